@@ -1,0 +1,54 @@
+# Needs make, bash and Python 3.10+ with venv; everything else is installed into .venv on first use.
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+# Why constraints for the demo too? An unpinned torch is gigabytes of CUDA libraries; the pin takes the CPU build
+# where pip is shown an index that has it, for example with
+# PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu
+INSTALL := $(BIN)/python -m pip install --constraint constraints.txt --editable
+
+# Stamps: nothing is installed again until pyproject.toml or constraints.txt changes.
+DEMO_ENVIRONMENT := $(VENV)/.installed-demo
+TEST_ENVIRONMENT := $(VENV)/.installed-test
+
+.PHONY: help demo test lint format bench clean
+
+help: ## Show the targets
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' Makefile
+
+$(DEMO_ENVIRONMENT): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(INSTALL) '.[cpu,torch,tensorflow]'
+	touch $@
+
+$(TEST_ENVIRONMENT): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(INSTALL) '.[cpu,torch,tensorflow,dev]'
+	touch $@
+
+demo: $(DEMO_ENVIRONMENT) ## Export, compare, gate and release the two demo models
+	$(BIN)/convert-and-validate run klue-sts klue-sts-tf
+
+test: lint ## Lint, check the types and run all tests
+	$(BIN)/python -m pytest
+
+lint: $(TEST_ENVIRONMENT) ## Lint, check the format and the types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy src
+
+format: $(TEST_ENVIRONMENT) ## Sort imports, mend what can be mended, format
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(DEMO_ENVIRONMENT) ## Measure what comparing costs beside inference
+	$(BIN)/python benchmarks/compare_overhead.py
+
+clean: ## Remove the environment, builds and caches; artifacts/ stays
+	rm -rf $(VENV) build dist src/paritygate.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find convert validate pipelines fixtures src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

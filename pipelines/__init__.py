@@ -1,0 +1,5 @@
+"""What joins converting and judging: spec, stages, repository and the command line."""
+
+if __name__ != "paritygate.pipelines":
+    msg = f"{__name__!r} is a part of paritygate: import 'paritygate.pipelines' instead"
+    raise ImportError(msg)

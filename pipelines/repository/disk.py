@@ -1,0 +1,56 @@
+"""What the repository asks of the disk beyond the ground floor: lasting folders and clear read errors."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from paritygate.errors import InputFileError, StorageError
+from paritygate.files import storage_errors
+
+__all__ = ["make_folders", "reading_errors", "sync_folder"]
+
+
+def sync_folder(folder: Path) -> None:
+    """Force the entries of `folder`, not what they hold, to the disk."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def make_folders(repository: Path, *parts: str) -> Path:
+    """Create `repository` and the folders `parts` one below the other, where missing, so that they last.
+
+    Raises:
+        StorageError: The disk is full, or a folder cannot be created.
+    """
+    folder = repository
+    with storage_errors(repository.joinpath(*parts)):
+        repository.mkdir(parents=True, exist_ok=True)
+        sync_folder(repository.parent)
+        for part in parts:
+            # An existing folder's parent is synced too: whoever created it may not have come so far yet.
+            (folder / part).mkdir(exist_ok=True)
+            sync_folder(folder)
+            folder = folder / part
+    return folder
+
+
+@contextlib.contextmanager
+def reading_errors(path: Path) -> Iterator[None]:
+    """Turn an operating-system error on reading `path` into one clear `InputFileError`.
+
+    Raises:
+        InputFileError: Something at or below `path` cannot be read.
+    """
+    try:
+        yield
+    except (InputFileError, StorageError):
+        raise
+    except OSError as err:
+        msg = f"{err.filename or path} could not be read: {err.strerror}"
+        raise InputFileError(msg, hint="check that it exists and may be read") from err

@@ -1,0 +1,224 @@
+"""What the repository holds: the list of models, one release in full, and whether its bytes are intact."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from paritygate.errors import ArtifactIntegrityError, InputFileError, RepositoryError
+from paritygate.pipelines.repository.candidate import MANIFEST_FILE
+from paritygate.pipelines.repository.difference import FileDifference, compare_files
+from paritygate.pipelines.repository.log import ModelState, Record, logged_models, read_records, state_of
+from paritygate.pipelines.repository.manifest import read_manifest, released_files
+from paritygate.pipelines.repository.names import check_name
+from paritygate.pipelines.repository.store import release_folder
+
+__all__ = ["ModelSummary", "ReleaseDetails", "Verification", "list_models", "show", "verify_release"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelSummary:
+    """One model of the repository.
+
+    Attributes:
+        model: Its name.
+        versions: Its releases, ascending.
+        aliases: The version that each alias points to.
+        changed: Time of the last record, UTC, ISO 8601.
+    """
+
+    model: str
+    versions: tuple[int, ...]
+    aliases: Mapping[str, int]
+    changed: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the summary as JSON data."""
+        return {
+            "model": self.model,
+            "versions": list(self.versions),
+            "aliases": dict(self.aliases),
+            "changed": self.changed,
+        }
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReleaseDetails:
+    """One release in full.
+
+    Attributes:
+        model: The model's name.
+        version: The release's number.
+        folder: Where its files are.
+        aliases: The aliases that point to it now, sorted.
+        record: Its record in the log.
+        manifest: Its manifest, checked against the log.
+        history: Every record of the model by its number, oldest first.
+    """
+
+    model: str
+    version: int
+    folder: Path
+    aliases: tuple[str, ...]
+    record: Record
+    manifest: Mapping[str, Any]
+    history: tuple[Record, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the release as JSON data."""
+        return {
+            "model": self.model,
+            "version": self.version,
+            "folder": str(self.folder),
+            "aliases": list(self.aliases),
+            "record": self.record.to_json(),
+            "manifest": dict(self.manifest),
+            "history": [{"number": n, **record.to_json()} for n, record in enumerate(self.history, start=1)],
+        }
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Verification:
+    """Whether the bytes of a release are those that were released.
+
+    Attributes:
+        model: The model's name.
+        version: The release's number.
+        files_checked: Number of files that the manifest names, the manifest included; 1 if the manifest
+            itself is not what was recorded, because then it proves nothing about the others.
+        difference: The files that are not what was released, by name.
+    """
+
+    model: str
+    version: int
+    files_checked: int
+    difference: FileDifference
+
+    @property
+    def is_intact(self) -> bool:
+        """Whether every file is there, unchanged, and no other is."""
+        return self.difference.is_empty
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the verification as JSON data."""
+        return {
+            "model": self.model,
+            "version": self.version,
+            "is_intact": self.is_intact,
+            "files_checked": self.files_checked,
+            "changed": list(self.difference.changed),
+            "missing": list(self.difference.missing),
+            "added": list(self.difference.added),
+        }
+
+
+def list_models(repository: Path) -> tuple[ModelSummary, ...]:
+    """Return the models that have a record, sorted by name; none for an empty repository.
+
+    Raises:
+        InputFileError: There is no such folder.
+        RepositoryError: A model's log is damaged.
+    """
+    _check_repository(repository)
+    summaries = []
+    for name in logged_models(repository):
+        state = state_of(read_records(repository, name))
+        # A release that was begun and never recorded leaves an empty log: the model does not exist yet.
+        if state.history:
+            summary = ModelSummary(
+                model=name,
+                versions=tuple(sorted(state.releases)),
+                aliases=dict(sorted(state.aliases.items())),
+                changed=state.history[-1].time,
+            )
+            summaries.append(summary)
+    return tuple(summaries)
+
+
+def show(repository: Path, model: str, which: int | str | None = None) -> ReleaseDetails:
+    """Return one release in full, its manifest checked against the log, its other files not read.
+
+    Args:
+        repository: The root of the repository.
+        model: The model's name.
+        which: A version, as a number or its digits, or an alias; None for the highest version.
+
+    Raises:
+        UsageError: `model` cannot be a model's name.
+        InputFileError: There is no such repository.
+        RepositoryError: There is no such model or release, or the log is damaged.
+        ArtifactIntegrityError: The manifest is not what was recorded.
+    """
+    state = _state(repository, model)
+    version = _resolve(state, model, which)
+    folder = release_folder(repository, model, version)
+    return ReleaseDetails(
+        model=model,
+        version=version,
+        folder=folder,
+        aliases=tuple(sorted(alias for alias, pointed in state.aliases.items() if pointed == version)),
+        record=state.releases[version],
+        manifest=read_manifest(folder, state.releases[version]),
+        history=state.history,
+    )
+
+
+def verify_release(repository: Path, model: str, which: int | str | None = None) -> Verification:
+    """Return whether a release is byte for byte what was released, reading every file of it.
+
+    The log vouches for the manifest, and the manifest for every other file.
+
+    Args:
+        repository: The root of the repository.
+        model: The model's name.
+        which: A version, as a number or its digits, or an alias; None for the highest version.
+
+    Raises:
+        UsageError: `model` cannot be a model's name.
+        InputFileError: There is no such repository, or a file of the release cannot be read.
+        RepositoryError: There is no such model or release, or the log is damaged.
+    """
+    state = _state(repository, model)
+    version = _resolve(state, model, which)
+    folder = release_folder(repository, model, version)
+    try:
+        recorded = read_manifest(folder, state.releases[version])["files"]
+    except ArtifactIntegrityError:
+        manifest = (MANIFEST_FILE,)
+        is_there = (folder / MANIFEST_FILE).exists()
+        difference = FileDifference(changed=manifest) if is_there else FileDifference(missing=manifest)
+        return Verification(model=model, version=version, files_checked=1, difference=difference)
+    difference = compare_files(released_files(folder), recorded)
+    return Verification(model=model, version=version, files_checked=len(recorded) + 1, difference=difference)
+
+
+def _check_repository(repository: Path) -> None:
+    if not repository.is_dir():
+        msg = f"there is no repository at {repository}"
+        raise InputFileError(msg, hint="name the folder that releases were promoted to")
+
+
+def _state(repository: Path, model: str) -> ModelState:
+    check_name("model", model)
+    _check_repository(repository)
+    state = state_of(read_records(repository, model))
+    if not state.releases:
+        known = ", ".join(summary.model for summary in list_models(repository)) or "none"
+        msg = f"repository {repository} has no release of model {model!r} (models: {known})"
+        raise RepositoryError(msg, hint="see what it holds with: convert-and-validate list")
+    return state
+
+
+def _resolve(state: ModelState, model: str, which: int | str | None) -> int:
+    if which is None:
+        return max(state.releases)
+    is_alias = isinstance(which, str) and not which.isdecimal()
+    version = state.aliases.get(str(which), 0) if is_alias else int(which)
+    if version in state.releases:
+        return version
+    versions = ", ".join(str(number) for number in sorted(state.releases))
+    aliases = ", ".join(sorted(state.aliases)) or "none"
+    msg = f"model {model!r} has no release {str(which)!r} (versions: {versions}; aliases: {aliases})"
+    raise RepositoryError(msg, hint="name one of the versions or aliases above")

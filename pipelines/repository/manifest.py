@@ -1,0 +1,88 @@
+"""The manifest of a release: what it holds, file by file, and what it was made and judged with."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from paritygate.errors import ArtifactIntegrityError
+from paritygate.files import digest_of_file
+from paritygate.pipelines.repository.candidate import MANIFEST_FILE, ReleaseCandidate, VariantCandidate
+from paritygate.pipelines.repository.disk import reading_errors
+from paritygate.pipelines.repository.log import Record, utc_now
+
+__all__ = ["SYMBOLIC_LINK", "make_manifest", "read_manifest", "released_files"]
+
+_SCHEMA = 1
+# Stands where the digest of a file would: a release holds no links, whatever they point to.
+SYMBOLIC_LINK = "a symbolic link"
+
+
+def released_files(folder: Path) -> dict[str, str]:
+    """Return the digest of every file of a release by relative path, the manifest left out.
+
+    Nothing is skipped and no link is followed: a link to a file or folder counts as a file whose content
+    is `SYMBOLIC_LINK`. Reads every file.
+
+    Raises:
+        InputFileError: A file cannot be read.
+    """
+    found: dict[str, str] = {}
+    with reading_errors(folder):
+        for parent, folders, names in os.walk(folder, onerror=_raise):
+            paths = [Path(parent) / name for name in (*folders, *names)]
+            for path in sorted(path for path in paths if path.is_symlink() or not path.is_dir()):
+                name = path.relative_to(folder).as_posix()
+                found[name] = SYMBOLIC_LINK if path.is_symlink() else digest_of_file(path)
+    found.pop(MANIFEST_FILE, None)
+    return found
+
+
+def _raise(error: OSError) -> None:
+    # os.walk passes over what it cannot list, unless told otherwise.
+    raise error
+
+
+def make_manifest(candidate: ReleaseCandidate, version: int, folder: Path, files: Mapping[str, str]) -> dict[str, Any]:
+    """Return the manifest of the release whose complete files are in `folder`, as JSON data."""
+    return {
+        "schema": _SCHEMA,
+        "model": candidate.model,
+        "version": version,
+        "created": utc_now(),
+        "reason": candidate.reason,
+        "variants": [_variant_entry(variant, folder / variant.name) for variant in candidate.variants],
+        "accepted": dict(candidate.accepted),
+        "provenance": candidate.provenance.to_json(),
+        "files": dict(files),
+    }
+
+
+def _variant_entry(variant: VariantCandidate, folder: Path) -> dict[str, Any]:
+    return {
+        "name": variant.name,
+        "role": "source" if variant.is_source else "converted",
+        "digest": variant.digest,
+        "main": variant.record.get("main", "."),
+        "size_bytes": sum((folder / name).stat().st_size for name in variant.files),
+        "evidence": None if variant.evidence is None else variant.evidence.to_json(),
+    }
+
+
+def read_manifest(folder: Path, record: Record) -> dict[str, Any]:
+    """Return the manifest of the release in `folder`, after checking it against its record in the log.
+
+    Raises:
+        ArtifactIntegrityError: It is missing, or is not what was recorded.
+    """
+    path = folder / MANIFEST_FILE
+    is_intact = path.is_file() and not path.is_symlink() and digest_of_file(path) == record.manifest
+    if not is_intact:
+        change = "is not what was recorded" if path.exists() else "is missing"
+        msg = f"{path} {change} when version {record.version} was released"
+        raise ArtifactIntegrityError(msg, hint="restore the release from a backup, or promote the model again")
+    manifest: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return manifest

@@ -1,0 +1,44 @@
+"""Which names of models, aliases, variants and reports may become a folder or file of the repository."""
+
+from __future__ import annotations
+
+import re
+
+from paritygate.errors import UsageError
+
+__all__ = ["check_alias", "check_name"]
+
+_SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+def check_name(what: str, name: str) -> str:
+    """Return `name` if it is safe as one part of a path.
+
+    Args:
+        what: What is named, for the message: `model`, `alias`, `variant`, `report`.
+        name: The name.
+
+    Raises:
+        UsageError: It is empty, too long, starts with a dot or dash, or holds `..`, a slash or another
+            character that means something to a file system, a shell or a URL.
+    """
+    if _SAFE_NAME.fullmatch(name) and ".." not in name:
+        return name
+    msg = (
+        f"{what} name {name!r} is not allowed (1 to 100 of the characters A-Z a-z 0-9 . _ -, "
+        "the first a letter or digit, no '..')"
+    )
+    raise UsageError(msg, hint=f"choose a {what} name such as 'klue-sts'")
+
+
+def check_alias(name: str) -> str:
+    """Return `name` if it can be an alias: a safe name that cannot be taken for a version number.
+
+    Raises:
+        UsageError: It is no safe name, or a number.
+    """
+    check_name("alias", name)
+    if name.isdecimal():
+        msg = f"alias name {name!r} is a number and would be taken for a version"
+        raise UsageError(msg, hint="choose an alias name such as 'prod'")
+    return name

@@ -1,0 +1,192 @@
+"""Promotion: from a checked candidate to an immutable, numbered release.
+
+Everything is copied, hashed and forced to the disk outside the store, moved into it by one rename, and
+becomes a release by the one record that also moves the alias. A crash at any point leaves the
+repository as it was or with the release complete.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from paritygate.artifact import ARTIFACT_FILE
+from paritygate.errors import ParitygateError
+from paritygate.files import digest_of_file, fsync_tree, storage_errors, write_json_atomically
+from paritygate.pipelines.repository.candidate import (
+    EVIDENCE_FILE,
+    MANIFEST_FILE,
+    ReleaseCandidate,
+    VariantCandidate,
+    check_candidate,
+    check_copies,
+    check_files,
+)
+from paritygate.pipelines.repository.disk import sync_folder
+from paritygate.pipelines.repository.log import Record, RecordKind, append_record, read_records, state_of, utc_now
+from paritygate.pipelines.repository.manifest import make_manifest, released_files
+from paritygate.pipelines.repository.staging import CONTENT, staging_folder
+from paritygate.pipelines.repository.store import next_version, publish, release_folder, withdraw
+
+__all__ = ["Release", "promote"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Release:
+    """A release that was made.
+
+    Attributes:
+        model: The model's name.
+        version: Its number, counted from 1 for each model.
+        folder: Where its files are.
+        alias: The alias that points to it since; None if none was moved.
+        record: Number of its record in the model's log.
+        manifest: Digest of its manifest.json.
+        variants: Names of its variants, the preferred one first.
+        reason: Why it was made, as given.
+    """
+
+    model: str
+    version: int
+    folder: Path
+    alias: str | None
+    record: int
+    manifest: str
+    variants: tuple[str, ...]
+    reason: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the release as JSON data."""
+        return {
+            "model": self.model,
+            "version": self.version,
+            "folder": str(self.folder),
+            "alias": self.alias,
+            "record": self.record,
+            "manifest": self.manifest,
+            "variants": list(self.variants),
+            "reason": self.reason,
+        }
+
+
+def promote(repository: Path, candidate: ReleaseCandidate) -> Release:
+    """Release `candidate` under the next version of its model and move its alias there.
+
+    Reads every file three times: before, while and after it is copied. Several processes may promote at
+    the same time; each gets a version of its own, and the alias points to the one recorded last.
+
+    Args:
+        repository: The root of the repository; created where it does not exist.
+        candidate: What to release.
+
+    Returns:
+        The release, which is on the disk with its record.
+
+    Raises:
+        UsageError: A name cannot be a folder or file of the repository.
+        RepositoryError: A variant must not be released, or the model's log is damaged.
+        ArtifactIntegrityError: Files are not what was recorded, before or after copying.
+        InputFileError: A file to release is missing or cannot be read.
+        StorageError: The disk is full, or the repository cannot be written.
+    """
+    check_candidate(candidate)
+    for variant in candidate.variants:
+        check_files(variant)
+    # A damaged log stops the release before anything is copied.
+    state_of(read_records(repository, candidate.model))
+    with staging_folder(repository) as staging:
+        content = staging / CONTENT
+        files = _copy(candidate, content)
+        version, manifest = _claim_version(repository, candidate, content, files)
+        try:
+            number = _record_release(repository, candidate, version, manifest, staging)
+        except BaseException:
+            _withdraw_unrecorded(content, repository, candidate.model, version)
+            raise
+    return Release(
+        model=candidate.model,
+        version=version,
+        folder=release_folder(repository, candidate.model, version),
+        alias=candidate.alias,
+        record=number,
+        manifest=manifest,
+        variants=tuple(variant.name for variant in candidate.variants),
+        reason=candidate.reason,
+    )
+
+
+def _copy(candidate: ReleaseCandidate, content: Path) -> dict[str, str]:
+    """Put all files of the release but the manifest into `content`, on the disk and checked; return their digests."""
+    with storage_errors(content):
+        for variant in candidate.variants:
+            _copy_variant(variant, content / variant.name)
+        for name, path in candidate.reports.items():
+            shutil.copyfile(path, content / name)
+        write_json_atomically(content / EVIDENCE_FILE, dict(candidate.evidence))
+        for path in content.rglob("*"):
+            if path.is_file():
+                _make_read_only(path)
+        fsync_tree(content)
+    files = released_files(content)
+    check_copies(candidate, files)
+    return files
+
+
+def _copy_variant(variant: VariantCandidate, folder: Path) -> None:
+    for name in variant.files:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        # Why not a hard link? The run folder's file could still be changed, and the release with it.
+        shutil.copyfile(variant.folder / name, folder / name)
+    write_json_atomically(folder / ARTIFACT_FILE, dict(variant.record))
+
+
+def _make_read_only(path: Path) -> None:
+    path.chmod(path.stat().st_mode & ~0o222)
+
+
+def _claim_version(
+    repository: Path, candidate: ReleaseCandidate, content: Path, files: Mapping[str, str]
+) -> tuple[int, str]:
+    """Publish `content` under the next free version and return that version and the manifest's digest."""
+    while True:
+        released = state_of(read_records(repository, candidate.model)).releases
+        version = next_version(repository, candidate.model, released)
+        path = content / MANIFEST_FILE
+        write_json_atomically(path, make_manifest(candidate, version, content, files))
+        _make_read_only(path)
+        digest = digest_of_file(path)
+        if publish(content, repository, candidate.model, version):
+            return version, digest
+
+
+def _record_release(repository: Path, candidate: ReleaseCandidate, version: int, manifest: str, staging: Path) -> int:
+    """Make the published folder a release; return the number of its record."""
+    folder = release_folder(repository, candidate.model, version)
+    with storage_errors(folder):
+        sync_folder(folder.parent)
+    record = Record(
+        kind=RecordKind.RELEASED,
+        time=utc_now(),
+        version=version,
+        alias=candidate.alias,
+        manifest=manifest,
+        reason=candidate.reason,
+        who=candidate.who,
+        host=candidate.host,
+    )
+    return append_record(repository, candidate.model, record, staging)
+
+
+def _withdraw_unrecorded(content: Path, repository: Path, model: str, version: int) -> None:
+    """Take back what was published without a record, so that a full disk does not stay full of it.
+
+    If the record is there after all, or that cannot be told, nothing is taken back: a folder without a
+    record is invisible, but a record without its folder is a broken release.
+    """
+    with contextlib.suppress(OSError, ParitygateError):
+        if version not in state_of(read_records(repository, model)).releases:
+            withdraw(content, repository, model, version)

@@ -1,0 +1,116 @@
+"""One variant on disk: its files, its signature, the digest over all its files, what made it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from paritygate.errors import ArtifactIntegrityError, InputFileError
+from paritygate.files import digest_of_file, digest_of_files, files_below, read_json, write_json_atomically
+from paritygate.precision import Variant
+from paritygate.signature import Signature
+
+__all__ = ["ARTIFACT_FILE", "Artifact", "file_digests"]
+
+ARTIFACT_FILE = "artifact.json"
+
+
+def file_digests(folder: Path) -> dict[str, str]:
+    """Return the digest of every file below `folder` by relative path, the artifact's own record left out."""
+    return {
+        path.relative_to(folder).as_posix(): digest_of_file(path)
+        for path in files_below(folder)
+        if path != folder / ARTIFACT_FILE
+    }
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Artifact:
+    """A converted model on disk.
+
+    Attributes:
+        variant: Its format and precision.
+        folder: Where its files are.
+        main: What its runtime opens, relative to `folder`; `.` for a folder format.
+        signature: Its inputs and outputs, read back from the files.
+        files: Digest of each file by relative path, external data included.
+        made_by: Converter, tool versions, notes: what is known of its making.
+    """
+
+    variant: Variant
+    folder: Path
+    main: str
+    signature: Signature
+    files: Mapping[str, str]
+    made_by: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def digest(self) -> str:
+        """Digest over all files."""
+        return digest_of_files(self.files)
+
+    @property
+    def path(self) -> Path:
+        """What the runtime opens."""
+        return self.folder / self.main
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of all files together."""
+        return sum((self.folder / name).stat().st_size for name in self.files)
+
+    def save(self) -> None:
+        """Write the artifact's record beside its files."""
+        data = {
+            "variant": str(self.variant),
+            "main": self.main,
+            "digest": self.digest,
+            "files": dict(self.files),
+            "signature": self.signature.to_json(),
+            "made_by": dict(self.made_by),
+        }
+        write_json_atomically(self.folder / ARTIFACT_FILE, data)
+
+    @classmethod
+    def load(cls, folder: Path) -> Artifact:
+        """Return the artifact recorded in `folder`, after checking every file against its digest.
+
+        Reads every file.
+
+        Raises:
+            InputFileError: There is no artifact in `folder`.
+            ArtifactIntegrityError: A file was changed, removed or added since it was recorded.
+        """
+        record = folder / ARTIFACT_FILE
+        if not record.is_file():
+            msg = f"{folder} holds no artifact: {ARTIFACT_FILE} is missing"
+            raise InputFileError(msg, hint="make it with: convert-and-validate export")
+        data = read_json(record)
+        artifact = cls(
+            variant=Variant.parse(data["variant"]),
+            folder=folder,
+            main=data["main"],
+            signature=Signature.from_json(data["signature"]),
+            files=data["files"],
+            made_by=data["made_by"],
+        )
+        artifact.verify()
+        return artifact
+
+    def verify(self) -> None:
+        """Check that the files on disk are those that were recorded.
+
+        Raises:
+            ArtifactIntegrityError: A file was changed, removed or added.
+        """
+        found = file_digests(self.folder)
+        for name in sorted({*found, *self.files}):
+            if found.get(name) == self.files.get(name):
+                continue
+            change = "was changed" if name in found and name in self.files else "is missing"
+            if name not in self.files:
+                change = "was added"
+            msg = f"artifact {self.variant} in {self.folder} is not what was recorded: {name} {change}"
+            raise ArtifactIntegrityError(msg, hint="make it again with: convert-and-validate export")

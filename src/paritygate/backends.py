@@ -1,0 +1,100 @@
+"""Which frameworks and runtimes are installed: a missing one is a state, not a crash."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+from dataclasses import dataclass
+
+from paritygate.errors import MissingBackendError
+
+__all__ = ["BACKENDS", "Backend", "BackendState", "backend_state", "require_backend", "version_of"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Backend:
+    """A framework or runtime that is used where it is installed.
+
+    Attributes:
+        name: Its name in messages and tables.
+        module: The module that must be found.
+        distributions: Distribution names that may provide it, tried in order for the version.
+        extra: The extra of paritygate that installs it.
+        used_for: What it does here.
+    """
+
+    name: str
+    module: str
+    distributions: tuple[str, ...]
+    extra: str
+    used_for: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BackendState:
+    """Whether a backend is there."""
+
+    backend: Backend
+    version: str | None
+    reason: str
+    install: str
+
+    @property
+    def is_available(self) -> bool:
+        """Whether the backend can be imported, as far as finding it tells."""
+        return self.version is not None
+
+
+def _backend(name: str, module: str, distributions: tuple[str, ...], extra: str, used_for: str) -> Backend:
+    return Backend(name=name, module=module, distributions=distributions, extra=extra, used_for=used_for)
+
+
+BACKENDS: dict[str, Backend] = {
+    backend.name: backend
+    for backend in (
+        _backend(
+            "onnxruntime", "onnxruntime", ("onnxruntime", "onnxruntime-gpu"), "cpu", "run ONNX models, check exports"
+        ),
+        _backend("torch", "torch", ("torch",), "torch", "run and export PyTorch models"),
+        _backend("onnxscript", "onnxscript", ("onnxscript",), "torch", "export PyTorch models to ONNX"),
+        _backend(
+            "tensorflow",
+            "tensorflow",
+            ("tensorflow", "tensorflow-cpu"),
+            "tensorflow",
+            "run and export TensorFlow and Keras models",
+        ),
+        _backend("tf2onnx", "tf2onnx", ("tf2onnx",), "tensorflow", "export TensorFlow models to ONNX"),
+    )
+}
+
+
+def version_of(distribution: str) -> str | None:
+    """Return the installed version of a distribution, or None."""
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def backend_state(name: str) -> BackendState:
+    """Return whether the backend is installed, without importing it."""
+    backend = BACKENDS[name]
+    install = f"pip install 'paritygate[{backend.extra}]'"
+    if importlib.util.find_spec(backend.module) is None:
+        reason = f"the module {backend.module!r} is not installed"
+        return BackendState(backend=backend, version=None, reason=reason, install=install)
+    version = next((found for found in map(version_of, backend.distributions) if found), "unknown")
+    return BackendState(backend=backend, version=version, reason="", install=install)
+
+
+def require_backend(name: str) -> None:
+    """Do nothing if the backend is installed.
+
+    Raises:
+        MissingBackendError: It is not; the hint is the command that installs it.
+    """
+    state = backend_state(name)
+    if not state.is_available:
+        msg = f"{name} is needed to {state.backend.used_for}, and is not available: {state.reason}"
+        raise MissingBackendError(msg, hint=state.install)

@@ -1,0 +1,37 @@
+"""A batch of real inputs: what samples are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+__all__ = ["Batch"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Batch:
+    """Some rows of real input, run through a model in one call.
+
+    Attributes:
+        inputs: Array of each input by name; axis 0 holds the rows of the batch.
+        ids: One id a row, unique over all batches; it names the row in reports.
+        gold: The known answer of each row, shape `(rows,)`, or None.
+        strata: For each stratum its value in each row, such as `{"source": ["news", "web"]}`.
+        case: Name of the batch where the file it comes from names it, else None.
+    """
+
+    inputs: Mapping[str, NDArray[np.generic]]
+    ids: Sequence[str]
+    gold: NDArray[np.generic] | None = None
+    strata: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    case: str | None = None
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return len(self.ids)

@@ -1,0 +1,120 @@
+"""Every way paritygate can stop, one class per cause, each with its exit code and a hint.
+
+A failed comparison is a result, not an exception: it has a verdict and exit code 1 and does not
+appear here.
+"""
+
+from enum import IntEnum
+
+__all__ = [
+    "ArtifactIntegrityError",
+    "BackendError",
+    "ConversionError",
+    "ExitCode",
+    "InputFileError",
+    "MeasurementError",
+    "MissingBackendError",
+    "ParitygateError",
+    "ReferenceRefusedError",
+    "RepositoryError",
+    "StorageError",
+    "UnsupportedOperatorsError",
+    "UsageError",
+    "ZeroRowsError",
+]
+
+
+class ExitCode(IntEnum):
+    """What the process returns to the shell, one code per cause (see docs/exit-codes.md)."""
+
+    PASS = 0
+    PARITY_FAILED = 1
+    USAGE = 2
+    INCONCLUSIVE = 3
+    NOT_BUILT = 4
+    NOT_MEASURED = 5
+    INTERRUPTED = 130
+    TERMINATED = 143
+
+
+class ParitygateError(Exception):
+    """Base of all errors with a message for the user.
+
+    Attributes:
+        exit_code: The process exit code of this cause.
+        hint: What to do next, with the exact flag or command; empty when there is nothing to add.
+    """
+
+    exit_code: ExitCode = ExitCode.NOT_MEASURED
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+class UsageError(ParitygateError, ValueError):
+    """A flag, a spec or a value that is not allowed."""
+
+    exit_code = ExitCode.USAGE
+
+
+class InputFileError(ParitygateError, OSError):
+    """A file given by the user is missing, unreadable or corrupt."""
+
+    exit_code = ExitCode.USAGE
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class ConversionError(ParitygateError):
+    """A converter failed, hung, crashed, or wrote something that does not load."""
+
+    exit_code = ExitCode.NOT_BUILT
+
+
+class UnsupportedOperatorsError(ConversionError):
+    """The model uses operators that the target format does not have.
+
+    Attributes:
+        rows: One `(operator, node, reason, hint)` per unsupported node.
+    """
+
+    def __init__(self, message: str, *, rows: list[tuple[str, str, str, str]], hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.rows = rows
+
+
+class MissingBackendError(ParitygateError, ImportError):
+    """A runtime or converter that is needed is not installed."""
+
+
+class BackendError(ParitygateError, RuntimeError):
+    """A runtime refused a model or crashed."""
+
+
+class MeasurementError(ParitygateError):
+    """Something kept the comparison from being made."""
+
+
+class ZeroRowsError(MeasurementError):
+    """There is nothing to compare: no samples, or outputs without values."""
+
+
+class ReferenceRefusedError(MeasurementError):
+    """The reference is not fit to judge by: not finite, not repeatable, or constant."""
+
+
+class ArtifactIntegrityError(MeasurementError):
+    """Bytes on disk are not those that were recorded."""
+
+
+class StorageError(MeasurementError, OSError):
+    """The disk is full or a path cannot be written."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class RepositoryError(MeasurementError):
+    """The model repository is inconsistent, or lacks what was asked for."""

@@ -1,0 +1,174 @@
+"""Writing to disk so that a crash at any point leaves the old state or the new one."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from paritygate.errors import StorageError
+
+__all__ = [
+    "MARKER",
+    "digest_of_file",
+    "digest_of_files",
+    "digest_of_json",
+    "files_below",
+    "fsync_tree",
+    "make_marked_folder",
+    "read_json",
+    "remove_marked_folder",
+    "storage_errors",
+    "write_bytes_atomically",
+    "write_json_atomically",
+]
+
+# A folder that we may delete bears this file; nothing else is ever removed.
+MARKER = ".paritygate-folder"
+_CHUNK_BYTES = 1 << 20
+
+
+@contextlib.contextmanager
+def storage_errors(path: Path) -> Iterator[None]:
+    """Turn an operating-system error on writing `path` into one clear `StorageError`.
+
+    Raises:
+        StorageError: The disk is full, or `path` cannot be written.
+    """
+    try:
+        yield
+    except StorageError:
+        raise
+    except OSError as err:
+        if err.errno in {errno.ENOSPC, errno.EDQUOT}:
+            msg = f"the disk is full: {path} could not be written"
+            raise StorageError(msg, hint="free space there, or choose another place with --root") from err
+        if err.errno in {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.EISDIR}:
+            msg = f"{path} could not be written: {err.strerror}"
+            raise StorageError(msg, hint="check the permissions, or choose another place with --root") from err
+        raise
+
+
+def digest_of_file(path: Path) -> str:
+    """Return `sha256:` and the hex digest of the file's bytes."""
+    state = hashlib.sha256()
+    with path.open("rb") as stream:
+        while chunk := stream.read(_CHUNK_BYTES):
+            state.update(chunk)
+    return f"sha256:{state.hexdigest()}"
+
+
+def digest_of_json(data: Any) -> str:  # noqa: ANN401 - any JSON data
+    """Return the digest of JSON data, the same for equal data whatever the order of its keys."""
+    text = json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+
+
+def digest_of_files(digests: Mapping[str, str]) -> str:
+    """Return one digest over many files, given the digest of each by its relative path."""
+    return digest_of_json(dict(digests))
+
+
+def _fsync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def fsync_tree(folder: Path) -> None:
+    """Force every file and folder below `folder`, and `folder` itself, to the disk."""
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            _fsync(Path(parent) / name)
+        _fsync(Path(parent))
+
+
+def write_bytes_atomically(path: Path, content: bytes) -> None:
+    """Write `content` to `path` by a temporary name, fsync and rename.
+
+    Raises:
+        StorageError: The disk is full, or `path` cannot be written.
+    """
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    with storage_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with temporary.open("wb") as stream:
+                stream.write(content)
+                stream.flush()
+                os.fsync(stream.fileno())
+            temporary.replace(path)
+            _fsync(path.parent)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+def write_json_atomically(path: Path, data: Any) -> None:  # noqa: ANN401 - any JSON data
+    """Write JSON data to `path`, readable, keys in the order given.
+
+    Raises:
+        StorageError: The disk is full, or `path` cannot be written.
+        ValueError: `data` holds NaN or infinity, which JSON cannot say.
+    """
+    text = json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    write_bytes_atomically(path, text.encode())
+
+
+def read_json(path: Path) -> Any:  # noqa: ANN401 - any JSON data
+    """Return the JSON data in `path`."""
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def make_marked_folder(folder: Path) -> Path:
+    """Create `folder`, which must not exist or be empty, and mark it as ours to delete.
+
+    Raises:
+        StorageError: It cannot be written, or holds files that are not ours.
+    """
+    with storage_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        if any(folder.iterdir()) and not (folder / MARKER).exists():
+            msg = f"{folder} exists and was not made by paritygate: it is left alone"
+            raise StorageError(msg, hint="name a folder that does not exist")
+        (folder / MARKER).touch()
+    return folder
+
+
+def remove_marked_folder(folder: Path) -> None:
+    """Delete `folder` with all it holds, if it is ours; do nothing if it does not exist.
+
+    Raises:
+        StorageError: The folder bears no marker file, so it is not ours to delete.
+    """
+    if not folder.exists():
+        return
+    if folder.is_symlink() or not (folder / MARKER).is_file():
+        msg = f"{folder} bears no {MARKER} file: it is not ours to delete"
+        raise StorageError(msg, hint="remove it by hand if it is not needed")
+    with storage_errors(folder):
+        shutil.rmtree(folder)
+
+
+def files_below(folder: Path) -> Iterable[Path]:
+    """Yield every file below `folder` in a fixed order, our own marker left out.
+
+    Raises:
+        StorageError: A link points out of the folder.
+    """
+    root = folder.resolve()
+    for path in sorted(folder.rglob("*")):
+        if path.is_dir() or path.name == MARKER:
+            continue
+        if not path.resolve().is_relative_to(root):
+            msg = f"{path} is a link that leaves {folder}"
+            raise StorageError(msg, hint="replace the link by the file it points to")
+        yield path

@@ -1,0 +1,145 @@
+"""What this machine is: the device that runs, the processor, the versions, as evidence records them."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import platform
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from paritygate.backends import BACKENDS, backend_state, version_of
+from paritygate.errors import BackendError, UsageError
+
+__all__ = ["Gpu", "device_name", "gpu_of_machine", "machine_facts"]
+
+# Flags that decide which kernels run, and so how results are rounded. Linux names, x86 and ARM.
+_TELLING_FLAGS = (
+    "avx", "avx2", "avx512f", "avx512_bf16", "avx512_fp16", "avx512_vnni", "avx_vnni", "amx_bf16", "amx_int8",
+    "amx_tile", "f16c", "fma", "asimdhp", "bf16", "i8mm", "sve",
+)  # fmt: skip
+_CPUINFO = Path("/proc/cpuinfo")
+_NVIDIA_DRIVER = Path("/proc/driver/nvidia/version")
+# CUdevice_attribute of the CUDA driver API: CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR.
+_COMPUTE_CAPABILITY = (75, 76)
+_NAME_BYTES = 256
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Gpu:
+    """The first NVIDIA GPU that the CUDA driver shows to this process.
+
+    Attributes:
+        name: Its product name.
+        capability: Compute capability as digits, such as `90`.
+        driver: Version of the kernel driver; None where it does not say.
+        cuda: Highest CUDA version that the driver serves, such as `12.4`.
+    """
+
+    name: str
+    capability: str
+    driver: str | None
+    cuda: str
+
+
+@functools.cache
+def gpu_of_machine() -> Gpu | None:
+    """Return the first GPU that the CUDA driver shows to this process; None where there is none.
+
+    Asks the driver's library, so that CUDA_VISIBLE_DEVICES counts and no framework is imported.
+    """
+    try:
+        driver = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
+    except OSError:
+        return None
+    device = ctypes.c_int()
+    if driver.cuInit(0) or driver.cuDeviceGet(ctypes.byref(device), 0):
+        return None
+    name = ctypes.create_string_buffer(_NAME_BYTES)
+    cuda = ctypes.c_int()
+    capability = [ctypes.c_int(), ctypes.c_int()]
+    failed = [driver.cuDeviceGetName(name, _NAME_BYTES, device), driver.cuDriverGetVersion(ctypes.byref(cuda))]
+    for number, attribute in zip(capability, _COMPUTE_CAPABILITY, strict=True):
+        failed.append(driver.cuDeviceGetAttribute(ctypes.byref(number), attribute, device))
+    if any(failed):
+        return None
+    return Gpu(
+        name=name.value.decode(errors="replace"),
+        capability="".join(str(number.value) for number in capability),
+        driver=_nvidia_driver(),
+        cuda=f"{cuda.value // 1000}.{cuda.value % 1000 // 10}",
+    )
+
+
+def _nvidia_driver() -> str | None:
+    if not _NVIDIA_DRIVER.is_file():
+        return None
+    found = re.search(r"\b\d+\.\d+(?:\.\d+)?\b", _NVIDIA_DRIVER.read_text(encoding="utf-8", errors="replace"))
+    return found[0] if found else None
+
+
+def device_name(device: str) -> str:
+    """Return the name of a device as evidence bears it: `cpu`, or `cuda:smXX` with the compute capability.
+
+    Args:
+        device: `cpu` or `cuda`.
+
+    Raises:
+        BackendError: `cuda` is asked for and there is no GPU.
+        UsageError: It is neither of the two.
+    """
+    if device == "cpu":
+        return "cpu"
+    if device == "cuda":
+        gpu = gpu_of_machine()
+        if gpu is None:
+            msg = "device 'cuda' is asked for, and the CUDA driver shows no GPU to this process"
+            raise BackendError(msg, hint="check nvidia-smi and CUDA_VISIBLE_DEVICES, or run on device cpu")
+        return f"cuda:sm{gpu.capability}"
+    msg = f"device {device!r} is not known (allowed: cpu, cuda)"
+    raise UsageError(msg, hint="name one of the devices above")
+
+
+def machine_facts() -> dict[str, Any]:
+    """Return what this machine is, as JSON data for evidence.
+
+    Keys: `python`, `platform`, `cpu` (`model`, `flags` that decide which kernels run), `gpu` (None
+    where there is none) and `versions` of NumPy and of the installed backends. Imports no framework.
+    """
+    gpu = gpu_of_machine()
+    return {
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "cpu": _cpu(),
+        "gpu": None
+        if gpu is None
+        else {"name": gpu.name, "device": f"cuda:sm{gpu.capability}", "driver": gpu.driver, "cuda": gpu.cuda},
+        "versions": _versions(),
+    }
+
+
+def _cpu() -> dict[str, Any]:
+    # The first processor stands for all: /proc/cpuinfo has one block each.
+    block = _CPUINFO.read_text(encoding="utf-8", errors="replace").split("\n\n")[0] if _CPUINFO.is_file() else ""
+    fields = _cpuinfo_fields(block)
+    flags = (fields.get("flags") or fields.get("Features") or "").split()
+    return {
+        "model": fields.get("model name") or platform.processor() or platform.machine(),
+        "flags": [flag for flag in _TELLING_FLAGS if flag in flags],
+    }
+
+
+def _cpuinfo_fields(block: str) -> Mapping[str, str]:
+    pairs = (line.partition(":") for line in block.splitlines())
+    return {key.strip(): value.strip() for key, _, value in pairs}
+
+
+def _versions() -> dict[str, str]:
+    found = {name: backend_state(name).version for name in BACKENDS}
+    found["numpy"] = version_of("numpy")
+    found["onnx"] = version_of("onnx")
+    return {name: version for name, version in sorted(found.items()) if version}

@@ -1,0 +1,123 @@
+"""What goes into a model and what comes out of it: names, dtypes, shapes with symbolic dims."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from paritygate.errors import UsageError
+
+__all__ = ["Dim", "Signature", "TensorSpec", "is_float_dtype", "is_integer_dtype"]
+
+_FLOAT_DTYPES = frozenset({"float16", "float32", "float64", "bfloat16"})
+_INTEGER_DTYPES = frozenset({"int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool"})
+_DTYPES = _FLOAT_DTYPES | _INTEGER_DTYPES | {"string"}
+
+
+def is_float_dtype(name: str) -> bool:
+    """Return whether `name` is a floating-point dtype."""
+    return name in _FLOAT_DTYPES
+
+
+def is_integer_dtype(name: str) -> bool:
+    """Return whether `name` is an integer dtype or bool: outputs of such a dtype are compared exactly."""
+    return name in _INTEGER_DTYPES
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TensorSpec:
+    """One named input or output.
+
+    Attributes:
+        name: The name by which the tensor is fed, fetched and compared.
+        dtype: NumPy name of the element type, or `bfloat16`, or `string`.
+        shape: One entry a dim: a size, the name of a symbolic dim, or None where nothing is known.
+            A `shape` of None means that not even the rank is known.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int | str | None, ...] | None
+
+    def __post_init__(self) -> None:
+        if self.dtype not in _DTYPES:
+            allowed = ", ".join(sorted(_DTYPES))
+            msg = f"dtype {self.dtype!r} of {self.name!r} is not supported (allowed: {allowed})"
+            raise UsageError(msg, hint="give the dtype by its NumPy name")
+
+    def __str__(self) -> str:
+        dims = "?" if self.shape is None else ", ".join("?" if d is None else str(d) for d in self.shape)
+        return f"{self.name}: {self.dtype}[{dims}]"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the spec as JSON data."""
+        return {"name": self.name, "dtype": self.dtype, "shape": None if self.shape is None else list(self.shape)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> TensorSpec:
+        """Return the spec that `to_json` wrote."""
+        shape = data["shape"]
+        return cls(name=data["name"], dtype=data["dtype"], shape=None if shape is None else tuple(shape))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Dim:
+    """The sizes that a symbolic dim may take: 0 < min <= opt <= max."""
+
+    min: int
+    opt: int
+    max: int
+
+    def __post_init__(self) -> None:
+        if not 0 < self.min <= self.opt <= self.max:
+            msg = f"dim sizes min={self.min}, opt={self.opt}, max={self.max} are not 0 < min <= opt <= max"
+            raise UsageError(msg, hint="for example {min: 1, opt: 8, max: 64}")
+
+    def to_json(self) -> dict[str, int]:
+        """Return the dim as JSON data."""
+        return {"min": self.min, "opt": self.opt, "max": self.max}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Signature:
+    """The inputs and outputs of a model, in their order, and the range of each symbolic dim."""
+
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    dims: Mapping[str, Dim] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for side in (self.inputs, self.outputs):
+            names = [spec.name for spec in side]
+            for name in names:
+                if names.count(name) > 1:
+                    msg = f"the name {name!r} stands twice in the signature"
+                    raise UsageError(msg, hint="names must be unique among the inputs and among the outputs")
+
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        """Names of the symbolic dims, in the order of their first use."""
+        seen: dict[str, None] = {}
+        for spec in (*self.inputs, *self.outputs):
+            for dim in spec.shape or ():
+                if isinstance(dim, str):
+                    seen[dim] = None
+        return tuple(seen)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the signature as JSON data."""
+        return {
+            "inputs": [spec.to_json() for spec in self.inputs],
+            "outputs": [spec.to_json() for spec in self.outputs],
+            "dims": {name: dim.to_json() for name, dim in self.dims.items()},
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Signature:
+        """Return the signature that `to_json` wrote."""
+        return cls(
+            inputs=tuple(TensorSpec.from_json(item) for item in data["inputs"]),
+            outputs=tuple(TensorSpec.from_json(item) for item in data["outputs"]),
+            dims={name: Dim(**sizes) for name, sizes in data.get("dims", {}).items()},
+        )

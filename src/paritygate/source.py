@@ -1,0 +1,143 @@
+"""The trained model as given: a path or a `module:callable`, and what kind of model it is."""
+
+from __future__ import annotations
+
+import sys
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from paritygate.errors import InputFileError, UsageError
+from paritygate.importing import is_object_path, load_object, use_folder
+
+__all__ = ["Source", "SourceKind", "kind_of_object", "load_source_object", "parse_source"]
+
+
+class SourceKind(str, Enum):
+    """Which framework a source belongs to; the names are also those of the runners."""
+
+    ONNX = "onnx"
+    SAVEDMODEL = "savedmodel"
+    KERAS = "keras"
+    TORCH = "torch"
+    CALLABLE = "callable"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Source:
+    """Where a trained model comes from.
+
+    Attributes:
+        text: What the user wrote: `module:callable`, or a path.
+        folder: The folder that relative paths and user modules are looked up in.
+        kind: The kind of model; CALLABLE until the callable has been called in a child process.
+    """
+
+    text: str
+    folder: Path
+    kind: SourceKind
+
+    @property
+    def path(self) -> Path:
+        """The file or folder of a source that is a path."""
+        return self.folder / self.text
+
+    @property
+    def executes_code(self) -> bool:
+        """Whether loading this source runs code of the user's."""
+        return self.kind in {SourceKind.CALLABLE, SourceKind.TORCH} or is_object_path(self.text)
+
+    def to_json(self) -> dict[str, str]:
+        """Return the source as JSON data."""
+        return {"text": self.text, "folder": str(self.folder), "kind": str(self.kind)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, str]) -> Source:
+        """Return the source that `to_json` wrote."""
+        return cls(text=data["text"], folder=Path(data["folder"]), kind=SourceKind(data["kind"]))
+
+
+def parse_source(text: str, folder: Path) -> Source:
+    """Return the source written as `text`, a path relative to `folder` or `module:callable`.
+
+    Nothing is imported or executed.
+
+    Raises:
+        InputFileError: The path does not exist, or is empty or no model of a known kind.
+    """
+    if is_object_path(text) and not (folder / text).exists():
+        return Source(text=text, folder=folder, kind=SourceKind.CALLABLE)
+    path = folder / text
+    if not path.exists():
+        msg = f"model {path} does not exist"
+        raise InputFileError(msg, hint="give the path of a model, or module:callable")
+    return Source(text=text, folder=folder, kind=_kind_of_path(path))
+
+
+def _kind_of_path(path: Path) -> SourceKind:
+    if path.is_dir():
+        if (path / "saved_model.pb").is_file():
+            return SourceKind.SAVEDMODEL
+        msg = f"{path} is a folder without saved_model.pb: it is no TensorFlow SavedModel"
+        raise InputFileError(msg, hint="give a SavedModel folder, or the path of a .onnx or .keras file")
+    if path.suffix == ".onnx":
+        return SourceKind.ONNX
+    if path.suffix == ".keras":
+        if not zipfile.is_zipfile(path):
+            msg = f"{path} is not a Keras file: it is no zip archive"
+            raise InputFileError(msg, hint="write it again with model.save('model.keras')")
+        return SourceKind.KERAS
+    msg = f"{path} is no model of a known kind (suffix {path.suffix!r}; allowed: .onnx, .keras, a SavedModel folder)"
+    raise InputFileError(msg, hint="for a PyTorch module give module:callable, a function that returns the module")
+
+
+def kind_of_object(model: object) -> SourceKind:
+    """Return the kind of a model object without importing any framework.
+
+    Raises:
+        UsageError: The object is neither a PyTorch module nor a Keras model.
+    """
+    roots = {f"{cls.__module__}.{cls.__qualname__}" for cls in type(model).__mro__}
+    if "torch.nn.modules.module.Module" in roots:
+        return SourceKind.TORCH
+    if any(name.startswith("keras.") and name.endswith(".Model") for name in roots):
+        return SourceKind.KERAS
+    msg = f"the callable returned a {type(model).__module__}.{type(model).__qualname__}, which is no model"
+    raise UsageError(msg, hint="return a torch.nn.Module or a keras.Model")
+
+
+def load_source_object(source: Source) -> tuple[Source, Any]:
+    """Call the source's `module:callable` and return the source with its kind, and the model.
+
+    A module attribute that already is a model is taken as it is.
+
+    Raises:
+        UsageError: The callable is not found or returns no model.
+    """
+    use_folder(source.folder)
+    found = load_object(source.text)
+    is_model_already = not isinstance(found, type) and any(
+        cls.__module__.startswith(("torch.nn", "keras.")) for cls in type(found).__mro__
+    )
+    model = found if is_model_already else found()
+    return replace(source, kind=kind_of_object(model)), model
+
+
+def user_files(folder: Path) -> dict[str, Path]:
+    """Return every imported module file below `folder`, by module name.
+
+    This is what a source that executes code depends on, as far as imports show it.
+    """
+    root = folder.resolve()
+    found: dict[str, Path] = {}
+    for name, module in sorted(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if file and Path(file).resolve().is_relative_to(root):
+            found[name] = Path(file).resolve()
+    return found

@@ -1,0 +1,83 @@
+"""What all tests share: reasons to skip, data from outside the project, and how hypothesis behaves."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import hypothesis
+import pytest
+
+from paritygate.backends import backend_state
+
+# The same examples in every run: a red build is red again on the next machine. A loaded machine is no failure.
+hypothesis.settings.register_profile("deterministic", derandomize=True, database=None, deadline=None)
+hypothesis.settings.load_profile("deterministic")
+
+_ROOT = Path(__file__).resolve().parents[1]
+_BACKENDS_OF_MARKER = {"tensorflow": ("tensorflow", "tf2onnx"), "torch": ("torch", "onnxscript")}
+
+
+def _reason_without_backend(marker: str) -> str | None:
+    missing = [state for state in map(backend_state, _BACKENDS_OF_MARKER[marker]) if not state.is_available]
+    return f"{missing[0].reason}: {missing[0].install}" if missing else None
+
+
+def _reason_without_gpu() -> str | None:
+    nvidia_smi = shutil.which("nvidia-smi")
+    if nvidia_smi and subprocess.run([nvidia_smi, "-L"], check=False, capture_output=True).returncode == 0:
+        return None
+    return "needs an NVIDIA GPU, and nvidia-smi finds none"
+
+
+def _reason_without_server() -> str | None:
+    return None if shutil.which("tritonserver") else "needs a model server, and tritonserver is not on the path"
+
+
+_REASONS: dict[str, Callable[[], str | None]] = {
+    "gpu": _reason_without_gpu,
+    "serving": _reason_without_server,
+    "tensorflow": lambda: _reason_without_backend("tensorflow"),
+    "torch": lambda: _reason_without_backend("torch"),
+}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip, with its reason, each test whose marker asks for what this machine lacks."""
+    for marker, reason_of in _REASONS.items():
+        marked = [item for item in items if item.get_closest_marker(marker)]
+        # Asked once, and only if some test wants it: looking for a GPU starts a process.
+        if marked and (reason := reason_of()):
+            for item in marked:
+                item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def _test_data(relative: str) -> Path:
+    folder = os.environ.get("PARITYGATE_TEST_DATA")
+    if not folder:
+        pytest.skip(f"PARITYGATE_TEST_DATA is not set: it names the folder that holds {relative}")
+    path = Path(folder) / relative
+    if not path.exists():
+        pytest.fail(f"PARITYGATE_TEST_DATA is {folder!r}, and {relative} is not in it")
+    return path
+
+
+@pytest.fixture(scope="session")
+def battery() -> Path:
+    """Return the folder of model pairs with known faults, one folder a pair."""
+    return _test_data("battery")
+
+
+@pytest.fixture(scope="session")
+def klue_sts_file() -> Path:
+    """Return the official development set of KLUE STS, 519 sentence pairs."""
+    return _test_data("data/klue-sts/klue-sts-v1.1_dev.json")
+
+
+@pytest.fixture(scope="session")
+def project_root() -> Path:
+    """Return the root of the checkout."""
+    return _ROOT

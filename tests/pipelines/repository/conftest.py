@@ -1,0 +1,115 @@
+"""Small release candidates made of real files, and a process that promotes them under adverse conditions."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import pickle
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paritygate.artifact import Artifact, file_digests
+from paritygate.files import digest_of_files, read_json
+from paritygate.pipelines.repository import Provenance, ReleaseCandidate, VariantCandidate, VariantEvidence
+from paritygate.precision import Variant
+from paritygate.signature import Signature, TensorSpec
+
+_SIGNATURE = Signature(
+    inputs=(TensorSpec(name="x", dtype="float32", shape=("batch", 4)),),
+    outputs=(TensorSpec(name="y", dtype="float32", shape=("batch", 2)),),
+)
+
+
+def _digest(text: str) -> str:
+    return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+
+
+@pytest.fixture
+def tmp_path(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Return a fresh folder, in memory where that can be: these tests make hundreds of releases, each fsynced."""
+    memory = Path("/dev/shm")  # noqa: S108 - a fresh folder below it is used
+    place = memory if os.access(memory, os.W_OK) else tmp_path_factory.mktemp("releases")
+    with tempfile.TemporaryDirectory(dir=place, prefix="paritygate-test-") as folder:
+        yield Path(folder)
+
+
+@pytest.fixture
+def make_variant(tmp_path: Path) -> Callable[..., VariantCandidate]:
+    """Return a function that writes an artifact and returns it as a variant that passed."""
+
+    def make(name: str = "onnx-fp32", files: Mapping[str, bytes] | None = None) -> VariantCandidate:
+        folder = tmp_path / "run" / name
+        for path, content in (files or {"model.onnx": b"graph", "weights/0.bin": b"\0" * 100}).items():
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / path).write_bytes(content)
+        digests = file_digests(folder)
+        artifact = Artifact(
+            variant=Variant.parse(name), folder=folder, main="model.onnx", signature=_SIGNATURE, files=digests
+        )
+        artifact.save()
+        evidence = VariantEvidence(
+            verdict="pass", artifact=digest_of_files(digests), kind="verified", device="cpu", runtime="onnxruntime 1.18"
+        )
+        return VariantCandidate(name=name, folder=folder, record=read_json(folder / "artifact.json"), evidence=evidence)
+
+    return make
+
+
+@pytest.fixture
+def make_candidate(tmp_path: Path, make_variant: Callable[..., VariantCandidate]) -> Callable[..., ReleaseCandidate]:
+    """Return a function that makes a candidate that can be released, but for the fields given."""
+
+    def make(**fields: Any) -> ReleaseCandidate:  # noqa: ANN401 - any field of the candidate
+        report = tmp_path / "report.html"
+        report.write_text("<p>parity</p>")
+        provenance = Provenance(
+            source=_digest("source"),
+            samples=_digest("samples"),
+            reference=_digest("reference"),
+            tools={"onnx": "1.16.0"},
+            device={"name": "cpu"},
+            tolerances={"onnx-fp32": {"max_abs_diff": 1e-4}},
+        )
+        candidate = ReleaseCandidate(
+            model="klue-sts",
+            variants=() if "variants" in fields else (make_variant(),),
+            provenance=provenance,
+            evidence={"rows": 519},
+            alias="prod",
+            reports={"report.html": report},
+        )
+        return replace(candidate, **fields)
+
+    return make
+
+
+@pytest.fixture
+def under(tmp_path: Path) -> Callable[..., Any]:
+    """Return a function that runs `adverse.py` with a candidate and returns what it found out.
+
+    The conditions are set in a process of their own, because an audit hook cannot be taken back.
+    """
+
+    def run(condition: str, repository: Path, candidate: ReleaseCandidate) -> Any:  # noqa: ANN401 - JSON data
+        pickled = tmp_path / "candidate.pickle"
+        pickled.write_bytes(pickle.dumps(candidate))
+        command = [
+            sys.executable,
+            str(Path(__file__).with_name("adverse.py")),
+            condition,
+            str(repository),
+            str(pickled),
+        ]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    return run

@@ -1,0 +1,48 @@
+"""Confidence bounds: what a count of mismatches says about the mismatches not seen."""
+
+from __future__ import annotations
+
+import math
+
+__all__ = ["mean_interval_95", "mismatch_rate_upper_95", "rows_for_upper_95"]
+
+# Two-sided 95 % quantile of the standard normal distribution.
+_Z_95 = 1.959963984540054
+
+
+def mismatch_rate_upper_95(mismatches: int, rows: int) -> float:
+    """Return the one-sided 95 % upper bound of the mismatch rate, by Clopper and Pearson.
+
+    Args:
+        mismatches: Rows that mismatched, 0 <= mismatches <= rows.
+        rows: Rows looked at; they must be exchangeable for the bound to hold.
+
+    Returns:
+        A rate in 0..1; 1.0 for no rows at all.
+
+    Source:
+        C. J. Clopper and E. S. Pearson, Biometrika 26 (1934); for no mismatches it is
+        1 - 0.05 ** (1 / rows), the rule of three.
+    """
+    from scipy.special import betaincinv
+
+    if rows == 0 or mismatches >= rows:
+        return 1.0
+    return float(betaincinv(mismatches + 1, rows - mismatches, 0.95))
+
+
+def rows_for_upper_95(rate: float) -> int:
+    """Return how many rows without a mismatch it takes to bound the rate at `rate`, 0 < rate < 1."""
+    return math.ceil(math.log(0.05) / math.log1p(-rate))
+
+
+def mean_interval_95(mean: float, variance: float, count: int) -> tuple[float, float]:
+    """Return the 95 % interval of a mean by the normal approximation.
+
+    Args:
+        mean: The sample mean.
+        variance: The variance of the values, ddof 0.
+        count: The number of values, at least 1.
+    """
+    half = _Z_95 * math.sqrt(max(variance, 0.0) / count)
+    return mean - half, mean + half

@@ -1,0 +1,68 @@
+"""Fitting a batch of samples to the inputs that a model takes: by name, and by dtype only where nothing is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from paritygate.errors import UsageError
+from paritygate.signature import TensorSpec, is_integer_dtype
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from paritygate.batch import Batch
+    from paritygate.signature import Signature
+
+__all__ = ["fit_inputs", "unused_inputs"]
+
+
+def fit_inputs(batch: Batch, signature: Signature) -> dict[str, NDArray[np.generic]]:
+    """Return the inputs of the signature out of a batch.
+
+    Integers are cast to the integer dtype that the model takes, after a check of the range; no other
+    dtype is cast. Inputs of the batch that the model does not take are left out.
+
+    Raises:
+        UsageError: An input is missing, of another dtype, or has values that the model's dtype lacks.
+    """
+    fitted: dict[str, NDArray[np.generic]] = {}
+    for spec in signature.inputs:
+        if spec.name not in batch.inputs:
+            seen = ", ".join(batch.inputs) or "none"
+            msg = f"the samples have no input {spec.name!r}, which the model takes (seen: {seen})"
+            raise UsageError(msg, hint="name the samples' keys like the model's inputs, or rename with --map MODEL=SERVED")
+        fitted[spec.name] = _fit(spec, batch.inputs[spec.name])
+    return fitted
+
+
+def _fit(spec: TensorSpec, array: NDArray[np.generic]) -> NDArray[np.generic]:
+    found = array.dtype.name if array.dtype.kind not in "US" else "string"
+    if found == spec.dtype:
+        return array
+    if is_integer_dtype(spec.dtype) and array.dtype.kind in "iub":
+        return _cast_integers(spec, array)
+    msg = f"the samples hold {spec.name!r} as {found}, and the model takes {spec.dtype}"
+    raise UsageError(msg, hint="only integers are cast, where their range allows: save the samples in the model's dtype")
+
+
+def _cast_integers(spec: TensorSpec, array: NDArray[np.generic]) -> NDArray[np.generic]:
+    target = np.dtype(spec.dtype)
+    low, high = (0, 1) if target.kind == "b" else (int(np.iinfo(target).min), int(np.iinfo(target).max))
+    if array.size:
+        least, largest = int(array.min()), int(array.max())  # type: ignore[type-var]  # integers by the caller's check
+        if least < low or largest > high:
+            msg = (
+                f"the samples hold {spec.name!r} from {least} to {largest}, "
+                f"and the model takes {spec.dtype}, which holds {low} to {high}"
+            )
+            raise UsageError(msg, hint="export the model with int64 inputs, or correct the samples")
+    return array.astype(target)
+
+
+def unused_inputs(names: Mapping[str, object], signature: Signature) -> tuple[str, ...]:
+    """Return the names in the samples that the model does not take."""
+    taken = {spec.name for spec in signature.inputs}
+    return tuple(name for name in names if name not in taken)

@@ -1,0 +1,231 @@
+"""The gate: a candidate against expected outputs on the same samples, measured and judged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from paritygate.batch import Batch
+from paritygate.errors import UsageError, ZeroRowsError
+from paritygate.validate.candidate import Candidate, RefusedInputsError
+from paritygate.validate.decisions import Decision
+from paritygate.validate.given import ExpectedOutputs
+from paritygate.validate.measurement import Comparison, ComparisonPlan, Measurement
+from paritygate.validate.recording import ChunkWriter, StoredBatch, read_chunks
+from paritygate.validate.samples import BatchDigest
+from paritygate.validate.tolerance import Limits, Tolerance, limits_for
+from paritygate.validate.verdict import Check, JudgePlan, Status, judge
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+__all__ = ["GatePlan", "GateResult", "run_gate"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GatePlan:
+    """What is asked of a candidate.
+
+    Attributes:
+        tolerance: The limits.
+        decisions: The rules.
+        outputs: The outputs to compare; empty for all.
+        argmax_of: Integer output: the scores whose argmax it is.
+        passes: How often the whole sequence of batches is run.
+        min_rows: Fewer rows are inconclusive.
+        is_non_finite_declared: Whether NaN and infinity in the reference are right.
+        workspace: An empty folder for what passes are compared by.
+    """
+
+    tolerance: Tolerance
+    decisions: tuple[Decision, ...] = ()
+    outputs: tuple[str, ...] = ()
+    argmax_of: Mapping[str, str] = field(default_factory=dict)
+    passes: int = 1
+    min_rows: int = 1
+    is_non_finite_declared: bool = False
+    workspace: Path
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GateResult:
+    """What was measured and what it means.
+
+    Attributes:
+        measurement: All numbers.
+        checks: Every check.
+        limits: The limits of each output compared.
+        samples_digest: Digest of the samples.
+        left_out: Outputs that were not compared because others were selected.
+    """
+
+    measurement: Measurement
+    checks: tuple[Check, ...]
+    limits: Mapping[str, Limits]
+    samples_digest: str
+    left_out: tuple[str, ...]
+
+
+def run_gate(
+    candidate: Candidate,
+    expected: ExpectedOutputs,
+    read: Callable[[], Iterator[Batch]],
+    plan: GatePlan,
+    *,
+    progress: Callable[[int, int], None] = lambda *_: None,
+) -> GateResult:
+    """Run the candidate over all samples and judge it against the expected outputs.
+
+    Args:
+        candidate: What answers.
+        expected: The reference's outputs.
+        read: Starts reading the samples.
+        plan: What is asked.
+        progress: Called with the pass and the number of rows done in it.
+
+    Raises:
+        UsageError: A selected or decided output does not exist, or is not of a kind that can be decided on.
+        ZeroRowsError: There are no samples.
+        MeasurementError: Samples and expected outputs do not hold the same rows.
+    """
+    compared = _outputs_compared(expected, plan)
+    profiles = {name: expected.profiles[name] for name in compared}
+    limits = {name: limits_for(plan.tolerance, profile) for name, profile in profiles.items()}
+    comparison = Comparison(
+        ComparisonPlan(
+            profiles=profiles,
+            limits=limits,
+            decisions={decision.output: decision for decision in plan.decisions},
+            argmax_of=plan.argmax_of,
+        )
+    )
+    _compare_names(comparison, candidate, expected, compared, plan)
+    digest = _run_passes(candidate, expected, read, plan, comparison, compared, progress)
+    measurement = comparison.finish()
+    checks = judge(
+        measurement,
+        JudgePlan(
+            tolerance=plan.tolerance,
+            limits=limits,
+            profiles=profiles,
+            min_rows=plan.min_rows,
+            is_non_finite_declared=plan.is_non_finite_declared,
+            argmax_of=plan.argmax_of,
+        ),
+    )
+    health = tuple(Check(name=name, status=Status.PASS, detail=detail) for name, detail in expected.health)
+    left_out = sorted((set(expected.profiles) | candidate.output_names) - set(compared)) if plan.outputs else []
+    return GateResult(
+        measurement=measurement,
+        checks=(*health, *checks),
+        limits=limits,
+        samples_digest=digest,
+        left_out=tuple(left_out),
+    )
+
+
+def _outputs_compared(expected: ExpectedOutputs, plan: GatePlan) -> tuple[str, ...]:
+    known = ", ".join(expected.profiles)
+    for name in plan.outputs:
+        if name not in expected.profiles:
+            msg = f"output {name!r} was selected, and the reference has no such output (it has: {known})"
+            raise UsageError(msg, hint="--outputs takes names of the reference")
+    compared = plan.outputs or tuple(expected.profiles)
+    for decision in plan.decisions:
+        if decision.output not in compared:
+            msg = f"decision {decision} is on an output that is not compared (compared: {', '.join(compared)})"
+            raise UsageError(msg, hint="decide on one of the outputs compared")
+        if not expected.profiles[decision.output].is_float:
+            dtype = expected.profiles[decision.output].dtype
+            msg = f"decision {decision} is on an output of dtype {dtype}, which is compared exactly"
+            raise UsageError(msg, hint="decide on the float scores; for labels use --argmax-of LABEL=SCORES")
+    for label, scores in plan.argmax_of.items():
+        if label not in compared or scores not in compared:
+            msg = f"--argmax-of {label}={scores}: both must be outputs that are compared ({', '.join(compared)})"
+            raise UsageError(msg, hint="name the integer output first, then the scores")
+        if expected.profiles[label].is_float or not expected.profiles[scores].is_float:
+            msg = f"--argmax-of {label}={scores}: the first must be an integer output, the second a float one"
+            raise UsageError(msg, hint="name the integer output first, then the scores")
+    return tuple(compared)
+
+
+def _compare_names(
+    comparison: Comparison,
+    candidate: Candidate,
+    expected: ExpectedOutputs,
+    compared: tuple[str, ...],
+    plan: GatePlan,
+) -> None:
+    has = ", ".join(sorted(candidate.output_names)) or "none"
+    for name in compared:
+        if name not in candidate.output_names:
+            comparison.violate("outputs", name, f"the candidate has no output {name!r} (it has: {has})")
+    if not plan.outputs:
+        for name in sorted(candidate.output_names - set(expected.profiles)):
+            comparison.violate("outputs", name, f"the candidate has an output {name!r} that the reference lacks")
+    if candidate.input_names is None or expected.inputs is None:
+        return
+    for name in sorted(expected.inputs - candidate.input_names):
+        comparison.violate("inputs", None, f"the candidate does not take the reference's input {name!r}")
+    for name in sorted(candidate.input_names - expected.inputs):
+        comparison.violate("inputs", None, f"the candidate takes an input {name!r} that the reference does not")
+
+
+def _run_passes(
+    candidate: Candidate,
+    expected: ExpectedOutputs,
+    read: Callable[[], Iterator[Batch]],
+    plan: GatePlan,
+    comparison: Comparison,
+    compared: tuple[str, ...],
+    progress: Callable[[int, int], None],
+) -> str:
+    first_pass = ChunkWriter(plan.workspace) if plan.passes > 1 else None
+    digest_of_first = ""
+    for number in range(1, plan.passes + 1):
+        candidate.start_pass()
+        reader = expected.open_reader()
+        digest = BatchDigest()
+        stored: Iterator[StoredBatch] | None = None
+        if first_pass is not None and number > 1:
+            stored = read_chunks(plan.workspace, first_pass.chunks)
+        for batch in read():
+            if batch.rows == 0:
+                continue
+            digest.add(batch)
+            wanted = reader.take(batch)
+            actual = _answer(candidate, batch, comparison, expected)
+            if actual is not None:
+                comparison.add(batch, actual, {name: wanted[name] for name in compared})
+            kept = {name: array for name, array in (actual or {}).items() if name in compared}
+            if stored is not None:
+                comparison.add_repeat(next(stored).outputs, kept)
+            elif first_pass is not None:
+                first_pass.add(kept, rows=batch.rows, case=batch.case)
+            progress(number, digest.rows)
+        if first_pass is not None:
+            first_pass.flush()
+        if digest.rows == 0:
+            msg = "the samples hold no rows"
+            raise ZeroRowsError(msg, hint="give at least one row: nothing was measured, so nothing passes")
+        reader.end(digest.value)
+        candidate.end_pass(digest.value)
+        comparison.end_pass()
+        digest_of_first = digest_of_first or digest.value
+    return digest_of_first
+
+
+def _answer(
+    candidate: Candidate, batch: Batch, comparison: Comparison, expected: ExpectedOutputs
+) -> dict[str, NDArray[np.generic]] | None:
+    try:
+        return candidate.answer(batch)
+    except RefusedInputsError as err:
+        if expected.inputs is None and isinstance(err.__cause__, UsageError):
+            # Nothing shows that the reference took these inputs: then it is the samples that are wrong.
+            raise err.__cause__ from None
+        comparison.refuse(batch, str(err))
+        return None

@@ -1,0 +1,263 @@
+"""Outputs recorded elsewhere: a file with the same keys as the samples, or a folder of our own recording.
+
+Either side of a comparison may be given so. Rows are matched to the samples by their order, or by
+case where the keys are of the form `CASE/OUTPUT`; what does not match is an error, never cut short.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from paritygate.batch import Batch
+from paritygate.errors import ArtifactIntegrityError, InputFileError, MeasurementError, ZeroRowsError
+from paritygate.files import digest_of_file, digest_of_files
+from paritygate.validate.npy_stream import NpyStream, npz_names
+from paritygate.validate.profile import OutputProfile
+from paritygate.validate.recording import RECORD_FILE, Recording, StoredBatch
+from paritygate.validate.reference import check_health, profile_all
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+__all__ = [
+    "ExpectedOutputs",
+    "GivenOutputs",
+    "OutputReader",
+    "expected_from_file",
+    "expected_from_recording",
+    "is_recorded_outputs",
+]
+
+
+_BLOCK_ROWS = 64
+
+
+def is_recorded_outputs(path: Path) -> bool:
+    """Return whether `path` holds recorded outputs rather than a model."""
+    return (path.is_dir() and (path / RECORD_FILE).is_file()) or path.suffix == ".npz"
+
+
+class OutputReader(Protocol):
+    """One pass over recorded outputs, in step with the samples."""
+
+    def take(self, batch: Batch) -> dict[str, NDArray[np.generic]]:
+        """Return the outputs of this batch.
+
+        Raises:
+            MeasurementError: The recorded outputs hold no such batch.
+        """
+        ...
+
+    def end(self, samples_digest: str) -> None:
+        """Check that all recorded outputs were taken, for the samples they were recorded on.
+
+        Raises:
+            MeasurementError: Rows are left over.
+            ArtifactIntegrityError: The samples are others than those of the recording.
+        """
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ExpectedOutputs:
+    """Recorded outputs of either origin.
+
+    Attributes:
+        name: What to call them in messages.
+        digest: Digest of the file or of the recording's chunks.
+        profiles: Profile of each output.
+        health: What was found of their health, `(name, detail)` each.
+        inputs: Names of the inputs they were recorded on; None where that is not known.
+        open_reader: Starts a pass over them.
+    """
+
+    name: str
+    digest: str
+    profiles: Mapping[str, OutputProfile]
+    health: tuple[tuple[str, str], ...]
+    inputs: frozenset[str] | None
+    open_reader: Callable[[], OutputReader]
+
+
+def expected_from_recording(recording: Recording) -> ExpectedOutputs:
+    """Return the outputs of one of our own recordings."""
+    return ExpectedOutputs(
+        name=str(recording.folder),
+        digest=digest_of_files(recording.chunks),
+        profiles=recording.profiles,
+        health=recording.health,
+        inputs=frozenset(spec.name for spec in recording.signature.inputs),
+        open_reader=lambda: _RecordingReader(recording),
+    )
+
+
+class _RecordingReader:
+    def __init__(self, recording: Recording) -> None:
+        self._recording = recording
+        self._batches = recording.batches()
+        self._rows = 0
+
+    def take(self, batch: Batch) -> dict[str, NDArray[np.generic]]:
+        stored = next(self._batches, None)
+        if stored is None or stored.rows != batch.rows or stored.case != batch.case:
+            seen = "no more batches" if stored is None else f"a batch of {stored.rows} rows"
+            msg = (
+                f"reference and samples do not hold the same rows: after {self._rows} of {self._recording.rows} "
+                f"recorded rows the reference has {seen}, the samples one of {batch.rows} rows"
+            )
+            raise MeasurementError(msg, hint="use the samples and the batch size that the reference was recorded with")
+        self._rows += stored.rows
+        return dict(stored.outputs)
+
+    def end(self, samples_digest: str) -> None:
+        if self._rows != self._recording.rows:
+            msg = (
+                f"reference and samples do not hold the same rows: the reference has {self._recording.rows}, "
+                f"the samples {self._rows}"
+            )
+            raise MeasurementError(msg, hint="use the samples that the reference was recorded with")
+        if samples_digest != self._recording.samples_digest:
+            msg = f"the samples are not those that {self._recording.folder} was recorded on: their digests differ"
+            raise ArtifactIntegrityError(msg, hint="use the same samples, or record the reference again")
+
+
+def expected_from_file(
+    path: Path, *, axes: Mapping[str, int], rename: Mapping[str, str], is_non_finite_declared: bool
+) -> ExpectedOutputs:
+    """Return the outputs in an npz file, after checking that they can be judged by.
+
+    Args:
+        path: The file, with the keys of the outputs, plain or `CASE/OUTPUT`.
+        axes: The channel axis by output, where declared.
+        rename: The name in the file: the name compared by.
+        is_non_finite_declared: Whether NaN and infinity in them are right.
+
+    Raises:
+        InputFileError: The file is missing or no npz file.
+        ZeroRowsError: It holds no values.
+        ReferenceRefusedError: The outputs are not finite, or constant.
+    """
+    outputs = GivenOutputs(path, rename)
+    shapes, dtypes = outputs.shapes_and_dtypes()
+    if not dtypes:
+        msg = f"recorded outputs {path} hold no arrays"
+        raise ZeroRowsError(msg, hint="nothing was measured, so nothing passes: record the outputs again")
+    profiles = profile_all(outputs.batches, shapes=shapes, dtypes=dtypes, axes=axes, signature=None)
+    health = check_health(profiles, is_non_finite_declared=is_non_finite_declared)
+    not_repeated = ("reference_repeats", "not measured: the outputs were recorded elsewhere")
+    return ExpectedOutputs(
+        name=str(path),
+        digest=digest_of_file(path),
+        profiles=profiles,
+        health=(*health, not_repeated),
+        inputs=None,
+        open_reader=outputs.open_reader,
+    )
+
+
+class GivenOutputs:
+    """The arrays of an npz file, by case or as rows."""
+
+    def __init__(self, path: Path, rename: Mapping[str, str]) -> None:
+        self._path = path
+        names = npz_names(path)
+        with_case = [name for name in names if "/" in name]
+        if with_case and len(with_case) < len(names):
+            msg = f"recorded outputs {path} mix keys of the form CASE/OUTPUT with plain keys"
+            raise InputFileError(msg, hint="name all keys CASE/OUTPUT, or none")
+        self.cases: dict[str, dict[str, str]] = {}
+        for key in names:
+            case, _, name = key.rpartition("/")
+            self.cases.setdefault(case, {})[rename.get(name, name)] = key
+        self.is_by_case = bool(with_case)
+
+    def shapes_and_dtypes(self) -> tuple[dict[str, list[tuple[int, ...]]], dict[str, str]]:
+        """Return the distinct shapes and the dtype of each output; reads headers only."""
+        shapes: dict[str, list[tuple[int, ...]]] = {}
+        dtypes: dict[str, str] = {}
+        for keys in self.cases.values():
+            for name, key in keys.items():
+                stream = NpyStream(self._path, key)
+                if dtypes.setdefault(name, stream.dtype.name) != stream.dtype.name:
+                    msg = f"recorded outputs {self._path}: {name!r} is {dtypes[name]} in one case, {stream.dtype} in another"
+                    raise MeasurementError(msg, hint="an output must have one dtype")
+                if stream.dtype.kind not in "fiub":
+                    msg = f"recorded outputs {self._path}: {name!r} is of dtype {stream.dtype}, which is not compared"
+                    raise MeasurementError(msg, hint="keep numeric outputs only, or select them with --outputs NAME")
+                if stream.shape not in shapes.setdefault(name, []):
+                    shapes[name].append(stream.shape)
+        return shapes, dtypes
+
+    def batches(self) -> Iterator[StoredBatch]:
+        """Yield what the file holds, case by case, or in blocks of rows."""
+        for case, keys in self.cases.items():
+            streams = {name: NpyStream(self._path, key) for name, key in keys.items()}
+            sizes = {stream.rows for stream in streams.values()}
+            if self.is_by_case or None in sizes or len(sizes) > 1:
+                arrays = {name: stream.take(None) for name, stream in streams.items()}
+                rows = next(iter(sizes)) if len(sizes) == 1 else 1
+                yield StoredBatch(rows=rows or 1, case=case or None, outputs=arrays)
+                continue
+            total = sizes.pop() or 0
+            for start in range(0, total, _BLOCK_ROWS):
+                rows = min(_BLOCK_ROWS, total - start)
+                yield StoredBatch(
+                    rows=rows, case=None, outputs={name: stream.take(rows) for name, stream in streams.items()}
+                )
+
+    def open_reader(self) -> OutputReader:
+        """Start a pass."""
+        return _CaseReader(self._path, self.cases) if self.is_by_case else _RowReader(self._path, self.cases.get("", {}))
+
+
+class _CaseReader:
+    def __init__(self, path: Path, cases: Mapping[str, Mapping[str, str]]) -> None:
+        self._path = path
+        self._left = dict(cases)
+
+    def take(self, batch: Batch) -> dict[str, NDArray[np.generic]]:
+        if batch.case not in self._left:
+            msg = f"recorded outputs {self._path} hold no case {batch.case!r}, which the samples have"
+            raise MeasurementError(msg, hint="record the outputs of every case of the samples")
+        keys = self._left.pop(batch.case)
+        return {name: NpyStream(self._path, key).take(None) for name, key in keys.items()}
+
+    def end(self, samples_digest: str) -> None:
+        del samples_digest  # The file says nothing of the inputs it was recorded on.
+        if self._left:
+            left = ", ".join(sorted(self._left)[:3])
+            msg = f"recorded outputs {self._path} hold {len(self._left)} cases that the samples lack ({left})"
+            raise MeasurementError(msg, hint="give the samples that the outputs were recorded on")
+
+
+class _RowReader:
+    def __init__(self, path: Path, keys: Mapping[str, str]) -> None:
+        self._path = path
+        self._streams = {name: NpyStream(path, key) for name, key in keys.items()}
+        self._taken = 0
+
+    def take(self, batch: Batch) -> dict[str, NDArray[np.generic]]:
+        for name, stream in self._streams.items():
+            left = (stream.rows or 0) - self._taken
+            if left < batch.rows:
+                msg = (
+                    f"the same rows are needed on both sides: recorded outputs {self._path} hold {stream.rows} rows "
+                    f"of {name!r}, the samples more than that"
+                )
+                raise MeasurementError(msg, hint="record the outputs of all samples")
+        self._taken += batch.rows
+        return {name: stream.take(batch.rows) for name, stream in self._streams.items()}
+
+    def end(self, samples_digest: str) -> None:
+        del samples_digest  # The file says nothing of the inputs it was recorded on.
+        for name, stream in self._streams.items():
+            if stream.rows != self._taken:
+                msg = (
+                    f"the same rows are needed on both sides: recorded outputs {self._path} hold {stream.rows} rows "
+                    f"of {name!r}, the samples {self._taken}"
+                )
+                raise MeasurementError(msg, hint="give the samples that the outputs were recorded on")

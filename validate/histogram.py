@@ -1,0 +1,65 @@
+"""A histogram of magnitudes over the exponent and top mantissa bits: quantiles in fixed memory.
+
+Bins are integers, so histograms of shards add up exactly, in any order.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["BINS", "RESOLUTION", "add_magnitudes", "empty_histogram", "quantile"]
+
+# Bits of a float32 that name the bin: 8 exponent and 7 mantissa bits; the sign is always zero.
+_MANTISSA_BITS = 7
+_SHIFT = 23 - _MANTISSA_BITS
+BINS = 1 << (31 - _SHIFT)
+# A quantile is at most this fraction above the true one, for magnitudes of at least 1.2e-38.
+RESOLUTION = 2.0**-_MANTISSA_BITS
+# Above this many values counting all bins at once is cheaper than adding value by value.
+_DENSE_FROM = 4096
+_LARGEST = float(np.finfo(np.float32).max)
+
+
+def empty_histogram() -> NDArray[np.int64]:
+    """Return a histogram of nothing: `BINS` zeros."""
+    return np.zeros(BINS, dtype=np.int64)
+
+
+def add_magnitudes(histogram: NDArray[np.int64], magnitudes: NDArray[np.float64]) -> None:
+    """Count `magnitudes` (any shape, finite, >= 0) into `histogram`, in place."""
+    values = np.minimum(magnitudes, _LARGEST).astype(np.float32).ravel()
+    bins = values.view(np.uint32) >> np.uint32(_SHIFT)
+    if bins.size < _DENSE_FROM:
+        np.add.at(histogram, bins, 1)
+    else:
+        histogram += np.bincount(bins, minlength=BINS)
+
+
+def quantile(histogram: NDArray[np.int64], fraction: float) -> float:
+    """Return a value that at least `fraction` of the counted magnitudes do not exceed.
+
+    It is the upper edge of a bin: never below the true quantile, and above it by `RESOLUTION` of it at most.
+
+    Args:
+        histogram: Counts by bin.
+        fraction: 0..1.
+
+    Returns:
+        NaN if nothing was counted.
+    """
+    total = int(histogram.sum())
+    if total == 0:
+        return float("nan")
+    # Rank by integers where the product is exact enough: round() guards 0.999 * 1000 = 998.9999...
+    rank = max(1, int(np.ceil(round(fraction * total, 9))))
+    index = int(np.searchsorted(np.cumsum(histogram), rank))
+    if index == 0:
+        # The lowest bin holds zero and the smallest subnormals; zero is what it almost always means.
+        return 0.0
+    edge = np.array([((index + 1) << _SHIFT) - 1], dtype=np.uint32).view(np.float32)[0]
+    return float(edge)

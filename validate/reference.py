@@ -1,0 +1,280 @@
+"""Recording the reference, and refusing one that nothing can be judged by."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from paritygate.batch import Batch
+from paritygate.errors import MeasurementError, ReferenceRefusedError, ZeroRowsError
+from paritygate.precision import Precision
+from paritygate.signature import Signature, is_float_dtype
+from paritygate.validate.feeding import fit_inputs
+from paritygate.validate.measurement import repeat_difference
+from paritygate.validate.profile import OutputProfile, infer_channel_axis, profile_outputs
+from paritygate.validate.recording import ChunkWriter, Recording, StoredBatch, read_chunks
+from paritygate.validate.samples import BatchDigest
+from paritygate.validate.tolerance import DEFAULT_TOLERANCES, limits_for
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from paritygate.validate.runners.runner import Runner
+
+__all__ = ["RecordPlan", "check_health", "profile_all", "record_reference"]
+
+# How many rows are run twice to see that the reference is equal to itself.
+_REPEATED_ROWS = 64
+_REPEATED_ROWS_A_SHAPE = 16
+# Once every shape was seen, a batch of a known shape is repeated with this chance, while rows are left.
+_REPEAT_CHANCE = 0.25
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RecordPlan:
+    """How to record.
+
+    Attributes:
+        folder: The folder to write into; it exists and is empty.
+        model: What the recording says of the model: source, digest, notes.
+        axes: The channel axis by output, where the user declares it.
+        is_non_finite_declared: Whether NaN and infinity in the reference are right.
+        seed: Seed of the choice of rows that are run twice.
+    """
+
+    folder: Path
+    model: Mapping[str, Any]
+    axes: Mapping[str, int]
+    is_non_finite_declared: bool = False
+    seed: int = 0
+
+
+def record_reference(
+    runner: Runner,
+    read: Callable[[], Iterator[Batch]],
+    plan: RecordPlan,
+    *,
+    progress: Callable[[int], None] = lambda _: None,
+) -> Recording:
+    """Run the reference over all samples, store its outputs and return the recording.
+
+    Args:
+        runner: The reference, loaded.
+        read: Starts reading the samples.
+        plan: How to record.
+        progress: Called with the number of rows done so far.
+
+    Raises:
+        ZeroRowsError: There are no samples.
+        ReferenceRefusedError: The reference is not finite, not repeatable, or constant.
+        UsageError: The samples do not fit the model.
+        BackendError: The reference did not answer.
+    """
+    folder = plan.folder
+    writer = ChunkWriter(folder)
+    again_folder = folder / "again"
+    again_folder.mkdir()
+    again = ChunkWriter(again_folder)
+    digest = BatchDigest()
+    chooser = _RepeatChooser(plan.seed)
+    for batch in read():
+        if batch.rows == 0:
+            continue
+        digest.add(batch)
+        inputs = fit_inputs(batch, runner.signature)
+        outputs = runner.run(inputs)
+        writer.add(outputs, rows=batch.rows, case=batch.case)
+        rows = chooser.rows_to_repeat(inputs, batch.rows)
+        if rows:
+            _run_again(runner, inputs, outputs, rows, batch, again)
+        progress(digest.rows)
+    if digest.rows == 0:
+        msg = "the samples hold no rows"
+        raise ZeroRowsError(msg, hint="give at least one row: nothing was measured, so nothing passes")
+    writer.flush()
+    again.flush()
+    stored = _Stored(writer=writer, folder=folder)
+    profiles = profile_all(
+        stored.read, shapes=writer.shapes, dtypes=writer.dtypes, axes=plan.axes, signature=runner.signature
+    )
+    health = check_health(profiles, is_non_finite_declared=plan.is_non_finite_declared)
+    health += (_check_repeat(again_folder, again.chunks, profiles, chooser.repeated),)
+    shutil.rmtree(again_folder)
+    recording = Recording(
+        folder=folder,
+        chunks=writer.chunks,
+        rows=digest.rows,
+        samples_digest=digest.value,
+        model=plan.model,
+        runtime=asdict(runner.facts),
+        signature=runner.signature,
+        shapes=writer.shapes,
+        dtypes=writer.dtypes,
+        profiles=profiles,
+        health=health,
+        settings={
+            "seed": plan.seed,
+            "repeated_rows": chooser.repeated,
+            "non_finite": "match" if plan.is_non_finite_declared else "refuse",
+        },
+    )
+    recording.save()
+    return recording
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Stored:
+    writer: ChunkWriter
+    folder: Path
+
+    def read(self) -> Iterator[StoredBatch]:
+        return read_chunks(self.folder, self.writer.chunks)
+
+
+class _RepeatChooser:
+    """Chooses which rows are run twice: some of every shape, then some at random, 64 in all."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = np.random.default_rng(seed)
+        self._shapes: set[tuple[tuple[int, ...], ...]] = set()
+        self.repeated = 0
+
+    def rows_to_repeat(self, inputs: Mapping[str, NDArray[np.generic]], rows: int) -> int:
+        shape = tuple(array.shape for array in inputs.values())
+        is_new = shape not in self._shapes
+        self._shapes.add(shape)
+        left = _REPEATED_ROWS - self.repeated
+        if left <= 0 or not (is_new or self._random.random() < _REPEAT_CHANCE):
+            return 0
+        chosen = min(rows, left, _REPEATED_ROWS_A_SHAPE)
+        self.repeated += chosen
+        return chosen
+
+
+def _run_again(
+    runner: Runner,
+    inputs: Mapping[str, NDArray[np.generic]],
+    outputs: Mapping[str, NDArray[np.generic]],
+    rows: int,
+    batch: Batch,
+    writer: ChunkWriter,
+) -> None:
+    first = outputs
+    if rows < batch.rows:
+        inputs = {name: _head(array, rows, batch.rows) for name, array in inputs.items()}
+        first = runner.run(inputs)
+    second = runner.run(inputs)
+    both = {f"first/{name}": array for name, array in first.items()}
+    both |= {f"again/{name}": array for name, array in second.items()}
+    writer.add(both, rows=rows, case=None)
+
+
+def _head(array: NDArray[np.generic], rows: int, of: int) -> NDArray[np.generic]:
+    return array[:rows] if array.ndim and array.shape[0] == of else array
+
+
+def profile_all(
+    read: Callable[[], Iterator[StoredBatch]],
+    *,
+    shapes: Mapping[str, list[tuple[int, ...]]],
+    dtypes: Mapping[str, str],
+    axes: Mapping[str, int],
+    signature: Signature | None,
+) -> dict[str, OutputProfile]:
+    """Return the profile of every output. Reads all stored outputs once an output.
+
+    Raises:
+        MeasurementError: A declared channel axis does not exist or changes its size between batches.
+    """
+    declared = {spec.name: spec.shape for spec in signature.outputs} if signature else {}
+    profiles: dict[str, OutputProfile] = {}
+    for name, dtype in dtypes.items():
+        axis = None
+        if is_float_dtype(dtype):
+            axis = axes.get(name, infer_channel_axis(shapes[name], declared.get(name)))
+            axis = _checked_axis(name, axis, shapes[name])
+        arrays = ((batch.outputs[name], batch.rows) for batch in read() if name in batch.outputs)
+        profiles[name] = profile_outputs(name, arrays, axis=axis, dtype=dtype)
+    return profiles
+
+
+def _checked_axis(name: str, axis: int | None, shapes: list[tuple[int, ...]]) -> int | None:
+    if axis is None:
+        return None
+    ranks = {len(shape) for shape in shapes}
+    if len(ranks) > 1 or not 1 <= axis % max(ranks) < max(ranks) or not -max(ranks) <= axis < max(ranks):
+        msg = f"axis {axis} of output {name!r} is no channel axis of the shapes seen ({shapes[0]})"
+        raise MeasurementError(msg, hint="axis 0 holds the rows; name one of the others")
+    sizes = {shape[axis] for shape in shapes}
+    if len(sizes) > 1:
+        msg = f"axis {axis} of output {name!r} changes its size between batches ({min(sizes)} to {max(sizes)})"
+        raise MeasurementError(msg, hint="scales are kept per channel: name an axis of fixed size")
+    return axis % max(ranks)
+
+
+def check_health(
+    profiles: Mapping[str, OutputProfile], *, is_non_finite_declared: bool
+) -> tuple[tuple[str, str], ...]:
+    """Return what was found, as `(name, detail)`, for a reference that can be judged by.
+
+    Raises:
+        ReferenceRefusedError: It holds undeclared non-finite values, or no output varies over the inputs.
+        ZeroRowsError: No output holds a value.
+    """
+    floats = [profile for profile in profiles.values() if profile.is_float]
+    judged = floats or list(profiles.values())
+    if not any(profile.values for profile in judged):
+        msg = "the reference's outputs hold no values"
+        raise ZeroRowsError(msg, hint="nothing was measured, so nothing passes: check the samples and the outputs")
+    broken = [profile for profile in floats if profile.non_finite]
+    if broken and not is_non_finite_declared:
+        worst = broken[0]
+        msg = (
+            f"the reference is refused: output {worst.name!r} holds {worst.non_finite} values that are "
+            f"NaN or infinite, of {worst.values}"
+        )
+        raise ReferenceRefusedError(
+            msg, hint="correct the model or the samples, or declare that they belong there: --non-finite match"
+        )
+    detail = f"{sum(profile.non_finite for profile in broken)} non-finite values, declared" if broken else "all finite"
+    found = [("reference_finite", detail)]
+    varying = [profile.name for profile in judged if profile.varies]
+    if not varying and any(profile.varies is False for profile in judged):
+        names = ", ".join(repr(profile.name) for profile in judged)
+        msg = f"the reference is refused: its output is the same for every row ({names})"
+        raise ReferenceRefusedError(
+            msg, hint="a constant output matches any model that learned nothing: give other samples, or check the model"
+        )
+    if varying:
+        found.append(("reference_varies", f"{', '.join(varying)} varies over the inputs"))
+    else:
+        found.append(("reference_varies", "not measured: no two rows of one shape"))
+    return tuple(found)
+
+
+def _check_repeat(
+    folder: Path, chunks: Mapping[str, str], profiles: Mapping[str, OutputProfile], repeated: int
+) -> tuple[str, str]:
+    tolerance = DEFAULT_TOLERANCES[Precision.FP32]
+    limits = {name: limits_for(tolerance, profile) for name, profile in profiles.items()}
+    largest = 0.0
+    for batch in read_chunks(folder, chunks):
+        for name, profile in profiles.items():
+            first, second = batch.outputs[f"first/{name}"], batch.outputs[f"again/{name}"]
+            ratio, difference = repeat_difference(second, first, profile, limits[name])
+            largest = max(largest, difference)
+            if ratio > 1:
+                limit = float(limits[name].repeat_max_abs_diff.max())
+                msg = (
+                    f"the reference is refused: output {name!r} differs by {difference:.3g} between two runs "
+                    f"on the same input (limit {limit:.3g})"
+                )
+                raise ReferenceRefusedError(
+                    msg, hint="put the model into evaluation mode and take out dropout and other randomness"
+                )
+    return "reference_repeats", f"{repeated} rows run twice, largest difference {largest:.3g}"

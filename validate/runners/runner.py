@@ -1,0 +1,112 @@
+"""The contract of a runner, and the table of those there are.
+
+A runner module offers `open_model(model)`, which loads the model and returns a `Runner`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from paritygate.errors import UsageError
+from paritygate.precision import Precision
+from paritygate.signature import Signature
+from paritygate.source import Source, SourceKind
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+__all__ = ["RUNNERS", "ModelToRun", "Runner", "RuntimeFacts", "open_runner"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelToRun:
+    """A model and how to run it.
+
+    Attributes:
+        source: The model, its kind known.
+        model: The model object of a `module:callable` source, already made; None for a path.
+        signature: Names (as served), order and dtypes of inputs and outputs where the model itself
+            does not say (PyTorch); None where it does.
+        rename: The source's name by the name served: the runner takes and returns the names served.
+        device: `cpu`, or `cuda`.
+    """
+
+    source: Source
+    model: Any = None
+    signature: Signature | None = None
+    rename: Mapping[str, str] = field(default_factory=dict)
+    device: str = "cpu"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RuntimeFacts:
+    """What ran, read back from the runtime, not from what was asked.
+
+    Attributes:
+        runtime: Name of the runtime, such as `onnxruntime`.
+        version: Its version.
+        device: The device that really ran: `cpu`, `cuda:sm90`.
+        precision_found: The precision of the weights found in the model; None where it cannot be read.
+        tf32: Whether TF32 may be used; None where the question does not arise.
+        optimisation: Optimisation level of the runtime; None where there is none.
+        notes: What the user should know, one sentence each.
+    """
+
+    runtime: str
+    version: str
+    device: str
+    precision_found: Precision | None = None
+    tf32: bool | None = None
+    optimisation: str | None = None
+    notes: tuple[str, ...] = ()
+
+
+class Runner(Protocol):
+    """One loaded model."""
+
+    @property
+    def signature(self) -> Signature:
+        """Inputs and outputs under the names served."""
+        ...
+
+    @property
+    def facts(self) -> RuntimeFacts:
+        """What runs, read back from the runtime."""
+        ...
+
+    def run(self, inputs: Mapping[str, NDArray[np.generic]]) -> dict[str, NDArray[np.generic]]:
+        """Return the outputs by name for one batch; the arrays belong to the caller.
+
+        Raises:
+            BackendError: The runtime refused the inputs or failed.
+        """
+        ...
+
+
+RUNNERS: Mapping[SourceKind, str] = {
+    SourceKind.ONNX: "paritygate.validate.runners.onnxruntime",
+    SourceKind.TORCH: "paritygate.validate.runners.torch",
+    SourceKind.KERAS: "paritygate.validate.runners.keras",
+    SourceKind.SAVEDMODEL: "paritygate.validate.runners.savedmodel",
+}
+
+
+def open_runner(model: ModelToRun) -> Runner:
+    """Return the loaded model, by the runner of its kind.
+
+    Raises:
+        UsageError: There is no runner for the kind.
+        MissingBackendError: The runtime is not installed.
+        InputFileError: The file is not a model of its kind.
+        BackendError: The runtime refused the model.
+    """
+    if model.source.kind not in RUNNERS:
+        allowed = ", ".join(str(kind) for kind in RUNNERS)
+        msg = f"no runner for a model of kind {str(model.source.kind)!r} (allowed: {allowed})"
+        raise UsageError(msg, hint="convert-and-validate backends lists what can run here")
+    module = importlib.import_module(RUNNERS[model.source.kind])
+    return cast("Runner", module.open_model(model))

@@ -1,0 +1,286 @@
+"""Samples: batches of real inputs from a file or from a callable, read as a stream.
+
+A file may be `.npz`, `.safetensors` or `.jsonl`. Keys `CASE/INPUT` in an npz file are batches of their
+own shapes, run as they are; plain keys and rows are cut into batches.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import itertools
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from paritygate.batch import Batch
+from paritygate.errors import InputFileError, MeasurementError, UsageError
+from paritygate.importing import is_object_path, load_object, use_folder
+from paritygate.validate.npy_stream import NpyStream, npz_names
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["DEFAULT_BATCH_SIZE", "BatchDigest", "SampleSource", "open_samples"]
+
+DEFAULT_BATCH_SIZE = 16
+_SUFFIXES = (".npz", ".safetensors", ".jsonl")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SampleSource:
+    """Where samples come from, as JSON data may say it.
+
+    Attributes:
+        text: A path, or `module:callable` with `(path: str | None) -> Iterator[Batch]`.
+        folder: What relative paths and user modules are relative to.
+        path: What a callable is given as its path.
+        batch_size: Rows a batch, where the file does not say.
+        pad: For ragged lists in JSON lines: the value to pad each input with.
+    """
+
+    text: str
+    folder: Path
+    path: str | None = None
+    batch_size: int = DEFAULT_BATCH_SIZE
+    pad: Mapping[str, float] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the source as JSON data."""
+        return {
+            "text": self.text,
+            "folder": str(self.folder),
+            "path": self.path,
+            "batch_size": self.batch_size,
+            "pad": dict(self.pad),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> SampleSource:
+        """Return the source that `to_json` wrote."""
+        return cls(**{**data, "folder": Path(data["folder"])})
+
+
+def open_samples(source: SampleSource) -> Callable[[], Iterator[Batch]]:
+    """Return a function that starts reading the samples from the first batch on, as often as it is called.
+
+    Raises:
+        InputFileError: The file is missing or of a kind that is not read.
+        UsageError: The callable is not found, or the batch size is not positive.
+    """
+    if source.batch_size < 1:
+        msg = f"batch size {source.batch_size} is not allowed (allowed: 1 and more)"
+        raise UsageError(msg, hint="--batch-size 16 is the default")
+    if is_object_path(source.text) and not (source.folder / source.text).exists():
+        return _from_callable(source)
+    path = source.folder / source.text
+    if not path.is_file():
+        msg = f"samples {path} do not exist"
+        raise InputFileError(msg, hint=f"give a file of one of the kinds {', '.join(_SUFFIXES)}, or module:callable")
+    readers: Mapping[str, Callable[[Path, SampleSource], Iterator[Batch]]] = {
+        ".npz": _read_npz,
+        ".safetensors": _read_safetensors,
+        ".jsonl": _read_jsonl,
+    }
+    if path.suffix not in readers:
+        msg = f"samples {path} are of an unknown kind {path.suffix!r} (allowed: {', '.join(_SUFFIXES)})"
+        raise InputFileError(msg, hint="write them with numpy.savez, or give module:callable")
+    return lambda: readers[path.suffix](path, source)
+
+
+def _from_callable(source: SampleSource) -> Callable[[], Iterator[Batch]]:
+    use_folder(source.folder)
+    function = load_object(source.text)
+    if not callable(function):
+        msg = f"samples {source.text!r} are no function"
+        raise UsageError(msg, hint="give a function (path: str | None) -> Iterator[Batch]")
+    takes_path = bool(inspect.signature(function).parameters)
+    if source.path is not None and not takes_path:
+        msg = f"samples {source.text!r} take no path, and {source.path!r} was given"
+        raise UsageError(msg, hint="leave --samples out, or let the function take a path")
+
+    def read() -> Iterator[Batch]:
+        batches = function(source.path) if takes_path else function()
+        if not isinstance(batches, Iterable):
+            msg = f"samples {source.text!r} returned a {type(batches).__name__}, not an iterator of Batch"
+            raise UsageError(msg, hint="yield paritygate.batch.Batch objects")
+        for batch in batches:
+            _check_batch(source.text, batch)
+            yield batch
+
+    return read
+
+
+def _check_batch(text: str, batch: object) -> None:
+    if not isinstance(batch, Batch):
+        msg = f"samples {text!r} yielded a {type(batch).__name__}, not a Batch"
+        raise UsageError(msg, hint="yield paritygate.batch.Batch(inputs=..., ids=...)")
+    for name, array in batch.inputs.items():
+        if not isinstance(array, np.ndarray):
+            msg = f"samples {text!r} yielded {name!r} as a {type(array).__name__}, not a NumPy array"
+            raise UsageError(msg, hint="convert it with numpy.asarray")
+    for name, values in batch.strata.items():
+        if len(values) != batch.rows:
+            msg = f"samples {text!r}: stratum {name!r} has {len(values)} values for {batch.rows} rows"
+            raise UsageError(msg, hint="give one value a row")
+    if batch.gold is not None and len(batch.gold) != batch.rows:
+        msg = f"samples {text!r}: {len(batch.gold)} gold values for {batch.rows} rows"
+        raise UsageError(msg, hint="give one value a row")
+
+
+def _broken(path: Path, err: BaseException) -> InputFileError:
+    reason = (str(err).strip() or type(err).__name__).splitlines()[0]
+    return InputFileError(f"samples {path} cannot be read: {reason}", hint="write the file again with numpy.savez")
+
+
+def _read_npz(path: Path, source: SampleSource) -> Iterator[Batch]:
+    names = npz_names(path)
+    with_case = [name for name in names if "/" in name]
+    if with_case and len(with_case) < len(names):
+        plain = next(name for name in names if "/" not in name)
+        msg = f"samples {path} mix keys of the form CASE/INPUT with plain keys such as {plain!r}"
+        raise InputFileError(msg, hint="name all keys CASE/INPUT, or none")
+    if with_case:
+        yield from _read_cases(path, with_case)
+        return
+    streams = {name: NpyStream(path, name) for name in names}
+    yield from _cut({name: stream.rows for name, stream in streams.items()}, source, lambda name, n: streams[name].take(n))
+
+
+def _read_cases(path: Path, names: Sequence[str]) -> Iterator[Batch]:
+    cases: dict[str, list[str]] = {}
+    for name in names:
+        cases.setdefault(name.rpartition("/")[0], []).append(name)
+    for case, keys in cases.items():
+        inputs = {key.rpartition("/")[2]: NpyStream(path, key).take(None) for key in keys}
+        rows = _common_rows(inputs)
+        yield Batch(inputs=inputs, ids=[f"{case}/{row}" for row in range(rows)], case=case)
+
+
+def _common_rows(inputs: Mapping[str, NDArray[np.generic]]) -> int:
+    """Return the size that axis 0 of all inputs has; inputs that share none are one row together."""
+    sizes = {array.shape[0] for array in inputs.values() if array.ndim}
+    if any(size == 0 for size in sizes):
+        return 0
+    return sizes.pop() if len(sizes) == 1 else 1
+
+
+def _cut(
+    sizes: Mapping[str, int | None], source: SampleSource, take: Callable[[str, int], NDArray[np.generic]]
+) -> Iterator[Batch]:
+    path = source.folder / source.text
+    scalars = sorted(name for name, rows in sizes.items() if rows is None)
+    if scalars:
+        msg = f"samples {path}: {scalars[0]!r} is a scalar, which has no rows"
+        raise InputFileError(msg, hint="give every input one row a sample, or use keys of the form CASE/INPUT")
+    if len(set(sizes.values())) > 1:
+        listed = ", ".join(f"{name}: {rows}" for name, rows in sizes.items())
+        msg = f"samples {path}: the inputs have different numbers of rows ({listed})"
+        raise InputFileError(msg, hint="give every input one row a sample, or use keys of the form CASE/INPUT")
+    total = next(iter(sizes.values()), 0) or 0
+    for start in range(0, total, source.batch_size):
+        rows = min(source.batch_size, total - start)
+        inputs = {name: take(name, rows) for name in sizes}
+        yield Batch(inputs=inputs, ids=[str(row) for row in range(start, start + rows)])
+
+
+def _read_safetensors(path: Path, source: SampleSource) -> Iterator[Batch]:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(str(path), framework="np") as file:
+            slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 - it is no mapping
+            sizes = {name: (part.get_shape()[0] if part.get_shape() else None) for name, part in slices.items()}
+            position: dict[str, int] = dict.fromkeys(slices, 0)
+
+            def take(name: str, rows: int) -> NDArray[np.generic]:
+                start = position[name]
+                position[name] = start + rows
+                part: NDArray[np.generic] = slices[name][start : start + rows]
+                return part
+
+            yield from _cut(sizes, source, take)
+    except SafetensorError as err:
+        raise _broken(path, err) from err
+
+
+def _read_jsonl(path: Path, source: SampleSource) -> Iterator[Batch]:
+    with path.open(encoding="utf-8") as stream:
+        lines = (line for line in enumerate(stream, start=1) if line[1].strip())
+        while chunk := list(itertools.islice(lines, source.batch_size)):
+            rows = [_parse_line(path, number, line) for number, line in chunk]
+            ids = [str(row.pop("id", number)) for row, (number, _) in zip(rows, chunk, strict=True)]
+            names = list(rows[0])
+            for row, (number, _) in zip(rows, chunk, strict=True):
+                if set(row) != set(names):
+                    msg = f"samples {path}, line {number}: the inputs are {sorted(row)}, those before {sorted(names)}"
+                    raise InputFileError(msg, hint="give the same inputs in every line")
+            yield Batch(inputs={name: _stack(path, name, [row[name] for row in rows], source) for name in names}, ids=ids)
+
+
+def _parse_line(path: Path, number: int, line: str) -> dict[str, Any]:
+    try:
+        row = json.loads(line)
+    except json.JSONDecodeError as err:
+        msg = f"samples {path}, line {number}: not JSON: {err}"
+        raise InputFileError(msg, hint="write one JSON object a line") from err
+    if not isinstance(row, dict):
+        msg = f"samples {path}, line {number}: a {type(row).__name__}, not an object of inputs by name"
+        raise InputFileError(msg, hint='write for example {"id": "a", "input_ids": [1, 2]}')
+    return row
+
+
+def _stack(path: Path, name: str, values: list[Any], source: SampleSource) -> NDArray[np.generic]:
+    lengths = {len(value) for value in values if isinstance(value, list)}
+    if len(lengths) > 1:
+        if name not in source.pad:
+            msg = f"samples {path}: the lists of {name!r} have different lengths ({min(lengths)} to {max(lengths)})"
+            raise InputFileError(msg, hint=f"say what to pad them with: --pad {name}=0")
+        width = max(lengths)
+        values = [[*value, *[source.pad[name]] * (width - len(value))] for value in values]
+    try:
+        array = np.asarray(values)
+    except ValueError as err:
+        msg = f"samples {path}: the values of {name!r} do not form an array: {err}"
+        raise InputFileError(msg, hint="only the first level of a list may be ragged") from err
+    if array.dtype.kind == "f":
+        # JSON has one kind of number; float32 is what models take.
+        return array.astype(np.float32)
+    if array.dtype.kind not in "iub":
+        msg = f"samples {path}: the values of {name!r} are no numbers"
+        raise InputFileError(msg, hint="give numbers, or lists of numbers")
+    return array
+
+
+class BatchDigest:
+    """A digest over every batch seen: names, dtypes, shapes, bytes and row ids, in their order."""
+
+    def __init__(self) -> None:
+        self._state = hashlib.sha256()
+        self.rows = 0
+
+    def add(self, batch: Batch) -> None:
+        """Take in one batch.
+
+        Raises:
+            MeasurementError: Inputs and ids disagree in the number of rows.
+        """
+        sizes = {array.shape[0] for array in batch.inputs.values() if array.ndim}
+        if batch.rows and len(sizes) == 1 and batch.rows not in {1, *sizes}:
+            msg = f"a batch has {batch.rows} ids and inputs of {sizes.pop()} rows, from id {batch.ids[0]!r} on"
+            raise MeasurementError(msg, hint="give one id a row")
+        self.rows += batch.rows
+        self._state.update(json.dumps(list(batch.ids)).encode())
+        for name in sorted(batch.inputs):
+            array = np.ascontiguousarray(batch.inputs[name])
+            self._state.update(f"{name}:{array.dtype.str}:{array.shape}".encode())
+            self._state.update(array.view(np.uint8).data if array.size and array.ndim else array.tobytes())
+
+    @property
+    def value(self) -> str:
+        """`sha256:` and the hex digest of what was taken in."""
+        return f"sha256:{self._state.copy().hexdigest()}"

@@ -1,0 +1,396 @@
+"""The verdict: each check of a measurement, and the worst of them all.
+
+Pure: what was measured goes in, what it means comes out. A number that could not be measured never
+passes, whatever it compares like.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from paritygate.errors import ExitCode
+from paritygate.validate.bounds import mismatch_rate_upper_95, rows_for_upper_95
+from paritygate.validate.decisions import DecisionStatistics
+from paritygate.validate.measurement import Measurement, Violation
+from paritygate.validate.profile import OutputProfile
+from paritygate.validate.statistics import DiffStatistics
+from paritygate.validate.tolerance import Limits, Tolerance
+
+__all__ = ["Check", "JudgePlan", "Status", "Verdict", "exit_code_of", "judge", "verdict_of"]
+
+# Above this many values the largest of honest rounding errors exceeds the limit by chance: the max limit
+# then holds for the 99.99 % quantile, and ten times as much for the maximum.
+_MANY_VALUES = 1_000_000
+_MANY_VALUES_FACTOR = 10.0
+# Flips inside the band that are taken as noise: this share of the rows, and one at least.
+_IN_BAND_SHARE = 0.005
+# A side of a decision with a smaller share of the rows than this is said to be not covered.
+_COVERED_SHARE = 0.05
+
+
+class Status(str, Enum):
+    """The outcome of one check."""
+
+    PASS = "pass"
+    WARNING = "warning"
+    FAIL = "fail"
+    ERROR = "error"
+    INCONCLUSIVE = "inconclusive"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+class Verdict(str, Enum):
+    """The outcome for a variant."""
+
+    PASS = "pass"
+    FAIL = "fail"
+    ERROR = "error"
+    INCONCLUSIVE = "inconclusive"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Check:
+    """One thing that was looked at.
+
+    Attributes:
+        name: What was looked at, by the names of the report.
+        status: What came of it.
+        detail: In words, with the numbers.
+        output: The output it is about, or None.
+        measured: The number held against the limit, where there is one.
+        limit: The limit, where there is one.
+    """
+
+    name: str
+    status: Status
+    detail: str
+    output: str | None = None
+    measured: float | None = None
+    limit: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JudgePlan:
+    """What a measurement is held against.
+
+    Attributes:
+        tolerance: The declared limits.
+        limits: What they come to for each output.
+        profiles: The reference's profile of each output.
+        min_rows: Fewer rows than this are inconclusive.
+        is_non_finite_declared: Whether the reference may hold NaN and infinity.
+        argmax_of: Integer outputs that are judged as decisions.
+    """
+
+    tolerance: Tolerance
+    limits: Mapping[str, Limits]
+    profiles: Mapping[str, OutputProfile]
+    min_rows: int
+    is_non_finite_declared: bool = False
+    argmax_of: Mapping[str, str]
+
+
+def verdict_of(checks: Iterable[Check]) -> Verdict:
+    """Return the worst of the checks: any fail, else error, else inconclusive, else pass; no check at all is an error."""
+    statuses = {check.status for check in checks}
+    if not statuses:
+        return Verdict.ERROR
+    for status in (Status.FAIL, Status.ERROR, Status.INCONCLUSIVE):
+        if status in statuses:
+            return Verdict(str(status))
+    return Verdict.PASS
+
+
+def exit_code_of(verdict: Verdict) -> ExitCode:
+    """Return the exit code of a verdict."""
+    return {
+        Verdict.PASS: ExitCode.PASS,
+        Verdict.FAIL: ExitCode.PARITY_FAILED,
+        Verdict.ERROR: ExitCode.NOT_MEASURED,
+        Verdict.INCONCLUSIVE: ExitCode.INCONCLUSIVE,
+    }[verdict]
+
+
+def judge(measured: Measurement, plan: JudgePlan) -> tuple[Check, ...]:
+    """Return every check of a measurement."""
+    checks = [_check_rows(measured, plan), *map(_check_violation, measured.violations)]
+    if not any(violation.output is None or violation.check == "shape" for violation in measured.violations):
+        checks.append(Check(name="contract", status=Status.PASS, detail="names, shapes and dtypes are the reference's"))
+    checks.append(_check_accepts(measured))
+    for name, statistics in measured.statistics.items():
+        profile = plan.profiles[name]
+        if profile.is_float:
+            checks += _check_float(name, statistics, plan)
+        else:
+            checks.append(_check_exact(name, statistics))
+    for name, decision in measured.decisions.items():
+        checks += _check_decision(name, decision, plan)
+    checks += _check_repeats(measured)
+    return tuple(checks)
+
+
+def _check_rows(measured: Measurement, plan: JudgePlan) -> Check:
+    if measured.rows == 0:
+        return Check(name="rows", status=Status.ERROR, detail="no rows were compared", measured=0, limit=plan.min_rows)
+    status = Status.PASS if measured.rows >= plan.min_rows else Status.INCONCLUSIVE
+    detail = f"{measured.rows} rows in {measured.batches} batches, {measured.passes} passes"
+    if status is Status.INCONCLUSIVE:
+        detail += f": fewer than the {plan.min_rows} asked for"
+    return Check(name="rows", status=status, detail=detail, measured=measured.rows, limit=plan.min_rows)
+
+
+def _check_violation(violation: Violation) -> Check:
+    times = "" if violation.count == 1 else f" (in {violation.count} batches)"
+    return Check(
+        name=f"contract.{violation.check}",
+        status=Status.FAIL,
+        detail="; ".join(violation.details) + times,
+        output=violation.output,
+    )
+
+
+def _check_accepts(measured: Measurement) -> Check:
+    if not measured.refused_count:
+        return Check(name="accepts_inputs", status=Status.PASS, detail="every batch was answered")
+    detail = f"{measured.refused_count} batches that the reference answers were not answered: " + "; ".join(
+        measured.refused
+    )
+    return Check(name="accepts_inputs", status=Status.FAIL, detail=detail, measured=measured.refused_count, limit=0)
+
+
+def _check_exact(name: str, statistics: DiffStatistics) -> Check:
+    if statistics.values == 0:
+        return _nothing_measured(name)
+    status = Status.FAIL if statistics.mismatches else Status.PASS
+    return Check(
+        name="exact",
+        status=status,
+        detail=f"{statistics.mismatches} of {statistics.values} values differ",
+        output=name,
+        measured=statistics.mismatches,
+        limit=0,
+    )
+
+
+def _nothing_measured(name: str) -> Check:
+    detail = f"no value of {name!r} could be compared"
+    return Check(name="measured", status=Status.ERROR, detail=detail, output=name)
+
+
+def _check_float(name: str, statistics: DiffStatistics, plan: JudgePlan) -> list[Check]:
+    limits = plan.limits[name]
+    if statistics.values == 0:
+        return [_nothing_measured(name)]
+    checks = [_check_finite(name, statistics, plan)]
+    if statistics.compared == 0:
+        return [*checks, _nothing_measured(name)]
+    checks += _check_max(name, statistics, limits)
+    checks.append(
+        _worst_channel("mean_abs_diff", name, statistics.mean_abs_by_channel, limits.mean_abs_diff)
+    )
+    checks.append(
+        _within(
+            "max_row_rel_diff",
+            name,
+            statistics.max_row_rel_diff,
+            limits.max_row_rel_diff,
+            f", worst at row {statistics.max_row_rel_id}" if statistics.max_row_rel_id else "",
+        )
+    )
+    checks += _check_bias(name, statistics, limits)
+    return checks
+
+
+def _check_finite(name: str, statistics: DiffStatistics, plan: JudgePlan) -> Check:
+    bad = statistics.non_finite + statistics.non_finite_mismatches
+    detail = "the candidate is finite wherever the reference is"
+    if statistics.non_finite:
+        detail = f"{statistics.non_finite} values are NaN or infinite where the reference is finite"
+    elif statistics.non_finite_mismatches:
+        detail = f"{statistics.non_finite_mismatches} values are not the NaN or infinity that the reference holds there"
+    elif statistics.non_finite_matches and plan.is_non_finite_declared:
+        detail += f"; {statistics.non_finite_matches} declared non-finite values match"
+    return Check(
+        name="finite",
+        status=Status.FAIL if bad else Status.PASS,
+        detail=detail,
+        output=name,
+        measured=bad,
+        limit=0,
+    )
+
+
+def _within(check: str, output: str, measured: float, limit: float, remark: str = "") -> Check:
+    # `not <=` rather than `>`: NaN is never within a limit.
+    status = Status.PASS if measured <= limit else Status.FAIL
+    sign = "<=" if status is Status.PASS else ">"
+    return Check(
+        name=check,
+        status=status,
+        detail=f"{measured:.6g} {sign} {limit:.6g}{remark}",
+        output=output,
+        measured=measured,
+        limit=limit,
+    )
+
+
+def _worst_channel(
+    check: str, output: str, measured: Iterable[float], limits: Iterable[float], factor: float = 1.0
+) -> Check:
+    pairs = [(float(value), float(limit) * factor) for value, limit in zip(measured, limits, strict=True)]
+
+    def badness(pair: tuple[float, float]) -> float:
+        value, limit = pair
+        if math.isnan(value):
+            return math.inf
+        return 0.0 if value == 0 else value / limit if limit else math.inf
+
+    at = max(range(len(pairs)), key=lambda index: badness(pairs[index]))
+    remark = f", worst in channel {at} of {len(pairs)}" if len(pairs) > 1 else ""
+    return _within(check, output, *pairs[at], remark)
+
+
+def _check_max(name: str, statistics: DiffStatistics, limits: Limits) -> list[Check]:
+    worst = statistics.worst_rows[0] if statistics.worst_rows else None
+    if statistics.compared <= _MANY_VALUES:
+        check = _worst_channel("max_abs_diff", name, statistics.max_abs_by_channel, limits.max_abs_diff)
+        checks = [check]
+    else:
+        quantile = statistics.p9999_in_limits
+        many = f"of {statistics.compared} values 99.99 % are within the limit"
+        checks = [
+            Check(
+                name="p9999_abs_diff",
+                status=Status.PASS if quantile <= 1 else Status.FAIL,
+                detail=f"{many}: the 99.99 % quantile is {quantile:.4g} of it" if quantile <= 1 else
+                f"the 99.99 % quantile is {quantile:.4g} times the limit",
+                output=name,
+                measured=quantile,
+                limit=1.0,
+            ),
+            _worst_channel(
+                "max_abs_diff", name, statistics.max_abs_by_channel, limits.max_abs_diff, _MANY_VALUES_FACTOR
+            ),
+        ]
+    if worst is not None and checks[-1].status is Status.FAIL:
+        last = checks.pop()
+        where = f", worst at row {worst.row_id}: {worst.actual:.6g} instead of {worst.expected:.6g}"
+        checks.append(
+            Check(
+                name=last.name,
+                status=last.status,
+                detail=last.detail + where,
+                output=name,
+                measured=last.measured,
+                limit=last.limit,
+            )
+        )
+    return checks
+
+
+def _check_bias(name: str, statistics: DiffStatistics, limits: Limits) -> list[Check]:
+    bar = float(limits.mean_abs_diff.min()) / 2
+    interval = f"{statistics.bias:.3g} (95 %: {statistics.bias_low_95:.3g} to {statistics.bias_high_95:.3g})"
+    is_large = not abs(statistics.bias) <= bar
+    return [
+        Check(
+            name="bias",
+            status=Status.WARNING if is_large else Status.PASS,
+            detail=f"{interval}, {'at or above' if is_large else 'below'} half the mean limit {bar:.3g}",
+            output=name,
+            measured=statistics.bias,
+            limit=bar,
+        )
+    ]
+
+
+def _check_decision(name: str, decision: DecisionStatistics, plan: JudgePlan) -> list[Check]:
+    counted = (
+        f"{decision.mismatches} of {decision.decisions} decisions differ "
+        f"({decision.inside_band} near the boundary, {decision.outside_band} not; "
+        f"{decision.rows_mismatched} of {decision.rows} rows, at 95 % below {decision.mismatch_rate_upper_95:.2%})"
+    )
+    allowed = plan.tolerance.decision_mismatches
+    if decision.outside_band:
+        examples = ", ".join(decision.examples[:3])
+        status, detail = Status.FAIL, f"{counted}: away from the boundary a flip always fails, as at rows {examples}"
+        measured, limit = decision.outside_band, 0.0
+    elif allowed is not None:
+        status = Status.PASS if decision.mismatches <= allowed else Status.FAIL
+        detail, measured, limit = f"{counted}, allowed are {allowed}", decision.mismatches, float(allowed)
+    else:
+        cap = max(1, math.floor(_IN_BAND_SHARE * decision.decisions))
+        status = Status.PASS if decision.inside_band <= cap else Status.FAIL
+        detail = f"{counted}, allowed near the boundary are {cap}"
+        measured, limit = decision.inside_band, float(cap)
+    checks = [
+        Check(name="decision_mismatches", status=status, detail=detail, output=name, measured=measured, limit=limit)
+    ]
+    if plan.tolerance.mismatch_rate_upper_95 is not None:
+        checks.append(_check_rate(name, decision, plan.tolerance.mismatch_rate_upper_95))
+    checks.append(_check_coverage(name, decision))
+    return checks
+
+
+def _check_rate(name: str, decision: DecisionStatistics, allowed: float) -> Check:
+    bound = decision.mismatch_rate_upper_95
+    status, remark = Status.PASS, ""
+    if not bound <= allowed:
+        # With no mismatch at all these rows could not have shown it: that is too few rows, not a fault.
+        is_too_few = mismatch_rate_upper_95(0, decision.rows) > allowed
+        status = Status.INCONCLUSIVE if is_too_few else Status.FAIL
+        if is_too_few:
+            needed = rows_for_upper_95(allowed) if 0 < allowed < 1 else "no number of"
+            remark = f": {decision.rows} rows cannot show it, {needed} rows without a mismatch would"
+    return Check(
+        name="mismatch_rate_upper_95",
+        status=status,
+        detail=f"{bound:.3%} of the rows at 95 %, allowed is {allowed:.3%}{remark}",
+        output=name,
+        measured=bound,
+        limit=allowed,
+    )
+
+
+def _check_coverage(name: str, decision: DecisionStatistics) -> Check:
+    total = max(1, sum(decision.classes.values()))
+    is_yes_or_no = not any(rule in decision.decision for rule in ("argmax", "top_k"))
+    counts = {0: 0, 1: 0, **decision.classes} if is_yes_or_no else dict(decision.classes)
+    if is_yes_or_no:
+        words = f"{counts[1]} positive, {counts[0]} negative in the reference"
+        is_thin = min(counts.values()) < _COVERED_SHARE * total
+    else:
+        words = f"{len(counts)} classes chosen by the reference"
+        is_thin = len(counts) <= 1
+    if is_thin:
+        words += ": one side is not covered" if is_yes_or_no else ": other classes are not covered"
+    return Check(
+        name="decision_coverage", status=Status.WARNING if is_thin else Status.PASS, detail=words, output=name
+    )
+
+
+def _check_repeats(measured: Measurement) -> list[Check]:
+    checks = []
+    for name, ratio in measured.repeat_ratio.items():
+        largest = measured.repeat_max_abs_diff[name]
+        status = Status.PASS if ratio <= 1 else Status.FAIL
+        detail = f"{measured.passes} passes differ by {largest:.4g} at most, {ratio:.3g} of the limit"
+        checks.append(
+            Check(
+                name="repeat_max_abs_diff",
+                status=status,
+                detail=detail,
+                output=name,
+                measured=largest,
+                limit=None,
+            )
+        )
+    return checks
