@@ -99,7 +99,9 @@ class Decision:
         return cls(**{**data, "rule": Rule(data["rule"])})
 
 
-_GRAMMAR = "OUTPUT:threshold=V, OUTPUT:threshold=>=V, OUTPUT:argmax, OUTPUT:top_k=K or OUTPUT:multilabel=V, each with ,axis=N"
+_GRAMMAR = (
+    "OUTPUT:threshold=V, OUTPUT:threshold=>=V, OUTPUT:argmax, OUTPUT:top_k=K or OUTPUT:multilabel=V, each with ,axis=N"
+)
 
 
 def parse_decision(text: str) -> Decision:
@@ -195,9 +197,7 @@ def check_rank(decision: Decision, rank: int) -> None:
         raise UsageError(msg, hint="use threshold, or decide on an output of rank 2 or more")
 
 
-def decide(
-    decision: Decision, actual: NDArray[np.generic], expected: NDArray[np.generic], limits: Limits
-) -> Flips:
+def decide(decision: Decision, actual: NDArray[np.generic], expected: NDArray[np.generic], limits: Limits) -> Flips:
     """Return which decisions of one batch flip, and which of the flips the limits cannot explain.
 
     Threshold: a flip is inside the band if |expected - threshold| <= limit. Argmax: if the reference's
@@ -241,9 +241,7 @@ def _take(array: NDArray[np.float64], index: NDArray[np.int64]) -> NDArray[np.fl
     return taken
 
 
-def _decide_argmax(
-    actual: NDArray[np.float64], expected: NDArray[np.float64], allowed: NDArray[np.float64]
-) -> Flips:
+def _decide_argmax(actual: NDArray[np.float64], expected: NDArray[np.float64], allowed: NDArray[np.float64]) -> Flips:
     winner = expected.argmax(axis=-1)
     chosen = actual.argmax(axis=-1)
     flipped = winner != chosen

@@ -33,7 +33,9 @@ def fit_inputs(batch: Batch, signature: Signature) -> dict[str, NDArray[np.gener
         if spec.name not in batch.inputs:
             seen = ", ".join(batch.inputs) or "none"
             msg = f"the samples have no input {spec.name!r}, which the model takes (seen: {seen})"
-            raise UsageError(msg, hint="name the samples' keys like the model's inputs, or rename with --map MODEL=SERVED")
+            raise UsageError(
+                msg, hint="name the samples' keys like the model's inputs, or rename with --map MODEL=SERVED"
+            )
         fitted[spec.name] = _fit(spec, batch.inputs[spec.name])
     return fitted
 
@@ -45,7 +47,9 @@ def _fit(spec: TensorSpec, array: NDArray[np.generic]) -> NDArray[np.generic]:
     if is_integer_dtype(spec.dtype) and array.dtype.kind in "iub":
         return _cast_integers(spec, array)
     msg = f"the samples hold {spec.name!r} as {found}, and the model takes {spec.dtype}"
-    raise UsageError(msg, hint="only integers are cast, where their range allows: save the samples in the model's dtype")
+    raise UsageError(
+        msg, hint="only integers are cast, where their range allows: save the samples in the model's dtype"
+    )
 
 
 def _cast_integers(spec: TensorSpec, array: NDArray[np.generic]) -> NDArray[np.generic]:

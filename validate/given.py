@@ -30,6 +30,7 @@ __all__ = [
     "expected_from_file",
     "expected_from_recording",
     "is_recorded_outputs",
+    "open_recording_reader",
 ]
 
 
@@ -93,6 +94,11 @@ def expected_from_recording(recording: Recording) -> ExpectedOutputs:
         inputs=frozenset(spec.name for spec in recording.signature.inputs),
         open_reader=lambda: _RecordingReader(recording),
     )
+
+
+def open_recording_reader(recording: Recording) -> OutputReader:
+    """Start a pass over one of our own recordings."""
+    return _RecordingReader(recording)
 
 
 class _RecordingReader:
@@ -211,7 +217,9 @@ class GivenOutputs:
 
     def open_reader(self) -> OutputReader:
         """Start a pass."""
-        return _CaseReader(self._path, self.cases) if self.is_by_case else _RowReader(self._path, self.cases.get("", {}))
+        return (
+            _CaseReader(self._path, self.cases) if self.is_by_case else _RowReader(self._path, self.cases.get("", {}))
+        )
 
 
 class _CaseReader:

@@ -109,9 +109,7 @@ class Comparison:
             expected: The reference's outputs by name, those that are compared.
         """
         comparable = {
-            name: array
-            for name, array in expected.items()
-            if self._is_comparable(name, actual, array, batch.ids)
+            name: array for name, array in expected.items() if self._is_comparable(name, actual, array, batch.ids)
         }
         for name, array in comparable.items():
             if name not in self._plan.argmax_of:
@@ -154,9 +152,7 @@ class Comparison:
         first_row = self._pass_rows if is_by_row else self._pass_batches
         self._current[name] = decisions.update_decisions(state, flips, first_row=first_row, ids=list(ids))
 
-    def _is_comparable(
-        self, name: str, actual: Outputs, expected: NDArray[np.generic], ids: Sequence[str]
-    ) -> bool:
+    def _is_comparable(self, name: str, actual: Outputs, expected: NDArray[np.generic], ids: Sequence[str]) -> bool:
         if name not in actual:
             # The missing name is reported once, by the check of names.
             return False

@@ -217,9 +217,7 @@ def _checked_axis(name: str, axis: int | None, shapes: list[tuple[int, ...]]) ->
     return axis % max(ranks)
 
 
-def check_health(
-    profiles: Mapping[str, OutputProfile], *, is_non_finite_declared: bool
-) -> tuple[tuple[str, str], ...]:
+def check_health(profiles: Mapping[str, OutputProfile], *, is_non_finite_declared: bool) -> tuple[tuple[str, str], ...]:
     """Return what was found, as `(name, detail)`, for a reference that can be judged by.
 
     Raises:

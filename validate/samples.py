@@ -148,7 +148,9 @@ def _read_npz(path: Path, source: SampleSource) -> Iterator[Batch]:
         yield from _read_cases(path, with_case)
         return
     streams = {name: NpyStream(path, name) for name in names}
-    yield from _cut({name: stream.rows for name, stream in streams.items()}, source, lambda name, n: streams[name].take(n))
+    yield from _cut(
+        {name: stream.rows for name, stream in streams.items()}, source, lambda name, n: streams[name].take(n)
+    )
 
 
 def _read_cases(path: Path, names: Sequence[str]) -> Iterator[Batch]:
@@ -219,7 +221,9 @@ def _read_jsonl(path: Path, source: SampleSource) -> Iterator[Batch]:
                 if set(row) != set(names):
                     msg = f"samples {path}, line {number}: the inputs are {sorted(row)}, those before {sorted(names)}"
                     raise InputFileError(msg, hint="give the same inputs in every line")
-            yield Batch(inputs={name: _stack(path, name, [row[name] for row in rows], source) for name in names}, ids=ids)
+            yield Batch(
+                inputs={name: _stack(path, name, [row[name] for row in rows], source) for name in names}, ids=ids
+            )
 
 
 def _parse_line(path: Path, number: int, line: str) -> dict[str, Any]:

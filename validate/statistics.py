@@ -168,9 +168,7 @@ def _add_sums(
     if count == 0:
         return
     state.min_abs = min(state.min_abs, float(kept_magnitude.min()))
-    state.mean, state.squares = _merge_moments(
-        (state.total, state.mean, state.squares), (count, *_moments(kept))
-    )
+    state.mean, state.squares = _merge_moments((state.total, state.mean, state.squares), (count, *_moments(kept)))
     state.mean_abs, state.squares_abs = _merge_moments(
         (state.total, state.mean_abs, state.squares_abs), (count, *_moments(kept_magnitude))
     )
@@ -207,9 +205,7 @@ def _add_products(
     state.max_rel = max(state.max_rel, float(relative.max()))
 
 
-def _add_histograms(
-    state: DiffState, magnitude: NDArray[np.float64], finite: NDArray[np.bool_] | None
-) -> None:
+def _add_histograms(state: DiffState, magnitude: NDArray[np.float64], finite: NDArray[np.bool_] | None) -> None:
     add_magnitudes(state.histogram, magnitude if finite is None else magnitude[finite])
     if state.unit_histogram is None or state.axis is None:
         return
@@ -280,9 +276,7 @@ def _worst_of(rows: list[WorstRow]) -> list[WorstRow]:
 def merge(a: DiffState, b: DiffState) -> DiffState:
     """Return the state of both parts together; associative up to rounding in the sums."""
     mean, squares = _merge_moments((a.total, a.mean, a.squares), (b.total, b.mean, b.squares))
-    mean_abs, squares_abs = _merge_moments(
-        (a.total, a.mean_abs, a.squares_abs), (b.total, b.mean_abs, b.squares_abs)
-    )
+    mean_abs, squares_abs = _merge_moments((a.total, a.mean_abs, a.squares_abs), (b.total, b.mean_abs, b.squares_abs))
     row_side = max((a, b), key=lambda side: (side.max_row_rel, side.max_row_rel_id))
     both_units = None
     if a.unit_histogram is not None and b.unit_histogram is not None:

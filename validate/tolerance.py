@@ -59,9 +59,7 @@ class Tolerance:
 
 
 def _tolerance(max_abs: float, mean_abs: float, row: float, repeat: float) -> Tolerance:
-    return Tolerance(
-        max_abs_diff=max_abs, mean_abs_diff=mean_abs, max_row_rel_diff=row, repeat_max_abs_diff=repeat
-    )
+    return Tolerance(max_abs_diff=max_abs, mean_abs_diff=mean_abs, max_row_rel_diff=row, repeat_max_abs_diff=repeat)
 
 
 # Source: measured on innocent and faulty conversions; see docs/tolerances.md. Mixed precision is judged as

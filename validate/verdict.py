@@ -193,9 +193,7 @@ def _check_float(name: str, statistics: DiffStatistics, plan: JudgePlan) -> list
     if statistics.compared == 0:
         return [*checks, _nothing_measured(name)]
     checks += _check_max(name, statistics, limits)
-    checks.append(
-        _worst_channel("mean_abs_diff", name, statistics.mean_abs_by_channel, limits.mean_abs_diff)
-    )
+    checks.append(_worst_channel("mean_abs_diff", name, statistics.mean_abs_by_channel, limits.mean_abs_diff))
     checks.append(
         _within(
             "max_row_rel_diff",
@@ -270,8 +268,9 @@ def _check_max(name: str, statistics: DiffStatistics, limits: Limits) -> list[Ch
             Check(
                 name="p9999_abs_diff",
                 status=Status.PASS if quantile <= 1 else Status.FAIL,
-                detail=f"{many}: the 99.99 % quantile is {quantile:.4g} of it" if quantile <= 1 else
-                f"the 99.99 % quantile is {quantile:.4g} times the limit",
+                detail=f"{many}: the 99.99 % quantile is {quantile:.4g} of it"
+                if quantile <= 1
+                else f"the 99.99 % quantile is {quantile:.4g} times the limit",
                 output=name,
                 measured=quantile,
                 limit=1.0,
@@ -372,9 +371,7 @@ def _check_coverage(name: str, decision: DecisionStatistics) -> Check:
         is_thin = len(counts) <= 1
     if is_thin:
         words += ": one side is not covered" if is_yes_or_no else ": other classes are not covered"
-    return Check(
-        name="decision_coverage", status=Status.WARNING if is_thin else Status.PASS, detail=words, output=name
-    )
+    return Check(name="decision_coverage", status=Status.WARNING if is_thin else Status.PASS, detail=words, output=name)
 
 
 def _check_repeats(measured: Measurement) -> list[Check]:

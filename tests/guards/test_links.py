@@ -53,3 +53,22 @@ def test_the_link_of_a_part_is_recorded_as_a_link(project_root: Path, part: str)
 
     mode, *_ = listed.stdout.split() or ["not recorded"]
     assert mode == "120000", f"git records src/paritygate/{part} as {mode}, not as a link (120000)"
+
+
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize(
+    ("statement", "rule"),
+    [("import {part}", "TID251"), ("from {part}.spec import Spec", "TID251"), ("from .{part} import Spec", "TID252")],
+)
+def test_the_linter_refuses_a_bare_or_relative_import(project_root: Path, part: str, statement: str, rule: str) -> None:
+    linted = subprocess.run(
+        [sys.executable, "-m", "ruff", "check", "--select", "TID", "--stdin-filename", "pipelines/planted.py", "-"],
+        cwd=project_root,
+        input=statement.format(part=part) + "\n",
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+
+    assert rule in linted.stdout
+    assert linted.returncode == 1

@@ -1,0 +1,188 @@
+"""Running a job in a child process, so that a crash, a hang or an out-of-memory kill stays there.
+
+A job is JSON in and JSON out; arrays never cross. What the child prints goes to a log file, its
+progress comes back as JSON lines through a pipe.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import paritygate.errors
+from paritygate.errors import ParitygateError, UnsupportedOperatorsError
+from paritygate.files import storage_errors
+
+__all__ = ["ChildJob", "Progress", "run_child"]
+
+# The child's progress: a stage in words, what was done and out of how much (0 where that is not known).
+Progress = Callable[[str, int, int], None]
+
+_LOG_LINES = 5
+_LOG_BYTES = 65536
+_GRACE_S = 5.0
+# Frameworks read these when they are imported: quiet, and Keras on TensorFlow.
+_ENVIRONMENT = {
+    "KERAS_BACKEND": "tensorflow",
+    "PYTHONFAULTHANDLER": "1",
+    "PYTHONUNBUFFERED": "1",
+    "TF_CPP_MIN_LOG_LEVEL": "2",
+    "TF_ENABLE_ONEDNN_OPTS": os.environ.get("TF_ENABLE_ONEDNN_OPTS", "1"),
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ChildJob:
+    """A job for a child process.
+
+    Attributes:
+        name: Which job, by the table in `child_main`.
+        args: Its arguments, JSON data.
+        folder: A folder for job, result and log; it is kept.
+        what: What runs, in words, for messages: `converter torch to onnx`.
+        time_limit_s: Seconds after which the child is killed.
+        crash_error: The class of error that a crash or hang of this job is.
+    """
+
+    name: str
+    args: Mapping[str, Any]
+    folder: Path
+    what: str
+    time_limit_s: float
+    crash_error: type[ParitygateError]
+
+    @property
+    def log(self) -> Path:
+        """Where the child's output goes."""
+        return self.folder / f"{self.name}.log"
+
+
+def run_child(job: ChildJob, progress: Progress = lambda *_: None) -> Any:  # noqa: ANN401 - the job's JSON
+    """Run the job in a child process and return its result.
+
+    Raises:
+        ParitygateError: What the job raised, or `job.crash_error` if the child crashed, hung or was killed.
+    """
+    with storage_errors(job.folder):
+        job.folder.mkdir(parents=True, exist_ok=True)
+        result = job.folder / f"{job.name}.result.json"
+        result.unlink(missing_ok=True)
+        request = job.folder / f"{job.name}.job.json"
+        request.write_text(json.dumps({"job": job.name, "args": dict(job.args), "result": str(result)}))
+    read_end, write_end = os.pipe()
+    command = [sys.executable, "-m", "paritygate.pipelines.child_main", str(request), str(write_end)]
+    with job.log.open("wb") as log, os.fdopen(read_end, "rb", buffering=0) as events:
+        try:
+            process = subprocess.Popen(  # noqa: S603 - our own module
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                pass_fds=(write_end,),
+                env={**os.environ, **_ENVIRONMENT},
+                # Ctrl-C reaches the parent only, which then ends the child and all it started.
+                start_new_session=True,
+            )
+        finally:
+            os.close(write_end)
+        last_stage = _watch(process, events.fileno(), job, progress)
+    return _result_of(job, process.returncode, result, last_stage)
+
+
+def _watch(process: subprocess.Popen[bytes], events: int, job: ChildJob, progress: Progress) -> str:
+    deadline = time.monotonic() + job.time_limit_s
+    stage = ""
+    try:
+        for line in _lines(events, deadline):
+            with contextlib.suppress(ValueError):
+                event = json.loads(line)
+                stage = event["stage"]
+                progress(stage, event["done"], event["total"])
+        process.wait(timeout=max(0.0, deadline - time.monotonic()))
+    except (TimeoutError, subprocess.TimeoutExpired):
+        _kill(process)
+        msg = f"{job.what} did not end within {job.time_limit_s:g} s and was stopped{_during(stage)}{_last_lines(job)}"
+        raise job.crash_error(msg, hint="give it more time with --time-limit SECONDS, or look into the log") from None
+    finally:
+        # Whatever ends the wait, Ctrl-C included, no child is left behind.
+        if process.poll() is None:
+            _kill(process)
+    return stage
+
+
+def _lines(events: int, deadline: float) -> Iterator[bytes]:
+    pending = b""
+    while True:
+        left = deadline - time.monotonic()
+        if left <= 0 or not select.select([events], [], [], left)[0]:
+            raise TimeoutError
+        part = os.read(events, 65536)
+        if not part:
+            return
+        *whole, pending = (pending + part).split(b"\n")
+        yield from whole
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        try:
+            process.wait(timeout=_GRACE_S)
+        except subprocess.TimeoutExpired:
+            continue
+        break
+    # The child is gone; what it started may not be.
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def _during(stage: str) -> str:
+    return f" while {stage}" if stage else ""
+
+
+def _last_lines(job: ChildJob) -> str:
+    try:
+        with job.log.open("rb") as stream:
+            stream.seek(0, os.SEEK_END)
+            stream.seek(max(0, stream.tell() - _LOG_BYTES))
+            lines = [line.strip() for line in stream.read().decode(errors="replace").splitlines() if line.strip()]
+    except OSError:
+        lines = []
+    shown = "".join(f"\n  | {line[:300]}" for line in lines[-_LOG_LINES:])
+    return f"{shown}\n  log: {job.log}"
+
+
+def _result_of(job: ChildJob, code: int, path: Path, stage: str) -> Any:  # noqa: ANN401 - the job's JSON
+    if not path.is_file():
+        msg = f"{job.what} {_ending(code)}{_during(stage)}{_last_lines(job)}"
+        raise job.crash_error(msg, hint="look into the log; the other variants are not affected")
+    outcome = json.loads(path.read_text(encoding="utf-8"))
+    if outcome["status"] == "ok":
+        return outcome["value"]
+    if outcome["status"] == "crash":
+        msg = f"{job.what} failed{_during(stage)}: {outcome['message']}{_last_lines(job)}"
+        raise job.crash_error(msg, hint="look into the log for the whole traceback")
+    kind = getattr(paritygate.errors, outcome["class"], job.crash_error)
+    if issubclass(kind, UnsupportedOperatorsError):
+        rows = [tuple(row) for row in outcome["rows"]]
+        raise kind(outcome["message"], rows=rows, hint=outcome["hint"])
+    raise kind(outcome["message"], hint=outcome["hint"])
+
+
+def _ending(code: int) -> str:
+    if code >= 0:
+        return f"ended with exit code {code} and left no result"
+    name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
+    reason = {"SIGKILL": ", as when memory runs out", "SIGSEGV": ", a crash in native code"}.get(name, "")
+    return f"was killed by {name}{reason}"

@@ -1,0 +1,180 @@
+"""`compare`: the gate without a spec."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from paritygate.pipelines.options import (
+    device_option,
+    json_option,
+    pairs,
+    quiet_option,
+    time_limit_option,
+)
+
+__all__ = ["command"]
+
+
+@click.command("compare")
+@click.argument("reference")
+@click.argument("candidate")
+@click.option(
+    "--samples",
+    required=True,
+    metavar="FILE|MODULE:CALLABLE",
+    help="The inputs: .npz, .safetensors, .jsonl, or a function that yields batches.",
+)
+@click.option(
+    "--precision", default="fp32", show_default=True, help="Precision of the candidate: selects the default tolerances."
+)
+@click.option(
+    "--decision",
+    "decisions",
+    multiple=True,
+    metavar="OUTPUT:RULE",
+    help="How an output becomes an answer: logits:threshold=3 (positive is above, =>=3 for at least), logits:argmax, logits:top_k=5, logits:multilabel=0.5, each with ,axis=N (needed above rank 2).",
+)
+@click.option(
+    "--tolerance",
+    "tolerances",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A limit as written, in place of the default: max_abs_diff, mean_abs_diff, max_row_rel_diff, repeat_max_abs_diff, decision_mismatches, mismatch_rate_upper_95.",
+)
+@click.option(
+    "--repeat",
+    default=1,
+    show_default=True,
+    type=click.IntRange(min=1),
+    help="Run the whole sequence of batches this often in one session, and compare every pass.",
+)
+@click.option(
+    "--map",
+    "rename",
+    multiple=True,
+    metavar="CANDIDATE=REFERENCE",
+    help="The candidate's name for an input or output, and the reference's.",
+)
+@click.option(
+    "--outputs",
+    "outputs",
+    multiple=True,
+    metavar="NAME",
+    help="Compare these outputs only; what is left out is recorded.",
+)
+@click.option(
+    "--argmax-of",
+    "argmax_of",
+    multiple=True,
+    metavar="LABEL=SCORES",
+    help="Declare an integer output the argmax of another: it may differ where the scores are within the limits.",
+)
+@click.option(
+    "--axis",
+    "axes",
+    multiple=True,
+    metavar="OUTPUT=N",
+    help="The channel axis of an output, whose entries get scales of their own.",
+)
+@click.option(
+    "--non-finite",
+    type=click.Choice(["refuse", "match"]),
+    default="refuse",
+    show_default=True,
+    help="What NaN and infinity in the reference mean: refuse it, or declare that they belong there and must match.",
+)
+@click.option(
+    "--min-rows", default=1, show_default=True, type=click.IntRange(min=1), help="Fewer rows are inconclusive."
+)
+@click.option(
+    "--batch-size",
+    default=16,
+    show_default=True,
+    type=click.IntRange(min=1),
+    help="Rows a batch, where the samples do not say.",
+)
+@click.option("--pad", multiple=True, metavar="INPUT=VALUE", help="What to pad ragged lists of .jsonl samples with.")
+@click.option(
+    "--seed", default=0, show_default=True, help="Seed of the choice of rows that the reference answers twice."
+)
+@device_option
+@time_limit_option
+@quiet_option
+@json_option
+def command(
+    reference: str,
+    candidate: str,
+    *,
+    samples: str,
+    precision: str,
+    decisions: tuple[str, ...],
+    tolerances: tuple[str, ...],
+    repeat: int,
+    rename: tuple[str, ...],
+    outputs: tuple[str, ...],
+    argmax_of: tuple[str, ...],
+    axes: tuple[str, ...],
+    non_finite: str,
+    min_rows: int,
+    batch_size: int,
+    pad: tuple[str, ...],
+    seed: int,
+    device: str,
+    time_limit: float,
+    quiet: bool,
+    json_target: str | None,
+) -> int:
+    """Hold CANDIDATE against REFERENCE on the same samples and give a verdict.
+
+    Each is a model (.onnx, .keras, a SavedModel folder) or outputs recorded before (an .npz file with
+    the samples' keys, or a folder made by `record`). The exit code is 0 for pass, 1 for fail, 3 for
+    inconclusive, 5 if the comparison could not be made.
+
+    \b
+    Example:
+      convert-and-validate compare model.onnx model-fp16.onnx --samples inputs.npz \\
+        --precision fp16 --decision logits:threshold=3 --repeat 3 --json result.json
+    """
+    from paritygate.pipelines.comparison import ComparisonJob, compare
+    from paritygate.pipelines.console import progress_of, start_json, write_json
+    from paritygate.pipelines.result import result_to_json
+    from paritygate.pipelines.sides import parse_side
+    from paritygate.pipelines.summary import print_comparison
+    from paritygate.precision import parse_precision
+    from paritygate.validate.decisions import parse_decision
+    from paritygate.validate.samples import SampleSource
+    from paritygate.validate.tolerance import parse_tolerance
+
+    start_json(json_target)
+    here = Path.cwd()
+    kind = parse_precision(precision)
+    job = ComparisonJob(
+        reference=parse_side(reference, here),
+        candidate=parse_side(candidate, here, rename=pairs("--map", rename)),
+        samples=SampleSource(
+            text=samples,
+            folder=here,
+            batch_size=batch_size,
+            pad={name: float(value) for name, value in pairs("--pad", pad, number=True).items()},
+        ),
+        precision=kind,
+        tolerance=parse_tolerance(
+            kind, {name: float(value) for name, value in pairs("--tolerance", tolerances, number=True).items()}
+        ),
+        decisions=tuple(parse_decision(text) for text in decisions),
+        outputs=outputs,
+        argmax_of=pairs("--argmax-of", argmax_of),
+        axes={name: int(value) for name, value in pairs("--axis", axes, number=True).items()},
+        passes=repeat,
+        min_rows=min_rows,
+        is_non_finite_declared=non_finite == "match",
+        device=device,
+        seed=seed,
+    )
+    with progress_of("compare", is_quiet=quiet) as progress:
+        result = compare(job, time_limit_s=time_limit, progress=progress)
+    write_json(json_target, result_to_json(result))
+    print_comparison(result, to_stderr=json_target == "-")
+    return result.exit_code

@@ -1,0 +1,194 @@
+"""A comparison as a job: what is compared with what, on which samples, held to what."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from paritygate.errors import BackendError, ExitCode, ParitygateError
+from paritygate.files import MARKER
+from paritygate.pipelines.child import ChildJob, Progress, run_child
+from paritygate.pipelines.result import (
+    CheckResult,
+    ComparisonResult,
+    SideResult,
+    error_result,
+    result_from_json,
+)
+from paritygate.precision import Precision
+from paritygate.signature import Signature
+from paritygate.source import Source
+from paritygate.validate.decisions import Decision
+from paritygate.validate.samples import SampleSource
+from paritygate.validate.tolerance import Tolerance
+
+__all__ = ["ComparisonJob", "Side", "compare"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Side:
+    """One side of a comparison: a model to run, or outputs recorded before.
+
+    Attributes:
+        name: What to call it.
+        model: The model, or None.
+        outputs: The npz file or recording folder, or None.
+        signature: Names and dtypes, where the model does not say them itself.
+        rename: The side's own name: the name compared by.
+    """
+
+    name: str
+    model: Source | None = None
+    outputs: Path | None = None
+    signature: Signature | None = None
+    rename: Mapping[str, str] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the side as JSON data."""
+        return {
+            "name": self.name,
+            "model": self.model.to_json() if self.model else None,
+            "outputs": str(self.outputs) if self.outputs else None,
+            "signature": self.signature.to_json() if self.signature else None,
+            "rename": dict(self.rename),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Side:
+        """Return the side that `to_json` wrote."""
+        return cls(
+            name=data["name"],
+            model=Source.from_json(data["model"]) if data["model"] else None,
+            outputs=Path(data["outputs"]) if data["outputs"] else None,
+            signature=Signature.from_json(data["signature"]) if data["signature"] else None,
+            rename=data["rename"],
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ComparisonJob:
+    """Everything a comparison needs to know; see the attributes of `GatePlan` and `RecordPlan`."""
+
+    reference: Side
+    candidate: Side
+    samples: SampleSource
+    precision: Precision
+    tolerance: Tolerance
+    decisions: tuple[Decision, ...] = ()
+    outputs: tuple[str, ...] = ()
+    argmax_of: Mapping[str, str] = field(default_factory=dict)
+    axes: Mapping[str, int] = field(default_factory=dict)
+    passes: int = 1
+    min_rows: int = 1
+    is_non_finite_declared: bool = False
+    device: str = "cpu"
+    seed: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the job as JSON data."""
+        return {
+            "reference": self.reference.to_json(),
+            "candidate": self.candidate.to_json(),
+            "samples": self.samples.to_json(),
+            "precision": str(self.precision),
+            "tolerance": self.tolerance.to_json(),
+            "decisions": [decision.to_json() for decision in self.decisions],
+            "outputs": list(self.outputs),
+            "argmax_of": dict(self.argmax_of),
+            "axes": dict(self.axes),
+            "passes": self.passes,
+            "min_rows": self.min_rows,
+            "is_non_finite_declared": self.is_non_finite_declared,
+            "device": self.device,
+            "seed": self.seed,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> ComparisonJob:
+        """Return the job that `to_json` wrote."""
+        return cls(
+            reference=Side.from_json(data["reference"]),
+            candidate=Side.from_json(data["candidate"]),
+            samples=SampleSource.from_json(data["samples"]),
+            precision=Precision(data["precision"]),
+            tolerance=Tolerance.from_json(data["tolerance"]),
+            decisions=tuple(Decision.from_json(item) for item in data["decisions"]),
+            outputs=tuple(data["outputs"]),
+            argmax_of=data["argmax_of"],
+            axes=data["axes"],
+            passes=data["passes"],
+            min_rows=data["min_rows"],
+            is_non_finite_declared=data["is_non_finite_declared"],
+            device=data["device"],
+            seed=data["seed"],
+        )
+
+
+def compare(
+    job: ComparisonJob,
+    *,
+    time_limit_s: float,
+    folder: Path | None = None,
+    progress: Progress = lambda *_: None,
+) -> ComparisonResult:
+    """Run the comparison in a child process and return its result.
+
+    Never raises a `ParitygateError`: what kept the comparison from being made is in the result, with
+    verdict `error` and the exit code of its cause.
+
+    Args:
+        job: What to compare.
+        time_limit_s: Seconds after which it is stopped.
+        folder: Where job, log and temporary files go; a temporary folder by default, which is kept if
+            something went wrong, for the log in it.
+        progress: Called with the stage and the rows done.
+    """
+    own = Path(tempfile.mkdtemp(prefix="paritygate-compare-")) if folder is None else None
+    place = own or folder
+    assert place is not None  # noqa: S101 - one of the two is set
+    (place / MARKER).touch() if own else None
+    is_clean = False
+    try:
+        value = run_child(
+            ChildJob(
+                name="compare",
+                args={"job": job.to_json(), "folder": str(place)},
+                folder=place,
+                what=f"the comparison of {job.candidate.name} with {job.reference.name}",
+                time_limit_s=time_limit_s,
+                crash_error=BackendError,
+            ),
+            progress,
+        )
+        is_clean = True
+        return result_from_json(value)
+    except ParitygateError as err:
+        is_clean = str(place) not in str(err)
+        return failed_comparison(job, err)
+    except BaseException:
+        is_clean = True
+        raise
+    finally:
+        if own and is_clean:
+            shutil.rmtree(own, ignore_errors=True)
+
+
+def failed_comparison(job: ComparisonJob, error: ParitygateError) -> ComparisonResult:
+    """Return the result of a comparison that could not be made."""
+    code = error.exit_code if error.exit_code is not ExitCode.PASS else ExitCode.NOT_MEASURED
+    return ComparisonResult(
+        verdict="error",
+        exit_code=int(code),
+        rows=0,
+        precision=str(job.precision),
+        reference=SideResult(name=job.reference.name, kind="unknown"),
+        candidate=SideResult(name=job.candidate.name, kind="unknown"),
+        samples=job.samples.path or job.samples.text,
+        tolerance=job.tolerance.to_json(),
+        checks=[CheckResult(name="measured", status="error", detail=str(error))],
+        error=error_result(error),
+    )

@@ -1,0 +1,232 @@
+"""The job of a comparison, run in a child process."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from paritygate.errors import UsageError
+from paritygate.files import digest_of_file
+from paritygate.machine import machine_facts
+from paritygate.model_digest import digest_of_model
+from paritygate.pipelines.child import Progress
+from paritygate.pipelines.comparison import ComparisonJob, Side
+from paritygate.pipelines.result import (
+    ComparisonResult,
+    SideResult,
+    check_result,
+    decision_result,
+    output_result,
+    result_to_json,
+)
+from paritygate.source import SourceKind, load_source_object
+from paritygate.validate.candidate import Candidate, GivenCandidate, ModelCandidate
+from paritygate.validate.gate import GatePlan, GateResult, run_gate
+from paritygate.validate.given import (
+    ExpectedOutputs,
+    GivenOutputs,
+    expected_from_file,
+    expected_from_recording,
+    open_recording_reader,
+)
+from paritygate.validate.recording import RECORD_FILE, Recording
+from paritygate.validate.reference import RecordPlan, record_reference
+from paritygate.validate.runners.runner import ModelToRun, Runner, open_runner
+from paritygate.validate.samples import open_samples
+from paritygate.validate.tolerance import looser_than_default
+from paritygate.validate.verdict import Check, Status, exit_code_of, verdict_of
+
+__all__ = ["open_side", "run"]
+
+
+def open_side(side: Side, device: str) -> Runner:
+    """Return the model of a side, loaded; a `module:callable` is called first."""
+    if side.model is None:
+        msg = f"{side.name} is no model"
+        raise UsageError(msg, hint="give a model")
+    source, model = side.model, None
+    if source.kind is SourceKind.CALLABLE:
+        source, model = load_source_object(source)
+    return open_runner(
+        ModelToRun(source=source, model=model, signature=side.signature, rename=side.rename, device=device)
+    )
+
+
+def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
+    """Compare and return the result as JSON data."""
+    started = time.monotonic()
+    job = ComparisonJob.from_json(args["job"])
+    folder = Path(args["folder"])
+    read = open_samples(job.samples)
+    expected, reference = _open_reference(job, folder, report)
+    candidate, candidate_side = _open_candidate(job, report)
+    workspace = folder / "passes"
+    workspace.mkdir(exist_ok=True)
+    result = run_gate(
+        candidate,
+        expected,
+        read,
+        GatePlan(
+            tolerance=job.tolerance,
+            decisions=job.decisions,
+            outputs=job.outputs,
+            argmax_of=job.argmax_of,
+            passes=job.passes,
+            min_rows=job.min_rows,
+            is_non_finite_declared=job.is_non_finite_declared,
+            workspace=workspace,
+        ),
+        progress=lambda number, rows: report(f"running the candidate, pass {number} of {job.passes}", rows, 0),
+    )
+    return result_to_json(_result(job, result, expected, (reference, candidate_side), time.monotonic() - started))
+
+
+def _open_reference(job: ComparisonJob, folder: Path, report: Progress) -> tuple[ExpectedOutputs, SideResult]:
+    side = job.reference
+    if side.outputs is not None:
+        report("reading the reference", 0, 0)
+        if (side.outputs / RECORD_FILE).is_file():
+            recording = Recording.load(side.outputs)
+            return expected_from_recording(recording), _describe_recording(side, recording)
+        expected = expected_from_file(
+            side.outputs, axes=job.axes, rename=side.rename, is_non_finite_declared=job.is_non_finite_declared
+        )
+        return expected, SideResult(name=side.name, kind="recorded outputs", digest=expected.digest)
+    report("loading the reference", 0, 0)
+    runner = open_side(side, job.device)
+    described = _describe(side, runner)
+    place = folder / "reference"
+    place.mkdir(exist_ok=True)
+    recording = record_reference(
+        runner,
+        open_samples(job.samples),
+        RecordPlan(
+            folder=place,
+            model={"name": side.name, "digest": described.digest},
+            axes=job.axes,
+            is_non_finite_declared=job.is_non_finite_declared,
+            seed=job.seed,
+        ),
+        progress=lambda rows: report("running the reference", rows, 0),
+    )
+    return expected_from_recording(recording), described
+
+
+def _open_candidate(job: ComparisonJob, report: Progress) -> tuple[Candidate, SideResult]:
+    side = job.candidate
+    if side.outputs is not None:
+        if (side.outputs / RECORD_FILE).is_file():
+            recording = Recording.load(side.outputs)
+            candidate = GivenCandidate(
+                output_names=recording.dtypes, open_reader=lambda: open_recording_reader(recording)
+            )
+            return candidate, _describe_recording(side, recording)
+        given = GivenOutputs(side.outputs, side.rename)
+        _, dtypes = given.shapes_and_dtypes()
+        described = SideResult(name=side.name, kind="recorded outputs", digest=digest_of_file(side.outputs))
+        return GivenCandidate(output_names=dtypes, open_reader=given.open_reader), described
+    report("loading the candidate", 0, 0)
+    runner = open_side(side, job.device)
+    return ModelCandidate(runner), _describe(side, runner)
+
+
+def _describe(side: Side, runner: Runner) -> SideResult:
+    assert side.model is not None  # noqa: S101 - open_side has loaded it
+    return _side_result(
+        side, str(side.model.kind), digest_of_model(side.model), asdict(runner.facts), side.model.executes_code
+    )
+
+
+def _describe_recording(side: Side, recording: Recording) -> SideResult:
+    executes_code = bool(recording.model.get("executes_code", False))
+    return _side_result(side, "recording", recording.model.get("digest"), recording.runtime, executes_code)
+
+
+def _side_result(
+    side: Side, kind: str, digest: str | None, facts: Mapping[str, Any], executes_code: bool
+) -> SideResult:
+    precision = facts.get("precision_found")
+    return SideResult(
+        name=side.name,
+        kind=kind,
+        digest=digest,
+        runtime=facts.get("runtime"),
+        version=facts.get("version"),
+        device=facts.get("device"),
+        precision_found=None if precision is None else str(precision),
+        tf32=facts.get("tf32"),
+        optimisation=facts.get("optimisation"),
+        executes_code=executes_code,
+        notes=list(facts.get("notes", ())),
+    )
+
+
+def _result(
+    job: ComparisonJob,
+    result: GateResult,
+    expected: ExpectedOutputs,
+    sides: tuple[SideResult, SideResult],
+    seconds: float,
+) -> ComparisonResult:
+    reference, candidate = sides
+    measured = result.measurement
+    checks = (_check_distinct(reference, candidate), *result.checks)
+    verdict = verdict_of(checks)
+    return ComparisonResult(
+        verdict=str(verdict),
+        exit_code=int(exit_code_of(verdict)),
+        rows=measured.rows,
+        batches=measured.batches,
+        passes=measured.passes,
+        precision=str(job.precision),
+        reference=reference,
+        candidate=candidate,
+        samples=job.samples.path or job.samples.text,
+        samples_digest=result.samples_digest,
+        tolerance=job.tolerance.to_json(),
+        looser_than_default=list(looser_than_default(job.tolerance, job.precision)),
+        outputs={
+            name: output_result(
+                statistics,
+                expected.profiles[name],
+                result.limits[name],
+                measured.repeat_max_abs_diff.get(name),
+            )
+            for name, statistics in measured.statistics.items()
+        },
+        decisions={name: decision_result(decision) for name, decision in measured.decisions.items()},
+        checks=[check_result(check) for check in checks],
+        outputs_left_out=list(result.left_out),
+        notes=_notes(job, reference, candidate),
+        machine=machine_facts(),
+        seconds=seconds,
+    )
+
+
+def _check_distinct(reference: SideResult, candidate: SideResult) -> Check:
+    is_same = (
+        candidate.digest is not None
+        and candidate.digest == reference.digest
+        and (candidate.runtime, candidate.version, candidate.device)
+        == (reference.runtime, reference.version, reference.device)
+    )
+    if is_same:
+        detail = f"reference and candidate are the same bytes ({candidate.digest}): a file is not compared with itself"
+        return Check(name="distinct", status=Status.ERROR, detail=detail)
+    return Check(name="distinct", status=Status.PASS, detail="reference and candidate are not the same file")
+
+
+def _notes(job: ComparisonJob, reference: SideResult, candidate: SideResult) -> list[str]:
+    notes = [f"reference: {note}" for note in reference.notes] + [f"candidate: {note}" for note in candidate.notes]
+    found = candidate.precision_found
+    if found is not None and found != str(job.precision):
+        notes.append(f"the precision found in the candidate is {found}, judged as {job.precision}")
+    if job.argmax_of:
+        notes += [f"{label} is declared the argmax of {scores}" for label, scores in job.argmax_of.items()]
+    for side in (reference, candidate):
+        if side.executes_code:
+            notes.append(f"loading {side.name} executes code of its author")
+    return notes

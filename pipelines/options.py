@@ -1,0 +1,52 @@
+"""Options that several commands share, and the reading of `NAME=VALUE` pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import click
+
+from paritygate.errors import UsageError
+
+__all__ = ["device_option", "json_option", "pairs", "quiet_option", "time_limit_option"]
+
+json_option = click.option(
+    "--json", "json_target", metavar="FILE", help="Write the result as JSON to this file; - is standard output."
+)
+quiet_option = click.option("--quiet", "-q", is_flag=True, help="Show no progress.")
+time_limit_option = click.option(
+    "--time-limit",
+    default=3600.0,
+    show_default=True,
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="Stop a conversion or comparison that takes longer than this; the others go on.",
+)
+device_option = click.option(
+    "--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True, help="Where models run."
+)
+
+
+def pairs(option: str, texts: Iterable[str], *, number: bool = False) -> dict[str, str]:
+    """Return `NAME=VALUE` texts as a mapping.
+
+    Raises:
+        UsageError: A text is not of that form, a name stands twice, or a value is no number.
+    """
+    found: dict[str, str] = {}
+    for text in texts:
+        name, sign, value = text.rpartition("=")
+        if not sign or not name or not value:
+            msg = f"{option} {text!r} is not of the form NAME=VALUE"
+            raise UsageError(msg, hint=f"write for example {option} logits=1")
+        if name in found:
+            msg = f"{option} names {name!r} twice"
+            raise UsageError(msg, hint="give each name once")
+        if number:
+            try:
+                float(value)
+            except ValueError:
+                msg = f"{option} {text!r}: {value!r} is no number"
+                raise UsageError(msg, hint=f"write for example {option} {name}=1") from None
+        found[name] = value
+    return found

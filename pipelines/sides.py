@@ -1,0 +1,42 @@
+"""A side of a comparison as written on the command line: a model or recorded outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from paritygate.errors import InputFileError, UsageError
+from paritygate.importing import is_object_path
+from paritygate.pipelines.comparison import Side
+from paritygate.source import parse_source
+from paritygate.validate.given import is_recorded_outputs
+
+__all__ = ["parse_side"]
+
+
+def parse_side(text: str, folder: Path, *, rename: Mapping[str, str] | None = None) -> Side:
+    """Return the side written as `text`.
+
+    Args:
+        text: A path of a model, of an npz file with outputs, or of a recording.
+        folder: What a relative path is relative to.
+        rename: The side's own name: the name compared by.
+
+    Raises:
+        InputFileError: The path does not exist or is neither model nor recorded outputs.
+        UsageError: It is a `module:callable`, whose inputs only a spec can name.
+    """
+    path = folder / text
+    names = dict(rename or {})
+    if path.exists() and is_recorded_outputs(path):
+        return Side(name=text, outputs=path, rename=names)
+    if path.is_dir() and not (path / "saved_model.pb").exists():
+        msg = f"{path} is a folder without a model and without recorded outputs"
+        raise InputFileError(msg, hint="give a SavedModel folder, or one that `convert-and-validate record` wrote")
+    if is_object_path(text) and not path.exists():
+        msg = f"{text!r} is a module:callable, whose inputs and outputs are not known here"
+        raise UsageError(msg, hint="write a spec that names them and use: convert-and-validate run SPEC")
+    if path.suffix == ".npz":
+        msg = f"recorded outputs {path} do not exist"
+        raise InputFileError(msg, hint="give a .npz file with the outputs")
+    return Side(name=text, model=parse_source(text, folder), rename=names)

@@ -1,0 +1,30 @@
+"""The digest of a model: over all files it consists of, external data included."""
+
+from __future__ import annotations
+
+from paritygate.artifact import file_digests
+from paritygate.files import digest_of_file, digest_of_files
+from paritygate.onnx_file import external_files, read_onnx
+from paritygate.source import Source, SourceKind
+
+__all__ = ["digest_of_model"]
+
+
+def digest_of_model(source: Source) -> str | None:
+    """Return the digest of the model's files; None for a `module:callable`, which is no file.
+
+    The names of external data files do not count, only which is which: a renamed copy has the same digest.
+
+    Raises:
+        InputFileError: The model cannot be read.
+    """
+    if source.kind in {SourceKind.CALLABLE, SourceKind.TORCH} or not source.path.exists():
+        return None
+    if source.kind is SourceKind.ONNX:
+        data = external_files(read_onnx(source.path))
+        files = {"model": digest_of_file(source.path)}
+        files |= {name: digest_of_file(source.path.parent / name) for name in data}
+        return digest_of_files(files)
+    if source.path.is_dir():
+        return digest_of_files(file_digests(source.path))
+    return digest_of_files({"model": digest_of_file(source.path)})

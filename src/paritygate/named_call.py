@@ -1,0 +1,162 @@
+"""Calling a model of any framework by name: which input goes where, which output is which."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from paritygate.errors import UsageError
+from paritygate.signature import Signature, TensorSpec
+
+__all__ = ["check_rename", "default_output_names", "select_outputs", "source_names", "takes_keywords"]
+
+_POSITIONAL = {inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD}
+_NAMED = {inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY}
+
+
+def check_rename(signature: Signature, rename: Mapping[str, str]) -> None:
+    """Check that every name served by `rename` is one of the signature's.
+
+    Args:
+        signature: Names as served.
+        rename: The name served, by the source's name.
+
+    Raises:
+        UsageError: A name served is not in the signature.
+    """
+    served = {spec.name for spec in (*signature.inputs, *signature.outputs)}
+    for source, name in rename.items():
+        if name not in served:
+            msg = f"rename serves {source!r} as {name!r}, which the signature does not have (it has: {_listed(served)})"
+            raise UsageError(msg, hint="write rename as {name in the source: name served}")
+
+
+def source_names(specs: Iterable[TensorSpec], rename: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the source's name of each of the inputs or outputs, in their order.
+
+    Args:
+        specs: Inputs, or outputs, under the names served.
+        rename: The name served, by the source's name.
+
+    Raises:
+        UsageError: Two names served would be the same tensor of the source, or the other way round.
+    """
+    inverse: dict[str, str] = {}
+    for source, served in rename.items():
+        if served in inverse:
+            msg = f"rename serves both {inverse[served]!r} and {source!r} as {served!r}"
+            raise UsageError(msg, hint="give each of them a name of its own")
+        inverse[served] = source
+    names = [inverse.get(spec.name, spec.name) for spec in specs]
+    for spec, name in zip(specs, names, strict=True):
+        if names.count(name) > 1:
+            msg = f"{name!r} of the source would be served twice, once as {spec.name!r}"
+            raise UsageError(msg, hint="rename the other one as well: {name in the source: name served}")
+    return tuple(names)
+
+
+def takes_keywords(function: Callable[..., Any], names: Sequence[str], what: str) -> bool:
+    """Return whether `function` is to be called with `names` as keywords, rather than in their order.
+
+    Keywords are used when the function has parameters of all these names, order when it has none of
+    them. Something in between would feed an input to the wrong parameter, and is refused.
+
+    Args:
+        function: What is called with one tensor per name.
+        names: The source's names of the inputs, in the order of the signature.
+        what: What the function is, for messages.
+
+    Raises:
+        UsageError: Only some of the names are parameters, or their number does not fit.
+    """
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        # Compiled functions do not tell their parameters.
+        return False
+    named = {item.name for item in parameters if item.kind in _NAMED}
+    kinds = {item.kind for item in parameters}
+    required = [item.name for item in parameters if item.default is item.empty and item.kind in {*_POSITIONAL, *_NAMED}]
+    unknown = [name for name in names if name not in named]
+    takes_any_keyword = inspect.Parameter.VAR_KEYWORD in kinds and inspect.Parameter.VAR_POSITIONAL not in kinds
+    if not unknown or takes_any_keyword:
+        missing = [name for name in required if name not in names]
+        if missing:
+            msg = f"{what} needs {_listed(missing)}, which the signature does not have (it has: {_listed(names)})"
+            raise UsageError(msg, hint="declare these inputs too, or give the parameters a default")
+        return True
+    if len(unknown) < len(names):
+        msg = f"{what} has no parameter {_listed(unknown)} (it has: {_listed(named)})"
+        raise UsageError(msg, hint="name the inputs as the parameters are, or rename: {parameter: name served}")
+    most = len([item for item in parameters if item.kind in _POSITIONAL])
+    if len(required) > len(names) or (len(names) > most and inspect.Parameter.VAR_POSITIONAL not in kinds):
+        msg = f"{what} does not take {len(names)} inputs in order (its parameters: {_listed(named)})"
+        raise UsageError(msg, hint="declare the inputs that it takes, named as its parameters are")
+    return False
+
+
+def default_output_names(count: int) -> tuple[str, ...]:
+    """Return the names of outputs that have none in the source: `output_0`, `output_1`, ..."""
+    return tuple(f"output_{index}" for index in range(count))
+
+
+def select_outputs(
+    result: Any,  # noqa: ANN401 - whatever the user's model returns
+    signature: Signature,
+    rename: Mapping[str, str],
+) -> tuple[tuple[Any, ...], tuple[str, ...]]:
+    """Return the outputs in the order of the signature, and the names of those it leaves out.
+
+    A mapping and a named tuple are read by name. A tensor, a list and a tuple have no names: they are read
+    as `output_0`, `output_1`, ... where the signature (before renaming) uses these names, and else
+    in order, if there are exactly as many as in the signature.
+
+    Args:
+        result: What the model returned.
+        signature: Names as served.
+        rename: The name served, by the source's name.
+
+    Raises:
+        UsageError: An output of the signature is not there, or is no tensor.
+    """
+    names = source_names(signature.outputs, rename)
+    found = _by_name(result, names)
+    if found is None:
+        # Why not a mapping by position for any number? The loss that comes before the logits would take their name.
+        found = _by_position(result, names)
+    missing = [name for name in names if name not in found]
+    if missing:
+        msg = f"the model returned no output {_listed(missing)} (it returned: {_listed(found)})"
+        raise UsageError(msg, hint="name the outputs as the model does, or rename: {name in the source: name served}")
+    for name in names:
+        if not (hasattr(found[name], "shape") and hasattr(found[name], "dtype")):
+            msg = f"output {name!r} of the model is a {type(found[name]).__name__}, not a tensor"
+            raise UsageError(msg, hint="wrap the model so that it returns tensors only")
+    return tuple(found[name] for name in names), tuple(str(name) for name in found if name not in names)
+
+
+def _by_name(result: Any, names: Sequence[str]) -> Mapping[str, Any] | None:  # noqa: ANN401 - as select_outputs
+    if isinstance(result, Mapping):
+        return result
+    fields = getattr(result, "_fields", None)
+    if isinstance(result, tuple) and fields and set(fields) & set(names):
+        return dict(zip(fields, result, strict=True))
+    return None
+
+
+def _by_position(result: Any, names: Sequence[str]) -> Mapping[str, Any]:  # noqa: ANN401 - as select_outputs
+    tensors = list(result) if isinstance(result, (list, tuple)) else [result]
+    defaults = default_output_names(len(tensors))
+    if set(names) <= set(defaults):
+        return dict(zip(defaults, tensors, strict=True))
+    if len(tensors) != len(names):
+        msg = f"the model returned {len(tensors)} outputs without names, the signature has {len(names)}"
+        raise UsageError(
+            msg, hint=f"declare them all in their order, or choose some with rename: {{{defaults[-1]}: name served}}"
+        )
+    return dict(zip(names, tensors, strict=True))
+
+
+def _listed(names: Iterable[object]) -> str:
+    return ", ".join(repr(str(name)) for name in names) or "none"
