@@ -8,8 +8,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 # Why constraints for the demo too? An unpinned torch is gigabytes of CUDA libraries; the pin takes the CPU build
-# where pip is shown an index that has it, for example with
-# PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu
+# where pip is shown a place that has it, with PIP_FIND_LINKS or PIP_EXTRA_INDEX_URL.
 INSTALL := $(BIN)/python -m pip install --constraint constraints.txt --editable
 
 # Stamps: nothing is installed again until pyproject.toml or constraints.txt changes.

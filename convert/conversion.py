@@ -27,7 +27,7 @@ class ConversionJob:
         folder: The empty folder to write into.
         signature: Names (as served), dtypes, symbolic dims and their ranges that the result shall
             have; None where it is to be taken from the source (ONNX, SavedModel, Keras).
-        rename: The source's name by the name served, for inputs and outputs.
+        rename: The name served, by the source's name, for inputs and outputs.
         opset: The ONNX opset to write; None for the converter's default.
     """
 

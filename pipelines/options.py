@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 
 import click
 
 from paritygate.errors import UsageError
 
-__all__ = ["device_option", "json_option", "pairs", "quiet_option", "time_limit_option"]
+__all__ = [
+    "device_option",
+    "json_option",
+    "pairs",
+    "quiet_option",
+    "repository_option",
+    "root_option",
+    "run_option",
+    "time_limit_option",
+]
 
 json_option = click.option(
     "--json", "json_target", metavar="FILE", help="Write the result as JSON to this file; - is standard output."
@@ -24,6 +34,28 @@ time_limit_option = click.option(
 )
 device_option = click.option(
     "--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True, help="Where models run."
+)
+
+root_option = click.option(
+    "--root",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("artifacts"),
+    show_default=True,
+    help="The folder of runs and repository.",
+)
+run_option = click.option(
+    "--run",
+    "run_folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="The run folder, as export or run printed it.",
+)
+repository_option = click.option(
+    "--repository",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("artifacts/repository"),
+    show_default=True,
+    help="The repository.",
 )
 
 

@@ -145,6 +145,10 @@ class ErrorResult:
     message: str
     hint: str
 
+    def to_json(self) -> dict[str, str]:
+        """Return the error as JSON data."""
+        return asdict(self)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ComparisonResult:

@@ -1,15 +1,21 @@
-"""A comparison in the terminal: the parity table, what failed and why, and the verdict."""
+"""Comparisons and runs in the terminal: the parity table, what failed and why, and the verdict."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping, Sequence
 
 import click
 
+from paritygate.artifact import Artifact
+from paritygate.errors import ParitygateError
 from paritygate.pipelines.console import PARITY_COLUMNS, parity_rows, print_table
+from paritygate.pipelines.release_summary import print_release
 from paritygate.pipelines.result import ComparisonResult
+from paritygate.pipelines.run import RunOutcome
+from paritygate.pipelines.workspace import FailedVariant
 
-__all__ = ["print_comparison", "reasons"]
+__all__ = ["export_rows", "print_comparison", "print_error", "print_failures", "print_outcome", "reasons"]
 
 _SHOWN = {"fail", "error", "inconclusive", "warning"}
 
@@ -42,3 +48,73 @@ def print_comparison(result: ComparisonResult, *, to_stderr: bool = False) -> No
     if result.outputs_left_out:
         click.echo(f"not compared: {', '.join(result.outputs_left_out)}", file=stream)
     click.echo(f"verdict: {result.verdict}", file=stream)
+
+
+def print_error(name: str, error: ParitygateError) -> None:
+    """Print an error that ended one of several specs."""
+    click.echo(f"error: {name}: {error}", err=True)
+    if error.hint:
+        click.echo(f"hint: {error.hint}", err=True)
+
+
+def export_rows(artifacts: Mapping[str, Artifact]) -> list[tuple[str, str, str, str]]:
+    """Return one row for each artifact made: variant, size, digest, notes."""
+    return [
+        (
+            name,
+            f"{artifact.size_bytes / 1e6:.2f} MB",
+            artifact.digest[:19],
+            "; ".join(artifact.made_by.get("notes", ())),
+        )
+        for name, artifact in artifacts.items()
+    ]
+
+
+def print_failures(failures: Mapping[str, FailedVariant]) -> None:
+    """Print, for each variant that could not be made, why, with the table of operators where that is the reason."""
+    for name, failure in failures.items():
+        click.echo(f"error: {name}: {failure.message}", err=True)
+        for operator, node, reason, hint in failure.operators:
+            click.echo(f"  {operator}  at {node}: {reason}" + (f"  ({hint})" if hint else ""), err=True)
+        if failure.hint:
+            click.echo(f"hint: {failure.hint}", err=True)
+
+
+def print_outcome(outcome: RunOutcome, *, to_stderr: bool = False) -> None:
+    """Print a run: the parity table, what is not a pass and why, the release, and where the report is."""
+    spec = outcome.run.resolved.spec
+    stream = sys.stderr if to_stderr else sys.stdout
+    rows: list[Sequence[str]] = []
+    for name in spec.targets:
+        if name in outcome.results:
+            result = outcome.results[name]
+            rows += parity_rows(name, result, "verified" if result.error is None else "none")
+        else:
+            rows.append((name, "-", "0", *["-"] * 7, "none", "error"))
+    if not to_stderr:
+        print_table(f"{spec.model.name}: parity with its {_source_words(outcome)}", PARITY_COLUMNS, rows)
+    print_failures(outcome.failures)
+    for name, result in outcome.results.items():
+        if result.error is not None:
+            click.echo(f"error: {name}: {result.error.message}", err=True)
+            if result.error.hint:
+                click.echo(f"hint: {result.error.hint}", err=True)
+            continue
+        for line in reasons(result):
+            click.echo(f"{name}: {line}", file=stream)
+        for note in result.notes:
+            click.echo(f"{name}: note: {note}", file=stream)
+    if outcome.release is not None:
+        print_release(outcome.release, to_stderr=to_stderr)
+    else:
+        click.echo(f"not released: {outcome.not_released}", file=stream)
+    for path in outcome.reports:
+        if path.suffix == ".html":
+            click.echo(f"report: {path}", file=stream)
+
+
+def _source_words(outcome: RunOutcome) -> str:
+    for result in outcome.results.values():
+        if result.reference.runtime:
+            return f"{result.reference.runtime} {result.reference.version} source"
+    return "source"

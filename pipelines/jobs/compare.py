@@ -8,12 +8,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from paritygate.errors import UsageError
 from paritygate.files import digest_of_file
 from paritygate.machine import machine_facts
-from paritygate.model_digest import digest_of_model
 from paritygate.pipelines.child import Progress
 from paritygate.pipelines.comparison import ComparisonJob, Side
+from paritygate.pipelines.loading import LoadedModel, load_model
 from paritygate.pipelines.result import (
     ComparisonResult,
     SideResult,
@@ -22,7 +21,6 @@ from paritygate.pipelines.result import (
     output_result,
     result_to_json,
 )
-from paritygate.source import SourceKind, load_source_object
 from paritygate.validate.candidate import Candidate, GivenCandidate, ModelCandidate
 from paritygate.validate.gate import GatePlan, GateResult, run_gate
 from paritygate.validate.given import (
@@ -39,20 +37,18 @@ from paritygate.validate.samples import open_samples
 from paritygate.validate.tolerance import looser_than_default
 from paritygate.validate.verdict import Check, Status, exit_code_of, verdict_of
 
-__all__ = ["open_side", "run"]
+__all__ = ["run"]
 
 
-def open_side(side: Side, device: str) -> Runner:
-    """Return the model of a side, loaded; a `module:callable` is called first."""
-    if side.model is None:
-        msg = f"{side.name} is no model"
-        raise UsageError(msg, hint="give a model")
-    source, model = side.model, None
-    if source.kind is SourceKind.CALLABLE:
-        source, model = load_source_object(source)
-    return open_runner(
-        ModelToRun(source=source, model=model, signature=side.signature, rename=side.rename, device=device)
+def _open_side(side: Side, device: str) -> tuple[Runner, LoadedModel]:
+    assert side.model is not None  # noqa: S101 - a side is a model or recorded outputs
+    loaded = load_model(side.model)
+    runner = open_runner(
+        ModelToRun(
+            source=loaded.source, model=loaded.model, signature=side.signature, rename=side.rename, device=device
+        )
     )
+    return runner, loaded
 
 
 def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
@@ -96,8 +92,8 @@ def _open_reference(job: ComparisonJob, folder: Path, report: Progress) -> tuple
         )
         return expected, SideResult(name=side.name, kind="recorded outputs", digest=expected.digest)
     report("loading the reference", 0, 0)
-    runner = open_side(side, job.device)
-    described = _describe(side, runner)
+    runner, loaded = _open_side(side, job.device)
+    described = _describe(side, runner, loaded)
     place = folder / "reference"
     place.mkdir(exist_ok=True)
     recording = record_reference(
@@ -129,15 +125,13 @@ def _open_candidate(job: ComparisonJob, report: Progress) -> tuple[Candidate, Si
         described = SideResult(name=side.name, kind="recorded outputs", digest=digest_of_file(side.outputs))
         return GivenCandidate(output_names=dtypes, open_reader=given.open_reader), described
     report("loading the candidate", 0, 0)
-    runner = open_side(side, job.device)
-    return ModelCandidate(runner), _describe(side, runner)
+    runner, loaded = _open_side(side, job.device)
+    return ModelCandidate(runner), _describe(side, runner, loaded)
 
 
-def _describe(side: Side, runner: Runner) -> SideResult:
-    assert side.model is not None  # noqa: S101 - open_side has loaded it
-    return _side_result(
-        side, str(side.model.kind), digest_of_model(side.model), asdict(runner.facts), side.model.executes_code
-    )
+def _describe(side: Side, runner: Runner, loaded: LoadedModel) -> SideResult:
+    model = loaded.describe()
+    return _side_result(side, model["kind"], model["digest"], asdict(runner.facts), model["executes_code"])
 
 
 def _describe_recording(side: Side, recording: Recording) -> SideResult:

@@ -42,7 +42,8 @@ def publish(staged: Path, repository: Path, model: str, version: int) -> bool:
     A rename onto a folder that holds something fails, so of several processes exactly one gets a number.
 
     Raises:
-        StorageError: The store cannot be written, or is on another filesystem than the staging folder.
+        StorageError: The store cannot be written or is on another filesystem than the staging folder, or
+            the staging folder is gone.
     """
     target = release_folder(repository, model, version)
     with storage_errors(target):
@@ -54,6 +55,11 @@ def publish(staged: Path, repository: Path, model: str, version: int) -> bool:
             if err.errno == errno.EXDEV:
                 msg = f"{target} is on another filesystem than {staged}: it cannot be published at once"
                 raise StorageError(msg, hint="keep the whole repository on one filesystem, without links") from err
+            if err.errno == errno.ENOENT:
+                msg = f"{staged} was deleted before it could be published as {target}"
+                raise StorageError(
+                    msg, hint="let nothing else delete files of the repository, and promote again"
+                ) from err
             raise
     return True
 

@@ -162,10 +162,13 @@ def files_below(folder: Path) -> Iterable[Path]:
     """Yield every file below `folder` in a fixed order, our own marker left out.
 
     Raises:
-        StorageError: A link points out of the folder.
+        StorageError: A link points out of the folder, or to a folder.
     """
     root = folder.resolve()
     for path in sorted(folder.rglob("*")):
+        if path.is_symlink() and path.is_dir():
+            msg = f"{path} is a link to a folder: what is behind it would be left out"
+            raise StorageError(msg, hint="replace the link by the folder it points to")
         if path.is_dir() or path.name == MARKER:
             continue
         if not path.resolve().is_relative_to(root):

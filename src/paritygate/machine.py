@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import os
 import platform
 import re
 import sys
@@ -15,7 +16,7 @@ from typing import Any
 from paritygate.backends import BACKENDS, backend_state, version_of
 from paritygate.errors import BackendError, UsageError
 
-__all__ = ["Gpu", "device_name", "gpu_of_machine", "machine_facts"]
+__all__ = ["Gpu", "check_environment", "device_name", "gpu_of_machine", "machine_facts"]
 
 # Flags that decide which kernels run, and so how results are rounded. Linux names, x86 and ARM.
 _TELLING_FLAGS = (
@@ -27,6 +28,14 @@ _NVIDIA_DRIVER = Path("/proc/driver/nvidia/version")
 # CUdevice_attribute of the CUDA driver API: CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR.
 _COMPUTE_CAPABILITY = (75, 76)
 _NAME_BYTES = 256
+# Variables that make libraries below the frameworks compute float32 in less, and the values at which they do not.
+# NVIDIA_TF32_OVERRIDE stands above what a framework asks for; the others are those of oneDNN and of TensorFlow.
+_LOWERING_VARIABLES = {
+    "NVIDIA_TF32_OVERRIDE": {"0"},
+    "ONEDNN_DEFAULT_FPMATH_MODE": {"STRICT"},
+    "DNNL_DEFAULT_FPMATH_MODE": {"STRICT"},
+    "TF_SET_ONEDNN_FPMATH_MODE": set[str](),
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -102,6 +111,19 @@ def device_name(device: str) -> str:
         return f"cuda:sm{gpu.capability}"
     msg = f"device {device!r} is not known (allowed: cpu, cuda)"
     raise UsageError(msg, hint="name one of the devices above")
+
+
+def check_environment() -> None:
+    """Check that no environment variable makes float32 be computed in a lower precision behind the frameworks.
+
+    Raises:
+        BackendError: One does.
+    """
+    for name, harmless in _LOWERING_VARIABLES.items():
+        value = os.environ.get(name, "").strip().upper()
+        if value and value not in harmless:
+            msg = f"the environment variable {name}={value} lets float32 be computed in a lower precision"
+            raise BackendError(msg, hint=f"unset {name}")
 
 
 def machine_facts() -> dict[str, Any]:

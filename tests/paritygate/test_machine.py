@@ -13,7 +13,7 @@ import pytest
 
 from paritygate import machine
 from paritygate.errors import BackendError, UsageError
-from paritygate.machine import device_name, gpu_of_machine, machine_facts
+from paritygate.machine import check_environment, device_name, gpu_of_machine, machine_facts
 
 
 def test_the_cpu_is_named_cpu() -> None:
@@ -74,6 +74,24 @@ def test_the_driver_s_version_is_read(tmp_path: Path, monkeypatch: pytest.Monkey
     version.write_text(text, encoding="utf-8")
     monkeypatch.setattr(machine, "_NVIDIA_DRIVER", version)
     assert machine._nvidia_driver() == "550.54.15"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("NVIDIA_TF32_OVERRIDE", "0"), ("ONEDNN_DEFAULT_FPMATH_MODE", "strict"), ("TF_SET_ONEDNN_FPMATH_MODE", "")],
+)
+def test_an_environment_that_lowers_nothing_is_fine(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
+    monkeypatch.setenv(name, value)
+    check_environment()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("TF_SET_ONEDNN_FPMATH_MODE", "BF16"), ("DNNL_DEFAULT_FPMATH_MODE", "ANY")]
+)
+def test_an_environment_that_lowers_float32_is_refused(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(BackendError, match=f"{name}={value}"):
+        check_environment()
 
 
 def test_facts_import_no_framework() -> None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["check_inputs", "describe_arrays", "first_line", "rename_signature"]
+__all__ = ["check_inputs", "describe_arrays", "first_line", "reason_of", "rename_signature"]
 
 
 def rename_signature(signature: Signature, rename: Mapping[str, str]) -> Signature:
@@ -78,3 +78,10 @@ def describe_arrays(arrays: Mapping[str, NDArray[np.generic]]) -> str:
 def first_line(err: BaseException) -> str:
     """Return the first line of what an exception says, or its class where it says nothing."""
     return (str(err).strip() or type(err).__name__).splitlines()[0].strip()
+
+
+def reason_of(err: BaseException) -> str:
+    """Return class and first line of an exception, such as `IndexError: index out of range in self`."""
+    line = first_line(err)
+    name = type(err).__name__
+    return line if line == name else f"{name}: {line}"

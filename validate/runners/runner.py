@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from paritygate.errors import UsageError
+from paritygate.machine import check_environment
 from paritygate.precision import Precision
 from paritygate.signature import Signature
 from paritygate.source import Source, SourceKind
@@ -31,7 +32,8 @@ class ModelToRun:
         model: The model object of a `module:callable` source, already made; None for a path.
         signature: Names (as served), order and dtypes of inputs and outputs where the model itself
             does not say (PyTorch); None where it does.
-        rename: The source's name by the name served: the runner takes and returns the names served.
+        rename: `{name in the model: name served}`; a name that is not in it is served as it is. The runner
+            takes and returns the names served.
         device: `cpu`, or `cuda`.
     """
 
@@ -82,7 +84,8 @@ class Runner(Protocol):
         """Return the outputs by name for one batch; the arrays belong to the caller.
 
         Raises:
-            BackendError: The runtime refused the inputs or failed.
+            BackendError: The inputs are not those of the signature, or the runtime failed.
+            UsageError: The model does not return the outputs of a signature that was declared for it.
         """
         ...
 
@@ -102,8 +105,9 @@ def open_runner(model: ModelToRun) -> Runner:
         UsageError: There is no runner for the kind.
         MissingBackendError: The runtime is not installed.
         InputFileError: The file is not a model of its kind.
-        BackendError: The runtime refused the model.
+        BackendError: The runtime refused the model, or the environment lowers the precision of float32.
     """
+    check_environment()
     if model.source.kind not in RUNNERS:
         allowed = ", ".join(str(kind) for kind in RUNNERS)
         msg = f"no runner for a model of kind {str(model.source.kind)!r} (allowed: {allowed})"

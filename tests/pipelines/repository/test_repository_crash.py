@@ -19,7 +19,8 @@ import pytest
 
 from paritygate.errors import StorageError
 from paritygate.files import MARKER
-from paritygate.pipelines.repository import ReleaseCandidate, list_models, promote, show, verify_release
+from paritygate.pipelines.repository import ReleaseCandidate, list_models, promote, show, staging, verify_release
+from paritygate.pipelines.repository.store import publish
 
 Make = Callable[..., ReleaseCandidate]
 Under = Callable[..., Any]
@@ -196,6 +197,23 @@ def test_a_leftover_whose_marker_was_cut_off_is_deleted_after_a_day(repository: 
     promote(repository, make_candidate())
 
     assert [folder.name for folder in _staged(repository)] == ["new"]
+
+
+def test_a_release_whose_staging_folder_was_taken_for_a_leftover_fails_as_a_whole(
+    repository: Path, make_candidate: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A maker on another host that needs more than a day: its folder is deleted just before it publishes.
+    def publish_after_cleaning(staged: Path, *where: Any) -> bool:  # noqa: ANN401 - handed on
+        staging._remove_abandoned(staged.parent)
+        return publish(staged, *where)
+
+    monkeypatch.setattr("paritygate.pipelines.repository.release.publish", publish_after_cleaning)
+
+    with pytest.raises(StorageError, match=r"release was deleted before it could be published as .*klue-sts/2"):
+        promote(repository, make_candidate())
+
+    assert _assert_old_or_new(repository) == 1
+    assert not list((repository / "staging").iterdir())
 
 
 def test_a_folder_without_marker_is_never_deleted(repository: Path, make_candidate: Make) -> None:

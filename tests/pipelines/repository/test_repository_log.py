@@ -46,7 +46,8 @@ def _histories(draw: st.DrawFn) -> list[Record]:
         aliases |= {alias} - {None}  # type: ignore[arg-type]
         for _ in range(draw(st.integers(0, 2))):
             target = draw(st.sampled_from([r.version for r in records if r.kind is RecordKind.RELEASED]))
-            if aliases and draw(st.booleans()):
+            is_rollback = draw(st.booleans())
+            if aliases and is_rollback:
                 records.append(_rolled_back(draw(st.sampled_from(sorted(aliases))), target))
             else:
                 name = draw(st.sampled_from(["prod", "canary"]))

@@ -27,7 +27,9 @@ from paritygate.pipelines.repository import (
     promote,
     read_records,
     show,
+    verify_release,
 )
+from paritygate.pipelines.repository.store import next_version
 
 MakeVariant = Callable[..., VariantCandidate]
 Make = Callable[..., ReleaseCandidate]
@@ -141,6 +143,23 @@ def test_the_number_of_a_release_whose_folder_was_lost_is_not_used_again(tmp_pat
     shutil.rmtree(promote(tmp_path / "r", make_candidate()).folder)
 
     assert promote(tmp_path / "r", make_candidate()).version == 2
+
+
+def test_a_number_that_another_process_takes_first_leads_to_the_next(
+    tmp_path: Path, make_candidate: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Both processes have seen an empty store; the other one is faster.
+    promote(tmp_path / "r", make_candidate())
+    seen = iter([1])
+    monkeypatch.setattr(
+        "paritygate.pipelines.repository.release.next_version", lambda *where: next(seen, None) or next_version(*where)
+    )
+
+    release = promote(tmp_path / "r", make_candidate())
+
+    assert release.version == json.loads((release.folder / "manifest.json").read_text())["version"] == 2
+    assert verify_release(tmp_path / "r", "klue-sts", 1).is_intact
+    assert verify_release(tmp_path / "r", "klue-sts", 2).is_intact
 
 
 def test_one_record_makes_the_release_and_moves_the_alias(tmp_path: Path, make_candidate: Make) -> None:
@@ -324,6 +343,14 @@ def test_a_link_that_leaves_the_artifact_is_refused(tmp_path: Path, make_candida
     (candidate.variants[0].folder / "secret").symlink_to(tmp_path / "secret")
 
     with pytest.raises(StorageError, match="is a link that leaves"):
+        promote(tmp_path / "r", candidate)
+
+
+def test_a_link_to_a_folder_is_refused_even_inside_the_artifact(tmp_path: Path, make_candidate: Make) -> None:
+    candidate = make_candidate()
+    (candidate.variants[0].folder / "linked").symlink_to("weights")
+
+    with pytest.raises(StorageError, match="linked is a link to a folder: what is behind it would be left out"):
         promote(tmp_path / "r", candidate)
 
 

@@ -23,6 +23,7 @@ from paritygate.validate.runners.runner import ModelToRun, Runner, open_runner
 
 if TYPE_CHECKING:
     import onnx
+    import torch
 
 _TOKENS, _WIDTH, _CLASSES = 50, 8, 3
 _RANDOM = np.random.default_rng(7)
@@ -103,7 +104,7 @@ def _onnx_model() -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
-def _torch_model() -> Any:
+def _torch_model() -> torch.nn.Module:
     """Return the model as a PyTorch module with a dict output, in the order of the names' alphabet."""
     import torch
 
@@ -123,7 +124,7 @@ def _torch_model() -> Any:
     return Small()
 
 
-def _keras_model() -> Any:
+def _keras_model() -> Any:  # noqa: ANN401 - a keras.Model, and Keras has no types
     """Return the model as a Keras functional model with a dict output."""
     import keras
 
@@ -158,7 +159,7 @@ def _saved_model(folder: Path) -> Path:
                 tf.TensorSpec((None, 1), tf.float32, name="scale"),
             ]
         )
-        def __call__(self, tokens: Any, scale: Any) -> dict[str, Any]:
+        def __call__(self, tokens: tf.Tensor, scale: tf.Tensor) -> dict[str, tf.Tensor]:
             mask = tf.not_equal(tokens, 0)
             lengths = tf.reduce_sum(tf.cast(mask, tf.int64), axis=1)
             total = tf.reduce_sum(tf.gather(self.embeddings, tokens) * tf.cast(mask, tf.float32)[..., None], axis=1)
@@ -339,3 +340,11 @@ def _renamed(signature: Signature, rename: dict[str, str]) -> Signature:
 def test_a_kind_without_runner_is_wrong_usage() -> None:
     with pytest.raises(UsageError, match="no runner for a model of kind 'callable'"):
         open_runner(ModelToRun(source=_of_object(SourceKind.CALLABLE)))
+
+
+@pytest.mark.parametrize(("name", "value"), [("NVIDIA_TF32_OVERRIDE", "1"), ("ONEDNN_DEFAULT_FPMATH_MODE", "BF16")])
+def test_an_environment_that_lowers_float32_is_refused(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(BackendError, match=f"{name}={value} lets float32 be computed in a lower precision") as raised:
+        open_runner(ModelToRun(source=_of_object(SourceKind.ONNX)))
+    assert raised.value.hint == f"unset {name}"

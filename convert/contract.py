@@ -1,0 +1,97 @@
+"""Whether what was written has the inputs and outputs that were promised."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from paritygate.errors import ConversionError
+from paritygate.signature import Dim, Signature, TensorSpec
+
+__all__ = ["agreed_signature"]
+
+
+def agreed_signature(found: Signature, promised: Signature, *, keeps_names: bool) -> Signature:
+    """Return the signature of the converted model, once what was found is what was promised.
+
+    Where nothing was promised of a dim or a rank, what was found stands. The ranges of the dims are
+    those promised: no format keeps them.
+
+    Args:
+        found: Read from the files written.
+        promised: What the job asked for.
+        keeps_names: Whether the format keeps the order of the tensors and the names of dims. ONNX does,
+            a SavedModel does not: there a dim that was promised by name or size must only be open.
+
+    Raises:
+        ConversionError: They differ; the message names every difference.
+    """
+    differences = [
+        *_differences("input", found.inputs, promised, keeps_names=keeps_names),
+        *_differences("output", found.outputs, promised, keeps_names=keeps_names),
+    ]
+    if differences:
+        msg = f"the converted model is not what its signature promises: {'; '.join(differences)}"
+        raise ConversionError(msg, hint="correct model.inputs, model.outputs or model.dims, or the model itself")
+    return Signature(
+        inputs=tuple(_merged(spec, found.inputs) for spec in promised.inputs),
+        outputs=tuple(_merged(spec, found.outputs) for spec in promised.outputs),
+        dims=promised.dims,
+    )
+
+
+def _merged(promised: TensorSpec, specs: Sequence[TensorSpec]) -> TensorSpec:
+    found = next(spec for spec in specs if spec.name == promised.name)
+    if promised.shape is None or found.shape is None:
+        return found if promised.shape is None else promised
+    shape = tuple(
+        there if wanted is None or isinstance(there, int) else wanted
+        for there, wanted in zip(found.shape, promised.shape, strict=True)
+    )
+    return TensorSpec(name=promised.name, dtype=promised.dtype, shape=shape)
+
+
+def _differences(side: str, specs: Sequence[TensorSpec], promised: Signature, *, keeps_names: bool) -> Iterator[str]:
+    wanted = promised.inputs if side == "input" else promised.outputs
+    by_name = {spec.name: spec for spec in specs}
+    missing = [spec.name for spec in wanted if spec.name not in by_name]
+    extra = [name for name in by_name if name not in {spec.name for spec in wanted}]
+    if missing or extra:
+        yield f"its {side}s are {_listed(by_name)}, promised are {_listed(spec.name for spec in wanted)}"
+        return
+    if keeps_names and list(by_name) != [spec.name for spec in wanted]:
+        yield f"its {side}s come in the order {_listed(by_name)}, promised is {_listed(spec.name for spec in wanted)}"
+    for spec in wanted:
+        there = by_name[spec.name]
+        if there.dtype != spec.dtype:
+            yield f"{side} {spec.name!r} is {there.dtype}, promised is {spec.dtype}"
+        yield from _shape_differences(f"{side} {spec.name!r}", there, spec, promised.dims, keeps_names=keeps_names)
+
+
+def _shape_differences(
+    what: str, there: TensorSpec, wanted: TensorSpec, dims: Mapping[str, Dim], *, keeps_names: bool
+) -> Iterator[str]:
+    if wanted.shape is None or there.shape is None:
+        if wanted.shape is not None and keeps_names:
+            yield f"{what} has no shape, promised is {wanted}"
+        return
+    if len(there.shape) != len(wanted.shape):
+        yield f"{what} has rank {len(there.shape)}, promised is rank {len(wanted.shape)}"
+        return
+    for axis, (size, promise) in enumerate(zip(there.shape, wanted.shape, strict=True)):
+        if not _fits(size, promise, dims, keeps_names=keeps_names):
+            is_fixed = isinstance(size, int)
+            yield f"dim {axis} of {what} is {'fixed at ' if is_fixed else ''}{size}, promised is {promise}"
+
+
+def _fits(size: int | str | None, promise: int | str | None, dims: Mapping[str, Dim], *, keeps_names: bool) -> bool:
+    if promise is None or size == promise:
+        return True
+    if not isinstance(size, int):
+        return not keeps_names
+    # A dim that can only have one size may be fixed at it.
+    only = dims.get(promise) if isinstance(promise, str) else None
+    return only is not None and only.min == size == only.max
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(repr(name) for name in names) or "none"

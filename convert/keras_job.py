@@ -1,0 +1,45 @@
+"""What a job on a Keras model works on: the model, its signature, the function behind it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from paritygate.convert.conversion import ConversionJob
+from paritygate.keras_model import NamedKerasModel, as_named_function, load_keras_file, signature_of_keras
+from paritygate.signature import Signature
+
+__all__ = ["KerasSource", "open_keras"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KerasSource:
+    """A Keras model ready to be exported.
+
+    Attributes:
+        model: The `keras.Model`.
+        signature: The job's, or the one inferred from the model.
+        function: The model as a function of the tensors of the signature.
+    """
+
+    model: Any
+    signature: Signature
+    function: NamedKerasModel
+
+    def notes(self) -> tuple[str, ...]:
+        """Return what the user should know once the function has been traced."""
+        unused = self.function.unused_outputs
+        return (f"outputs not in the signature were left out: {', '.join(unused)}",) if unused else ()
+
+
+def open_keras(job: ConversionJob) -> KerasSource:
+    """Return the job's model object, or the one in its `.keras` file, with its signature.
+
+    Raises:
+        InputFileError: The file is corrupt, or holds code.
+        UsageError: The signature cannot be inferred, or does not fit the model.
+        MissingBackendError: TensorFlow is not installed.
+    """
+    model = job.model if job.model is not None else load_keras_file(job.source.path)
+    signature = job.signature or signature_of_keras(model, job.rename)
+    return KerasSource(model=model, signature=signature, function=as_named_function(model, signature, job.rename))

@@ -1,0 +1,153 @@
+"""A TensorFlow function to ONNX, by tf2onnx: what SavedModel and Keras have in common.
+
+tf2onnx returns a model, and no error, when it could not convert an operator; it orders the inputs as it
+likes and makes up names for open dims. All that is put right here.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from paritygate.backends import require_backend, version_of
+from paritygate.convert.conversion import Conversion
+from paritygate.convert.onnx_operators import check_operators
+from paritygate.convert.onnx_rewrite import apply_signature, lower_ir_version, save_onnx
+from paritygate.errors import ConversionError
+from paritygate.onnx_file import opset_of, signature_of_onnx
+from paritygate.signature import Signature
+from paritygate.tensorflow_import import import_tensorflow
+
+if TYPE_CHECKING:
+    import onnx
+
+__all__ = ["function_to_onnx", "tensor_spec"]
+
+_MAIN = "model.onnx"
+_OPSET = 18
+# The highest that tf2onnx has conversions for; it refuses what is above.
+_HIGHEST_OPSET = 18
+_HINT = "write it with operators that ONNX has, or serve the model as a SavedModel"
+
+
+def tensor_spec(shape: tuple[int | str | None, ...] | None, dtype: str, name: str) -> Any:  # noqa: ANN401 - a tf.TensorSpec
+    """Return TensorFlow's spec of a tensor; symbolic dims are open ones."""
+    import tensorflow as tf
+
+    sizes = None if shape is None else [dim if isinstance(dim, int) else None for dim in shape]
+    return tf.TensorSpec(sizes, tf.dtypes.as_dtype(dtype), name=name)
+
+
+def function_to_onnx(
+    function: Callable[..., tuple[Any, ...]],
+    *,
+    signature: Signature,
+    folder: Path,
+    opset: int | None,
+    notes: Callable[[], tuple[str, ...]] = tuple,
+) -> Conversion:
+    """Write a function of TensorFlow tensors as `model.onnx`.
+
+    Args:
+        function: Takes one tensor per input and returns a tuple with one per output, in the order of
+            the signature; its variables become weights of the file.
+        signature: Names as served. It need not be names that TensorFlow allows.
+        folder: The folder to write into.
+        opset: The opset to write; None for 18.
+        notes: Called after the function was traced.
+
+    Raises:
+        ConversionError: It cannot be converted; UnsupportedOperatorsError where it is for operators.
+        MissingBackendError: TensorFlow or tf2onnx is not installed.
+    """
+    require_backend("tf2onnx")
+    if opset is not None and opset > _HIGHEST_OPSET:
+        msg = f"opset {opset} is not supported for TensorFlow models (the highest of tf2onnx: {_HIGHEST_OPSET})"
+        raise ConversionError(msg, hint=f"ask for opset {_HIGHEST_OPSET}, or leave it out")
+    model, failures = _traced_and_converted(function, signature, opset or _OPSET)
+    check_operators(model, reason_of=lambda node: failures.get(node.name), hint=_HINT)
+    if opset is not None and opset_of(model) != opset:
+        msg = f"opset {opset} was asked for, and tf2onnx wrote opset {opset_of(model)}"
+        raise ConversionError(msg, hint=f"ask for opset {opset_of(model)}, or leave it out")
+    served = {f"output_{index}": spec.name for index, spec in enumerate(signature.outputs)}
+    served |= {f"input_{index}": spec.name for index, spec in enumerate(signature.inputs)}
+    apply_signature(model, signature, served)
+    ir_note = lower_ir_version(model)
+    save_onnx(model, folder / _MAIN)
+    return Conversion(
+        main=_MAIN,
+        signature=signature_of_onnx(model),
+        notes=(*notes(), *([ir_note] if ir_note else [])),
+        facts={
+            "opset": opset_of(model),
+            "ir_version": model.ir_version,
+            "tensorflow": version_of("tensorflow") or version_of("tensorflow-cpu"),
+            "tf2onnx": version_of("tf2onnx"),
+        },
+    )
+
+
+def _traced_and_converted(
+    function: Callable[..., tuple[Any, ...]], signature: Signature, opset: int
+) -> tuple[onnx.ModelProto, Mapping[str, str]]:
+    tf = import_tensorflow()
+    import tf2onnx
+
+    # Names of our own, because TensorFlow does not allow all; a tensor may be an input and two outputs at once.
+    specs = [tensor_spec(spec.shape, spec.dtype, f"input_{index}") for index, spec in enumerate(signature.inputs)]
+
+    @tf.function(autograph=False)  # type: ignore[untyped-decorator]
+    def traced(*tensors: Any) -> dict[str, Any]:  # noqa: ANN401 - tensors
+        return {f"output_{index}": tf.identity(tensor) for index, tensor in enumerate(function(*tensors))}
+
+    with _failures() as failures:
+        model, _ = tf2onnx.convert.from_function(
+            traced, specs, opset=opset, custom_op_handlers={"Erfc": (_write_erfc, [])}
+        )
+    return model, failures
+
+
+def _write_erfc(graph: Any, node: Any, name: str, _: Any) -> None:  # noqa: ANN401 - objects of tf2onnx's
+    """Write 1 - erf(x) for the operator Erfc, which ONNX does not have and tf2onnx leaves as it is.
+
+    Keras 3 computes an exact GELU by it. Below 1e-7 the result loses its relative precision, which is
+    nothing beside the 1 that a GELU takes it from.
+    """
+    import numpy as np
+    from tf2onnx import utils
+
+    (tensor,) = node.input
+    dtype, shape, outputs = graph.get_dtype(tensor), graph.get_shape(tensor), node.output
+    graph.remove_node(node.name)
+    erf = graph.make_node("Erf", [tensor], shapes=[shape], dtypes=[dtype])
+    one = graph.make_const(utils.make_name(name), np.array(1, dtype=utils.map_onnx_to_numpy_type(dtype)))
+    graph.make_node("Sub", [one.output[0], erf.output[0]], name=name, outputs=outputs, shapes=[shape], dtypes=[dtype])
+
+
+class _FailureLog(logging.Handler):
+    """Keeps why tf2onnx could not convert a node, by the node's name: it only logs that."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.reasons: dict[str, str] = {}
+
+    def emit(self, record: logging.LogRecord) -> None:
+        lines = record.getMessage().split("\n")
+        parts = lines[0].split("'")
+        if lines[0].startswith("Failed to convert node") and len(parts) > 1:
+            error = record.exc_info[1] if record.exc_info else None
+            self.reasons[parts[1]] = f"tf2onnx could not convert it: {str(error or 'no reason given').splitlines()[0]}"
+
+
+@contextmanager
+def _failures() -> Iterator[Mapping[str, str]]:
+    handler = _FailureLog()
+    logger = logging.getLogger("tf2onnx")
+    logger.addHandler(handler)
+    try:
+        yield handler.reasons
+    finally:
+        logger.removeHandler(handler)

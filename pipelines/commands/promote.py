@@ -1,0 +1,56 @@
+"""`promote`: a validated run becomes a release."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from paritygate.pipelines.options import json_option, root_option, run_option
+
+__all__ = ["command"]
+
+
+@click.command("promote")
+@run_option
+@click.option("--repository", type=click.Path(file_okay=False, path_type=Path), help="Release into this repository instead of the spec's.")  # fmt: skip
+@click.option("--alias", help="Move this alias instead of the spec's.")
+@click.option("--for", "devices", multiple=True, metavar="DEVICE", help="Where the release will run, such as cpu: only what was verified there is released.")  # fmt: skip
+@root_option
+@json_option
+def command(
+    *,
+    run_folder: Path | None,
+    repository: Path | None,
+    alias: str | None,
+    devices: tuple[str, ...],
+    root: Path,
+    json_target: str | None,
+) -> int:
+    """Release the variants of a run that passed; where none did, the source, unless the spec wants no fallback.
+
+    \b
+    Example:
+      convert-and-validate promote --run artifacts/runs/klue-sts/20261120T101500Z-1a2b --alias prod
+    """
+    from paritygate.errors import UsageError
+    from paritygate.pipelines.console import start_json, write_json
+    from paritygate.pipelines.run import repository_of
+    from paritygate.pipelines.stages.promote import promote_stage
+    from paritygate.pipelines.release_summary import print_release, print_repositories
+    from paritygate.pipelines.workspace import open_run
+
+    start_json(json_target)
+    if run_folder is None:
+        msg = "promote needs --run DIR"
+        raise UsageError(msg, hint="give the run folder that run or validate printed")
+    run = open_run(run_folder)
+    place = repository or repository_of(run, root)
+    release = promote_stage(
+        run, repository=place, alias=alias or run.resolved.spec.promote.alias, devices=devices or None
+    )
+    to_stderr = json_target == "-"
+    print_release(release, to_stderr=to_stderr)
+    print_repositories([place], to_stderr=to_stderr)
+    write_json(json_target, {"schema_version": 1, **release.to_json()})
+    return 0

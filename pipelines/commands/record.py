@@ -1,0 +1,95 @@
+"""`record`: the reference's outputs, for a run or for a model file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from paritygate.pipelines.options import device_option, json_option, quiet_option, run_option, time_limit_option
+
+__all__ = ["command"]
+
+
+@click.command("record")
+@click.argument("model", required=False)
+@run_option
+@click.option("--samples", metavar="FILE|MODULE:CALLABLE", help="The inputs, where MODEL is given.")
+@click.option("--out", type=click.Path(path_type=Path), help="The folder to write, where MODEL is given.")
+@click.option("--batch-size", default=16, show_default=True, type=click.IntRange(min=1), help="Rows a batch, where the samples do not say.")  # fmt: skip
+@click.option("--non-finite", type=click.Choice(["refuse", "match"]), default="refuse", show_default=True, help="Whether NaN and infinity in the outputs are right.")  # fmt: skip
+@click.option("--seed", default=0, show_default=True, help="Seed of the choice of rows that are run twice.")
+@device_option
+@time_limit_option
+@quiet_option
+@json_option
+def command(
+    model: str | None,
+    *,
+    run_folder: Path | None,
+    samples: str | None,
+    out: Path | None,
+    batch_size: int,
+    non_finite: str,
+    seed: int,
+    device: str,
+    time_limit: float,
+    quiet: bool,
+    json_target: str | None,
+) -> int:
+    """Record the outputs of the reference: of a run's source with --run, or of a MODEL file with --samples and --out.
+
+    A reference that is not finite, not equal to itself when it is run twice, or constant is refused.
+
+    \b
+    Example:
+      convert-and-validate record --run artifacts/runs/klue-sts/20261120T101500Z-1a2b
+      convert-and-validate record model.onnx --samples inputs.npz --out reference
+    """
+    from paritygate.errors import UsageError
+    from paritygate.pipelines.console import progress_of, start_json, write_json
+    from paritygate.pipelines.stages.record import RecordRequest, record_model, record_stage
+    from paritygate.pipelines.workspace import open_run
+
+    start_json(json_target)
+    if (model is None) == (run_folder is None):
+        msg = "record takes either --run DIR or a MODEL"
+        raise UsageError(msg, hint="convert-and-validate record --help shows both forms")
+    with progress_of("record", is_quiet=quiet) as progress:
+        if run_folder is not None:
+            recording = record_stage(open_run(run_folder), time_limit_s=time_limit, progress=progress, device=device)
+        else:
+            if model is None or samples is None or out is None:
+                msg = "record MODEL needs --samples and --out"
+                raise UsageError(
+                    msg, hint="convert-and-validate record model.onnx --samples inputs.npz --out reference"
+                )
+            recording = record_model(
+                RecordRequest(
+                    model=model,
+                    samples=samples,
+                    here=Path.cwd(),
+                    out=out,
+                    batch_size=batch_size,
+                    is_non_finite_declared=non_finite == "match",
+                    seed=seed,
+                    device=device,
+                ),
+                time_limit_s=time_limit,
+                progress=progress,
+            )
+    to_stderr = json_target == "-"
+    click.echo(f"recorded {recording.rows} rows in {recording.folder}", err=to_stderr)
+    for name, detail in recording.health:
+        click.echo(f"{name}: {detail}", err=to_stderr)
+    write_json(
+        json_target,
+        {
+            "schema_version": 1,
+            "folder": str(recording.folder),
+            "rows": recording.rows,
+            "samples_digest": recording.samples_digest,
+            "health": [list(item) for item in recording.health],
+        },
+    )
+    return 0

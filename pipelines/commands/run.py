@@ -1,0 +1,87 @@
+"""`run`: everything one or several specs ask for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from paritygate.pipelines.options import device_option, json_option, quiet_option, root_option, time_limit_option
+
+__all__ = ["command"]
+
+
+@click.command("run")
+@click.argument("specs", nargs=-1, required=True, metavar="SPEC...")
+@click.option("--samples", "samples_path", metavar="PATH", help="Samples file: goes to the spec's sample function as its path, or stands in for its file.")  # fmt: skip
+@click.option("--promote/--no-promote", "is_promoting", default=True, show_default=True, help="Release what passed.")
+@click.option("--repository", type=click.Path(file_okay=False, path_type=Path), help="Release into this repository instead of the spec's.")  # fmt: skip
+@click.option("--alias", help="Move this alias instead of the spec's.")
+@root_option
+@device_option
+@time_limit_option
+@quiet_option
+@json_option
+def command(
+    specs: tuple[str, ...],
+    *,
+    samples_path: str | None,
+    is_promoting: bool,
+    repository: Path | None,
+    alias: str | None,
+    root: Path,
+    device: str,
+    time_limit: float,
+    quiet: bool,
+    json_target: str | None,
+) -> int:
+    """Export, record, validate, report and promote, for each SPEC: a .yaml file, or the name of a packaged spec.
+
+    The exit code is that of the worst required variant of all specs, 5 before 4 before 1 before 3.
+
+    \b
+    Example:
+      convert-and-validate run klue-sts klue-sts-tf
+      convert-and-validate run klue-sts --samples klue-sts-v1.1_dev.json --no-promote --json -
+    """
+    from paritygate.errors import InputFileError, ParitygateError
+    from paritygate.pipelines.console import progress_of, start_json, write_json
+    from paritygate.pipelines.result import error_result
+    from paritygate.pipelines.run import RunOptions, run_spec
+    from paritygate.pipelines.spec import load_spec
+    from paritygate.pipelines.release_summary import print_repositories
+    from paritygate.pipelines.summary import print_error, print_outcome
+    from paritygate.pipelines.workspace import new_run, worst_code
+
+    start_json(json_target)
+    if samples_path is not None and not Path(samples_path).exists():
+        msg = f"samples {samples_path} do not exist"
+        raise InputFileError(msg, hint="give the path of a samples file with --samples")
+    # All specs are read before any work starts: a typing error in the second must not cost the first's time.
+    resolved = [load_spec(text) for text in specs]
+    options = RunOptions(
+        time_limit_s=time_limit, device=device, is_promoting=is_promoting, repository=repository, alias=alias, root=root
+    )
+    codes: list[int] = []
+    entries: list[dict[str, object]] = []
+    touched: list[Path] = []
+    is_to_stderr = json_target == "-"
+    for spec in resolved:
+        run = new_run(spec, root=root, samples_path=samples_path)
+        try:
+            with progress_of(spec.name, is_quiet=quiet) as progress:
+                outcome = run_spec(run, options, progress)
+        except ParitygateError as err:
+            print_error(spec.name, err)
+            codes.append(int(err.exit_code))
+            entries.append({"model": spec.name, "run": str(run.folder), "exit_code": int(err.exit_code), "error": error_result(err).to_json()})  # fmt: skip
+            continue
+        print_outcome(outcome, to_stderr=is_to_stderr)
+        codes.append(outcome.exit_code)
+        entries.append(outcome.to_json())
+        if outcome.repository is not None and outcome.repository not in touched:
+            touched.append(outcome.repository)
+    print_repositories(touched, to_stderr=is_to_stderr)
+    code = worst_code(codes)
+    write_json(json_target, {"schema_version": 1, "exit_code": code, "runs": entries})
+    return code

@@ -1,0 +1,57 @@
+"""`validate`: every exported variant of a run against the recorded reference."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from paritygate.pipelines.options import device_option, json_option, quiet_option, run_option, time_limit_option
+
+__all__ = ["command"]
+
+
+@click.command("validate")
+@run_option
+@device_option
+@time_limit_option
+@quiet_option
+@json_option
+def command(*, run_folder: Path | None, device: str, time_limit: float, quiet: bool, json_target: str | None) -> int:
+    """Hold every exported variant of a run against its recorded reference, and write evidence and reports.
+
+    The exit code is that of the worst required variant.
+
+    \b
+    Example:
+      convert-and-validate validate --run artifacts/runs/klue-sts/20261120T101500Z-1a2b
+    """
+    from paritygate.errors import UsageError
+    from paritygate.pipelines.console import progress_of, start_json, write_json
+    from paritygate.pipelines.report import write_reports
+    from paritygate.pipelines.run import RunOutcome, exit_code_of_run
+    from paritygate.pipelines.stages.validate import validate_stage
+    from paritygate.pipelines.summary import print_outcome
+    from paritygate.pipelines.workspace import open_run
+
+    start_json(json_target)
+    if run_folder is None:
+        msg = "validate needs --run DIR"
+        raise UsageError(msg, hint="give the run folder that export printed")
+    run = open_run(run_folder)
+    with progress_of(run.resolved.name, is_quiet=quiet) as progress:
+        results = validate_stage(run, time_limit_s=time_limit, progress=progress, device=device)
+    failures = run.failures()
+    outcome = RunOutcome(
+        run=run,
+        results=results,
+        failures=failures,
+        release=None,
+        repository=None,
+        not_released="not asked for",
+        exit_code=exit_code_of_run(run, results, failures),
+        reports=write_reports(run),
+    )
+    print_outcome(outcome, to_stderr=json_target == "-")
+    write_json(json_target, {"schema_version": 1, "exit_code": outcome.exit_code, "runs": [outcome.to_json()]})
+    return outcome.exit_code

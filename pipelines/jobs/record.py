@@ -1,0 +1,51 @@
+"""The job of recording the reference, run in a child process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from paritygate.pipelines.child import Progress
+from paritygate.pipelines.loading import load_model
+from paritygate.signature import Signature
+from paritygate.source import Source
+from paritygate.validate.reference import RecordPlan, record_reference
+from paritygate.validate.runners.runner import ModelToRun, open_runner
+from paritygate.validate.samples import SampleSource, open_samples
+
+__all__ = ["run"]
+
+
+def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
+    """Record and return a summary as JSON data; the recording itself is in the folder."""
+    report("loading the source", 0, 0)
+    read = open_samples(SampleSource.from_json(args["samples"]))
+    loaded = load_model(Source.from_json(args["source"]))
+    runner = open_runner(
+        ModelToRun(
+            source=loaded.source,
+            model=loaded.model,
+            signature=Signature.from_json(args["signature"]) if args["signature"] else None,
+            rename=args["rename"],
+            device=args["device"],
+        )
+    )
+    model = {"name": args["name"], **loaded.describe()}
+    recording = record_reference(
+        runner,
+        read,
+        RecordPlan(
+            folder=Path(args["folder"]),
+            model=model,
+            axes=args["axes"],
+            is_non_finite_declared=args["is_non_finite_declared"],
+            seed=args["seed"],
+        ),
+        progress=lambda rows: report("running the reference", rows, 0),
+    )
+    return {
+        "rows": recording.rows,
+        "samples_digest": recording.samples_digest,
+        "health": [list(item) for item in recording.health],
+    }

@@ -1,0 +1,76 @@
+"""Releases and repositories in the terminal."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import click
+
+from paritygate.pipelines.console import print_table
+from paritygate.pipelines.repository.inspect import ReleaseDetails, Verification, list_models
+from paritygate.pipelines.repository.release import Release
+
+__all__ = ["print_release", "print_release_details", "print_repositories", "print_verification"]
+
+
+def print_release(release: Release, *, to_stderr: bool = False) -> None:
+    """Print what was released."""
+    alias = f", alias {release.alias}" if release.alias else ""
+    click.echo(
+        f"released {release.model} version {release.version}{alias}: {', '.join(release.variants)}", err=to_stderr
+    )
+    if release.reason:
+        click.echo(f"reason: {release.reason}", err=to_stderr)
+
+
+def print_repositories(repositories: Iterable[Path], *, to_stderr: bool = False) -> None:
+    """Print what each repository holds."""
+    for repository in repositories:
+        rows = []
+        for model in list_models(repository):
+            aliases = ", ".join(f"{name} -> {version}" for name, version in sorted(model.aliases.items()))
+            versions = ", ".join(map(str, model.versions))
+            rows.append((model.model, versions, aliases or "-", model.changed))
+        title = f"Repository {repository}"
+        if to_stderr:
+            for row in rows:
+                click.echo(f"{title}: " + ", ".join(row), err=True)
+        else:
+            print_table(title, ("model", "versions", "aliases", "last change"), rows)
+
+
+def print_release_details(details: ReleaseDetails) -> None:
+    """Print one release with its history."""
+    aliases = ", ".join(details.aliases) or "none"
+    click.echo(f"{details.model} version {details.version}, aliases: {aliases}")
+    click.echo(f"folder: {details.folder}")
+    if details.record.reason:
+        click.echo(f"reason: {details.record.reason}")
+    variants = [
+        (entry["name"], entry["digest"], _evidence_of(entry.get("evidence")))
+        for entry in details.manifest.get("variants", ())
+    ]
+    print_table("Variants", ("variant", "digest", "evidence"), variants)
+    history = [
+        (str(number), record.time, str(record.kind.value), str(record.version), record.alias or "-", record.reason)
+        for number, record in enumerate(details.history, start=1)
+    ]
+    print_table("History", ("record", "time", "what", "version", "alias", "reason"), history)
+
+
+def _evidence_of(evidence: dict[str, str] | None) -> str:
+    if evidence is None:
+        return "source, not compared"
+    return f"{evidence['kind']} on {evidence['device']} by {evidence['runtime']}: {evidence['verdict']}"
+
+
+def print_verification(verification: Verification, *, to_stderr: bool = False) -> None:
+    """Print whether a release is what was released."""
+    stream = sys.stderr if to_stderr else sys.stdout
+    name = f"{verification.model} version {verification.version}"
+    if verification.is_intact:
+        click.echo(f"{name} is intact: {verification.files_checked} files match its manifest", file=stream)
+        return
+    click.echo(f"{name} is not what was released: {verification.difference}", file=stream)

@@ -1,0 +1,156 @@
+"""A whole run: export, record, validate, report, promote, for one spec."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from paritygate.errors import ExitCode
+from paritygate.pipelines.child import Progress
+from paritygate.pipelines.report import write_reports
+from paritygate.pipelines.repository.release import Release
+from paritygate.pipelines.result import ComparisonResult, result_to_json
+from paritygate.pipelines.stages.export import export_stage
+from paritygate.pipelines.stages.promote import NothingToRelease, promote_stage
+from paritygate.pipelines.stages.record import record_stage
+from paritygate.pipelines.stages.validate import validate_stage
+from paritygate.pipelines.workspace import DEFAULT_ROOT, FailedVariant, RunFolder, worst_code
+
+__all__ = ["RunOptions", "RunOutcome", "exit_code_of_run", "repository_of", "required_variants", "run_spec"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunOptions:
+    """How a run is done.
+
+    Attributes:
+        time_limit_s: Seconds that each conversion, recording or comparison may take.
+        device: Where models run.
+        is_promoting: Whether to release what passed.
+        repository: Where to; the spec's `promote.to` if None.
+        alias: The alias to move; the spec's if None.
+        root: What `artifacts/` in the spec's `promote.to` stands for.
+    """
+
+    time_limit_s: float
+    device: str = "cpu"
+    is_promoting: bool = True
+    repository: Path | None = None
+    alias: str | None = None
+    root: Path = DEFAULT_ROOT
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunOutcome:
+    """What came of a run.
+
+    Attributes:
+        run: Its folder.
+        results: The comparison of each variant that was exported.
+        failures: The variants that could not be made.
+        release: The release, if one was made.
+        repository: Where it was made.
+        not_released: Why none was made, in words; empty if one was.
+        exit_code: The worst of the required variants.
+        reports: The report files.
+    """
+
+    run: RunFolder
+    results: Mapping[str, ComparisonResult]
+    failures: Mapping[str, FailedVariant]
+    release: Release | None
+    repository: Path | None
+    not_released: str
+    exit_code: int
+    reports: tuple[Path, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the outcome as JSON data."""
+        return {
+            "model": self.run.resolved.name,
+            "run": str(self.run.folder),
+            "exit_code": self.exit_code,
+            "required": list(required_variants(self.run)),
+            "variants": {
+                name: result_to_json(self.results[name]) if name in self.results else None
+                for name in self.run.resolved.spec.targets
+            },
+            "failures": {name: failure.to_json() for name, failure in self.failures.items()},
+            "release": self.release.to_json() if self.release is not None else None,
+            "not_released": self.not_released,
+            "reports": [str(path) for path in self.reports],
+        }
+
+
+def required_variants(run: RunFolder) -> tuple[str, ...]:
+    """Return the variants whose outcome is the run's: the declared ones, else all targets."""
+    spec = run.resolved.spec
+    return tuple(spec.targets if spec.required is None else spec.required)
+
+
+def exit_code_of_run(
+    run: RunFolder, results: Mapping[str, ComparisonResult], failures: Mapping[str, FailedVariant]
+) -> int:
+    """Return the worst exit code of the required variants."""
+    codes = []
+    for name in required_variants(run):
+        if name in results:
+            codes.append(results[name].exit_code)
+        elif name in failures:
+            codes.append(failures[name].exit_code)
+        else:
+            codes.append(int(ExitCode.NOT_MEASURED))
+    return worst_code(codes)
+
+
+def repository_of(run: RunFolder, root: Path) -> Path:
+    """Return the repository that the spec names: below `root` if it begins with `artifacts/`, else beside the spec."""
+    to = Path(run.resolved.spec.promote.to)
+    if to.parts[:1] == DEFAULT_ROOT.parts:
+        return root.joinpath(*to.parts[1:])
+    return run.resolved.folder / to
+
+
+def run_spec(run: RunFolder, options: RunOptions, progress: Progress) -> RunOutcome:
+    """Do everything that the run's spec asks for.
+
+    Raises:
+        ParitygateError: Something that concerns all variants: the source, the samples, the reference, the disk.
+    """
+    failures = export_stage(run, time_limit_s=options.time_limit_s, progress=progress)
+    record_stage(run, time_limit_s=options.time_limit_s, progress=progress, device=options.device)
+    results = validate_stage(run, time_limit_s=options.time_limit_s, progress=progress, device=options.device)
+    repository = options.repository or repository_of(run, options.root)
+    release, not_released = _promote(run, options, repository)
+    reports = write_reports(run, release=release.to_json() if release is not None else None)
+    return RunOutcome(
+        run=run,
+        results=results,
+        failures=failures,
+        release=release,
+        repository=repository if release is not None else None,
+        not_released=not_released,
+        exit_code=exit_code_of_run(run, results, failures),
+        reports=reports,
+    )
+
+
+def _promote(run: RunFolder, options: RunOptions, repository: Path) -> tuple[Release | None, str]:
+    if not options.is_promoting:
+        return None, "not asked for"
+    # The release carries the report of what it was judged by, so the report comes first.
+    write_reports(run)
+    promote = run.resolved.spec.promote
+    try:
+        return (
+            promote_stage(
+                run,
+                repository=repository,
+                alias=options.alias or promote.alias,
+            ),
+            "",
+        )
+    except NothingToRelease as err:
+        return None, str(err)

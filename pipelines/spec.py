@@ -1,0 +1,389 @@
+"""The spec: one model, its samples, what is decided on it, what it becomes, and when that may be released.
+
+The pydantic models here are the Python API as well, and the published JSON Schema is made from them.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib.resources
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from paritygate.errors import InputFileError, UsageError
+from paritygate.importing import is_object_path
+from paritygate.precision import Precision, Variant
+from paritygate.signature import Dim, Signature, TensorSpec
+from paritygate.source import Source, parse_source
+from paritygate.validate.decisions import Decision, make_decision
+from paritygate.validate.samples import DEFAULT_BATCH_SIZE, SampleSource
+from paritygate.validate.tolerance import Tolerance, parse_tolerance
+
+__all__ = ["AVAILABLE_TARGETS", "ResolvedSpec", "Spec", "load_spec", "packaged_specs", "parse_spec", "schema_of_spec"]
+
+# What this version can make; a format is added here together with its converters and its runner.
+AVAILABLE_TARGETS = (
+    Variant(format="onnx", precision=Precision.FP32),
+    Variant(format="savedmodel", precision=Precision.FP32),
+)
+_SAFE_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class TensorPart(_Part):
+    """One input or output, under the name served."""
+
+    dtype: str
+    shape: list[int | str]
+
+
+class DimPart(_Part):
+    """The sizes that a symbolic dim may take."""
+
+    min: int = 1
+    opt: int | None = None
+    max: int
+
+
+class ModelPart(_Part):
+    """The trained model."""
+
+    name: str = Field(pattern=_SAFE_NAME, description="Names the model in runs and releases.")
+    source: str = Field(description="A path relative to the spec's folder, or module:callable.")
+    inputs: dict[str, TensorPart] | None = Field(
+        None, description="Needed where the source does not say them: for PyTorch modules."
+    )
+    outputs: dict[str, TensorPart] | None = None
+    rename: dict[str, str] = Field(default_factory=dict, description="The source's name: the name served.")
+    dims: dict[str, DimPart] = Field(default_factory=dict)
+    files: list[str] = Field(default_factory=list, description="Files the source reads besides the modules it imports.")
+
+
+class SamplesPart(_Part):
+    """The real inputs."""
+
+    source: str = Field(description="A .npz, .safetensors or .jsonl file, or module:callable.")
+    path: str | None = Field(None, description="What a callable is given as its path.")
+    batch_size: int | None = Field(None, ge=1)
+    pad: dict[str, float] = Field(default_factory=dict)
+    strata: list[str] = Field(default_factory=list)
+
+
+class DecisionPart(_Part):
+    """The rule that turns an output into an answer: exactly one of threshold, argmax, top_k, multilabel."""
+
+    threshold: float | str | None = None
+    argmax: bool | None = None
+    top_k: int | None = None
+    multilabel: float | str | None = None
+    axis: int | None = None
+
+    @model_validator(mode="after")
+    def _one_rule(self) -> DecisionPart:
+        rules = [name for name in ("threshold", "argmax", "top_k", "multilabel") if getattr(self, name) is not None]
+        if len(rules) != 1 or self.argmax is False:
+            msg = f"exactly one of threshold, argmax: true, top_k, multilabel is needed (seen: {', '.join(rules) or 'none'})"
+            raise ValueError(msg)
+        return self
+
+
+class PromotePart(_Part):
+    """When and where a release is made."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+    to: str = "artifacts/repository"
+    alias: str | None = "prod"
+    prefer: list[str] | None = Field(
+        None, description="Release the first of these that passed; all that passed if absent."
+    )
+    devices: list[str] | None = Field(
+        None, alias="for", description="Where the release will run; this machine's device if absent."
+    )
+    accept: dict[str, Literal["emulated"]] = Field(default_factory=dict)
+    fallback: Literal["source", "none"] = "source"
+
+    @field_validator("prefer", mode="before")
+    @classmethod
+    def _no_speed_yet(cls, value: object) -> object:
+        if isinstance(value, str):
+            msg = (
+                f"{value!r} is not supported: speed and size are not measured by this version; give a list of variants"
+            )
+            raise ValueError(msg)  # noqa: TRY004 - pydantic turns ValueErrors into messages
+        return value
+
+
+class Spec(_Part):
+    """Everything that a run needs to know."""
+
+    model: ModelPart
+    samples: SamplesPart
+    decisions: dict[str, DecisionPart] = Field(default_factory=dict)
+    targets: list[str] = Field(min_length=1)
+    required: list[str] | None = Field(None, description="Every target whose backend is installed, if absent.")
+    tolerance: dict[str, dict[str, float]] = Field(default_factory=dict)
+    argmax_of: dict[str, str] = Field(default_factory=dict)
+    axes: dict[str, int] = Field(default_factory=dict)
+    non_finite: Literal["refuse", "match"] = "refuse"
+    min_rows: Annotated[int, Field(ge=1)] = 100
+    repeat: Annotated[int, Field(ge=1)] = 1
+    opset: int | None = None
+    seed: int = 0
+    promote: PromotePart = Field(default_factory=PromotePart)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ResolvedSpec:
+    """A spec whose paths and names have been checked.
+
+    Attributes:
+        spec: As written.
+        folder: What its paths are relative to.
+        origin: Where it was read from, for messages.
+    """
+
+    spec: Spec
+    folder: Path
+    origin: str
+
+    @property
+    def name(self) -> str:
+        """The model's name."""
+        return self.spec.model.name
+
+    @property
+    def variants(self) -> tuple[Variant, ...]:
+        """The targets, in their order."""
+        return tuple(Variant.parse(text) for text in self.spec.targets)
+
+    @property
+    def source(self) -> Source:
+        """The trained model.
+
+        Raises:
+            InputFileError: It does not exist.
+        """
+        return parse_source(self.spec.model.source, self.folder)
+
+    @property
+    def signature(self) -> Signature | None:
+        """The declared signature; None if it is to be taken from the source."""
+        model = self.spec.model
+        if model.inputs is None or model.outputs is None:
+            return None
+        dims = {
+            name: Dim(min=part.min, opt=part.max if part.opt is None else part.opt, max=part.max)
+            for name, part in model.dims.items()
+        }
+        return Signature(
+            inputs=tuple(_tensor(name, part) for name, part in model.inputs.items()),
+            outputs=tuple(_tensor(name, part) for name, part in model.outputs.items()),
+            dims=dims,
+        )
+
+    @property
+    def decisions(self) -> tuple[Decision, ...]:
+        """The decision rules."""
+        found = []
+        for output, part in self.spec.decisions.items():
+            rule = next(
+                name for name in ("threshold", "argmax", "top_k", "multilabel") if getattr(part, name) is not None
+            )
+            value = None if rule == "argmax" else getattr(part, rule)
+            found.append(make_decision(output, rule=rule, value=value, axis=part.axis))
+        return tuple(found)
+
+    def samples(self, path: str | None = None) -> SampleSource:
+        """Return where the samples come from.
+
+        Args:
+            path: What the command line gives in place of the spec's own path: it goes to a callable,
+                and stands in for a file. Relative to the current directory.
+        """
+        part = self.spec.samples
+        batch = self.spec.model.dims.get("batch")
+        size = part.batch_size or (batch.opt if batch is not None and batch.opt else DEFAULT_BATCH_SIZE)
+        chosen = part.path if path is None else str(Path(path).resolve())
+        if chosen is not None and path is None:
+            chosen = str((self.folder / chosen).resolve())
+        text = part.source
+        if path is not None and not is_object_path(text):
+            text, chosen = str(Path(path).resolve()), None
+        return SampleSource(text=text, folder=self.folder, path=chosen, batch_size=size, pad=part.pad)
+
+    def tolerance(self, variant: Variant) -> Tolerance:
+        """Return the limits of a variant."""
+        return parse_tolerance(variant.precision, self.spec.tolerance.get(str(variant), {}))
+
+
+def _tensor(name: str, part: TensorPart) -> TensorSpec:
+    return TensorSpec(name=name, dtype=part.dtype, shape=tuple(part.shape))
+
+
+def packaged_specs() -> tuple[str, ...]:
+    """Return the names of the specs that come with the package."""
+    folder = importlib.resources.files("paritygate.pipelines") / "specs"
+    return tuple(sorted(item.name.removesuffix(".yaml") for item in folder.iterdir() if item.name.endswith(".yaml")))
+
+
+def load_spec(text: str) -> ResolvedSpec:
+    """Return the spec written as a path, or as the name of a packaged one.
+
+    Raises:
+        InputFileError: There is no such spec.
+        UsageError: The spec is wrong; the message says where.
+    """
+    path = Path(text)
+    if path.exists() or path.suffix:
+        if not path.is_file():
+            msg = f"spec {path} does not exist"
+            raise InputFileError(
+                msg, hint=f"give a .yaml file, or one of the packaged specs: {', '.join(packaged_specs())}"
+            )
+        return parse_spec(path.read_text(encoding="utf-8"), folder=path.resolve().parent, origin=str(path))
+    packaged = importlib.resources.files("paritygate.pipelines") / "specs" / f"{text}.yaml"
+    if text not in packaged_specs():
+        close = difflib.get_close_matches(text, packaged_specs(), n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"packaged specs are: {', '.join(packaged_specs())}"
+        msg = f"spec {text!r} is no file and no packaged spec"
+        raise InputFileError(msg, hint=hint)
+    # A packaged spec names modules, not paths; the current directory is the folder of what it may be given.
+    return parse_spec(packaged.read_text(encoding="utf-8"), folder=Path.cwd(), origin=text)
+
+
+def parse_spec(text: str, *, folder: Path, origin: str) -> ResolvedSpec:
+    """Return the spec in a YAML text, checked.
+
+    Raises:
+        UsageError: It is no YAML, has a wrong key or value, or contradicts itself.
+    """
+    try:
+        data = yaml.safe_load(text)
+    except yaml.YAMLError as err:
+        mark = getattr(err, "problem_mark", None)
+        where = f", line {mark.line + 1}" if mark is not None else ""
+        msg = f"spec {origin}{where} is not YAML: {getattr(err, 'problem', None) or err}"
+        raise UsageError(msg, hint="check the indentation and the quotes there") from err
+    if not isinstance(data, dict):
+        msg = f"spec {origin} holds a {type(data).__name__}, not a mapping"
+        raise UsageError(msg, hint="it needs the keys model, samples and targets; see docs/spec.md")
+    try:
+        spec = Spec.model_validate(data)
+    except ValidationError as err:
+        raise _spec_error(origin, err) from err
+    resolved = ResolvedSpec(spec=spec, folder=folder, origin=origin)
+    _check(resolved)
+    return resolved
+
+
+def _spec_error(origin: str, err: ValidationError) -> UsageError:
+    lines = []
+    hints = []
+    for problem in err.errors():
+        where = ".".join(str(part) for part in problem["loc"])
+        if problem["type"] == "extra_forbidden":
+            known = _keys_beside(problem["loc"])
+            close = difflib.get_close_matches(str(problem["loc"][-1]), known, n=1)
+            lines.append(f"{where}: unknown key (allowed: {', '.join(known)})")
+            if close:
+                hints.append(f"did you mean {close[0]!r} instead of {problem['loc'][-1]!r}?")
+        elif problem["type"] == "missing":
+            lines.append(f"{where}: is missing")
+        else:
+            seen = repr(problem["input"])
+            shown = seen if len(seen) <= 60 else seen[:57] + "..."  # noqa: PLR2004 - what fits a line
+            lines.append(f"{where}: {problem['msg'].removeprefix('Value error, ')} (seen: {shown})")
+    msg = f"spec {origin} is wrong: " + "; ".join(lines)
+    return UsageError(msg, hint=" ".join(hints) or "convert-and-validate schema spec prints what is allowed")
+
+
+def _keys_beside(location: Iterable[int | str]) -> list[str]:
+    """Return the keys that are allowed where an unknown one was found."""
+    part: Any = Spec
+    is_inside_mapping = False
+    for step in tuple(location)[:-1]:
+        if is_inside_mapping:
+            # The step is a name that the user chose, such as that of an input.
+            is_inside_mapping = False
+            continue
+        if not (isinstance(part, type) and issubclass(part, BaseModel)):
+            return []
+        fields = {field.alias or name: field for name, field in part.model_fields.items()}
+        annotation = fields[str(step)].annotation if str(step) in fields else None
+        is_inside_mapping = "dict" in str(annotation)
+        part = _model_in(annotation)
+    if isinstance(part, type) and issubclass(part, BaseModel):
+        return [field.alias or name for name, field in part.model_fields.items()]
+    return []
+
+
+def _model_in(annotation: object) -> object:
+    """Return the model inside `dict[str, Model] | None` and the like."""
+    from typing import get_args
+
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    for inner in get_args(annotation):
+        found = _model_in(inner)
+        if isinstance(found, type):
+            return found
+    return None
+
+
+def _check(resolved: ResolvedSpec) -> None:
+    spec, origin = resolved.spec, resolved.origin
+    available = ", ".join(map(str, AVAILABLE_TARGETS))
+    for variant in resolved.variants:
+        if variant not in AVAILABLE_TARGETS:
+            msg = f"spec {origin}: target {str(variant)!r} is not available (available: {available})"
+            raise UsageError(msg, hint="convert-and-validate backends lists what this version can make")
+    lists: Mapping[str, Iterable[str]] = {
+        "required": spec.required or (),
+        "tolerance": spec.tolerance,
+        "promote.prefer": spec.promote.prefer or (),
+        "promote.accept": spec.promote.accept,
+    }
+    for key, names in lists.items():
+        for name in names:
+            if name not in spec.targets:
+                msg = f"spec {origin}: {key} names {name!r}, which is no target (targets: {', '.join(spec.targets)})"
+                raise UsageError(msg, hint="name one of the targets, or add it to them")
+    if len(set(spec.targets)) < len(spec.targets):
+        msg = f"spec {origin}: a target stands twice ({', '.join(spec.targets)})"
+        raise UsageError(msg, hint="name each target once")
+    if (spec.model.inputs is None) != (spec.model.outputs is None):
+        msg = f"spec {origin}: model.inputs and model.outputs are given together or not at all"
+        raise UsageError(msg, hint="add the other one, or leave both to be taken from the source")
+    # Each of these raises what is wrong with it.
+    signature = resolved.signature
+    for name in spec.model.dims:
+        if signature is not None and name not in signature.symbols:
+            msg = f"spec {origin}: model.dims names {name!r}, which no input or output has"
+            raise UsageError(msg, hint=f"symbolic dims are: {', '.join(signature.symbols) or 'none'}")
+    for decision in resolved.decisions:
+        names = None if signature is None else [item.name for item in signature.outputs]
+        if names is not None and decision.output not in names:
+            msg = (
+                f"spec {origin}: decisions names {decision.output!r}, which is no output (outputs: {', '.join(names)})"
+            )
+            raise UsageError(msg, hint="name one of model.outputs")
+    for variant in resolved.variants:
+        resolved.tolerance(variant)
+
+
+def schema_of_spec() -> dict[str, Any]:
+    """Return the JSON Schema of a spec."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **Spec.model_json_schema(),
+        "title": "paritygate spec",
+    }

@@ -1,0 +1,202 @@
+"""Promote: what passed becomes a release; where nothing did, the source may."""
+
+from __future__ import annotations
+
+import getpass
+import platform
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from paritygate.artifact import ARTIFACT_FILE, file_digests
+from paritygate.backends import BACKENDS, backend_state
+from paritygate.errors import InputFileError, MeasurementError
+from paritygate.files import MARKER, digest_of_files, read_json, storage_errors, write_json_atomically
+from paritygate.machine import machine_facts
+from paritygate.onnx_file import external_files, read_onnx
+from paritygate.pipelines.repository.candidate import (
+    Provenance,
+    ReleaseCandidate,
+    VariantCandidate,
+    VariantEvidence,
+)
+from paritygate.pipelines.repository.release import Release, promote
+from paritygate.pipelines.workspace import RunFolder
+from paritygate.source import Source, SourceKind
+
+__all__ = ["NothingToRelease", "promote_stage"]
+
+SOURCE_VARIANT = "source"
+
+
+class NothingToRelease(MeasurementError):  # noqa: N818 - it says what is the case
+    """No variant passed, and the source is not to be released either."""
+
+
+def promote_stage(
+    run: RunFolder, *, repository: Path, alias: str | None, devices: tuple[str, ...] | None = None
+) -> Release:
+    """Release the variants of a run that passed on every device that the release is for.
+
+    Args:
+        run: The run, validated.
+        repository: The root of the repository.
+        alias: The alias to move; None for none.
+        devices: Where the release will run; the spec's, else this machine's `cpu`, if None.
+
+    Raises:
+        InputFileError: The run was not validated.
+        NothingToRelease: Nothing passed and the spec wants no fallback.
+        RepositoryError: The repository refused the release.
+        ArtifactIntegrityError: Files were changed since they were validated.
+        StorageError: The disk is full.
+    """
+    if not run.evidence_file.is_file():
+        msg = f"run {run.folder} was not validated: {run.evidence_file.name} is missing"
+        raise InputFileError(msg, hint=f"convert-and-validate validate --run {run.folder}")
+    evidence = read_json(run.evidence_file)
+    wanted = devices or tuple(run.resolved.spec.promote.devices or ("cpu",))
+    passed = _passed(run, evidence, wanted)
+    chosen = _preferred(run, passed)
+    with tempfile.TemporaryDirectory(prefix="paritygate-source-") as place:
+        if chosen:
+            reason = ""
+            variants = tuple(_variant(run, entry) for entry in chosen)
+        else:
+            reason = _fallback_reason(run, evidence, wanted)
+            variants = (_source_variant(run, evidence, Path(place)),)
+        candidate = ReleaseCandidate(
+            model=run.resolved.name,
+            variants=variants,
+            provenance=_provenance(run, evidence),
+            evidence=evidence,
+            alias=alias,
+            reports=_reports(run),
+            reason=reason,
+            who=_user(),
+            host=platform.node(),
+        )
+        return promote(repository, candidate)
+
+
+def _passed(run: RunFolder, evidence: Mapping[str, Any], devices: tuple[str, ...]) -> list[dict[str, Any]]:
+    """Return the entries that passed, by what ran on each of the devices."""
+    del run
+    return [
+        entry
+        for entry in evidence["variants"]
+        if entry["verdict"] == "pass"
+        and entry["evidence"] == "verified"
+        and all(entry["device"] == device for device in devices)
+    ]
+
+
+def _preferred(run: RunFolder, passed: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    prefer = run.resolved.spec.promote.prefer
+    if prefer is None:
+        return passed
+    for name in prefer:
+        found = [entry for entry in passed if entry["variant"] == name]
+        if found:
+            return found
+    return []
+
+
+def _fallback_reason(run: RunFolder, evidence: Mapping[str, Any], devices: tuple[str, ...]) -> str:
+    states = ", ".join(
+        f"{entry['variant']}: {entry['verdict']}"
+        if entry["verdict"] != "pass"
+        else f"{entry['variant']}: passed on {entry['device']} only"
+        for entry in evidence["variants"]
+    )
+    where = ", ".join(devices)
+    if run.resolved.spec.promote.fallback == "none":
+        msg = f"nothing to release for {where}: no variant passed ({states}), and the spec wants no fallback"
+        raise NothingToRelease(msg, hint="see the report of the run, or set promote.fallback: source")
+    return f"fallback: source, because no converted variant passed for {where} ({states})"
+
+
+def _variant(run: RunFolder, entry: Mapping[str, Any]) -> VariantCandidate:
+    name = entry["variant"]
+    folder = run.variant_folder(name)
+    return VariantCandidate(
+        name=name,
+        folder=folder,
+        record=read_json(folder / ARTIFACT_FILE),
+        evidence=VariantEvidence(
+            verdict=entry["verdict"],
+            artifact=entry["artifact"],
+            kind=entry["evidence"],
+            device=entry["device"],
+            runtime=f"{entry['runtime']} {entry['version']}",
+        ),
+    )
+
+
+def _source_variant(run: RunFolder, evidence: Mapping[str, Any], place: Path) -> VariantCandidate:
+    """Return the source as something to release: its files, or for a callable the code it came from and its name."""
+    source = run.resolved.source
+    description = dict(evidence["reference"]["model"])
+    _copy_source(source, place, description)
+    write_json_atomically(place / "source.json", {key: description[key] for key in sorted(description)})
+    files = file_digests(place)
+    return VariantCandidate(
+        name=SOURCE_VARIANT,
+        folder=place,
+        record={"variant": SOURCE_VARIANT, "files": files, "digest": digest_of_files(files), "main": "source.json"},
+        evidence=None,
+        is_source=True,
+    )
+
+
+def _copy_source(source: Source, place: Path, description: Mapping[str, Any]) -> None:
+    with storage_errors(place):
+        if source.kind is SourceKind.CALLABLE:
+            for name in description.get("files", {}):
+                path = Path(name)
+                target = place / "code" / path.relative_to(source.folder.resolve())
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(path, target)
+        elif source.path.is_dir():
+            shutil.copytree(source.path, place / source.path.name, ignore=shutil.ignore_patterns(MARKER))
+        else:
+            shutil.copy2(source.path, place / source.path.name)
+            if source.kind is SourceKind.ONNX:
+                for name in external_files(read_onnx(source.path)):
+                    (place / name).parent.mkdir(parents=True, exist_ok=True)
+                    shutil.copy2(source.path.parent / name, place / name)
+
+
+def _provenance(run: RunFolder, evidence: Mapping[str, Any]) -> Provenance:
+    record = read_json(run.reference / "record.json")
+    versions = {name: backend_state(name).version for name in BACKENDS}
+    tools = {name: version for name, version in versions.items() if version is not None}
+    tools["paritygate"] = evidence["paritygate"]
+    return Provenance(
+        source=evidence["reference"]["model"].get("digest"),
+        samples=evidence["samples"]["digest"],
+        reference=digest_of_files(record["chunks"]),
+        tools=tools,
+        device=machine_facts(),
+        tolerances={entry["variant"]: entry.get("tolerance", {}) for entry in evidence["variants"]},
+        looser_tolerances={
+            entry["variant"]: entry["looser_than_default"]
+            for entry in evidence["variants"]
+            if entry.get("looser_than_default")
+        },
+        spec=run.resolved.spec.model_dump(mode="json", by_alias=True),
+    )
+
+
+def _reports(run: RunFolder) -> dict[str, Path]:
+    return {name: run.folder / name for name in ("report.html", "report.md") if (run.folder / name).is_file()}
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        # A container's user may have no name.
+        return ""

@@ -1,0 +1,126 @@
+"""Record: the source answers the samples once, and its outputs are kept."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from paritygate.errors import BackendError, StorageError, UsageError
+from paritygate.files import MARKER, make_marked_folder, remove_marked_folder, storage_errors
+from paritygate.pipelines.child import ChildJob, Progress, run_child
+from paritygate.pipelines.workspace import RunFolder
+from paritygate.source import SourceKind, parse_source
+from paritygate.validate.recording import Recording
+from paritygate.validate.samples import SampleSource
+
+__all__ = ["RecordRequest", "record_model", "record_stage"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RecordRequest:
+    """What to record, without a run.
+
+    Attributes:
+        model: Path of the model.
+        samples: Path of the samples, or `module:callable`.
+        here: What relative paths are relative to.
+        out: The folder to write; it must not exist, or be one of ours.
+        batch_size: Rows a batch, where the samples do not say.
+        is_non_finite_declared: Whether NaN and infinity in the outputs are right.
+        seed: Seed of the choice of rows that are run twice.
+        device: Where the model runs.
+    """
+
+    model: str
+    samples: str
+    here: Path
+    out: Path
+    batch_size: int
+    is_non_finite_declared: bool
+    seed: int
+    device: str
+
+
+def record_stage(run: RunFolder, *, time_limit_s: float, progress: Progress, device: str = "cpu") -> Recording:
+    """Record the reference of a run.
+
+    Raises:
+        ZeroRowsError: There are no samples.
+        ReferenceRefusedError: The reference is not fit to judge by.
+        BackendError: It did not answer, crashed or hung.
+        UsageError: Samples and model do not fit each other.
+        StorageError: The disk is full.
+    """
+    resolved = run.resolved
+    signature = resolved.signature
+    args = {
+        "name": resolved.name,
+        "source": resolved.source.to_json(),
+        "samples": resolved.samples(run.samples_path).to_json(),
+        "signature": signature.to_json() if signature else None,
+        "rename": dict(resolved.spec.model.rename),
+        "axes": dict(resolved.spec.axes),
+        "is_non_finite_declared": resolved.spec.non_finite == "match",
+        "seed": resolved.spec.seed,
+        "device": device,
+    }
+    return _record(args, out=run.reference, jobs=run.jobs("record"), time_limit_s=time_limit_s, progress=progress)
+
+
+def record_model(request: RecordRequest, *, time_limit_s: float, progress: Progress) -> Recording:
+    """Record the outputs of a model file.
+
+    Raises:
+        InputFileError: The model or the samples do not exist or are damaged.
+        ParitygateError: As `record_stage`.
+    """
+    source = parse_source(request.model, request.here)
+    if source.kind is SourceKind.CALLABLE:
+        msg = f"{request.model!r} is a module:callable, whose inputs and outputs are not known here"
+        raise UsageError(msg, hint="write a spec that names them and use: convert-and-validate export, record --run")
+    samples = SampleSource(text=request.samples, folder=request.here, batch_size=request.batch_size)
+    args = {
+        "name": request.model,
+        "source": source.to_json(),
+        "samples": samples.to_json(),
+        "signature": None,
+        "rename": {},
+        "axes": {},
+        "is_non_finite_declared": request.is_non_finite_declared,
+        "seed": request.seed,
+        "device": request.device,
+    }
+    jobs = request.out.with_name(f".{request.out.name}.jobs")
+    recording = _record(args, out=request.out, jobs=jobs, time_limit_s=time_limit_s, progress=progress)
+    # The log is wanted where something went wrong, and nothing did.
+    shutil.rmtree(jobs, ignore_errors=True)
+    return recording
+
+
+def _record(args: dict[str, Any], *, out: Path, jobs: Path, time_limit_s: float, progress: Progress) -> Recording:
+    staged = out.with_name(f".{out.name}.partial")
+    if out.exists() and not (out / MARKER).is_file():
+        msg = f"{out} exists and was not made by paritygate: it is left alone"
+        raise StorageError(msg, hint="name a folder that does not exist")
+    remove_marked_folder(staged)
+    make_marked_folder(staged)
+    try:
+        run_child(
+            ChildJob(
+                name="record",
+                args={**args, "folder": str(staged)},
+                folder=jobs,
+                what=f"the recording of {args['name']}",
+                time_limit_s=time_limit_s,
+                crash_error=BackendError,
+            ),
+            progress,
+        )
+        remove_marked_folder(out)
+        with storage_errors(out):
+            staged.rename(out)
+    finally:
+        remove_marked_folder(staged)
+    return Recording.load(out)

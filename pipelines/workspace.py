@@ -1,0 +1,192 @@
+"""The run folder: where the stages of one run hand over to each other, as files."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from paritygate.artifact import ARTIFACT_FILE, Artifact
+from paritygate.errors import ExitCode, InputFileError, ParitygateError
+from paritygate.files import MARKER, make_marked_folder, read_json, storage_errors, write_json_atomically
+from paritygate.pipelines.result import ComparisonResult, result_from_json, result_to_json
+from paritygate.pipelines.spec import ResolvedSpec, Spec
+
+__all__ = ["DEFAULT_ROOT", "FailedVariant", "RunFolder", "latest_run", "new_run", "open_run"]
+
+DEFAULT_ROOT = Path("artifacts")
+_SPEC_FILE = "spec.json"
+_FAILURES_FILE = "export-failures.json"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FailedVariant:
+    """A variant that could not be made."""
+
+    variant: str
+    message: str
+    hint: str
+    exit_code: int
+    operators: tuple[tuple[str, ...], ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the failure as JSON data."""
+        return {
+            "variant": self.variant,
+            "message": self.message,
+            "hint": self.hint,
+            "exit_code": self.exit_code,
+            "operators": [list(row) for row in self.operators],
+        }
+
+    @classmethod
+    def from_error(cls, variant: str, error: ParitygateError) -> FailedVariant:
+        """Return the failure that an error is."""
+        rows = tuple(getattr(error, "rows", ()))
+        return cls(
+            variant=variant,
+            message=str(error),
+            hint=error.hint,
+            exit_code=int(error.exit_code),
+            operators=tuple(tuple(row) for row in rows),
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunFolder:
+    """One run on disk.
+
+    Attributes:
+        folder: Where it is: `<root>/runs/<model>/<run-id>`.
+        resolved: The spec it was made from.
+        samples_path: What the command line gave as the samples' path.
+    """
+
+    folder: Path
+    resolved: ResolvedSpec
+    samples_path: str | None
+
+    @property
+    def run_id(self) -> str:
+        """The last part of the folder's name."""
+        return self.folder.name
+
+    @property
+    def reference(self) -> Path:
+        """The folder of the recorded reference."""
+        return self.folder / "reference"
+
+    @property
+    def evidence_file(self) -> Path:
+        """Where the evidence goes."""
+        return self.folder / "evidence.json"
+
+    def jobs(self, name: str) -> Path:
+        """Return the folder for a job's request, result and log."""
+        return self.folder / "jobs" / name
+
+    def variant_folder(self, variant: str) -> Path:
+        """Return the folder of a variant's artifact."""
+        return self.folder / variant
+
+    def artifact(self, variant: str) -> Artifact:
+        """Return a variant's artifact, its files checked.
+
+        Raises:
+            InputFileError: It was not exported.
+            ArtifactIntegrityError: Its files were changed.
+        """
+        return Artifact.load(self.variant_folder(variant))
+
+    def exported(self) -> tuple[str, ...]:
+        """Return the variants that have an artifact, in the spec's order."""
+        return tuple(name for name in self.resolved.spec.targets if (self.folder / name / ARTIFACT_FILE).is_file())
+
+    def save_failures(self, failures: Mapping[str, FailedVariant]) -> None:
+        """Write down which variants could not be made."""
+        write_json_atomically(self.folder / _FAILURES_FILE, {name: item.to_json() for name, item in failures.items()})
+
+    def failures(self) -> dict[str, FailedVariant]:
+        """Return which variants could not be made."""
+        path = self.folder / _FAILURES_FILE
+        if not path.is_file():
+            return {}
+        return {
+            name: FailedVariant(**{**item, "operators": tuple(tuple(row) for row in item["operators"])})
+            for name, item in read_json(path).items()
+        }
+
+    def save_result(self, variant: str, result: ComparisonResult) -> None:
+        """Write down the comparison of a variant."""
+        write_json_atomically(self.folder / f"{variant}.result.json", result_to_json(result))
+
+    def result(self, variant: str) -> ComparisonResult | None:
+        """Return the comparison of a variant; None if it was not made."""
+        path = self.folder / f"{variant}.result.json"
+        return result_from_json(read_json(path)) if path.is_file() else None
+
+
+def new_run(resolved: ResolvedSpec, *, root: Path, samples_path: str | None = None) -> RunFolder:
+    """Return a new run folder for a spec.
+
+    Raises:
+        StorageError: It cannot be written.
+    """
+    stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%SZ")
+    folder = root / "runs" / resolved.name / f"{stamp}-{secrets.token_hex(2)}"
+    make_marked_folder(folder)
+    path = None if samples_path is None else str(Path(samples_path).resolve())
+    data = {
+        "spec": resolved.spec.model_dump(mode="json", by_alias=True),
+        "folder": str(resolved.folder),
+        "origin": resolved.origin,
+        "samples_path": path,
+    }
+    write_json_atomically(folder / _SPEC_FILE, data)
+    return RunFolder(folder=folder.resolve(), resolved=resolved, samples_path=path)
+
+
+def open_run(folder: Path) -> RunFolder:
+    """Return the run in `folder`.
+
+    Raises:
+        InputFileError: There is none, or its spec is damaged.
+    """
+    path = folder / _SPEC_FILE
+    if not path.is_file() or not (folder / MARKER).is_file():
+        msg = f"{folder} is no run folder"
+        raise InputFileError(msg, hint="give the folder that export or run printed: artifacts/runs/<model>/<run-id>")
+    with storage_errors(path):
+        try:
+            data = read_json(path)
+            resolved = ResolvedSpec(
+                spec=Spec.model_validate(data["spec"]), folder=Path(data["folder"]), origin=data["origin"]
+            )
+        except (json.JSONDecodeError, KeyError, ValueError) as err:
+            msg = f"{path} is damaged: {str(err).splitlines()[0]}"
+            raise InputFileError(msg, hint="start a new run: convert-and-validate run SPEC") from err
+    return RunFolder(folder=folder.resolve(), resolved=resolved, samples_path=data["samples_path"])
+
+
+def latest_run(root: Path, model: str) -> Path | None:
+    """Return the newest run folder of a model, or None."""
+    folder = root / "runs" / model
+    runs = sorted(item for item in folder.iterdir() if (item / _SPEC_FILE).is_file()) if folder.is_dir() else []
+    return runs[-1] if runs else None
+
+
+def worst_code(codes: list[int]) -> int:
+    """Return the exit code that stands for several, by 5 > 4 > 2 > 1 > 3 > 0."""
+    order = [
+        ExitCode.NOT_MEASURED,
+        ExitCode.NOT_BUILT,
+        ExitCode.USAGE,
+        ExitCode.PARITY_FAILED,
+        ExitCode.INCONCLUSIVE,
+        ExitCode.PASS,
+    ]
+    return int(min(codes, key=lambda code: order.index(ExitCode(code)), default=ExitCode.PASS))

@@ -1,0 +1,202 @@
+"""What is particular to PyTorch: modes, switches of the process, tensors that share memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from paritygate.errors import BackendError, UsageError
+from paritygate.precision import Precision
+from paritygate.signature import Signature, TensorSpec
+from paritygate.source import Source, SourceKind
+from paritygate.validate.runners.runner import ModelToRun
+from paritygate.validate.runners.torch import TorchRunner, open_model
+
+if TYPE_CHECKING:
+    import torch
+else:
+    torch = pytest.importorskip("torch", reason="needs PyTorch")
+
+pytestmark = pytest.mark.torch
+_X = np.random.default_rng(0).standard_normal((4, 8)).astype(np.float32)
+
+
+def _signature(**outputs: str) -> Signature:
+    return Signature(
+        inputs=(TensorSpec(name="x", dtype="float32", shape=("batch", 8)),),
+        outputs=tuple(TensorSpec(name=name, dtype=dtype, shape=None) for name, dtype in outputs.items()),
+    )
+
+
+def _open(module: torch.nn.Module, signature: Signature | None = None, *, device: str = "cpu") -> TorchRunner:
+    source = Source(text="somewhere:model", folder=Path(), kind=SourceKind.TORCH)
+    signature = signature or _signature(y="float32")
+    return open_model(ModelToRun(source=source, model=module, signature=signature, device=device))
+
+
+class _Function(torch.nn.Module):
+    def __init__(self, function: Callable[[torch.Tensor], Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: torch.Tensor) -> Any:  # noqa: ANN401 - whatever the function returns
+        return self.function(x)
+
+
+def test_a_module_in_train_mode_is_put_into_eval_mode_and_the_facts_say_so() -> None:
+    module = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Dropout(0.5)).train()
+    runner = _open(module)
+    assert not any(part.training for part in module.modules())
+    assert any("was in train mode" in note for note in runner.facts.notes)
+    np.testing.assert_array_equal(runner.run({"x": _X})["y"], runner.run({"x": _X})["y"])
+
+
+def test_a_module_in_eval_mode_needs_no_note() -> None:
+    assert _open(torch.nn.Linear(8, 2).eval()).facts.notes == ()
+
+
+def test_dropout_that_is_always_active_stays_active() -> None:
+    runner = _open(_Function(lambda x: torch.nn.functional.dropout(x, 0.5, training=True)))
+    x = np.ones((64, 8), dtype=np.float32)
+    assert not np.array_equal(runner.run({"x": x})["y"], runner.run({"x": x})["y"])
+
+
+def test_a_signature_is_needed() -> None:
+    source = Source(text="somewhere:model", folder=Path(), kind=SourceKind.TORCH)
+    with pytest.raises(UsageError, match="the names and dtypes of somewhere:model are not known"):
+        open_model(ModelToRun(source=source, model=torch.nn.Linear(8, 2)))
+
+
+def test_a_module_that_changes_its_input_does_not_change_the_caller_s() -> None:
+    x = _X.copy()
+    found = _open(_Function(lambda x: x.add_(1))).run({"x": x})["y"]
+    np.testing.assert_array_equal(found, _X + 1)
+    np.testing.assert_array_equal(x, _X)
+
+
+def test_an_output_that_is_a_weight_or_shares_memory_with_another_is_a_copy() -> None:
+    class Shares(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.ones(3))
+
+        def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+            both = x + 1
+            return {"weight": self.weight, "both": both, "part": both[:, :2], "wide": x[:, :1].expand(-1, 5)}
+
+    runner = _open(Shares(), _signature(weight="float32", both="float32", part="float32", wide="float32"))
+    first = runner.run({"x": _X})
+    for array in first.values():
+        array[...] = 7
+    second = runner.run({"x": _X})
+    np.testing.assert_array_equal(second["weight"], np.ones(3))
+    np.testing.assert_array_equal(second["part"], _X[:, :2] + 1)
+    np.testing.assert_array_equal(second["wide"], np.repeat(_X[:, :1], 5, axis=1))
+
+
+@pytest.fixture
+def _switches() -> Iterator[None]:
+    precision = torch.get_float32_matmul_precision()
+    allowed = torch.backends.cudnn.allow_tf32
+    yield
+    torch.set_float32_matmul_precision(precision)
+    torch.backends.cudnn.allow_tf32 = allowed
+
+
+@pytest.mark.usefixtures("_switches")
+def test_tf32_and_lower_matmul_precision_are_off_while_the_module_runs() -> None:
+    seen = {}
+
+    def look(x: torch.Tensor) -> torch.Tensor:
+        seen["matmul"] = torch.get_float32_matmul_precision()
+        seen["cuda"] = torch.backends.cuda.matmul.allow_tf32
+        seen["cudnn"] = torch.backends.cudnn.allow_tf32
+        return x
+
+    runner = _open(_Function(look))
+    # What importing somebody's module may do between two batches.
+    torch.set_float32_matmul_precision("medium")
+    torch.backends.cudnn.allow_tf32 = True
+    runner.run({"x": _X})
+    assert seen == {"matmul": "highest", "cuda": False, "cudnn": False}
+
+
+def test_autocast_around_the_runner_does_not_reach_the_module() -> None:
+    module = torch.nn.Linear(8, 8)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = _open(module).run({"x": _X})["y"]
+    weight, bias = module.weight.detach().numpy().astype(np.float64), module.bias.detach().numpy()
+    np.testing.assert_allclose(found, _X @ weight.T + bias, rtol=1e-5, atol=1e-6)
+
+
+def test_no_gradients_are_kept() -> None:
+    seen = []
+    _open(_Function(lambda x: seen.append(torch.is_inference_mode_enabled()) or x)).run({"x": _X})
+    assert seen == [True]
+
+
+def test_bfloat16_comes_out_as_such() -> None:
+    runner = _open(_Function(lambda x: x.to(torch.bfloat16)), _signature(y="bfloat16"))
+    found = runner.run({"x": _X})["y"]
+    assert found.dtype.name == "bfloat16"
+    np.testing.assert_array_equal(found, _X.astype(ml_dtypes.bfloat16))
+
+
+def _bf16(module: torch.nn.Module) -> torch.nn.Module:
+    return module.bfloat16().float()
+
+
+@pytest.mark.parametrize(
+    ("module", "expected"),
+    [
+        (torch.nn.Linear(64, 64), Precision.FP32),
+        (torch.nn.Linear(64, 64).half(), Precision.FP16),
+        (torch.nn.Linear(64, 64).bfloat16(), Precision.BF16),
+        (_bf16(torch.nn.Linear(64, 64)), Precision.BF16),
+        (torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Linear(64, 64).half()), Precision.MIXED),
+        (torch.nn.ReLU(), None),
+    ],
+    ids=["fp32", "half", "bfloat16", "rounded to bfloat16", "half and float", "no weights"],
+)
+def test_precision_is_that_of_the_weights(module: torch.nn.Module, expected: Precision | None) -> None:
+    assert _open(module).facts.precision_found is expected
+
+
+def test_dynamically_quantized_modules_are_int8() -> None:
+    quantize = pytest.importorskip("torch.ao.quantization", reason="this PyTorch has no eager quantization")
+    module = torch.nn.Sequential(torch.nn.Linear(8, 8))
+    quantized = quantize.quantize_dynamic(module, {torch.nn.Linear}, dtype=torch.qint8)
+    assert _open(quantized).facts.precision_found is Precision.INT8
+
+
+def test_outputs_that_the_signature_leaves_out_are_in_the_facts() -> None:
+    runner = _open(_Function(lambda x: {"loss": x.sum(), "y": x}))
+    runner.run({"x": _X})
+    assert runner.facts.notes[-1] == "the module also returns loss, which the signature does not have"
+
+
+def test_an_output_that_is_not_returned_is_wrong_usage() -> None:
+    with pytest.raises(UsageError, match="the model returned no output 'y'"):
+        _open(_Function(lambda x: {"z": x})).run({"x": _X})
+
+
+def test_an_exception_of_the_module_is_named_with_the_shapes() -> None:
+    def fail(_: torch.Tensor) -> torch.Tensor:
+        weights: dict[str, torch.Tensor] = {}
+        return weights["bias"]
+
+    with pytest.raises(BackendError, match=r"module failed on x: float32\[4, 8\]: KeyError: 'bias'"):
+        _open(_Function(fail)).run({"x": _X})
+
+
+@pytest.mark.gpu
+def test_on_the_gpu_the_facts_name_it_and_tf32_is_off() -> None:
+    runner = _open(torch.nn.Linear(8, 8), device="cuda")
+    runner.run({"x": _X})
+    assert runner.facts.device.startswith("cuda:sm")
+    assert runner.facts.tf32 is False
