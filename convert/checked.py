@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, cast
 
@@ -11,10 +12,17 @@ from paritygate.convert.contract import agreed_signature
 from paritygate.convert.conversion import CONVERTERS, Conversion, ConversionJob, Converter
 from paritygate.convert.onnx_load import load_in_onnxruntime
 from paritygate.convert.onnx_operators import check_operators
-from paritygate.errors import ConversionError, InputFileError, ParitygateError, StorageError, UsageError
+from paritygate.errors import (
+    BackendError,
+    ConversionError,
+    InputFileError,
+    ParitygateError,
+    StorageError,
+    UsageError,
+)
 from paritygate.files import MARKER, storage_errors
 from paritygate.onnx_file import check_onnx, read_onnx, signature_of_onnx
-from paritygate.savedmodel import load_savedmodel, signature_of_savedmodel
+from paritygate.savedmodel import load_savedmodel
 from paritygate.signature import Signature
 
 __all__ = ["convert_and_check"]
@@ -74,6 +82,9 @@ def _guarded(work: Callable[[], Conversion], job: ConversionJob, what: str) -> C
     try:
         with storage_errors(job.folder):
             return work()
+    except BackendError as err:
+        msg = f"{what} failed: {err}"
+        raise ConversionError(msg, hint=err.hint) from err
     except ParitygateError:
         raise
     except Exception as err:
@@ -82,16 +93,22 @@ def _guarded(work: Callable[[], Conversion], job: ConversionJob, what: str) -> C
         raise ConversionError(msg, hint="the log holds the whole trace") from err
 
 
+@contextmanager
+def _our_file() -> Iterator[None]:
+    """Take an unsound file for the converter's failure: it is not the one that the user gave."""
+    try:
+        yield
+    except InputFileError as err:
+        msg = f"the converted model is unsound: {err}"
+        raise ConversionError(msg, hint=err.hint) from err
+
+
 def _check_onnx(job: ConversionJob, conversion: Conversion) -> Conversion:
     path = job.folder / conversion.main
-    try:
+    with _our_file():
         model = read_onnx(path)
         check_operators(model, hint=_OPERATOR_HINT)
         check_onnx(path)
-    except InputFileError as err:
-        # The file is the converter's, not the user's: that it is unsound is the converter's failure.
-        msg = f"the converted model is unsound: {err}"
-        raise ConversionError(msg, hint=err.hint) from err
     version = load_in_onnxruntime(path)
     found = signature_of_onnx(model)
     return _with(job, conversion, found, {"loaded_in": f"onnxruntime {version}"}, keeps_names=True)
@@ -99,8 +116,8 @@ def _check_onnx(job: ConversionJob, conversion: Conversion) -> Conversion:
 
 def _check_savedmodel(job: ConversionJob, conversion: Conversion) -> Conversion:
     path = job.folder / conversion.main
-    load_savedmodel(path)
-    found = signature_of_savedmodel(path)
+    with _our_file():
+        found = load_savedmodel(path).signature
     version = conversion.facts.get("tensorflow")
     facts = {"loaded_in": f"tensorflow {version}"} if version else {}
     return _with(job, conversion, found, facts, keeps_names=False)

@@ -174,9 +174,9 @@ def _result_of(job: ChildJob, code: int, path: Path, stage: str) -> Any:  # noqa
         msg = f"{job.what} failed{_during(stage)}: {outcome['message']}{_last_lines(job)}"
         raise job.crash_error(msg, hint="look into the log for the whole traceback")
     kind = getattr(paritygate.errors, outcome["class"], job.crash_error)
-    if issubclass(kind, UnsupportedOperatorsError):
+    if kind is UnsupportedOperatorsError:
         rows = [tuple(row) for row in outcome["rows"]]
-        raise kind(outcome["message"], rows=rows, hint=outcome["hint"])
+        raise UnsupportedOperatorsError(outcome["message"], rows=rows, hint=outcome["hint"])
     raise kind(outcome["message"], hint=outcome["hint"])
 
 

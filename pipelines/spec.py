@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import importlib.resources
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -59,7 +59,7 @@ class ModelPart(_Part):
     name: str = Field(pattern=_SAFE_NAME, description="Names the model in runs and releases.")
     source: str = Field(description="A path relative to the spec's folder, or module:callable.")
     inputs: dict[str, TensorPart] | None = Field(
-        None, description="Needed where the source does not say them: for PyTorch modules."
+        default=None, description="Needed where the source does not say them: for PyTorch modules."
     )
     outputs: dict[str, TensorPart] | None = None
     rename: dict[str, str] = Field(default_factory=dict, description="The source's name: the name served.")
@@ -71,8 +71,8 @@ class SamplesPart(_Part):
     """The real inputs."""
 
     source: str = Field(description="A .npz, .safetensors or .jsonl file, or module:callable.")
-    path: str | None = Field(None, description="What a callable is given as its path.")
-    batch_size: int | None = Field(None, ge=1)
+    path: str | None = Field(default=None, description="What a callable is given as its path.")
+    batch_size: int | None = Field(default=None, ge=1)
     pad: dict[str, float] = Field(default_factory=dict)
     strata: list[str] = Field(default_factory=list)
 
@@ -90,7 +90,8 @@ class DecisionPart(_Part):
     def _one_rule(self) -> DecisionPart:
         rules = [name for name in ("threshold", "argmax", "top_k", "multilabel") if getattr(self, name) is not None]
         if len(rules) != 1 or self.argmax is False:
-            msg = f"exactly one of threshold, argmax: true, top_k, multilabel is needed (seen: {', '.join(rules) or 'none'})"
+            seen = ", ".join(rules) or "none"
+            msg = f"exactly one of threshold, argmax: true, top_k, multilabel is needed (seen: {seen})"
             raise ValueError(msg)
         return self
 
@@ -103,10 +104,10 @@ class PromotePart(_Part):
     to: str = "artifacts/repository"
     alias: str | None = "prod"
     prefer: list[str] | None = Field(
-        None, description="Release the first of these that passed; all that passed if absent."
+        default=None, description="Release the first of these that passed; all that passed if absent."
     )
     devices: list[str] | None = Field(
-        None, alias="for", description="Where the release will run; this machine's device if absent."
+        default=None, alias="for", description="Where the release will run; this machine's device if absent."
     )
     accept: dict[str, Literal["emulated"]] = Field(default_factory=dict)
     fallback: Literal["source", "none"] = "source"
@@ -129,7 +130,7 @@ class Spec(_Part):
     samples: SamplesPart
     decisions: dict[str, DecisionPart] = Field(default_factory=dict)
     targets: list[str] = Field(min_length=1)
-    required: list[str] | None = Field(None, description="Every target whose backend is installed, if absent.")
+    required: list[str] | None = Field(default=None, description="Every target whose backend is installed, if absent.")
     tolerance: dict[str, dict[str, float]] = Field(default_factory=dict)
     argmax_of: dict[str, str] = Field(default_factory=dict)
     axes: dict[str, int] = Field(default_factory=dict)
@@ -340,44 +341,56 @@ def _model_in(annotation: object) -> object:
 
 
 def _check(resolved: ResolvedSpec) -> None:
+    """Check what the shape of the data does not say: that names refer to something, and values to each other."""
+    _check_targets(resolved)
+    _check_names(resolved)
+    for variant in resolved.variants:
+        # Raises what is wrong with the limits.
+        resolved.tolerance(variant)
+
+
+def _check_targets(resolved: ResolvedSpec) -> None:
     spec, origin = resolved.spec, resolved.origin
-    available = ", ".join(map(str, AVAILABLE_TARGETS))
     for variant in resolved.variants:
         if variant not in AVAILABLE_TARGETS:
+            available = ", ".join(map(str, AVAILABLE_TARGETS))
             msg = f"spec {origin}: target {str(variant)!r} is not available (available: {available})"
             raise UsageError(msg, hint="convert-and-validate backends lists what this version can make")
-    lists: Mapping[str, Iterable[str]] = {
-        "required": spec.required or (),
-        "tolerance": spec.tolerance,
-        "promote.prefer": spec.promote.prefer or (),
-        "promote.accept": spec.promote.accept,
+    if len(set(spec.targets)) < len(spec.targets):
+        msg = f"spec {origin}: a target stands twice ({', '.join(spec.targets)})"
+        raise UsageError(msg, hint="name each target once")
+    lists: dict[str, list[str]] = {
+        "required": list(spec.required or ()),
+        "tolerance": list(spec.tolerance),
+        "promote.prefer": list(spec.promote.prefer or ()),
+        "promote.accept": list(spec.promote.accept),
     }
     for key, names in lists.items():
         for name in names:
             if name not in spec.targets:
                 msg = f"spec {origin}: {key} names {name!r}, which is no target (targets: {', '.join(spec.targets)})"
                 raise UsageError(msg, hint="name one of the targets, or add it to them")
-    if len(set(spec.targets)) < len(spec.targets):
-        msg = f"spec {origin}: a target stands twice ({', '.join(spec.targets)})"
-        raise UsageError(msg, hint="name each target once")
+
+
+def _check_names(resolved: ResolvedSpec) -> None:
+    spec, origin = resolved.spec, resolved.origin
     if (spec.model.inputs is None) != (spec.model.outputs is None):
         msg = f"spec {origin}: model.inputs and model.outputs are given together or not at all"
         raise UsageError(msg, hint="add the other one, or leave both to be taken from the source")
-    # Each of these raises what is wrong with it.
-    signature = resolved.signature
+    # Making them raises what is wrong with a dtype, a dim or a rule.
+    signature, decisions = resolved.signature, resolved.decisions
+    if signature is None:
+        return
     for name in spec.model.dims:
-        if signature is not None and name not in signature.symbols:
+        if name not in signature.symbols:
             msg = f"spec {origin}: model.dims names {name!r}, which no input or output has"
             raise UsageError(msg, hint=f"symbolic dims are: {', '.join(signature.symbols) or 'none'}")
-    for decision in resolved.decisions:
-        names = None if signature is None else [item.name for item in signature.outputs]
-        if names is not None and decision.output not in names:
-            msg = (
-                f"spec {origin}: decisions names {decision.output!r}, which is no output (outputs: {', '.join(names)})"
-            )
+    outputs = [item.name for item in signature.outputs]
+    for decision in decisions:
+        if decision.output not in outputs:
+            known = ", ".join(outputs)
+            msg = f"spec {origin}: decisions names {decision.output!r}, which is no output (outputs: {known})"
             raise UsageError(msg, hint="name one of model.outputs")
-    for variant in resolved.variants:
-        resolved.tolerance(variant)
 
 
 def schema_of_spec() -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, TextIO
 
 import click
 
@@ -12,8 +13,10 @@ from paritygate.errors import ParitygateError
 from paritygate.pipelines.console import PARITY_COLUMNS, parity_rows, print_table
 from paritygate.pipelines.release_summary import print_release
 from paritygate.pipelines.result import ComparisonResult
-from paritygate.pipelines.run import RunOutcome
 from paritygate.pipelines.workspace import FailedVariant
+
+if TYPE_CHECKING:
+    from paritygate.pipelines.run import RunOutcome
 
 __all__ = ["export_rows", "print_comparison", "print_error", "print_failures", "print_outcome", "reasons"]
 
@@ -82,28 +85,13 @@ def print_failures(failures: Mapping[str, FailedVariant]) -> None:
 
 def print_outcome(outcome: RunOutcome, *, to_stderr: bool = False) -> None:
     """Print a run: the parity table, what is not a pass and why, the release, and where the report is."""
-    spec = outcome.run.resolved.spec
     stream = sys.stderr if to_stderr else sys.stdout
-    rows: list[Sequence[str]] = []
-    for name in spec.targets:
-        if name in outcome.results:
-            result = outcome.results[name]
-            rows += parity_rows(name, result, "verified" if result.error is None else "none")
-        else:
-            rows.append((name, "-", "0", *["-"] * 7, "none", "error"))
     if not to_stderr:
-        print_table(f"{spec.model.name}: parity with its {_source_words(outcome)}", PARITY_COLUMNS, rows)
+        title = f"{outcome.run.resolved.name}: parity with its {_source_words(outcome)}"
+        print_table(title, PARITY_COLUMNS, _outcome_rows(outcome))
     print_failures(outcome.failures)
     for name, result in outcome.results.items():
-        if result.error is not None:
-            click.echo(f"error: {name}: {result.error.message}", err=True)
-            if result.error.hint:
-                click.echo(f"hint: {result.error.hint}", err=True)
-            continue
-        for line in reasons(result):
-            click.echo(f"{name}: {line}", file=stream)
-        for note in result.notes:
-            click.echo(f"{name}: note: {note}", file=stream)
+        _print_result(name, result, stream)
     if outcome.release is not None:
         print_release(outcome.release, to_stderr=to_stderr)
     else:
@@ -111,6 +99,29 @@ def print_outcome(outcome: RunOutcome, *, to_stderr: bool = False) -> None:
     for path in outcome.reports:
         if path.suffix == ".html":
             click.echo(f"report: {path}", file=stream)
+
+
+def _outcome_rows(outcome: RunOutcome) -> list[Sequence[str]]:
+    rows: list[Sequence[str]] = []
+    for name in outcome.run.resolved.spec.targets:
+        if name in outcome.results:
+            result = outcome.results[name]
+            rows += parity_rows(name, result, "verified" if result.error is None else "none")
+        else:
+            rows.append((name, "-", "0", *["-"] * 7, "none", "error"))
+    return rows
+
+
+def _print_result(name: str, result: ComparisonResult, stream: TextIO) -> None:
+    if result.error is not None:
+        click.echo(f"error: {name}: {result.error.message}", err=True)
+        if result.error.hint:
+            click.echo(f"hint: {result.error.hint}", err=True)
+        return
+    for line in reasons(result):
+        click.echo(f"{name}: {line}", file=stream)
+    for note in result.notes:
+        click.echo(f"{name}: note: {note}", file=stream)
 
 
 def _source_words(outcome: RunOutcome) -> str:

@@ -133,7 +133,9 @@ def _is_integer(text: str) -> bool:
     return text.strip().lstrip("-").isdigit()
 
 
-def make_decision(output: str, *, rule: str, value: str | float | None = None, axis: int | None = None) -> Decision:
+def make_decision(
+    output: str, *, rule: str, value: str | float | bool | None = None, axis: int | None = None
+) -> Decision:
     """Return the decision with the given rule and value, as the command line and the spec give them.
 
     Raises:
@@ -144,7 +146,7 @@ def make_decision(output: str, *, rule: str, value: str | float | None = None, a
         raise UsageError(msg, hint=f"write {_GRAMMAR}")
     kind = Rule(rule)
     if kind is Rule.ARGMAX:
-        if value not in (None, "", True):
+        if value not in {None, "", True}:
             msg = f"decision argmax of {output!r} takes no value (seen: {value!r})"
             raise UsageError(msg, hint=f"write {output}:argmax")
         return Decision(output=output, rule=kind, axis=axis)
@@ -265,8 +267,9 @@ def _decide_top_k(
     with np.errstate(invalid="ignore"):
         lead = _take(expected, last)[..., np.newaxis] - np.take_along_axis(expected, order_actual, axis=-1)
     band = _take(allowed, last)[..., np.newaxis] + np.take_along_axis(allowed, order_actual, axis=-1)
-    outside = (is_intruder & ~(lead <= band)).any(axis=-1)
-    return Flips(flipped=is_intruder.any(axis=-1), outside=outside, classes=order_expected[..., 0])
+    flipped = np.logical_or.reduce(is_intruder, axis=-1)
+    outside = np.logical_or.reduce(is_intruder & ~(lead <= band), axis=-1)
+    return Flips(flipped=flipped, outside=outside, classes=order_expected[..., 0])
 
 
 @dataclass(kw_only=True, slots=True)

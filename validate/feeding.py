@@ -56,7 +56,7 @@ def _cast_integers(spec: TensorSpec, array: NDArray[np.generic]) -> NDArray[np.g
     target = np.dtype(spec.dtype)
     low, high = (0, 1) if target.kind == "b" else (int(np.iinfo(target).min), int(np.iinfo(target).max))
     if array.size:
-        least, largest = int(array.min()), int(array.max())  # type: ignore[type-var]  # integers by the caller's check
+        least, largest = int(array.min()), int(array.max())
         if least < low or largest > high:
             msg = (
                 f"the samples hold {spec.name!r} from {least} to {largest}, "

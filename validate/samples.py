@@ -119,7 +119,8 @@ def _check_batch(text: str, batch: object) -> None:
     if not isinstance(batch, Batch):
         msg = f"samples {text!r} yielded a {type(batch).__name__}, not a Batch"
         raise UsageError(msg, hint="yield paritygate.batch.Batch(inputs=..., ids=...)")
-    for name, array in batch.inputs.items():
+    inputs: Mapping[str, object] = batch.inputs
+    for name, array in inputs.items():
         if not isinstance(array, np.ndarray):
             msg = f"samples {text!r} yielded {name!r} as a {type(array).__name__}, not a NumPy array"
             raise UsageError(msg, hint="convert it with numpy.asarray")

@@ -247,7 +247,7 @@ def _keep_worst(
         is_broken = (~np.isfinite(actual.astype(np.float64)) & np.isfinite(expected.astype(np.float64))).any(axis=1)
         largest = np.where(is_broken, np.inf, largest)
     bar = state.worst[-1].max_abs_diff if len(state.worst) == _WORST_ROWS else 0.0
-    for row in np.flatnonzero(largest > bar):
+    for row in map(int, np.flatnonzero(largest > bar)):
         if math.isinf(largest[row]):
             at = int(np.argmax(~np.isfinite(actual[row].astype(np.float64))))
         else:

@@ -156,7 +156,8 @@ def limits_for(tolerance: Tolerance, profile: OutputProfile) -> Limits:
         value = float(getattr(tolerance, name))
         if name in tolerance.declared:
             return np.full_like(profile.scale, value)
-        return np.maximum(value * profile.scale, floor)
+        scaled: NDArray[np.float64] = np.maximum(value * profile.scale, floor)
+        return scaled
 
     row = tolerance.max_row_rel_diff
     if "max_row_rel_diff" not in tolerance.declared:

@@ -34,14 +34,16 @@ __all__ = ["command"]
     "decisions",
     multiple=True,
     metavar="OUTPUT:RULE",
-    help="How an output becomes an answer: logits:threshold=3 (positive is above, =>=3 for at least), logits:argmax, logits:top_k=5, logits:multilabel=0.5, each with ,axis=N (needed above rank 2).",
+    help="How an output becomes an answer: logits:threshold=3 (positive is above; threshold=>=3 for at least), "
+    "logits:argmax, logits:top_k=5, logits:multilabel=0.5, each with ,axis=N (needed above rank 2).",
 )
 @click.option(
     "--tolerance",
     "tolerances",
     multiple=True,
     metavar="NAME=VALUE",
-    help="A limit as written, in place of the default: max_abs_diff, mean_abs_diff, max_row_rel_diff, repeat_max_abs_diff, decision_mismatches, mismatch_rate_upper_95.",
+    help="A limit as written, in place of the default: max_abs_diff, mean_abs_diff, max_row_rel_diff, "
+    "repeat_max_abs_diff, decision_mismatches, mismatch_rate_upper_95.",
 )
 @click.option(
     "--repeat",
@@ -126,7 +128,7 @@ def command(
     quiet: bool,
     json_target: str | None,
 ) -> int:
-    """Hold CANDIDATE against REFERENCE on the same samples and give a verdict.
+    r"""Hold CANDIDATE against REFERENCE on the same samples and give a verdict.
 
     Each is a model (.onnx, .keras, a SavedModel folder) or outputs recorded before (an .npz file with
     the samples' keys, or a folder made by `record`). The exit code is 0 for pass, 1 for fail, 3 for
@@ -134,7 +136,7 @@ def command(
 
     \b
     Example:
-      convert-and-validate compare model.onnx model-fp16.onnx --samples inputs.npz \\
+      convert-and-validate compare model.onnx model-fp16.onnx --samples inputs.npz \
         --precision fp16 --decision logits:threshold=3 --repeat 3 --json result.json
     """
     from paritygate.pipelines.comparison import ComparisonJob, compare

@@ -21,7 +21,7 @@ __all__ = ["command"]
 def command(
     spec: str, *, samples_path: str | None, root: Path, time_limit: float, quiet: bool, json_target: str | None
 ) -> int:
-    """Convert the model of SPEC to its targets, in a new run folder, whose path is printed.
+    r"""Convert the model of SPEC to its targets, in a new run folder, whose path is printed.
 
     The exit code is 0 if every required target was made, else 4.
 

@@ -15,7 +15,7 @@ __all__ = ["command"]
 @repository_option
 @json_option
 def command(*, repository: Path, json_target: str | None) -> int:
-    """List the models in a repository with their releases and aliases.
+    r"""List the models in a repository with their releases and aliases.
 
     \b
     Example:
@@ -23,8 +23,8 @@ def command(*, repository: Path, json_target: str | None) -> int:
       convert-and-validate list --repository artifacts/repository --json -
     """
     from paritygate.pipelines.console import start_json, write_json
-    from paritygate.pipelines.repository.inspect import list_models
     from paritygate.pipelines.release_summary import print_repositories
+    from paritygate.pipelines.repository.inspect import list_models
 
     start_json(json_target)
     models = list_models(repository)

@@ -13,9 +13,19 @@ __all__ = ["command"]
 
 @click.command("promote")
 @run_option
-@click.option("--repository", type=click.Path(file_okay=False, path_type=Path), help="Release into this repository instead of the spec's.")  # fmt: skip
+@click.option(
+    "--repository",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Release into this repository instead of the spec's.",
+)
 @click.option("--alias", help="Move this alias instead of the spec's.")
-@click.option("--for", "devices", multiple=True, metavar="DEVICE", help="Where the release will run, such as cpu: only what was verified there is released.")  # fmt: skip
+@click.option(
+    "--for",
+    "devices",
+    multiple=True,
+    metavar="DEVICE",
+    help="Where the release will run, such as cpu: only what was verified there is released.",
+)
 @root_option
 @json_option
 def command(
@@ -27,7 +37,7 @@ def command(
     root: Path,
     json_target: str | None,
 ) -> int:
-    """Release the variants of a run that passed; where none did, the source, unless the spec wants no fallback.
+    r"""Release the variants of a run that passed; where none did, the source, unless the spec wants no fallback.
 
     \b
     Example:
@@ -35,9 +45,9 @@ def command(
     """
     from paritygate.errors import UsageError
     from paritygate.pipelines.console import start_json, write_json
+    from paritygate.pipelines.release_summary import print_release, print_repositories
     from paritygate.pipelines.run import repository_of
     from paritygate.pipelines.stages.promote import promote_stage
-    from paritygate.pipelines.release_summary import print_release, print_repositories
     from paritygate.pipelines.workspace import open_run
 
     start_json(json_target)

@@ -16,8 +16,20 @@ __all__ = ["command"]
 @run_option
 @click.option("--samples", metavar="FILE|MODULE:CALLABLE", help="The inputs, where MODEL is given.")
 @click.option("--out", type=click.Path(path_type=Path), help="The folder to write, where MODEL is given.")
-@click.option("--batch-size", default=16, show_default=True, type=click.IntRange(min=1), help="Rows a batch, where the samples do not say.")  # fmt: skip
-@click.option("--non-finite", type=click.Choice(["refuse", "match"]), default="refuse", show_default=True, help="Whether NaN and infinity in the outputs are right.")  # fmt: skip
+@click.option(
+    "--batch-size",
+    default=16,
+    show_default=True,
+    type=click.IntRange(min=1),
+    help="Rows a batch, where the samples do not say.",
+)
+@click.option(
+    "--non-finite",
+    type=click.Choice(["refuse", "match"]),
+    default="refuse",
+    show_default=True,
+    help="Whether NaN and infinity in the outputs are right.",
+)
 @click.option("--seed", default=0, show_default=True, help="Seed of the choice of rows that are run twice.")
 @device_option
 @time_limit_option
@@ -37,7 +49,7 @@ def command(
     quiet: bool,
     json_target: str | None,
 ) -> int:
-    """Record the outputs of the reference: of a run's source with --run, or of a MODEL file with --samples and --out.
+    r"""Record the outputs of the reference: of a run's source with --run, or of a MODEL file with --samples and --out.
 
     A reference that is not finite, not equal to itself when it is run twice, or constant is refused.
 

@@ -13,9 +13,18 @@ __all__ = ["command"]
 
 @click.command("run")
 @click.argument("specs", nargs=-1, required=True, metavar="SPEC...")
-@click.option("--samples", "samples_path", metavar="PATH", help="Samples file: goes to the spec's sample function as its path, or stands in for its file.")  # fmt: skip
+@click.option(
+    "--samples",
+    "samples_path",
+    metavar="PATH",
+    help="Samples file: goes to the spec's sample function as its path, or stands in for its file.",
+)
 @click.option("--promote/--no-promote", "is_promoting", default=True, show_default=True, help="Release what passed.")
-@click.option("--repository", type=click.Path(file_okay=False, path_type=Path), help="Release into this repository instead of the spec's.")  # fmt: skip
+@click.option(
+    "--repository",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Release into this repository instead of the spec's.",
+)
 @click.option("--alias", help="Move this alias instead of the spec's.")
 @root_option
 @device_option
@@ -35,7 +44,7 @@ def command(
     quiet: bool,
     json_target: str | None,
 ) -> int:
-    """Export, record, validate, report and promote, for each SPEC: a .yaml file, or the name of a packaged spec.
+    r"""Export, record, validate, report and promote, for each SPEC: a .yaml file, or the name of a packaged spec.
 
     The exit code is that of the worst required variant of all specs, 5 before 4 before 1 before 3.
 
@@ -46,10 +55,10 @@ def command(
     """
     from paritygate.errors import InputFileError, ParitygateError
     from paritygate.pipelines.console import progress_of, start_json, write_json
+    from paritygate.pipelines.release_summary import print_repositories
     from paritygate.pipelines.result import error_result
     from paritygate.pipelines.run import RunOptions, run_spec
     from paritygate.pipelines.spec import load_spec
-    from paritygate.pipelines.release_summary import print_repositories
     from paritygate.pipelines.summary import print_error, print_outcome
     from paritygate.pipelines.workspace import new_run, worst_code
 
@@ -74,7 +83,14 @@ def command(
         except ParitygateError as err:
             print_error(spec.name, err)
             codes.append(int(err.exit_code))
-            entries.append({"model": spec.name, "run": str(run.folder), "exit_code": int(err.exit_code), "error": error_result(err).to_json()})  # fmt: skip
+            entries.append(
+                {
+                    "model": spec.name,
+                    "run": str(run.folder),
+                    "exit_code": int(err.exit_code),
+                    "error": error_result(err).to_json(),
+                }
+            )
             continue
         print_outcome(outcome, to_stderr=is_to_stderr)
         codes.append(outcome.exit_code)

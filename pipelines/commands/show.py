@@ -17,15 +17,15 @@ __all__ = ["command"]
 @repository_option
 @json_option
 def command(model: str, which: str | None, *, repository: Path, json_target: str | None) -> int:
-    """Show a release of MODEL: its variants and their numbers, aliases and history; the newest one by default.
+    r"""Show a release of MODEL: its variants and their numbers, aliases and history; the newest one by default.
 
     \b
     Example:
       convert-and-validate show klue-sts prod
     """
     from paritygate.pipelines.console import start_json, write_json
-    from paritygate.pipelines.repository.inspect import show
     from paritygate.pipelines.release_summary import print_release_details
+    from paritygate.pipelines.repository.inspect import show
 
     start_json(json_target)
     details = show(repository, model, which)

@@ -17,7 +17,7 @@ __all__ = ["command"]
 @repository_option
 @json_option
 def command(model: str, which: str | None, *, repository: Path, json_target: str | None) -> int:
-    """Check every file of a release of MODEL against its manifest. The exit code is 0 if all match, else 5.
+    r"""Check every file of a release of MODEL against its manifest. The exit code is 0 if all match, else 5.
 
     \b
     Example:
@@ -25,8 +25,8 @@ def command(model: str, which: str | None, *, repository: Path, json_target: str
     """
     from paritygate.errors import ExitCode
     from paritygate.pipelines.console import start_json, write_json
-    from paritygate.pipelines.repository.inspect import verify_release
     from paritygate.pipelines.release_summary import print_verification
+    from paritygate.pipelines.repository.inspect import verify_release
 
     start_json(json_target)
     verification = verify_release(repository, model, which)

@@ -131,16 +131,20 @@ def _open_candidate(job: ComparisonJob, report: Progress) -> tuple[Candidate, Si
 
 def _describe(side: Side, runner: Runner, loaded: LoadedModel) -> SideResult:
     model = loaded.describe()
-    return _side_result(side, model["kind"], model["digest"], asdict(runner.facts), model["executes_code"])
+    return _side_result(
+        side, model["kind"], model["digest"], asdict(runner.facts), executes_code=model["executes_code"]
+    )
 
 
 def _describe_recording(side: Side, recording: Recording) -> SideResult:
     executes_code = bool(recording.model.get("executes_code", False))
-    return _side_result(side, "recording", recording.model.get("digest"), recording.runtime, executes_code)
+    return _side_result(
+        side, "recording", recording.model.get("digest"), recording.runtime, executes_code=executes_code
+    )
 
 
 def _side_result(
-    side: Side, kind: str, digest: str | None, facts: Mapping[str, Any], executes_code: bool
+    side: Side, kind: str, digest: str | None, facts: Mapping[str, Any], *, executes_code: bool
 ) -> SideResult:
     precision = facts.get("precision_found")
     return SideResult(

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import shutil
-from pathlib import Path
 
 from paritygate.artifact import Artifact, file_digests
 from paritygate.backends import version_of
-from paritygate.errors import ConversionError, ParitygateError
+from paritygate.errors import ConversionError, InputFileError, ParitygateError, StorageError, UsageError
 from paritygate.files import MARKER, make_marked_folder, remove_marked_folder, storage_errors
 from paritygate.machine import machine_facts
 from paritygate.pipelines.child import ChildJob, Progress, run_child
@@ -26,25 +25,25 @@ def export_stage(run: RunFolder, *, time_limit_s: float, progress: Progress) -> 
         StorageError: The disk is full.
     """
     # A source that is not there is wrong for every variant: said once, before any child starts.
-    source = run.resolved.source
-    del source
+    _ = run.resolved.source
     failures: dict[str, FailedVariant] = {}
     for variant in run.resolved.variants:
-        try:
-            _export(run, variant, time_limit_s=time_limit_s, progress=progress)
-        except ParitygateError as err:
-            if not isinstance(err, ConversionError) and _is_everyones(err):
-                raise
-            failures[str(variant)] = FailedVariant.from_error(str(variant), err)
+        failure = _try_export(run, variant, time_limit_s=time_limit_s, progress=progress)
+        if failure is not None:
+            failures[str(variant)] = failure
     run.save_failures(failures)
     return failures
 
 
-def _is_everyones(err: ParitygateError) -> bool:
-    """Return whether the error is about the spec, the source or the disk, and not about one variant."""
-    from paritygate.errors import InputFileError, StorageError, UsageError
-
-    return isinstance(err, (UsageError, InputFileError, StorageError))
+def _try_export(run: RunFolder, variant: Variant, *, time_limit_s: float, progress: Progress) -> FailedVariant | None:
+    try:
+        _export(run, variant, time_limit_s=time_limit_s, progress=progress)
+    except (UsageError, InputFileError, StorageError):
+        # These are about the spec, the source or the disk: they hold for every variant.
+        raise
+    except ParitygateError as err:
+        return FailedVariant.from_error(str(variant), err)
+    return None
 
 
 def _export(run: RunFolder, variant: Variant, *, time_limit_s: float, progress: Progress) -> Artifact:

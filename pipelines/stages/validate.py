@@ -13,7 +13,6 @@ from paritygate.pipelines.child import Progress
 from paritygate.pipelines.comparison import ComparisonJob, Side, compare, failed_comparison
 from paritygate.pipelines.result import ComparisonResult
 from paritygate.pipelines.workspace import FailedVariant, RunFolder
-from paritygate.precision import Variant
 from paritygate.source import Source, SourceKind
 from paritygate.validate.recording import Recording
 
@@ -41,29 +40,37 @@ def validate_stage(
     results: dict[str, ComparisonResult] = {}
     artifacts: dict[str, Artifact] = {}
     for name in run.exported():
-        job = _job(run, Variant.parse(name), device)
-        place = run.jobs(f"validate-{name}")
-        remove_marked_folder(place)
-        make_marked_folder(place)
-        try:
-            # The digest is checked before the files run, and only what was checked is evidence.
-            artifacts[name] = run.artifact(name)
-            results[name] = compare(
-                job,
-                time_limit_s=time_limit_s,
-                folder=place,
-                progress=lambda stage, done, total, name=name: progress(f"{name}: {stage}", done, total),
-            )
-        except ParitygateError as err:
-            results[name] = failed_comparison(job, err)
+        artifact = Artifact.read_record(run.variant_folder(name))
+        results[name] = _validate(run, artifact, device=device, time_limit_s=time_limit_s, progress=progress)
         run.save_result(name, results[name])
+        if results[name].error is None:
+            artifacts[name] = artifact
     write_json_atomically(run.evidence_file, _evidence(run, recording, artifacts, results))
     return results
 
 
-def _job(run: RunFolder, variant: Variant, device: str) -> ComparisonJob:
-    resolved = run.resolved
-    artifact = Artifact.load(run.variant_folder(str(variant)))
+def _validate(
+    run: RunFolder, artifact: Artifact, *, device: str, time_limit_s: float, progress: Progress
+) -> ComparisonResult:
+    name = str(artifact.variant)
+    job = _job(run, artifact, device)
+    place = run.jobs(f"validate-{name}")
+    remove_marked_folder(place)
+    make_marked_folder(place)
+
+    def report(stage: str, done: int, total: int) -> None:
+        progress(f"{name}: {stage}", done, total)
+
+    try:
+        # What is about to run is what was made: the digest is the one that the evidence will name.
+        artifact.verify()
+    except ParitygateError as err:
+        return failed_comparison(job, err)
+    return compare(job, time_limit_s=time_limit_s, folder=place, progress=report)
+
+
+def _job(run: RunFolder, artifact: Artifact, device: str) -> ComparisonJob:
+    resolved, variant = run.resolved, artifact.variant
     return ComparisonJob(
         reference=Side(name=resolved.name, outputs=run.reference),
         candidate=Side(name=str(variant), model=artifact_source(artifact)),

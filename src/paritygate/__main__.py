@@ -1,4 +1,4 @@
-"""The command `convert-and-validate`, also `python -m paritygate`: the one place that prints errors and sets exit codes."""
+"""The command `convert-and-validate`, also `python -m paritygate`; errors are printed and exit codes set here only."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def main(args: list[str] | None = None) -> None:
     sys.exit(_run(sys.argv[1:] if args is None else args))
 
 
-def _run(args: list[str]) -> int:
+def _run(args: list[str]) -> int:  # noqa: PLR0911 - one return a cause
     from paritygate.pipelines.cli import cli
 
     is_debug = "--debug" in args or bool(os.environ.get("PARITYGATE_DEBUG"))

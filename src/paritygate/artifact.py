@@ -83,12 +83,23 @@ class Artifact:
             InputFileError: There is no artifact in `folder`.
             ArtifactIntegrityError: A file was changed, removed or added since it was recorded.
         """
+        artifact = cls.read_record(folder)
+        artifact.verify()
+        return artifact
+
+    @classmethod
+    def read_record(cls, folder: Path) -> Artifact:
+        """Return the artifact recorded in `folder`; whether its files are still those is for `verify` to say.
+
+        Raises:
+            InputFileError: There is no artifact in `folder`.
+        """
         record = folder / ARTIFACT_FILE
         if not record.is_file():
             msg = f"{folder} holds no artifact: {ARTIFACT_FILE} is missing"
             raise InputFileError(msg, hint="make it with: convert-and-validate export")
         data = read_json(record)
-        artifact = cls(
+        return cls(
             variant=Variant.parse(data["variant"]),
             folder=folder,
             main=data["main"],
@@ -96,8 +107,6 @@ class Artifact:
             files=data["files"],
             made_by=data["made_by"],
         )
-        artifact.verify()
-        return artifact
 
     def verify(self) -> None:
         """Check that the files on disk are those that were recorded.

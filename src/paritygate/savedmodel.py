@@ -111,7 +111,7 @@ def load_savedmodel(path: Path, signature_key: str = SERVING_SIGNATURE) -> Saved
     """Return one signature of the SavedModel, ready to be called. Reads all its files.
 
     Raises:
-        InputFileError: It is no SavedModel, or has no such signature.
+        InputFileError: It is no SavedModel, has no such signature, or a file of it is missing.
         BackendError: TensorFlow does not load it.
         MissingBackendError: TensorFlow is not installed.
     """
@@ -119,6 +119,9 @@ def load_savedmodel(path: Path, signature_key: str = SERVING_SIGNATURE) -> Saved
     tf = import_tensorflow()
     try:
         model = tf.saved_model.load(str(path))
+    except FileNotFoundError as err:
+        msg = f"a file of the SavedModel {path} is missing: {str(err).splitlines()[0]}"
+        raise InputFileError(msg, hint="copy the whole folder, variables/ and assets/ included") from err
     except Exception as err:
         line = (str(err).strip() or type(err).__name__).splitlines()[0]
         msg = f"TensorFlow {tf.__version__} does not load {path}: {line}"

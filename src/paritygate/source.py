@@ -13,7 +13,7 @@ from typing import Any
 from paritygate.errors import InputFileError, UsageError
 from paritygate.importing import is_object_path, load_object, use_folder
 
-__all__ = ["Source", "SourceKind", "kind_of_object", "load_source_object", "parse_source"]
+__all__ = ["Source", "SourceKind", "kind_of_object", "load_source_object", "parse_source", "user_files"]
 
 
 class SourceKind(str, Enum):
@@ -130,14 +130,19 @@ def load_source_object(source: Source) -> tuple[Source, Any]:
 
 
 def user_files(folder: Path) -> dict[str, Path]:
-    """Return every imported module file below `folder`, by module name.
+    """Return every imported module file below `folder`, by module name: what a source's code depends on.
 
-    This is what a source that executes code depends on, as far as imports show it.
+    Installed packages do not count, though their environment may lie below the folder, and neither do we.
     """
     root = folder.resolve()
+    environment = Path(sys.prefix).resolve()
     found: dict[str, Path] = {}
     for name, module in sorted(sys.modules.items()):
         file = getattr(module, "__file__", None)
-        if file and Path(file).resolve().is_relative_to(root):
-            found[name] = Path(file).resolve()
+        # Modules that are made at run time may claim a file that does not exist.
+        if not file or not Path(file).is_absolute() or name.partition(".")[0] == "paritygate":
+            continue
+        path = Path(file).resolve()
+        if path.is_file() and path.is_relative_to(root) and not path.is_relative_to(environment):
+            found[name] = path
     return found

@@ -1,8 +1,9 @@
-"""What the tests of converters share: jobs, signatures in short, and running what was written."""
+"""What the tests of converters share: jobs in short, and running what was written."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,10 @@ import onnx
 import pytest
 from numpy.typing import NDArray
 
+from paritygate.convert.checked import convert_and_check
 from paritygate.convert.conversion import Conversion, ConversionJob
 from paritygate.signature import Dim, Signature, TensorSpec
 from paritygate.source import Source, SourceKind
-
-Arrays = Mapping[str, NDArray[Any]]
 
 
 def _specs(tensors: Mapping[str, str]) -> tuple[TensorSpec, ...]:
@@ -28,69 +28,73 @@ def _specs(tensors: Mapping[str, str]) -> tuple[TensorSpec, ...]:
     return tuple(found)
 
 
-@pytest.fixture(scope="session")
-def sign() -> Callable[..., Signature]:
-    """Return a function that makes a signature: `sign({"x": "float32[batch, 4]"}, {"y": ...}, batch=(1, 2, 8))`."""
-
-    def made(inputs: Mapping[str, str], outputs: Mapping[str, str], **dims: tuple[int, int, int]) -> Signature:
-        ranges = {name: Dim(min=low, opt=opt, max=high) for name, (low, opt, high) in dims.items()}
-        return Signature(inputs=_specs(inputs), outputs=_specs(outputs), dims=ranges)
-
-    return made
+def sign(inputs: Mapping[str, str], outputs: Mapping[str, str], **dims: tuple[int, int, int]) -> Signature:
+    """Return a signature: `sign({"x": "float32[batch, 4]"}, {"y": "float32[batch, ?]"}, batch=(1, 2, 8))`."""
+    ranges = {name: Dim(min=low, opt=opt, max=high) for name, (low, opt, high) in dims.items()}
+    return Signature(inputs=_specs(inputs), outputs=_specs(outputs), dims=ranges)
 
 
-@pytest.fixture
-def make_job(tmp_path: Path) -> Callable[..., ConversionJob]:
-    """Return a function that makes a job from a path, or from a model object and its kind."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Converted:
+    """A job that was done, and what came of it."""
 
-    def made(source: Path | None = None, kind: str = "", **fields: Any) -> ConversionJob:
-        folder = tmp_path / "converted"
-        folder.mkdir()
-        text = str(source) if source else "net:model"
-        where = Source(text=text, folder=tmp_path, kind=SourceKind(kind))
-        return ConversionJob(source=where, folder=folder, **fields)
+    job: ConversionJob
+    conversion: Conversion
 
-    return made
+    @property
+    def main(self) -> Path:
+        """What the runtime opens."""
+        return self.job.folder / self.conversion.main
 
+    @property
+    def files(self) -> dict[str, bytes]:
+        """Content of every file written, by relative path."""
+        paths = [path for path in self.job.folder.rglob("*") if path.is_file()]
+        return {path.relative_to(self.job.folder).as_posix(): path.read_bytes() for path in paths}
 
-@pytest.fixture(scope="session")
-def run_onnx() -> Callable[[ConversionJob, Conversion, Arrays], dict[str, NDArray[Any]]]:
-    """Return a function that runs the ONNX model which a conversion wrote, outputs by name."""
-    onnxruntime = pytest.importorskip("onnxruntime", reason="needs ONNX Runtime")
+    def run(self, inputs: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        """Return the outputs of the ONNX model that was written, in its order."""
+        import onnxruntime
 
-    def run(job: ConversionJob, conversion: Conversion, inputs: Arrays) -> dict[str, NDArray[Any]]:
-        session = onnxruntime.InferenceSession(
-            str(job.folder / conversion.main), providers=["CPUExecutionProvider"]
-        )
+        session = onnxruntime.InferenceSession(str(self.main), providers=["CPUExecutionProvider"])
         names = [value.name for value in session.get_outputs()]
         return dict(zip(names, session.run(names, dict(inputs)), strict=True))
 
-    return run
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Bench:
+    """A folder to convert in."""
 
-@pytest.fixture(scope="session")
-def assert_near() -> Callable[[NDArray[Any], Any], None]:
-    """Return a function that asserts same shape, same dtype and a largest difference below 1e-5."""
+    folder: Path
 
-    def near(actual: NDArray[Any], expected: Any) -> None:
-        __tracebackhide__ = True
-        wanted = np.asarray(expected)
-        assert actual.shape == wanted.shape, f"shape {actual.shape}, expected {wanted.shape}"
-        assert actual.dtype == wanted.dtype, f"dtype {actual.dtype}, expected {wanted.dtype}"
-        worst = float(np.max(np.abs(actual.astype(np.float64) - wanted.astype(np.float64)), initial=0.0))
-        assert worst < 1e-5, f"largest difference {worst}"
+    def job(self, kind: str, source: Path | None = None, **fields: Any) -> ConversionJob:  # noqa: ANN401 - any field
+        """Return a job on a path, or on a model object given as `model`; its folder does not exist yet."""
+        where = Source(text=str(source or "net:model"), folder=self.folder, kind=SourceKind(kind))
+        return ConversionJob(source=where, folder=self.folder / "converted", **fields)
 
-    return near
+    def convert(self, kind: str, source: Path | None = None, to: str = "onnx", **fields: Any) -> Converted:  # noqa: ANN401
+        """Do the job with all its checks."""
+        job = self.job(kind, source, **fields)
+        return Converted(job=job, conversion=convert_and_check(job, to))
+
+    def onnx_file(self, text: str, name: str = "source.onnx") -> Path:
+        """Write an ONNX file from ONNX's text form of a model."""
+        path = self.folder / name
+        onnx.save_model(onnx.parser.parse_model(text), str(path))
+        return path
 
 
 @pytest.fixture
-def onnx_file(tmp_path: Path) -> Callable[..., Path]:
-    """Return a function that writes an ONNX file from ONNX's text form of a model."""
+def bench(tmp_path: Path) -> Bench:
+    """Return a folder of the test's own to convert in."""
+    return Bench(folder=tmp_path)
 
-    def written(text: str, name: str = "source.onnx") -> Path:
-        model = onnx.parser.parse_model(text)
-        path = tmp_path / name
-        onnx.save_model(model, str(path))
-        return path
 
-    return written
+def assert_near(actual: NDArray[Any], expected: Any) -> None:  # noqa: ANN401 - an array or tensor of any framework
+    """Assert same shape, same dtype and a largest difference below 1e-5."""
+    __tracebackhide__ = True
+    wanted = np.asarray(expected)
+    assert actual.shape == wanted.shape, f"shape {actual.shape}, expected {wanted.shape}"
+    assert actual.dtype == wanted.dtype, f"dtype {actual.dtype}, expected {wanted.dtype}"
+    worst = float(np.max(np.abs(actual.astype(np.float64) - wanted.astype(np.float64)), initial=0.0))
+    assert worst < 1e-5, f"largest difference {worst}"  # noqa: PLR2004 - the limit this function is named for

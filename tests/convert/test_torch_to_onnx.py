@@ -116,9 +116,7 @@ def test_dropout_is_gone_from_a_module_in_train_mode(make_job, sign, run_onnx):
 
     model = Noisy().eval()
     model.dropout.train()
-    job = make_job(
-        kind="torch", model=model, signature=sign({"x": "float32[batch, 4]"}, {"y": "float32[batch, 4]"})
-    )
+    job = make_job(kind="torch", model=model, signature=sign({"x": "float32[batch, 4]"}, {"y": "float32[batch, 4]"}))
     conversion = convert_and_check(job, "onnx")
     x = np.ones((3, 4), np.float32)
     assert np.array_equal(run_onnx(job, conversion, {"x": x})["y"], x)
@@ -276,7 +274,9 @@ def test_an_error_of_the_module_is_one_line_with_its_place(make_job, sign):
 
     signature = sign({"x": "float32[batch, 4]"}, {"y": "float32[batch, 5]"})
     job = make_job(kind="torch", model=Broken(), signature=signature)
-    with pytest.raises(ConversionError, match=r"RuntimeError: a and b must have same reduction dim.*torch.ones\(5, 5\)"):
+    with pytest.raises(
+        ConversionError, match=r"RuntimeError: a and b must have same reduction dim.*torch.ones\(5, 5\)"
+    ):
         convert_and_check(job, "onnx")
 
 

@@ -1,0 +1,202 @@
+"""A bench for the gate: small real ONNX models, files of samples, and `compare` as a user calls it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jsonschema
+import numpy as np
+import pytest
+
+import paritygate.errors
+from paritygate.__main__ import _run
+from paritygate.pipelines import comparison
+from paritygate.pipelines.jobs import compare as compare_job
+from paritygate.pipelines.result import schema_of_result
+
+if TYPE_CHECKING:
+    import onnx
+    from numpy.typing import NDArray
+
+    from paritygate.pipelines.child import ChildJob, Progress
+
+# Old enough for every ONNX Runtime that is supported.
+_IR_VERSION = 9
+_OPSET = 17
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Outcome:
+    """What a user sees of one `compare`: exit code, both streams, and the JSON file if there is one."""
+
+    code: int
+    out: str
+    err: str
+    result: dict[str, Any]
+
+    def check(self, name: str, output: str | None = None) -> dict[str, Any]:
+        """Return the one check of that name, of that output where one is given."""
+        found = [
+            check
+            for check in self.result["checks"]
+            if check["name"] == name and (output is None or check["output"] == output)
+        ]
+        seen = [(check["name"], check["output"], check["status"]) for check in self.result["checks"]]
+        assert len(found) == 1, f"{len(found)} checks {name!r} of output {output!r}; seen: {seen}"
+        return dict(found[0])
+
+    def status(self, name: str, output: str | None = None) -> str:
+        """Return the status of the one check of that name."""
+        return str(self.check(name, output)["status"])
+
+    @property
+    def failed(self) -> set[str]:
+        """Names of the checks that failed."""
+        return {check["name"] for check in self.result["checks"] if check["status"] == "fail"}
+
+    @property
+    def message(self) -> str:
+        """The error message, where nothing could be measured."""
+        return str(self.result["error"]["message"]) if self.result["error"] else ""
+
+
+@dataclass(kw_only=True, slots=True)
+class Bench:
+    """Makes models and samples in a folder and compares them by the command line."""
+
+    folder: Path
+    capture: pytest.CaptureFixture[str]
+    schema: dict[str, Any] = field(default_factory=schema_of_result)
+
+    def npz(self, name: str, arrays: Mapping[str, NDArray[np.generic]]) -> str:
+        """Write arrays under their keys, which may hold slashes, and return the path."""
+        path = self.folder / name
+        np.savez(path, **dict(arrays))  # type: ignore[arg-type]  # keys are free in a mapping
+        return str(path)
+
+    def samples(self, rows: int = 32, *, width: int = 4, name: str = "inputs.npz") -> str:
+        """Write normal input `x`, shape (rows, width), the same for the same arguments."""
+        return self.npz(name, {"x": self.normal(rows, width)})
+
+    @staticmethod
+    def normal(*shape: int, seed: int = 0) -> NDArray[np.float32]:
+        """Return normal values, the same for the same arguments."""
+        return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+    def model(
+        self,
+        name: str,
+        nodes: Sequence[onnx.NodeProto],
+        *,
+        inputs: Mapping[str, tuple[str, Sequence[int | str]]],
+        outputs: Mapping[str, tuple[str, Sequence[int | str]]],
+        weights: Mapping[str, NDArray[np.generic]] | None = None,
+    ) -> str:
+        """Write an ONNX model and return its path; inputs and outputs are `{name: (dtype, shape)}`."""
+        import onnx
+
+        def values(specs: Mapping[str, tuple[str, Sequence[int | str]]]) -> list[onnx.ValueInfoProto]:
+            return [
+                onnx.helper.make_tensor_value_info(key, onnx.TensorProto.DataType.Value(dtype.upper()), list(shape))
+                for key, (dtype, shape) in specs.items()
+            ]
+
+        graph = onnx.helper.make_graph(
+            list(nodes),
+            # The name is in the bytes: two models of one bench are never the same file.
+            name,
+            values(inputs),
+            values(outputs),
+            [onnx.numpy_helper.from_array(array, key) for key, array in (weights or {}).items()],
+        )
+        model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", _OPSET)])
+        model.ir_version = _IR_VERSION
+        path = self.folder / f"{name}.onnx"
+        onnx.save(model, str(path))
+        return str(path)
+
+    def linear(
+        self,
+        name: str,
+        *,
+        error: float = 0.0,
+        output: str = "logits",
+        batch: int | str = "batch",
+        weight: NDArray[np.float32] | None = None,
+    ) -> str:
+        """Write `logits = x @ weight + error`, `x` of width 4, three logits unless `weight` says otherwise."""
+        import onnx
+
+        kernel = self.normal(4, 3, seed=7) if weight is None else weight
+        return self.model(
+            name,
+            [
+                onnx.helper.make_node("MatMul", ["x", "weight"], ["product"]),
+                onnx.helper.make_node("Add", ["product", "error"], [output]),
+            ],
+            inputs={"x": ("float", [batch, kernel.shape[0]])},
+            outputs={output: ("float", [batch, kernel.shape[1]])},
+            weights={"weight": kernel, "error": np.full(1, error, dtype=np.float32)},
+        )
+
+    def given(
+        self,
+        expected: Mapping[str, NDArray[np.generic]],
+        actual: Mapping[str, NDArray[np.generic]],
+        *options: str,
+        rows: int | None = None,
+    ) -> Outcome:
+        """Compare arrays as outputs recorded elsewhere; samples have as many rows as the reference unless said."""
+        count = len(next(iter(expected.values()))) if rows is None else rows
+        samples = self.npz("inputs.npz", {"x": np.zeros((count, 1), dtype=np.float32)})
+        return self.compare(
+            self.npz("expected.npz", expected), self.npz("actual.npz", actual), "--samples", samples, *options
+        )
+
+    def compare(self, reference: str, candidate: str, *options: str) -> Outcome:
+        """Run `compare` and check what holds of every run: its JSON follows the schema and says the exit code."""
+        target = self.folder / "result.json"
+        self.capture.readouterr()
+        code = _run(["compare", reference, candidate, "--quiet", "--json", str(target), *options])
+        streams = self.capture.readouterr()
+        result = json.loads(target.read_text(encoding="utf-8")) if target.exists() else {}
+        if result:
+            jsonschema.validate(result, self.schema)
+            assert result["exit_code"] == code
+        return Outcome(code=code, out=streams.out, err=streams.err, result=result)
+
+
+def _run_here(job: ChildJob, progress: Progress = lambda *_: None) -> dict[str, Any]:
+    """Do what the child would, here, and turn an unexpected exception into the job's error as the parent does."""
+    job.folder.mkdir(parents=True, exist_ok=True)
+    try:
+        return compare_job.run(json.loads(json.dumps(dict(job.args))), progress)
+    except paritygate.errors.ParitygateError:
+        raise
+    except Exception as err:
+        msg = f"{job.what} failed: {type(err).__name__}: {err}"
+        raise job.crash_error(msg) from err
+
+
+@pytest.fixture
+def bench(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Bench:
+    """Return a bench that compares in this process: the whole command but for the child, which costs a second."""
+    monkeypatch.setattr(comparison, "run_child", _run_here)
+    return Bench(folder=tmp_path, capture=capsys)
+
+
+@pytest.fixture
+def isolated_bench(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Bench:
+    """Return a bench that compares in a child process, as users do."""
+    return Bench(folder=tmp_path, capture=capsys)
+
+
+@pytest.fixture
+def tool() -> list[str]:
+    """Return how the tool is started as a process of its own."""
+    return [sys.executable, "-m", "paritygate"]
