@@ -6,14 +6,15 @@ case where the keys are of the form `CASE/OUTPUT`; what does not match is an err
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from paritygate.batch import Batch
-from paritygate.errors import ArtifactIntegrityError, InputFileError, MeasurementError, ZeroRowsError
+from paritygate.errors import ArtifactIntegrityError, InputFileError, MeasurementError, UsageError, ZeroRowsError
 from paritygate.files import digest_of_file, digest_of_files
+from paritygate.signature import is_comparable_dtype
 from paritygate.validate.npy_stream import NpyStream, npz_names
 from paritygate.validate.profile import OutputProfile
 from paritygate.validate.recording import RECORD_FILE, Recording, StoredBatch
@@ -72,6 +73,7 @@ class ExpectedOutputs:
         digest: Digest of the file or of the recording's chunks.
         profiles: Profile of each output.
         health: What was found of their health, `(name, detail)` each.
+        output_names: All outputs there are, those without a profile included because others were selected.
         inputs: Names of the inputs they were recorded on; None where that is not known.
         open_reader: Starts a pass over them.
     """
@@ -80,6 +82,7 @@ class ExpectedOutputs:
     digest: str
     profiles: Mapping[str, OutputProfile]
     health: tuple[tuple[str, str], ...]
+    output_names: frozenset[str]
     inputs: frozenset[str] | None
     open_reader: Callable[[], OutputReader]
 
@@ -91,6 +94,7 @@ def expected_from_recording(recording: Recording) -> ExpectedOutputs:
         digest=digest_of_files(recording.chunks),
         profiles=recording.profiles,
         health=recording.health,
+        output_names=frozenset(spec.name for spec in recording.signature.outputs),
         inputs=frozenset(spec.name for spec in recording.signature.inputs),
         open_reader=lambda: _RecordingReader(recording),
     )
@@ -132,7 +136,12 @@ class _RecordingReader:
 
 
 def expected_from_file(
-    path: Path, *, axes: Mapping[str, int], rename: Mapping[str, str], is_non_finite_declared: bool
+    path: Path,
+    *,
+    axes: Mapping[str, int],
+    rename: Mapping[str, str],
+    is_non_finite_declared: bool,
+    selected: Sequence[str] = (),
 ) -> ExpectedOutputs:
     """Return the outputs in an npz file, after checking that they can be judged by.
 
@@ -141,13 +150,14 @@ def expected_from_file(
         axes: The channel axis by output, where declared.
         rename: The name in the file: the name compared by.
         is_non_finite_declared: Whether NaN and infinity in them are right.
+        selected: The outputs that are compared; empty for all.
 
     Raises:
         InputFileError: The file is missing or no npz file.
         ZeroRowsError: It holds no values.
         ReferenceRefusedError: The outputs are not finite, or constant.
     """
-    outputs = GivenOutputs(path, rename)
+    outputs = GivenOutputs(path, rename, selected)
     shapes, dtypes = outputs.shapes_and_dtypes()
     if not dtypes:
         msg = f"recorded outputs {path} hold no arrays"
@@ -160,26 +170,52 @@ def expected_from_file(
         digest=digest_of_file(path),
         profiles=profiles,
         health=(*health, not_repeated),
+        output_names=outputs.names,
         inputs=None,
         open_reader=outputs.open_reader,
     )
 
 
 class GivenOutputs:
-    """The arrays of an npz file, by case or as rows."""
+    """The arrays of an npz file, by case or as rows.
 
-    def __init__(self, path: Path, rename: Mapping[str, str]) -> None:
+    Attributes:
+        names: All outputs in the file, by the names compared by.
+        cases: The key of each output that is selected, by case; one case without a name for rows.
+        is_by_case: Whether the keys name cases.
+    """
+
+    def __init__(self, path: Path, rename: Mapping[str, str], selected: Sequence[str] = ()) -> None:
         self._path = path
         names = npz_names(path)
         with_case = [name for name in names if "/" in name]
         if with_case and len(with_case) < len(names):
             msg = f"recorded outputs {path} mix keys of the form CASE/OUTPUT with plain keys"
             raise InputFileError(msg, hint="name all keys CASE/OUTPUT, or none")
-        self.cases: dict[str, dict[str, str]] = {}
+        self.is_by_case = bool(with_case)
+        found: dict[str, dict[str, str]] = {}
         for key in names:
             case, _, name = key.rpartition("/")
-            self.cases.setdefault(case, {})[rename.get(name, name)] = key
-        self.is_by_case = bool(with_case)
+            if found.setdefault(case, {}).setdefault(rename.get(name, name), key) != key:
+                msg = f"recorded outputs {path} hold {rename.get(name, name)!r} twice: {found[case][rename[name]]}, {key}"
+                raise UsageError(msg, hint="rename to a name that is not there yet")
+        self.names = frozenset(name for keys in found.values() for name in keys)
+        self._check_cases(found, rename)
+        self.cases = {
+            case: {name: key for name, key in keys.items() if not selected or name in selected}
+            for case, keys in found.items()
+        }
+
+    def _check_cases(self, cases: Mapping[str, Mapping[str, str]], rename: Mapping[str, str]) -> None:
+        own = {key.rpartition("/")[2] for keys in cases.values() for key in keys.values()}
+        for name in rename:
+            if name not in own:
+                msg = f"{name!r} is to be renamed {rename[name]!r}, but recorded outputs {self._path} hold no such output"
+                raise UsageError(msg, hint=f"they hold: {', '.join(sorted(own)) or 'none'}")
+        for case, keys in cases.items():
+            for name in sorted(self.names - keys.keys()):
+                msg = f"recorded outputs {self._path} lack {name!r} in case {case!r}, which other cases have"
+                raise MeasurementError(msg, hint="record the same outputs for every case")
 
     def shapes_and_dtypes(self) -> tuple[dict[str, list[tuple[int, ...]]], dict[str, str]]:
         """Return the distinct shapes and the dtype of each output; reads headers only."""
@@ -191,7 +227,7 @@ class GivenOutputs:
                 if dtypes.setdefault(name, stream.dtype.name) != stream.dtype.name:
                     msg = f"recorded outputs {self._path}: {name!r} is {dtypes[name]} in one case, {stream.dtype} in another"
                     raise MeasurementError(msg, hint="an output must have one dtype")
-                if stream.dtype.kind not in "fiub":
+                if not is_comparable_dtype(stream.dtype.name):
                     msg = f"recorded outputs {self._path}: {name!r} is of dtype {stream.dtype}, which is not compared"
                     raise MeasurementError(msg, hint="keep numeric outputs only, or select them with --outputs NAME")
                 if stream.shape not in shapes.setdefault(name, []):

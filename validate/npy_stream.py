@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 __all__ = ["NpyStream", "npz_names"]
 
-# Errors that reading a broken archive raises, besides those of the operating system.
-_BROKEN = (zipfile.BadZipFile, zipfile.LargeZipFile, ValueError, EOFError, KeyError, NotImplementedError, zlib.error)
+# Errors that reading a broken archive raises, besides those of the operating system (RuntimeError: encrypted).
+_BROKEN = (zipfile.BadZipFile, zipfile.LargeZipFile, ValueError, EOFError, KeyError, RuntimeError, zlib.error)
 
 
 def npz_names(path: Path) -> list[str]:
@@ -46,7 +46,7 @@ class NpyStream:
 
     Attributes:
         shape: Its shape.
-        dtype: Its dtype.
+        dtype: Its dtype, in the byte order of this machine whatever that of the file.
     """
 
     def __init__(self, path: Path, name: str) -> None:
@@ -57,12 +57,13 @@ class NpyStream:
             read_header = (
                 np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
             )
-            self.shape, self._is_fortran, self.dtype = read_header(self._stream)
+            self.shape, self._is_fortran, self._stored_dtype = read_header(self._stream)
         except (*_BROKEN, OSError) as err:
             raise _broken(path, err) from err
-        if self.dtype.hasobject:
+        if self._stored_dtype.hasobject:
             msg = f"{path} holds Python objects in {name!r}"
             raise InputFileError(msg, hint="paritygate reads no pickles: save plain numeric arrays")
+        self.dtype = self._stored_dtype.newbyteorder("=")
         self._rest: NDArray[np.generic] | None = None
 
     @property
@@ -88,7 +89,7 @@ class NpyStream:
         return np.ascontiguousarray(taken)
 
     def _read(self, shape: tuple[int, ...]) -> NDArray[np.generic]:
-        size = int(np.prod(shape, dtype=np.int64)) * self.dtype.itemsize
+        size = int(np.prod(shape, dtype=np.int64)) * self._stored_dtype.itemsize
         content = bytearray()
         try:
             while len(content) < size:
@@ -99,4 +100,4 @@ class NpyStream:
                 content += part
         except (*_BROKEN, OSError) as err:
             raise _broken(self._path, err) from err
-        return np.frombuffer(content, dtype=self.dtype).reshape(shape)
+        return np.frombuffer(content, dtype=self._stored_dtype).reshape(shape).astype(self.dtype, copy=False)

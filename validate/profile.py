@@ -154,6 +154,7 @@ class _Moments:
 
     @property
     def std(self) -> NDArray[np.float64]:
+        # Infinite where squares overflow, beyond 1e154: check_health refuses that.
         deviation: NDArray[np.float64] = np.sqrt(self.squares / np.maximum(self.count, 1.0))
         return deviation
 

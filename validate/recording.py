@@ -16,7 +16,7 @@ import numpy as np
 
 from paritygate.errors import ArtifactIntegrityError, InputFileError, MeasurementError
 from paritygate.files import digest_of_file, read_json, storage_errors, write_json_atomically
-from paritygate.signature import Signature
+from paritygate.signature import Signature, is_comparable_dtype
 from paritygate.validate.profile import OutputProfile
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class ChunkWriter:
 
     def _note_shape(self, name: str, array: NDArray[np.generic]) -> None:
         dtype = array.dtype.name
-        if array.dtype.kind not in "fiub" and dtype != "bfloat16":
+        if not is_comparable_dtype(dtype):
             msg = f"output {name!r} is of dtype {dtype}, which is not compared"
             raise MeasurementError(msg, hint="select numeric outputs with --outputs NAME")
         if self.dtypes.setdefault(name, dtype) != dtype:
@@ -207,7 +207,7 @@ class Recording:
                 raise InputFileError(msg, hint="record the reference again: convert-and-validate record")
             return cls(
                 folder=folder,
-                chunks=data["chunks"],
+                chunks=dict(data["chunks"]),
                 rows=data["rows"],
                 samples_digest=data["samples_digest"],
                 model=data["model"],
@@ -219,6 +219,6 @@ class Recording:
                 health=tuple((name, detail) for name, detail in data["health"]),
                 settings=data["settings"],
             )
-        except (json.JSONDecodeError, KeyError, TypeError, UnicodeDecodeError) as err:
+        except (AttributeError, KeyError, TypeError, ValueError) as err:
             msg = f"{path} is damaged: {str(err).splitlines()[0]}"
             raise InputFileError(msg, hint="record the reference again: convert-and-validate record") from err

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from paritygate.batch import Batch
-from paritygate.errors import MeasurementError, ReferenceRefusedError, ZeroRowsError
+from paritygate.errors import MeasurementError, ReferenceRefusedError, UsageError, ZeroRowsError
 from paritygate.precision import Precision
 from paritygate.signature import Signature, is_float_dtype
 from paritygate.validate.feeding import fit_inputs
@@ -44,6 +44,7 @@ class RecordPlan:
         model: What the recording says of the model: source, digest, notes.
         axes: The channel axis by output, where the user declares it.
         is_non_finite_declared: Whether NaN and infinity in the reference are right.
+        selected: The outputs to record; empty for all.
         seed: Seed of the choice of rows that are run twice.
     """
 
@@ -51,6 +52,7 @@ class RecordPlan:
     model: Mapping[str, Any]
     axes: Mapping[str, int]
     is_non_finite_declared: bool = False
+    selected: tuple[str, ...] = ()
     seed: int = 0
 
 
@@ -72,10 +74,12 @@ def record_reference(
     Raises:
         ZeroRowsError: There are no samples.
         ReferenceRefusedError: The reference is not finite, not repeatable, or constant.
-        UsageError: The samples do not fit the model.
+        UsageError: The samples do not fit the model, or a selected output does not exist.
         BackendError: The reference did not answer.
     """
     folder = plan.folder
+    recorded = _outputs_recorded(runner.signature, plan.selected)
+    has_fixed_batch = any(spec.shape and isinstance(spec.shape[0], int) for spec in runner.signature.inputs)
     writer = ChunkWriter(folder)
     again_folder = folder / "again"
     again_folder.mkdir()
@@ -88,10 +92,12 @@ def record_reference(
         digest.add(batch)
         inputs = fit_inputs(batch, runner.signature)
         outputs = runner.run(inputs)
-        writer.add(outputs, rows=batch.rows, case=batch.case)
+        writer.add({name: outputs[name] for name in recorded}, rows=batch.rows, case=batch.case)
         rows = chooser.rows_to_repeat(inputs, batch.rows)
         if rows:
-            _run_again(runner, inputs, outputs, rows, batch, again)
+            first, second = _run_again(runner, inputs, outputs, batch.rows if has_fixed_batch else rows, batch)
+            both = {f"first/{name}": first[name] for name in recorded}
+            again.add(both | {f"again/{name}": second[name] for name in recorded}, rows=rows, case=None)
         progress(digest.rows)
     if digest.rows == 0:
         msg = "the samples hold no rows"
@@ -125,6 +131,15 @@ def record_reference(
     )
     recording.save()
     return recording
+
+
+def _outputs_recorded(signature: Signature, selected: tuple[str, ...]) -> tuple[str, ...]:
+    known = tuple(spec.name for spec in signature.outputs)
+    for name in selected:
+        if name not in known:
+            msg = f"output {name!r} was selected, and the reference has no such output (it has: {', '.join(known)})"
+            raise UsageError(msg, hint="--outputs takes names of the reference")
+    return selected or known
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -162,16 +177,12 @@ def _run_again(
     outputs: Mapping[str, NDArray[np.generic]],
     rows: int,
     batch: Batch,
-    writer: ChunkWriter,
-) -> None:
+) -> tuple[Mapping[str, NDArray[np.generic]], Mapping[str, NDArray[np.generic]]]:
     first = outputs
     if rows < batch.rows:
         inputs = {name: _head(array, rows, batch.rows) for name, array in inputs.items()}
         first = runner.run(inputs)
-    second = runner.run(inputs)
-    both = {f"first/{name}": array for name, array in first.items()}
-    both |= {f"again/{name}": array for name, array in second.items()}
-    writer.add(both, rows=rows, case=None)
+    return first, runner.run(inputs)
 
 
 def _head(array: NDArray[np.generic], rows: int, of: int) -> NDArray[np.generic]:
@@ -189,8 +200,12 @@ def profile_all(
     """Return the profile of every output. Reads all stored outputs once an output.
 
     Raises:
-        MeasurementError: A declared channel axis does not exist or changes its size between batches.
+        UsageError: A declared channel axis, or the output it is declared for, does not exist.
     """
+    for name in axes:
+        if name not in dtypes:
+            msg = f"a channel axis is declared for output {name!r}, which is not there (there are: {', '.join(dtypes)})"
+            raise UsageError(msg, hint="--axis takes names of the reference's outputs")
     declared = {spec.name: spec.shape for spec in signature.outputs} if signature else {}
     profiles: dict[str, OutputProfile] = {}
     for name, dtype in dtypes.items():
@@ -209,11 +224,11 @@ def _checked_axis(name: str, axis: int | None, shapes: list[tuple[int, ...]]) ->
     ranks = {len(shape) for shape in shapes}
     if len(ranks) > 1 or not 1 <= axis % max(ranks) < max(ranks) or not -max(ranks) <= axis < max(ranks):
         msg = f"axis {axis} of output {name!r} is no channel axis of the shapes seen ({shapes[0]})"
-        raise MeasurementError(msg, hint="axis 0 holds the rows; name one of the others")
+        raise UsageError(msg, hint="axis 0 holds the rows; name one of the others")
     sizes = {shape[axis] for shape in shapes}
     if len(sizes) > 1:
         msg = f"axis {axis} of output {name!r} changes its size between batches ({min(sizes)} to {max(sizes)})"
-        raise MeasurementError(msg, hint="scales are kept per channel: name an axis of fixed size")
+        raise UsageError(msg, hint="scales are kept per channel: name an axis of fixed size")
     return axis % max(ranks)
 
 
@@ -229,6 +244,10 @@ def check_health(profiles: Mapping[str, OutputProfile], *, is_non_finite_declare
     if not any(profile.values for profile in judged):
         msg = "the reference's outputs hold no values"
         raise ZeroRowsError(msg, hint="nothing was measured, so nothing passes: check the samples and the outputs")
+    for profile in floats:
+        if not np.isfinite(profile.std).all():
+            msg = f"the reference is refused: output {profile.name!r} holds values too large for their spread to be known"
+            raise ReferenceRefusedError(msg, hint="limits follow from the spread: scale the output to below 1e150")
     broken = [profile for profile in floats if profile.non_finite]
     if broken and not is_non_finite_declared:
         worst = broken[0]

@@ -221,6 +221,9 @@ def precision_of_onnx(model: onnx.ModelProto, folder: Path) -> Precision:
     Args:
         model: The model, its external data not loaded.
         folder: Where its external data is.
+
+    Raises:
+        InputFileError: A tensor has not the data that its shape needs.
     """
     from paritygate.weights import WeightTally
 
@@ -275,11 +278,15 @@ def _float32_values(tensor: onnx.TensorProto, folder: Path) -> NDArray[np.float3
 
     if tensor.data_location == tensor.EXTERNAL:
         file, offset, _ = _place_of_external_data(tensor)
-        if _elements(tensor) == 0:
+        if _elements(tensor) <= 0:
             return np.empty(0, dtype=np.float32)
         return np.memmap(folder / file, dtype="<f4", mode="r", offset=offset, shape=(_elements(tensor),))
     if tensor.HasField("raw_data"):
-        return np.frombuffer(tensor.raw_data, dtype="<f4")
+        raw = tensor.raw_data
+        if len(raw) != _elements(tensor) * _FLOAT32_BYTES:
+            msg = f"tensor {tensor.name!r} has {len(raw)} bytes of data, not those of its shape {list(tensor.dims)}"
+            raise InputFileError(msg, hint="export the model again; the file may be damaged")
+        return np.frombuffer(raw, dtype="<f4")
     return np.fromiter(tensor.float_data, dtype=np.float32, count=len(tensor.float_data))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from paritygate.errors import UsageError
 
-__all__ = ["Dim", "Signature", "TensorSpec", "is_float_dtype", "is_integer_dtype"]
+__all__ = ["Dim", "Signature", "TensorSpec", "is_comparable_dtype", "is_float_dtype", "is_integer_dtype"]
 
 _FLOAT_DTYPES = frozenset({"float16", "float32", "float64", "bfloat16"})
 _INTEGER_DTYPES = frozenset({"int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool"})
@@ -23,6 +23,11 @@ def is_float_dtype(name: str) -> bool:
 def is_integer_dtype(name: str) -> bool:
     """Return whether `name` is an integer dtype or bool: outputs of such a dtype are compared exactly."""
     return name in _INTEGER_DTYPES
+
+
+def is_comparable_dtype(name: str) -> bool:
+    """Return whether outputs of the dtype are compared at all: by tolerance, or exactly."""
+    return is_float_dtype(name) or is_integer_dtype(name)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

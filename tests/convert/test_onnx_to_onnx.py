@@ -7,9 +7,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from paritygate.convert.checked import convert_and_check
 from paritygate.convert.onnx_load import highest_ir_version
 from paritygate.errors import ConversionError, InputFileError, UnsupportedOperatorsError, UsageError
+from tests.convert.conftest import Bench, assert_near, sign
 
 SUM_AND_DIFFERENCE = """
 < ir_version: 8, opset_import: ["" : 17] >

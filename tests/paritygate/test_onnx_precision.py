@@ -11,6 +11,7 @@ import pytest
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
+from paritygate.errors import InputFileError
 from paritygate.onnx_file import precision_found
 from paritygate.precision import Precision
 
@@ -119,3 +120,12 @@ def test_a_model_without_weights_is_of_the_precision_of_its_inputs_and_outputs(
 ) -> None:
     nodes = [helper.make_node("Relu", ["x"], ["y"])]
     assert precision_found(_save(tmp_path / "m.onnx", {}, nodes, element=element)) is expected
+
+
+def test_a_tensor_without_the_data_its_shape_needs_is_an_input_file_error(tmp_path: Path) -> None:
+    path = _save(tmp_path / "m.onnx", {"w": _WEIGHTS})
+    model = onnx.load(str(path))
+    model.graph.initializer[0].raw_data = b"1234567"
+    path.write_bytes(model.SerializeToString())
+    with pytest.raises(InputFileError, match=r"tensor 'w' has 7 bytes of data, not those of its shape \[32, 32\]"):
+        precision_found(path)
