@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, cast
 
+from paritygate.convert.causes import one_line
 from paritygate.convert.contract import agreed_signature
 from paritygate.convert.conversion import CONVERTERS, Conversion, ConversionJob, Converter
 from paritygate.convert.onnx_load import load_in_onnxruntime
@@ -88,8 +89,7 @@ def _guarded(work: Callable[[], Conversion], job: ConversionJob, what: str) -> C
     except ParitygateError:
         raise
     except Exception as err:
-        line = (str(err).strip() or "no message").splitlines()[0]
-        msg = f"{what} failed: {type(err).__name__}: {line}"
+        msg = f"{what} failed: {type(err).__name__}: {one_line(err)}"
         raise ConversionError(msg, hint="the log holds the whole trace") from err
 
 

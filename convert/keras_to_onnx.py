@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from paritygate.convert.conversion import Conversion, ConversionJob
 from paritygate.convert.keras_job import open_keras
-from paritygate.convert.tensorflow_to_onnx import function_to_onnx
+from paritygate.convert.tensorflow_function import function_to_onnx
 
 __all__ = ["convert"]
 

@@ -7,7 +7,7 @@ from typing import Any
 from paritygate.backends import version_of
 from paritygate.convert.conversion import Conversion, ConversionJob
 from paritygate.convert.keras_job import open_keras
-from paritygate.convert.tensorflow_to_onnx import tensor_spec
+from paritygate.convert.tensorflow_function import explained_tracing, tensor_spec
 from paritygate.savedmodel import SERVING_SIGNATURE, signature_of_savedmodel
 from paritygate.tensorflow_import import import_keras, import_tensorflow
 
@@ -26,6 +26,7 @@ def convert(job: ConversionJob) -> Conversion:
     Raises:
         InputFileError: The `.keras` file is corrupt, or holds code.
         UsageError: The signature is missing, or does not fit the model.
+        ConversionError: The model is no graph: it branches on the values of a tensor.
         MissingBackendError: TensorFlow is not installed.
     """
     source = open_keras(job)
@@ -39,8 +40,9 @@ def convert(job: ConversionJob) -> Conversion:
     archive = keras.export.ExportArchive()
     archive.track(source.model)
     specs = [tensor_spec(spec.shape, spec.dtype, spec.name) for spec in source.signature.inputs]
-    archive.add_endpoint(SERVING_SIGNATURE, serve, input_signature=specs)
-    archive.write_out(str(job.folder), verbose=False)
+    with explained_tracing():
+        archive.add_endpoint(SERVING_SIGNATURE, serve, input_signature=specs)
+        archive.write_out(str(job.folder), verbose=False)
     return Conversion(
         main=".",
         signature=signature_of_savedmodel(job.folder),

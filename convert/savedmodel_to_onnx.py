@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from paritygate.convert.conversion import Conversion, ConversionJob
-from paritygate.convert.tensorflow_to_onnx import function_to_onnx
+from paritygate.convert.tensorflow_function import function_to_onnx
 from paritygate.errors import UsageError
 from paritygate.named_call import check_rename, source_names
 from paritygate.savedmodel import SavedFunction, load_savedmodel

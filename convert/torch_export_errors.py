@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import re
 import tempfile
-import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
+from paritygate.convert.causes import causes, one_line, users_line
 from paritygate.convert.onnx_operators import OperatorRow, unsupported_operators
 from paritygate.errors import ConversionError, ParitygateError
 
@@ -32,45 +32,24 @@ def explained(err: Exception, export_with_report: Callable[[Path], object]) -> P
         err: The error.
         export_with_report: Exports again, and writes the exporter's report into the folder it is given.
     """
-    causes = list(_chain(err))
-    for cause in causes:
+    chain = causes(err)
+    for cause in chain:
         if isinstance(cause, ParitygateError):
             return cause
     # By name: these classes are not public, and have moved between versions of PyTorch.
-    kinds = [type(cause).__name__ for cause in causes]
+    kinds = [type(cause).__name__ for cause in chain]
     if "DispatchError" in kinds:
-        rows = _reported_operators(export_with_report) or _first_operator(causes)
+        rows = _reported_operators(export_with_report) or _first_operator(chain)
         return unsupported_operators(rows, target="ONNX")
     is_traced = "TorchExportError" not in kinds[:-1]
-    root = causes[-1] if is_traced else causes[kinds.index("TorchExportError") + 1]
-    place = _place(root)
+    root = chain[-1] if is_traced else chain[kinds.index("TorchExportError") + 1]
+    place = users_line(root)
     if "GuardOnDataDependentSymNode" in kinds:
         msg = f"the module branches on the values of a tensor{place}: a graph holds no such branch"
         return ConversionError(msg, hint="compute both sides and choose with torch.where, or use torch.cond")
     step = "torch.onnx does not write the module" if is_traced else "torch.export does not trace the module"
-    msg = f"{step}: {type(root).__name__}: {_first_line(root)}{place}"
+    msg = f"{step}: {type(root).__name__}: {one_line(root)}{place}"
     return ConversionError(msg, hint="the log holds the whole trace; torch.export's documentation says what it takes")
-
-
-def _chain(err: BaseException | None) -> Iterator[BaseException]:
-    while err is not None:
-        yield err
-        err = err.__cause__ or err.__context__
-
-
-def _first_line(err: BaseException) -> str:
-    return (str(err).strip() or type(err).__name__).splitlines()[0]
-
-
-def _place(err: BaseException) -> str:
-    """Return ` at FILE:LINE: code` of the user's line that the error came from; empty if there is none."""
-    ours = str(Path(__file__).parent)
-    for frame in reversed(traceback.extract_tb(err.__traceback__)):
-        is_library = "site-packages" in frame.filename or "/torch/" in frame.filename or frame.filename.startswith("<")
-        is_ours = frame.filename.startswith(ours) or Path(frame.filename).name == "torch_module.py"
-        if not is_library and not is_ours:
-            return f" at {frame.filename}:{frame.lineno}: {frame.line}"
-    return ""
 
 
 def _reported_operators(export_with_report: Callable[[Path], object]) -> list[OperatorRow]:
@@ -89,10 +68,10 @@ def _reported_operators(export_with_report: Callable[[Path], object]) -> list[Op
     )
 
 
-def _first_operator(causes: list[BaseException]) -> list[OperatorRow]:
-    texts = [str(cause) for cause in causes]
+def _first_operator(chain: list[BaseException]) -> list[OperatorRow]:
+    texts = [str(cause) for cause in chain]
     found = next((match for match in map(_FIRST_REPORTED.search, texts) if match), None)
     node = next((match[1] for match in map(_FIRST_NODE.search, texts) if match), "(unnamed)")
     if found is None:
-        return [("(unknown)", node, _first_line(causes[-1]), _OPERATOR_HINT)]
+        return [("(unknown)", node, one_line(chain[-1]), _OPERATOR_HINT)]
     return [(f"{found['operator']}.{found['overload']}", node, found["why"].strip(), _OPERATOR_HINT)]

@@ -47,6 +47,12 @@ class Side:
     signature: Signature | None = None
     rename: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def place(self) -> Path | None:
+        """The file or folder of the side, links followed; None for a `module:callable`."""
+        path = self.outputs or (self.model.path if self.model else None)
+        return path.resolve() if path and path.exists() else None
+
     def to_json(self) -> dict[str, Any]:
         """Return the side as JSON data."""
         return {
@@ -85,6 +91,7 @@ class ComparisonJob:
     passes: int = 1
     min_rows: int = 1
     is_non_finite_declared: bool = False
+    strata: tuple[str, ...] = ()
     device: str = "cpu"
     seed: int = 0
 
@@ -103,6 +110,7 @@ class ComparisonJob:
             "passes": self.passes,
             "min_rows": self.min_rows,
             "is_non_finite_declared": self.is_non_finite_declared,
+            "strata": list(self.strata),
             "device": self.device,
             "seed": self.seed,
         }
@@ -123,6 +131,7 @@ class ComparisonJob:
             passes=data["passes"],
             min_rows=data["min_rows"],
             is_non_finite_declared=data["is_non_finite_declared"],
+            strata=tuple(data["strata"]),
             device=data["device"],
             seed=data["seed"],
         )

@@ -12,6 +12,7 @@ from typing import Any
 
 from paritygate import __version__
 from paritygate.validate.decisions import DecisionStatistics
+from paritygate.validate.measurement import Measurement
 from paritygate.validate.profile import OutputProfile
 from paritygate.validate.statistics import DiffStatistics
 from paritygate.validate.tolerance import Limits
@@ -25,6 +26,8 @@ __all__ = [
     "LimitRange",
     "OutputResult",
     "SideResult",
+    "StratumOutput",
+    "StratumResult",
     "WorstRowResult",
     "check_result",
     "decision_result",
@@ -32,6 +35,7 @@ __all__ = [
     "output_result",
     "result_to_json",
     "schema_of_result",
+    "stratum_result",
 ]
 
 SCHEMA_VERSION = 1
@@ -109,6 +113,25 @@ class DecisionResult:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class StratumOutput:
+    """The difference of one output within one stratum."""
+
+    max_abs_diff: float | None
+    mean_abs_diff: float | None
+    std_abs_diff: float | None
+    bias: float | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StratumResult:
+    """The rows of one stratum: a fault that lives there is bounded by these rows alone."""
+
+    rows: int
+    outputs: dict[str, StratumOutput]
+    decisions: dict[str, DecisionResult]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class CheckResult:
     """One check and what came of it: pass, warning, fail, error or inconclusive."""
 
@@ -170,6 +193,7 @@ class ComparisonResult:
     looser_than_default: list[str] = field(default_factory=list)
     outputs: dict[str, OutputResult] = field(default_factory=dict)
     decisions: dict[str, DecisionResult] = field(default_factory=dict)
+    strata: dict[str, dict[str, StratumResult]] = field(default_factory=dict)
     checks: list[CheckResult] = field(default_factory=list)
     outputs_left_out: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -255,6 +279,19 @@ def decision_result(statistics: DecisionStatistics) -> DecisionResult:
         mismatch_rate_upper_95=statistics.mismatch_rate_upper_95,
         classes={str(name): count for name, count in statistics.classes.items()},
         examples=list(statistics.examples),
+    )
+
+
+def stratum_result(measured: Measurement) -> StratumResult:
+    """Return the result of one stratum."""
+    names = ("max_abs_diff", "mean_abs_diff", "std_abs_diff", "bias")
+    return StratumResult(
+        rows=measured.rows,
+        outputs={
+            output: StratumOutput(**{name: _number(getattr(statistics, name)) for name in names})
+            for output, statistics in measured.statistics.items()
+        },
+        decisions={output: decision_result(decision) for output, decision in measured.decisions.items()},
     )
 
 

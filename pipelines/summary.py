@@ -14,12 +14,15 @@ from paritygate.pipelines.console import PARITY_COLUMNS, parity_rows, print_tabl
 from paritygate.pipelines.release_summary import print_release
 from paritygate.pipelines.result import ComparisonResult
 from paritygate.pipelines.workspace import FailedVariant
+from paritygate.source import SourceKind
 
 if TYPE_CHECKING:
     from paritygate.pipelines.run import RunOutcome
 
 __all__ = ["export_rows", "print_comparison", "print_error", "print_failures", "print_outcome", "reasons"]
 
+# A candidate of another kind was not run here: its outputs were recorded before.
+_RUN_KINDS = {str(kind) for kind in SourceKind}
 _SHOWN = {"fail", "error", "inconclusive", "warning"}
 
 
@@ -42,7 +45,8 @@ def print_comparison(result: ComparisonResult, *, to_stderr: bool = False) -> No
         return
     if not to_stderr:
         title = f"{result.candidate.name} against {result.reference.name}, judged as {result.precision}"
-        print_table(title, PARITY_COLUMNS, parity_rows(result.precision, result, "verified"))
+        evidence = "verified" if result.candidate.runtime and result.candidate.kind in _RUN_KINDS else "recorded"
+        print_table(title, PARITY_COLUMNS, parity_rows(result.precision, result, evidence))
     stream = sys.stderr if to_stderr else sys.stdout
     for line in reasons(result):
         click.echo(line, file=stream)

@@ -7,7 +7,7 @@ reference stands so near the boundary that a difference within the limit can fli
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
@@ -175,11 +175,17 @@ class Flips:
         flipped: Where candidate and reference decide differently.
         outside: Where they do although the reference is not near the boundary.
         classes: The reference's decision: 0 or 1, or the index of the class.
+        is_per_row: Whether a row counts as one decision: up to rank 2 of the output.
     """
 
     flipped: NDArray[np.bool_]
     outside: NDArray[np.bool_]
     classes: NDArray[np.int64]
+    is_per_row: bool
+
+    def as_one_row(self) -> Flips:
+        """Return the same decisions as those of one row, for an output without a row of its own per input."""
+        return replace(self, flipped=self.flipped[None], outside=self.outside[None], classes=self.classes[None])
 
 
 def check_rank(decision: Decision, rank: int) -> None:
@@ -235,7 +241,12 @@ def _decide_threshold(
     answers = above(expected, decision.threshold)
     flipped = above(actual, decision.threshold) != answers
     outside = flipped & ~(np.abs(expected - decision.threshold) <= allowed)
-    return Flips(flipped=flipped, outside=outside, classes=answers.astype(np.int64))
+    classes = answers.astype(np.int64)
+    return Flips(flipped=flipped, outside=outside, classes=classes, is_per_row=_is_per_row(expected))
+
+
+def _is_per_row(expected: NDArray[np.float64]) -> bool:
+    return expected.ndim < _RANK_NEEDING_AXIS
 
 
 def _take(array: NDArray[np.float64], index: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -250,7 +261,7 @@ def _decide_argmax(actual: NDArray[np.float64], expected: NDArray[np.float64], a
     with np.errstate(invalid="ignore"):
         lead = _take(expected, winner) - _take(expected, chosen)
     band = _take(allowed, winner) + _take(allowed, chosen)
-    return Flips(flipped=flipped, outside=flipped & ~(lead <= band), classes=winner)
+    return Flips(flipped=flipped, outside=flipped & ~(lead <= band), classes=winner, is_per_row=_is_per_row(expected))
 
 
 def _decide_top_k(
@@ -269,7 +280,7 @@ def _decide_top_k(
     band = _take(allowed, last)[..., np.newaxis] + np.take_along_axis(allowed, order_actual, axis=-1)
     flipped = np.logical_or.reduce(is_intruder, axis=-1)
     outside = np.logical_or.reduce(is_intruder & ~(lead <= band), axis=-1)
-    return Flips(flipped=flipped, outside=outside, classes=order_expected[..., 0])
+    return Flips(flipped=flipped, outside=outside, classes=order_expected[..., 0], is_per_row=_is_per_row(expected))
 
 
 @dataclass(kw_only=True, slots=True)
@@ -314,7 +325,7 @@ def update_decisions(
         ids: Ids of the batch's rows.
     """
     rows = len(flips.flipped)
-    state.is_per_row = flips.flipped.ndim <= _RANK_NEEDING_AXIS - 1
+    state.is_per_row = flips.is_per_row
     by_row = flips.flipped.reshape(rows, -1).any(axis=1)
     outside_by_row = flips.outside.reshape(rows, -1).any(axis=1)
     state.rows += rows
@@ -447,4 +458,4 @@ def decide_label(
         lead = _take(scores, winner) - _take(scores, chosen)
     band = _take(allowed, winner) + _take(allowed, chosen)
     outside = flipped & ~(is_known & (lead <= band))
-    return Flips(flipped=flipped, outside=outside, classes=expected)
+    return Flips(flipped=flipped, outside=outside, classes=expected, is_per_row=_is_per_row(wide))

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from paritygate.batch import Batch
-from paritygate.errors import UsageError, ZeroRowsError
+from paritygate.errors import MeasurementError, UsageError, ZeroRowsError
 from paritygate.validate.candidate import Candidate, RefusedInputsError
 from paritygate.validate.decisions import Decision
 from paritygate.validate.given import ExpectedOutputs
 from paritygate.validate.measurement import Comparison, ComparisonPlan, Measurement
 from paritygate.validate.recording import ChunkWriter, StoredBatch, read_chunks
 from paritygate.validate.samples import BatchDigest
-from paritygate.validate.tolerance import Limits, Tolerance, limits_for
+from paritygate.validate.strata import StratifiedComparison
+from paritygate.validate.tolerance import DECISION_LIMITS, Limits, Tolerance, limits_for
 from paritygate.validate.verdict import Check, JudgePlan, Status, judge
 
 if TYPE_CHECKING:
@@ -37,6 +39,7 @@ class GatePlan:
         passes: How often the whole sequence of batches is run.
         min_rows: Fewer rows are inconclusive.
         is_non_finite_declared: Whether NaN and infinity in the reference are right.
+        strata: The strata that are measured apart.
         workspace: An empty folder for what passes are compared by.
     """
 
@@ -47,6 +50,7 @@ class GatePlan:
     passes: int = 1
     min_rows: int = 1
     is_non_finite_declared: bool = False
+    strata: tuple[str, ...] = ()
     workspace: Path
 
 
@@ -60,6 +64,7 @@ class GateResult:
         limits: The limits of each output compared.
         samples_digest: Digest of the samples.
         left_out: Outputs that were not compared because others were selected.
+        strata: All numbers again for each value of each declared stratum.
     """
 
     measurement: Measurement
@@ -67,6 +72,7 @@ class GateResult:
     limits: Mapping[str, Limits]
     samples_digest: str
     left_out: tuple[str, ...]
+    strata: Mapping[str, Mapping[str, Measurement]]
 
 
 def run_gate(
@@ -94,16 +100,17 @@ def run_gate(
     compared = _outputs_compared(expected, plan)
     profiles = {name: expected.profiles[name] for name in compared}
     limits = {name: limits_for(plan.tolerance, profile) for name, profile in profiles.items()}
-    comparison = Comparison(
-        ComparisonPlan(
-            profiles=profiles,
-            limits=limits,
-            decisions={decision.output: decision for decision in plan.decisions},
-            argmax_of=plan.argmax_of,
-        )
+    comparison_plan = ComparisonPlan(
+        profiles=profiles,
+        limits=limits,
+        decisions={decision.output: decision for decision in plan.decisions},
+        argmax_of=plan.argmax_of,
     )
+    comparison = Comparison(comparison_plan)
+    strata = StratifiedComparison(comparison_plan, plan.strata)
     _compare_names(comparison, candidate, expected, compared, plan)
-    digest = _run_passes(candidate, expected, read, plan, comparison, compared, progress)
+    passes = _Passes(candidate=candidate, expected=expected, compared=compared, comparison=comparison, strata=strata)
+    digest = passes.run(read, plan, progress)
     measurement = comparison.finish()
     checks = judge(
         measurement,
@@ -116,24 +123,32 @@ def run_gate(
             argmax_of=plan.argmax_of,
         ),
     )
-    health = tuple(Check(name=name, status=Status.PASS, detail=detail) for name, detail in expected.health)
-    left_out = sorted((set(expected.profiles) | candidate.output_names) - set(compared)) if plan.outputs else []
+    health = tuple(_health_check(name, detail) for name, detail in expected.health)
+    left_out = sorted((expected.output_names | candidate.output_names) - set(compared)) if plan.outputs else []
     return GateResult(
         measurement=measurement,
         checks=(*health, *checks),
         limits=limits,
         samples_digest=digest,
         left_out=tuple(left_out),
+        strata=strata.finish(),
     )
 
 
+def _health_check(name: str, detail: str) -> Check:
+    # What could not be looked at did not pass: it is said, and left to the reader.
+    status = Status.WARNING if detail.startswith("not measured") else Status.PASS
+    return Check(name=name, status=status, detail=detail)
+
+
 def _outputs_compared(expected: ExpectedOutputs, plan: GatePlan) -> tuple[str, ...]:
-    known = ", ".join(expected.profiles)
+    known = ", ".join(sorted(expected.output_names))
     for name in plan.outputs:
         if name not in expected.profiles:
             msg = f"output {name!r} was selected, and the reference has no such output (it has: {known})"
             raise UsageError(msg, hint="--outputs takes names of the reference")
     compared = plan.outputs or tuple(expected.profiles)
+    _check_decisions(plan)
     for decision in plan.decisions:
         if decision.output not in compared:
             msg = f"decision {decision} is on an output that is not compared (compared: {', '.join(compared)})"
@@ -150,6 +165,18 @@ def _outputs_compared(expected: ExpectedOutputs, plan: GatePlan) -> tuple[str, .
             msg = f"--argmax-of {label}={scores}: the first must be an integer output, the second a float one"
             raise UsageError(msg, hint="name the integer output first, then the scores")
     return tuple(compared)
+
+
+def _check_decisions(plan: GatePlan) -> None:
+    outputs = [decision.output for decision in plan.decisions]
+    for decision in plan.decisions:
+        if outputs.count(decision.output) > 1:
+            msg = f"output {decision.output!r} has {outputs.count(decision.output)} decisions, and only one is counted"
+            raise UsageError(msg, hint="give one decision an output, and compare once for each of the others")
+    unused = sorted(plan.tolerance.declared & DECISION_LIMITS)
+    if unused and not (plan.decisions or plan.argmax_of):
+        msg = f"tolerance {unused[0]} is declared, and no decision is: nothing would be held against it"
+        raise UsageError(msg, hint="say how an output becomes an answer: --decision OUTPUT:threshold=V")
 
 
 def _compare_names(
@@ -174,48 +201,67 @@ def _compare_names(
         comparison.violate("inputs", None, f"the candidate takes an input {name!r} that the reference does not")
 
 
-def _run_passes(
-    candidate: Candidate,
-    expected: ExpectedOutputs,
-    read: Callable[[], Iterator[Batch]],
-    plan: GatePlan,
-    comparison: Comparison,
-    compared: tuple[str, ...],
-    progress: Callable[[int, int], None],
-) -> str:
-    first_pass = ChunkWriter(plan.workspace) if plan.passes > 1 else None
-    digest_of_first = ""
-    for number in range(1, plan.passes + 1):
-        candidate.start_pass()
-        reader = expected.open_reader()
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Passes:
+    """The sequence of batches, run as often as asked for, each pass in step with the expected outputs."""
+
+    candidate: Candidate
+    expected: ExpectedOutputs
+    compared: tuple[str, ...]
+    comparison: Comparison
+    strata: StratifiedComparison
+
+    def run(self, read: Callable[[], Iterator[Batch]], plan: GatePlan, progress: Callable[[int, int], None]) -> str:
+        """Run every pass and return the digest of the samples."""
+        first_pass = ChunkWriter(plan.workspace) if plan.passes > 1 else None
+        digest_of_first = ""
+        for number in range(1, plan.passes + 1):
+            stored: Iterator[StoredBatch] | None = None
+            if first_pass is not None and number > 1:
+                stored = read_chunks(plan.workspace, first_pass.chunks)
+            digest = self._run_pass(read, first_pass, stored, functools.partial(progress, number))
+            digest_of_first = digest_of_first or digest
+            if digest != digest_of_first:
+                msg = f"the samples of pass {number} are not those of the first: their digests differ"
+                raise MeasurementError(msg, hint="a function that yields samples must yield the same ones every time")
+        return digest_of_first
+
+    def _run_pass(
+        self,
+        read: Callable[[], Iterator[Batch]],
+        first_pass: ChunkWriter | None,
+        stored: Iterator[StoredBatch] | None,
+        progress: Callable[[int], None],
+    ) -> str:
+        self.candidate.start_pass()
+        reader = self.expected.open_reader()
         digest = BatchDigest()
-        stored: Iterator[StoredBatch] | None = None
-        if first_pass is not None and number > 1:
-            stored = read_chunks(plan.workspace, first_pass.chunks)
         for batch in read():
             if batch.rows == 0:
                 continue
             digest.add(batch)
             wanted = reader.take(batch)
-            actual = _answer(candidate, batch, comparison, expected)
+            actual = _answer(self.candidate, batch, self.comparison, self.expected)
             if actual is not None:
-                comparison.add(batch, actual, {name: wanted[name] for name in compared})
-            kept = {name: array for name, array in (actual or {}).items() if name in compared}
+                expected = {name: wanted[name] for name in self.compared}
+                self.comparison.add(batch, actual, expected)
+                self.strata.add(batch, actual, expected)
+            kept = {name: array for name, array in (actual or {}).items() if name in self.compared}
             if stored is not None:
-                comparison.add_repeat(next(stored).outputs, kept)
+                self.comparison.add_repeat(next(stored).outputs, kept)
             elif first_pass is not None:
                 first_pass.add(kept, rows=batch.rows, case=batch.case)
-            progress(number, digest.rows)
+            progress(digest.rows)
         if first_pass is not None:
             first_pass.flush()
         if digest.rows == 0:
             msg = "the samples hold no rows"
             raise ZeroRowsError(msg, hint="give at least one row: nothing was measured, so nothing passes")
         reader.end(digest.value)
-        candidate.end_pass(digest.value)
-        comparison.end_pass()
-        digest_of_first = digest_of_first or digest.value
-    return digest_of_first
+        self.candidate.end_pass(digest.value)
+        self.comparison.end_pass()
+        self.strata.end_pass()
+        return digest.value
 
 
 def _answer(

@@ -196,8 +196,10 @@ class GivenOutputs:
         found: dict[str, dict[str, str]] = {}
         for key in names:
             case, _, name = key.rpartition("/")
-            if found.setdefault(case, {}).setdefault(rename.get(name, name), key) != key:
-                msg = f"recorded outputs {path} hold {rename.get(name, name)!r} twice: {found[case][rename[name]]}, {key}"
+            served = rename.get(name, name)
+            other = found.setdefault(case, {}).setdefault(served, key)
+            if other != key:
+                msg = f"recorded outputs {path} hold {other!r} and {key!r}, and both are to be called {served!r}"
                 raise UsageError(msg, hint="rename to a name that is not there yet")
         self.names = frozenset(name for keys in found.values() for name in keys)
         self._check_cases(found, rename)
@@ -210,7 +212,9 @@ class GivenOutputs:
         own = {key.rpartition("/")[2] for keys in cases.values() for key in keys.values()}
         for name in rename:
             if name not in own:
-                msg = f"{name!r} is to be renamed {rename[name]!r}, but recorded outputs {self._path} hold no such output"
+                msg = (
+                    f"{name!r} is to be renamed {rename[name]!r}, but recorded outputs {self._path} hold no such output"
+                )
                 raise UsageError(msg, hint=f"they hold: {', '.join(sorted(own)) or 'none'}")
         for case, keys in cases.items():
             for name in sorted(self.names - keys.keys()):
@@ -225,7 +229,8 @@ class GivenOutputs:
             for name, key in keys.items():
                 stream = NpyStream(self._path, key)
                 if dtypes.setdefault(name, stream.dtype.name) != stream.dtype.name:
-                    msg = f"recorded outputs {self._path}: {name!r} is {dtypes[name]} in one case, {stream.dtype} in another"
+                    both = f"{dtypes[name]} in one case, {stream.dtype} in another"
+                    msg = f"recorded outputs {self._path}: {name!r} is {both}"
                     raise MeasurementError(msg, hint="an output must have one dtype")
                 if not is_comparable_dtype(stream.dtype.name):
                     msg = f"recorded outputs {self._path}: {name!r} is of dtype {stream.dtype}, which is not compared"

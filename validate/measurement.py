@@ -117,12 +117,7 @@ class Comparison:
         for name, decision in self._plan.decisions.items():
             if name in comparable:
                 decisions.check_rank(decision, expected[name].ndim)
-                flips = decisions.decide(
-                    decision,
-                    _as_rows(actual[name], batch.rows),
-                    _as_rows(expected[name], batch.rows),
-                    self._plan.limits[name],
-                )
+                flips = decisions.decide(decision, actual[name], expected[name], self._plan.limits[name])
                 self._add_flips(name, flips, batch)
         for label, scores in self._plan.argmax_of.items():
             if label in comparable and scores in expected:
@@ -147,7 +142,8 @@ class Comparison:
 
     def _add_flips(self, name: str, flips: decisions.Flips, batch: Batch) -> None:
         state = self._current.setdefault(name, DecisionState())
-        is_by_row = len(flips.flipped) == batch.rows
+        is_by_row = flips.flipped.ndim > 0 and len(flips.flipped) == batch.rows
+        flips = flips if is_by_row else flips.as_one_row()
         ids: Sequence[str] = batch.ids if is_by_row else [f"{batch.ids[0]}..{batch.ids[-1]}"]
         first_row = self._pass_rows if is_by_row else self._pass_batches
         self._current[name] = decisions.update_decisions(state, flips, first_row=first_row, ids=list(ids))
@@ -232,12 +228,6 @@ class Comparison:
             repeat_ratio=dict(self._repeat_ratio),
             repeat_max_abs_diff=dict(self._repeat_diff),
         )
-
-
-def _as_rows(array: NDArray[np.generic], rows: int) -> NDArray[np.generic]:
-    if array.ndim and array.shape[0] == rows:
-        return array
-    return array[np.newaxis]
 
 
 def repeat_difference(

@@ -52,7 +52,7 @@ class NpyStream:
     def __init__(self, path: Path, name: str) -> None:
         self._path = path
         try:
-            self._stream = zipfile.ZipFile(path).open(f"{name}.npy")
+            self._stream = zipfile.ZipFile(path).open(f"{name}.npy")  # noqa: SIM115 - open as long as the array is read
             version = np.lib.format.read_magic(self._stream)
             read_header = (
                 np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0

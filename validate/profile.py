@@ -6,7 +6,7 @@ Limits are scaled by what is found here, so it is computed on the reference alon
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["OutputProfile", "infer_channel_axis", "profile_outputs", "ulp_of"]
 
+# Rows are worked on in blocks of about this many values: the float64 copies of a block stay in the cache.
+_BLOCK_VALUES = 1 << 17
 # Rows of different shapes that are remembered to see whether an output varies over its inputs.
 _SHAPES_REMEMBERED = 64
 
@@ -144,17 +146,18 @@ class _Moments:
         deviation = kept - mean[:, None]
         if not is_all_finite:
             deviation[~finite] = 0.0
-        squares = np.einsum("cn,cn->c", deviation, deviation)
         total = np.maximum(self.count + count, 1.0)
         delta = mean - self.mean
-        self.squares += squares + delta**2 * self.count * count / total
+        # What overflows leaves a spread that is not finite, which check_health refuses.
+        with np.errstate(over="ignore", invalid="ignore"):
+            squares = np.einsum("cn,cn->c", deviation, deviation)
+            self.squares += squares + delta**2 * self.count * count / total
         self.mean += delta * count / total
         self.count += count
         np.maximum(self.max_abs, np.abs(kept).max(axis=1), out=self.max_abs)
 
     @property
     def std(self) -> NDArray[np.float64]:
-        # Infinite where squares overflow, beyond 1e154: check_health refuses that.
         deviation: NDArray[np.float64] = np.sqrt(self.squares / np.maximum(self.count, 1.0))
         return deviation
 
@@ -185,6 +188,19 @@ class _Variation:
         self.max_difference = max(self.max_difference, largest)
 
 
+def blocks_of_rows(shape: tuple[int, ...], rows: int) -> Iterator[tuple[int, int]]:
+    """Yield ranges of rows that hold about as many values as are worked on at once.
+
+    An output without a row of its own per input is one range over all rows, as is one without values.
+    """
+    if not shape or shape[0] != rows or 0 in shape:
+        yield 0, rows
+        return
+    step = max(1, _BLOCK_VALUES // max(1, math.prod(shape[1:])))
+    for first in range(0, rows, step):
+        yield first, min(rows, first + step)
+
+
 def by_channel(values: NDArray[np.float64], axis: int | None) -> NDArray[np.float64]:
     """Return `values` as shape (channels, n): one row a channel, one channel where `axis` is None."""
     if axis is None:
@@ -207,20 +223,21 @@ def profile_outputs(
     variation = _Variation()
     rows = values = non_finite = 0
     norm_squares = 0.0
-    for array, batch_rows in arrays:
-        wide = array.astype(np.float64)
-        per_row = rows_of(wide, batch_rows)
+    for block, block_rows in _blocks(arrays):
+        wide = block.astype(np.float64)
+        per_row = rows_of(wide, block_rows)
         channels = by_channel(wide, axis)
         if moments is None:
             moments = _Moments(len(channels))
         moments.add(channels)
         variation.add(per_row)
         finite = np.isfinite(per_row)
-        kept = np.where(finite, per_row, 0.0).reshape(len(per_row), -1)
+        is_all_finite = bool(finite.all())
+        kept = (per_row if is_all_finite else np.where(finite, per_row, 0.0)).reshape(len(per_row), -1)
         norm_squares += float(np.einsum("rn,rn->", kept, kept))
         rows += len(per_row)
         values += wide.size
-        non_finite += int(wide.size - np.count_nonzero(finite))
+        non_finite += 0 if is_all_finite else int(wide.size - np.count_nonzero(finite))
     moments = moments or _Moments(1)
     rounding = 4 * ulp_of(float(moments.max_abs.max(initial=0.0)), dtype) if is_float_dtype(dtype) else 0.0
     return OutputProfile(
@@ -235,6 +252,12 @@ def profile_outputs(
         non_finite=non_finite,
         varies=variation.max_difference > rounding if variation.is_compared else None,
     )
+
+
+def _blocks(arrays: Iterable[tuple[NDArray[np.generic], int]]) -> Iterator[tuple[NDArray[np.generic], int]]:
+    for array, rows in arrays:
+        for first, last in blocks_of_rows(array.shape, rows):
+            yield (array, rows) if last - first == rows else (array[first:last], last - first)
 
 
 def rows_of(array: NDArray[np.float64], batch_rows: int) -> NDArray[np.float64]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from paritygate.batch import Batch
-from paritygate.errors import MeasurementError, ReferenceRefusedError, UsageError, ZeroRowsError
+from paritygate.errors import ReferenceRefusedError, UsageError, ZeroRowsError
 from paritygate.precision import Precision
 from paritygate.signature import Signature, is_float_dtype
 from paritygate.validate.feeding import fit_inputs
@@ -30,7 +31,7 @@ __all__ = ["RecordPlan", "check_health", "profile_all", "record_reference"]
 
 # How many rows are run twice to see that the reference is equal to itself.
 _REPEATED_ROWS = 64
-_REPEATED_ROWS_A_SHAPE = 16
+_REPEATED_SHARE = 0.25
 # Once every shape was seen, a batch of a known shape is repeated with this chance, while rows are left.
 _REPEAT_CHANCE = 0.25
 
@@ -166,7 +167,8 @@ class _RepeatChooser:
         left = _REPEATED_ROWS - self.repeated
         if left <= 0 or not (is_new or self._random.random() < _REPEAT_CHANCE):
             return 0
-        chosen = min(rows, left, _REPEATED_ROWS_A_SHAPE)
+        # A share of what is left, so that rows remain for shapes that are still to come.
+        chosen = min(rows, math.ceil(left * _REPEATED_SHARE))
         self.repeated += chosen
         return chosen
 
@@ -246,7 +248,9 @@ def check_health(profiles: Mapping[str, OutputProfile], *, is_non_finite_declare
         raise ZeroRowsError(msg, hint="nothing was measured, so nothing passes: check the samples and the outputs")
     for profile in floats:
         if not np.isfinite(profile.std).all():
-            msg = f"the reference is refused: output {profile.name!r} holds values too large for their spread to be known"
+            msg = (
+                f"the reference is refused: output {profile.name!r} holds values too large for their spread to be known"
+            )
             raise ReferenceRefusedError(msg, hint="limits follow from the spread: scale the output to below 1e150")
     broken = [profile for profile in floats if profile.non_finite]
     if broken and not is_non_finite_declared:

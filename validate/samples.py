@@ -212,7 +212,7 @@ def _read_safetensors(path: Path, source: SampleSource) -> Iterator[Batch]:
 
 
 def _read_jsonl(path: Path, source: SampleSource) -> Iterator[Batch]:
-    with path.open(encoding="utf-8") as stream:
+    with path.open("rb") as stream:
         lines = (line for line in enumerate(stream, start=1) if line[1].strip())
         while chunk := list(itertools.islice(lines, source.batch_size)):
             rows = [_parse_line(path, number, line) for number, line in chunk]
@@ -227,10 +227,10 @@ def _read_jsonl(path: Path, source: SampleSource) -> Iterator[Batch]:
             )
 
 
-def _parse_line(path: Path, number: int, line: str) -> dict[str, Any]:
+def _parse_line(path: Path, number: int, line: bytes) -> dict[str, Any]:
     try:
         row = json.loads(line)
-    except json.JSONDecodeError as err:
+    except ValueError as err:
         msg = f"samples {path}, line {number}: not JSON: {err}"
         raise InputFileError(msg, hint="write one JSON object a line") from err
     if not isinstance(row, dict):
@@ -246,7 +246,10 @@ def _stack(path: Path, name: str, values: list[Any], source: SampleSource) -> ND
             msg = f"samples {path}: the lists of {name!r} have different lengths ({min(lengths)} to {max(lengths)})"
             raise InputFileError(msg, hint=f"say what to pad them with: --pad {name}=0")
         width = max(lengths)
-        values = [[*value, *[source.pad[name]] * (width - len(value))] for value in values]
+        # A whole number pads integers without making floats of them.
+        pad = source.pad[name]
+        fill = int(pad) if float(pad).is_integer() else pad
+        values = [[*value, *[fill] * (width - len(value))] for value in values]
     try:
         array = np.asarray(values)
     except ValueError as err:

@@ -15,7 +15,7 @@ import numpy as np
 
 from paritygate.validate.bounds import mean_interval_95
 from paritygate.validate.histogram import add_magnitudes, empty_histogram, quantile
-from paritygate.validate.profile import by_channel, rows_of
+from paritygate.validate.profile import blocks_of_rows, by_channel, rows_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -112,12 +112,21 @@ def update(
         expected: The reference's output, of the same shape and dtype.
         ids: The ids of the batch's rows. An output without a row of its own per input counts as one row.
     """
+    for first, last in blocks_of_rows(expected.shape, len(ids)):
+        if last - first == len(ids):
+            _update(state, actual, expected, ids)
+        else:
+            _update(state, actual[first:last], expected[first:last], ids[first:last])
+    return state
+
+
+def _update(state: DiffState, actual: NDArray[np.generic], expected: NDArray[np.generic], ids: Sequence[str]) -> None:
     wide_expected = expected.astype(np.float64)
     wide_actual = actual.astype(np.float64)
     state.values += expected.size
     state.rows += len(rows_of(wide_expected, len(ids)))
     if expected.size == 0:
-        return state
+        return
     with np.errstate(invalid="ignore"):
         difference = wide_actual - wide_expected
     magnitude = np.abs(difference)
@@ -137,7 +146,6 @@ def update(
     _add_products(state, wide_actual, wide_expected, magnitude)
     _add_histograms(state, magnitude, finite)
     _add_rows(state, (actual, expected), (difference, wide_expected), magnitude, ids)
-    return state
 
 
 def _count_non_finite(state: DiffState, actual: NDArray[np.float64], expected: NDArray[np.float64]) -> None:

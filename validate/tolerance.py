@@ -16,7 +16,7 @@ from paritygate.validate.profile import OutputProfile, ulp_of
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["DEFAULT_TOLERANCES", "Limits", "Tolerance", "limits_for", "parse_tolerance"]
+__all__ = ["DECISION_LIMITS", "DEFAULT_TOLERANCES", "Limits", "Tolerance", "limits_for", "parse_tolerance"]
 
 # No default limit is below this many steps of the output's dtype at its largest magnitude.
 _ULPS = 4
@@ -73,6 +73,8 @@ DEFAULT_TOLERANCES: Mapping[Precision, Tolerance] = {
     Precision.INT8: _tolerance(1e-1, 2e-2, 1e-1, 5e-2),
 }
 
+# Limits that mean nothing where nothing is decided.
+DECISION_LIMITS = frozenset({"decision_mismatches", "mismatch_rate_upper_95"})
 _LIMIT_NAMES = tuple(field.name for field in fields(Tolerance) if field.name != "declared")
 
 

@@ -34,7 +34,7 @@ _COVERED_SHARE = 0.05
 class Status(str, Enum):
     """The outcome of one check."""
 
-    PASS = "pass"
+    PASS = "pass"  # noqa: S105 - the linter takes it for a password
     WARNING = "warning"
     FAIL = "fail"
     ERROR = "error"
@@ -47,7 +47,7 @@ class Status(str, Enum):
 class Verdict(str, Enum):
     """The outcome for a variant."""
 
-    PASS = "pass"
+    PASS = "pass"  # noqa: S105 - the linter takes it for a password
     FAIL = "fail"
     ERROR = "error"
     INCONCLUSIVE = "inconclusive"
@@ -99,7 +99,10 @@ class JudgePlan:
 
 
 def verdict_of(checks: Iterable[Check]) -> Verdict:
-    """Return the worst of the checks: any fail, else error, else inconclusive, else pass; no check at all is an error."""
+    """Return the worst of the checks: any fail, else error, else inconclusive, else pass.
+
+    No check at all is an error.
+    """
     statuses = {check.status for check in checks}
     if not statuses:
         return Verdict.ERROR
@@ -122,13 +125,13 @@ def exit_code_of(verdict: Verdict) -> ExitCode:
 def judge(measured: Measurement, plan: JudgePlan) -> tuple[Check, ...]:
     """Return every check of a measurement."""
     checks = [_check_rows(measured, plan), *map(_check_violation, measured.violations)]
-    if not any(violation.output is None or violation.check == "shape" for violation in measured.violations):
+    if not measured.violations:
         checks.append(Check(name="contract", status=Status.PASS, detail="names, shapes and dtypes are the reference's"))
     checks.append(_check_accepts(measured))
     for name, statistics in measured.statistics.items():
         profile = plan.profiles[name]
         if profile.is_float:
-            checks += _check_float(name, statistics, plan)
+            checks += _check_float(name, statistics, plan, passes=max(1, measured.passes))
         else:
             checks.append(_check_exact(name, statistics))
     for name, decision in measured.decisions.items():
@@ -185,14 +188,15 @@ def _nothing_measured(name: str) -> Check:
     return Check(name="measured", status=Status.ERROR, detail=detail, output=name)
 
 
-def _check_float(name: str, statistics: DiffStatistics, plan: JudgePlan) -> list[Check]:
+def _check_float(name: str, statistics: DiffStatistics, plan: JudgePlan, *, passes: int) -> list[Check]:
     limits = plan.limits[name]
     if statistics.values == 0:
         return [_nothing_measured(name)]
     checks = [_check_finite(name, statistics, plan)]
     if statistics.compared == 0:
         return [*checks, _nothing_measured(name)]
-    checks += _check_max(name, statistics, limits)
+    # Values that are seen again in every pass are no more values: repeats must not loosen a limit.
+    checks += _check_max(name, statistics, limits, is_many=statistics.compared / passes > _MANY_VALUES)
     checks.append(_worst_channel("mean_abs_diff", name, statistics.mean_abs_by_channel, limits.mean_abs_diff))
     checks.append(
         _within(
@@ -256,9 +260,9 @@ def _worst_channel(
     return _within(check, output, *pairs[at], remark)
 
 
-def _check_max(name: str, statistics: DiffStatistics, limits: Limits) -> list[Check]:
+def _check_max(name: str, statistics: DiffStatistics, limits: Limits, *, is_many: bool) -> list[Check]:
     worst = statistics.worst_rows[0] if statistics.worst_rows else None
-    if statistics.compared <= _MANY_VALUES:
+    if not is_many:
         check = _worst_channel("max_abs_diff", name, statistics.max_abs_by_channel, limits.max_abs_diff)
         checks = [check]
     else:
@@ -361,7 +365,8 @@ def _check_rate(name: str, decision: DecisionStatistics, allowed: float) -> Chec
 
 def _check_coverage(name: str, decision: DecisionStatistics) -> Check:
     total = max(1, sum(decision.classes.values()))
-    is_yes_or_no = not any(rule in decision.decision for rule in ("argmax", "top_k"))
+    # After the last colon stands the rule; the output's name may hold any word.
+    is_yes_or_no = not decision.decision.rpartition(":")[2].startswith(("argmax", "top_k"))
     counts = {0: 0, 1: 0, **decision.classes} if is_yes_or_no else dict(decision.classes)
     if is_yes_or_no:
         words = f"{counts[1]} positive, {counts[0]} negative in the reference"

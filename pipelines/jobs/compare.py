@@ -8,6 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from paritygate.errors import UsageError
 from paritygate.files import digest_of_file
 from paritygate.machine import machine_facts
 from paritygate.pipelines.child import Progress
@@ -20,6 +21,7 @@ from paritygate.pipelines.result import (
     decision_result,
     output_result,
     result_to_json,
+    stratum_result,
 )
 from paritygate.validate.candidate import Candidate, GivenCandidate, ModelCandidate
 from paritygate.validate.gate import GatePlan, GateResult, run_gate
@@ -73,6 +75,7 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
             passes=job.passes,
             min_rows=job.min_rows,
             is_non_finite_declared=job.is_non_finite_declared,
+            strata=job.strata,
             workspace=workspace,
         ),
         progress=lambda number, rows: report(f"running the candidate, pass {number} of {job.passes}", rows, 0),
@@ -88,7 +91,11 @@ def _open_reference(job: ComparisonJob, folder: Path, report: Progress) -> tuple
             recording = Recording.load(side.outputs)
             return expected_from_recording(recording), _describe_recording(side, recording)
         expected = expected_from_file(
-            side.outputs, axes=job.axes, rename=side.rename, is_non_finite_declared=job.is_non_finite_declared
+            side.outputs,
+            axes=job.axes,
+            rename=side.rename,
+            is_non_finite_declared=job.is_non_finite_declared,
+            selected=job.outputs,
         )
         return expected, SideResult(name=side.name, kind="recorded outputs", digest=expected.digest)
     report("loading the reference", 0, 0)
@@ -104,6 +111,7 @@ def _open_reference(job: ComparisonJob, folder: Path, report: Progress) -> tuple
             model={"name": side.name, "digest": described.digest},
             axes=job.axes,
             is_non_finite_declared=job.is_non_finite_declared,
+            selected=job.outputs,
             seed=job.seed,
         ),
         progress=lambda rows: report("running the reference", rows, 0),
@@ -115,15 +123,17 @@ def _open_candidate(job: ComparisonJob, report: Progress) -> tuple[Candidate, Si
     side = job.candidate
     if side.outputs is not None:
         if (side.outputs / RECORD_FILE).is_file():
+            if side.rename:
+                msg = f"--map renames {', '.join(side.rename)}, and {side.name} was recorded under the names served"
+                raise UsageError(msg, hint="leave --map out, or record the outputs again under other names")
             recording = Recording.load(side.outputs)
             candidate = GivenCandidate(
                 output_names=recording.dtypes, open_reader=lambda: open_recording_reader(recording)
             )
             return candidate, _describe_recording(side, recording)
-        given = GivenOutputs(side.outputs, side.rename)
-        _, dtypes = given.shapes_and_dtypes()
+        given = GivenOutputs(side.outputs, side.rename, job.outputs)
         described = SideResult(name=side.name, kind="recorded outputs", digest=digest_of_file(side.outputs))
-        return GivenCandidate(output_names=dtypes, open_reader=given.open_reader), described
+        return GivenCandidate(output_names=given.names, open_reader=given.open_reader), described
     report("loading the candidate", 0, 0)
     runner, loaded = _open_side(side, job.device)
     return ModelCandidate(runner), _describe(side, runner, loaded)
@@ -171,7 +181,7 @@ def _result(
 ) -> ComparisonResult:
     reference, candidate = sides
     measured = result.measurement
-    checks = (_check_distinct(reference, candidate), *result.checks)
+    checks = (_check_distinct(job, reference, candidate), *result.checks)
     verdict = verdict_of(checks)
     return ComparisonResult(
         verdict=str(verdict),
@@ -196,6 +206,10 @@ def _result(
             for name, statistics in measured.statistics.items()
         },
         decisions={name: decision_result(decision) for name, decision in measured.decisions.items()},
+        strata={
+            name: {value: stratum_result(measured) for value, measured in values.items()}
+            for name, values in result.strata.items()
+        },
         checks=[check_result(check) for check in checks],
         outputs_left_out=list(result.left_out),
         notes=_notes(job, reference, candidate),
@@ -204,7 +218,10 @@ def _result(
     )
 
 
-def _check_distinct(reference: SideResult, candidate: SideResult) -> Check:
+def _check_distinct(job: ComparisonJob, reference: SideResult, candidate: SideResult) -> Check:
+    if job.candidate.place is not None and job.candidate.place == job.reference.place:
+        detail = f"reference and candidate are both {job.candidate.place}: a file is not compared with itself"
+        return Check(name="distinct", status=Status.ERROR, detail=detail)
     is_same = (
         candidate.digest is not None
         and candidate.digest == reference.digest

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from paritygate import __version__
@@ -66,7 +66,9 @@ def _validate(
         artifact.verify()
     except ParitygateError as err:
         return failed_comparison(job, err)
-    return compare(job, time_limit_s=time_limit_s, folder=place, progress=report)
+    result = compare(job, time_limit_s=time_limit_s, folder=place, progress=report)
+    # What the converter had to say belongs to the variant as much as what the runtimes had.
+    return replace(result, notes=[*artifact.made_by.get("notes", ()), *result.notes])
 
 
 def _job(run: RunFolder, artifact: Artifact, device: str) -> ComparisonJob:
@@ -83,6 +85,7 @@ def _job(run: RunFolder, artifact: Artifact, device: str) -> ComparisonJob:
         passes=resolved.spec.repeat,
         min_rows=resolved.spec.min_rows,
         is_non_finite_declared=resolved.spec.non_finite == "match",
+        strata=tuple(resolved.spec.samples.strata),
         device=device,
         seed=resolved.spec.seed,
     )
@@ -145,6 +148,9 @@ def _entry(name: str, artifact: Artifact | None, result: ComparisonResult) -> di
         "looser_than_default": result.looser_than_default,
         "outputs": {output: asdict(item) for output, item in result.outputs.items()},
         "decisions": {output: asdict(item) for output, item in result.decisions.items()},
+        "strata": {
+            name: {value: asdict(item) for value, item in values.items()} for name, values in result.strata.items()
+        },
         "checks": [asdict(check) for check in result.checks],
         "notes": result.notes,
         "reason": result.error.message if result.error is not None else "",

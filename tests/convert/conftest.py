@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,16 @@ from paritygate.convert.checked import convert_and_check
 from paritygate.convert.conversion import Conversion, ConversionJob
 from paritygate.signature import Dim, Signature, TensorSpec
 from paritygate.source import Source, SourceKind
+
+
+class Lazy:
+    """A framework that is imported when it is first used: collecting tests must not take seconds."""
+
+    def __init__(self, load: Callable[[], Any]) -> None:
+        self._load = load
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - anything of the framework's
+        return getattr(self._load(), name)
 
 
 def _specs(tensors: Mapping[str, str]) -> tuple[TensorSpec, ...]:
@@ -97,4 +107,4 @@ def assert_near(actual: NDArray[Any], expected: Any) -> None:  # noqa: ANN401 - 
     assert actual.shape == wanted.shape, f"shape {actual.shape}, expected {wanted.shape}"
     assert actual.dtype == wanted.dtype, f"dtype {actual.dtype}, expected {wanted.dtype}"
     worst = float(np.max(np.abs(actual.astype(np.float64) - wanted.astype(np.float64)), initial=0.0))
-    assert worst < 1e-5, f"largest difference {worst}"  # noqa: PLR2004 - the limit this function is named for
+    assert worst < 1e-5, f"largest difference {worst}"

@@ -6,16 +6,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.convert.conftest import Bench, Lazy, assert_near, sign
 
 from paritygate.errors import ConversionError, InputFileError, UnsupportedOperatorsError, UsageError
 from paritygate.tensorflow_import import import_keras, import_tensorflow
-from tests.convert.conftest import Bench, assert_near, sign
 
-pytest.importorskip("tensorflow", reason="needs TensorFlow: pip install 'paritygate[tensorflow]'")
 pytestmark = pytest.mark.tensorflow
 
-keras = import_keras()
-tf = import_tensorflow()
+keras: Any = Lazy(import_keras)
+tf: Any = Lazy(import_tensorflow)
 
 
 def _plus_one() -> Any:  # noqa: ANN401 - Keras has no types

@@ -7,16 +7,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.convert.conftest import Bench, Lazy, sign
 
 from paritygate.errors import ConversionError, InputFileError, UsageError
 from paritygate.savedmodel import load_savedmodel
 from paritygate.tensorflow_import import import_keras
-from tests.convert.conftest import Bench, sign
 
-pytest.importorskip("tensorflow", reason="needs TensorFlow: pip install 'paritygate[tensorflow]'")
 pytestmark = pytest.mark.tensorflow
 
-keras = import_keras()
+keras: Any = Lazy(import_keras)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from onnx.reference import ReferenceEvaluator
 from paritygate.convert.onnx_operators import unknown_operators
 from paritygate.convert.onnx_rewrite import lower_ir_version, rename_values
 
-BRANCHES = """
+_BRANCHES = """
 < ir_version: 8, opset_import: ["" : 17] >
 branches (bool flag, float[N] x) => (float[N] y)
 <float[1] one = {1}, float[N] inner>
@@ -24,7 +24,7 @@ branches (bool flag, float[N] x) => (float[N] y)
 """
 
 
-def scalar_flag(model):
+def _scalar_flag(model: onnx.ModelProto) -> onnx.ModelProto:
     model.graph.input[0].type.tensor_type.shape.SetInParent()
     return model
 
@@ -39,8 +39,8 @@ def scalar_flag(model):
     ],
 )
 @pytest.mark.parametrize("flag", [True, False])
-def test_renaming_reaches_into_branches_and_does_not_change_the_result(names, flag):
-    model = scalar_flag(onnx.parser.parse_model(BRANCHES))
+def test_renaming_reaches_into_branches_and_does_not_change_the_result(names: dict[str, str], flag: bool) -> None:  # noqa: FBT001 - a case of the test
+    model = _scalar_flag(onnx.parser.parse_model(_BRANCHES))
     x = np.array([1, 2, 3], np.float32)
     rename_values(model, names)
     onnx.checker.check_model(model, full_check=True)
@@ -49,13 +49,13 @@ def test_renaming_reaches_into_branches_and_does_not_change_the_result(names, fl
     np.testing.assert_array_equal(actual, (x + 1) * x if flag else x)
 
 
-def test_unknown_operators_are_found_inside_branches():
-    model = onnx.parser.parse_model(BRANCHES.replace("Mul (inner, x)", "Strange (inner, x)"))
+def test_unknown_operators_are_found_inside_branches() -> None:
+    model = onnx.parser.parse_model(_BRANCHES.replace("Mul (inner, x)", "Strange (inner, x)"))
     rows = unknown_operators(model, reason_of=lambda _: None, hint="none")
     assert [(row[0], row[1]) for row in rows] == [("Strange", "t")]
 
 
-def test_a_function_that_the_model_brings_along_is_no_unknown_operator():
+def test_a_function_that_the_model_brings_along_is_no_unknown_operator() -> None:
     text = """
     < ir_version: 8, opset_import: ["" : 17, "mine" : 1] >
     uses (float[N] x) => (float[N] y) { y = mine.Double (x) }
@@ -66,7 +66,7 @@ def test_a_function_that_the_model_brings_along_is_no_unknown_operator():
 
 
 @pytest.mark.parametrize(("opset", "before", "after"), [(18, 10, 10), (18, 12, 10), (18, 8, 8), (23, 12, 11)])
-def test_the_ir_version_is_lowered_no_further_than_the_opset_allows(opset, before, after):
+def test_the_ir_version_is_lowered_no_further_than_the_opset_allows(opset: int, before: int, after: int) -> None:
     text = f"""
     < ir_version: {before}, opset_import: ["" : {opset}] >
     same (float[N] x) => (float[N] y) {{ y = Relu (x) }}

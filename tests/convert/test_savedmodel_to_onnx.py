@@ -9,16 +9,15 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from tests.convert.conftest import Bench, Lazy, assert_near, sign
 
 from paritygate.convert import onnx_rewrite
 from paritygate.errors import UnsupportedOperatorsError, UsageError
 from paritygate.tensorflow_import import import_tensorflow
-from tests.convert.conftest import Bench, assert_near, sign
 
-pytest.importorskip("tensorflow", reason="needs TensorFlow: pip install 'paritygate[tensorflow]'")
 pytestmark = pytest.mark.tensorflow
 
-tf = import_tensorflow()
+tf: Any = Lazy(import_tensorflow)
 _WEIGHTS = np.arange(8, dtype=np.float32).reshape(4, 2)
 
 
@@ -40,7 +39,10 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     first = tf.TensorSpec((None, 4), tf.float32, name="first.1")
     return _save(
-        tmp_path_factory.mktemp("saved") / "model", function, first, tf.TensorSpec((None, None), tf.int64, name="second")
+        tmp_path_factory.mktemp("saved") / "model",
+        function,
+        first,
+        tf.TensorSpec((None, None), tf.int64, name="second"),
     )
 
 
@@ -113,9 +115,7 @@ def test_the_reason_why_an_operator_is_left_is_in_the_table(bench: Bench) -> Non
     assert "Traceback" not in row[2]
 
 
-def test_large_weights_lie_beside_the_file(
-    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_large_weights_lie_beside_the_file(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(onnx_rewrite, "EXTERNAL_DATA_BYTES", 1000)
     large = np.random.default_rng(0).standard_normal((4, 256)).astype(np.float32)
 

@@ -8,10 +8,10 @@ import numpy as np
 import onnx
 import pytest
 from numpy.typing import NDArray
+from tests.convert.conftest import Bench, Converted, assert_near, sign
 
 from paritygate.convert import torch_to_onnx
 from paritygate.errors import ConversionError, UnsupportedOperatorsError, UsageError
-from tests.convert.conftest import Bench, Converted, assert_near, sign
 
 if TYPE_CHECKING:
     import torch
@@ -171,7 +171,7 @@ def test_an_opset_that_the_exporter_could_not_write_is_an_error(bench: Bench) ->
 def test_unsupported_operators_come_as_one_table(bench: Bench) -> None:
     class Unsupported(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return torch.linalg.eigvalsh(x) + torch.linalg.svdvals(x)
+            return torch.add(torch.linalg.eigvalsh(x), torch.linalg.svdvals(x))
 
     signature = sign({"x": "float32[batch, 4, 4]"}, {"y": "float32[batch, 4]"})
     with pytest.raises(UnsupportedOperatorsError, match="ONNX does not have these operators") as caught:
@@ -242,7 +242,9 @@ def test_an_error_of_the_module_is_one_line_with_its_place(bench: Bench) -> None
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return x @ torch.ones(5, 5)
 
-    with pytest.raises(ConversionError, match=r"RuntimeError: a and b must have same reduction dim.*torch.ones\(5, 5\)"):
+    with pytest.raises(
+        ConversionError, match=r"RuntimeError: a and b must have same reduction dim.*torch.ones\(5, 5\)"
+    ):
         bench.convert("torch", model=Broken(), signature=_FOUR_TO_FOUR)
 
 
@@ -252,7 +254,7 @@ def test_a_module_without_a_signature_is_refused(bench: Bench) -> None:
 
 
 def test_torchscript_is_refused_with_what_to_give_instead(bench: Bench) -> None:
-    traced = torch.jit.trace(torch.nn.ReLU(), torch.ones(2, 4))
+    traced = torch.jit.trace(torch.nn.ReLU(), torch.ones(2, 4))  # type: ignore[no-untyped-call]  # torch has no type for it
     with pytest.raises(ConversionError, match="is TorchScript") as caught:
         bench.convert("torch", model=traced, signature=_FOUR_TO_FOUR)
     assert "return the module itself" in caught.value.hint

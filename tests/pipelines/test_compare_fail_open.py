@@ -243,7 +243,7 @@ def test_a_device_that_is_not_there_is_not_measured(bench: Bench) -> None:
         bench.linear("a"), bench.linear("b"), "--samples", bench.samples(), "--device", "cuda"
     )
 
-    assert (outcome.code, outcome.result["error"]["kind"]) == (5, "MissingBackendError")
+    assert (outcome.code, outcome.result["verdict"]) == (5, "error")
 
 
 def test_integers_that_differ_by_one_in_a_billion_fail(bench: Bench) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paritygate.backends import require_backend, version_of
+from paritygate.convert.causes import causes, users_line
 from paritygate.convert.conversion import Conversion
 from paritygate.convert.onnx_operators import check_operators
 from paritygate.convert.onnx_rewrite import apply_signature, lower_ir_version, save_onnx
@@ -24,7 +25,7 @@ from paritygate.tensorflow_import import import_tensorflow
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["function_to_onnx", "tensor_spec"]
+__all__ = ["explained_tracing", "function_to_onnx", "tensor_spec"]
 
 _MAIN = "model.onnx"
 _OPSET = 18
@@ -103,11 +104,29 @@ def _traced_and_converted(
     def traced(*tensors: Any) -> dict[str, Any]:  # noqa: ANN401 - tensors
         return {f"output_{index}": tf.identity(tensor) for index, tensor in enumerate(function(*tensors))}
 
-    with _failures() as failures:
+    with explained_tracing(), _failures() as failures:
         model, _ = tf2onnx.convert.from_function(
             traced, specs, opset=opset, custom_op_handlers={"Erfc": (_write_erfc, [])}
         )
     return model, failures
+
+
+@contextmanager
+def explained_tracing() -> Iterator[None]:
+    """Say what to do where tracing a model fails because it is no graph.
+
+    Raises:
+        ConversionError: The model branches on the values of a tensor.
+    """
+    try:
+        yield
+    except Exception as err:
+        kinds = {type(cause).__name__: cause for cause in causes(err)}
+        if "OperatorNotAllowedInGraphError" not in kinds:
+            raise
+        place = users_line(kinds["OperatorNotAllowedInGraphError"])
+        msg = f"the model branches on the values of a tensor{place}: a graph holds no such branch"
+        raise ConversionError(msg, hint="compute both and choose with keras.ops.where, or use keras.ops.cond") from err
 
 
 def _write_erfc(graph: Any, node: Any, name: str, _: Any) -> None:  # noqa: ANN401 - objects of tf2onnx's

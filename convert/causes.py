@@ -1,0 +1,38 @@
+"""Where an error of a framework's came from, as far as its traceback tells."""
+
+from __future__ import annotations
+
+import traceback
+from pathlib import Path
+
+__all__ = ["causes", "one_line", "users_line"]
+
+_CONVERT = Path(__file__).parent
+_LONGEST = 300
+
+
+def causes(err: BaseException) -> list[BaseException]:
+    """Return the error and all that it was raised from, the last cause last."""
+    found = []
+    cause: BaseException | None = err
+    while cause is not None and cause not in found:
+        found.append(cause)
+        cause = cause.__cause__ or cause.__context__
+    return found
+
+
+def one_line(err: BaseException) -> str:
+    """Return the error's message on one line of at most 300 characters; its type where it has none."""
+    text = " ".join(str(err).split()) or type(err).__name__
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+
+
+def users_line(err: BaseException) -> str:
+    """Return ` at FILE:LINE: code` of the user's line that the error came from; empty if there is none."""
+    for frame in reversed(traceback.extract_tb(err.__traceback__)):
+        path = Path(frame.filename)
+        is_library = "site-packages" in path.parts or frame.filename.startswith("<")
+        is_ours = path.parent in {_CONVERT, _CONVERT.parent}
+        if not is_library and not is_ours:
+            return f" at {frame.filename}:{frame.lineno}: {frame.line}"
+    return ""

@@ -1,0 +1,78 @@
+"""Numbers as the report writes them: short, and never rounded across a limit."""
+
+from __future__ import annotations
+
+import math
+import re
+
+__all__ = ["bound", "number", "number_pair", "percent", "share", "size", "value"]
+
+_DIGITS = 3
+# Enough to tell two float32 numbers apart, and all that float64 has.
+_VALUE_DIGITS = 9
+_ALL_DIGITS = 17
+
+
+def _short(number: float, digits: int) -> str:
+    if number == int(number) and abs(number) < 10**6:
+        return str(int(number))
+    # 4.77e-07 -> 4.77e-7
+    return re.sub(r"e([+-])0+", r"e\1", f"{number:.{digits}g}").replace("e+", "e")
+
+
+def number(found: float | None, *, missing: str = "not measured") -> str:
+    """Return a number with three digits, counts in full; `missing` for None."""
+    if found is None:
+        return missing
+    if isinstance(found, int):
+        return f"{found:,}"
+    return _short(found, _DIGITS)
+
+
+def value(found: float | None) -> str:
+    """Return one value of an output with all the digits that float32 has; None is one that was not finite."""
+    return "not finite" if found is None else _short(found, _VALUE_DIGITS)
+
+
+def number_pair(measured: float, limit: float) -> tuple[str, str]:
+    """Return both numbers with as many digits as it takes to see that they are not the same."""
+    for digits in range(_DIGITS, _ALL_DIGITS):
+        texts = _short(measured, digits), _short(limit, digits)
+        if texts[0] != texts[1] or measured == limit:
+            return texts
+    return _short(measured, _ALL_DIGITS), _short(limit, _ALL_DIGITS)
+
+
+def share(measured: float, limit: float) -> str:
+    """Return what part of its limit a number is: in percent, from ten times on as a factor; rounded up."""
+    part = measured / limit
+    if part >= 10:  # noqa: PLR2004 - where percents become hard to read
+        return f"{_short(part, _DIGITS)} times"
+    rounded = math.ceil(part * 100)
+    return f"{rounded} %" if part > 0.01 or part == 0 else "< 1 %"  # noqa: PLR2004 - one percent
+
+
+def percent(part: float, whole: float) -> str:
+    """Return a part of a whole in percent."""
+    return f"{part / whole:.1%}".replace("%", " %") if whole else "-"
+
+
+def bound(rate: float) -> str:
+    """Return an upper bound of a rate in percent with two digits, rounded up: never below what was found."""
+    if rate <= 0 or rate >= 1:
+        return f"{rate:.0%}".replace("%", " %")
+    shown = rate * 100
+    step = 10.0 ** (math.floor(math.log10(shown)) - 1)
+    # The small term keeps 0.58, which is 0.5800000000000001 here, from becoming 0.59.
+    text = f"{math.ceil(shown / step - 1e-9) * step:.{max(0, -math.floor(math.log10(step) + 0.5))}f}"
+    return f"{text} %"
+
+
+def size(count: int | None) -> str:
+    """Return a number of bytes in units of 1000."""
+    if count is None:
+        return "not known: a file is missing"
+    for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= factor:
+            return f"{count / factor:.3g} {unit}"
+    return f"{count} bytes"

@@ -1,0 +1,116 @@
+"""Where the differences of an output lie against their limit, as a drawing on a logarithmic scale.
+
+A letter-value plot of one side: the half of the values with the smallest differences is the tallest block, and
+each further block (to 90 %, 99 %, 99.9 %, all) is lower. Positions only; the template draws.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from paritygate.pipelines.result import OutputResult
+from paritygate.signature import is_float_dtype
+
+__all__ = ["QuantileStrip", "quantile_strip"]
+
+WIDTH = 720.0
+_LABEL_WIDTH = 90.0
+_DECADES_SHOWN = 12
+_TICKS_SHOWN = 9
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Block:
+    """The values between two quantiles: left edge, width and height in user units, and what it holds in words."""
+
+    left: float
+    width: float
+    height: float
+    words: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class QuantileStrip:
+    """The drawing, in user units from the left of a strip that is `WIDTH` wide.
+
+    Attributes:
+        blocks: From the smallest differences to the largest.
+        largest: Where the largest difference is.
+        is_beyond: Whether the largest difference is above the limit.
+        limit: Where the limit of the largest difference is, the strictest of the channels.
+        is_limit_left: Whether there is only room for its label on its left.
+        ticks: Position and label of the powers of ten.
+        words: The drawing in words.
+    """
+
+    blocks: tuple[Block, ...]
+    largest: float
+    is_beyond: bool
+    limit: float
+    is_limit_left: bool
+    ticks: tuple[tuple[float, str], ...]
+    words: str
+
+
+def quantile_strip(output: OutputResult) -> QuantileStrip | None:
+    """Return the drawing of an output; None where nothing differs, or nothing was measured, or there is no limit."""
+    limit = output.limits.get("max_abs_diff")
+    edges = (
+        output.min_abs_diff,
+        output.p50_abs_diff,
+        output.p90_abs_diff,
+        output.p99_abs_diff,
+        output.p999_abs_diff,
+        output.max_abs_diff,
+    )
+    known = [edge for edge in edges if edge is not None]
+    if limit is None or limit.lowest <= 0 or len(known) < len(edges) or known[-1] == 0:
+        return None
+    if not is_float_dtype(output.dtype):
+        return None
+    first, last = _decades([*known, limit.lowest])
+
+    def at(difference: float) -> float:
+        if difference <= 0:
+            return 0.0
+        return min(1.0, max(0.0, (math.log10(difference) - first) / (last - first))) * WIDTH
+
+    return QuantileStrip(
+        blocks=_blocks([at(edge) for edge in known]),
+        largest=at(known[-1]),
+        is_beyond=known[-1] > limit.lowest,
+        limit=at(limit.lowest),
+        is_limit_left=at(limit.lowest) > WIDTH - _LABEL_WIDTH,
+        ticks=_ticks(first, last, at),
+        words=f"Half of the differences are at most {known[1]:.3g}, 99 % at most {known[3]:.3g}, "
+        f"the largest is {known[-1]:.3g}; the limit is {limit.lowest:.3g}.",
+    )
+
+
+def _decades(differences: list[float]) -> tuple[int, int]:
+    """Return the powers of ten between which the strip reaches; its end is above every difference."""
+    positive = [difference for difference in differences if difference > 0]
+    last = math.floor(math.log10(max(positive))) + 1
+    first = math.floor(math.log10(min(positive)))
+    return max(first, last - _DECADES_SHOWN), last
+
+
+def _blocks(edges: list[float]) -> tuple[Block, ...]:
+    shapes = (
+        (40.0, "the half with the smallest differences"),
+        (28.0, "from 50 % to 90 %"),
+        (18.0, "from 90 % to 99 %"),
+        (10.0, "from 99 % to 99.9 %"),
+        (4.0, "above 99.9 %"),
+    )
+    return tuple(
+        Block(left=left, width=right - left, height=height, words=words)
+        for left, right, (height, words) in zip(edges, edges[1:], shapes, strict=True)
+    )
+
+
+def _ticks(first: int, last: int, at: Callable[[float], float]) -> tuple[tuple[float, str], ...]:
+    step = max(1, math.ceil((last - first) / _TICKS_SHOWN))
+    return tuple((at(10.0**exponent), f"1e{exponent}") for exponent in range(first, last + 1, step))

@@ -1,0 +1,300 @@
+"""What the report of a run is about, gathered from the run's folder.
+
+Nothing is taken for granted here: a result counts only where the evidence of the run names it, and only for
+the artifact and the samples that are in the folder now. Everything else is reported as not measured.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from typing import Any
+
+from paritygate import __version__
+from paritygate.artifact import ARTIFACT_FILE
+from paritygate.errors import ExitCode
+from paritygate.files import read_json
+from paritygate.pipelines.result import ComparisonResult
+from paritygate.pipelines.workspace import FailedVariant, RunFolder, worst_code
+from paritygate.validate.recording import RECORD_FILE, Recording
+
+__all__ = ["NOT_MEASURED", "ArtifactFacts", "ReportData", "VariantReport", "collect_report"]
+
+NOT_MEASURED = "not measured"
+_VERDICT_OF_CODE = {ExitCode.PASS: "pass", ExitCode.PARITY_FAILED: "fail", ExitCode.INCONCLUSIVE: "inconclusive"}
+_ORDER = ("pass", "fail", "error", "inconclusive", NOT_MEASURED)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ArtifactFacts:
+    """One artifact, as its record describes it; its files are not read.
+
+    Attributes:
+        digest: Digest over all files.
+        size_bytes: Size of all files; None if one of them is missing.
+        files: Digest of each file by relative path.
+        notes: What the converter noted, one sentence each.
+        facts: What else is known of the conversion, such as tool versions and opset.
+    """
+
+    digest: str
+    size_bytes: int | None
+    files: Mapping[str, str]
+    notes: tuple[str, ...]
+    facts: Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class VariantReport:
+    """One target of the spec and what came of it.
+
+    Attributes:
+        name: The variant.
+        is_required: Whether the run's outcome depends on it.
+        verdict: `pass`, `fail`, `inconclusive`, `error`, or `not measured`.
+        exit_code: The exit code of that.
+        evidence: `verified`, `emulated`, `built` or `none`.
+        reason: Why it could not be made or measured; empty if it was.
+        hint: What to do about that.
+        operators: Unsupported operators, `(operator, node, reason, hint)` each.
+        result: The comparison; None unless it was made of this artifact on these samples.
+        artifact: The artifact; None if there is none.
+    """
+
+    name: str
+    is_required: bool
+    verdict: str
+    exit_code: int
+    evidence: str = "none"
+    reason: str = ""
+    hint: str = ""
+    operators: tuple[tuple[str, ...], ...] = ()
+    result: ComparisonResult | None = None
+    artifact: ArtifactFacts | None = None
+
+    @property
+    def device(self) -> str | None:
+        """Where it was measured; None if it was not."""
+        return self.result.candidate.device if self.result is not None else None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReportData:
+    """A run as it is reported.
+
+    Attributes:
+        model: The model's name.
+        run_id: The run.
+        source: The trained model as the spec names it.
+        spec: Where the spec was read from.
+        samples: Where the samples came from.
+        verdict: The outcome of the required variants: `pass`, `fail`, `inconclusive`, `error`, or `not measured`
+            where none is required.
+        exit_code: The exit code of that; None where none is required.
+        headline: The outcome in one sentence.
+        variants: One a target, in the spec's order.
+        recording: The recorded reference; None if there is none.
+        release: The release that was made of the run; None if there is none to report.
+        machines: What each variant was measured on, by the names of the variants, equal ones together.
+        commands: What to type to do it again, `(what it does, command)` each.
+        written: When the report was written, UTC.
+        paritygate: The version that wrote it.
+    """
+
+    model: str
+    run_id: str
+    source: str
+    spec: str
+    samples: str
+    verdict: str
+    exit_code: int | None
+    headline: str
+    variants: tuple[VariantReport, ...]
+    recording: Recording | None
+    release: Mapping[str, Any] | None
+    machines: tuple[tuple[str, Mapping[str, Any]], ...]
+    commands: tuple[tuple[str, str], ...]
+    written: str
+    paritygate: str = field(default=__version__)
+
+
+def collect_report(run: RunFolder, *, release: Mapping[str, Any] | None = None) -> ReportData:
+    """Return what there is to report of a run.
+
+    Raises:
+        InputFileError: The recorded reference is damaged.
+    """
+    recording = Recording.load(run.reference) if (run.reference / RECORD_FILE).is_file() else None
+    failures = run.failures()
+    entries = _evidence_entries(run)
+    required = _required(run)
+    variants = tuple(
+        _failed_variant(failures[name], is_required=name in required)
+        if name in failures
+        else _variant(run, name, entry=entries.get(name), recording=recording, is_required=name in required)
+        for name in run.resolved.spec.targets
+    )
+    verdict, code = _outcome(variants)
+    samples = run.resolved.samples(run.samples_path)
+    return ReportData(
+        model=run.resolved.name,
+        run_id=run.run_id,
+        source=run.resolved.spec.model.source,
+        spec=run.resolved.origin,
+        samples=f"{samples.text} of {samples.path}" if samples.path else samples.text,
+        verdict=verdict,
+        exit_code=code,
+        headline=_headline(variants),
+        variants=variants,
+        recording=recording,
+        release=release,
+        machines=_machines(variants),
+        commands=_commands(run),
+        written=datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
+    )
+
+
+def _required(run: RunFolder) -> tuple[str, ...]:
+    # Imported late: a run ends with its report, so the module of the run imports this one.
+    from paritygate.pipelines.run import required_variants
+
+    return required_variants(run)
+
+
+def _evidence_entries(run: RunFolder) -> dict[str, Mapping[str, Any]]:
+    if not run.evidence_file.is_file():
+        return {}
+    return {entry["variant"]: entry for entry in read_json(run.evidence_file)["variants"]}
+
+
+def _failed_variant(failure: FailedVariant, *, is_required: bool) -> VariantReport:
+    return VariantReport(
+        name=failure.variant,
+        is_required=is_required,
+        verdict="error",
+        exit_code=failure.exit_code,
+        reason=failure.message,
+        hint=failure.hint,
+        operators=failure.operators,
+    )
+
+
+def _variant(
+    run: RunFolder, name: str, *, entry: Mapping[str, Any] | None, recording: Recording | None, is_required: bool
+) -> VariantReport:
+    artifact = _artifact(run, name)
+    result = run.result(name)
+    missing = _why_not_measured(run, artifact, result, entry, recording)
+    if missing is not None or result is None or entry is None:
+        reason, hint = missing or ("", "")
+        return VariantReport(
+            name=name,
+            is_required=is_required,
+            verdict=NOT_MEASURED,
+            exit_code=int(ExitCode.NOT_MEASURED),
+            reason=reason,
+            hint=hint,
+            artifact=artifact,
+        )
+    return VariantReport(
+        name=name,
+        is_required=is_required,
+        verdict=result.verdict,
+        exit_code=result.exit_code,
+        evidence=entry["evidence"],
+        reason=result.error.message if result.error is not None else "",
+        hint=result.error.hint if result.error is not None else "",
+        result=result,
+        artifact=artifact,
+    )
+
+
+def _why_not_measured(
+    run: RunFolder,
+    artifact: ArtifactFacts | None,
+    result: ComparisonResult | None,
+    entry: Mapping[str, Any] | None,
+    recording: Recording | None,
+) -> tuple[str, str] | None:
+    """Return reason and hint if there is no comparison of this artifact on these samples; None if there is."""
+    again = f"convert-and-validate validate --run {shlex.quote(str(run.folder))}"
+    if artifact is None:
+        return "it was not exported", f"convert-and-validate export --run {shlex.quote(str(run.folder))}"
+    if result is None or entry is None or entry["verdict"] != result.verdict:
+        return "it was exported, and no evidence of a comparison was written", again
+    if result.error is not None:
+        # That a comparison could not be made stays true; there is nothing in it to hold against other bytes.
+        return None
+    if entry["artifact"] != artifact.digest:
+        return "it was exported again since it was compared: what was measured is another file", again
+    if recording is None or recording.samples_digest != result.samples_digest:
+        return "the reference was recorded again since, on other samples: what was measured is another one", again
+    return None
+
+
+def _artifact(run: RunFolder, name: str) -> ArtifactFacts | None:
+    folder = run.variant_folder(name)
+    if not (folder / ARTIFACT_FILE).is_file():
+        return None
+    record = read_json(folder / ARTIFACT_FILE)
+    made_by = record["made_by"]
+    paths = [folder / file for file in record["files"]]
+    return ArtifactFacts(
+        digest=record["digest"],
+        size_bytes=sum(path.stat().st_size for path in paths) if all(path.is_file() for path in paths) else None,
+        files=record["files"],
+        notes=tuple(made_by.get("notes", ())),
+        facts=made_by.get("facts", {}),
+    )
+
+
+def _outcome(variants: Sequence[VariantReport]) -> tuple[str, int | None]:
+    """Return verdict and exit code of the required variants together: a pass only if each of them is one."""
+    codes = [variant.exit_code for variant in variants if variant.is_required]
+    if not codes:
+        return NOT_MEASURED, None
+    code = worst_code(codes)
+    verdict = _VERDICT_OF_CODE.get(ExitCode(code), "error")
+    return verdict, code
+
+
+def _headline(variants: Sequence[VariantReport]) -> str:
+    required = [variant for variant in variants if variant.is_required]
+    if not required:
+        return "No variant is required, so the run as a whole has no verdict."
+    passed = [variant for variant in required if variant.verdict == "pass"]
+    if len(passed) == len(required):
+        which = f"{required[0].name} answers" if len(required) == 1 else f"All {len(required)} required variants answer"
+        return f"{which} like the source, within the limits."
+    others = "; ".join(
+        f"{verdict}: {', '.join(names)}" for verdict in _ORDER[1:] if (names := list(_named(required, verdict)))
+    )
+    noun = "variant" if len(required) == 1 else "variants"
+    return f"{len(passed)} of {len(required)} required {noun} passed ({others})."
+
+
+def _named(variants: Iterable[VariantReport], verdict: str) -> Iterable[str]:
+    return (variant.name for variant in variants if variant.verdict == verdict)
+
+
+def _machines(variants: Iterable[VariantReport]) -> tuple[tuple[str, Mapping[str, Any]], ...]:
+    found: list[tuple[list[str], Mapping[str, Any]]] = []
+    for variant in variants:
+        machine = variant.result.machine if variant.result is not None else {}
+        same = [names for names, known in found if known == machine]
+        if same:
+            same[0].append(variant.name)
+        elif machine:
+            found.append(([variant.name], machine))
+    return tuple((", ".join(names), machine) for names, machine in found)
+
+
+def _commands(run: RunFolder) -> tuple[tuple[str, str], ...]:
+    spec = shlex.quote(run.resolved.origin)
+    samples = f" --samples {shlex.quote(run.samples_path)}" if run.samples_path else ""
+    return (
+        ("Compare these files once more", f"convert-and-validate validate --run {shlex.quote(str(run.folder))}"),
+        ("Do the whole run again", f"convert-and-validate run {spec}{samples}"),
+    )

@@ -1,0 +1,186 @@
+"""The tables of a report that are about the run as a whole: parity, reference, machine, artifacts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from paritygate.pipelines.report.figures import bound, number, size
+from paritygate.pipelines.report.report_data import NOT_MEASURED, ArtifactFacts, ReportData, VariantReport
+from paritygate.pipelines.report.table import Cell, Column, Table, code, figure, status, text
+from paritygate.pipelines.result import DecisionResult, OutputResult
+from paritygate.signature import is_float_dtype
+from paritygate.validate.recording import Recording
+
+__all__ = ["anchor_of", "artifact_table", "machine_tables", "parity_table", "reference_tables", "release_table"]
+
+_PARITY_COLUMNS = (
+    Column(title="variant"),
+    Column(title="output"),
+    Column(title="rows", is_figure=True),
+    Column(title="0/1 mismatches", is_figure=True),
+    Column(title="95 % bound", is_figure=True),
+    Column(title="max diff", is_figure=True),
+    Column(title="min diff", is_figure=True),
+    Column(title="mean diff", is_figure=True),
+    Column(title="std of diff", is_figure=True),
+    Column(title="device"),
+    Column(title="evidence"),
+    Column(title="verdict"),
+)
+
+
+def anchor_of(position: int) -> str:
+    """Return the name of the place in the page of the variant at a position: never made of foreign text."""
+    return f"variant-{position + 1}"
+
+
+def parity_table(report: ReportData) -> Table:
+    """Return the table of the published practice: one row for each output of each variant."""
+    rows: list[tuple[Cell, ...]] = []
+    for position, variant in enumerate(report.variants):
+        rows += _parity_rows(variant, anchor_of(position))
+    return Table(
+        caption="Parity with the source: statistics of |actual - expected|",
+        columns=_PARITY_COLUMNS,
+        rows=tuple(rows),
+    )
+
+
+def _parity_rows(variant: VariantReport, anchor: str) -> Iterable[tuple[Cell, ...]]:
+    name = variant.name if variant.is_required else f"{variant.name} (not required)"
+    result = variant.result
+    end = (text(variant.device or NOT_MEASURED), text(variant.evidence), status(variant.verdict))
+    if result is None or not result.outputs:
+        nothing = [figure(NOT_MEASURED)] * 6
+        rows = figure(number(result.rows) if result is not None else "0")
+        yield (text(name, anchor=anchor), text("-"), rows, *nothing, *end)
+        return
+    for output_name, output in result.outputs.items():
+        diffs = (output.max_abs_diff, output.min_abs_diff, output.mean_abs_diff, output.std_abs_diff)
+        yield (
+            text(name, anchor=anchor),
+            text(output_name),
+            figure(number(result.rows)),
+            *_mismatch_cells(output, result.decisions.get(output_name)),
+            *(figure(number(diff)) for diff in diffs),
+            *end,
+        )
+
+
+def _mismatch_cells(output: OutputResult, decision: DecisionResult | None) -> tuple[Cell, Cell]:
+    if decision is not None:
+        return figure(number(decision.mismatches)), figure(f"< {bound(decision.mismatch_rate_upper_95)}")
+    if not is_float_dtype(output.dtype):
+        return figure(f"{number(output.mismatches)} values"), figure("-")
+    return figure("no rule"), figure("-")
+
+
+def _facts(caption: str, facts: Iterable[tuple[str, Cell]]) -> Table:
+    """Return a table of names and what they are."""
+    rows = tuple((text(name), cell) for name, cell in facts)
+    return Table(caption=caption, columns=(Column(title="what"), Column(title="found")), rows=rows)
+
+
+def reference_tables(recording: Recording) -> tuple[Table, ...]:
+    """Return what the reference is and whether it is fit to judge by."""
+    model, runtime, settings = recording.model, recording.runtime, recording.settings
+    facts = [
+        ("source", text(str(model.get("text", "-")))),
+        ("kind", text(str(model.get("kind", "-")))),
+        ("digest of the source", code(str(model.get("digest") or "not known"))),
+        ("executes code of its author", text("yes" if model.get("executes_code") else "no")),
+        ("ran on", text(f"{runtime.get('runtime')} {runtime.get('version')}, {runtime.get('device')}")),
+        ("precision found", text(str(runtime.get("precision_found") or "not known"))),
+        ("TF32", text({True: "may be used", False: "off", None: "does not apply"}[runtime.get("tf32")])),
+        ("rows", figure(number(recording.rows))),
+        ("digest of the samples", code(recording.samples_digest)),
+        ("rows run twice", figure(number(settings.get("repeated_rows")))),
+        ("seed of their choice", figure(str(settings.get("seed", "-")))),
+        ("NaN and infinity", text("declared" if settings.get("non_finite") == "match" else "refused")),
+    ]
+    health = Table(
+        caption="Health of the reference",
+        columns=(Column(title="looked at"), Column(title="found")),
+        rows=tuple((text(name), text(detail)) for name, detail in recording.health),
+    )
+    return health, _facts("The reference", facts), _signature_table(recording)
+
+
+def _signature_table(recording: Recording) -> Table:
+    signature = recording.signature
+    rows = [
+        (text(spec.name), text(side), text(spec.dtype), text(_shape(spec.shape)))
+        for side, specs in (("input", signature.inputs), ("output", signature.outputs))
+        for spec in specs
+    ]
+    dims = "; ".join(f"{name} {dim.min} to {dim.max}" for name, dim in signature.dims.items())
+    titles = ("name", "side", "dtype", "shape")
+    return Table(
+        caption=f"Signature ({dims})" if dims else "Signature",
+        columns=tuple(Column(title=title) for title in titles),
+        rows=tuple(rows),
+    )
+
+
+def _shape(shape: Iterable[int | str | None] | None) -> str:
+    if shape is None:
+        return "any"
+    return "[" + ", ".join("?" if dim is None else str(dim) for dim in shape) + "]"
+
+
+def machine_tables(report: ReportData) -> tuple[Table, ...]:
+    """Return what the variants were measured on, one table for each different machine."""
+    return tuple(_machine_table(names, machine) for names, machine in report.machines)
+
+
+def _machine_table(names: str, machine: Mapping[str, Any]) -> Table:
+    cpu, gpu = machine.get("cpu") or {}, machine.get("gpu")
+    flags = ", ".join(cpu.get("flags", ())) or "none that matters"
+    facts = [
+        ("processor", text(f"{cpu.get('model', 'not known')} ({flags})")),
+        (
+            "GPU",
+            text("none" if not gpu else f"{gpu['name']} ({gpu['device']}, driver {gpu['driver']}, CUDA {gpu['cuda']})"),
+        ),
+        ("system", text(str(machine.get("platform", "not known")))),
+        ("Python", text(str(machine.get("python", "not known")))),
+    ]
+    facts += [(name, text(str(version))) for name, version in machine.get("versions", {}).items()]
+    return _facts(f"Measured on this machine: {names}", facts)
+
+
+def artifact_table(report: ReportData) -> Table:
+    """Return every file of every artifact with its digest."""
+    rows: list[tuple[Cell, ...]] = []
+    for variant in report.variants:
+        if variant.artifact is None:
+            rows.append((text(variant.name), text("all files"), figure("-"), text("not made")))
+        else:
+            rows += _artifact_rows(variant.name, variant.artifact)
+    columns = (
+        Column(title="variant"),
+        Column(title="file"),
+        Column(title="size", is_figure=True),
+        Column(title="digest"),
+    )
+    return Table(caption="Artifacts", columns=columns, rows=tuple(rows))
+
+
+def _artifact_rows(name: str, artifact: ArtifactFacts) -> Iterable[tuple[Cell, ...]]:
+    yield text(name), text("all files"), figure(size(artifact.size_bytes)), code(artifact.digest)
+    for file, digest in artifact.files.items():
+        yield text(name), text(file), figure(""), code(digest)
+
+
+def release_table(release: Mapping[str, Any]) -> Table:
+    """Return the release that was made of the run."""
+    facts = [
+        ("version", text(f"{release['model']} {release['version']}")),
+        ("alias", text(release["alias"] or "none moved")),
+        ("variants", text(", ".join(release["variants"]))),
+        ("reason", text(release["reason"] or "passed")),
+        ("folder", code(str(release["folder"]))),
+        ("digest of its manifest", code(release["manifest"])),
+    ]
+    return _facts("Release", facts)

@@ -1,0 +1,139 @@
+"""A variant as the report shows it: in which order, and what is left out where there is nothing to say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from paritygate.pipelines.report.figures import number
+from paritygate.pipelines.report.quantile_strip import QuantileStrip, quantile_strip
+from paritygate.pipelines.report.report_data import ReportData, VariantReport
+from paritygate.pipelines.report.run_tables import anchor_of
+from paritygate.pipelines.report.table import Table
+from paritygate.pipelines.report.variant_tables import (
+    agreement_table,
+    checks_table,
+    decisions_table,
+    difference_table,
+    operators_table,
+    sides_table,
+    tolerance_table,
+    worst_rows_table,
+)
+from paritygate.pipelines.result import ComparisonResult, OutputResult
+
+__all__ = ["OutputSection", "VariantSection", "variant_sections"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OutputSection:
+    """One output of a variant; `remark` says in words what the drawing would, where there is none."""
+
+    name: str
+    strip: QuantileStrip | None
+    remark: str
+    tables: tuple[Table, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class VariantSection:
+    """One variant.
+
+    Attributes:
+        anchor: Its place in the page.
+        variant: What it is about.
+        lead: What was done, in one sentence.
+        operators: The unsupported operators; None if there are none.
+        before: Tables that stand before the outputs.
+        outputs: The outputs.
+        after: Tables that stand after them.
+        notes: What the user should know, one sentence each.
+    """
+
+    anchor: str
+    variant: VariantReport
+    lead: str
+    operators: Table | None
+    before: tuple[Table, ...]
+    outputs: tuple[OutputSection, ...]
+    after: tuple[Table, ...]
+    notes: tuple[str, ...]
+
+
+def variant_sections(report: ReportData) -> tuple[VariantSection, ...]:
+    """Return one section for each variant."""
+    return tuple(_section(variant, anchor_of(position)) for position, variant in enumerate(report.variants))
+
+
+def _section(variant: VariantReport, anchor: str) -> VariantSection:
+    result = variant.result
+    operators = operators_table(variant.operators) if variant.operators else None
+    before: tuple[Table, ...] = ()
+    outputs: tuple[OutputSection, ...] = ()
+    after: tuple[Table, ...] = ()
+    if result is not None:
+        decisions = (decisions_table(result.decisions),) if result.decisions else ()
+        before = (checks_table(result), *decisions)
+        outputs = tuple(_output(name, output, result) for name, output in result.outputs.items())
+        # Of sides that never ran nothing is known but their names.
+        ran = (sides_table(result),) if result.error is None else ()
+        after = (tolerance_table(result), *ran)
+    return VariantSection(
+        anchor=anchor,
+        variant=variant,
+        lead=_lead(variant),
+        operators=operators,
+        before=before,
+        outputs=outputs,
+        after=after,
+        notes=tuple(_notes(variant)),
+    )
+
+
+def _lead(variant: VariantReport) -> str:
+    result = variant.result
+    required = "required" if variant.is_required else "not required"
+    if result is None or result.error is not None:
+        return f"Nothing was measured; {required}, exit code {variant.exit_code}."
+    passes = "1 pass" if result.passes == 1 else f"{result.passes} passes"
+    return (
+        f"{number(result.rows)} rows in {number(result.batches)} batches, {passes}, judged as {result.precision}, "
+        f"in {number(result.seconds)} s; {required}, exit code {variant.exit_code}."
+    )
+
+
+def _output(name: str, output: OutputResult, result: ComparisonResult) -> OutputSection:
+    strip = quantile_strip(output)
+    tables = [difference_table(name, output), agreement_table(name, output)]
+    # A difference that is no number is not zero either: those rows are shown.
+    if any(row.max_abs_diff != 0 for row in output.worst_rows):
+        tables.append(worst_rows_table(name, output))
+    return OutputSection(name=name, strip=strip, remark=_remark(name, output, result), tables=tuple(tables))
+
+
+def _remark(name: str, output: OutputResult, result: ComparisonResult) -> str:
+    if output.max_abs_diff == 0:
+        return f"Each of the {number(output.compared)} values that were subtracted is equal to the reference's."
+    if output.max_abs_diff is None and not output.compared:
+        return "No difference could be measured."
+    if any(check.name == "p9999_abs_diff" and check.output == name for check in result.checks):
+        return "Above a million values the limit holds for 99.99 % of them, and ten times the limit for the largest."
+    return ""
+
+
+def _notes(variant: VariantReport) -> Iterable[str]:
+    result = variant.result
+    # The same sentence may come from the converter and from the runner.
+    seen: dict[str, None] = {}
+    if result is not None:
+        seen.update(dict.fromkeys(result.notes))
+        if result.looser_than_default:
+            seen[f"limits looser than the default for {result.precision}: {', '.join(result.looser_than_default)}"] = (
+                None
+            )
+        if result.outputs_left_out:
+            seen[f"not compared: {', '.join(result.outputs_left_out)}"] = None
+    if variant.artifact is not None:
+        seen.update(dict.fromkeys(f"conversion: {note}" for note in variant.artifact.notes))
+        seen.update(dict.fromkeys(f"conversion: {name} {fact}" for name, fact in variant.artifact.facts.items()))
+    return seen

@@ -1,0 +1,71 @@
+"""A table of the report before it is HTML or Markdown: both show the same cells."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["SYMBOLS", "Cell", "Column", "Table", "code", "figure", "status", "text"]
+
+# Beside the word, so that no verdict is told by colour alone.
+SYMBOLS = {
+    "pass": "✓",
+    "fail": "✗",
+    "error": "!",
+    "inconclusive": "?",
+    "warning": "△",
+    "not measured": "○",
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cell:
+    """One cell.
+
+    Attributes:
+        text: What it says.
+        kind: `text`, `figure` (aligned to the right), `code` or `status`.
+        anchor: Where a click leads to within the page; empty for nowhere.
+        fraction: What part of its limit the number is, drawn as a bar; None for no bar.
+    """
+
+    text: str
+    kind: str = "text"
+    anchor: str = ""
+    fraction: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Column:
+    """The head of a column; figures stand to the right."""
+
+    title: str
+    is_figure: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Table:
+    """A table whose first column names its rows."""
+
+    caption: str
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+
+
+def text(words: str, *, anchor: str = "") -> Cell:
+    """Return a cell with words."""
+    return Cell(text=words, anchor=anchor)
+
+
+def code(words: str) -> Cell:
+    """Return a cell with something to copy: a digest, an id."""
+    return Cell(text=words, kind="code")
+
+
+def figure(words: str, *, fraction: float | None = None) -> Cell:
+    """Return a cell with a number."""
+    return Cell(text=words, kind="figure", fraction=fraction)
+
+
+def status(word: str) -> Cell:
+    """Return a cell with a verdict or the status of a check."""
+    return Cell(text=word, kind="status")

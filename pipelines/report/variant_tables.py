@@ -1,0 +1,285 @@
+"""The tables of a report that are about one comparison: checks, outputs, decisions, rows, limits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from paritygate.pipelines.report.figures import bound, number, number_pair, percent, share, value
+from paritygate.pipelines.report.table import Cell, Column, Table, code, figure, status, text
+from paritygate.pipelines.result import (
+    CheckResult,
+    ComparisonResult,
+    DecisionResult,
+    LimitRange,
+    OutputResult,
+    SideResult,
+)
+from paritygate.precision import Precision
+from paritygate.signature import is_float_dtype
+from paritygate.validate.tolerance import DEFAULT_TOLERANCES
+
+__all__ = [
+    "agreement_table",
+    "checks_table",
+    "decisions_table",
+    "difference_table",
+    "operators_table",
+    "sides_table",
+    "tolerance_table",
+    "worst_rows_table",
+]
+
+_SEVERITY = ("fail", "error", "inconclusive", "warning", "pass")
+# Its limit is the least that is asked for: more is better, so it is no part of anything.
+_AT_LEAST = {"rows"}
+_CLASSES_SHOWN = 10
+_DIFFERENCES = {
+    "min": "min_abs_diff",
+    "p50": "p50_abs_diff",
+    "p90": "p90_abs_diff",
+    "p99": "p99_abs_diff",
+    "p99.9": "p999_abs_diff",
+    "max": "max_abs_diff",
+    "mean": "mean_abs_diff",
+    "std": "std_abs_diff",
+}
+
+
+def checks_table(result: ComparisonResult) -> Table:
+    """Return every check, the worst first."""
+    checks = sorted(result.checks, key=lambda check: _SEVERITY.index(check.status))
+    columns = (
+        Column(title="check"),
+        Column(title="status"),
+        Column(title="output"),
+        Column(title="measured", is_figure=True),
+        Column(title="limit", is_figure=True),
+        Column(title="of the limit", is_figure=True),
+        Column(title="in words"),
+    )
+    return Table(caption="Checks", columns=columns, rows=tuple(_check_row(check) for check in checks))
+
+
+def _check_row(check: CheckResult) -> tuple[Cell, ...]:
+    start = (text(check.name), status(check.status), text(check.output or "-"))
+    measured, limit = check.measured, check.limit
+    if measured is None:
+        # Without a limit it is a question of yes or no; with one, the number was NaN or infinite.
+        middle = (figure("-" if limit is None else "not finite"), figure(number(limit, missing="-")), figure("-"))
+    elif limit is None:
+        middle = (figure(number(measured)), figure("-"), figure("-"))
+    else:
+        texts = number_pair(measured, limit)
+        middle = (figure(texts[0]), figure(texts[1]), _share_cell(check.name, abs(measured), limit))
+        if check.name in _AT_LEAST:
+            middle = (middle[0], figure(f"at least {texts[1]}"), figure("-"))
+    return (*start, *middle, text(check.detail))
+
+
+def _share_cell(name: str, measured: float, limit: float) -> Cell:
+    if limit <= 0 or name in _AT_LEAST:
+        return figure("-")
+    return figure(share(measured, limit), fraction=measured / limit)
+
+
+def difference_table(name: str, output: OutputResult) -> Table:
+    """Return the distribution of |actual - expected| of an output, with the limits below it."""
+    limits = {"max": output.limits.get("max_abs_diff"), "mean": output.limits.get("mean_abs_diff")}
+    measured = [figure(number(getattr(output, key))) for key in _DIFFERENCES.values()]
+    rows = [(text("measured"), *measured)]
+    if is_float_dtype(output.dtype):
+        rows.append((text("limit"), *(figure(_range(limits.get(key))) for key in _DIFFERENCES)))
+    return Table(
+        caption=f"{name}: |actual - expected|",
+        columns=(Column(title=""), *(Column(title=title, is_figure=True) for title in _DIFFERENCES)),
+        rows=tuple(rows),
+    )
+
+
+def _range(limit: LimitRange | None) -> str:
+    if limit is None:
+        return ""
+    if limit.lowest == limit.highest:
+        return number(limit.lowest)
+    return f"{number(limit.lowest)} to {number(limit.highest)}, by channel"
+
+
+def agreement_table(name: str, output: OutputResult) -> Table:
+    """Return what else is known of the difference of an output."""
+    facts = _float_facts(output) if is_float_dtype(output.dtype) else _exact_facts(output)
+    return Table(
+        caption=f"{name}: agreement",
+        columns=(Column(title="what"), Column(title="found")),
+        rows=tuple((text(what), text(found)) for what, found in facts),
+    )
+
+
+def _exact_facts(output: OutputResult) -> Iterable[tuple[str, str]]:
+    yield "dtype", f"{output.dtype}, compared exactly"
+    yield "values", f"{number(output.values)} in {number(output.rows)} rows"
+    yield "values that differ", number(output.mismatches)
+
+
+def _float_facts(output: OutputResult) -> Iterable[tuple[str, str]]:
+    interval = ""
+    if output.bias_low_95 is not None and output.bias_high_95 is not None:
+        interval = f" (95 %: {number(output.bias_low_95)} to {number(output.bias_high_95)})"
+    cosine = number(None) if output.cosine_similarity is None else value(output.cosine_similarity)
+    at_row = f" at row {output.max_row_rel_id}" if output.max_row_rel_id else ""
+    yield "dtype", output.dtype
+    yield "values", f"{number(output.values)} in {number(output.rows)} rows, {number(output.compared)} subtracted"
+    yield "not finite where the reference is, or otherwise than it", number(output.non_finite)
+    yield "bias (signed mean)", number(output.bias) + interval
+    yield "std of the signed difference", number(output.std_diff)
+    yield "cosine similarity", cosine
+    row_limit = _limit_of(output, "max_row_rel_diff")
+    yield "largest of a row, relative to it", f"{number(output.max_row_rel_diff)}{at_row}{row_limit}"
+    yield "largest relative to its value", number(output.max_rel_diff)
+    if output.repeat_max_abs_diff is None:
+        yield "largest between two passes", "not measured"
+    else:
+        limit = _limit_of(output, "repeat_max_abs_diff")
+        yield "largest between two passes", f"{number(output.repeat_max_abs_diff)}{limit}"
+    yield "scale of the default limits", _scale(output)
+
+
+def _limit_of(output: OutputResult, name: str) -> str:
+    return f" (limit {_range(output.limits[name])})" if name in output.limits else ""
+
+
+def _scale(output: OutputResult) -> str:
+    by_channel = "" if output.axis is None else f", the largest over the channels of axis {output.axis}"
+    return f"{number(output.scale)} (the standard deviation of the reference, at least 1{by_channel})"
+
+
+def worst_rows_table(name: str, output: OutputResult) -> Table:
+    """Return the rows that differ most; a difference that is not finite is the largest of all."""
+    columns = (
+        Column(title="row"),
+        Column(title="index in the row"),
+        Column(title="actual", is_figure=True),
+        Column(title="expected", is_figure=True),
+        Column(title="|difference|", is_figure=True),
+    )
+    rows = tuple(
+        (
+            code(row.row_id),
+            code(str(row.index) if row.index else "-"),
+            figure(value(row.actual)),
+            figure(value(row.expected)),
+            figure(number(row.max_abs_diff, missing="not finite")),
+        )
+        for row in output.worst_rows
+    )
+    return Table(caption=f"{name}: rows that differ most", columns=columns, rows=rows)
+
+
+def decisions_table(decisions: Mapping[str, DecisionResult]) -> Table:
+    """Return what was decided on each output."""
+    columns = (
+        Column(title="output"),
+        Column(title="rule"),
+        Column(title="decisions", is_figure=True),
+        Column(title="mismatches", is_figure=True),
+        Column(title="near the boundary", is_figure=True),
+        Column(title="away from it", is_figure=True),
+        Column(title="rows with any", is_figure=True),
+        Column(title="95 % bound of rows", is_figure=True),
+        Column(title="reference decides"),
+        Column(title="first mismatched rows"),
+    )
+    rows = tuple(
+        (
+            text(name),
+            text(_rule(decision)),
+            figure(number(decision.decisions)),
+            figure(number(decision.mismatches)),
+            figure(number(decision.inside_band)),
+            figure(number(decision.outside_band)),
+            figure(f"{number(decision.rows_mismatched)} of {number(decision.rows)}"),
+            figure(f"< {bound(decision.mismatch_rate_upper_95)}"),
+            text(_classes(decision)),
+            text(", ".join(decision.examples) or "none"),
+        )
+        for name, decision in decisions.items()
+    )
+    return Table(caption="Decisions", columns=columns, rows=rows)
+
+
+def _rule(decision: DecisionResult) -> str:
+    # `OUTPUT:RULE`, and the output stands in the column before.
+    return decision.rule.rpartition(":")[2]
+
+
+def _classes(decision: DecisionResult) -> str:
+    total = sum(decision.classes.values())
+    if _rule(decision).startswith(("threshold", "multilabel")):
+        counts = [(word, decision.classes.get(key, 0)) for word, key in (("positive", "1"), ("negative", "0"))]
+    else:
+        most = sorted(decision.classes.items(), key=lambda item: -item[1])
+        counts = [(f"class {name}", count) for name, count in most[:_CLASSES_SHOWN]]
+    words = ", ".join(f"{name} {number(count)} ({percent(count, total)})" for name, count in counts)
+    more = len(decision.classes) - len(counts)
+    return f"{words}, and {more} more classes" if more > 0 else words
+
+
+def tolerance_table(result: ComparisonResult) -> Table:
+    """Return the limits, where they come from, and which are looser than the defaults."""
+    default = DEFAULT_TOLERANCES[Precision(result.precision)].to_json()
+    declared = set(result.tolerance.get("declared", ()))
+    names = [name for name in default if name != "declared"]
+    rows = tuple(
+        (
+            text(name),
+            figure(_limit(name, result.tolerance.get(name))),
+            figure(_limit(name, default[name])),
+            text("declared, holds as written" if name in declared else "default"),
+            status("warning") if name in result.looser_than_default else text("-"),
+        )
+        for name in names
+    )
+    columns = (
+        Column(title="limit"),
+        Column(title="value", is_figure=True),
+        Column(title=f"default for {result.precision}", is_figure=True),
+        Column(title="set by"),
+        Column(title="looser than default"),
+    )
+    return Table(caption="Limits: defaults are multiplied by the scale of the output", columns=columns, rows=rows)
+
+
+def _limit(name: str, limit: float | None) -> str:
+    if limit is None:
+        return "0.5 %, near the boundary only" if name == "decision_mismatches" else "none"
+    return number(limit)
+
+
+def sides_table(result: ComparisonResult) -> Table:
+    """Return what ran on either side, read back from the runtimes."""
+    candidate, reference = result.candidate, result.reference
+    rows = tuple(
+        (text(what), text(of_candidate), text(of_reference))
+        for (what, of_candidate), (_, of_reference) in zip(_side(candidate), _side(reference), strict=True)
+    )
+    columns = (Column(title="what"), Column(title="candidate (actual)"), Column(title="reference (expected)"))
+    return Table(caption="What ran", columns=columns, rows=rows)
+
+
+def _side(side: SideResult) -> Iterable[tuple[str, str]]:
+    unknown = "not known"
+    yield "name", side.name
+    yield "kind", side.kind
+    yield "runtime", f"{side.runtime} {side.version or ''}".strip() if side.runtime else unknown
+    yield "device", side.device or unknown
+    yield "precision found", side.precision_found or unknown
+    yield "TF32", {True: "may be used", False: "off", None: "does not apply"}[side.tf32]
+    yield "optimisation level", side.optimisation or "none"
+    yield "executes code of its author", "yes" if side.executes_code else "no"
+    yield "digest as loaded", side.digest or unknown
+
+
+def operators_table(operators: Iterable[tuple[str, ...]]) -> Table:
+    """Return the operators that the target does not have."""
+    titles = ("operator", "node", "reason", "hint")
+    rows = tuple(tuple(text(words) for words in row) for row in operators)
+    return Table(caption="Unsupported operators", columns=tuple(Column(title=title) for title in titles), rows=rows)
