@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, cast
 
+from paritygate.backends import backend_state, require_backend
 from paritygate.convert.causes import one_line
 from paritygate.convert.contract import agreed_signature
 from paritygate.convert.conversion import CONVERTERS, Conversion, ConversionJob, Converter
@@ -28,6 +29,7 @@ from paritygate.signature import Signature
 
 __all__ = ["convert_and_check"]
 
+_LOADED_BY = {"onnx": "onnxruntime", "savedmodel": "tensorflow"}
 _OPERATOR_HINT = "write the model with operators that ONNX has, or serve it in its own format"
 
 
@@ -53,6 +55,9 @@ def convert_and_check(job: ConversionJob, target_format: str) -> Conversion:
         StorageError: The folder is not empty, or cannot be written.
     """
     converter = _converter(job, target_format)
+    if target_format in _LOADED_BY:
+        # Before the work: what cannot be checked is not worth minutes of converting.
+        require_backend(_LOADED_BY[target_format])
     _check_empty(job)
     conversion = _guarded(lambda: converter.convert(job), job, f"converting {job.source.kind} to {target_format}")
     check = _CHECKS.get(target_format)
@@ -118,8 +123,7 @@ def _check_savedmodel(job: ConversionJob, conversion: Conversion) -> Conversion:
     path = job.folder / conversion.main
     with _our_file():
         found = load_savedmodel(path).signature
-    version = conversion.facts.get("tensorflow")
-    facts = {"loaded_in": f"tensorflow {version}"} if version else {}
+    facts = {"loaded_in": f"tensorflow {backend_state('tensorflow').version}"}
     return _with(job, conversion, found, facts, keeps_names=False)
 
 

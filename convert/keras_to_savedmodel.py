@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from paritygate.backends import version_of
+from paritygate.backends import backend_state, version_of
 from paritygate.convert.conversion import Conversion, ConversionJob
 from paritygate.convert.keras_job import open_keras
 from paritygate.convert.tensorflow_function import explained_tracing, tensor_spec
@@ -48,7 +48,7 @@ def convert(job: ConversionJob) -> Conversion:
         signature=signature_of_savedmodel(job.folder),
         notes=source.notes(),
         facts={
-            "tensorflow": version_of("tensorflow") or version_of("tensorflow-cpu"),
+            "tensorflow": backend_state("tensorflow").version,
             "keras": version_of("keras"),
         },
     )

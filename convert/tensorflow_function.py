@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from paritygate.backends import require_backend, version_of
+from paritygate.backends import backend_state, require_backend, version_of
 from paritygate.convert.causes import causes, users_line
 from paritygate.convert.conversion import Conversion
 from paritygate.convert.onnx_operators import check_operators
@@ -85,7 +85,7 @@ def function_to_onnx(
         facts={
             "opset": opset_of(model),
             "ir_version": model.ir_version,
-            "tensorflow": version_of("tensorflow") or version_of("tensorflow-cpu"),
+            "tensorflow": backend_state("tensorflow").version,
             "tf2onnx": version_of("tf2onnx"),
         },
     )

@@ -31,6 +31,7 @@ Progress = Callable[[str, int, int], None]
 _LOG_LINES = 5
 _LOG_BYTES = 65536
 _GRACE_S = 5.0
+_ROOM_BYTES = 65536
 # Frameworks read these when they are imported: quiet, and Keras on TensorFlow.
 _ENVIRONMENT = {
     "KERAS_BACKEND": "tensorflow",
@@ -165,12 +166,14 @@ def _last_lines(job: ChildJob) -> str:
 
 def _result_of(job: ChildJob, code: int, path: Path, stage: str) -> Any:  # noqa: ANN401 - the job's JSON
     if not path.is_file():
+        _check_room(job.folder)
         msg = f"{job.what} {_ending(code)}{_during(stage)}{_last_lines(job)}"
         raise job.crash_error(msg, hint="look into the log; the other variants are not affected")
     outcome = json.loads(path.read_text(encoding="utf-8"))
     if outcome["status"] == "ok":
         return outcome["value"]
     if outcome["status"] == "crash":
+        _check_room(job.folder)
         msg = f"{job.what} failed{_during(stage)}: {outcome['message']}{_last_lines(job)}"
         raise job.crash_error(msg, hint="look into the log for the whole traceback")
     kind = getattr(paritygate.errors, outcome["class"], job.crash_error)
@@ -178,6 +181,20 @@ def _result_of(job: ChildJob, code: int, path: Path, stage: str) -> Any:  # noqa
         rows = [tuple(row) for row in outcome["rows"]]
         raise UnsupportedOperatorsError(outcome["message"], rows=rows, hint=outcome["hint"])
     raise kind(outcome["message"], hint=outcome["hint"])
+
+
+def _check_room(folder: Path) -> None:
+    """Check that the disk was not what stopped the child: on a full one, frameworks fail in words of their own.
+
+    Raises:
+        StorageError: The disk is full.
+    """
+    probe = folder / ".room"
+    with storage_errors(folder):
+        try:
+            probe.write_bytes(bytes(_ROOM_BYTES))
+        finally:
+            probe.unlink(missing_ok=True)
 
 
 def _ending(code: int) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import importlib
 import json
 import os
@@ -15,8 +16,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from paritygate.errors import ParitygateError, UnsupportedOperatorsError
-from paritygate.files import write_json_atomically
+from paritygate.errors import ParitygateError, StorageError, UnsupportedOperatorsError
+from paritygate.files import storage_errors, write_json_atomically
 
 __all__ = ["JOBS", "main"]
 
@@ -54,6 +55,26 @@ def _die_with_parent() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
+def _crash(err: Exception) -> dict[str, Any]:
+    text = str(err).strip().splitlines()
+    return {"status": "crash", "message": f"{type(err).__name__}: {text[0] if text else ''}"}
+
+
+def _outcome_of_os_error(err: OSError, folder: Path) -> dict[str, Any]:
+    """Return a full disk as what it is; any other error may be about whatever file a model reads."""
+    if err.errno not in {errno.ENOSPC, errno.EDQUOT}:
+        return _crash(err)
+    try:
+        with storage_errors(Path(err.filename or folder)):
+            raise err
+    except StorageError as full:
+        return _error(full)
+
+
+def _error(err: ParitygateError) -> dict[str, Any]:
+    return {"status": "error", "class": type(err).__name__, "message": str(err), "hint": err.hint}
+
+
 def main(request: str, descriptor: str) -> int:
     """Run the job described in the file `request`, report to the pipe `descriptor`, write the result file."""
     _die_with_parent()
@@ -67,13 +88,15 @@ def main(request: str, descriptor: str) -> int:
         outcome = {"status": "ok", "value": value}
     except ParitygateError as err:
         traceback.print_exc()
-        outcome = {"status": "error", "class": type(err).__name__, "message": str(err), "hint": err.hint}
+        outcome = _error(err)
         if isinstance(err, UnsupportedOperatorsError):
             outcome["rows"] = err.rows
+    except OSError as err:
+        traceback.print_exc()
+        outcome = _outcome_of_os_error(err, Path(request).parent)
     except Exception as err:  # noqa: BLE001 - the parent turns whatever it was into an error of the variant
         traceback.print_exc()
-        text = str(err).strip().splitlines()
-        outcome = {"status": "crash", "message": f"{type(err).__name__}: {text[0] if text else ''}"}
+        outcome = _crash(err)
     write_json_atomically(Path(data["result"]), outcome)
     sys.stdout.flush()
     sys.stderr.flush()

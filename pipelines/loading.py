@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,15 +23,21 @@ class LoadedModel:
     source: Source
     model: Any
 
-    def describe(self) -> dict[str, Any]:
-        """Return what the source is, as JSON data: digest, kind, the files its code came from."""
-        files = user_files(self.source.folder) if self.model is not None else {}
+    def describe(self, declared_files: Iterable[str] = ()) -> dict[str, Any]:
+        """Return what the source is, as JSON data: digest, kind, the files that its code came from and reads.
+
+        Args:
+            declared_files: Files that the code reads, relative to the source's folder: only the user knows them.
+        """
+        root = self.source.folder.resolve()
+        imported = user_files(root).values() if self.model is not None else ()
+        files = {*imported, *((root / name).resolve() for name in declared_files)}
         return {
             "text": self.source.text,
             "kind": str(self.source.kind),
             "executes_code": self.source.executes_code,
             "digest": digest_of_model(self.source) if self.model is None else digest_of_parameters(self),
-            "files": {str(path): digest_of_file(path) for path in files.values()},
+            "files": {path.relative_to(root).as_posix(): digest_of_file(path) for path in sorted(files)},
         }
 
 

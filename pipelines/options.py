@@ -18,6 +18,7 @@ __all__ = [
     "root_option",
     "run_option",
     "time_limit_option",
+    "whole_numbers",
 ]
 
 json_option = click.option(
@@ -82,3 +83,20 @@ def pairs(option: str, texts: Iterable[str], *, number: bool = False) -> dict[st
                 raise UsageError(msg, hint=f"write for example {option} {name}=1") from None
         found[name] = value
     return found
+
+
+def whole_numbers(option: str, texts: Iterable[str]) -> dict[str, int]:
+    """Return `NAME=N` texts as a mapping.
+
+    Raises:
+        UsageError: A text is not of that form, a name stands twice, or N is no whole number.
+    """
+    return {name: _whole_number(option, name, value) for name, value in pairs(option, texts).items()}
+
+
+def _whole_number(option: str, name: str, value: str) -> int:
+    try:
+        return int(value)
+    except ValueError:
+        msg = f"{option} '{name}={value}': {value!r} is no whole number"
+        raise UsageError(msg, hint=f"write for example {option} {name}=1") from None

@@ -34,7 +34,9 @@ def print_repositories(repositories: Iterable[Path], *, to_stderr: bool = False)
             versions = ", ".join(map(str, model.versions))
             rows.append((model.model, versions, aliases or "-", model.changed))
         title = f"Repository {repository}"
-        if to_stderr:
+        if not rows:
+            click.echo(f"{title} holds no releases", err=to_stderr)
+        elif to_stderr:
             for row in rows:
                 click.echo(f"{title}: " + ", ".join(row), err=True)
         else:

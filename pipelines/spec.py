@@ -17,20 +17,33 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from paritygate.errors import InputFileError, UsageError
 from paritygate.importing import is_object_path
+from paritygate.pipelines.repository.names import check_alias, check_name
 from paritygate.precision import Precision, Variant
 from paritygate.signature import Dim, Signature, TensorSpec
 from paritygate.source import Source, parse_source
 from paritygate.validate.decisions import Decision, make_decision
-from paritygate.validate.samples import DEFAULT_BATCH_SIZE, SampleSource
+from paritygate.validate.samples import DEFAULT_BATCH_SIZE, SampleSource, open_samples
 from paritygate.validate.tolerance import Tolerance, parse_tolerance
 
-__all__ = ["AVAILABLE_TARGETS", "ResolvedSpec", "Spec", "load_spec", "packaged_specs", "parse_spec", "schema_of_spec"]
+__all__ = [
+    "AVAILABLE_TARGETS",
+    "RUNTIME_OF_FORMAT",
+    "ResolvedSpec",
+    "Spec",
+    "load_spec",
+    "load_spec_to_run",
+    "packaged_specs",
+    "parse_spec",
+    "schema_of_spec",
+]
 
 # What this version can make; a format is added here together with its converters and its runner.
 AVAILABLE_TARGETS = (
     Variant(format="onnx", precision=Precision.FP32),
     Variant(format="savedmodel", precision=Precision.FP32),
 )
+# What runs an artifact of each format.
+RUNTIME_OF_FORMAT = {"onnx": "onnxruntime", "savedmodel": "tensorflow"}
 _SAFE_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 
 
@@ -42,7 +55,7 @@ class TensorPart(_Part):
     """One input or output, under the name served."""
 
     dtype: str
-    shape: list[int | str]
+    shape: list[Annotated[int, Field(ge=1)] | str]
 
 
 class DimPart(_Part):
@@ -59,9 +72,9 @@ class ModelPart(_Part):
     name: str = Field(pattern=_SAFE_NAME, description="Names the model in runs and releases.")
     source: str = Field(description="A path relative to the spec's folder, or module:callable.")
     inputs: dict[str, TensorPart] | None = Field(
-        default=None, description="Needed where the source does not say them: for PyTorch modules."
+        default=None, min_length=1, description="Needed where the source does not say them: for PyTorch modules."
     )
-    outputs: dict[str, TensorPart] | None = None
+    outputs: dict[str, TensorPart] | None = Field(default=None, min_length=1)
     rename: dict[str, str] = Field(default_factory=dict, description="The source's name: the name served.")
     dims: dict[str, DimPart] = Field(default_factory=dict)
     files: list[str] = Field(default_factory=list, description="Files the source reads besides the modules it imports.")
@@ -130,7 +143,9 @@ class Spec(_Part):
     samples: SamplesPart
     decisions: dict[str, DecisionPart] = Field(default_factory=dict)
     targets: list[str] = Field(min_length=1)
-    required: list[str] | None = Field(default=None, description="Every target whose backend is installed, if absent.")
+    required: list[str] | None = Field(
+        default=None, min_length=1, description="Every target whose backend is installed, if absent."
+    )
     tolerance: dict[str, dict[str, float]] = Field(default_factory=dict)
     argmax_of: dict[str, str] = Field(default_factory=dict)
     axes: dict[str, int] = Field(default_factory=dict)
@@ -245,12 +260,7 @@ def load_spec(text: str) -> ResolvedSpec:
     """
     path = Path(text)
     if path.exists() or path.suffix:
-        if not path.is_file():
-            msg = f"spec {path} does not exist"
-            raise InputFileError(
-                msg, hint=f"give a .yaml file, or one of the packaged specs: {', '.join(packaged_specs())}"
-            )
-        return parse_spec(path.read_text(encoding="utf-8"), folder=path.resolve().parent, origin=str(path))
+        return parse_spec(_read_spec(path), folder=path.resolve().parent, origin=str(path))
     packaged = importlib.resources.files("paritygate.pipelines") / "specs" / f"{text}.yaml"
     if text not in packaged_specs():
         close = difflib.get_close_matches(text, packaged_specs(), n=1)
@@ -261,6 +271,82 @@ def load_spec(text: str) -> ResolvedSpec:
     return parse_spec(packaged.read_text(encoding="utf-8"), folder=Path.cwd(), origin=text)
 
 
+def _read_spec(path: Path) -> str:
+    if not path.is_file():
+        msg = f"spec {path} is no file" if path.exists() else f"spec {path} does not exist"
+        raise InputFileError(
+            msg, hint=f"give a .yaml file, or one of the packaged specs: {', '.join(packaged_specs())}"
+        )
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as err:
+        msg = f"spec {path} cannot be read: {err}"
+        raise InputFileError(msg, hint="write it as text in UTF-8, and check that it may be read") from err
+
+
+def load_spec_to_run(text: str, *, samples_path: str | None = None) -> ResolvedSpec:
+    """Return the spec as `load_spec` does, once it is known that the files it names are there.
+
+    What a `module:callable` reads is not known before it is called.
+
+    Args:
+        text: A path, or the name of a packaged spec.
+        samples_path: What the command line gives in place of the spec's own samples.
+
+    Raises:
+        InputFileError: There is no such spec, or a file that it names does not exist.
+        UsageError: The spec is wrong; the message says where.
+    """
+    if samples_path is not None and not Path(samples_path).exists():
+        msg = f"samples {samples_path} do not exist"
+        raise InputFileError(msg, hint="give the path of a samples file with --samples")
+    resolved = load_spec(text)
+    # Reading the property raises what is wrong with the source.
+    _ = resolved.source
+    _check_model_files(resolved)
+    _check_samples(resolved, samples_path)
+    return resolved
+
+
+def _check_model_files(resolved: ResolvedSpec) -> None:
+    folder = resolved.folder.resolve()
+    for name in resolved.spec.model.files:
+        path = (folder / name).resolve()
+        if not path.is_file():
+            msg = f"spec {resolved.origin}: model.files names {name!r}, and {path} is no file"
+            raise InputFileError(msg, hint="paths in a spec are relative to its folder")
+        if not path.is_relative_to(folder):
+            msg = f"spec {resolved.origin}: model.files names {name!r}, which is outside of {folder}"
+            raise UsageError(
+                msg, hint="a release of the source takes its files along: put them below the spec's folder"
+            )
+
+
+def _check_samples(resolved: ResolvedSpec, samples_path: str | None) -> None:
+    samples = resolved.samples(samples_path)
+    if not is_object_path(samples.text):
+        # Opening reads nothing; it raises if the file is missing or of an unknown kind.
+        open_samples(samples)
+    elif samples.path is not None and not Path(samples.path).exists():
+        msg = f"spec {resolved.origin}: samples.path {samples.path} does not exist"
+        raise InputFileError(msg, hint="paths in a spec are relative to its folder")
+
+
+class _UniqueKeyLoader(yaml.SafeLoader):
+    """Refuses a key that stands twice: of two tolerances, one would silently not hold."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002 - PyYAML's own signature
+        # A key that is no scalar is refused by the loader itself, and `<<` may merge several mappings.
+        keys = [key for key, _ in node.value if isinstance(key, yaml.ScalarNode) and key.value != "<<"]
+        seen = set()
+        for key in keys:
+            if key.value in seen:
+                problem = f"the key {key.value!r} stands twice"
+                raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
+            seen.add(key.value)
+        return super().construct_mapping(node, deep=deep)
+
+
 def parse_spec(text: str, *, folder: Path, origin: str) -> ResolvedSpec:
     """Return the spec in a YAML text, checked.
 
@@ -268,11 +354,12 @@ def parse_spec(text: str, *, folder: Path, origin: str) -> ResolvedSpec:
         UsageError: It is no YAML, has a wrong key or value, or contradicts itself.
     """
     try:
-        data = yaml.safe_load(text)
+        # A safe loader: it makes plain data only.
+        data = yaml.load(text, Loader=_UniqueKeyLoader)  # noqa: S506
     except yaml.YAMLError as err:
         mark = getattr(err, "problem_mark", None)
         where = f", line {mark.line + 1}" if mark is not None else ""
-        msg = f"spec {origin}{where} is not YAML: {getattr(err, 'problem', None) or err}"
+        msg = f"spec {origin}{where} is no sound YAML: {getattr(err, 'problem', None) or err}"
         raise UsageError(msg, hint="check the indentation and the quotes there") from err
     if not isinstance(data, dict):
         msg = f"spec {origin} holds a {type(data).__name__}, not a mapping"
@@ -374,6 +461,10 @@ def _check_targets(resolved: ResolvedSpec) -> None:
 
 def _check_names(resolved: ResolvedSpec) -> None:
     spec, origin = resolved.spec, resolved.origin
+    # Refused here, where it costs nothing, rather than at the end of the run.
+    check_name("model", spec.model.name)
+    if spec.promote.alias is not None:
+        check_alias(spec.promote.alias)
     if (spec.model.inputs is None) != (spec.model.outputs is None):
         msg = f"spec {origin}: model.inputs and model.outputs are given together or not at all"
         raise UsageError(msg, hint="add the other one, or leave both to be taken from the source")

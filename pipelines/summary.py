@@ -100,6 +100,7 @@ def print_outcome(outcome: RunOutcome, *, to_stderr: bool = False) -> None:
         print_release(outcome.release, to_stderr=to_stderr)
     else:
         click.echo(f"not released: {outcome.not_released}", file=stream)
+    click.echo(f"run: {outcome.run.folder}", file=stream)
     for path in outcome.reports:
         if path.suffix == ".html":
             click.echo(f"report: {path}", file=stream)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from paritygate.batch import Batch
 from paritygate.errors import MeasurementError, UsageError, ZeroRowsError
+from paritygate.signature import is_comparable_dtype
 from paritygate.validate.candidate import Candidate, RefusedInputsError
 from paritygate.validate.decisions import Decision
 from paritygate.validate.given import ExpectedOutputs
@@ -246,7 +247,7 @@ class _Passes:
                 expected = {name: wanted[name] for name in self.compared}
                 self.comparison.add(batch, actual, expected)
                 self.strata.add(batch, actual, expected)
-            kept = {name: array for name, array in (actual or {}).items() if name in self.compared}
+            kept = {name: array for name, array in (actual or {}).items() if self._is_kept(name, array)}
             if stored is not None:
                 self.comparison.add_repeat(next(stored).outputs, kept)
             elif first_pass is not None:
@@ -262,6 +263,10 @@ class _Passes:
         self.comparison.end_pass()
         self.strata.end_pass()
         return digest.value
+
+    def _is_kept(self, name: str, array: NDArray[np.generic]) -> bool:
+        # What is no number has broken the contract already and cannot be stored.
+        return name in self.compared and is_comparable_dtype(array.dtype.name)
 
 
 def _answer(

@@ -18,7 +18,7 @@ from paritygate.signature import is_comparable_dtype
 from paritygate.validate.npy_stream import NpyStream, npz_names
 from paritygate.validate.profile import OutputProfile
 from paritygate.validate.recording import RECORD_FILE, Recording, StoredBatch
-from paritygate.validate.reference import check_health, profile_all
+from paritygate.validate.reference import check_health, check_selected, profile_all
 
 if TYPE_CHECKING:
     import numpy as np
@@ -158,6 +158,7 @@ def expected_from_file(
         ReferenceRefusedError: The outputs are not finite, or constant.
     """
     outputs = GivenOutputs(path, rename, selected)
+    check_selected(selected, outputs.names)
     shapes, dtypes = outputs.shapes_and_dtypes()
     if not dtypes:
         msg = f"recorded outputs {path} hold no arrays"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -60,7 +60,7 @@ class Measurement:
         rows: Distinct rows compared.
         batches: Batches run in one pass.
         passes: Times the whole sequence was run.
-        statistics: Differences by output.
+        statistics: Differences by output, over all passes; counts are those of one pass, the worst.
         decisions: Decisions by output, labels declared as argmax included.
         violations: Breaches of contract.
         refused: Why the candidate raised, for each of the first batches it did not answer.
@@ -90,6 +90,8 @@ class Comparison:
         self._states: dict[str, DiffState] = {}
         for name, profile in plan.profiles.items():
             self._states[name] = statistics.empty(profile, plan.limits[name])
+        self._counts_before: dict[str, dict[str, int]] = {}
+        self._counts: dict[str, dict[str, int]] = {}
         self._folded: dict[str, DecisionState] = {}
         self._current: dict[str, DecisionState] = {}
         self._violations: dict[tuple[str, str | None], list[str]] = {}
@@ -192,10 +194,19 @@ class Comparison:
             folded = self._folded.get(name)
             self._folded[name] = state if folded is None else decisions.fold_passes(folded, state)
         self._current = {}
+        self._end_counts()
         self._rows = max(self._rows, self._pass_rows)
         self._batches = max(self._batches, self._pass_batches)
         self._pass_rows = self._pass_batches = 0
         self._passes += 1
+
+    def _end_counts(self) -> None:
+        # A row that is seen again in every pass is no more rows, and its mismatch no more mismatches.
+        for name, state in self._states.items():
+            now = statistics.counts(state)
+            before, worst = self._counts_before.get(name, {}), self._counts.get(name, {})
+            self._counts[name] = {key: max(worst.get(key, 0), count - before.get(key, 0)) for key, count in now.items()}
+            self._counts_before[name] = now
 
     def finish(self) -> Measurement:
         """Return all that was measured."""
@@ -207,7 +218,7 @@ class Comparison:
             batches=self._batches,
             passes=self._passes,
             statistics={
-                name: statistics.finish(state)
+                name: replace(statistics.finish(state), **self._counts.get(name, {}))
                 for name, state in self._states.items()
                 if name not in self._plan.argmax_of
             },

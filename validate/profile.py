@@ -233,8 +233,8 @@ def profile_outputs(
         variation.add(per_row)
         finite = np.isfinite(per_row)
         is_all_finite = bool(finite.all())
-        kept = (per_row if is_all_finite else np.where(finite, per_row, 0.0)).reshape(len(per_row), -1)
-        norm_squares += float(np.einsum("rn,rn->", kept, kept))
+        kept = (per_row if is_all_finite else np.where(finite, per_row, 0.0)).ravel()
+        norm_squares += float(kept @ kept)
         rows += len(per_row)
         values += wide.size
         non_finite += 0 if is_all_finite else int(wide.size - np.count_nonzero(finite))

@@ -65,7 +65,8 @@ class ChunkWriter:
         at = len(self._pending_batches)
         for name, array in outputs.items():
             self._note_shape(name, array)
-            self._pending[f"{at}/{name}"] = np.ascontiguousarray(array)
+            # Why not ascontiguousarray: it makes a vector of a scalar.
+            self._pending[f"{at}/{name}"] = np.asarray(array, order="C")
             self._pending_bytes += array.nbytes
         self._pending_batches.append({"rows": rows, "case": case})
         if self._pending_bytes >= _CHUNK_BYTES or len(self._pending_batches) >= _CHUNK_BATCHES:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from paritygate.validate.runners.runner import Runner
 
-__all__ = ["RecordPlan", "check_health", "profile_all", "record_reference"]
+__all__ = ["RecordPlan", "check_health", "check_selected", "profile_all", "record_reference"]
 
 # How many rows are run twice to see that the reference is equal to itself.
 _REPEATED_ROWS = 64
@@ -136,11 +136,21 @@ def record_reference(
 
 def _outputs_recorded(signature: Signature, selected: tuple[str, ...]) -> tuple[str, ...]:
     known = tuple(spec.name for spec in signature.outputs)
-    for name in selected:
-        if name not in known:
-            msg = f"output {name!r} was selected, and the reference has no such output (it has: {', '.join(known)})"
-            raise UsageError(msg, hint="--outputs takes names of the reference")
+    check_selected(selected, known)
     return selected or known
+
+
+def check_selected(selected: Iterable[str], known: Iterable[str]) -> None:
+    """Check that the reference has every output that was selected.
+
+    Raises:
+        UsageError: It lacks one.
+    """
+    has = sorted(known)
+    for name in selected:
+        if name not in has:
+            msg = f"output {name!r} was selected, and the reference has no such output (it has: {', '.join(has)})"
+            raise UsageError(msg, hint="--outputs takes names of the reference")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

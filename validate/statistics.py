@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from paritygate.validate.profile import OutputProfile
     from paritygate.validate.tolerance import Limits
 
-__all__ = ["DiffState", "DiffStatistics", "WorstRow", "empty", "finish", "merge", "update"]
+__all__ = ["DiffState", "DiffStatistics", "WorstRow", "counts", "empty", "finish", "merge", "update"]
 
 _WORST_ROWS = 10
 # Floor of the denominator of the elementwise relative difference, in the unit of the output.
@@ -320,6 +320,19 @@ def merge(a: DiffState, b: DiffState) -> DiffState:
     )
 
 
+def counts(state: DiffState) -> dict[str, int]:
+    """Return all counts of the state, by their names in `DiffStatistics`."""
+    return {
+        "rows": state.rows,
+        "values": state.values,
+        "compared": int(state.total),
+        "mismatches": state.mismatches,
+        "non_finite": state.candidate_non_finite,
+        "non_finite_mismatches": state.non_finite_mismatches,
+        "non_finite_matches": state.non_finite_matches,
+    }
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DiffStatistics:
     """The difference of one output over all batches; statistics of |actual - expected| where not said otherwise.
@@ -376,9 +389,7 @@ def finish(state: DiffState) -> DiffStatistics:
     with np.errstate(invalid="ignore"):
         mean_by_channel = state.sum_abs / np.maximum(state.count, 1.0)
     return DiffStatistics(
-        rows=state.rows,
-        values=state.values,
-        compared=compared,
+        **counts(state),
         max_abs_diff=largest,
         min_abs_diff=state.min_abs if compared else nothing,
         mean_abs_diff=state.mean_abs if compared else nothing,
@@ -395,10 +406,6 @@ def finish(state: DiffState) -> DiffStatistics:
         max_rel_diff=state.max_rel if compared else nothing,
         max_row_rel_diff=state.max_row_rel if compared else nothing,
         max_row_rel_id=state.max_row_rel_id,
-        mismatches=state.mismatches,
-        non_finite=state.candidate_non_finite,
-        non_finite_mismatches=state.non_finite_mismatches,
-        non_finite_matches=state.non_finite_matches,
         max_abs_by_channel=state.max_abs,
         mean_abs_by_channel=mean_by_channel,
         p9999_in_limits=p9999_in_limits,

@@ -131,7 +131,7 @@ def judge(measured: Measurement, plan: JudgePlan) -> tuple[Check, ...]:
     for name, statistics in measured.statistics.items():
         profile = plan.profiles[name]
         if profile.is_float:
-            checks += _check_float(name, statistics, plan, passes=max(1, measured.passes))
+            checks += _check_float(name, statistics, plan)
         else:
             checks.append(_check_exact(name, statistics))
     for name, decision in measured.decisions.items():
@@ -188,15 +188,14 @@ def _nothing_measured(name: str) -> Check:
     return Check(name="measured", status=Status.ERROR, detail=detail, output=name)
 
 
-def _check_float(name: str, statistics: DiffStatistics, plan: JudgePlan, *, passes: int) -> list[Check]:
+def _check_float(name: str, statistics: DiffStatistics, plan: JudgePlan) -> list[Check]:
     limits = plan.limits[name]
     if statistics.values == 0:
         return [_nothing_measured(name)]
     checks = [_check_finite(name, statistics, plan)]
     if statistics.compared == 0:
         return [*checks, _nothing_measured(name)]
-    # Values that are seen again in every pass are no more values: repeats must not loosen a limit.
-    checks += _check_max(name, statistics, limits, is_many=statistics.compared / passes > _MANY_VALUES)
+    checks += _check_max(name, statistics, limits)
     checks.append(_worst_channel("mean_abs_diff", name, statistics.mean_abs_by_channel, limits.mean_abs_diff))
     checks.append(
         _within(
@@ -260,9 +259,9 @@ def _worst_channel(
     return _within(check, output, *pairs[at], remark)
 
 
-def _check_max(name: str, statistics: DiffStatistics, limits: Limits, *, is_many: bool) -> list[Check]:
+def _check_max(name: str, statistics: DiffStatistics, limits: Limits) -> list[Check]:
     worst = statistics.worst_rows[0] if statistics.worst_rows else None
-    if not is_many:
+    if statistics.compared <= _MANY_VALUES:
         check = _worst_channel("max_abs_diff", name, statistics.max_abs_by_channel, limits.max_abs_diff)
         checks = [check]
     else:

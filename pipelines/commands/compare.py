@@ -12,6 +12,7 @@ from paritygate.pipelines.options import (
     pairs,
     quiet_option,
     time_limit_option,
+    whole_numbers,
 )
 
 __all__ = ["command"]
@@ -168,7 +169,7 @@ def command(
         decisions=tuple(parse_decision(text) for text in decisions),
         outputs=outputs,
         argmax_of=pairs("--argmax-of", argmax_of),
-        axes={name: int(value) for name, value in pairs("--axis", axes, number=True).items()},
+        axes=whole_numbers("--axis", axes),
         passes=repeat,
         min_rows=min_rows,
         is_non_finite_declared=non_finite == "match",

@@ -5,10 +5,35 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
+from click.core import ParameterSource
 
 from paritygate.pipelines.options import device_option, json_option, quiet_option, run_option, time_limit_option
 
 __all__ = ["command"]
+
+
+# A run's spec says these.
+_MODEL_OPTIONS = {
+    "samples": "--samples",
+    "out": "--out",
+    "batch_size": "--batch-size",
+    "non_finite": "--non-finite",
+    "seed": "--seed",
+}
+
+
+def _check_options(*, is_of_run: bool) -> None:
+    from paritygate.errors import UsageError
+
+    context = click.get_current_context()
+    given = [
+        option
+        for name, option in _MODEL_OPTIONS.items()
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+    ]
+    if is_of_run and given:
+        msg = f"record --run takes no {given[0]}: the run's spec says it"
+        raise UsageError(msg, hint="leave it out, or start a new run: convert-and-validate export SPEC")
 
 
 @click.command("record")
@@ -67,6 +92,7 @@ def command(
     if (model is None) == (run_folder is None):
         msg = "record takes either --run DIR or a MODEL"
         raise UsageError(msg, hint="convert-and-validate record --help shows both forms")
+    _check_options(is_of_run=run_folder is not None)
     with progress_of("record", is_quiet=quiet) as progress:
         if run_folder is not None:
             recording = record_stage(open_run(run_folder), time_limit_s=time_limit, progress=progress, device=device)

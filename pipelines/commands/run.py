@@ -53,21 +53,21 @@ def command(
       convert-and-validate run klue-sts klue-sts-tf
       convert-and-validate run klue-sts --samples klue-sts-v1.1_dev.json --no-promote --json -
     """
-    from paritygate.errors import InputFileError, ParitygateError
+    from paritygate.errors import ParitygateError
     from paritygate.pipelines.console import progress_of, start_json, write_json
     from paritygate.pipelines.release_summary import print_repositories
+    from paritygate.pipelines.repository.names import check_alias
     from paritygate.pipelines.result import error_result
     from paritygate.pipelines.run import RunOptions, run_spec
-    from paritygate.pipelines.spec import load_spec
+    from paritygate.pipelines.spec import load_spec_to_run
     from paritygate.pipelines.summary import print_error, print_outcome
-    from paritygate.pipelines.workspace import new_run, worst_code
+    from paritygate.pipelines.workspace import RunFolder, new_run, worst_code
 
     start_json(json_target)
-    if samples_path is not None and not Path(samples_path).exists():
-        msg = f"samples {samples_path} do not exist"
-        raise InputFileError(msg, hint="give the path of a samples file with --samples")
     # All specs are read before any work starts: a typing error in the second must not cost the first's time.
-    resolved = [load_spec(text) for text in specs]
+    resolved = [load_spec_to_run(text, samples_path=samples_path) for text in specs]
+    if alias is not None:
+        check_alias(alias)
     options = RunOptions(
         time_limit_s=time_limit, device=device, is_promoting=is_promoting, repository=repository, alias=alias, root=root
     )
@@ -76,8 +76,9 @@ def command(
     touched: list[Path] = []
     is_to_stderr = json_target == "-"
     for spec in resolved:
-        run = new_run(spec, root=root, samples_path=samples_path)
+        run: RunFolder | None = None
         try:
+            run = new_run(spec, root=root, samples_path=samples_path)
             with progress_of(spec.name, is_quiet=quiet) as progress:
                 outcome = run_spec(run, options, progress)
         except ParitygateError as err:
@@ -86,7 +87,7 @@ def command(
             entries.append(
                 {
                     "model": spec.name,
-                    "run": str(run.folder),
+                    "run": None if run is None else str(run.folder),
                     "exit_code": int(err.exit_code),
                     "error": error_result(err).to_json(),
                 }

@@ -37,5 +37,5 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
         "signature": conversion.signature.to_json(),
         "notes": list(conversion.notes),
         "facts": dict(conversion.facts),
-        "source": loaded.describe(),
+        "source": loaded.describe(args["files"]),
     }

@@ -31,7 +31,7 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
             device=args["device"],
         )
     )
-    model = {"name": args["name"], **loaded.describe()}
+    model = {"name": args["name"], **loaded.describe(args["files"])}
     recording = record_reference(
         runner,
         read,

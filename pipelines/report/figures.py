@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 
-__all__ = ["bound", "number", "number_pair", "percent", "share", "size", "value"]
+__all__ = ["bound", "near_one", "number", "number_pair", "percent", "share", "size_words", "value"]
 
 _DIGITS = 3
 # Enough to tell two float32 numbers apart, and all that float64 has.
@@ -57,21 +57,28 @@ def percent(part: float, whole: float) -> str:
     return f"{part / whole:.1%}".replace("%", " %") if whole else "-"
 
 
+def near_one(found: float | None) -> str:
+    """Return a similarity, which is at most 1, so that only 1 itself reads as 1."""
+    if found is None or found == 1:
+        return number(found)
+    shown = _short(found, _VALUE_DIGITS)
+    return f"1 - {_short(1 - found, _DIGITS)}" if shown == "1" else shown
+
+
 def bound(rate: float) -> str:
-    """Return an upper bound of a rate in percent with two digits, rounded up: never below what was found."""
-    if rate <= 0 or rate >= 1:
-        return f"{rate:.0%}".replace("%", " %")
+    """Return an upper bound of a rate in percent, rounded up, so that it stays one: two decimals, or two digits."""
     shown = rate * 100
-    step = 10.0 ** (math.floor(math.log10(shown)) - 1)
+    if shown <= 0 or shown >= 100:  # noqa: PLR2004 - percent
+        return f"{shown:.0f} %"
+    decimals = max(2, 1 - math.floor(math.log10(shown)))
     # The small term keeps 0.58, which is 0.5800000000000001 here, from becoming 0.59.
-    text = f"{math.ceil(shown / step - 1e-9) * step:.{max(0, -math.floor(math.log10(step) + 0.5))}f}"
-    return f"{text} %"
+    return f"{math.ceil(shown * 10**decimals - 1e-9) / 10**decimals:.{decimals}f} %"
 
 
-def size(count: int | None) -> str:
+def size_words(count: int | None) -> str:
     """Return a number of bytes in units of 1000."""
     if count is None:
-        return "not known: a file is missing"
+        return "a file is missing"
     for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if count >= factor:
             return f"{count / factor:.3g} {unit}"

@@ -7,17 +7,10 @@ import functools
 import jinja2
 from markupsafe import Markup
 
+from paritygate.pipelines.report.contents import contents_of
 from paritygate.pipelines.report.printable import printable
 from paritygate.pipelines.report.quantile_strip import WIDTH
 from paritygate.pipelines.report.report_data import ReportData
-from paritygate.pipelines.report.run_tables import (
-    artifact_table,
-    machine_tables,
-    parity_table,
-    reference_tables,
-    release_table,
-)
-from paritygate.pipelines.report.sections import variant_sections
 from paritygate.pipelines.report.table import SYMBOLS
 
 __all__ = ["render_html"]
@@ -25,21 +18,8 @@ __all__ = ["render_html"]
 
 def render_html(report: ReportData) -> str:
     """Return the report as a self-contained HTML page."""
-    return (
-        _environment()
-        .get_template("report.html.j2")
-        .render(
-            report=report,
-            parity=parity_table(report),
-            sections=variant_sections(report),
-            reference=reference_tables(report.recording) if report.recording is not None else (),
-            machines=machine_tables(report),
-            artifacts=artifact_table(report),
-            release=release_table(report.release) if report.release is not None else None,
-            symbols=SYMBOLS,
-            strip_width=WIDTH,
-        )
-    )
+    template = _environment().get_template("report.html.j2")
+    return template.render(contents_of(report), symbols=SYMBOLS, strip_width=WIDTH)
 
 
 @functools.cache

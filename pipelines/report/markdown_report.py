@@ -9,16 +9,9 @@ from collections.abc import Iterable
 import jinja2
 from markupsafe import Markup
 
+from paritygate.pipelines.report.contents import contents_of
 from paritygate.pipelines.report.printable import printable
 from paritygate.pipelines.report.report_data import ReportData
-from paritygate.pipelines.report.run_tables import (
-    artifact_table,
-    machine_tables,
-    parity_table,
-    reference_tables,
-    release_table,
-)
-from paritygate.pipelines.report.sections import variant_sections
 from paritygate.pipelines.report.table import SYMBOLS, Cell, Table
 
 __all__ = ["escape_markdown", "render_markdown"]
@@ -39,19 +32,8 @@ def escape_markdown(text: str) -> str:
 
 def render_markdown(report: ReportData) -> str:
     """Return the report as Markdown with GitHub's tables."""
-    return (
-        _environment()
-        .get_template("report.md.j2")
-        .render(
-            report=report,
-            parity=parity_table(report),
-            sections=variant_sections(report),
-            reference=reference_tables(report.recording) if report.recording is not None else (),
-            machines=machine_tables(report),
-            artifacts=artifact_table(report),
-            release=release_table(report.release) if report.release is not None else None,
-        )
-    )
+    template = _environment().get_template("report.md.j2")
+    return template.render(contents_of(report))
 
 
 @functools.cache
@@ -94,7 +76,9 @@ def _line(cells: Iterable[str]) -> str:
 
 
 def _cell(cell: Cell) -> str:
-    return str(_verdict(cell.text)) if cell.kind == "status" else escape_markdown(cell.text)
+    if cell.kind == "status":
+        return str(_verdict(cell.text))
+    return escape_markdown(f"{cell.text} ({cell.remark})" if cell.remark else cell.text)
 
 
 def _verdict(word: str) -> Markup:

@@ -6,6 +6,7 @@ each further block (to 90 %, 99 %, 99.9 %, all) is lower. Positions only; the te
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,7 +17,10 @@ from paritygate.signature import is_float_dtype
 __all__ = ["QuantileStrip", "quantile_strip"]
 
 WIDTH = 720.0
-_LABEL_WIDTH = 90.0
+_LABEL_ROOM = 30.0
+_LEAST_WIDTH = 1.5
+# Part of a decade that stays free at either end.
+_MARGIN = 0.3
 _DECADES_SHOWN = 12
 _TICKS_SHOWN = 9
 
@@ -40,7 +44,7 @@ class QuantileStrip:
         largest: Where the largest difference is.
         is_beyond: Whether the largest difference is above the limit.
         limit: Where the limit of the largest difference is, the strictest of the channels.
-        is_limit_left: Whether there is only room for its label on its left.
+        label: Where its label begins, ends, or has its middle: `start`, `end` or `middle`.
         ticks: Position and label of the powers of ten.
         words: The drawing in words.
     """
@@ -49,7 +53,7 @@ class QuantileStrip:
     largest: float
     is_beyond: bool
     limit: float
-    is_limit_left: bool
+    label: str
     ticks: tuple[tuple[float, str], ...]
     words: str
 
@@ -82,19 +86,25 @@ def quantile_strip(output: OutputResult) -> QuantileStrip | None:
         largest=at(known[-1]),
         is_beyond=known[-1] > limit.lowest,
         limit=at(limit.lowest),
-        is_limit_left=at(limit.lowest) > WIDTH - _LABEL_WIDTH,
-        ticks=_ticks(first, last, at),
+        label=_label(at(limit.lowest)),
+        ticks=_ticks(first, last, at, is_open=known[0] < 10.0**first),
         words=f"Half of the differences are at most {known[1]:.3g}, 99 % at most {known[3]:.3g}, "
         f"the largest is {known[-1]:.3g}; the limit is {limit.lowest:.3g}.",
     )
 
 
 def _decades(differences: list[float]) -> tuple[int, int]:
-    """Return the powers of ten between which the strip reaches; its end is above every difference."""
+    """Return the powers of ten between which the strip reaches, with some room at either end."""
     positive = [difference for difference in differences if difference > 0]
-    last = math.floor(math.log10(max(positive))) + 1
-    first = math.floor(math.log10(min(positive)))
+    last = math.ceil(math.log10(max(positive)) + _MARGIN)
+    first = math.floor(math.log10(min(positive)) - _MARGIN)
     return max(first, last - _DECADES_SHOWN), last
+
+
+def _label(position: float) -> str:
+    if position < _LABEL_ROOM:
+        return "start"
+    return "end" if position > WIDTH - _LABEL_ROOM else "middle"
 
 
 def _blocks(edges: list[float]) -> tuple[Block, ...]:
@@ -106,11 +116,15 @@ def _blocks(edges: list[float]) -> tuple[Block, ...]:
         (4.0, "above 99.9 %"),
     )
     return tuple(
-        Block(left=left, width=right - left, height=height, words=words)
-        for left, right, (height, words) in zip(edges, edges[1:], shapes, strict=True)
+        Block(left=left, width=max(right - left, _LEAST_WIDTH), height=height, words=words)
+        for (left, right), (height, words) in zip(itertools.pairwise(edges), shapes, strict=True)
     )
 
 
-def _ticks(first: int, last: int, at: Callable[[float], float]) -> tuple[tuple[float, str], ...]:
+def _ticks(first: int, last: int, at: Callable[[float], float], *, is_open: bool) -> tuple[tuple[float, str], ...]:
+    """Return position and label of the powers of ten; `is_open` if there are smaller differences than the first."""
     step = max(1, math.ceil((last - first) / _TICKS_SHOWN))
-    return tuple((at(10.0**exponent), f"1e{exponent}") for exponent in range(first, last + 1, step))
+    ticks = [(at(10.0**exponent), f"1e{exponent}") for exponent in range(first, last + 1, step)]
+    if is_open:
+        ticks[0] = (ticks[0][0], f"\N{LESS-THAN OR EQUAL TO} {ticks[0][1]}")
+    return tuple(ticks)

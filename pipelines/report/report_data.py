@@ -13,37 +13,18 @@ from datetime import datetime, timezone
 from typing import Any
 
 from paritygate import __version__
-from paritygate.artifact import ARTIFACT_FILE
+from paritygate.artifact import Artifact
 from paritygate.errors import ExitCode
 from paritygate.files import read_json
 from paritygate.pipelines.result import ComparisonResult
 from paritygate.pipelines.workspace import FailedVariant, RunFolder, worst_code
 from paritygate.validate.recording import RECORD_FILE, Recording
 
-__all__ = ["NOT_MEASURED", "ArtifactFacts", "ReportData", "VariantReport", "collect_report"]
+__all__ = ["NOT_MEASURED", "ReportData", "VariantReport", "collect_report"]
 
 NOT_MEASURED = "not measured"
 _VERDICT_OF_CODE = {ExitCode.PASS: "pass", ExitCode.PARITY_FAILED: "fail", ExitCode.INCONCLUSIVE: "inconclusive"}
 _ORDER = ("pass", "fail", "error", "inconclusive", NOT_MEASURED)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ArtifactFacts:
-    """One artifact, as its record describes it; its files are not read.
-
-    Attributes:
-        digest: Digest over all files.
-        size_bytes: Size of all files; None if one of them is missing.
-        files: Digest of each file by relative path.
-        notes: What the converter noted, one sentence each.
-        facts: What else is known of the conversion, such as tool versions and opset.
-    """
-
-    digest: str
-    size_bytes: int | None
-    files: Mapping[str, str]
-    notes: tuple[str, ...]
-    facts: Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,7 +53,7 @@ class VariantReport:
     hint: str = ""
     operators: tuple[tuple[str, ...], ...] = ()
     result: ComparisonResult | None = None
-    artifact: ArtifactFacts | None = None
+    artifact: Artifact | None = None
 
     @property
     def device(self) -> str | None:
@@ -184,7 +165,8 @@ def _failed_variant(failure: FailedVariant, *, is_required: bool) -> VariantRepo
 def _variant(
     run: RunFolder, name: str, *, entry: Mapping[str, Any] | None, recording: Recording | None, is_required: bool
 ) -> VariantReport:
-    artifact = _artifact(run, name)
+    # Its record alone: the files were held against it when they were compared, and `verify` does it for a release.
+    artifact = Artifact.read_record(run.variant_folder(name)) if name in run.exported() else None
     result = run.result(name)
     missing = _why_not_measured(run, artifact, result, entry, recording)
     if missing is not None or result is None or entry is None:
@@ -213,7 +195,7 @@ def _variant(
 
 def _why_not_measured(
     run: RunFolder,
-    artifact: ArtifactFacts | None,
+    artifact: Artifact | None,
     result: ComparisonResult | None,
     entry: Mapping[str, Any] | None,
     recording: Recording | None,
@@ -232,22 +214,6 @@ def _why_not_measured(
     if recording is None or recording.samples_digest != result.samples_digest:
         return "the reference was recorded again since, on other samples: what was measured is another one", again
     return None
-
-
-def _artifact(run: RunFolder, name: str) -> ArtifactFacts | None:
-    folder = run.variant_folder(name)
-    if not (folder / ARTIFACT_FILE).is_file():
-        return None
-    record = read_json(folder / ARTIFACT_FILE)
-    made_by = record["made_by"]
-    paths = [folder / file for file in record["files"]]
-    return ArtifactFacts(
-        digest=record["digest"],
-        size_bytes=sum(path.stat().st_size for path in paths) if all(path.is_file() for path in paths) else None,
-        files=record["files"],
-        notes=tuple(made_by.get("notes", ())),
-        facts=made_by.get("facts", {}),
-    )
 
 
 def _outcome(variants: Sequence[VariantReport]) -> tuple[str, int | None]:

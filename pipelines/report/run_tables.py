@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
-from paritygate.pipelines.report.figures import bound, number, size
-from paritygate.pipelines.report.report_data import NOT_MEASURED, ArtifactFacts, ReportData, VariantReport
-from paritygate.pipelines.report.table import Cell, Column, Table, code, figure, status, text
+from paritygate.artifact import Artifact
+from paritygate.pipelines.report.figures import bound, number, size_words
+from paritygate.pipelines.report.report_data import NOT_MEASURED, ReportData, VariantReport
+from paritygate.pipelines.report.table import Cell, Column, Table, code, facts, figure, status, text
 from paritygate.pipelines.result import DecisionResult, OutputResult
 from paritygate.signature import is_float_dtype
 from paritygate.validate.recording import Recording
@@ -48,18 +50,18 @@ def parity_table(report: ReportData) -> Table:
 
 
 def _parity_rows(variant: VariantReport, anchor: str) -> Iterable[tuple[Cell, ...]]:
-    name = variant.name if variant.is_required else f"{variant.name} (not required)"
+    name = text(variant.name, anchor=anchor, remark="" if variant.is_required else "optional")
     result = variant.result
     end = (text(variant.device or NOT_MEASURED), text(variant.evidence), status(variant.verdict))
     if result is None or not result.outputs:
         nothing = [figure(NOT_MEASURED)] * 6
         rows = figure(number(result.rows) if result is not None else "0")
-        yield (text(name, anchor=anchor), text("-"), rows, *nothing, *end)
+        yield (name, text("-"), rows, *nothing, *end)
         return
     for output_name, output in result.outputs.items():
         diffs = (output.max_abs_diff, output.min_abs_diff, output.mean_abs_diff, output.std_abs_diff)
         yield (
-            text(name, anchor=anchor),
+            name,
             text(output_name),
             figure(number(result.rows)),
             *_mismatch_cells(output, result.decisions.get(output_name)),
@@ -76,16 +78,10 @@ def _mismatch_cells(output: OutputResult, decision: DecisionResult | None) -> tu
     return figure("no rule"), figure("-")
 
 
-def _facts(caption: str, facts: Iterable[tuple[str, Cell]]) -> Table:
-    """Return a table of names and what they are."""
-    rows = tuple((text(name), cell) for name, cell in facts)
-    return Table(caption=caption, columns=(Column(title="what"), Column(title="found")), rows=rows)
-
-
 def reference_tables(recording: Recording) -> tuple[Table, ...]:
     """Return what the reference is and whether it is fit to judge by."""
     model, runtime, settings = recording.model, recording.runtime, recording.settings
-    facts = [
+    found = [
         ("source", text(str(model.get("text", "-")))),
         ("kind", text(str(model.get("kind", "-")))),
         ("digest of the source", code(str(model.get("digest") or "not known"))),
@@ -104,7 +100,7 @@ def reference_tables(recording: Recording) -> tuple[Table, ...]:
         columns=(Column(title="looked at"), Column(title="found")),
         rows=tuple((text(name), text(detail)) for name, detail in recording.health),
     )
-    return health, _facts("The reference", facts), _signature_table(recording)
+    return health, facts("The reference", found), _signature_table(recording)
 
 
 def _signature_table(recording: Recording) -> Table:
@@ -137,7 +133,7 @@ def machine_tables(report: ReportData) -> tuple[Table, ...]:
 def _machine_table(names: str, machine: Mapping[str, Any]) -> Table:
     cpu, gpu = machine.get("cpu") or {}, machine.get("gpu")
     flags = ", ".join(cpu.get("flags", ())) or "none that matters"
-    facts = [
+    found = [
         ("processor", text(f"{cpu.get('model', 'not known')} ({flags})")),
         (
             "GPU",
@@ -146,8 +142,8 @@ def _machine_table(names: str, machine: Mapping[str, Any]) -> Table:
         ("system", text(str(machine.get("platform", "not known")))),
         ("Python", text(str(machine.get("python", "not known")))),
     ]
-    facts += [(name, text(str(version))) for name, version in machine.get("versions", {}).items()]
-    return _facts(f"Measured on this machine: {names}", facts)
+    found += [(name, text(str(version))) for name, version in machine.get("versions", {}).items()]
+    return facts(f"Measured on this machine: {names}", found)
 
 
 def artifact_table(report: ReportData) -> Table:
@@ -167,15 +163,22 @@ def artifact_table(report: ReportData) -> Table:
     return Table(caption="Artifacts", columns=columns, rows=tuple(rows))
 
 
-def _artifact_rows(name: str, artifact: ArtifactFacts) -> Iterable[tuple[Cell, ...]]:
-    yield text(name), text("all files"), figure(size(artifact.size_bytes)), code(artifact.digest)
+def _artifact_rows(name: str, artifact: Artifact) -> Iterable[tuple[Cell, ...]]:
+    sizes = {file: _size_of(artifact.folder / file) for file in artifact.files}
+    known = [size for size in sizes.values() if size is not None]
+    total = sum(known) if len(known) == len(sizes) else None
+    yield text(name), text("all files"), figure(size_words(total)), code(artifact.digest)
     for file, digest in artifact.files.items():
-        yield text(name), text(file), figure(""), code(digest)
+        yield text(name), text(file), figure(size_words(sizes[file])), code(digest)
+
+
+def _size_of(path: Path) -> int | None:
+    return path.stat().st_size if path.is_file() else None
 
 
 def release_table(release: Mapping[str, Any]) -> Table:
     """Return the release that was made of the run."""
-    facts = [
+    found = [
         ("version", text(f"{release['model']} {release['version']}")),
         ("alias", text(release["alias"] or "none moved")),
         ("variants", text(", ".join(release["variants"]))),
@@ -183,4 +186,4 @@ def release_table(release: Mapping[str, Any]) -> Table:
         ("folder", code(str(release["folder"]))),
         ("digest of its manifest", code(release["manifest"])),
     ]
-    return _facts("Release", facts)
+    return facts("Release", found)

@@ -17,10 +17,12 @@ from paritygate.pipelines.report.variant_tables import (
     difference_table,
     operators_table,
     sides_table,
+    strata_tables,
     tolerance_table,
     worst_rows_table,
 )
 from paritygate.pipelines.result import ComparisonResult, OutputResult
+from paritygate.signature import is_float_dtype
 
 __all__ = ["OutputSection", "VariantSection", "variant_sections"]
 
@@ -46,7 +48,8 @@ class VariantSection:
         operators: The unsupported operators; None if there are none.
         before: Tables that stand before the outputs.
         outputs: The outputs.
-        after: Tables that stand after them.
+        apart: The strata.
+        after: The limits, and what ran.
         notes: What the user should know, one sentence each.
     """
 
@@ -56,6 +59,7 @@ class VariantSection:
     operators: Table | None
     before: tuple[Table, ...]
     outputs: tuple[OutputSection, ...]
+    apart: tuple[Table, ...]
     after: tuple[Table, ...]
     notes: tuple[str, ...]
 
@@ -70,14 +74,15 @@ def _section(variant: VariantReport, anchor: str) -> VariantSection:
     operators = operators_table(variant.operators) if variant.operators else None
     before: tuple[Table, ...] = ()
     outputs: tuple[OutputSection, ...] = ()
+    apart: tuple[Table, ...] = ()
     after: tuple[Table, ...] = ()
-    if result is not None:
+    # Of a comparison that could not be made there is no more to say than why.
+    if result is not None and result.error is None:
         decisions = (decisions_table(result.decisions),) if result.decisions else ()
         before = (checks_table(result), *decisions)
         outputs = tuple(_output(name, output, result) for name, output in result.outputs.items())
-        # Of sides that never ran nothing is known but their names.
-        ran = (sides_table(result),) if result.error is None else ()
-        after = (tolerance_table(result), *ran)
+        apart = strata_tables(result.strata)
+        after = (tolerance_table(result), sides_table(result))
     return VariantSection(
         anchor=anchor,
         variant=variant,
@@ -85,6 +90,7 @@ def _section(variant: VariantReport, anchor: str) -> VariantSection:
         operators=operators,
         before=before,
         outputs=outputs,
+        apart=apart,
         after=after,
         notes=tuple(_notes(variant)),
     )
@@ -92,7 +98,7 @@ def _section(variant: VariantReport, anchor: str) -> VariantSection:
 
 def _lead(variant: VariantReport) -> str:
     result = variant.result
-    required = "required" if variant.is_required else "not required"
+    required = "required" if variant.is_required else "optional"
     if result is None or result.error is not None:
         return f"Nothing was measured; {required}, exit code {variant.exit_code}."
     passes = "1 pass" if result.passes == 1 else f"{result.passes} passes"
@@ -103,12 +109,15 @@ def _lead(variant: VariantReport) -> str:
 
 
 def _output(name: str, output: OutputResult, result: ComparisonResult) -> OutputSection:
-    strip = quantile_strip(output)
-    tables = [difference_table(name, output), agreement_table(name, output)]
+    tables = [agreement_table(output)]
+    if is_float_dtype(output.dtype) or output.mismatches:
+        tables.insert(0, difference_table(output))
     # A difference that is no number is not zero either: those rows are shown.
     if any(row.max_abs_diff != 0 for row in output.worst_rows):
-        tables.append(worst_rows_table(name, output))
-    return OutputSection(name=name, strip=strip, remark=_remark(name, output, result), tables=tuple(tables))
+        tables.append(worst_rows_table(output))
+    return OutputSection(
+        name=name, strip=quantile_strip(output), remark=_remark(name, output, result), tables=tuple(tables)
+    )
 
 
 def _remark(name: str, output: OutputResult, result: ComparisonResult) -> str:
@@ -122,18 +131,15 @@ def _remark(name: str, output: OutputResult, result: ComparisonResult) -> str:
 
 
 def _notes(variant: VariantReport) -> Iterable[str]:
-    result = variant.result
-    # The same sentence may come from the converter and from the runner.
-    seen: dict[str, None] = {}
+    result, made_by = variant.result, variant.artifact.made_by if variant.artifact is not None else {}
+    found = list(made_by.get("notes", ()))
     if result is not None:
-        seen.update(dict.fromkeys(result.notes))
+        found += result.notes
         if result.looser_than_default:
-            seen[f"limits looser than the default for {result.precision}: {', '.join(result.looser_than_default)}"] = (
-                None
-            )
+            loose = ", ".join(result.looser_than_default)
+            found.append(f"limits looser than the default for {result.precision}: {loose}")
         if result.outputs_left_out:
-            seen[f"not compared: {', '.join(result.outputs_left_out)}"] = None
-    if variant.artifact is not None:
-        seen.update(dict.fromkeys(f"conversion: {note}" for note in variant.artifact.notes))
-        seen.update(dict.fromkeys(f"conversion: {name} {fact}" for name, fact in variant.artifact.facts.items()))
-    return seen
+            found.append(f"not compared: {', '.join(result.outputs_left_out)}")
+    found += [f"conversion: {name} {fact}" for name, fact in made_by.get("facts", {}).items()]
+    # The result repeats what the converter noted.
+    return dict.fromkeys(found)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-__all__ = ["SYMBOLS", "Cell", "Column", "Table", "code", "figure", "status", "text"]
+__all__ = ["SYMBOLS", "Cell", "Column", "Table", "code", "facts", "figure", "status", "text"]
 
 # Beside the word, so that no verdict is told by colour alone.
 SYMBOLS = {
@@ -13,6 +14,7 @@ SYMBOLS = {
     "error": "!",
     "inconclusive": "?",
     "warning": "△",
+    "looser": "△",
     "not measured": "○",
 }
 
@@ -25,12 +27,14 @@ class Cell:
         text: What it says.
         kind: `text`, `figure` (aligned to the right), `code` or `status`.
         anchor: Where a click leads to within the page; empty for nowhere.
+        remark: A word behind it, in brackets; empty for none.
         fraction: What part of its limit the number is, drawn as a bar; None for no bar.
     """
 
     text: str
     kind: str = "text"
     anchor: str = ""
+    remark: str = ""
     fraction: float | None = None
 
 
@@ -44,16 +48,23 @@ class Column:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Table:
-    """A table whose first column names its rows."""
+    """A table whose first column names its rows; `is_facts` is one of names and what they are, no more."""
 
     caption: str
     columns: tuple[Column, ...]
     rows: tuple[tuple[Cell, ...], ...]
+    is_facts: bool = False
 
 
-def text(words: str, *, anchor: str = "") -> Cell:
+def facts(caption: str, found: Iterable[tuple[str, Cell]]) -> Table:
+    """Return a table of names and what they are."""
+    rows = tuple((text(name), cell) for name, cell in found)
+    return Table(caption=caption, columns=(Column(title="what"), Column(title="found")), rows=rows, is_facts=True)
+
+
+def text(words: str, *, anchor: str = "", remark: str = "") -> Cell:
     """Return a cell with words."""
-    return Cell(text=words, anchor=anchor)
+    return Cell(text=words, anchor=anchor, remark=remark)
 
 
 def code(words: str) -> Cell:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from paritygate.pipelines.report.figures import bound, number, number_pair, percent, share, value
-from paritygate.pipelines.report.table import Cell, Column, Table, code, figure, status, text
+from paritygate.pipelines.report.figures import bound, near_one, number, number_pair, percent, share, value
+from paritygate.pipelines.report.table import Cell, Column, Table, code, facts, figure, status, text
 from paritygate.pipelines.result import (
     CheckResult,
     ComparisonResult,
@@ -13,6 +13,7 @@ from paritygate.pipelines.result import (
     LimitRange,
     OutputResult,
     SideResult,
+    StratumResult,
 )
 from paritygate.precision import Precision
 from paritygate.signature import is_float_dtype
@@ -25,6 +26,7 @@ __all__ = [
     "difference_table",
     "operators_table",
     "sides_table",
+    "strata_tables",
     "tolerance_table",
     "worst_rows_table",
 ]
@@ -33,6 +35,7 @@ _SEVERITY = ("fail", "error", "inconclusive", "warning", "pass")
 # Its limit is the least that is asked for: more is better, so it is no part of anything.
 _AT_LEAST = {"rows"}
 _CLASSES_SHOWN = 10
+_DIGEST = "digest as loaded"
 _DIFFERENCES = {
     "min": "min_abs_diff",
     "p50": "p50_abs_diff",
@@ -82,7 +85,7 @@ def _share_cell(name: str, measured: float, limit: float) -> Cell:
     return figure(share(measured, limit), fraction=measured / limit)
 
 
-def difference_table(name: str, output: OutputResult) -> Table:
+def difference_table(output: OutputResult) -> Table:
     """Return the distribution of |actual - expected| of an output, with the limits below it."""
     limits = {"max": output.limits.get("max_abs_diff"), "mean": output.limits.get("mean_abs_diff")}
     measured = [figure(number(getattr(output, key))) for key in _DIFFERENCES.values()]
@@ -90,28 +93,24 @@ def difference_table(name: str, output: OutputResult) -> Table:
     if is_float_dtype(output.dtype):
         rows.append((text("limit"), *(figure(_range(limits.get(key))) for key in _DIFFERENCES)))
     return Table(
-        caption=f"{name}: |actual - expected|",
-        columns=(Column(title=""), *(Column(title=title, is_figure=True) for title in _DIFFERENCES)),
+        caption="Distribution of |actual - expected|",
+        columns=(Column(title="what"), *(Column(title=title, is_figure=True) for title in _DIFFERENCES)),
         rows=tuple(rows),
     )
 
 
 def _range(limit: LimitRange | None) -> str:
     if limit is None:
-        return ""
+        return "-"
     if limit.lowest == limit.highest:
         return number(limit.lowest)
     return f"{number(limit.lowest)} to {number(limit.highest)}, by channel"
 
 
-def agreement_table(name: str, output: OutputResult) -> Table:
+def agreement_table(output: OutputResult) -> Table:
     """Return what else is known of the difference of an output."""
-    facts = _float_facts(output) if is_float_dtype(output.dtype) else _exact_facts(output)
-    return Table(
-        caption=f"{name}: agreement",
-        columns=(Column(title="what"), Column(title="found")),
-        rows=tuple((text(what), text(found)) for what, found in facts),
-    )
+    found = _float_facts(output) if is_float_dtype(output.dtype) else _exact_facts(output)
+    return facts("Agreement", ((what, text(words)) for what, words in found))
 
 
 def _exact_facts(output: OutputResult) -> Iterable[tuple[str, str]]:
@@ -124,14 +123,13 @@ def _float_facts(output: OutputResult) -> Iterable[tuple[str, str]]:
     interval = ""
     if output.bias_low_95 is not None and output.bias_high_95 is not None:
         interval = f" (95 %: {number(output.bias_low_95)} to {number(output.bias_high_95)})"
-    cosine = number(None) if output.cosine_similarity is None else value(output.cosine_similarity)
     at_row = f" at row {output.max_row_rel_id}" if output.max_row_rel_id else ""
     yield "dtype", output.dtype
     yield "values", f"{number(output.values)} in {number(output.rows)} rows, {number(output.compared)} subtracted"
     yield "not finite where the reference is, or otherwise than it", number(output.non_finite)
     yield "bias (signed mean)", number(output.bias) + interval
     yield "std of the signed difference", number(output.std_diff)
-    yield "cosine similarity", cosine
+    yield "cosine similarity", near_one(output.cosine_similarity)
     row_limit = _limit_of(output, "max_row_rel_diff")
     yield "largest of a row, relative to it", f"{number(output.max_row_rel_diff)}{at_row}{row_limit}"
     yield "largest relative to its value", number(output.max_rel_diff)
@@ -152,7 +150,7 @@ def _scale(output: OutputResult) -> str:
     return f"{number(output.scale)} (the standard deviation of the reference, at least 1{by_channel})"
 
 
-def worst_rows_table(name: str, output: OutputResult) -> Table:
+def worst_rows_table(output: OutputResult) -> Table:
     """Return the rows that differ most; a difference that is not finite is the largest of all."""
     columns = (
         Column(title="row"),
@@ -171,7 +169,7 @@ def worst_rows_table(name: str, output: OutputResult) -> Table:
         )
         for row in output.worst_rows
     )
-    return Table(caption=f"{name}: rows that differ most", columns=columns, rows=rows)
+    return Table(caption="Rows that differ most", columns=columns, rows=rows)
 
 
 def decisions_table(decisions: Mapping[str, DecisionResult]) -> Table:
@@ -179,7 +177,6 @@ def decisions_table(decisions: Mapping[str, DecisionResult]) -> Table:
     columns = (
         Column(title="output"),
         Column(title="rule"),
-        Column(title="decisions", is_figure=True),
         Column(title="mismatches", is_figure=True),
         Column(title="near the boundary", is_figure=True),
         Column(title="away from it", is_figure=True),
@@ -192,8 +189,7 @@ def decisions_table(decisions: Mapping[str, DecisionResult]) -> Table:
         (
             text(name),
             text(_rule(decision)),
-            figure(number(decision.decisions)),
-            figure(number(decision.mismatches)),
+            figure(f"{number(decision.mismatches)} of {number(decision.decisions)}"),
             figure(number(decision.inside_band)),
             figure(number(decision.outside_band)),
             figure(f"{number(decision.rows_mismatched)} of {number(decision.rows)}"),
@@ -223,6 +219,43 @@ def _classes(decision: DecisionResult) -> str:
     return f"{words}, and {more} more classes" if more > 0 else words
 
 
+def strata_tables(strata: Mapping[str, Mapping[str, StratumResult]]) -> tuple[Table, ...]:
+    """Return the numbers again for each value of each stratum: a fault that lives in one is bounded by its rows."""
+    columns = (
+        Column(title="rows of"),
+        Column(title="output"),
+        Column(title="rows", is_figure=True),
+        Column(title="max diff", is_figure=True),
+        Column(title="mean diff", is_figure=True),
+        Column(title="std of diff", is_figure=True),
+        Column(title="bias", is_figure=True),
+        Column(title="mismatches", is_figure=True),
+        Column(title="95 % bound", is_figure=True),
+    )
+    return tuple(
+        Table(
+            caption=f"By {name}",
+            columns=columns,
+            rows=tuple(row for value, stratum in values.items() for row in _stratum_rows(value, stratum)),
+        )
+        for name, values in strata.items()
+    )
+
+
+def _stratum_rows(name: str, stratum: StratumResult) -> Iterable[tuple[Cell, ...]]:
+    for output_name, output in stratum.outputs.items():
+        decision = stratum.decisions.get(output_name)
+        diffs = (output.max_abs_diff, output.mean_abs_diff, output.std_abs_diff, output.bias)
+        yield (
+            text(name),
+            text(output_name),
+            figure(number(stratum.rows)),
+            *(figure(number(diff)) for diff in diffs),
+            figure("no rule" if decision is None else number(decision.mismatches)),
+            figure("-" if decision is None else f"< {bound(decision.mismatch_rate_upper_95)}"),
+        )
+
+
 def tolerance_table(result: ComparisonResult) -> Table:
     """Return the limits, where they come from, and which are looser than the defaults."""
     default = DEFAULT_TOLERANCES[Precision(result.precision)].to_json()
@@ -233,8 +266,8 @@ def tolerance_table(result: ComparisonResult) -> Table:
             text(name),
             figure(_limit(name, result.tolerance.get(name))),
             figure(_limit(name, default[name])),
-            text("declared, holds as written" if name in declared else "default"),
-            status("warning") if name in result.looser_than_default else text("-"),
+            text("declared: holds as written" if name in declared else "default"),
+            status("looser") if name in result.looser_than_default else text("-"),
         )
         for name in names
     )
@@ -243,7 +276,7 @@ def tolerance_table(result: ComparisonResult) -> Table:
         Column(title="value", is_figure=True),
         Column(title=f"default for {result.precision}", is_figure=True),
         Column(title="set by"),
-        Column(title="looser than default"),
+        Column(title="against the default"),
     )
     return Table(caption="Limits: defaults are multiplied by the scale of the output", columns=columns, rows=rows)
 
@@ -258,7 +291,7 @@ def sides_table(result: ComparisonResult) -> Table:
     """Return what ran on either side, read back from the runtimes."""
     candidate, reference = result.candidate, result.reference
     rows = tuple(
-        (text(what), text(of_candidate), text(of_reference))
+        (text(what), *(code(words) if what == _DIGEST else text(words) for words in (of_candidate, of_reference)))
         for (what, of_candidate), (_, of_reference) in zip(_side(candidate), _side(reference), strict=True)
     )
     columns = (Column(title="what"), Column(title="candidate (actual)"), Column(title="reference (expected)"))
@@ -275,7 +308,7 @@ def _side(side: SideResult) -> Iterable[tuple[str, str]]:
     yield "TF32", {True: "may be used", False: "off", None: "does not apply"}[side.tf32]
     yield "optimisation level", side.optimisation or "none"
     yield "executes code of its author", "yes" if side.executes_code else "no"
-    yield "digest as loaded", side.digest or unknown
+    yield _DIGEST, side.digest or unknown
 
 
 def operators_table(operators: Iterable[tuple[str, ...]]) -> Table:

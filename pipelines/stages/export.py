@@ -68,6 +68,7 @@ def _export(run: RunFolder, variant: Variant, *, time_limit_s: float, progress: 
                     "signature": signature.to_json() if signature else None,
                     "rename": dict(resolved.spec.model.rename),
                     "opset": resolved.spec.opset,
+                    "files": list(resolved.spec.model.files),
                 },
                 folder=run.jobs(f"export-{variant}"),
                 what=f"the conversion of {resolved.name} to {variant}",

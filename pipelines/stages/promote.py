@@ -7,14 +7,23 @@ import platform
 import shutil
 import tempfile
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from paritygate.artifact import ARTIFACT_FILE, file_digests
 from paritygate.backends import BACKENDS, backend_state
-from paritygate.errors import InputFileError, MeasurementError
-from paritygate.files import MARKER, digest_of_files, read_json, storage_errors, write_json_atomically
+from paritygate.errors import ArtifactIntegrityError, InputFileError, MeasurementError
+from paritygate.files import (
+    MARKER,
+    digest_of_file,
+    digest_of_files,
+    read_json,
+    storage_errors,
+    write_json_atomically,
+)
 from paritygate.machine import machine_facts
+from paritygate.model_digest import digest_of_model
 from paritygate.onnx_file import external_files, read_onnx
 from paritygate.pipelines.repository.candidate import (
     Provenance,
@@ -25,6 +34,7 @@ from paritygate.pipelines.repository.candidate import (
 from paritygate.pipelines.repository.release import Release, promote
 from paritygate.pipelines.workspace import RunFolder
 from paritygate.source import Source, SourceKind
+from paritygate.validate.recording import Recording
 
 __all__ = ["NothingToRelease", "promote_stage"]
 
@@ -44,20 +54,21 @@ def promote_stage(
         run: The run, validated.
         repository: The root of the repository.
         alias: The alias to move; None for none.
-        devices: Where the release will run; the spec's, else this machine's `cpu`, if None.
+        devices: Where the release will run; the spec's, else the device that the run was validated on, if None.
 
     Raises:
         InputFileError: The run was not validated.
         NothingToRelease: Nothing passed and the spec wants no fallback.
         RepositoryError: The repository refused the release.
-        ArtifactIntegrityError: Files were changed since they were validated.
+        ArtifactIntegrityError: Artifacts, reference or source were changed since they were validated.
         StorageError: The disk is full.
     """
     if not run.evidence_file.is_file():
         msg = f"run {run.folder} was not validated: {run.evidence_file.name} is missing"
         raise InputFileError(msg, hint=f"convert-and-validate validate --run {run.folder}")
     evidence = read_json(run.evidence_file)
-    wanted = devices or tuple(run.resolved.spec.promote.devices or ("cpu",))
+    _check_reference(run, evidence)
+    wanted = devices or tuple(run.resolved.spec.promote.devices or (evidence["device"],))
     passed = _passed(run, evidence, wanted)
     chosen = _preferred(run, passed)
     with tempfile.TemporaryDirectory(prefix="paritygate-source-") as place:
@@ -79,6 +90,15 @@ def promote_stage(
             host=platform.node(),
         )
         return promote(repository, candidate)
+
+
+def _check_reference(run: RunFolder, evidence: Mapping[str, Any]) -> None:
+    """Check that the evidence is about the reference that is there: it may have been recorded again since."""
+    recording = Recording.load(run.reference)
+    if digest_of_files(recording.chunks) == evidence["reference"]["digest"]:
+        return
+    msg = f"the evidence of run {run.run_id} is about another reference than the one recorded in {run.reference}"
+    raise ArtifactIntegrityError(msg, hint=f"convert-and-validate validate --run {run.folder}")
 
 
 def _passed(run: RunFolder, evidence: Mapping[str, Any], devices: tuple[str, ...]) -> list[dict[str, Any]]:
@@ -105,17 +125,20 @@ def _preferred(run: RunFolder, passed: list[dict[str, Any]]) -> list[dict[str, A
 
 
 def _fallback_reason(run: RunFolder, evidence: Mapping[str, Any], devices: tuple[str, ...]) -> str:
-    states = ", ".join(
-        f"{entry['variant']}: {entry['verdict']}"
-        if entry["verdict"] != "pass"
-        else f"{entry['variant']}: passed on {entry['device']} only"
-        for entry in evidence["variants"]
-    )
+    states = ", ".join(f"{entry['variant']}: {_state_in_words(entry, devices)}" for entry in evidence["variants"])
     where = ", ".join(devices)
     if run.resolved.spec.promote.fallback == "none":
         msg = f"nothing to release for {where}: no variant passed ({states}), and the spec wants no fallback"
         raise NothingToRelease(msg, hint="see the report of the run, or set promote.fallback: source")
     return f"fallback: source, because no converted variant passed for {where} ({states})"
+
+
+def _state_in_words(entry: Mapping[str, Any], devices: tuple[str, ...]) -> str:
+    if entry["verdict"] != "pass":
+        return str(entry["verdict"])
+    if any(entry["device"] != device for device in devices):
+        return f"passed on {entry['device']} only"
+    return "passed, and promote.prefer does not name it"
 
 
 def _variant(run: RunFolder, entry: Mapping[str, Any]) -> VariantCandidate:
@@ -153,31 +176,56 @@ def _source_variant(run: RunFolder, evidence: Mapping[str, Any], place: Path) ->
 
 def _copy_source(source: Source, place: Path, description: Mapping[str, Any]) -> None:
     with storage_errors(place):
-        if source.kind is SourceKind.CALLABLE:
-            for name in description.get("files", {}):
-                path = Path(name)
-                target = place / "code" / path.relative_to(source.folder.resolve())
-                target.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy2(path, target)
-        elif source.path.is_dir():
-            shutil.copytree(source.path, place / source.path.name, ignore=shutil.ignore_patterns(MARKER))
-        else:
-            shutil.copy2(source.path, place / source.path.name)
-            if source.kind is SourceKind.ONNX:
-                for name in external_files(read_onnx(source.path)):
-                    (place / name).parent.mkdir(parents=True, exist_ok=True)
-                    shutil.copy2(source.path.parent / name, place / name)
+        for name in description["files"]:
+            _copy_file(source.folder / name, place / "code" / name)
+        if source.kind is not SourceKind.CALLABLE:
+            _copy_model(source, place)
+    _check_source_copy(source, place, description)
+
+
+def _copy_model(source: Source, place: Path) -> None:
+    if source.path.is_dir():
+        shutil.copytree(source.path, place / source.path.name, ignore=shutil.ignore_patterns(MARKER))
+        return
+    _copy_file(source.path, place / source.path.name)
+    if source.kind is SourceKind.ONNX:
+        for name in external_files(read_onnx(source.path)):
+            _copy_file(source.path.parent / name, place / name)
+
+
+def _copy_file(path: Path, target: Path) -> None:
+    if not path.is_file():
+        raise _source_changed(path, "is missing")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy2(path, target)
+
+
+def _check_source_copy(source: Source, place: Path, description: Mapping[str, Any]) -> None:
+    """Check that what was copied is what answered when the reference was recorded."""
+    for name, digest in description["files"].items():
+        if digest_of_file(place / "code" / name) != digest:
+            raise _source_changed(source.folder / name, "was changed")
+    if source.kind is not SourceKind.CALLABLE:
+        copy = replace(source, text=source.path.name, folder=place)
+        if digest_of_model(copy) != description["digest"]:
+            raise _source_changed(source.path, "was changed")
+
+
+def _source_changed(path: Path, change: str) -> ArtifactIntegrityError:
+    return ArtifactIntegrityError(
+        f"the source is not what the reference was recorded from: {path} {change}",
+        hint="start a new run: convert-and-validate run SPEC",
+    )
 
 
 def _provenance(run: RunFolder, evidence: Mapping[str, Any]) -> Provenance:
-    record = read_json(run.reference / "record.json")
     versions = {name: backend_state(name).version for name in BACKENDS}
     tools = {name: version for name, version in versions.items() if version is not None}
     tools["paritygate"] = evidence["paritygate"]
     return Provenance(
         source=evidence["reference"]["model"].get("digest"),
         samples=evidence["samples"]["digest"],
-        reference=digest_of_files(record["chunks"]),
+        reference=evidence["reference"]["digest"],
         tools=tools,
         device=machine_facts(),
         tolerances={entry["variant"]: entry.get("tolerance", {}) for entry in evidence["variants"]},

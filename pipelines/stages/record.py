@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -55,12 +54,13 @@ def record_stage(run: RunFolder, *, time_limit_s: float, progress: Progress, dev
     """
     resolved = run.resolved
     signature = resolved.signature
-    args = {
+    args: dict[str, Any] = {
         "name": resolved.name,
         "source": resolved.source.to_json(),
         "samples": resolved.samples(run.samples_path).to_json(),
         "signature": signature.to_json() if signature else None,
         "rename": dict(resolved.spec.model.rename),
+        "files": list(resolved.spec.model.files),
         "axes": dict(resolved.spec.axes),
         "is_non_finite_declared": resolved.spec.non_finite == "match",
         "seed": resolved.spec.seed,
@@ -81,21 +81,23 @@ def record_model(request: RecordRequest, *, time_limit_s: float, progress: Progr
         msg = f"{request.model!r} is a module:callable, whose inputs and outputs are not known here"
         raise UsageError(msg, hint="write a spec that names them and use: convert-and-validate export, record --run")
     samples = SampleSource(text=request.samples, folder=request.here, batch_size=request.batch_size)
-    args = {
+    args: dict[str, Any] = {
         "name": request.model,
         "source": source.to_json(),
         "samples": samples.to_json(),
         "signature": None,
         "rename": {},
+        "files": [],
         "axes": {},
         "is_non_finite_declared": request.is_non_finite_declared,
         "seed": request.seed,
         "device": request.device,
     }
-    jobs = request.out.with_name(f".{request.out.name}.jobs")
-    recording = _record(args, out=request.out, jobs=jobs, time_limit_s=time_limit_s, progress=progress)
+    out = request.out.resolve()
+    jobs = make_marked_folder(out.with_name(f".{out.name}.jobs"))
+    recording = _record(args, out=out, jobs=jobs, time_limit_s=time_limit_s, progress=progress)
     # The log is wanted where something went wrong, and nothing did.
-    shutil.rmtree(jobs, ignore_errors=True)
+    remove_marked_folder(jobs)
     return recording
 
 

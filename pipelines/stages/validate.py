@@ -8,7 +8,8 @@ from typing import Any
 from paritygate import __version__
 from paritygate.artifact import Artifact
 from paritygate.errors import ParitygateError
-from paritygate.files import make_marked_folder, remove_marked_folder, write_json_atomically
+from paritygate.files import digest_of_files, make_marked_folder, remove_marked_folder, write_json_atomically
+from paritygate.machine import device_name
 from paritygate.pipelines.child import Progress
 from paritygate.pipelines.comparison import ComparisonJob, Side, compare, failed_comparison
 from paritygate.pipelines.result import ComparisonResult
@@ -34,9 +35,11 @@ def validate_stage(
 
     Raises:
         InputFileError: No reference was recorded.
+        BackendError: The device is not there.
         StorageError: The disk is full.
     """
     recording = Recording.load(run.reference)
+    where = device_name(device)
     results: dict[str, ComparisonResult] = {}
     artifacts: dict[str, Artifact] = {}
     for name in run.exported():
@@ -45,7 +48,7 @@ def validate_stage(
         run.save_result(name, results[name])
         if results[name].error is None:
             artifacts[name] = artifact
-    write_json_atomically(run.evidence_file, _evidence(run, recording, artifacts, results))
+    write_json_atomically(run.evidence_file, _evidence(run, recording, artifacts, results, device=where))
     return results
 
 
@@ -96,6 +99,8 @@ def _evidence(
     recording: Recording,
     artifacts: dict[str, Artifact],
     results: dict[str, ComparisonResult],
+    *,
+    device: str,
 ) -> dict[str, Any]:
     failures = run.failures()
     entries = []
@@ -120,9 +125,11 @@ def _evidence(
         "paritygate": __version__,
         "model": run.resolved.name,
         "run": run.run_id,
+        "device": device,
         "samples": {"digest": recording.samples_digest, "rows": recording.rows},
         "reference": {
             "model": dict(recording.model),
+            "digest": digest_of_files(recording.chunks),
             "runtime": dict(recording.runtime),
             "health": [list(item) for item in recording.health],
         },

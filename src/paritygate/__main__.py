@@ -40,10 +40,10 @@ def _run(args: list[str]) -> int:  # noqa: PLR0911 - one return a cause
     except click.exceptions.Exit as stop:
         return int(stop.exit_code)
     except (KeyboardInterrupt, click.exceptions.Abort):
-        click.echo("interrupted: nothing was published, what was finished is kept", err=True)
+        click.echo("interrupted: nothing is published half, what was finished is kept", err=True)
         return int(ExitCode.INTERRUPTED)
     except _Terminated:
-        click.echo("terminated: nothing was published, what was finished is kept", err=True)
+        click.echo("terminated: nothing is published half, what was finished is kept", err=True)
         return int(ExitCode.TERMINATED)
     except click.ClickException as err:
         # Click's own message names the option and the command; its exit code is ours for wrong usage.

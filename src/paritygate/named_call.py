@@ -152,9 +152,7 @@ def _by_position(result: Any, names: Sequence[str]) -> Mapping[str, Any]:  # noq
         return dict(zip(defaults, tensors, strict=True))
     if len(tensors) != len(names):
         msg = f"the model returned {len(tensors)} outputs without names, the signature has {len(names)}"
-        raise UsageError(
-            msg, hint=f"declare them all in their order, or choose some with rename: {{{defaults[-1]}: name served}}"
-        )
+        raise UsageError(msg, hint="declare them all in their order, or choose some by rename: {output_1: name served}")
     return dict(zip(names, tensors, strict=True))
 
 

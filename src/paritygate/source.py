@@ -125,6 +125,9 @@ def load_source_object(source: Source) -> tuple[Source, Any]:
     is_model_already = not isinstance(found, type) and any(
         cls.__module__.startswith(("torch.nn", "keras.")) for cls in type(found).__mro__
     )
+    if not is_model_already and not callable(found):
+        msg = f"{source.text!r} is a {type(found).__name__}, neither a model nor a function that returns one"
+        raise UsageError(msg, hint="name a function without arguments that returns the model, as module:callable")
     model = found if is_model_already else found()
     return replace(source, kind=kind_of_object(model)), model
 

@@ -46,8 +46,8 @@ def as_named_module(module: torch.nn.Module, signature: Signature, rename: Mappi
             super().__init__()
             self.module = module
             self.seen = _Seen()
-            # A new module starts in train mode, and would hand that down when it is exported.
-            self.train(module.training)
+            # A new module says it is in train mode. Not by train(): that would change the user's module.
+            self.training = module.training
 
         def forward(self, *arrays: torch.Tensor) -> tuple[torch.Tensor, ...]:
             result = self.module(**dict(zip(names, arrays, strict=True))) if by_keyword else self.module(*arrays)

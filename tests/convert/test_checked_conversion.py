@@ -88,6 +88,15 @@ def test_every_failure_of_a_converter_is_one_clear_line(
         bench.convert("onnx", bench.onnx_file(_SAME))
 
 
+def test_without_the_runtime_that_checks_it_nothing_is_converted(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = bench.onnx_file(_SAME)
+    monkeypatch.setattr("paritygate.backends.importlib.util.find_spec", lambda _: None)
+    with pytest.raises(MissingBackendError, match="onnxruntime is needed") as caught:
+        bench.convert("onnx", path)
+    assert caught.value.hint == "pip install 'paritygate[cpu]'"
+    assert not (bench.folder / "converted").exists()
+
+
 def test_a_converter_that_writes_nothing_is_caught(bench: Bench, put_converter: Callable[[Convert], None]) -> None:
     put_converter(lambda _: Conversion(main="model.onnx", signature=_SIGNATURE))
     with pytest.raises(ConversionError, match=r"unsound: model .*model\.onnx does not exist"):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tests.convert.conftest import Bench, Lazy, sign
 
-from paritygate.errors import ConversionError, InputFileError, UsageError
+from paritygate.errors import ConversionError, InputFileError, StorageError, UsageError
 from paritygate.savedmodel import load_savedmodel
 from paritygate.tensorflow_import import import_keras
 
@@ -109,5 +109,5 @@ def test_a_link_out_of_the_savedmodel_is_not_followed(bench: Bench, saved: Path)
     outside.write_text("secret")
     (saved / "assets").mkdir(exist_ok=True)
     (saved / "assets" / "link.txt").symlink_to(outside)
-    with pytest.raises(Exception, match="is a link that leaves"):
+    with pytest.raises(StorageError, match="is a link that leaves"):
         bench.convert("savedmodel", saved, to="savedmodel")

@@ -1,9 +1,14 @@
-"""A bench for the gate: small real ONNX models, files of samples, and `compare` as a user calls it."""
+"""Small real models, files of samples, and the commands as users call them: a bench for `compare`, a desk for specs."""
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
+import os
+import shutil
 import sys
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import jsonschema
 import numpy as np
 import pytest
+import yaml
 
 import paritygate.errors
 from paritygate.__main__ import _run
@@ -154,9 +160,10 @@ class Bench:
         """Compare arrays as outputs recorded elsewhere; samples have as many rows as the reference unless said."""
         count = len(next(iter(expected.values()))) if rows is None else rows
         samples = self.npz("inputs.npz", {"x": np.zeros((count, 1), dtype=np.float32)})
-        return self.compare(
-            self.npz("expected.npz", expected), self.npz("actual.npz", actual), "--samples", samples, *options
-        )
+        recorded = self.folder / "actual.npz"
+        # Compressed, so that equal outputs of two models are not the same file.
+        np.savez_compressed(recorded, **dict(actual))  # type: ignore[arg-type]  # keys are free in a mapping
+        return self.compare(self.npz("expected.npz", expected), str(recorded), "--samples", samples, *options)
 
     def compare(self, reference: str, candidate: str, *options: str) -> Outcome:
         """Run `compare` and check what holds of every run: its JSON follows the schema and says the exit code."""
@@ -200,3 +207,164 @@ def isolated_bench(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Bench:
 def tool() -> list[str]:
     """Return how the tool is started as a process of its own."""
     return [sys.executable, "-m", "paritygate"]
+
+
+def _fail_on_constant(text: str) -> None:
+    pytest.fail(f"strict JSON has no {text}")
+
+
+def strict_json(text: str) -> dict[str, Any]:
+    """Return the data in a JSON text; NaN and infinity, which Python writes unasked, fail the test."""
+    data: dict[str, Any] = json.loads(text, parse_constant=_fail_on_constant)
+    return data
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Called:
+    """What a user sees of one command: exit code, both streams, and what it wrote to its JSON file."""
+
+    code: int
+    out: str
+    err: str
+    data: dict[str, Any]
+
+    def __str__(self) -> str:
+        return f"exit code {self.code}\n--- stdout\n{self.out}\n--- stderr\n{self.err}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Desk:
+    """A folder with a spec, a small model and samples in it, and the commands as a user calls them there."""
+
+    folder: Path
+
+    def onnx(self, name: str = "model.onnx", *, fill: float | None = None, output: str = "output_0") -> None:
+        """Write `output = x @ weight`, `x` of width 4, three outputs; `fill` stands for all weights."""
+        import onnx
+
+        weight = np.random.default_rng(7).standard_normal((4, 3)).astype(np.float32)
+        if fill is not None:
+            weight[:] = fill
+        graph = onnx.helper.make_graph(
+            [onnx.helper.make_node("MatMul", ["x", "weight"], [output])],
+            "linear",
+            [onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["batch", 4])],
+            [onnx.helper.make_tensor_value_info(output, onnx.TensorProto.FLOAT, ["batch", 3])],
+            [onnx.numpy_helper.from_array(weight, "weight")],
+        )
+        model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", _OPSET)])
+        model.ir_version = _IR_VERSION
+        onnx.save(model, str(self.folder / name))
+
+    def samples(self, rows: int = 120, *, name: str = "inputs.npz", seed: int = 0) -> None:
+        """Write normal input `x` of width 4."""
+        values = np.random.default_rng(seed).standard_normal((rows, 4)).astype(np.float32)
+        np.savez(self.folder / name, x=values)
+
+    def spec(self, name: str = "spec.yaml", /, **parts: object) -> str:
+        """Write the spec of the ONNX model, with `parts` in place of its own, and return its name.
+
+        Renaming the output makes the exported file another one than the source, which may be compared.
+        """
+        data = {
+            "model": {"name": "tiny", "source": "model.onnx", "rename": {"output_0": "logits"}},
+            "samples": {"source": "inputs.npz"},
+            "decisions": {"logits": {"argmax": True}},
+            "targets": ["onnx-fp32"],
+            **parts,
+        }
+        (self.folder / name).write_text(yaml.safe_dump(data, sort_keys=False), encoding="utf-8")
+        return name
+
+    def module(self, name: str, text: str) -> None:
+        """Write a Python module beside the spec."""
+        (self.folder / f"{name}.py").write_text(textwrap.dedent(text), encoding="utf-8")
+
+    def module_spec(self, source: str, **parts: object) -> str:
+        """Write the spec of a `module:callable` with the inputs and outputs of the ONNX model."""
+        model = {
+            "name": "tiny",
+            "source": source,
+            "inputs": {"x": {"dtype": "float32", "shape": ["batch", 4]}},
+            "outputs": {"logits": {"dtype": "float32", "shape": ["batch", 3]}},
+            "dims": {"batch": {"min": 1, "opt": 8, "max": 64}},
+        }
+        return self.spec(**{"model": model, **parts})
+
+    def call(self, *args: str) -> Called:
+        """Call a command in this folder, in this process; its JSON file is read if it writes one."""
+        target = self.folder / "said.json"
+        before = Path.cwd()
+        out, err = io.StringIO(), io.StringIO()
+        os.chdir(self.folder)
+        try:
+            with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+                code = _run(list(args))
+        finally:
+            os.chdir(before)
+        data = strict_json(target.read_text(encoding="utf-8")) if "said.json" in args and target.exists() else {}
+        return Called(code=code, out=out.getvalue(), err=err.getvalue(), data=data)
+
+    def json(self, *args: str) -> Called:
+        """Call a command with `--json said.json`."""
+        return self.call(*args, "--json", "said.json")
+
+    @property
+    def runs(self) -> list[Path]:
+        """Return the run folders of the model `tiny`, oldest first."""
+        return sorted(self.folder.glob("artifacts/runs/tiny/*"))
+
+    @property
+    def run_folder(self) -> Path:
+        """Return the one run folder."""
+        (found,) = self.runs
+        return found
+
+    @property
+    def releases(self) -> list[str]:
+        """Return what is in the store, as `model/version`; staging is empty, or a release was left half."""
+        repository = self.folder / "artifacts/repository"
+        assert not list(repository.glob("staging/*")), "a release was left half"
+        stored = sorted(str(path.relative_to(repository / "store")) for path in repository.glob("store/*/*"))
+        recorded = [
+            f"{path.parent.name}/{json.loads(path.read_text(encoding='utf-8'))['version']}"
+            for path in repository.glob("log/*/*.json")
+        ]
+        assert stored == sorted(recorded), "what is stored and what is recorded differ"
+        return stored
+
+    def evidence(self) -> dict[str, Any]:
+        """Return the evidence of the one run."""
+        return strict_json((self.run_folder / "evidence.json").read_text(encoding="utf-8"))
+
+    def copy(self, folder: Path) -> Desk:
+        """Return a copy in `folder` that may be tampered with: its runs refer to its own files."""
+        shutil.copytree(self.folder, folder, dirs_exist_ok=True)
+        for path in folder.glob("artifacts/runs/*/*/spec.json"):
+            text = path.read_text(encoding="utf-8").replace(str(self.folder), str(folder))
+            path.write_text(text, encoding="utf-8")
+        return Desk(folder=folder)
+
+
+def make_desk(folder: Path) -> Desk:
+    """Return a desk in `folder` with the ONNX model, 120 rows and their spec."""
+    desk = Desk(folder=folder)
+    desk.onnx()
+    desk.samples()
+    desk.spec()
+    return desk
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    """Return a desk with a small ONNX model whose run passes."""
+    return make_desk(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Desk:
+    """Return a desk on which the run of the ONNX model has passed; not to be changed, but copied."""
+    desk = make_desk(tmp_path_factory.mktemp("finished"))
+    called = desk.json("run", "spec.yaml", "--quiet")
+    assert called.code == 0, str(called)
+    return desk

@@ -147,7 +147,7 @@ class OnnxRuntimeRunner:
             BackendError: The inputs are not those of the model, or ONNX Runtime failed.
         """
         check_inputs(self._signature, inputs)
-        feed = {self._input_names[name]: np.ascontiguousarray(array) for name, array in inputs.items()}
+        feed = {self._input_names[name]: np.asarray(array, order="C") for name, array in inputs.items()}
         try:
             found = self._run_bfloat16(feed) if self._has_bfloat16 else self._session.run(self._own_outputs, feed)
         except Exception as err:

@@ -1,0 +1,30 @@
+"""What the templates of both formats are given: the same tables in the same order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from paritygate.pipelines.report.report_data import ReportData
+from paritygate.pipelines.report.run_tables import (
+    artifact_table,
+    machine_tables,
+    parity_table,
+    reference_tables,
+    release_table,
+)
+from paritygate.pipelines.report.sections import variant_sections
+
+__all__ = ["contents_of"]
+
+
+def contents_of(report: ReportData) -> dict[str, Any]:
+    """Return the variables of the templates, by name."""
+    return {
+        "report": report,
+        "parity": parity_table(report),
+        "release": release_table(report.release) if report.release is not None else None,
+        "sections": variant_sections(report),
+        "reference": reference_tables(report.recording) if report.recording is not None else (),
+        "artifacts": artifact_table(report),
+        "machines": machine_tables(report),
+    }

@@ -1,0 +1,224 @@
+"""Walking an ONNX graph and all that is inside it: subgraphs, nodes, names, types of values.
+
+A graph is the model's own or one inside a node (a branch of an If, the body of a Loop or Scan). The
+bodies of local functions are no graphs: they have no types of their own. `onnx_functions` inlines them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import onnx
+
+__all__ = [
+    "NOT_A_TENSOR",
+    "QUANTIZATION_OPERATORS",
+    "UniqueNames",
+    "element_types",
+    "graphs_in",
+    "infer_value_types",
+    "name_nodes",
+    "names_in",
+    "nodes_in",
+    "subgraphs_of",
+]
+
+# In place of an element type, for values that are sequences, optionals or maps.
+NOT_A_TENSOR = -1
+# A graph that has one of these is quantized: its precision is int8, whatever its float tensors are.
+QUANTIZATION_OPERATORS = frozenset(
+    {"QuantizeLinear", "DequantizeLinear", "QLinearConv", "QLinearMatMul", "ConvInteger", "MatMulInteger",
+     "DynamicQuantizeLinear"}
+)  # fmt: skip
+# Shape inference reads the values of small tensors only, such as the shape that a Reshape is given.
+_INFERENCE_BYTES = 4096
+
+
+def subgraphs_of(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+    """Yield the graphs that are attributes of the node, not those nested in them."""
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            yield attribute.g
+        yield from attribute.graphs
+
+
+def graphs_in(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
+    """Yield the graph and every graph inside its nodes, an outer one before those inside it."""
+    yield graph
+    for node in graph.node:
+        for inner in subgraphs_of(node):
+            yield from graphs_in(inner)
+
+
+def nodes_in(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+    """Yield every node of the graph and of the graphs inside it."""
+    for each in graphs_in(graph):
+        yield from each.node
+
+
+def names_in(graph: onnx.GraphProto) -> Iterator[str]:
+    """Yield the name of every value of the graph and of the graphs inside it, with repetitions."""
+    for each in graphs_in(graph):
+        for item in (*each.input, *each.output, *each.value_info, *each.initializer):
+            yield item.name
+        for sparse in each.sparse_initializer:
+            yield sparse.values.name
+        for node in each.node:
+            yield from node.input
+            yield from node.output
+
+
+class UniqueNames:
+    """Hands out names that nothing else has."""
+
+    def __init__(self, taken: Iterable[str]) -> None:
+        self._taken = set(taken)
+        self._next: dict[str, int] = {}
+
+    def new(self, stem: str) -> str:
+        """Return `stem`, or `stem_1`, `stem_2` and so on where that is taken; it is taken from now on."""
+        name, count = stem, self._next.get(stem, 0)
+        while name in self._taken:
+            count += 1
+            name = f"{stem}_{count}"
+        self._next[stem] = count
+        self._taken.add(name)
+        return name
+
+
+def name_nodes(graph: onnx.GraphProto) -> dict[str, str]:
+    """Give every node without a name, or with one that an earlier node has, a name of its own.
+
+    The same graph gets the same names every time: the operator and a number, or the name it shares
+    and a number. A name that one node alone has is not touched.
+
+    Args:
+        graph: The graph, changed in place together with the graphs inside it.
+
+    Returns:
+        The name the node had (empty for none), by the one it got.
+    """
+    nodes = list(nodes_in(graph))
+    names = UniqueNames(node.name for node in nodes)
+    seen: set[str] = set()
+    given = {}
+    for node in nodes:
+        if not node.name or node.name in seen:
+            before = node.name
+            node.name = names.new(before or node.op_type)
+            given[node.name] = before
+        seen.add(node.name)
+    return given
+
+
+def element_types(graph: onnx.GraphProto) -> dict[str, int]:
+    """Return the element type (`onnx.TensorProto.DataType`) of every value that this graph says it of.
+
+    Values of the graphs outside and inside are not among them. A sequence, optional or map has
+    `NOT_A_TENSOR`; a value of unknown type is missing. `infer_value_types` fills in what can be known.
+    """
+    types: dict[str, int] = {}
+    for value in (*graph.value_info, *graph.input, *graph.output):
+        element = _element_type(value.type)
+        if element:
+            types[value.name] = element
+    types.update((tensor.name, tensor.data_type) for tensor in graph.initializer)
+    types.update((sparse.values.name, sparse.values.data_type) for sparse in graph.sparse_initializer)
+    return types
+
+
+def _element_type(value_type: onnx.TypeProto) -> int:
+    kind = value_type.WhichOneof("value")
+    if kind == "tensor_type":
+        return value_type.tensor_type.elem_type
+    if kind == "sparse_tensor_type":
+        return value_type.sparse_tensor_type.elem_type
+    return NOT_A_TENSOR if kind else 0
+
+
+def infer_value_types(model: onnx.ModelProto) -> None:
+    """Write the type of every value that can be inferred into the `value_info` of its graph, in place.
+
+    What the model says already is left as it is. Results of operators that ONNX does not know stay
+    untyped, and so does what is computed from them.
+
+    Args:
+        model: The model; its external data is not read, its weights are not copied.
+    """
+    import onnx
+
+    skeleton = _without_weights(model)
+    try:
+        inferred = onnx.shape_inference.infer_shapes(skeleton)
+    except (onnx.shape_inference.InferenceError, RuntimeError, ValueError):
+        # Contradicting shapes stop the inference where they are; the types known so far are all there are.
+        return
+    for graph, typed in zip(graphs_in(model.graph), graphs_in(inferred.graph), strict=True):
+        _complete(graph, typed)
+
+
+def _complete(graph: onnx.GraphProto, typed: onnx.GraphProto) -> None:
+    for mine, known in ((graph.input, typed.input), (graph.output, typed.output)):
+        for value, wanted in zip(mine, known, strict=True):
+            if not _element_type(value.type):
+                value.type.CopyFrom(wanted.type)
+    there = {value.name: value for value in graph.value_info}
+    for value in typed.value_info:
+        if value.name not in there:
+            graph.value_info.add().CopyFrom(value)
+        elif not _element_type(there[value.name].type):
+            there[value.name].type.CopyFrom(value.type)
+
+
+def _without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a copy that says of large tensors only their dtype and dims."""
+    import onnx
+
+    skeleton = onnx.ModelProto(ir_version=model.ir_version)
+    skeleton.opset_import.extend(model.opset_import)
+    skeleton.functions.extend(model.functions)
+    _copy_graph(skeleton.graph, model.graph)
+    return skeleton
+
+
+def _copy_graph(target: onnx.GraphProto, graph: onnx.GraphProto) -> None:
+    target.name = graph.name
+    for field in ("input", "output", "value_info", "sparse_initializer"):
+        getattr(target, field).extend(getattr(graph, field))
+    for tensor in graph.initializer:
+        _copy_tensor(target.initializer.add(), tensor)
+    for node in graph.node:
+        copy = target.node.add(
+            op_type=node.op_type, domain=node.domain, name=node.name, input=node.input, output=node.output
+        )
+        if node.HasField("overload"):
+            copy.overload = node.overload
+        for attribute in node.attribute:
+            _copy_attribute(copy.attribute.add(), attribute)
+
+
+def _copy_attribute(target: onnx.AttributeProto, attribute: onnx.AttributeProto) -> None:
+    if not (attribute.HasField("t") or attribute.HasField("g") or attribute.graphs):
+        target.CopyFrom(attribute)
+        return
+    target.name, target.type = attribute.name, attribute.type
+    if attribute.HasField("t"):
+        _copy_tensor(target.t, attribute.t)
+    if attribute.HasField("g"):
+        _copy_graph(target.g, attribute.g)
+    for graph in attribute.graphs:
+        _copy_graph(target.graphs.add(), graph)
+
+
+def _copy_tensor(target: onnx.TensorProto, tensor: onnx.TensorProto) -> None:
+    # A scan over the fields of a float tensor costs nothing beside copying gigabytes of weights.
+    if tensor.data_location != tensor.EXTERNAL and tensor.ByteSize() <= _INFERENCE_BYTES:
+        target.CopyFrom(tensor)
+        return
+    target.name, target.data_type = tensor.name, tensor.data_type
+    target.dims.extend(tensor.dims)
+    target.data_location = tensor.EXTERNAL
+    entry = target.external_data.add()
+    entry.key, entry.value = "location", "weights"

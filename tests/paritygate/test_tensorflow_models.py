@@ -1,0 +1,129 @@
+"""Keras models and SavedModels behind a signature."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from paritygate.errors import BackendError, InputFileError, UsageError
+from paritygate.keras_model import as_named_function, signature_of_keras
+from paritygate.savedmodel import load_savedmodel, signature_of_savedmodel
+from paritygate.signature import Signature, TensorSpec
+from paritygate.tensorflow_import import import_keras, import_tensorflow
+from paritygate.unknown_dims import name_unknown_dims
+
+pytestmark = pytest.mark.tensorflow
+
+
+@pytest.fixture(scope="module")
+def keras() -> Any:  # noqa: ANN401 - Keras has no types
+    return import_keras()
+
+
+def _spec(name: str, *shape: int | str | None, dtype: str = "float32") -> TensorSpec:
+    return TensorSpec(name=name, dtype=dtype, shape=shape)
+
+
+def test_open_dims_get_names_and_only_the_batch_is_shared() -> None:
+    scalar, unknown = _spec("s"), TensorSpec(name="u", dtype="float32", shape=None)
+    found = name_unknown_dims([_spec("a", None, None, 3), scalar], [_spec("b", None, None), unknown])
+    assert found.inputs == (_spec("a", "batch", "a_dim1", 3), scalar)
+    assert found.outputs == (_spec("b", "batch", "b_dim1"), unknown)
+
+
+def test_an_output_is_no_batch_where_no_input_is_one() -> None:
+    found = name_unknown_dims([_spec("a", 4)], [_spec("b", None)])
+    assert found.outputs == (_spec("b", "b_dim0"),)
+
+
+@pytest.mark.parametrize("structure", ["bare", "list", "dict", "sequential"])
+def test_the_names_of_a_model_are_found_and_its_inputs_fed(keras: Any, structure: str) -> None:  # noqa: ANN401
+    x = keras.Input((2,), name="x")
+    y = keras.Input((2,), name="y", dtype="int32")
+    made = {
+        "bare": lambda: keras.Model(x, x + 1.0),
+        "list": lambda: keras.Model([x, y], [x + 1.0, y]),
+        "dict": lambda: keras.Model({"y": y, "x": x}, {"sum": x + 1.0, "ids": y}),
+        "sequential": lambda: keras.Sequential([keras.Input((2,), name="x"), keras.layers.Rescaling(1.0, 1.0)]),
+    }
+    expected = {
+        "bare": (["x"], ["output_0"]),
+        "list": (["x", "y"], ["output_0", "output_1"]),
+        "dict": (["y", "x"], ["sum", "ids"]),
+        "sequential": (["x"], ["output_0"]),
+    }
+    model = made[structure]()
+    signature = signature_of_keras(model, {})
+    assert ([spec.name for spec in signature.inputs], [spec.name for spec in signature.outputs]) == expected[structure]
+    fed = {"x": np.ones((3, 2), np.float32), "y": np.zeros((3, 2), np.int32)}
+    outputs = as_named_function(model, signature, {})(*(fed[spec.name] for spec in signature.inputs))
+    values = {spec.name: np.asarray(value) for spec, value in zip(signature.outputs, outputs, strict=True)}
+    assert float(values.get("sum", next(iter(values.values())))[0, 0]) == 2.0
+
+
+def test_a_model_runs_in_inference_mode(keras: Any) -> None:  # noqa: ANN401
+    x = keras.Input((1000,), name="x")
+    model = keras.Model(x, keras.layers.Dropout(0.5)(x))
+    (found,) = as_named_function(model, signature_of_keras(model, {}), {})(np.ones((1, 1000), np.float32))
+    assert np.array_equal(found, np.ones((1, 1000)))
+
+
+def test_renaming_what_the_model_does_not_have_is_refused(keras: Any) -> None:  # noqa: ANN401
+    x = keras.Input((2,), name="x")
+    with pytest.raises(UsageError, match=r"rename names 'z', .* \(it has: x, output_0\)"):
+        signature_of_keras(keras.Model(x, x + 1.0), {"z": "y"})
+
+
+def test_a_ragged_input_is_refused(keras: Any) -> None:  # noqa: ANN401
+    x = keras.Input((2,), name="x", sparse=True)
+    with pytest.raises(UsageError, match="input 'x' of the Keras model is sparse or ragged"):
+        signature_of_keras(keras.Model(x, keras.layers.Dense(1)(x)), {})
+
+
+def test_keras_on_another_backend_is_refused(keras: Any, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: ANN401
+    monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
+    with pytest.raises(BackendError, match="the backend 'jax', not on tensorflow") as caught:
+        import_keras()
+    assert "KERAS_BACKEND=tensorflow" in caught.value.hint
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a SavedModel with two signatures and a name that is no Python name."""
+    tf = import_tensorflow()
+    module = tf.Module()
+    specs = [tf.TensorSpec((None, 2), tf.float32, name="x.1"), tf.TensorSpec(None, tf.int64, name="any")]
+    module.two = tf.function(lambda x, y: {"z": x * 2, "a": y}, input_signature=specs)
+    module.one = tf.function(lambda x: {"out": x + 1}, input_signature=specs[:1])
+    path = tmp_path_factory.mktemp("saved") / "model"
+    signatures = {"serving_default": module.two.get_concrete_function(), "other": module.one.get_concrete_function()}
+    tf.saved_model.save(module, str(path), signatures=signatures)
+    return path
+
+
+def test_the_signature_is_read_without_loading_the_graph(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(import_tensorflow().saved_model, "load", None)
+    assert signature_of_savedmodel(saved) == Signature(
+        inputs=(TensorSpec(name="any", dtype="int64", shape=None), _spec("x.1", "batch", 2)),
+        outputs=(TensorSpec(name="a", dtype="int64", shape=None), _spec("z", "batch", 2)),
+    )
+    assert [spec.name for spec in signature_of_savedmodel(saved, "other").outputs] == ["out"]
+
+
+def test_a_saved_function_is_called_by_the_names_of_its_signature(saved: Path) -> None:
+    found = load_savedmodel(saved)({"x.1": np.ones((1, 2), np.float32), "any": np.array([7])})
+    assert np.array_equal(found["z"], [[2, 2]])
+    assert np.array_equal(found["a"], [7])
+
+
+def test_a_signature_that_is_not_there_is_named_with_those_that_are(saved: Path) -> None:
+    with pytest.raises(InputFileError, match=r"no signature 'missing' \(it has: other, serving_default\)"):
+        signature_of_savedmodel(saved, "missing")
+
+
+def test_a_folder_without_a_model_is_no_savedmodel(tmp_path: Path) -> None:
+    with pytest.raises(InputFileError, match=r"saved_model\.pb is missing"):
+        signature_of_savedmodel(tmp_path)

@@ -1,0 +1,276 @@
+"""The spec: what is refused, with which words, and what is taken from it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from paritygate.errors import InputFileError, UsageError
+from paritygate.pipelines.run import repository_of
+from paritygate.pipelines.spec import (
+    ResolvedSpec,
+    load_spec,
+    load_spec_to_run,
+    packaged_specs,
+    parse_spec,
+    schema_of_spec,
+)
+from paritygate.pipelines.workspace import RunFolder
+from paritygate.precision import Variant
+
+_MODULE = """
+model:
+  name: tiny
+  source: net:model
+  inputs:
+    x: {dtype: float32, shape: [batch, 4]}
+  outputs: {logits: {dtype: float32, shape: [batch, 3]}}
+  dims: {batch: {min: 1, opt: 8, max: 64}}
+samples: {source: net:samples}
+decisions: {logits: {argmax: true}}
+targets: [onnx-fp32]
+"""
+
+
+def _with(old: str, new: str) -> str:
+    assert old in _MODULE
+    return _MODULE.replace(old, new)
+
+
+def _parse(text: str, folder: Path = Path("/spec")) -> ResolvedSpec:
+    return parse_spec(text, folder=folder, origin="spec.yaml")
+
+
+def _refusal(text: str) -> UsageError:
+    with pytest.raises(UsageError) as caught:
+        _parse(text)
+    assert caught.value.exit_code == 2
+    assert caught.value.hint, "a refusal says what to do next"
+    return caught.value
+
+
+@pytest.mark.parametrize("name", packaged_specs())
+def test_a_packaged_spec_loads_and_its_schema_holds(name: str) -> None:
+    resolved = load_spec_to_run(name)
+
+    written = yaml.safe_load((Path(__file__).parents[2] / f"pipelines/specs/{name}.yaml").read_text(encoding="utf-8"))
+    jsonschema.Draft202012Validator(schema_of_spec()).validate(written)
+    assert resolved.name == name
+    assert resolved.signature is not None
+
+
+def test_the_packaged_specs_are_those_of_the_folder(project_root: Path) -> None:
+    assert set(packaged_specs()) == {path.stem for path in project_root.glob("pipelines/specs/*.yaml")}
+    assert {"klue-sts", "klue-sts-tf", "face-resnet50", "linear-model"} <= set(packaged_specs())
+
+
+@pytest.mark.parametrize("path", ["", "model", "samples", "promote", "model.inputs.x", "decisions.logits"])
+def test_the_schema_rejects_a_wrong_key_everywhere(path: str) -> None:
+    data = yaml.safe_load(_MODULE + "promote: {alias: prod}\n")
+    schema = jsonschema.Draft202012Validator(schema_of_spec())
+    schema.validate(data)
+    place: dict[str, Any] = data
+    for part in path.split(".") if path else ():
+        place = place[part]
+
+    place["bogus"] = 1
+
+    with pytest.raises(jsonschema.ValidationError):
+        schema.validate(data)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "where", "meant"),
+    [
+        (_MODULE + "tolerence: {}\n", "tolerence: unknown key", "'tolerance' instead of 'tolerence'"),
+        (_with("name: tiny", "name: tiny\n  soruce: x"), "model.soruce: unknown key", "'source' instead of 'soruce'"),
+        (_with("dtype: float32, shape: [batch, 4]", "dtpe: float32, shape: [4]"), "model.inputs.x.dtpe", "'dtype'"),
+        (_with("opt: 8", "opts: 8"), "model.dims.batch.opts: unknown key", "'opt' instead of 'opts'"),
+        (_with("argmax: true", "argmaxx: true"), "decisions.logits.argmaxx: unknown key", "'argmax'"),
+        (_MODULE + "promote: {fro: [cpu]}\n", "promote.fro: unknown key", "'for' instead of 'fro'"),
+        (_with("source: net:samples", "source: net:samples, batchsize: 3"), "samples.batchsize", "'batch_size'"),
+    ],
+)
+def test_a_wrong_key_is_named_with_its_place_and_with_what_was_meant(wrong: str, where: str, meant: str) -> None:
+    error = _refusal(wrong)
+
+    assert str(error).startswith("spec spec.yaml is wrong: ")
+    assert where in str(error)
+    assert "did you mean" in error.hint
+    assert meant in error.hint
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("model: [", "line 1 is no sound YAML"),
+        (_MODULE + "seed: 1\nrepeat: 2\nseed: 2\n", "line 14 is no sound YAML: the key 'seed' stands twice"),
+        (_with("argmax: true", "argmax: true, argmax: true"), "the key 'argmax' stands twice"),
+        ("? [a]\n: b\n", "is no sound YAML"),
+        ("1: x\n", "1: Keys should be strings"),
+        (_MODULE + "required: []\n", "required: "),
+        (_with("shape: [batch, 4]", "shape: [batch, -4]"), "model.inputs.x.shape.1"),
+        (_with("inputs:\n    x: {dtype: float32, shape: [batch, 4]}", "inputs: {}"), "model.inputs: "),
+        ("- a\n- b\n", "holds a list, not a mapping"),
+        ("", "holds a NoneType, not a mapping"),
+        (_with("targets: [onnx-fp32]", ""), "targets: is missing"),
+        (_with("[onnx-fp32]", "[]"), "targets: "),
+        (_with("[onnx-fp32]", "[onnx]"), "target 'onnx' is not of the form FORMAT-PRECISION"),
+        (_with("[onnx-fp32]", "[onnx-fp64]"), "ends in 'fp64', which is no precision"),
+        (_with("[onnx-fp32]", "[tensorrt-fp16]"), "target 'tensorrt-fp16' is not available"),
+        (_with("[onnx-fp32]", "[onnx-fp32, onnx-fp32]"), "a target stands twice"),
+        (_MODULE + "required: [savedmodel-fp32]\n", "required names 'savedmodel-fp32', which is no target"),
+        (_MODULE + "tolerance: {savedmodel-fp32: {}}\n", "tolerance names 'savedmodel-fp32', which is no target"),
+        (_MODULE + "tolerance: {onnx-fp32: {max: 1}}\n", "tolerance 'max' is not known"),
+        (_MODULE + "tolerance: {onnx-fp32: {max_abs_diff: -1}}\n", "is not a finite number of at least 0"),
+        (_MODULE + "tolerance: {onnx-fp32: {max_abs_diff: .nan}}\n", "is not a finite number of at least 0"),
+        (_MODULE + "tolerance: {onnx-fp32: {decision_mismatches: 0.5}}\n", "is not a whole number"),
+        (_MODULE + "promote: {prefer: fastest}\n", "speed and size are not measured by this version"),
+        (_MODULE + "promote: {prefer: [savedmodel-fp32]}\n", "promote.prefer names 'savedmodel-fp32'"),
+        (_MODULE + "promote: {accept: {savedmodel-fp32: emulated}}\n", "promote.accept names 'savedmodel-fp32'"),
+        (_MODULE + "promote: {accept: {onnx-fp32: built}}\n", "promote.accept.onnx-fp32: "),
+        (_MODULE + "promote: {fallback: sorce}\n", "promote.fallback: "),
+        (_MODULE + "promote: {alias: '7'}\n", "alias name '7' is a number"),
+        (_MODULE + "promote: {alias: ../prod}\n", "alias name '../prod' is not allowed"),
+        (_MODULE + "min_rows: 0\n", "min_rows: "),
+        (_MODULE + "repeat: 0\n", "repeat: "),
+        (_with("name: tiny", "name: ../tiny"), "model.name: "),
+        (_with("name: tiny", "name: a..b"), "model name 'a..b' is not allowed"),
+        (_with("logits: {argmax: true}", "scores: {argmax: true}"), "decisions names 'scores', which is no output"),
+        (_with("argmax: true", "argmax: true, top_k: 2"), "exactly one of threshold, argmax: true, top_k, multilabel"),
+        (_with("argmax: true", "axis: 1"), "exactly one of threshold, argmax: true, top_k, multilabel"),
+        (_with("argmax: true", "threshold: high"), "high"),
+        (_with("dims: {batch", "dims: {rows"), "model.dims names 'rows', which no input or output has"),
+        (_with("min: 1, opt: 8", "min: 0, opt: 8"), "are not 0 < min <= opt <= max"),
+        (_with("dtype: float32, shape: [batch, 4]", "dtype: float, shape: [4]"), "dtype 'float' of 'x'"),
+        (_with("  outputs: {logits: {dtype: float32, shape: [batch, 3]}}\n", ""), "are given together or not at all"),
+    ],
+)
+def test_a_wrong_spec_is_refused_in_words(text: str, words: str) -> None:
+    assert words in str(_refusal(text))
+
+
+def test_a_path_is_taken_for_a_path_if_it_has_a_suffix_or_exists(tmp_path: Path) -> None:
+    named_like_a_packaged_one = tmp_path / "klue-sts"
+    named_like_a_packaged_one.write_text(_MODULE, encoding="utf-8")
+
+    assert load_spec(str(named_like_a_packaged_one)).name == "tiny"
+    assert load_spec("klue-sts").name == "klue-sts"
+    with pytest.raises(InputFileError, match=r"spec klue-sts\.yaml does not exist"):
+        load_spec("klue-sts.yaml")
+
+
+def test_an_unknown_packaged_spec_is_refused_with_the_nearest_name() -> None:
+    with pytest.raises(InputFileError, match="'klue-st' is no file and no packaged spec") as caught:
+        load_spec("klue-st")
+
+    assert caught.value.exit_code == 2
+    assert caught.value.hint == "did you mean 'klue-sts'?"
+
+
+def test_a_folder_is_no_spec(tmp_path: Path) -> None:
+    with pytest.raises(InputFileError, match="is no file"):
+        load_spec(str(tmp_path))
+
+
+def test_a_spec_that_is_no_text_is_an_input_error(tmp_path: Path) -> None:
+    path = tmp_path / "spec.yaml"
+    path.write_bytes(b"model: \xff\xfe\x00")
+
+    with pytest.raises(InputFileError, match="cannot be read"):
+        load_spec(str(path))
+
+
+def test_paths_are_relative_to_the_folder_of_the_spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "specs").mkdir()
+    spec = tmp_path / "specs/spec.yaml"
+    spec.write_text(_with("net:samples", "rows/inputs.npz"), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+
+    resolved = load_spec("specs/spec.yaml")
+
+    assert resolved.samples().folder / resolved.samples().text == tmp_path / "specs/rows/inputs.npz"
+    # What the command line names is relative to where the user stands.
+    assert resolved.samples("other.npz").text == str(tmp_path / "other.npz")
+
+
+def test_samples_given_on_the_command_line_go_to_a_callable_as_its_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    samples = _parse(_MODULE).samples("dev.json")
+
+    assert (samples.text, samples.path) == ("net:samples", str(tmp_path / "dev.json"))
+
+
+@pytest.mark.parametrize(
+    ("text", "rows"),
+    [
+        (_MODULE, 8),
+        (_with("opt: 8, ", ""), 16),
+        (_with("source: net:samples", "source: net:samples, batch_size: 5"), 5),
+        (_with("  dims: {batch: {min: 1, opt: 8, max: 64}}\n", ""), 16),
+    ],
+)
+def test_the_batch_size_is_declared_or_the_optimum_or_sixteen(text: str, rows: int) -> None:
+    assert _parse(text).samples().batch_size == rows
+
+
+def test_declared_limits_stand_in_place_of_the_default_ones() -> None:
+    # A number without a dot before its exponent is text to YAML.
+    resolved = _parse(_MODULE + "tolerance: {onnx-fp32: {max_abs_diff: 1e-2, decision_mismatches: 0}}\n")
+
+    tolerance = resolved.tolerance(Variant.parse("onnx-fp32"))
+
+    assert (tolerance.max_abs_diff, tolerance.mean_abs_diff, tolerance.decision_mismatches) == (1e-2, 2e-5, 0)
+    assert tolerance.declared == {"max_abs_diff", "decision_mismatches"}
+
+
+@pytest.mark.parametrize(
+    ("to", "place"),
+    [
+        ("artifacts/repository", "/root/repository"),
+        ("artifacts", "/root"),
+        ("releases", "/spec/releases"),
+        ("/srv/models", "/srv/models"),
+    ],
+)
+def test_a_repository_below_artifacts_moves_with_the_root(to: str, place: str) -> None:
+    run = RunFolder(folder=Path("/run"), resolved=_parse(_MODULE + f"promote: {{to: {to}}}\n"), samples_path=None)
+
+    assert repository_of(run, Path("/root")) == Path(place)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (_with("net:model", "model.onnx"), r"model .*model\.onnx does not exist"),
+        (_with("net:samples", "inputs.npz"), r"samples .*inputs\.npz do not exist"),
+        (_with("net:samples", "here.csv"), r"samples .*here\.csv are of an unknown kind '\.csv'"),
+        (_with("source: net:samples", "source: net:samples, path: dev.json"), r"samples\.path .*dev\.json does not"),
+        (_with("name: tiny", "name: tiny\n  files: [weights.bin]"), r"model\.files names 'weights\.bin'"),
+    ],
+)
+def test_files_that_a_spec_names_are_looked_for_before_any_work(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "spec.yaml").write_text(text, encoding="utf-8")
+    (tmp_path / "here.csv").touch()
+
+    with pytest.raises(InputFileError, match=message) as caught:
+        load_spec_to_run(str(tmp_path / "spec.yaml"))
+
+    assert caught.value.exit_code == 2
+    assert caught.value.hint
+
+
+def test_declared_files_must_lie_below_the_spec(tmp_path: Path) -> None:
+    (tmp_path / "weights.bin").touch()
+    (tmp_path / "specs").mkdir()
+    (tmp_path / "specs/spec.yaml").write_text(_with("name: tiny", "name: tiny\n  files: [../weights.bin]"))
+
+    with pytest.raises(UsageError, match="which is outside of"):
+        load_spec_to_run(str(tmp_path / "specs/spec.yaml"))
