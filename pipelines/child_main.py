@@ -61,8 +61,8 @@ def _crash(err: Exception) -> dict[str, Any]:
 
 
 def _outcome_of_os_error(err: OSError, folder: Path) -> dict[str, Any]:
-    """Return a full disk as what it is; any other error may be about whatever file a model reads."""
-    if err.errno not in {errno.ENOSPC, errno.EDQUOT}:
+    """Return a full disk, or a limit on the size of files, as what it is; any other error may be about whatever file a model reads."""
+    if err.errno not in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
         return _crash(err)
     try:
         with storage_errors(Path(err.filename or folder)):

@@ -62,7 +62,7 @@ class _LazyGroup(click.Group):
 @click.version_option(__version__, prog_name="convert-and-validate")
 @click.option("--debug", is_flag=True, help="Print the traceback of an error.")
 def cli(*, debug: bool) -> None:
-    r"""Convert trained models, prove that they still answer like the original, release only those that do.
+    """Convert trained models, prove that they still answer like the original, release only those that do.
 
     Exit codes: 0 pass, 1 parity failed, 2 wrong usage, spec or input file, 3 inconclusive, 4 a required
     artifact could not be built, 5 could not measure, 130 and 143 on a signal.

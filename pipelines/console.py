@@ -15,6 +15,8 @@ from paritygate.errors import StorageError
 from paritygate.files import write_json_atomically
 from paritygate.pipelines.child import Progress
 from paritygate.pipelines.result import ComparisonResult
+from paritygate.signature import is_float_dtype
+from paritygate.validate.bounds import upper_bound_text
 
 __all__ = ["PARITY_COLUMNS", "parity_rows", "print_table", "progress_of", "start_json", "write_json"]
 
@@ -45,8 +47,9 @@ def parity_rows(variant: str, result: ComparisonResult, evidence: str) -> list[S
     for name, output in result.outputs.items():
         decision = result.decisions.get(name)
         count = "-" if decision is None else str(decision.mismatches)
-        bound = "-" if decision is None else f"< {decision.mismatch_rate_upper_95:.2%}"
-        if output.mismatches:
+        bound = "-" if decision is None else f"< {upper_bound_text(decision.mismatch_rate_upper_95)}"
+        if decision is None and not is_float_dtype(output.dtype):
+            # Integers are compared exactly: their count is of values that differ.
             count = str(output.mismatches)
         numbers = [output.max_abs_diff, output.min_abs_diff, output.mean_abs_diff, output.std_abs_diff]
         shown = ["-" if number is None else f"{number:.3g}" for number in numbers]

@@ -7,20 +7,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from paritygate.backends import backend_state
 from paritygate.errors import ExitCode
 from paritygate.pipelines.child import Progress
 from paritygate.pipelines.report import write_reports
 from paritygate.pipelines.repository.release import Release
 from paritygate.pipelines.result import ComparisonResult, result_to_json
-from paritygate.pipelines.spec import RUNTIME_OF_FORMAT
 from paritygate.pipelines.stages.export import export_stage
 from paritygate.pipelines.stages.promote import NothingToRelease, promote_stage
 from paritygate.pipelines.stages.record import record_stage
 from paritygate.pipelines.stages.validate import validate_stage
-from paritygate.pipelines.workspace import DEFAULT_ROOT, FailedVariant, RunFolder, worst_code
+from paritygate.pipelines.workspace import DEFAULT_ROOT, FailedVariant, RunFolder, required_variants, worst_code
 
-__all__ = ["RunOptions", "RunOutcome", "exit_code_of_run", "repository_of", "required_variants", "run_spec"]
+__all__ = ["RunOptions", "RunOutcome", "exit_code_of_run", "repository_of", "run_spec"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,22 +82,6 @@ class RunOutcome:
             "not_released": self.not_released,
             "reports": [str(path) for path in self.reports],
         }
-
-
-def required_variants(run: RunFolder) -> tuple[str, ...]:
-    """Return the variants whose outcome is the run's: the declared ones, else those whose runtime is installed.
-
-    Where none is installed, all are required: a run that could measure nothing has not passed.
-    """
-    spec = run.resolved.spec
-    if spec.required is not None:
-        return tuple(spec.required)
-    runnable = tuple(
-        str(variant)
-        for variant in run.resolved.variants
-        if backend_state(RUNTIME_OF_FORMAT[variant.format]).is_available
-    )
-    return runnable or tuple(spec.targets)
 
 
 def exit_code_of_run(

@@ -11,12 +11,21 @@ from pathlib import Path
 from typing import Any
 
 from paritygate.artifact import ARTIFACT_FILE, Artifact
+from paritygate.backends import backend_state
 from paritygate.errors import ExitCode, InputFileError, ParitygateError
 from paritygate.files import MARKER, make_marked_folder, read_json, storage_errors, write_json_atomically
 from paritygate.pipelines.result import ComparisonResult, result_from_json, result_to_json
-from paritygate.pipelines.spec import ResolvedSpec, Spec
+from paritygate.pipelines.spec import RUNTIME_OF_FORMAT, ResolvedSpec, Spec
 
-__all__ = ["DEFAULT_ROOT", "FailedVariant", "RunFolder", "latest_run", "new_run", "open_run"]
+__all__ = [
+    "DEFAULT_ROOT",
+    "FailedVariant",
+    "RunFolder",
+    "new_run",
+    "open_run",
+    "required_variants",
+    "worst_code",
+]
 
 DEFAULT_ROOT = Path("artifacts")
 _SPEC_FILE = "spec.json"
@@ -172,11 +181,20 @@ def open_run(folder: Path) -> RunFolder:
     return RunFolder(folder=folder.resolve(), resolved=resolved, samples_path=data["samples_path"])
 
 
-def latest_run(root: Path, model: str) -> Path | None:
-    """Return the newest run folder of a model, or None."""
-    folder = root / "runs" / model
-    runs = sorted(item for item in folder.iterdir() if (item / _SPEC_FILE).is_file()) if folder.is_dir() else []
-    return runs[-1] if runs else None
+def required_variants(run: RunFolder) -> tuple[str, ...]:
+    """Return the variants whose outcome is the run's: the declared ones, else those whose runtime is installed.
+
+    Where none is installed, all are required: a run that could measure nothing has not passed.
+    """
+    spec = run.resolved.spec
+    if spec.required is not None:
+        return tuple(spec.required)
+    runnable = tuple(
+        str(variant)
+        for variant in run.resolved.variants
+        if backend_state(RUNTIME_OF_FORMAT[variant.format]).is_available
+    )
+    return runnable or tuple(spec.targets)
 
 
 def worst_code(codes: list[int]) -> int:

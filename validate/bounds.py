@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-__all__ = ["mean_interval_95", "mismatch_rate_upper_95", "rows_for_upper_95"]
+__all__ = ["mean_interval_95", "mismatch_rate_upper_95", "rows_for_upper_95", "upper_bound_text"]
 
 # Two-sided 95 % quantile of the standard normal distribution.
 _Z_95 = 1.959963984540054
@@ -46,3 +46,13 @@ def mean_interval_95(mean: float, variance: float, count: int) -> tuple[float, f
     """
     half = _Z_95 * math.sqrt(max(variance, 0.0) / count)
     return mean - half, mean + half
+
+
+def upper_bound_text(rate: float) -> str:
+    """Return an upper bound of a rate in percent, rounded up, so that it stays one: two decimals, or two digits."""
+    shown = rate * 100
+    if shown <= 0 or shown >= 100:  # noqa: PLR2004 - percent
+        return f"{shown:.0f} %"
+    decimals = max(2, 1 - math.floor(math.log10(shown)))
+    # The small term keeps 0.58, which is 0.5800000000000001 here, from becoming 0.59.
+    return f"{math.ceil(shown * 10**decimals - 1e-9) / 10**decimals:.{decimals}f} %"

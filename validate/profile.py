@@ -234,7 +234,8 @@ def profile_outputs(
         finite = np.isfinite(per_row)
         is_all_finite = bool(finite.all())
         kept = (per_row if is_all_finite else np.where(finite, per_row, 0.0)).ravel()
-        norm_squares += float(kept @ kept)
+        with np.errstate(over="ignore"):
+            norm_squares += float(kept @ kept)
         rows += len(per_row)
         values += wide.size
         non_finite += 0 if is_all_finite else int(wide.size - np.count_nonzero(finite))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from paritygate.errors import ExitCode
-from paritygate.validate.bounds import mismatch_rate_upper_95, rows_for_upper_95
+from paritygate.validate.bounds import mismatch_rate_upper_95, rows_for_upper_95, upper_bound_text
 from paritygate.validate.decisions import DecisionStatistics
 from paritygate.validate.measurement import Measurement, Violation
 from paritygate.validate.profile import OutputProfile
@@ -144,7 +144,7 @@ def _check_rows(measured: Measurement, plan: JudgePlan) -> Check:
     if measured.rows == 0:
         return Check(name="rows", status=Status.ERROR, detail="no rows were compared", measured=0, limit=plan.min_rows)
     status = Status.PASS if measured.rows >= plan.min_rows else Status.INCONCLUSIVE
-    detail = f"{measured.rows} rows in {measured.batches} batches, {measured.passes} passes"
+    detail = f"{measured.rows} rows in {measured.batches} batches, passes: {measured.passes}"
     if status is Status.INCONCLUSIVE:
         detail += f": fewer than the {plan.min_rows} asked for"
     return Check(name="rows", status=status, detail=detail, measured=measured.rows, limit=plan.min_rows)
@@ -315,10 +315,11 @@ def _check_bias(name: str, statistics: DiffStatistics, limits: Limits) -> list[C
 
 
 def _check_decision(name: str, decision: DecisionStatistics, plan: JudgePlan) -> list[Check]:
+    below = upper_bound_text(decision.mismatch_rate_upper_95)
     counted = (
         f"{decision.mismatches} of {decision.decisions} decisions differ "
         f"({decision.inside_band} near the boundary, {decision.outside_band} not; "
-        f"{decision.rows_mismatched} of {decision.rows} rows, at 95 % below {decision.mismatch_rate_upper_95:.2%})"
+        f"{decision.rows_mismatched} of {decision.rows} rows, at 95 % below {below})"
     )
     allowed = plan.tolerance.decision_mismatches
     if decision.outside_band:
@@ -355,7 +356,7 @@ def _check_rate(name: str, decision: DecisionStatistics, allowed: float) -> Chec
     return Check(
         name="mismatch_rate_upper_95",
         status=status,
-        detail=f"{bound:.3%} of the rows at 95 %, allowed is {allowed:.3%}{remark}",
+        detail=f"{upper_bound_text(bound)} of the rows at 95 %, allowed is {allowed:.3%}{remark}",
         output=name,
         measured=bound,
         limit=allowed,

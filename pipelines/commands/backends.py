@@ -12,7 +12,7 @@ __all__ = ["command"]
 @click.command("backends")
 @json_option
 def command(*, json_target: str | None) -> int:
-    r"""List frameworks and runtimes: version, what they are used for, and how to install those that are missing.
+    """List frameworks and runtimes: version, what they are used for, and how to install those that are missing.
 
     \b
     Example:

@@ -129,7 +129,7 @@ def command(
     quiet: bool,
     json_target: str | None,
 ) -> int:
-    r"""Hold CANDIDATE against REFERENCE on the same samples and give a verdict.
+    """Hold CANDIDATE against REFERENCE on the same samples and give a verdict.
 
     Each is a model (.onnx, .keras, a SavedModel folder) or outputs recorded before (an .npz file with
     the samples' keys, or a folder made by `record`). The exit code is 0 for pass, 1 for fail, 3 for

@@ -21,7 +21,7 @@ __all__ = ["command"]
 def command(
     spec: str, *, samples_path: str | None, root: Path, time_limit: float, quiet: bool, json_target: str | None
 ) -> int:
-    r"""Convert the model of SPEC to its targets, in a new run folder, whose path is printed.
+    """Convert the model of SPEC to its targets, in a new run folder, whose path is printed.
 
     The exit code is 0 if every required target was made, else 4.
 
@@ -30,11 +30,10 @@ def command(
       convert-and-validate export klue-sts
     """
     from paritygate.pipelines.console import print_table, progress_of, start_json, write_json
-    from paritygate.pipelines.run import required_variants
     from paritygate.pipelines.spec import load_spec_to_run
     from paritygate.pipelines.stages.export import export_stage
     from paritygate.pipelines.summary import export_rows, print_failures
-    from paritygate.pipelines.workspace import new_run, worst_code
+    from paritygate.pipelines.workspace import new_run, required_variants, worst_code
 
     start_json(json_target)
     run = new_run(load_spec_to_run(spec, samples_path=samples_path), root=root, samples_path=samples_path)

@@ -15,7 +15,7 @@ __all__ = ["command"]
 @repository_option
 @json_option
 def command(*, repository: Path, json_target: str | None) -> int:
-    r"""List the models in a repository with their releases and aliases.
+    """List the models in a repository with their releases and aliases.
 
     \b
     Example:

@@ -37,7 +37,7 @@ def command(
     root: Path,
     json_target: str | None,
 ) -> int:
-    r"""Release the variants of a run that passed; where none did, the source, unless the spec wants no fallback.
+    """Release the variants of a run that passed; where none did, the source, unless the spec wants no fallback.
 
     \b
     Example:

@@ -74,7 +74,7 @@ def command(
     quiet: bool,
     json_target: str | None,
 ) -> int:
-    r"""Record the outputs of the reference: of a run's source with --run, or of a MODEL file with --samples and --out.
+    """Record the outputs of the reference: of a run's source with --run, or of a MODEL file with --samples and --out.
 
     A reference that is not finite, not equal to itself when it is run twice, or constant is refused.
 

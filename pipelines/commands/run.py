@@ -44,7 +44,7 @@ def command(
     quiet: bool,
     json_target: str | None,
 ) -> int:
-    r"""Export, record, validate, report and promote, for each SPEC: a .yaml file, or the name of a packaged spec.
+    """Export, record, validate, report and promote, for each SPEC: a .yaml file, or the name of a packaged spec.
 
     The exit code is that of the worst required variant of all specs, 5 before 4 before 1 before 3.
 

@@ -12,7 +12,7 @@ __all__ = ["command"]
 @click.command("schema")
 @click.argument("kind", type=click.Choice(["spec", "comparison"]))
 def command(kind: str) -> int:
-    r"""Print a JSON Schema: of a spec, or of the result of a comparison (compare --json).
+    """Print a JSON Schema: of a spec, or of the result of a comparison (compare --json).
 
     \b
     Example:

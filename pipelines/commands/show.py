@@ -17,7 +17,7 @@ __all__ = ["command"]
 @repository_option
 @json_option
 def command(model: str, which: str | None, *, repository: Path, json_target: str | None) -> int:
-    r"""Show a release of MODEL: its variants and their numbers, aliases and history; the newest one by default.
+    """Show a release of MODEL: its variants and their numbers, aliases and history; the newest one by default.
 
     \b
     Example:

@@ -18,7 +18,7 @@ __all__ = ["command"]
 @quiet_option
 @json_option
 def command(*, run_folder: Path | None, device: str, time_limit: float, quiet: bool, json_target: str | None) -> int:
-    r"""Hold every exported variant of a run against its recorded reference, and write evidence and reports.
+    """Hold every exported variant of a run against its recorded reference, and write evidence and reports.
 
     The exit code is that of the worst required variant.
 

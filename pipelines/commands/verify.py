@@ -17,7 +17,7 @@ __all__ = ["command"]
 @repository_option
 @json_option
 def command(model: str, which: str | None, *, repository: Path, json_target: str | None) -> int:
-    r"""Check every file of a release of MODEL against its manifest. The exit code is 0 if all match, else 5.
+    """Check every file of a release of MODEL against its manifest. The exit code is 0 if all match, else 5.
 
     \b
     Example:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 
-__all__ = ["bound", "near_one", "number", "number_pair", "percent", "share", "size_words", "value"]
+__all__ = ["near_one", "number", "number_pair", "percent", "share", "size_words", "value"]
 
 _DIGITS = 3
 # Enough to tell two float32 numbers apart, and all that float64 has.
@@ -63,16 +63,6 @@ def near_one(found: float | None) -> str:
         return number(found)
     shown = _short(found, _VALUE_DIGITS)
     return f"1 - {_short(1 - found, _DIGITS)}" if shown == "1" else shown
-
-
-def bound(rate: float) -> str:
-    """Return an upper bound of a rate in percent, rounded up, so that it stays one: two decimals, or two digits."""
-    shown = rate * 100
-    if shown <= 0 or shown >= 100:  # noqa: PLR2004 - percent
-        return f"{shown:.0f} %"
-    decimals = max(2, 1 - math.floor(math.log10(shown)))
-    # The small term keeps 0.58, which is 0.5800000000000001 here, from becoming 0.59.
-    return f"{math.ceil(shown * 10**decimals - 1e-9) / 10**decimals:.{decimals}f} %"
 
 
 def size_words(count: int | None) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 
 import jinja2
-from markupsafe import Markup
 
 from paritygate.pipelines.report.contents import contents_of
 from paritygate.pipelines.report.printable import printable
@@ -36,4 +35,4 @@ def _environment() -> jinja2.Environment:
 
 def _finalize(value: object) -> object:
     """Make everything that a template prints fit to look at; what is markup already was made by a template."""
-    return value if isinstance(value, Markup) else printable(str(value))
+    return value if hasattr(value, "__html__") else printable(str(value))

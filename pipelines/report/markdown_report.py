@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterable
 
 import jinja2
-from markupsafe import Markup
 
 from paritygate.pipelines.report.contents import contents_of
 from paritygate.pipelines.report.printable import printable
@@ -18,16 +17,22 @@ __all__ = ["escape_markdown", "render_markdown"]
 
 # Entities for what HTML or a mention would be made of, a backslash for what Markdown reads.
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "@": "&#64;"}
-_SPECIAL = re.compile(r"[\\`*\[\]|~$]|(?<![^\W_])_|_(?![^\W_])|(?<=\w):(?=//)|\.(?=\w+\.\w)|[&<>@]")
-# What makes a heading, a list, a rule or a quote at the start of a line.
-_START = re.compile(r"^(\d+)([.)])|^([#+=-])")
+# An underscore within a word is an underscore; `://` and `www.` would make a link of what stands around them.
+_SPECIAL = re.compile(r"[\\`*\[\]|~$&<>@]|(?<![^\W_])_|_(?![^\W_])|:(?=//)|(?<=www)\.")
+# What makes a heading, a list or a rule at the start of a line.
+_START = re.compile(r"^(\d*)([.)]|[#=+-])(?=[#=\s-]|$)")
 
 
 def escape_markdown(text: str) -> str:
-    """Return `text` as one line of Markdown that shows exactly it, also within a cell of a table."""
+    """Return `text` as one line of Markdown that shows exactly it, runs of space as one."""
+    escaped = _escape_cell(text)
+    return _START.sub(lambda found: f"{found[1]}\\{found[2]}", escaped)
+
+
+def _escape_cell(text: str) -> str:
+    """Return `text` for the cell of a table, where nothing is at the start of a line."""
     line = " ".join(printable(text).split())
-    escaped = _SPECIAL.sub(lambda found: _ENTITIES.get(found[0], f"\\{found[0]}"), line)
-    return _START.sub(lambda found: f"{found[1]}\\{found[2]}" if found[1] else f"\\{found[3]}", escaped)
+    return _SPECIAL.sub(lambda found: _ENTITIES.get(found[0], f"\\{found[0]}"), line)
 
 
 def render_markdown(report: ReportData) -> str:
@@ -40,7 +45,7 @@ def render_markdown(report: ReportData) -> str:
 def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("paritygate.pipelines.report"),
-        # What is escaped for Markdown is markup to Jinja2, which therefore leaves it alone.
+        # What is escaped for Markdown is safe to Jinja2, which therefore leaves it alone.
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         finalize=_finalize,
@@ -53,22 +58,31 @@ def _environment() -> jinja2.Environment:
     return environment
 
 
-def _finalize(value: object) -> Markup:
-    return value if isinstance(value, Markup) else Markup(escape_markdown(str(value)))  # noqa: S704 - escaped
+class _Markdown(str):
+    """Text that is Markdown already: Jinja2 asks for `__html__` before it escapes."""
+
+    __slots__ = ()
+
+    def __html__(self) -> str:
+        return str(self)
 
 
-def _table(table: Table) -> Markup:
+def _finalize(value: object) -> object:
+    return value if hasattr(value, "__html__") else _Markdown(escape_markdown(str(value)))
+
+
+def _table(table: Table) -> _Markdown:
     head = [column.title for column in table.columns]
     rule = ["---:" if column.is_figure else "---" for column in table.columns]
     lines = [
         f"**{escape_markdown(table.caption)}**",
         "",
-        _line(escape_markdown(title) for title in head),
+        _line(_escape_cell(title) for title in head),
         _line(rule),
         *(_line(_cell(cell) for cell in row) for row in table.rows),
         "",
     ]
-    return Markup("\n".join(lines))  # noqa: S704 - every cell is escaped
+    return _Markdown("\n".join(lines))
 
 
 def _line(cells: Iterable[str]) -> str:
@@ -78,15 +92,15 @@ def _line(cells: Iterable[str]) -> str:
 def _cell(cell: Cell) -> str:
     if cell.kind == "status":
         return str(_verdict(cell.text))
-    return escape_markdown(f"{cell.text} ({cell.remark})" if cell.remark else cell.text)
+    return _escape_cell(f"{cell.text} ({cell.remark})" if cell.remark else cell.text)
 
 
-def _verdict(word: str) -> Markup:
-    return Markup(f"{SYMBOLS[word]} {word}")  # noqa: S704 - one of a few words
+def _verdict(word: str) -> _Markdown:
+    return _Markdown(f"{SYMBOLS[word]} {word}")
 
 
-def _command(text: str) -> Markup:
+def _command(text: str) -> _Markdown:
     """Return a command as a block of code, behind a fence longer than any in it."""
     longest = max((len(run) for run in re.findall("`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
-    return Markup(f"{fence}\n{' '.join(printable(text).split())}\n{fence}")  # noqa: S704 - code shows what it is
+    return _Markdown(f"{fence}\n{' '.join(printable(text).split())}\n{fence}")

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from paritygate.pipelines.report.figures import number
 from paritygate.pipelines.result import OutputResult
 from paritygate.signature import is_float_dtype
 
@@ -88,8 +89,8 @@ def quantile_strip(output: OutputResult) -> QuantileStrip | None:
         limit=at(limit.lowest),
         label=_label(at(limit.lowest)),
         ticks=_ticks(first, last, at, is_open=known[0] < 10.0**first),
-        words=f"Half of the differences are at most {known[1]:.3g}, 99 % at most {known[3]:.3g}, "
-        f"the largest is {known[-1]:.3g}; the limit is {limit.lowest:.3g}.",
+        words=f"Half of the differences are at most {number(known[1])}, 99 % at most {number(known[3])}, "
+        f"the largest is {number(known[-1])}; the limit is {number(limit.lowest)}.",
     )
 
 

@@ -10,6 +10,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import Any
 
 from paritygate import __version__
@@ -17,7 +18,7 @@ from paritygate.artifact import Artifact
 from paritygate.errors import ExitCode
 from paritygate.files import read_json
 from paritygate.pipelines.result import ComparisonResult
-from paritygate.pipelines.workspace import FailedVariant, RunFolder, worst_code
+from paritygate.pipelines.workspace import FailedVariant, RunFolder, required_variants, worst_code
 from paritygate.validate.recording import RECORD_FILE, Recording
 
 __all__ = ["NOT_MEASURED", "ReportData", "VariantReport", "collect_report"]
@@ -110,7 +111,7 @@ def collect_report(run: RunFolder, *, release: Mapping[str, Any] | None = None) 
     recording = Recording.load(run.reference) if (run.reference / RECORD_FILE).is_file() else None
     failures = run.failures()
     entries = _evidence_entries(run)
-    required = _required(run)
+    required = required_variants(run)
     variants = tuple(
         _failed_variant(failures[name], is_required=name in required)
         if name in failures
@@ -135,13 +136,6 @@ def collect_report(run: RunFolder, *, release: Mapping[str, Any] | None = None) 
         commands=_commands(run),
         written=datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
     )
-
-
-def _required(run: RunFolder) -> tuple[str, ...]:
-    # Imported late: a run ends with its report, so the module of the run imports this one.
-    from paritygate.pipelines.run import required_variants
-
-    return required_variants(run)
 
 
 def _evidence_entries(run: RunFolder) -> dict[str, Mapping[str, Any]]:
@@ -201,9 +195,9 @@ def _why_not_measured(
     recording: Recording | None,
 ) -> tuple[str, str] | None:
     """Return reason and hint if there is no comparison of this artifact on these samples; None if there is."""
-    again = f"convert-and-validate validate --run {shlex.quote(str(run.folder))}"
+    again = _validate_command(run)
     if artifact is None:
-        return "it was not exported", f"convert-and-validate export --run {shlex.quote(str(run.folder))}"
+        return "it was not exported", _run_command(run)
     if result is None or entry is None or entry["verdict"] != result.verdict:
         return "it was exported, and no evidence of a comparison was written", again
     if result.error is not None:
@@ -258,9 +252,19 @@ def _machines(variants: Iterable[VariantReport]) -> tuple[tuple[str, Mapping[str
 
 
 def _commands(run: RunFolder) -> tuple[tuple[str, str], ...]:
-    spec = shlex.quote(run.resolved.origin)
-    samples = f" --samples {shlex.quote(run.samples_path)}" if run.samples_path else ""
     return (
-        ("Compare these files once more", f"convert-and-validate validate --run {shlex.quote(str(run.folder))}"),
-        ("Do the whole run again", f"convert-and-validate run {spec}{samples}"),
+        ("Compare these files once more", _validate_command(run)),
+        ("Do the whole run again", _run_command(run)),
     )
+
+
+def _validate_command(run: RunFolder) -> str:
+    return f"convert-and-validate validate --run {shlex.quote(str(run.folder))}"
+
+
+def _run_command(run: RunFolder) -> str:
+    origin = Path(run.resolved.origin)
+    # A packaged spec has a name; a file is named so that it is found from anywhere.
+    spec = str(run.resolved.folder / origin.name) if origin.suffix else run.resolved.origin
+    samples = f" --samples {shlex.quote(run.samples_path)}" if run.samples_path else ""
+    return f"convert-and-validate run {shlex.quote(spec)}{samples}"

@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from paritygate.artifact import Artifact
-from paritygate.pipelines.report.figures import bound, number, size_words
+from paritygate.pipelines.report.figures import number, size_words
 from paritygate.pipelines.report.report_data import NOT_MEASURED, ReportData, VariantReport
 from paritygate.pipelines.report.table import Cell, Column, Table, code, facts, figure, status, text
 from paritygate.pipelines.result import DecisionResult, OutputResult
 from paritygate.signature import is_float_dtype
+from paritygate.validate.bounds import upper_bound_text
 from paritygate.validate.recording import Recording
 
 __all__ = ["anchor_of", "artifact_table", "machine_tables", "parity_table", "reference_tables", "release_table"]
@@ -72,7 +73,7 @@ def _parity_rows(variant: VariantReport, anchor: str) -> Iterable[tuple[Cell, ..
 
 def _mismatch_cells(output: OutputResult, decision: DecisionResult | None) -> tuple[Cell, Cell]:
     if decision is not None:
-        return figure(number(decision.mismatches)), figure(f"< {bound(decision.mismatch_rate_upper_95)}")
+        return figure(number(decision.mismatches)), figure(f"< {upper_bound_text(decision.mismatch_rate_upper_95)}")
     if not is_float_dtype(output.dtype):
         return figure(f"{number(output.mismatches)} values"), figure("-")
     return figure("no rule"), figure("-")
@@ -89,10 +90,10 @@ def reference_tables(recording: Recording) -> tuple[Table, ...]:
         ("ran on", text(f"{runtime.get('runtime')} {runtime.get('version')}, {runtime.get('device')}")),
         ("precision found", text(str(runtime.get("precision_found") or "not known"))),
         ("TF32", text({True: "may be used", False: "off", None: "does not apply"}[runtime.get("tf32")])),
-        ("rows", figure(number(recording.rows))),
+        ("rows", text(number(recording.rows))),
         ("digest of the samples", code(recording.samples_digest)),
-        ("rows run twice", figure(number(settings.get("repeated_rows")))),
-        ("seed of their choice", figure(str(settings.get("seed", "-")))),
+        ("rows run twice", text(number(settings.get("repeated_rows")))),
+        ("seed of their choice", text(str(settings.get("seed", "-")))),
         ("NaN and infinity", text("declared" if settings.get("non_finite") == "match" else "refused")),
     ]
     health = Table(

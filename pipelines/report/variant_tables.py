@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from paritygate.pipelines.report.figures import bound, near_one, number, number_pair, percent, share, value
+from paritygate.pipelines.report.figures import near_one, number, number_pair, percent, share, value
 from paritygate.pipelines.report.table import Cell, Column, Table, code, facts, figure, status, text
 from paritygate.pipelines.result import (
     CheckResult,
@@ -17,6 +17,7 @@ from paritygate.pipelines.result import (
 )
 from paritygate.precision import Precision
 from paritygate.signature import is_float_dtype
+from paritygate.validate.bounds import upper_bound_text
 from paritygate.validate.tolerance import DEFAULT_TOLERANCES
 
 __all__ = [
@@ -193,7 +194,7 @@ def decisions_table(decisions: Mapping[str, DecisionResult]) -> Table:
             figure(number(decision.inside_band)),
             figure(number(decision.outside_band)),
             figure(f"{number(decision.rows_mismatched)} of {number(decision.rows)}"),
-            figure(f"< {bound(decision.mismatch_rate_upper_95)}"),
+            figure(f"< {upper_bound_text(decision.mismatch_rate_upper_95)}"),
             text(_classes(decision)),
             text(", ".join(decision.examples) or "none"),
         )
@@ -252,7 +253,7 @@ def _stratum_rows(name: str, stratum: StratumResult) -> Iterable[tuple[Cell, ...
             figure(number(stratum.rows)),
             *(figure(number(diff)) for diff in diffs),
             figure("no rule" if decision is None else number(decision.mismatches)),
-            figure("-" if decision is None else f"< {bound(decision.mismatch_rate_upper_95)}"),
+            figure("-" if decision is None else f"< {upper_bound_text(decision.mismatch_rate_upper_95)}"),
         )
 
 

@@ -63,11 +63,7 @@ def promote_stage(
         ArtifactIntegrityError: Artifacts, reference or source were changed since they were validated.
         StorageError: The disk is full.
     """
-    if not run.evidence_file.is_file():
-        msg = f"run {run.folder} was not validated: {run.evidence_file.name} is missing"
-        raise InputFileError(msg, hint=f"convert-and-validate validate --run {run.folder}")
-    evidence = read_json(run.evidence_file)
-    _check_reference(run, evidence)
+    evidence = _read_evidence(run)
     wanted = devices or tuple(run.resolved.spec.promote.devices or (evidence["device"],))
     passed = _passed(run, evidence, wanted)
     chosen = _preferred(run, passed)
@@ -92,13 +88,22 @@ def promote_stage(
         return promote(repository, candidate)
 
 
-def _check_reference(run: RunFolder, evidence: Mapping[str, Any]) -> None:
-    """Check that the evidence is about the reference that is there: it may have been recorded again since."""
-    recording = Recording.load(run.reference)
-    if digest_of_files(recording.chunks) == evidence["reference"]["digest"]:
-        return
-    msg = f"the evidence of run {run.run_id} is about another reference than the one recorded in {run.reference}"
-    raise ArtifactIntegrityError(msg, hint=f"convert-and-validate validate --run {run.folder}")
+def _read_evidence(run: RunFolder) -> dict[str, Any]:
+    """Return the run's evidence, which is about the reference that is there: it may have been recorded again since."""
+    again = f"convert-and-validate validate --run {run.folder}"
+    if not run.evidence_file.is_file():
+        msg = f"run {run.folder} was not validated: {run.evidence_file.name} is missing"
+        raise InputFileError(msg, hint=again)
+    try:
+        evidence: dict[str, Any] = read_json(run.evidence_file)
+        reference, _, _ = evidence["reference"]["digest"], evidence["device"], evidence["variants"]
+    except (ValueError, KeyError, TypeError) as err:
+        msg = f"{run.evidence_file} is damaged: {type(err).__name__}: {err}"
+        raise InputFileError(msg, hint=again) from err
+    if digest_of_files(Recording.load(run.reference).chunks) != reference:
+        msg = f"the evidence of run {run.run_id} is about another reference than the one recorded in {run.reference}"
+        raise ArtifactIntegrityError(msg, hint=again)
+    return evidence
 
 
 def _passed(run: RunFolder, evidence: Mapping[str, Any], devices: tuple[str, ...]) -> list[dict[str, Any]]:
@@ -136,6 +141,8 @@ def _fallback_reason(run: RunFolder, evidence: Mapping[str, Any], devices: tuple
 def _state_in_words(entry: Mapping[str, Any], devices: tuple[str, ...]) -> str:
     if entry["verdict"] != "pass":
         return str(entry["verdict"])
+    if entry["evidence"] != "verified":
+        return f"passed, and is {entry['evidence']}, not verified"
     if any(entry["device"] != device for device in devices):
         return f"passed on {entry['device']} only"
     return "passed, and promote.prefer does not name it"

@@ -52,8 +52,9 @@ def _run(args: list[str]) -> int:  # noqa: PLR0911 - one return a cause
     except ParitygateError as err:
         _print_error(err, is_debug=is_debug)
         return int(err.exit_code)
-    except BrokenPipeError:
-        # The reader of standard output went away; point it elsewhere so that the interpreter's flush is quiet.
+    except (BrokenPipeError, SystemExit):
+        # The reader of standard output went away, which rich turns into SystemExit(1), and 1 means that parity
+        # failed. Point the output elsewhere so that the interpreter's flush is quiet.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return int(ExitCode.NOT_MEASURED)
     except Exception as err:  # noqa: BLE001 - an uncaught exception must not end in Python's exit code 1

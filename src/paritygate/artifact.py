@@ -92,21 +92,25 @@ class Artifact:
         """Return the artifact recorded in `folder`; whether its files are still those is for `verify` to say.
 
         Raises:
-            InputFileError: There is no artifact in `folder`.
+            InputFileError: There is no artifact in `folder`, or its record is damaged.
         """
         record = folder / ARTIFACT_FILE
         if not record.is_file():
             msg = f"{folder} holds no artifact: {ARTIFACT_FILE} is missing"
             raise InputFileError(msg, hint="make it with: convert-and-validate export")
-        data = read_json(record)
-        return cls(
-            variant=Variant.parse(data["variant"]),
-            folder=folder,
-            main=data["main"],
-            signature=Signature.from_json(data["signature"]),
-            files=data["files"],
-            made_by=data["made_by"],
-        )
+        try:
+            data = read_json(record)
+            return cls(
+                variant=Variant.parse(data["variant"]),
+                folder=folder,
+                main=data["main"],
+                signature=Signature.from_json(data["signature"]),
+                files=data["files"],
+                made_by=data["made_by"],
+            )
+        except (ValueError, KeyError, TypeError) as err:
+            msg = f"{record} is damaged: {type(err).__name__}: {err}"
+            raise InputFileError(msg, hint="make it again with: convert-and-validate export") from err
 
     def verify(self) -> None:
         """Check that the files on disk are those that were recorded.

@@ -33,6 +33,7 @@ __all__ = [
 # A folder that we may delete bears this file; nothing else is ever removed.
 MARKER = ".paritygate-folder"
 _CHUNK_BYTES = 1 << 20
+_UNWRITABLE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.EFBIG}
 
 
 @contextlib.contextmanager
@@ -50,7 +51,7 @@ def storage_errors(path: Path) -> Iterator[None]:
         if err.errno in {errno.ENOSPC, errno.EDQUOT}:
             msg = f"the disk is full: {path} could not be written"
             raise StorageError(msg, hint="free space there, or choose another place with --root") from err
-        if err.errno in {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.EISDIR}:
+        if err.errno in _UNWRITABLE:
             msg = f"{path} could not be written: {err.strerror}"
             raise StorageError(msg, hint="check the permissions, or choose another place with --root") from err
         raise

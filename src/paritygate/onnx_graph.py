@@ -16,6 +16,7 @@ __all__ = [
     "NOT_A_TENSOR",
     "QUANTIZATION_OPERATORS",
     "UniqueNames",
+    "element_of",
     "element_types",
     "graphs_in",
     "infer_value_types",
@@ -121,7 +122,7 @@ def element_types(graph: onnx.GraphProto) -> dict[str, int]:
     """
     types: dict[str, int] = {}
     for value in (*graph.value_info, *graph.input, *graph.output):
-        element = _element_type(value.type)
+        element = element_of(value.type)
         if element:
             types[value.name] = element
     types.update((tensor.name, tensor.data_type) for tensor in graph.initializer)
@@ -129,7 +130,8 @@ def element_types(graph: onnx.GraphProto) -> dict[str, int]:
     return types
 
 
-def _element_type(value_type: onnx.TypeProto) -> int:
+def element_of(value_type: onnx.TypeProto) -> int:
+    """Return the element type of a tensor, `NOT_A_TENSOR` for any other kind of value, 0 where that is unknown."""
     kind = value_type.WhichOneof("value")
     if kind == "tensor_type":
         return value_type.tensor_type.elem_type
@@ -162,13 +164,13 @@ def infer_value_types(model: onnx.ModelProto) -> None:
 def _complete(graph: onnx.GraphProto, typed: onnx.GraphProto) -> None:
     for mine, known in ((graph.input, typed.input), (graph.output, typed.output)):
         for value, wanted in zip(mine, known, strict=True):
-            if not _element_type(value.type):
+            if not element_of(value.type):
                 value.type.CopyFrom(wanted.type)
     there = {value.name: value for value in graph.value_info}
     for value in typed.value_info:
         if value.name not in there:
             graph.value_info.add().CopyFrom(value)
-        elif not _element_type(there[value.name].type):
+        elif not element_of(there[value.name].type):
             there[value.name].type.CopyFrom(value.type)
 
 

@@ -198,8 +198,10 @@ def bench(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytes
 
 
 @pytest.fixture
-def isolated_bench(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Bench:
-    """Return a bench that compares in a child process, as users do."""
+def isolated_bench(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Bench:
+    """Return a bench that compares in a child process, as users do, with its temporary files in `tmp`."""
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
     return Bench(folder=tmp_path, capture=capsys)
 
 

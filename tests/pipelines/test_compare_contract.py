@@ -10,7 +10,6 @@ from onnx import helper
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
     from tests.pipelines.conftest import Bench, Outcome
 
 _IN = {"x": ("float", ["batch", 4])}
@@ -25,9 +24,7 @@ def _identity(bench: Bench, name: str, *, width: int | str = 4, **outputs: str) 
 def _reshaped(bench: Bench, name: str, shape: list[int]) -> str:
     nodes = [helper.make_node("Reshape", ["x", "shape"], ["logits"])]
     dims = [f"d{axis}" for axis in range(len(shape))]
-    return bench.model(
-        name, nodes, inputs=_IN, outputs={"logits": ("float", dims)}, weights={"shape": np.array(shape)}
-    )
+    return bench.model(name, nodes, inputs=_IN, outputs={"logits": ("float", dims)}, weights={"shape": np.array(shape)})
 
 
 def _against_identity(bench: Bench, candidate: str, *options: str) -> Outcome:
@@ -59,8 +56,9 @@ def test_another_shape_fails_and_nothing_is_broadcast(bench: Bench, shape: list[
     outcome = _against_identity(bench, _reshaped(bench, "b", shape))
 
     assert outcome.code == 1
-    assert f"the candidate's shape is {seen}, the reference's [16, 4], at rows 0..15" in (
-        outcome.check("contract.shape", "logits")["detail"]
+    assert (
+        f"the candidate's shape is {seen}, the reference's [16, 4], at rows 0..15"
+        in (outcome.check("contract.shape", "logits")["detail"])
     )
 
 
@@ -83,8 +81,9 @@ def test_rows_that_were_padded_to_a_fixed_batch_fail(bench: Bench) -> None:
     outcome = _against_identity(bench, padded, "--batch-size", "1")
 
     assert outcome.code == 1
-    assert "the candidate's shape is [8, 4], the reference's [1, 4]" in (
-        outcome.check("contract.shape", "logits")["detail"]
+    assert (
+        "the candidate's shape is [8, 4], the reference's [1, 4]"
+        in (outcome.check("contract.shape", "logits")["detail"])
     )
     assert "(in 32 batches)" in outcome.check("contract.shape", "logits")["detail"]
 
@@ -155,7 +154,7 @@ def test_a_selected_output_is_compared_and_the_others_are_recorded_as_left_out(b
 
 
 @pytest.mark.parametrize("is_recorded", [False, True])
-def test_selecting_an_output_that_is_not_there_is_wrong_usage(bench: Bench, is_recorded: bool) -> None:
+def test_selecting_an_output_that_is_not_there_is_wrong_usage(bench: Bench, *, is_recorded: bool) -> None:
     reference = bench.npz("a.npz", {"logits": bench.normal(32, 4)}) if is_recorded else _identity(bench, "a")
 
     outcome = bench.compare(reference, _identity(bench, "b"), "--samples", bench.samples(), "--outputs", "prob")
@@ -186,7 +185,7 @@ def test_recorded_outputs_are_renamed_as_well(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("is_recorded", [False, True])
-def test_renaming_what_is_not_there_is_wrong_usage(bench: Bench, is_recorded: bool) -> None:
+def test_renaming_what_is_not_there_is_wrong_usage(bench: Bench, *, is_recorded: bool) -> None:
     candidate = bench.npz("b.npz", {"logits": bench.normal(32, 4)}) if is_recorded else _identity(bench, "b")
 
     outcome = _against_identity(bench, candidate, "--map", "output_9=logits")
@@ -196,7 +195,7 @@ def test_renaming_what_is_not_there_is_wrong_usage(bench: Bench, is_recorded: bo
 
 
 @pytest.mark.parametrize("is_recorded", [False, True])
-def test_renaming_two_outputs_to_one_name_is_wrong_usage(bench: Bench, is_recorded: bool) -> None:
+def test_renaming_two_outputs_to_one_name_is_wrong_usage(bench: Bench, *, is_recorded: bool) -> None:
     if is_recorded:
         candidate = bench.npz("b.npz", {"logits": bench.normal(32, 4), "output_0": bench.normal(32, 4, seed=1)})
     else:
@@ -227,8 +226,9 @@ def test_a_static_batch_that_cannot_take_what_the_reference_answers_fails(bench:
     outcome = bench.compare(bench.linear("a"), bench.linear("b", batch=1), "--samples", bench.samples())
 
     assert (outcome.code, outcome.result["verdict"]) == (1, "fail")
-    assert "2 batches that the reference answers were not answered: rows 0..15:" in (
-        outcome.check("accepts_inputs")["detail"]
+    assert (
+        "2 batches that the reference answers were not answered: rows 0..15:"
+        in (outcome.check("accepts_inputs")["detail"])
     )
 
 
@@ -249,8 +249,9 @@ def test_a_candidate_that_raises_on_one_batch_only_fails(bench: Bench) -> None:
     outcome = bench.compare(table("a", 100), table("b", 50), "--samples", samples)
 
     assert (outcome.code, outcome.failed) == (1, {"accepts_inputs"})
-    assert "1 batches that the reference answers were not answered: rows 32..47: onnxruntime failed" in (
-        outcome.check("accepts_inputs")["detail"]
+    assert (
+        "1 batches that the reference answers were not answered: rows 32..47: onnxruntime failed"
+        in (outcome.check("accepts_inputs")["detail"])
     )
 
 
@@ -287,9 +288,7 @@ def test_a_candidate_that_takes_one_more_input_fails(bench: Bench) -> None:
 def test_samples_that_do_not_fit_the_candidate_of_a_recorded_reference_are_wrong_usage(bench: Bench) -> None:
     expected = bench.npz("a.npz", {"logits": bench.normal(8, 4)})
 
-    outcome = bench.compare(
-        expected, _identity(bench, "b"), "--samples", bench.npz("y.npz", {"y": bench.normal(8, 4)})
-    )
+    outcome = bench.compare(expected, _identity(bench, "b"), "--samples", bench.npz("y.npz", {"y": bench.normal(8, 4)}))
 
     assert outcome.code == 2
     assert "the samples have no input 'x', which the model takes (seen: y)" in outcome.message
@@ -307,9 +306,7 @@ def _integers(bench: Bench, name: str, dtype: str) -> str:
 def test_integers_are_cast_where_their_range_allows(bench: Bench) -> None:
     samples = bench.npz("ids.npz", {"ids": np.arange(16).reshape(8, 2)})
 
-    outcome = bench.compare(
-        _integers(bench, "a", "int64"), _integers(bench, "b", "int32"), "--samples", samples
-    )
+    outcome = bench.compare(_integers(bench, "a", "int64"), _integers(bench, "b", "int32"), "--samples", samples)
 
     assert outcome.code == 0
 
@@ -319,13 +316,12 @@ def test_integers_that_the_candidate_cannot_hold_fail(bench: Bench) -> None:
     ids[3, 1] = 2**31
     samples = bench.npz("ids.npz", {"ids": ids})
 
-    outcome = bench.compare(
-        _integers(bench, "a", "int64"), _integers(bench, "b", "int32"), "--samples", samples
-    )
+    outcome = bench.compare(_integers(bench, "a", "int64"), _integers(bench, "b", "int32"), "--samples", samples)
 
     assert outcome.code == 1
-    assert "from 0 to 2147483648, and the model takes int32, which holds -2147483648 to 2147483647" in (
-        outcome.check("accepts_inputs")["detail"]
+    assert (
+        "from 0 to 2147483648, and the model takes int32, which holds -2147483648 to 2147483647"
+        in (outcome.check("accepts_inputs")["detail"])
     )
 
 

@@ -17,7 +17,6 @@ from paritygate.machine import gpu_of_machine
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
     from tests.pipelines.conftest import Bench
 
 
@@ -171,9 +170,7 @@ def test_an_output_without_values_beside_one_that_has_some_is_not_measured(bench
 
 
 @pytest.mark.parametrize("options", [(), ("--tolerance", "max_abs_diff=1e-5", "--tolerance", "max_row_rel_diff=0.1")])
-def test_a_relative_limit_does_not_excuse_what_the_absolute_one_forbids(
-    bench: Bench, options: tuple[str, ...]
-) -> None:
+def test_a_relative_limit_does_not_excuse_what_the_absolute_one_forbids(bench: Bench, options: tuple[str, ...]) -> None:
     expected = np.array([105.0, 100.0, 110.0], dtype=np.float32)
 
     outcome = bench.given(_column(expected), _column(expected + np.float32([5, 0, 0])), *options)
@@ -229,9 +226,7 @@ def test_a_metric_that_does_not_exist_is_wrong_usage(bench: Bench) -> None:
 
 @pytest.mark.parametrize("limit", ["decision_mismatches=0", "mismatch_rate_upper_95=0.01"])
 def test_a_limit_on_decisions_without_a_decision_is_wrong_usage(bench: Bench, limit: str) -> None:
-    outcome = bench.compare(
-        bench.linear("a"), bench.linear("b"), "--samples", bench.samples(), "--tolerance", limit
-    )
+    outcome = bench.compare(bench.linear("a"), bench.linear("b"), "--samples", bench.samples(), "--tolerance", limit)
 
     assert outcome.code == 2
     assert f"tolerance {limit.partition('=')[0]} is declared, and no decision is" in outcome.message
@@ -239,9 +234,7 @@ def test_a_limit_on_decisions_without_a_decision_is_wrong_usage(bench: Bench, li
 
 @pytest.mark.skipif(gpu_of_machine() is not None, reason="this machine has the device that is asked for")
 def test_a_device_that_is_not_there_is_not_measured(bench: Bench) -> None:
-    outcome = bench.compare(
-        bench.linear("a"), bench.linear("b"), "--samples", bench.samples(), "--device", "cuda"
-    )
+    outcome = bench.compare(bench.linear("a"), bench.linear("b"), "--samples", bench.samples(), "--device", "cuda")
 
     assert (outcome.code, outcome.result["verdict"]) == (5, "error")
 
@@ -306,8 +299,9 @@ def test_a_flip_that_the_tolerance_cannot_explain_fails_though_the_difference_is
     outcome = bench.given(_column(expected), _column(actual), "--decision", "logits:threshold=0.5", *loose)
 
     assert outcome.check("decision_mismatches", "logits")["status"] == "fail"
-    assert "away from the boundary a flip always fails, as at rows 150" in (
-        outcome.check("decision_mismatches", "logits")["detail"]
+    assert (
+        "away from the boundary a flip always fails, as at rows 150"
+        in (outcome.check("decision_mismatches", "logits")["detail"])
     )
 
 
@@ -352,9 +346,7 @@ def test_each_cause_has_its_exit_code_in_a_real_process(
     assert (json.loads(process.stdout)["verdict"] if process.stdout else None) == verdict
 
 
-def test_too_few_rows_for_the_claim_are_inconclusive_in_a_real_process(
-    isolated_bench: Bench, tool: list[str]
-) -> None:
+def test_too_few_rows_for_the_claim_are_inconclusive_in_a_real_process(isolated_bench: Bench, tool: list[str]) -> None:
     bench = isolated_bench
     process = subprocess.run(
         [*tool, "compare", bench.linear("a"), bench.linear("b"), "--samples", bench.samples(8), "--min-rows", "9"],

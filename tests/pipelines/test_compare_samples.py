@@ -167,9 +167,7 @@ def test_python_objects_are_not_unpickled(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize(("name", "message"), [("none.npz", "do not exist"), ("x.csv", "unknown kind '.csv'")])
-def test_samples_that_are_missing_or_of_an_unknown_kind_are_wrong_usage(
-    bench: Bench, name: str, message: str
-) -> None:
+def test_samples_that_are_missing_or_of_an_unknown_kind_are_wrong_usage(bench: Bench, name: str, message: str) -> None:
     (bench.folder / "x.csv").write_text("1,2")
 
     outcome = _compare(bench, str(bench.folder / name))
@@ -223,7 +221,7 @@ def test_a_scalar_input_of_a_case_reaches_the_model_as_a_scalar(bench: Bench) ->
     assert (outcome.code, outcome.result["rows"]) == (0, 6), outcome.message
 
 
-_MODULE = '''
+_MODULE = """
 import itertools
 from collections.abc import Iterator
 
@@ -281,7 +279,7 @@ def ending() -> Iterator[Batch]:
 
 
 number = 3
-'''
+"""
 
 
 @pytest.mark.parametrize(
@@ -324,9 +322,7 @@ def test_a_module_of_samples_that_is_not_there_is_wrong_usage(bench: Bench) -> N
     assert outcome.message == "module 'surely_absent_module' of 'surely_absent_module:rows' was not found"
 
 
-def test_samples_that_change_between_passes_are_not_measured(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_samples_that_change_between_passes_are_not_measured(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     import sys
 
     (bench.folder / "my_samples.py").write_text(_MODULE.replace("8 + next(_CALLS)", "8") + _RESEEDED)
@@ -342,15 +338,17 @@ def test_samples_that_change_between_passes_are_not_measured(
     assert outcome.message == "the samples of pass 2 are not those of the first: their digests differ"
 
 
-_RESEEDED = '''
+_RESEEDED = """
 
 def reseeded() -> Iterator[Batch]:
     x = np.random.default_rng(next(_CALLS)).standard_normal((8, 4)).astype(np.float32)
     yield Batch(inputs={"x": x}, ids=[f"r{row}" for row in range(8)])
-'''
+"""
 
 
-def test_a_function_that_ends_the_process_is_not_measured(isolated_bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_function_that_ends_the_process_is_not_measured(
+    isolated_bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (isolated_bench.folder / "my_samples.py").write_text(_MODULE)
     monkeypatch.chdir(isolated_bench.folder)
 

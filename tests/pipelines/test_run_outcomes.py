@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 import yaml
 
+from paritygate.backends import backend_state
 from paritygate.pipelines import run as run_module
 from paritygate.pipelines.result import ComparisonResult, SideResult
 from paritygate.pipelines.run import exit_code_of_run, required_variants
@@ -157,9 +157,7 @@ def test_a_looser_tolerance_is_said_in_evidence_and_manifest(desk: Desk) -> None
     assert desk.json("run", "spec.yaml").code == 0
 
     (entry,) = desk.evidence()["variants"]
-    manifest = json.loads(
-        (desk.folder / "artifacts/repository/store/tiny/1/manifest.json").read_text(encoding="utf-8")
-    )
+    manifest = json.loads((desk.folder / "artifacts/repository/store/tiny/1/manifest.json").read_text(encoding="utf-8"))
     assert entry["looser_than_default"] == ["max_abs_diff"]
     assert entry["tolerance"]["max_abs_diff"] == 1.0
     assert manifest["provenance"]["looser_tolerances"] == {"onnx-fp32": ["max_abs_diff"]}
@@ -255,7 +253,7 @@ def _result(code: int) -> ComparisonResult:
     )
 
 
-def _run_of(**parts: Any) -> RunFolder:
+def _run_of(**parts: object) -> RunFolder:
     data = {
         "model": {"name": "tiny", "source": "model.onnx"},
         "samples": {"source": "inputs.npz"},
@@ -293,7 +291,7 @@ def test_only_required_variants_decide_the_exit_code(monkeypatch: pytest.MonkeyP
     assert exit_code_of_run(optional, {"onnx-fp32": _result(1)}, crashed) == 1
 
 
-_STATE = run_module.backend_state("onnxruntime")
+_STATE = backend_state("onnxruntime")
 
 
 @pytest.mark.parametrize(
@@ -316,8 +314,8 @@ def test_targets_whose_runtime_is_installed_are_required_by_default(
 
 
 def test_nothing_but_the_json_file_is_written_outside_of_the_root(desk: Desk) -> None:
-    before = set(os.listdir(desk.folder))
+    before = {path.name for path in desk.folder.iterdir()}
 
     assert desk.json("run", "spec.yaml", "--root", "out").code == 0
 
-    assert set(os.listdir(desk.folder)) - before == {"out", "said.json"}
+    assert {path.name for path in desk.folder.iterdir()} - before == {"out", "said.json"}

@@ -225,6 +225,28 @@ def test_a_full_disk_is_said_and_leaves_no_half_release(desk: Desk, small_disk: 
     assert not list(repository.glob("staging/*"))
 
 
+_LIMITED = """
+import resource
+import sys
+
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]), resource.RLIM_INFINITY))
+from paritygate.__main__ import main
+
+main(["run", "spec.yaml"])
+"""
+
+
+@pytest.mark.parametrize("limit", [1, 100, 700, 4000, 20000])
+def test_files_that_may_not_grow_are_said_and_leave_no_half_release(desk: Desk, limit: int) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _LIMITED, str(limit)], cwd=desk.folder, capture_output=True, text=True, check=False
+    )
+
+    assert done.returncode == 5, done.stderr
+    assert "could not be written: File too large\nhint: " in done.stderr
+    assert desk.releases == []
+
+
 def _start(desk: Desk) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "paritygate", "run", "spec.yaml"],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paritygate.validate.bounds import mean_interval_95, mismatch_rate_upper_95, rows_for_upper_95
@@ -31,6 +31,7 @@ def test_the_bound_is_the_published_one(mismatches: int, rows: int, percent: flo
 
 
 @given(st.integers(1, 5000), st.data())
+@settings(max_examples=40)
 def test_the_bound_is_that_of_the_exact_binomial_test(rows: int, data: st.DataObject) -> None:
     from scipy.stats import binomtest
 

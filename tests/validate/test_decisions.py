@@ -28,9 +28,7 @@ from paritygate.validate.tolerance import Limits
 
 def _limits(limit: float | list[float], axis: int | None = None) -> Limits:
     value = np.atleast_1d(np.asarray(limit, dtype=np.float64))
-    return Limits(
-        max_abs_diff=value, mean_abs_diff=value, repeat_max_abs_diff=value, max_row_rel_diff=1.0, axis=axis
-    )
+    return Limits(max_abs_diff=value, mean_abs_diff=value, repeat_max_abs_diff=value, max_row_rel_diff=1.0, axis=axis)
 
 
 def _count(
@@ -195,9 +193,7 @@ def test_a_difference_within_the_limit_never_flips_outside_the_band(
     st.sampled_from(["threshold=0.5", "argmax", "top_k=2"]),
     st.integers(0, 30),
 )
-def test_shards_of_rows_merge_to_the_whole(
-    expected: NDArray[np.float32], seed: int, rule: str, cut: int
-) -> None:
+def test_shards_of_rows_merge_to_the_whole(expected: NDArray[np.float32], seed: int, rule: str, cut: int) -> None:
     actual = expected + np.random.default_rng(seed).standard_normal(expected.shape).astype(np.float32)
     decision = parse_decision(f"y:{rule}")
     cut = min(cut, len(expected))
@@ -236,7 +232,9 @@ def test_a_rule_that_leaves_the_axis_open_is_refused(text: str, rank: int) -> No
         check_rank(parse_decision(f"y:{text}"), rank)
 
 
-@pytest.mark.parametrize(("text", "rank"), [("argmax", 2), ("threshold=1", 1), ("argmax,axis=-1", 4), ("top_k=2,axis=1", 3)])
+@pytest.mark.parametrize(
+    ("text", "rank"), [("argmax", 2), ("threshold=1", 1), ("argmax,axis=-1", 4), ("top_k=2,axis=1", 3)]
+)
 def test_a_rule_that_says_the_axis_is_taken(text: str, rank: int) -> None:
     check_rank(parse_decision(f"y:{text}"), rank)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 
 import ml_dtypes
@@ -42,7 +43,7 @@ def _state(
     ids = [f"r{row}" for row in range(len(expected))]
     edges = [0, *sorted(cut % (len(expected) + 1) for cut in cuts), len(expected)]
     states = []
-    for first, last in zip(edges[:-1], edges[1:], strict=True):
+    for first, last in itertools.pairwise(edges):
         state = statistics.empty(profile, limits)
         statistics.update(state, actual[first:last], expected[first:last], ids[first:last])
         states.append(state)
@@ -130,7 +131,7 @@ def test_one_state_fed_batch_by_batch_equals_the_whole_array(
     profile = _profile(expected, None)
     state = statistics.empty(profile, _limits(None, 1))
     edges = [0, *sorted(cut % (len(expected) + 1) for cut in cuts), len(expected)]
-    for first, last in zip(edges[:-1], edges[1:], strict=True):
+    for first, last in itertools.pairwise(edges):
         ids = [f"r{row}" for row in range(first, last)]
         state = statistics.update(state, actual[first:last], expected[first:last], ids)
 
@@ -139,9 +140,7 @@ def test_one_state_fed_batch_by_batch_equals_the_whole_array(
 
 @given(_pairs(is_finite=True), st.integers(0, 5), st.integers(0, 5))
 @settings(max_examples=60)
-def test_merging_is_associative(
-    pair: tuple[NDArray[np.generic], NDArray[np.generic]], first: int, second: int
-) -> None:
+def test_merging_is_associative(pair: tuple[NDArray[np.generic], NDArray[np.generic]], first: int, second: int) -> None:
     a, b, c = _state(*pair, [first, second])
 
     left = statistics.finish(statistics.merge(statistics.merge(a, b), c))
@@ -149,9 +148,7 @@ def test_merging_is_associative(
 
     scale = 0.0 if math.isnan(left.max_abs_diff) else left.max_abs_diff
     for name in ("mean_abs_diff", "std_abs_diff", "bias", "std_diff"):
-        assert getattr(left, name) == pytest.approx(
-            getattr(right, name), rel=1e-9, abs=1e-9 * scale, nan_ok=True
-        ), name
+        assert getattr(left, name) == pytest.approx(getattr(right, name), rel=1e-9, abs=1e-9 * scale, nan_ok=True), name
     assert left.worst_rows == right.worst_rows
     assert left.p99_abs_diff == pytest.approx(right.p99_abs_diff, rel=0, abs=0, nan_ok=True)
 

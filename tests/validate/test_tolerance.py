@@ -140,7 +140,9 @@ def test_what_is_not_finite_does_not_enter_scale_or_size() -> None:
         ([[1.0], [np.nan]], True),
     ],
 )
-def test_variation_is_a_difference_between_rows_beyond_rounding(rows: list[list[float]], varies: bool | None) -> None:
+def test_variation_is_a_difference_between_rows_beyond_rounding(
+    rows: list[list[float]], *, varies: bool | None
+) -> None:
     values = np.array(rows, np.float32)
 
     assert profile_outputs("y", [(values, len(values))], axis=None, dtype="float32").varies is varies

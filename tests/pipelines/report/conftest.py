@@ -26,7 +26,7 @@ HOSTILE_OUTPUT = "<script>alert(1)</script>|logits"
 HOSTILE_ROW = '"><script>alert(2)</script>|row\n# pass'
 HOSTILE_NOTE = "[pass](javascript:alert(3)) <img src=x onerror=alert(4)> \u202eevil"
 
-_SAMPLES = '''
+_SAMPLES = """
 import numpy as np
 from paritygate.batch import Batch
 
@@ -38,8 +38,9 @@ def rows(path):
         ids = [f"pair-{{start + at:03d}}" for at in range(16)]
         if start == 0:
             ids[0] = FIRST
-        yield Batch(inputs={{"x": random.standard_normal((16, 4)).astype(np.float32)}}, ids=ids, strata={{"source": ["news|1"] * 4 + ["web"] * 12}})
-'''
+        values = random.standard_normal((16, 4)).astype(np.float32)
+        yield Batch(inputs={{"x": values}}, ids=ids, strata={{"source": ["news|1"] * 4 + ["web"] * 12}})
+"""
 
 
 def write_model(path: Path, name: str, *, error: float = 0.0, scale: float = 1.0) -> None:
@@ -87,7 +88,11 @@ def add_artifact(run: RunFolder, variant: str, *, error: float = 0.0, scale: flo
 
 
 def new_model_run(
-    folder: Path, targets: Sequence[str], *, required: Sequence[str] | None = None, tolerance: Mapping[str, object] | None = None
+    folder: Path,
+    targets: Sequence[str],
+    *,
+    required: Sequence[str] | None = None,
+    tolerance: Mapping[str, object] | None = None,
 ) -> RunFolder:
     """Return a run of a small model, nothing of it done."""
     folder.mkdir(parents=True, exist_ok=True)

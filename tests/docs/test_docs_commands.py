@@ -1,0 +1,120 @@
+"""Every command in the pages does what the page says, or at least exists with its options."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import pytest
+
+from paritygate.pipelines.cli import COMMANDS
+from paritygate.pipelines.spec import parse_spec
+
+if TYPE_CHECKING:
+    from tests.docs.conftest import Page
+
+
+def skeleton(output: str) -> list[list[str]]:
+    """Return the lines of an output as their parts, without what is measured anew in every run."""
+    lines: list[list[str]] = []
+    masked: set[int] = set()
+    for line in output.splitlines():
+        if not re.search(r"\w", line):
+            continue
+        cells = [cell.strip() for cell in re.split("[│┃]", line)]
+        if "┃" in line:
+            masked = {at for at, cell in enumerate(cells) if cell.endswith(" diff") or cell == "last change"}
+        elif "│" in line:
+            cells = ["#" if at in masked else cell for at, cell in enumerate(cells)]
+        else:
+            text = re.sub(r"\S*/(artifacts/runs/[\w-]+)/[\w-]+", r"\1/RUN", line.strip())
+            cells = [re.sub(r"\d+\.\d+\.\d+\S*", "VERSION", text)]
+        lines.append(cells)
+    return lines
+
+
+@pytest.mark.timeout(900)
+def test_commands_of_a_page_run(
+    run_page: Page,
+    run_markers: tuple[str, ...],
+    run_shell: Callable[..., subprocess.CompletedProcess[str]],
+    tmp_path: Path,
+) -> None:
+    for name, text in run_page.files().items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+
+    for block, following in itertools.zip_longest(run_page.blocks, run_page.blocks[1:]):
+        if not (block.is_run and block.markers == run_markers):
+            continue
+        printed = run_shell(block.text, code=int(block.options.get("exit", "0"))).stdout
+        if following is not None and "output" in following.words:
+            shown = skeleton(following.text)
+            assert skeleton(printed)[: len(shown)] == shown
+
+
+@pytest.mark.parametrize(
+    ("line", "other"),
+    [
+        ("│ onnx-fp32 │ 519  │ 0 │ pass │", "│ onnx-fp32 │ 519  │ 0 │ fail │"),
+        ("│ onnx-fp32 │ 519  │ 0 │ pass │", "│ onnx-fp32 │ 519  │ 1 │ pass │"),
+        ("released klue-sts version 1", "released klue-sts version 2"),
+        ("run: /a/artifacts/runs/klue-sts/2026-1", "run: /a/artifacts/runs/other/2026-1"),
+    ],
+)
+def test_another_outcome_than_the_one_shown_is_seen(line: str, other: str) -> None:
+    assert skeleton(line) != skeleton(other)
+
+
+def test_other_measured_numbers_are_the_same_outcome() -> None:
+    shown = "┃ variant ┃ max diff ┃\n│ onnx-fp32 │ 1.2e-06 │\nparity with its torch 2.13.0+cpu source"
+    printed = "┃ variant   ┃ max diff  ┃\n│ onnx-fp32 │ 9.87e-07  │\nparity with its torch 2.7.1 source"
+
+    assert skeleton(shown) == skeleton(printed)
+
+
+def test_commands_of_a_page_exist_with_their_options(
+    page: Page, parse_call: Callable[[list[str]], click.Context]
+) -> None:
+    for args in page.commands():
+        try:
+            parse_call(args)
+        except click.exceptions.Exit as stop:
+            assert stop.exit_code == 0  # --help and --version
+        except click.UsageError as err:
+            pytest.fail(f"{page.name}: convert-and-validate {' '.join(args)}: {err.format_message()}")
+
+
+def test_an_option_that_does_not_exist_is_seen(parse_call: Callable[[list[str]], click.Context]) -> None:
+    with pytest.raises(click.NoSuchOption):
+        parse_call(["run", "klue-sts", "--faster"])
+
+
+def test_specs_of_a_page_are_right(page: Page, tmp_path: Path) -> None:
+    for block in page.blocks:
+        is_spec = "spec" in block.words or (block.language == "yaml" and "file" in block.options)
+        if is_spec:
+            parse_spec(block.text, folder=tmp_path, origin=f"{page.name}:{block.line}")
+
+
+def test_blocks_of_a_page_are_marked_as_contributing_says(page: Page, pages: dict[str, Page]) -> None:
+    known = {
+        word for row in pages["CONTRIBUTING.md"].rows("Documentation") for word in row[0].replace("`", " ").split()
+    }
+    names = {word.partition("=")[0] for word in known}
+
+    for block in page.blocks:
+        for word in block.words:
+            assert word.partition("=")[0] in names, f"{page.name}:{block.line}: {word!r} means nothing to the tests"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_is_in_the_pages(command: str, pages: dict[str, Page]) -> None:
+    used = {args[0] for page in pages.values() for args in page.commands() if args}
+    described = [name for name, page in pages.items() if name != "CHANGELOG.md" and f"`{command}" in page.prose]
+
+    assert command in used or described

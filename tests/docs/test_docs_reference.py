@@ -1,0 +1,204 @@
+"""Tables in the pages say what the code says: exit codes, keys of the spec, limits, checks, conversions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
+
+import pytest
+import yaml
+from click.testing import CliRunner
+from pydantic import BaseModel
+
+import paritygate.errors
+from paritygate import __version__
+from paritygate.convert.conversion import CONVERTERS
+from paritygate.errors import ExitCode, ParitygateError
+from paritygate.pipelines.cli import cli
+from paritygate.pipelines.result import OutputResult
+from paritygate.pipelines.spec import AVAILABLE_TARGETS, Spec, packaged_specs
+from paritygate.source import SourceKind
+from paritygate.validate import reference, statistics, strata, tolerance, verdict
+from paritygate.validate.decisions import Rule
+from paritygate.validate.histogram import RESOLUTION
+from paritygate.validate.tolerance import DEFAULT_TOLERANCES, Tolerance
+
+if TYPE_CHECKING:
+    from tests.docs.conftest import Page
+
+# Where checks are named.
+JUDGES = ("validate/verdict.py", "validate/reference.py", "validate/gate.py", "validate/measurement.py")
+JUDGES_OF_PIPELINES = ("pipelines/jobs/compare.py", "pipelines/comparison.py")
+
+
+def codes(cell: str) -> list[str]:
+    """Return what stands in code style in a cell."""
+    return re.findall(r"`([^`]+)`", cell)
+
+
+def errors_by_code() -> dict[int, set[str]]:
+    """Return the names of the error classes that users can meet, by their exit code."""
+    found: dict[int, set[str]] = {}
+    for name in paritygate.errors.__all__:
+        kind = getattr(paritygate.errors, name)
+        if isinstance(kind, type) and issubclass(kind, ParitygateError) and kind is not ParitygateError:
+            found.setdefault(int(kind.exit_code), set()).add(name)
+    return found
+
+
+def test_exit_codes_are_those_of_the_code(pages: dict[str, Page]) -> None:
+    table = {int(row[0]): row for row in pages["docs/exit-codes.md"].rows() if row[0].isdigit()}
+
+    assert set(table) == {int(code) for code in ExitCode}
+    assert {code: set(codes(row[3])) for code, row in table.items() if row[3]} == errors_by_code()
+
+
+def test_the_readme_and_the_help_name_the_same_exit_codes(pages: dict[str, Page]) -> None:
+    in_readme = set(re.findall(r"\b(\d) \w+", pages["README.md"].section("A gate in CI").split("(")[0]))
+    shown = " ".join(CliRunner().invoke(cli, ["--help"]).output.split())
+    in_help = set(re.findall(r"\b(\d) \w+", shown.partition("Exit codes:")[2].partition("130")[0]))
+
+    assert in_readme == in_help == {str(int(code)) for code in ExitCode if code < ExitCode.INTERRUPTED}
+
+
+def model_in(annotation: object) -> tuple[type[BaseModel] | None, bool]:
+    """Return the model within an annotation, and whether it is the value of a mapping."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation, False
+    is_mapping = get_origin(annotation) is dict
+    for inner in get_args(annotation):
+        model, is_inner_mapping = model_in(inner)
+        if model is not None:
+            return model, is_mapping or is_inner_mapping
+    return None, False
+
+
+def keys_of(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield every key that a spec may have, with its field; `<name>` stands for a name of the user's."""
+    for name, item in model.model_fields.items():
+        key = f"{prefix}{item.alias or name}"
+        yield key, item
+        inner, is_mapping = model_in(item.annotation)
+        if inner is not None:
+            yield from keys_of(inner, f"{key}.<name>." if is_mapping else f"{key}.")
+
+
+def test_the_spec_page_has_every_key_and_no_other(pages: dict[str, Page]) -> None:
+    documented = [codes(row[0])[0] for row in pages["docs/spec.md"].rows() if len(row) == 4 and codes(row[0])]
+    keys = [key for key, _ in keys_of(Spec)]
+
+    assert sorted(key for key in documented if not key.startswith("module:")) == sorted(keys)
+
+
+@pytest.mark.parametrize("key", [key for key, _ in keys_of(Spec)])
+def test_the_spec_page_has_the_default_and_the_choices_of(key: str, pages: dict[str, Page]) -> None:
+    item = dict(keys_of(Spec))[key]
+    row = next(row for row in pages["docs/spec.md"].rows() if codes(row[0])[:1] == [key] and len(row) == 4)
+    kind, default = row[1], row[2]
+
+    if item.is_required():
+        assert default == "required"
+    elif isinstance(value := item.get_default(call_default_factory=True), BaseModel):
+        assert default == "all defaults below"
+    elif value is None:
+        # Said in words: what stands in code style is a value or another key.
+        assert not default.startswith("`") or codes(default)[0] in {"max", "model.dims.batch.opt"}
+    else:
+        assert yaml.safe_load(codes(default)[0]) == value
+    if get_origin(item.annotation) is Literal:
+        assert codes(kind) == list(get_args(item.annotation))
+
+
+def test_the_limits_are_those_of_the_code(pages: dict[str, Page]) -> None:
+    rows = {codes(row[0])[0]: row[1:] for row in pages["docs/tolerances.md"].rows("Defaults")}
+
+    assert {name: [float(cell) for cell in row] for name, row in rows.items()} == {
+        str(precision): [item.max_abs_diff, item.mean_abs_diff, item.max_row_rel_diff, item.repeat_max_abs_diff]
+        for precision, item in DEFAULT_TOLERANCES.items()
+    }
+
+
+@pytest.mark.parametrize("limit", [item.name for item in fields(Tolerance) if item.name != "declared"])
+def test_every_limit_is_on_the_page_and_in_the_help(limit: str, pages: dict[str, Page]) -> None:
+    assert f"`{limit}`" in pages["docs/tolerances.md"].prose
+    assert limit in CliRunner().invoke(cli, ["compare", "--help"]).output
+
+
+def test_the_other_numbers_of_the_gate_are_those_of_the_code(pages: dict[str, Page]) -> None:
+    gate = " ".join(pages["docs/gate.md"].prose.split())
+    limits = " ".join(pages["docs/tolerances.md"].prose.split())
+
+    assert f"below {tolerance._ULPS} ulp" in limits
+    assert f"more than {verdict._MANY_VALUES:,} values" in limits
+    assert "ten times the limit" in limits
+    assert verdict._MANY_VALUES_FACTOR == 10
+    assert f"above {verdict._MANY_VALUES:,} values" in gate
+    assert f"max(1, {verdict._IN_BAND_SHARE * 100:g} % of the decisions)" in gate
+    assert f"less than {verdict._COVERED_SHARE * 100:g} % of the decisions" in gate
+    assert f"Up to {reference._REPEATED_ROWS} rows" in gate
+    assert f"1/{round(1 / RESOLUTION)} of it at most" in gate
+    assert f"max(abs(expected), {statistics._RELATIVE_FLOOR:g})" in gate
+    assert f"(at most {strata._MAX_VALUES})" in gate
+    assert statistics._WORST_ROWS == 10
+    assert "The ten rows that differ most" in gate
+
+
+def checks_in(code: str) -> set[str]:
+    """Return the names of the checks that a source file makes."""
+    found = set(re.findall(r'Check(?:Result)?\(\s*name="(\w+)"', code))
+    found |= set(re.findall(r'(?:_within|_worst_channel)\(\s*"(\w+)"', code))
+    found |= {f"contract.{name}" for name in re.findall(r'\bviolate\(\s*"(\w+)"', code)}
+    return found | set(re.findall(r'"(reference_\w+)"', code))
+
+
+def test_every_check_is_on_the_page_of_the_gate(pages: dict[str, Page], project_root: Path) -> None:
+    made = set()
+    for name in (*JUDGES, *JUDGES_OF_PIPELINES):
+        made |= checks_in((project_root / name).read_text(encoding="utf-8"))
+    page = pages["docs/gate.md"]
+    named = {name for row in page.rows() for name in codes(row[0])}
+    missing = {name for name in made if name not in named and f"`{name}`" not in page.prose}
+
+    assert {"max_abs_diff", "contract.shape", "reference_varies", "distinct", "bias"} <= made
+    assert missing == set()
+
+
+def test_every_number_of_an_output_is_defined(pages: dict[str, Page]) -> None:
+    page = pages["docs/gate.md"]
+    numbers = {item.name for item in fields(OutputResult)} - {"dtype", "axis", "limits", "worst_rows"}
+
+    assert {name for name in numbers if f"`{name}`" not in page.section("Statistics")} == set()
+
+
+@pytest.mark.parametrize("rule", list(Rule))
+def test_every_rule_is_on_the_pages(rule: Rule, pages: dict[str, Page]) -> None:
+    assert f"`{rule}" in pages["docs/gate.md"].section("6. Decisions")
+    assert f"`decisions.<name>.{rule}`" in pages["docs/spec.md"].prose
+
+
+def test_the_table_of_conversions_is_that_of_the_code(pages: dict[str, Page]) -> None:
+    kinds = {
+        "PyTorch": SourceKind.TORCH,
+        "Keras": SourceKind.KERAS,
+        "TensorFlow": SourceKind.SAVEDMODEL,
+        "ONNX": "onnx",
+    }
+    rows = pages["docs/spec.md"].rows("Sources and targets")
+
+    assert [str(variant) for variant in AVAILABLE_TARGETS] == ["onnx-fp32", "savedmodel-fp32"]
+    assert [row[0].split()[0] for row in rows] == list(kinds)
+    for row in rows:
+        for variant, cell in zip(AVAILABLE_TARGETS, row[2:], strict=True):
+            is_there = (SourceKind(kinds[row[0].split()[0]]), variant.format) in CONVERTERS
+            assert (cell != "no") == is_there, row
+
+
+def test_packaged_specs_are_on_the_page_of_the_spec(pages: dict[str, Page]) -> None:
+    assert [name for name in packaged_specs() if f"`{name}`" not in pages["docs/spec.md"].prose] == []
+
+
+def test_the_changelog_begins_with_this_version(pages: dict[str, Page]) -> None:
+    assert re.findall(r"^## (\S+)", pages["CHANGELOG.md"].text, re.MULTILINE)[0] == __version__

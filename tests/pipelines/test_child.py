@@ -1,0 +1,376 @@
+"""A comparison runs in a child process: whatever happens there ends in a message, an exit code and no leftovers."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from paritygate.errors import BackendError, ConversionError
+from paritygate.pipelines.child import ChildJob, run_child
+
+if TYPE_CHECKING:
+    from tests.pipelines.conftest import Bench, Outcome
+
+_MODULE = """
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from paritygate.batch import Batch
+
+
+def _good() -> Iterator[Batch]:
+    x = np.random.default_rng(0).standard_normal((8, 4)).astype(np.float32)
+    yield Batch(inputs={"x": x}, ids=[f"r{row}" for row in range(8)])
+
+
+def segfault() -> Iterator[Batch]:
+    yield from _good()
+    ctypes.string_at(0)
+
+
+def killed() -> Iterator[Batch]:
+    yield from _good()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def raising() -> Iterator[Batch]:
+    yield from _good()
+    raise RuntimeError("the samples ran dry\\nand this is the second line")
+
+
+def talking() -> Iterator[Batch]:
+    for number in range(20_000):
+        print("a line that nobody wants to read", number)
+        print("another one on standard error", number, file=sys.stderr)
+    yield from _good()
+
+
+def talking_binary() -> Iterator[Batch]:
+    os.write(1, bytes(range(256)) * 400)
+    raise RuntimeError("after noise")
+
+
+def hanging() -> Iterator[Batch]:
+    yield from _good()
+    Path("child.pid").write_text(str(os.getpid()))
+    time.sleep(600)
+
+
+def deaf() -> Iterator[Batch]:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    yield from hanging()
+
+
+def with_child() -> Iterator[Batch]:
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    Path("grandchild.pid").write_text(str(process.pid))
+    yield from hanging()
+"""
+
+
+@pytest.fixture
+def misbehave(isolated_bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Outcome]:
+    """Return a function that compares on samples of the module above, with temporary files in a folder of its own."""
+    bench = isolated_bench
+    (bench.folder / "samples_that.py").write_text(_MODULE)
+    monkeypatch.chdir(bench.folder)
+    sides = bench.linear("a"), bench.linear("b")
+    return lambda name, *options: bench.compare(*sides, "--samples", f"samples_that:{name}", *options)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    # A child whose end nobody has asked for yet is dead all the same.
+    status = Path(f"/proc/{pid}/status")
+    return not (status.exists() and "State:\tZ" in status.read_text())
+
+
+def _wait_until(condition: Callable[[], bool], *, seconds: float = 30) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it took too long"
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("segfault", "was killed by SIGSEGV, a crash in native code while running the reference"),
+        ("killed", "was killed by SIGKILL, as when memory runs out while running the reference"),
+        ("raising", "failed while running the reference: RuntimeError: the samples ran dry"),
+    ],
+)
+def test_a_child_that_dies_is_an_error_with_its_cause_and_its_log(
+    misbehave: Callable[..., Outcome], name: str, message: str
+) -> None:
+    outcome = misbehave(name)
+
+    assert (outcome.code, outcome.result["verdict"], outcome.result["error"]["kind"]) == (5, "error", "BackendError")
+    assert message in outcome.err
+    log = Path(outcome.message.rpartition("log: ")[2])
+    assert log.is_file()
+    assert outcome.check("measured")["status"] == "error"
+
+
+def test_the_last_lines_of_the_log_are_shown(misbehave: Callable[..., Outcome]) -> None:
+    outcome = misbehave("raising")
+
+    assert "\n  | RuntimeError: the samples ran dry\n  | and this is the second line\n  log: " in outcome.message
+
+
+def test_a_child_that_prints_much_is_measured_all_the_same(misbehave: Callable[..., Outcome], tmp_path: Path) -> None:
+    outcome = misbehave("talking")
+
+    assert outcome.code == 0
+    assert "nobody wants to read" not in outcome.out + outcome.err
+    # Nothing went wrong, so nothing is kept.
+    assert list((tmp_path / "tmp").glob("paritygate-*")) == []
+
+
+def test_a_log_that_is_no_text_is_shown_as_far_as_it_goes(misbehave: Callable[..., Outcome]) -> None:
+    assert "RuntimeError: after noise" in misbehave("talking_binary").message
+
+
+@pytest.mark.parametrize("name", ["hanging", "deaf"])
+def test_a_child_that_hangs_is_stopped_at_the_time_limit(
+    misbehave: Callable[..., Outcome], tmp_path: Path, name: str
+) -> None:
+    outcome = misbehave(name, "--time-limit", "3")
+
+    assert (outcome.code, outcome.result["verdict"]) == (5, "error")
+    assert "did not end within 3 s and was stopped while running the reference" in outcome.err
+    assert outcome.result["error"]["hint"].startswith("give it more time with --time-limit SECONDS")
+    assert not _is_alive(int((tmp_path / "child.pid").read_text()))
+
+
+def test_what_the_child_started_is_stopped_with_it(misbehave: Callable[..., Outcome], tmp_path: Path) -> None:
+    misbehave("with_child", "--time-limit", "3")
+
+    grandchild = int((tmp_path / "grandchild.pid").read_text())
+    _wait_until(lambda: not _is_alive(grandchild))
+
+
+def test_an_unexpected_job_is_an_error_of_the_class_that_its_kind_has(tmp_path: Path) -> None:
+    job = ChildJob(
+        name="no-such-job",
+        args={},
+        folder=tmp_path,
+        what="the job",
+        time_limit_s=60,
+        crash_error=ConversionError,
+    )
+
+    with pytest.raises(ConversionError, match="the job failed: KeyError: 'no-such-job'"):
+        run_child(job)
+
+
+def test_the_result_of_an_earlier_job_is_not_taken_for_that_of_this_one(tmp_path: Path) -> None:
+    (tmp_path / "no-such-job.result.json").write_text(json.dumps({"status": "ok", "value": "stale"}))
+    job = ChildJob(
+        name="no-such-job", args={}, folder=tmp_path, what="the job", time_limit_s=60, crash_error=BackendError
+    )
+
+    with pytest.raises(BackendError, match="the job failed"):
+        run_child(job)
+
+
+@contextlib.contextmanager
+def _started(bench: Bench, tool: list[str], *options: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """Start a comparison that hangs; yield the process and the pid of its child, and end both whatever happens."""
+    folder = bench.folder
+    (folder / "samples_that.py").write_text(_MODULE)
+    sides = bench.linear("a"), bench.linear("b")
+    process = subprocess.Popen(
+        [*tool, "compare", *sides, "--samples", "samples_that:hanging", *options],
+        cwd=folder,
+        env={**os.environ, "TMPDIR": str(folder / "tmp")},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    pid_file = folder / "child.pid"
+    child = 0
+    try:
+        _wait_until(lambda: pid_file.exists() and bool(pid_file.read_text()))
+        child = int(pid_file.read_text())
+        yield process, child
+    finally:
+        process.kill()
+        process.wait()
+        if child and _is_alive(child):
+            os.kill(child, signal.SIGKILL)
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "word"), [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")]
+)
+def test_a_signal_ends_the_tool_and_its_child_and_leaves_nothing(
+    isolated_bench: Bench, tool: list[str], number: signal.Signals, code: int, word: str
+) -> None:
+    target = isolated_bench.folder / "result.json"
+    target.write_text("{}")
+    with _started(isolated_bench, tool, "--json", str(target)) as (process, child):
+        process.send_signal(number)
+        _, err = process.communicate(timeout=30)
+
+        assert process.returncode == code
+        assert f"{word}: nothing is published half" in err
+        assert "Traceback" not in err
+        assert not _is_alive(child)
+    assert list((isolated_bench.folder / "tmp").glob("paritygate-*")) == []
+    # What an earlier comparison had written does not stand for this one.
+    assert not target.exists()
+
+
+def test_the_child_does_not_outlive_a_tool_that_is_killed(isolated_bench: Bench, tool: list[str]) -> None:
+    with _started(isolated_bench, tool) as (process, child):
+        process.kill()
+
+        _wait_until(lambda: not _is_alive(child))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [(["--samples", "none.npz"], 2), (["--samples", "empty.npz"], 5), (["--samples", "x.npz", "--precision", "x"], 2)],
+)
+def test_a_result_of_an_earlier_comparison_never_stands_for_this_one(
+    isolated_bench: Bench, tool: list[str], arguments: list[str], code: int
+) -> None:
+    bench = isolated_bench
+    bench.npz("empty.npz", {})
+    bench.npz("x.npz", {"x": bench.normal(8, 4)})
+    target = bench.folder / "result.json"
+    target.write_text('{"verdict": "pass"}')
+
+    process = subprocess.run(
+        [*tool, "compare", bench.linear("a"), bench.linear("b"), *arguments, "--json", str(target)],
+        cwd=bench.folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert process.returncode == code
+    assert process.stderr.count("error: ") == 1
+    assert not target.exists() or json.loads(target.read_text())["verdict"] == "error"
+
+
+@pytest.fixture
+def full_disk(tmp_path: Path) -> Iterator[Path]:
+    """Return a folder on a disk of 64 KiB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(folder)], capture_output=True, check=False
+    )
+    if mounted.returncode != 0:
+        pytest.skip("a small disk can be mounted by root only")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def _compare_with_tmp(bench: Bench, tool: list[str], tmp: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    samples = bench.samples(4096)
+    return subprocess.run(
+        [*tool, "compare", bench.linear("a"), bench.linear("b"), "--samples", samples, *options],
+        env={**os.environ, "TMPDIR": str(tmp)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_a_disk_that_is_full_while_outputs_are_recorded_is_said(
+    isolated_bench: Bench, tool: list[str], full_disk: Path
+) -> None:
+    process = _compare_with_tmp(isolated_bench, tool, full_disk)
+
+    assert process.returncode == 5
+    assert "error: the disk is full: " in process.stderr
+    assert "Traceback" not in process.stderr
+
+
+def test_a_result_that_does_not_fit_on_the_disk_is_said(
+    isolated_bench: Bench, tool: list[str], full_disk: Path
+) -> None:
+    with contextlib.suppress(OSError):
+        (full_disk / "filler").write_bytes(bytes(1 << 17))
+
+    process = _compare_with_tmp(isolated_bench, tool, isolated_bench.folder, "--json", str(full_disk / "result.json"))
+
+    assert process.returncode == 5
+    assert f"error: the disk is full: {full_disk / 'result.json'} could not be written" in process.stderr
+    assert not (full_disk / "result.json").exists()
+
+
+def test_a_result_that_cannot_be_written_is_said_before_anything_is_run(isolated_bench: Bench, tool: list[str]) -> None:
+    process = _compare_with_tmp(isolated_bench, tool, isolated_bench.folder, "--json", str(isolated_bench.folder))
+
+    assert process.returncode == 5
+    assert f"error: {isolated_bench.folder} could not be written: " in process.stderr
+    assert "hint: name another file with --json" in process.stderr
+
+
+def test_a_reader_that_goes_away_is_no_traceback(isolated_bench: Bench, tool: list[str]) -> None:
+    bench = isolated_bench
+    command = [*tool, "compare", bench.linear("a"), bench.linear("b"), "--samples", bench.samples(), "--quiet"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()
+    err = process.stderr.read().decode()
+
+    # Not 1, which says that the candidate differs.
+    assert process.wait(timeout=30) == 5
+    assert "Traceback" not in err
+    process.stderr.close()
+
+
+def test_a_folder_named_like_a_framework_does_not_stand_in_for_it(isolated_bench: Bench, tool: list[str]) -> None:
+    bench = isolated_bench
+    (bench.folder / "onnxruntime.py").write_text("raise RuntimeError('the wrong one')")
+
+    process = subprocess.run(
+        [*tool, "compare", bench.linear("a"), bench.linear("b"), "--samples", bench.samples()],
+        cwd=bench.folder,
+        env={**os.environ, "PYTHONSAFEPATH": ""},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert process.returncode == 0, process.stderr
+
+
+def test_progress_goes_to_standard_error_only(isolated_bench: Bench, tool: list[str]) -> None:
+    bench = isolated_bench
+    process = subprocess.run(
+        [*tool, "compare", bench.linear("a"), bench.linear("b"), "--samples", bench.samples(), "--json", "-"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert json.loads(process.stdout)["verdict"] == "pass"
+    assert process.stderr.splitlines()[:2] == ["compare: loading the reference", "compare: running the reference"]
+    assert process.stderr.rstrip().endswith("verdict: pass")

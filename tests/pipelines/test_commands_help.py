@@ -1,0 +1,150 @@
+"""What the command line says of itself: help, backends, schemas, and how it meets what it does not know."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import jsonschema
+import pytest
+
+import paritygate
+from paritygate.backends import BACKENDS, backend_state
+from paritygate.pipelines.cli import COMMANDS, cli
+from paritygate.pipelines.result import schema_of_result
+from paritygate.pipelines.spec import AVAILABLE_TARGETS, schema_of_spec
+
+if TYPE_CHECKING:
+    from tests.pipelines.conftest import Desk
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_a_help_with_an_example_that_it_would_take(desk: Desk, name: str) -> None:
+    called = desk.call(name, "--help")
+
+    assert called.code == 0
+    assert called.err == ""
+    assert called.out.startswith(f"Usage: convert-and-validate {name} ")
+    _, _, examples = called.out.partition("Example:\n")
+    lines = [line.split() for line in examples.splitlines() if line.startswith("    convert-and-validate ")]
+    assert lines, called.out
+    command = cli.get_command(click.Context(cli), name)
+    assert command is not None
+    for _, given, *args in lines:
+        assert given == name
+        # Parses, or raises what is wrong with the example.
+        command.make_context(name, args)
+
+
+def test_the_help_lists_every_command_and_file(desk: Desk, project_root: Path) -> None:
+    called = desk.call("--help")
+
+    assert called.code == 0
+    assert [
+        line.split()[0] for line in called.out.partition("Commands:\n")[2].splitlines() if line[:3].strip()
+    ] == list(COMMANDS)
+    files = {path.stem for path in project_root.glob("pipelines/commands/*.py")} - {"__init__"}
+    assert files == set(COMMANDS)
+
+
+def test_the_version_is_that_of_the_package(desk: Desk) -> None:
+    called = desk.call("--version")
+
+    assert (called.code, called.out) == (0, f"convert-and-validate, version {paritygate.__version__}\n")
+
+
+def test_a_command_that_does_not_exist_is_wrong_usage(desk: Desk) -> None:
+    called = desk.call("promot")
+
+    assert called.code == 2
+    assert "No such command 'promot'; did you mean 'promote'?" in called.err
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("run",),
+        ("run", "spec.yaml", "--bogus"),
+        ("run", "spec.yaml", "--time-limit", "0"),
+        ("run", "spec.yaml", "--device", "tpu"),
+        ("export",),
+        ("show",),
+        ("verify",),
+        ("schema", "report"),
+        ("backends", "extra"),
+    ],
+)
+def test_wrong_arguments_are_wrong_usage(desk: Desk, args: tuple[str, ...]) -> None:
+    called = desk.call(*args)
+
+    assert called.code == 2
+    assert called.err.startswith(f"Usage: convert-and-validate {args[0]} ")
+    assert "Error: " in called.err
+
+
+def test_backends_lists_what_is_there_and_how_to_install_the_rest(desk: Desk) -> None:
+    called = desk.json("backends")
+
+    assert called.code == 0
+    assert [item["name"] for item in called.data["backends"]] == list(BACKENDS)
+    for item in called.data["backends"]:
+        state = backend_state(item["name"])
+        assert item["is_available"] is state.is_available
+        assert item["version"] == state.version
+        assert item["install"].startswith("pip install 'paritygate[")
+        assert item["name"] in called.out
+    assert called.data["targets"] == [str(variant) for variant in AVAILABLE_TARGETS]
+    assert f"targets of this version: {', '.join(called.data['targets'])}" in called.out
+    assert json.loads(desk.call("backends", "--json", "-").out) == called.data
+
+
+@pytest.mark.parametrize(("kind", "schema"), [("spec", schema_of_spec()), ("comparison", schema_of_result())])
+def test_schema_prints_a_valid_schema(desk: Desk, kind: str, schema: dict[str, object]) -> None:
+    called = desk.call("schema", kind)
+
+    assert called.code == 0
+    printed = json.loads(called.out)
+    assert printed == schema
+    jsonschema.Draft202012Validator.check_schema(printed)
+
+
+def test_the_comparisons_of_a_run_follow_the_published_schema(finished: Desk) -> None:
+    said = json.loads((finished.folder / "said.json").read_text(encoding="utf-8"))
+
+    jsonschema.validate(said["runs"][0]["variants"]["onnx-fp32"], schema_of_result())
+
+
+def test_the_module_runs_as_a_program_and_returns_the_exit_code(desk: Desk) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "paritygate", "run", "absent.yaml"],
+        cwd=desk.folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.startswith("error: spec absent.yaml does not exist\nhint: give a .yaml file")
+
+
+def test_debug_adds_the_traceback(desk: Desk) -> None:
+    plain, debug = desk.call("run", "absent.yaml"), desk.call("--debug", "run", "absent.yaml")
+
+    assert plain.code == debug.code == 2
+    assert "Traceback" not in plain.err
+    assert "Traceback" in debug.err
+
+
+def test_a_file_for_json_that_cannot_be_written_is_said_before_any_work(desk: Desk) -> None:
+    (desk.folder / "folder.json").mkdir()
+
+    called = desk.call("run", "spec.yaml", "--json", "folder.json")
+
+    assert called.code == 5
+    assert "folder.json could not be written" in called.err
+    assert desk.runs == []

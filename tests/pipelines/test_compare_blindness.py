@@ -1,0 +1,162 @@
+"""Faults that one scale for a whole tensor does not see, and innocent rewrites that must pass."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from paritygate.precision import Precision
+from paritygate.validate.measurement import Comparison, ComparisonPlan
+from paritygate.validate.profile import infer_channel_axis, profile_outputs
+from paritygate.validate.tolerance import DEFAULT_TOLERANCES, limits_for
+from paritygate.validate.verdict import JudgePlan, Verdict, judge, verdict_of
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from tests.pipelines.conftest import Bench
+
+
+@pytest.fixture(scope="module")
+def detections() -> NDArray[np.float32]:
+    """Return what a detector returns, [rows, 84, 8400]: 4 coordinates in pixels, 80 class scores, mostly low."""
+    rng = np.random.default_rng(0)
+    boxes = rng.uniform(0, 640, (2, 4, 8400))
+    scores = rng.beta(0.05, 8, (2, 80, 8400))
+    # A few objects are really there.
+    for row in range(2):
+        scores[row, rng.integers(0, 80, 40), rng.integers(0, 8400, 40)] = rng.uniform(0.5, 0.95, 40)
+    return np.concatenate([boxes, scores], axis=1).astype(np.float32)
+
+
+def _scores_times(detections: NDArray[np.float32], factor: float) -> NDArray[np.float32]:
+    changed = detections.copy()
+    changed[:, 4:] *= np.float32(factor)
+    return changed
+
+
+@pytest.mark.parametrize(("factor", "precision"), [(0.5, "fp16"), (0.0, "bf16"), (0.0, "int8")])
+def test_class_scores_of_a_detector_that_are_halved_or_lost_fail(
+    bench: Bench, detections: NDArray[np.float32], factor: float, precision: str
+) -> None:
+    outcome = bench.given({"boxes": detections}, {"boxes": _scores_times(detections, factor)}, "--precision", precision)
+
+    assert outcome.code == 1
+    assert outcome.result["outputs"]["boxes"]["axis"] == 1
+
+
+def test_rounding_of_a_detector_to_half_precision_passes(bench: Bench, detections: NDArray[np.float32]) -> None:
+    rounded = detections.astype(np.float16).astype(np.float32)
+
+    assert bench.given({"boxes": detections}, {"boxes": rounded}, "--precision", "fp16").failed == set()
+
+
+def _unit(values: NDArray[np.float64]) -> NDArray[np.float32]:
+    return (values / np.linalg.norm(values, axis=1, keepdims=True)).astype(np.float32)
+
+
+def test_unit_embeddings_with_three_percent_of_noise_fail_as_fp16(bench: Bench) -> None:
+    rng = np.random.default_rng(0)
+    clean = _unit(rng.standard_normal((200, 768)))
+    noise = _unit(rng.standard_normal((200, 768))) * np.float32(0.03)
+
+    outcome = bench.given({"embedding": clean}, {"embedding": clean + noise}, "--precision", "fp16")
+
+    # Every single number is within the limits: only the row as a whole tells.
+    assert (outcome.code, outcome.failed) == (1, {"max_row_rel_diff"})
+
+
+def test_probabilities_of_a_thousand_classes_replaced_by_zeros_fail_as_bf16(bench: Bench) -> None:
+    logits = 0.5 * np.random.default_rng(0).standard_normal((200, 1000))
+    probabilities = (np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)).astype(np.float32)
+
+    outcome = bench.given({"p": probabilities}, {"p": np.zeros_like(probabilities)}, "--precision", "bf16")
+
+    assert (outcome.code, outcome.failed) == (1, {"max_row_rel_diff"})
+    assert outcome.check("max_row_rel_diff", "p")["measured"] == pytest.approx(1, abs=0.2)
+
+
+def test_a_sum_in_another_order_passes_as_fp32(bench: Bench) -> None:
+    rng = np.random.default_rng(0)
+    x, weight = (rng.standard_normal(shape).astype(np.float32) for shape in ((300, 512), (512, 64)))
+    forward, backward = x @ weight, (x[:, ::-1].copy() @ weight[::-1].copy())
+    assert (forward != backward).any()
+
+    outcome = bench.given({"logits": forward}, {"logits": backward}, "--decision", "logits:argmax")
+
+    assert outcome.code == 0
+
+
+def test_a_regression_at_a_million_may_be_off_by_one_step_and_not_by_much_more(bench: Bench) -> None:
+    expected = np.float32(1e6) + np.random.default_rng(0).uniform(-1, 1, (500, 1)).astype(np.float32)
+    one_step = np.nextafter(expected, np.float32(np.inf))
+
+    assert bench.given({"price": expected}, {"price": one_step}).code == 0
+    assert bench.given({"price": expected}, {"price": expected + np.float32(0.5)}).code == 1
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16", "int8"])
+def test_a_row_that_is_lost_among_ten_thousand_fails(bench: Bench, precision: str) -> None:
+    expected = np.random.default_rng(0).standard_normal((10_000, 8)).astype(np.float32)
+    actual = expected.copy()
+    actual[7321] = 0
+
+    outcome = bench.given({"logits": expected}, {"logits": actual}, "--precision", precision)
+
+    assert outcome.code == 1
+    assert outcome.result["outputs"]["logits"]["worst_rows"][0]["row_id"] == "7321"
+
+
+def test_a_constant_offset_is_warned_of_before_it_fails(bench: Bench) -> None:
+    expected = np.random.default_rng(0).standard_normal((500, 4)).astype(np.float32)
+
+    outcome = bench.given({"logits": expected}, {"logits": expected + np.float32(1.5e-5)})
+
+    assert outcome.code == 0
+    assert outcome.status("bias", "logits") == "warning"
+    assert "half the mean limit 1e-05" in outcome.check("bias", "logits")["detail"]
+
+
+def _verdict(expected: NDArray[np.float32], actual: NDArray[np.float32], precision: Precision) -> Verdict:
+    from paritygate.batch import Batch
+
+    axis = infer_channel_axis([expected.shape], None)
+    profile = profile_outputs("y", [(expected, len(expected))], axis=axis, dtype="float32")
+    limits = limits_for(DEFAULT_TOLERANCES[precision], profile)
+    comparison = Comparison(ComparisonPlan(profiles={"y": profile}, limits={"y": limits}))
+    comparison.add(Batch(inputs={}, ids=[str(row) for row in range(len(expected))]), {"y": actual}, {"y": expected})
+    comparison.end_pass()
+    plan = JudgePlan(
+        tolerance=DEFAULT_TOLERANCES[precision],
+        limits={"y": limits},
+        profiles={"y": profile},
+        min_rows=1,
+        argmax_of={},
+    )
+    return verdict_of(judge(comparison.finish(), plan))
+
+
+@given(
+    shape=st.sampled_from([(8, 1), (8, 5), (4, 3, 6)]),
+    seed=st.integers(0, 1000),
+    size=st.floats(-7, 2),
+    growth=st.floats(1, 1000),
+    share=st.floats(0.01, 1),
+    precision=st.sampled_from([Precision.FP32, Precision.FP16, Precision.INT8]),
+)
+@settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow])
+def test_scaling_an_error_up_never_turns_a_fail_into_a_pass(
+    *, shape: tuple[int, ...], seed: int, size: float, growth: float, share: float, precision: Precision
+) -> None:
+    rng = np.random.default_rng(seed)
+    expected = (rng.standard_normal(shape) * 10 ** rng.uniform(-2, 3)).astype(np.float32)
+    error = rng.standard_normal(shape) * (rng.random(shape) < share) * 10**size
+    smaller, larger = ((expected + factor * error).astype(np.float32) for factor in (1, growth))
+    # Rounding to float32 may swallow a part of an error, so the claim is about what is left of it.
+    grew = bool((np.abs(larger - expected) >= np.abs(smaller - expected)).all())
+
+    if grew and _verdict(expected, smaller, precision) is Verdict.FAIL:
+        assert _verdict(expected, larger, precision) is Verdict.FAIL

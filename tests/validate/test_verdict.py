@@ -1,0 +1,132 @@
+"""The verdict: the worst of its checks, and no number that could not be measured ever passes."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from paritygate.batch import Batch
+from paritygate.errors import ExitCode
+from paritygate.precision import Precision
+from paritygate.validate.measurement import Comparison, ComparisonPlan, Measurement
+from paritygate.validate.profile import profile_outputs
+from paritygate.validate.tolerance import DEFAULT_TOLERANCES, limits_for
+from paritygate.validate.verdict import Check, JudgePlan, Status, Verdict, exit_code_of, judge, verdict_of
+
+_ORDER = (Status.FAIL, Status.ERROR, Status.INCONCLUSIVE, Status.WARNING, Status.PASS)
+
+
+def _measured(difference: float = 0.0, rows: int = 8) -> tuple[Measurement, JudgePlan]:
+    expected = np.random.default_rng(0).standard_normal((rows, 2)).astype(np.float32)
+    profile = profile_outputs("y", [(expected, rows)], axis=None, dtype="float32")
+    tolerance = DEFAULT_TOLERANCES[Precision.FP32]
+    limits = limits_for(tolerance, profile)
+    comparison = Comparison(ComparisonPlan(profiles={"y": profile}, limits={"y": limits}))
+    batch = Batch(inputs={}, ids=[str(row) for row in range(rows)])
+    comparison.add(batch, {"y": expected + np.float32(difference)}, {"y": expected})
+    comparison.end_pass()
+    plan = JudgePlan(tolerance=tolerance, limits={"y": limits}, profiles={"y": profile}, min_rows=1, argmax_of={})
+    return comparison.finish(), plan
+
+
+def _statuses(measured: Measurement, plan: JudgePlan) -> dict[str, Status]:
+    return {check.name: check.status for check in judge(measured, plan)}
+
+
+@pytest.mark.parametrize("statuses", list(itertools.combinations_with_replacement(_ORDER, 3)))
+def test_the_verdict_is_the_worst_of_the_checks_in_any_order(statuses: tuple[Status, ...]) -> None:
+    worst = min(statuses, key=_ORDER.index)
+    expected = Verdict.PASS if worst is Status.WARNING else Verdict(worst.value)
+
+    for order in itertools.permutations(statuses):
+        assert verdict_of(Check(name="c", status=status, detail="") for status in order) is expected
+
+
+def test_no_check_at_all_is_an_error() -> None:
+    assert verdict_of([]) is Verdict.ERROR
+
+
+def test_each_verdict_has_its_exit_code() -> None:
+    assert {verdict: exit_code_of(verdict) for verdict in Verdict} == {
+        Verdict.PASS: ExitCode.PASS,
+        Verdict.FAIL: ExitCode.PARITY_FAILED,
+        Verdict.INCONCLUSIVE: ExitCode.INCONCLUSIVE,
+        Verdict.ERROR: ExitCode.NOT_MEASURED,
+    }
+
+
+def test_what_agrees_passes_and_what_differs_fails() -> None:
+    assert verdict_of(judge(*_measured(0.0))) is Verdict.PASS
+    assert verdict_of(judge(*_measured(0.01))) is Verdict.FAIL
+
+
+@pytest.mark.parametrize(("min_rows", "verdict"), [(8, Verdict.PASS), (9, Verdict.INCONCLUSIVE)])
+def test_fewer_rows_than_asked_for_are_inconclusive(min_rows: int, verdict: Verdict) -> None:
+    measured, plan = _measured()
+
+    assert verdict_of(judge(measured, replace(plan, min_rows=min_rows))) is verdict
+
+
+def test_a_fail_is_not_hidden_by_too_few_rows() -> None:
+    measured, plan = _measured(0.01)
+
+    assert verdict_of(judge(measured, replace(plan, min_rows=100))) is Verdict.FAIL
+
+
+def test_no_rows_are_an_error() -> None:
+    measured, plan = _measured()
+
+    assert _statuses(replace(measured, rows=0), plan)["rows"] is Status.ERROR
+
+
+@pytest.mark.parametrize(
+    ("field", "check"),
+    [("max_row_rel_diff", "max_row_rel_diff"), ("bias", "bias"), ("p9999_in_limits", "p9999_abs_diff")],
+)
+def test_a_number_that_is_none_is_never_within_its_limit(field: str, check: str) -> None:
+    measured, plan = _measured()
+    many = 2_000_000 if check == "p9999_abs_diff" else 16
+    broken = replace(measured.statistics["y"], compared=many, **{field: math.nan})
+
+    assert _statuses(replace(measured, statistics={"y": broken}), plan)[check] is not Status.PASS
+
+
+@pytest.mark.parametrize("field", ["max_abs_by_channel", "mean_abs_by_channel"])
+def test_a_channel_without_a_number_is_never_within_its_limit(field: str) -> None:
+    measured, plan = _measured()
+    broken = replace(measured.statistics["y"], **{field: np.array([math.nan])})
+
+    assert verdict_of(judge(replace(measured, statistics={"y": broken}), plan)) is Verdict.FAIL
+
+
+def test_what_is_exactly_at_a_limit_passes_and_the_next_value_fails() -> None:
+    measured, plan = _measured()
+    limit = float(plan.limits["y"].max_abs_diff[0])
+    for value, status in ((limit, Status.PASS), (math.nextafter(limit, 1), Status.FAIL)):
+        at_limit = replace(measured.statistics["y"], max_abs_by_channel=np.array([value]))
+        assert _statuses(replace(measured, statistics={"y": at_limit}), plan)["max_abs_diff"] is status
+
+
+def test_passes_that_differ_beyond_the_limit_fail() -> None:
+    measured, plan = _measured()
+    for ratio, status in ((1.0, Status.PASS), (1.0001, Status.FAIL), (math.inf, Status.FAIL), (math.nan, Status.FAIL)):
+        repeated = replace(measured, passes=2, repeat_ratio={"y": ratio}, repeat_max_abs_diff={"y": 1.0})
+        assert _statuses(repeated, plan)["repeat_max_abs_diff"] is status
+
+
+def test_a_batch_that_was_not_answered_fails() -> None:
+    measured, plan = _measured()
+    refused = replace(measured, refused=("rows 0..7: too long",), refused_count=1)
+
+    assert verdict_of(judge(refused, plan)) is Verdict.FAIL
+
+
+def test_values_that_were_never_compared_are_an_error() -> None:
+    measured, plan = _measured()
+    nothing = replace(measured.statistics["y"], values=0, compared=0)
+
+    assert verdict_of(judge(replace(measured, statistics={"y": nothing}), plan)) is Verdict.ERROR

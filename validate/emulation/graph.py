@@ -1,0 +1,346 @@
+"""Rewriting an ONNX graph so that float32 arithmetic gives what a lower precision would.
+
+The graph that comes out computes in float32 and holds no tensor of lower precision but the one inside each
+pair of Casts: down to the precision and up again. A pair follows every operator that yields floats to be
+rounded, so that no value is passed on, in or out of a subgraph, that the precision does not have. Weights
+are rounded once, here. Which values are to be rounded, the file says:
+
+- A file with float16 or bfloat16 tensors (an artifact) is emulated as it is: these are rounded, each to its own
+  precision, and what the file has in float32 stays so. Its weights are taken as they are stored.
+- A file without any (a float32 original) is emulated as if it had been converted whole: every float32 tensor is
+  rounded, inputs and outputs as well. Finite weights beyond the range are brought into it, as converters do,
+  because an infinite mask constant would make 0 * inf of every row; each is counted.
+
+What is not rounded: float64 tensors, attributes, and what an operator adds up inside itself, which stays float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paritygate.errors import BackendError, ConversionError, UsageError
+from paritygate.onnx_file import opset_of
+from paritygate.onnx_functions import inline_functions
+from paritygate.onnx_graph import UniqueNames, element_types, graphs_in, names_in, nodes_in
+from paritygate.precision import Precision
+from paritygate.validate.emulation.canary import add_canary
+from paritygate.validate.emulation.float32_inputs import spare_float32_only_inputs
+from paritygate.validate.emulation.operators import is_exact, keeps_values_inside
+from paritygate.validate.emulation.rounding import ELEMENT_TYPES, FLOAT, clamp, precision_of_element, round_values
+from paritygate.validate.emulation.value_types import infer_all_types
+
+if TYPE_CHECKING:
+    import onnx
+
+__all__ = ["EmulatedGraph", "emulate"]
+
+_EMULATED = (*ELEMENT_TYPES, Precision.MIXED)
+# Weights from this size on travel beside the graph, which may not be larger than 2 GiB.
+_LARGE_ELEMENTS = 1024
+# Integer attributes that name an element type: of the result, or of the arithmetic inside.
+_TYPE_ATTRIBUTES = frozenset(
+    {"dtype", "output_datatype", "output_dtype", "precision", "softmax_precision", "stash_type"}
+)
+# An input of less is stored in float32 since IR version 4, whether or not it is an input of the graph.
+_IR_VERSION = 8
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EmulatedGraph:
+    """A float32 graph with rounding in it.
+
+    Attributes:
+        model: The graph; its large weights have no data.
+        weights: These weights, by name, to be handed to the runtime beside the graph.
+        inputs: The name of each input in the graph, by its name in the file.
+        canary_input: The input that takes `canary.VALUES`.
+        canary_outputs: For each precision emulated, the output that shows whether it is.
+        is_original: Whether the file holds no tensor of lower precision, so that all its floats are rounded.
+        rounded: Number of operator results that are rounded.
+        unrounded: Number of float32 and float64 operator results that are not.
+        clamped: Number of weights that were brought into range, by the name of their tensor.
+        with_values_inside: Operators found of which a device may round more than the results.
+    """
+
+    model: onnx.ModelProto
+    weights: Mapping[str, NDArray[np.generic]]
+    inputs: Mapping[str, str]
+    canary_input: str
+    canary_outputs: Mapping[Precision, str]
+    is_original: bool
+    rounded: int
+    unrounded: int
+    clamped: Mapping[str, int]
+    with_values_inside: tuple[str, ...]
+
+
+def emulate(model: onnx.ModelProto, folder: Path, precision: Precision) -> EmulatedGraph:
+    """Return the graph that computes what `model` would with its values rounded.
+
+    Args:
+        model: The model, its external data not loaded; used up, do not use it afterwards.
+        folder: Where its external data is.
+        precision: `fp16` or `bf16`; `mixed` for an artifact that may hold both.
+
+    Raises:
+        UsageError: The precision cannot be emulated, or is not that of the artifact's tensors.
+        BackendError: The graph has something that cannot be emulated.
+    """
+    if precision not in _EMULATED:
+        msg = f"precision {str(precision)!r} cannot be emulated (allowed: {', '.join(map(str, _EMULATED))})"
+        raise UsageError(msg, hint="emulate fp16 or bf16")
+    _inline(model)
+    infer_all_types(model)
+    found = _low_precisions(model)
+    _check_asked(precision, found, model)
+    return _Emulation(model, folder, {FLOAT: precision} if not found else {}).run(found or (precision,))
+
+
+def _inline(model: onnx.ModelProto) -> None:
+    try:
+        inline_functions(model)
+    except ConversionError as err:
+        raise BackendError(str(err), hint=err.hint) from err
+    if model.functions:
+        name = model.functions[0].name
+        msg = f"local function {name!r} was written for another operator set than the model and cannot be inlined"
+        raise BackendError(msg, hint="export the model with one opset to emulate a precision")
+    for node in nodes_in(model.graph):
+        if node.op_type == "BitCast":
+            msg = f"node {node.name!r} is a BitCast: the bits of an emulated tensor are not those of the device"
+            raise BackendError(msg, hint="export the model without BitCast to emulate a precision")
+
+
+def _low_precisions(model: onnx.ModelProto) -> tuple[Precision, ...]:
+    elements = {element for graph in graphs_in(model.graph) for element in element_types(graph).values()}
+    return tuple(precision for precision, element in ELEMENT_TYPES.items() if element in elements)
+
+
+def _check_asked(precision: Precision, found: tuple[Precision, ...], model: onnx.ModelProto) -> None:
+    if found and precision is not Precision.MIXED and found != (precision,):
+        has = " and ".join(map(str, found))
+        msg = f"the model has tensors of {has}, so it cannot be emulated in {precision}"
+        raise UsageError(msg, hint=f"emulate {found[0] if len(found) == 1 else 'mixed'}, or give the float32 original")
+    if found:
+        return
+    if precision is Precision.MIXED:
+        msg = "the model has no tensor of fp16 or bf16, so it does not say what is to be rounded in mixed precision"
+        raise UsageError(msg, hint="emulate fp16 or bf16, or give the artifact of mixed precision")
+    if not any(FLOAT in element_types(graph).values() for graph in graphs_in(model.graph)):
+        msg = f"the model has no float32 tensor, so there is nothing to be rounded to {precision}"
+        raise UsageError(msg, hint="emulate a model that computes in float32, fp16 or bf16")
+
+
+@dataclass(slots=True)
+class _Counts:
+    rounded: int = 0
+    unrounded: int = 0
+    clamped: dict[str, int] = field(default_factory=dict)
+
+
+class _Emulation:
+    """One model being rewritten."""
+
+    def __init__(self, model: onnx.ModelProto, folder: Path, converted: Mapping[int, Precision]) -> None:
+        self._model = model
+        self._folder = folder
+        # The precision that a tensor of an element type is rounded to, where it is not the type's own.
+        self._converted = converted
+        self._names = UniqueNames(names_in(model.graph))
+        self._used = {name for node in nodes_in(model.graph) for name in node.input}
+        self._used.update(value.name for graph in graphs_in(model.graph) for value in graph.output)
+        self._opset = opset_of(model)
+        self._spared: frozenset[str] = frozenset()
+        self._weights: dict[str, NDArray[np.generic]] = {}
+        self._counts = _Counts()
+
+    def run(self, precisions: tuple[Precision, ...]) -> EmulatedGraph:
+        model = self._model
+        inside = {node.op_type for node in nodes_in(model.graph) if keeps_values_inside(node)}
+        self._drop_default_inputs()
+        inputs = {value.name: value.name for value in model.graph.input}
+        renamed = self._rename_inputs()
+        inputs.update(renamed)
+        if self._converted:
+            self._spared = spare_float32_only_inputs(model.graph, self._opset, self._names, renamed)
+        # Inner graphs first: rewriting a graph copies its nodes, and what is inside them.
+        for graph in reversed(list(graphs_in(model.graph))):
+            self._rewrite(graph)
+        pairs = [node for name, raw in renamed.items() for node in self._pair(raw, name, self._converted[FLOAT])]
+        _replace_nodes(model.graph, [*pairs, *model.graph.node])
+        canary_input, canary_outputs = add_canary(model.graph, self._names, precisions)
+        model.ir_version = max(model.ir_version, _IR_VERSION)
+        return EmulatedGraph(
+            model=model,
+            weights=self._weights,
+            inputs=inputs,
+            canary_input=canary_input,
+            canary_outputs=canary_outputs,
+            is_original=bool(self._converted),
+            rounded=self._counts.rounded,
+            unrounded=self._counts.unrounded,
+            clamped=self._counts.clamped,
+            with_values_inside=tuple(sorted(inside)),
+        )
+
+    def _precision_of(self, element: int | None) -> Precision | None:
+        """Return what a tensor of the element type is rounded to; None for one that is not."""
+        return self._converted.get(element or 0) or precision_of_element(element or 0)
+
+    def _drop_default_inputs(self) -> None:
+        # The value that an input has where it is not fed is a weight, and nobody feeds it here.
+        weights = {tensor.name for tensor in self._model.graph.initializer}
+        kept = [value for value in self._model.graph.input if value.name not in weights]
+        del self._model.graph.input[:]
+        self._model.graph.input.extend(kept)
+
+    def _rename_inputs(self) -> dict[str, str]:
+        """Rename each input that is to be rounded, and return the new names by the old ones."""
+        renamed = {}
+        for value in self._model.graph.input:
+            if value.type.tensor_type.elem_type in self._converted:
+                renamed[value.name] = self._names.new(f"{value.name}_float32")
+                value.name = renamed[value.name]
+        return renamed
+
+    def _pair(self, raw: str, rounded: str, precision: Precision) -> Iterator[onnx.NodeProto]:
+        import onnx
+
+        low = self._names.new(f"{rounded}_{precision}")
+        yield onnx.helper.make_node("Cast", [raw], [low], to=ELEMENT_TYPES[precision])
+        yield onnx.helper.make_node("Cast", [low], [rounded], to=FLOAT)
+
+    def _rewrite(self, graph: onnx.GraphProto) -> None:
+        types = element_types(graph)
+        for tensor in graph.initializer:
+            self._rewrite_tensor(tensor, may_leave=graph is self._model.graph)
+        for sparse in graph.sparse_initializer:
+            self._rewrite_tensor(sparse.values)
+            self._embed(sparse.indices)
+        nodes: list[onnx.NodeProto] = []
+        for node in graph.node:
+            for attribute in node.attribute:
+                self._rewrite_attribute(node, attribute)
+            nodes.append(node)
+            nodes.extend(self._round_results(node, types))
+        _replace_nodes(graph, nodes)
+        for value in (*graph.input, *graph.output):
+            _widen(value.type)
+        del graph.value_info[:]
+
+    def _round_results(self, node: onnx.NodeProto, types: Mapping[str, int]) -> Iterator[onnx.NodeProto]:
+        """Rename the node's results, and yield what makes the rounded ones of them, under their old names."""
+        import onnx
+
+        for index, name in enumerate(node.output):
+            precision = self._precision_of(types.get(name)) if name else None
+            if precision is None:
+                self._counts.unrounded += bool(name) and types.get(name) in {FLOAT, onnx.TensorProto.DOUBLE}
+                continue
+            self._counts.rounded += 1
+            if name not in self._used or node.op_type in {"Constant", "ConstantOfShape"} or is_exact(node):
+                continue
+            raw = self._names.new(f"{name}_float32")
+            node.output[index] = raw
+            if node.op_type == "Cast" and not self._converted:
+                # The node itself is the first of the pair: it is the device's own conversion.
+                yield onnx.helper.make_node("Cast", [raw], [name], to=FLOAT)
+            else:
+                yield from self._pair(raw, name, precision)
+
+    def _rewrite_attribute(self, node: onnx.NodeProto, attribute: onnx.AttributeProto) -> None:
+        name = node.output[0] if node.output else node.name
+        for tensor in (attribute.t, *attribute.tensors) if attribute.HasField("t") else attribute.tensors:
+            self._rewrite_tensor(tensor, name=name)
+        for sparse in (attribute.sparse_tensor, *attribute.sparse_tensors):
+            if sparse.HasField("values"):
+                self._rewrite_tensor(sparse.values, name=name)
+                self._embed(sparse.indices)
+        for kind in (attribute.tp, *attribute.type_protos) if attribute.HasField("tp") else attribute.type_protos:
+            _widen(kind)
+        if attribute.name in _TYPE_ATTRIBUTES and precision_of_element(attribute.i):
+            attribute.i = FLOAT
+        precision = self._converted.get(FLOAT)
+        if precision and node.op_type == "Constant" and attribute.name in {"value_float", "value_floats"}:
+            attribute.f = float(self._rounded(np.array([attribute.f], dtype=np.float32), precision, name)[0])
+            floats = np.asarray(attribute.floats, dtype=np.float32)
+            attribute.floats[:] = self._rounded(floats, precision, name).tolist()
+
+    def _rewrite_tensor(self, tensor: onnx.TensorProto, *, name: str = "", may_leave: bool = False) -> None:
+        """Round the tensor's values and make them float32; leave the data of a large one out of the graph.
+
+        Args:
+            tensor: Changed in place; one that is not rounded only has its external data read.
+            name: What it is called where it has no name of its own.
+            may_leave: Whether it is a weight of the outermost graph, whose data may be handed over beside it.
+        """
+        import onnx
+
+        if tensor.data_type == onnx.TensorProto.STRING:
+            return
+        precision = None if tensor.name in self._spared else self._precision_of(tensor.data_type)
+        is_large = may_leave and int(np.prod(tensor.dims)) >= _LARGE_ELEMENTS
+        if precision is None and not is_large:
+            self._embed(tensor)
+            return
+        values: NDArray[Any] = onnx.numpy_helper.to_array(tensor, base_dir=str(self._folder))
+        if precision is not None:
+            values = self._rounded(values.astype(np.float32, copy=False), precision, tensor.name or name)
+        elif values.dtype.kind not in "biuf" or values.dtype.name.startswith(("int4", "uint4", "float8")):
+            # What NumPy has no dtype of its own for stays in the graph.
+            self._embed(tensor)
+            return
+        replaced = onnx.numpy_helper.from_array(values, tensor.name) if not is_large else _placeholder(tensor, values)
+        if is_large:
+            self._weights[tensor.name] = np.ascontiguousarray(values)
+        tensor.CopyFrom(replaced)
+
+    def _rounded(self, values: NDArray[Any], precision: Precision, name: str) -> NDArray[np.float32]:
+        if self._converted:
+            values, clamped = clamp(values, precision)
+            if clamped:
+                self._counts.clamped[name] = clamped
+        return round_values(values, precision)
+
+    def _embed(self, tensor: onnx.TensorProto) -> None:
+        from onnx.external_data_helper import load_external_data_for_tensor, uses_external_data
+
+        if uses_external_data(tensor):
+            load_external_data_for_tensor(tensor, str(self._folder))
+            tensor.data_location = tensor.DEFAULT
+            del tensor.external_data[:]
+
+
+def _placeholder(tensor: onnx.TensorProto, values: NDArray[Any]) -> onnx.TensorProto:
+    """Return the tensor without its data, which the runtime is given beside the graph."""
+    import onnx
+
+    element = onnx.helper.np_dtype_to_tensor_dtype(values.dtype)
+    made = onnx.TensorProto(name=tensor.name, data_type=element, dims=tensor.dims)
+    made.data_location = onnx.TensorProto.EXTERNAL
+    made.external_data.add(key="location", value="given beside the graph")
+    return made
+
+
+def _widen(kind: onnx.TypeProto) -> None:
+    """Make a type of lower precision float32, in place; that of the elements of a sequence or optional as well."""
+    which = kind.WhichOneof("value")
+    if which in {"tensor_type", "sparse_tensor_type"}:
+        tensor = getattr(kind, which)
+        if precision_of_element(tensor.elem_type):
+            tensor.elem_type = FLOAT
+    elif which in {"sequence_type", "optional_type"}:
+        _widen(getattr(kind, which).elem_type)
+    elif which == "map_type":
+        _widen(kind.map_type.value_type)
+
+
+def _replace_nodes(graph: onnx.GraphProto, nodes: list[onnx.NodeProto]) -> None:
+    del graph.node[:]
+    graph.node.extend(nodes)

@@ -1,0 +1,61 @@
+"""Rounding float32 values to a lower precision, as the weights of an emulated model are, once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+from paritygate.precision import Precision
+
+__all__ = ["DTYPES", "ELEMENT_TYPES", "FLOAT", "clamp", "precision_of_element", "round_values"]
+
+# onnx.TensorProto.DataType, written out so that onnx is not imported for four numbers.
+FLOAT = 1
+ELEMENT_TYPES: Mapping[Precision, int] = {Precision.FP16: 10, Precision.BF16: 16}
+DTYPES: Mapping[Precision, np.dtype[Any]] = {
+    Precision.FP16: np.dtype(np.float16),
+    Precision.BF16: np.dtype(ml_dtypes.bfloat16),
+}
+_LARGEST: Mapping[Precision, np.float32] = {
+    Precision.FP16: np.float32(65504.0),
+    Precision.BF16: np.float32(float(ml_dtypes.finfo(ml_dtypes.bfloat16).max)),
+}
+
+
+def precision_of_element(element: int) -> Precision | None:
+    """Return the precision of an ONNX element type if it is float16 or bfloat16, else None."""
+    return next((precision for precision, low in ELEMENT_TYPES.items() if low == element), None)
+
+
+def round_values(values: NDArray[Any], precision: Precision) -> NDArray[np.float32]:
+    """Return the values rounded to the precision, in float32.
+
+    To nearest, ties to even; below the smallest normal number to the subnormal ones; beyond the largest
+    number to infinity, as IEEE 754 has it. NaN and infinity stay.
+
+    Args:
+        values: float32 of any shape.
+        precision: `fp16` or `bf16`.
+    """
+    with np.errstate(over="ignore"):
+        rounded: NDArray[np.float32] = values.astype(DTYPES[precision]).astype(np.float32)
+    return rounded
+
+
+def clamp(values: NDArray[Any], precision: Precision) -> tuple[NDArray[np.float32], int]:
+    """Return the values with the finite ones brought into the range of the precision, and how many were not in it.
+
+    Args:
+        values: float32 of any shape; infinity and NaN stay as they are.
+        precision: `fp16` (up to 65504) or `bf16` (up to 3.39e38).
+    """
+    limit = _LARGEST[precision]
+    outside = np.isfinite(values) & (np.abs(values) > limit)
+    count = int(np.count_nonzero(outside))
+    if not count:
+        return values, 0
+    return np.where(outside, np.copysign(limit, values), values).astype(np.float32), count

@@ -1,0 +1,117 @@
+"""The element type of every value of a graph: without it nobody knows what is to be rounded."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from paritygate.errors import BackendError
+from paritygate.onnx_graph import element_types, graphs_in, infer_value_types
+
+if TYPE_CHECKING:
+    import onnx
+
+__all__ = ["infer_all_types"]
+
+# Larger tensors are inputs of the graph that is only asked for its types.
+_SMALL_ELEMENTS = 1024
+_ELEMENT_OF_TYPE_NAME = {
+    "float": "FLOAT", "float16": "FLOAT16", "bfloat16": "BFLOAT16", "double": "DOUBLE", "int64": "INT64",
+    "int32": "INT32", "int16": "INT16", "int8": "INT8", "uint64": "UINT64", "uint32": "UINT32", "uint16": "UINT16",
+    "uint8": "UINT8", "bool": "BOOL", "string": "STRING",
+}  # fmt: skip
+
+
+def infer_all_types(model: onnx.ModelProto) -> None:
+    """Write the type of every node's results into the `value_info` of its graph, in place.
+
+    What the file itself says of values in between is believed last: a rewriting tool that changed an
+    operator may have left the old type behind. Then ONNX Runtime is asked, which knows its own operators.
+
+    Args:
+        model: The model, local functions inlined; its weights are not read.
+
+    Raises:
+        BackendError: Some result's type cannot be told.
+    """
+    declared = _take_declared(model)
+    infer_value_types(model)
+    if not _untyped(model):
+        return
+    for graph, values in zip(graphs_in(model.graph), declared, strict=True):
+        known = element_types(graph)
+        graph.value_info.extend(value for value in values if value.name not in known)
+    infer_value_types(model)
+    if not _untyped(model):
+        return
+    _ask_onnxruntime(model)
+    infer_value_types(model)
+    missing = _untyped(model)
+    if missing:
+        node, name = missing[0]
+        msg = f"the type of {name!r}, made by operator {node.domain or 'ai.onnx'}::{node.op_type}, is not known"
+        raise BackendError(msg, hint="export the model with standard ONNX operators to emulate a precision")
+
+
+def _take_declared(model: onnx.ModelProto) -> list[list[onnx.ValueInfoProto]]:
+    """Remove types of values in between and shapes of results, return the types by graph."""
+    declared = []
+    for graph in graphs_in(model.graph):
+        declared.append(list(graph.value_info))
+        del graph.value_info[:]
+        for value in graph.output:
+            # A wrong shape would stop the inference, and no shape is needed here.
+            if value.type.HasField("tensor_type"):
+                value.type.tensor_type.ClearField("shape")
+    return declared
+
+
+def _untyped(model: onnx.ModelProto) -> list[tuple[onnx.NodeProto, str]]:
+    found: list[tuple[onnx.NodeProto, str]] = []
+    for graph in graphs_in(model.graph):
+        known = element_types(graph)
+        found.extend((node, name) for node in graph.node for name in node.output if name and name not in known)
+    return found
+
+
+def _ask_onnxruntime(model: onnx.ModelProto) -> None:
+    """Add what ONNX Runtime says of the untyped values of the outermost graph."""
+    import onnx
+    import onnxruntime
+
+    made = {name for node in model.graph.node for name in node.output}
+    asked = [name for _, name in _untyped(model) if name in made]
+    probe = _without_weights(model)
+    probe.graph.output.extend(onnx.ValueInfoProto(name=name) for name in asked)
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    try:
+        session = onnxruntime.InferenceSession(probe.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    except Exception:  # noqa: BLE001 - what it does not load it cannot tell the types of, and the caller says so
+        return
+    types = {value.name: value.type for value in session.get_outputs()}
+    for name in asked:
+        element = _ELEMENT_OF_TYPE_NAME.get(types[name].removeprefix("tensor(").removesuffix(")"))
+        if element:
+            kind = onnx.TensorProto.DataType.Value(element)
+            model.graph.value_info.append(onnx.helper.make_tensor_value_info(name, kind, None))
+
+
+def _without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
+    import onnx
+
+    large = [
+        tensor
+        for tensor in model.graph.initializer
+        if tensor.data_location == tensor.EXTERNAL or math.prod(tensor.dims) > _SMALL_ELEMENTS
+    ]
+    probe = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import, functions=model.functions)
+    graph, names = model.graph, {tensor.name for tensor in large}
+    probe.graph.name = graph.name
+    probe.graph.node.extend(graph.node)
+    probe.graph.output.extend(graph.output)
+    probe.graph.input.extend(value for value in graph.input if value.name not in names)
+    probe.graph.input.extend(onnx.helper.make_tensor_value_info(each.name, each.data_type, each.dims) for each in large)
+    probe.graph.initializer.extend(tensor for tensor in graph.initializer if tensor.name not in names)
+    return probe
