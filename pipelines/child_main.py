@@ -61,7 +61,7 @@ def _crash(err: Exception) -> dict[str, Any]:
 
 
 def _outcome_of_os_error(err: OSError, folder: Path) -> dict[str, Any]:
-    """Return a full disk, or a limit on the size of files, as what it is; any other error may be about whatever file a model reads."""
+    """Return a full disk, or a limit on the size of files, as what it is; others may be about files of the user."""
     if err.errno not in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
         return _crash(err)
     try:

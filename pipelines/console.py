@@ -11,14 +11,13 @@ from typing import Any
 
 import click
 
-from paritygate.errors import StorageError
 from paritygate.files import write_json_atomically
 from paritygate.pipelines.child import Progress
 from paritygate.pipelines.result import ComparisonResult
 from paritygate.signature import is_float_dtype
 from paritygate.validate.bounds import upper_bound_text
 
-__all__ = ["PARITY_COLUMNS", "parity_rows", "print_table", "progress_of", "start_json", "write_json"]
+__all__ = ["PARITY_COLUMNS", "parity_rows", "print_table", "progress_of", "write_json"]
 
 PARITY_COLUMNS = (
     "variant",
@@ -100,22 +99,6 @@ def _progress_text(stage: str, done: int, total: int) -> str:
     if not done:
         return stage
     return f"{stage}, {done} of {total} rows" if total else f"{stage}, {done} rows"
-
-
-def start_json(target: str | None) -> None:
-    """Remove what an earlier call left in the file, so that nobody takes it for the result of this one.
-
-    Raises:
-        StorageError: The file cannot be written.
-    """
-    if target is None or target == "-":
-        return
-    path = Path(target)
-    try:
-        path.unlink(missing_ok=True)
-    except OSError as err:
-        msg = f"{path} could not be written: {err.strerror}"
-        raise StorageError(msg, hint="name another file with --json") from err
 
 
 def write_json(target: str | None, data: Mapping[str, Any]) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from paritygate.errors import UsageError
+from paritygate.errors import StorageError, UsageError
 
 __all__ = [
     "device_option",
@@ -21,8 +21,33 @@ __all__ = [
     "whole_numbers",
 ]
 
+
+def _remove_stale(ctx: click.Context, param: click.Parameter, target: str | None) -> str | None:
+    """Remove what an earlier call left in the file, so that nobody takes it for the result of this one.
+
+    Raises:
+        StorageError: The file cannot be removed.
+    """
+    del param
+    if target is None or target == "-" or ctx.resilient_parsing:
+        return target
+    path = Path(target)
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as err:
+        msg = f"{path} could not be written: {err.strerror}"
+        raise StorageError(msg, hint="name another file with --json") from err
+    return target
+
+
 json_option = click.option(
-    "--json", "json_target", metavar="FILE", help="Write the result as JSON to this file; - is standard output."
+    "--json",
+    "json_target",
+    metavar="FILE",
+    callback=_remove_stale,
+    # Before all other options: a call that is wrong in one of them leaves no older result behind either.
+    is_eager=True,
+    help="Write the result as JSON to this file; - is standard output.",
 )
 quiet_option = click.option("--quiet", "-q", is_flag=True, help="Show no progress.")
 time_limit_option = click.option(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from paritygate.batch import Batch
+from paritygate.errors import UsageError
 from paritygate.validate import decisions, statistics
 from paritygate.validate.decisions import Decision, DecisionState, DecisionStatistics
 from paritygate.validate.profile import OutputProfile, by_channel
@@ -129,16 +130,18 @@ class Comparison:
 
     def _add_labels(self, label: str, scores: str, actual: Outputs, expected: Outputs, batch: Batch) -> None:
         rule = self._plan.decisions.get(scores)
-        axis = -1 if rule is None or rule.axis is None else rule.axis
-        wanted = list(expected[scores].shape)
-        if wanted:
-            wanted.pop(axis)
-        if list(expected[label].shape) != wanted:
-            detail = f"shape {list(expected[label].shape)} is not that of {scores!r} without axis {axis}"
-            self.violate("argmax_of", label, detail)
+        axes = _class_axes(expected[scores].shape, expected[label].shape)
+        if rule is not None and rule.axis is not None:
+            axes = tuple(axis for axis in axes if axis == rule.axis % expected[scores].ndim)
+        shapes = f"{list(expected[label].shape)} beside {list(expected[scores].shape)}"
+        if not axes:
+            self.violate("argmax_of", label, f"its shape is not that of {scores!r} without one axis: {shapes}")
             return
+        if len(axes) > 1:
+            msg = f"{label!r} is declared the argmax of {scores!r}, along which axis their shapes do not say: {shapes}"
+            raise UsageError(msg, hint=f"say it with --decision {scores}:argmax,axis=N")
         flips = decisions.decide_label(
-            (actual[label], expected[label]), expected[scores], self._plan.limits[scores], axis
+            (actual[label], expected[label]), expected[scores], self._plan.limits[scores], axes[0]
         )
         self._add_flips(label, flips, batch)
 
@@ -218,7 +221,7 @@ class Comparison:
             batches=self._batches,
             passes=self._passes,
             statistics={
-                name: replace(statistics.finish(state), **self._counts.get(name, {}))
+                name: statistics.finish(state, self._counts.get(name))
                 for name, state in self._states.items()
                 if name not in self._plan.argmax_of
             },
@@ -239,6 +242,11 @@ class Comparison:
             repeat_ratio=dict(self._repeat_ratio),
             repeat_max_abs_diff=dict(self._repeat_diff),
         )
+
+
+def _class_axes(scores: tuple[int, ...], label: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the axes of the scores without which they have the shape of the labels."""
+    return tuple(axis for axis in range(1, len(scores)) if scores[:axis] + scores[axis + 1 :] == label)
 
 
 def repeat_difference(

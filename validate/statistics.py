@@ -7,7 +7,7 @@ Differences are taken in float64. What cannot be subtracted (NaN, infinity) is c
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -236,7 +236,8 @@ def _add_rows(
     norms = np.sqrt(np.einsum("rn,rn->r", difference, difference))
     floors = np.maximum(np.sqrt(np.einsum("rn,rn->r", expected, expected)), state.rms_row_norm)
     with np.errstate(divide="ignore", invalid="ignore"):
-        relative = np.where(norms == 0, 0.0, norms / floors)
+        # Where the reference is zero all over, there is nothing to be relative to: the absolute limits hold.
+        relative = np.where((norms == 0) | (floors == 0), 0.0, norms / floors)
     at = int(relative.argmax())
     if relative[at] > state.max_row_rel:
         state.max_row_rel, state.max_row_rel_id = float(relative[at]), names[at]
@@ -371,8 +372,13 @@ class DiffStatistics:
     worst_rows: tuple[WorstRow, ...]
 
 
-def finish(state: DiffState) -> DiffStatistics:
-    """Return the statistics of all that was taken in."""
+def finish(state: DiffState, counted: Mapping[str, int] | None = None) -> DiffStatistics:
+    """Return the statistics of all that was taken in.
+
+    Args:
+        state: The state.
+        counted: What to give as the counts, by the names of `counts`, where the state saw rows repeatedly.
+    """
     compared = int(state.total)
     nothing = math.nan
     variance = state.squares / state.total if compared else nothing
@@ -389,7 +395,7 @@ def finish(state: DiffState) -> DiffStatistics:
     with np.errstate(invalid="ignore"):
         mean_by_channel = state.sum_abs / np.maximum(state.count, 1.0)
     return DiffStatistics(
-        **counts(state),
+        **(counts(state) if counted is None else counted),
         max_abs_diff=largest,
         min_abs_diff=state.min_abs if compared else nothing,
         mean_abs_diff=state.mean_abs if compared else nothing,

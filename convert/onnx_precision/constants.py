@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from paritygate.convert.causes import one_line
 from paritygate.convert.onnx_precision.low_dtype import LowDtype
 from paritygate.convert.onnx_precision.result import ConstantChange
 from paritygate.errors import InputFileError
@@ -21,25 +22,47 @@ from paritygate.errors import InputFileError
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["ConstantRounding", "load_tensor"]
+__all__ = ["ConstantRounding", "load_external", "load_tensor"]
+
+
+def load_external(tensor: onnx.TensorProto, folder: Path | None) -> None:
+    """Bring the tensor's external data into it, in place.
+
+    Raises:
+        InputFileError: It cannot be read.
+    """
+    import onnx
+
+    if folder is None:
+        msg = f"the data of tensor {tensor.name!r} is in another file, and its folder is not known"
+        raise InputFileError(msg, hint="give the folder that the model file is in")
+    try:
+        onnx.external_data_helper.load_external_data_for_tensor(tensor, str(folder))
+    except (ValueError, OSError, RuntimeError, onnx.checker.ValidationError) as err:
+        msg = f"the data of tensor {tensor.name!r} cannot be read: {one_line(err)}"
+        raise InputFileError(msg, hint="copy the data file beside the model, under the name it refers to") from err
+    tensor.ClearField("external_data")
+    tensor.ClearField("data_location")
 
 
 def load_tensor(tensor: onnx.TensorProto, folder: Path | None) -> NDArray[Any]:
     """Return the values of the tensor, read from `folder` if they are external.
 
     Raises:
-        InputFileError: They cannot be read.
+        InputFileError: They cannot be read, or are not those of its shape.
     """
     import onnx
 
-    if tensor.data_location == tensor.EXTERNAL and folder is None:
-        msg = f"the data of tensor {tensor.name!r} is in another file, and its folder is not known"
-        raise InputFileError(msg, hint="give the folder that the model file is in")
+    copy = tensor
+    if tensor.data_location == tensor.EXTERNAL:
+        copy = onnx.TensorProto()
+        copy.CopyFrom(tensor)
+        load_external(copy, folder)
     try:
-        return onnx.numpy_helper.to_array(tensor, base_dir=str(folder or ""))
-    except (ValueError, OSError, RuntimeError, onnx.checker.ValidationError) as err:
-        msg = f"the data of tensor {tensor.name!r} cannot be read: {err}"
-        raise InputFileError(msg, hint="export the model again; a file may be damaged or missing") from err
+        return onnx.numpy_helper.to_array(copy)
+    except (ValueError, TypeError) as err:
+        msg = f"the data of tensor {tensor.name!r} is not that of its shape {list(tensor.dims)}: {one_line(err)}"
+        raise InputFileError(msg, hint="export the model again; the file may be damaged") from err
 
 
 @dataclass(kw_only=True, slots=True)

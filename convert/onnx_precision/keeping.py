@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from paritygate.errors import UsageError
 from paritygate.onnx_graph import nodes_in
@@ -45,7 +45,8 @@ def keeping_of(
 ) -> Keeping:
     """Return what the caller's names mean in the graph.
 
-    A name means the nodes that have it, or had it before those that shared it got names of their own, else the nodes of the function call that had it, else the nodes that had it inside a function.
+    A name means the nodes that have it, or had it before those that shared it got names of their own;
+    else those inside the function call of that name; else those that have it inside their function.
 
     Args:
         graph: The graph, its nodes named and its functions inlined.
@@ -72,16 +73,17 @@ def keeping_of(
     for name in names:
         meant = before.get(name) or {name} & there or calls.get(name) or bodies.get(name)
         if not name or not meant:
-            raise _unknown("node", name, there | calls.keys())
+            _refuse("node", name, there | calls.keys())
         found |= meant
     known = {node.op_type for node in nodes_in(graph)}
     for operator in operators:
         if operator not in known:
-            raise _unknown("operator", operator, known)
+            _refuse("operator", operator, known)
     return Keeping(names=frozenset(found), operators=frozenset(operators))
 
 
-def _unknown(what: str, name: str, known: Collection[str]) -> UsageError:
+def _refuse(what: str, name: str, known: Collection[str]) -> NoReturn:
     near = get_close_matches(name, known, n=3)
     hint = f"did you mean {' or '.join(near)}?" if near else f"name one of the model's {what}s exactly as it has it"
-    return UsageError(f"the model has no {what} {name!r} to keep in fp32", hint=hint)
+    msg = f"the model has no {what} {name!r} to keep in fp32"
+    raise UsageError(msg, hint=hint)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from paritygate.convert.causes import one_line
 from paritygate.convert.onnx_precision.constant_nodes import ConstantNodes
-from paritygate.convert.onnx_precision.constants import ConstantRounding, load_tensor
+from paritygate.convert.onnx_precision.constants import ConstantRounding, load_external
 from paritygate.convert.onnx_precision.keeping import Keeping, keeping_of
 from paritygate.convert.onnx_precision.low_dtype import LowDtype, low_dtype
 from paritygate.convert.onnx_precision.opset import raise_opset
-from paritygate.convert.onnx_precision.plan import GraphPlan, Planner
+from paritygate.convert.onnx_precision.plan import GraphPlan, NodePlan, Planner
 from paritygate.convert.onnx_precision.result import KeptNode, RewriteResult
 from paritygate.convert.onnx_precision.writing import Writer
 from paritygate.errors import ConversionError
@@ -26,7 +28,6 @@ from paritygate.onnx_graph import (
     name_nodes,
     names_in,
     nodes_in,
-    subgraphs_of,
 )
 from paritygate.precision import Precision
 
@@ -45,7 +46,7 @@ _CHECKABLE_BYTES = 2**31 - 1
 _SMALL_TENSOR = 1024
 
 
-def rewrite_precision(
+def rewrite_precision(  # noqa: PLR0913 - one argument for each choice there is
     model: onnx.ModelProto,
     *,
     precision: Precision,
@@ -86,9 +87,7 @@ def rewrite_precision(
     renamed = name_nodes(work.graph)
     origins = inline_functions(work)
     _refuse_quantized(work.graph)
-    keeping = keeping_of(
-        work.graph, keep_in_fp32, keep_operators_in_fp32, renamed=renamed, origins=origins
-    )
+    keeping = keeping_of(work.graph, keep_in_fp32, keep_operators_in_fp32, renamed=renamed, origins=origins)
     _load_tensors(work, folder, _SMALL_TENSOR)
     declared = [frozenset(value.name for value in graph.value_info) for graph in graphs_in(work.graph)]
     infer_value_types(work)
@@ -97,8 +96,9 @@ def rewrite_precision(
         came_from, notes = raise_opset(work, dtype)
         keeping = _followed(keeping, came_from)
         infer_value_types(work)
-    _refuse_old_opset(work, precision)
-    plan = Planner(dtype=dtype, keeping=keeping, opset=opset_of(work), keep_io=keep_io, declared=declared).plan(work.graph)
+    planner = Planner(dtype=dtype, keeping=keeping, opset=opset_of(work), keep_io=keep_io, declared=declared)
+    plan = planner.plan(work.graph)
+    _refuse_old_opset(plan, opset_of(work), dtype)
     rounding = ConstantRounding(dtype=dtype)
     writer = Writer(
         ConstantNodes(
@@ -111,9 +111,9 @@ def rewrite_precision(
     )
     writer.write(plan)
     notes += _free_weights(plan, dtype)
-    _load_tensors(work, folder, 0)
+    _load_tensors(work, folder)
     _raise_ir_version(work)
-    _check(work)
+    _check(work, model)
     return RewriteResult(
         model=work,
         clamps=tuple(rounding.clamps),
@@ -125,3 +125,111 @@ def rewrite_precision(
         opset_after=opset_of(work),
         notes=notes,
     )
+
+
+def _copied(model: onnx.ModelProto) -> onnx.ModelProto:
+    import onnx
+
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    return copy
+
+
+def _refuse_quantized(graph: onnx.GraphProto) -> None:
+    for node in nodes_in(graph):
+        if node.op_type in QUANTIZATION_OPERATORS:
+            msg = f"the model is quantized (node {node.name!r} is a {node.op_type}): it has no FP32 weights to lower"
+            raise ConversionError(msg, hint="give the model as it was before it was quantized, or serve it as int8")
+
+
+def _refuse_old_opset(plan: GraphPlan, opset: int, dtype: LowDtype) -> None:
+    oldest = _OLDEST[dtype.precision]
+    if opset >= oldest or not any(dtype.element in {value.native, *value.wanted} for value in plan.all_values()):
+        return
+    msg = f"opset {opset} has no cast to {dtype.precision} (it takes {oldest} or above)"
+    raise ConversionError(msg, hint="export the model again with --opset 17 or above")
+
+
+def _followed(keeping: Keeping, came_from: dict[str, str]) -> Keeping:
+    """Keep what a node to keep was replaced by as well."""
+    return replace(keeping, names=keeping.names | {new for new, old in came_from.items() if old in keeping.names})
+
+
+def _tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
+    for each in graphs_in(graph):
+        yield from each.initializer
+        for node in each.node:
+            for attribute in node.attribute:
+                if attribute.HasField("t"):
+                    yield attribute.t
+
+
+def _load_tensors(model: onnx.ModelProto, folder: Path | None, limit: int | None = None) -> None:
+    """Bring external data into the model, that of tensors up to so many elements only, if there is a limit."""
+    for tensor in _tensors(model.graph):
+        if tensor.data_location != tensor.EXTERNAL or (limit is not None and math.prod(tensor.dims) > limit):
+            continue
+        load_external(tensor, folder)
+
+
+def _free_weights(plan: GraphPlan, dtype: LowDtype) -> tuple[str, ...]:
+    """Take weights off the graph's inputs: an input is FP32, and what was given for it would be rounded unseen."""
+    graph = plan.graph
+    lowered = {each.name for each in plan.values.values() if each.constant is not None and dtype.element in each.names}
+    places = [place for place, item in enumerate(graph.input) if item.name in lowered]
+    for place in reversed(places):
+        del graph.input[place]
+    if not places:
+        return ()
+    return (f"{len(places)} weights that were inputs of the graph too are constants now",)
+
+
+def _raise_ir_version(model: onnx.ModelProto) -> None:
+    import onnx
+
+    needed = onnx.helper.find_min_ir_version_for(model.opset_import, ignore_unknown=True)
+    model.ir_version = max(model.ir_version, needed, _IR_WITH_FREE_WEIGHTS)
+
+
+def _check(model: onnx.ModelProto, given: onnx.ModelProto) -> None:
+    why = _unsoundness(model)
+    if not why:
+        return
+    before = _unsoundness(given)
+    if before:
+        msg = f"the model given is not valid ONNX: {before}"
+        raise ConversionError(msg, hint="export it again with another opset or exporter")
+    msg = f"the model rewritten is not valid ONNX: {why}"
+    raise ConversionError(msg, hint="keep the nodes of this operator in fp32")
+
+
+def _unsoundness(model: onnx.ModelProto) -> str:
+    """Return why the model is not valid; empty if it is, or is too large to be looked at here."""
+    import onnx
+
+    if model.ByteSize() > _CHECKABLE_BYTES:
+        return ""
+    try:
+        onnx.checker.check_model(model, full_check=True)
+    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError, ValueError, RuntimeError) as err:
+        return one_line(err)
+    return ""
+
+
+def _is_low(step: NodePlan, dtype: LowDtype) -> bool:
+    reads = any(element == dtype.element for _, _, element in step.reads)
+    return reads or any(value.native == dtype.element for _, value in step.makes)
+
+
+def _converted(plan: GraphPlan, dtype: LowDtype) -> Iterator[str]:
+    for step in plan.all_nodes():
+        if not step.is_constant and _is_low(step, dtype):
+            yield step.node.name
+
+
+def _kept(plan: GraphPlan, dtype: LowDtype) -> Iterator[KeptNode]:
+    for step in plan.all_nodes():
+        if (step.reads or step.makes) and not step.is_constant and not _is_low(step, dtype):
+            node = step.node
+            operator = f"{node.domain}::{node.op_type}" if node.domain else node.op_type
+            yield KeptNode(name=node.name, operator=operator, reason=step.reason)

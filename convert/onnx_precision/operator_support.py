@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from paritygate.convert.onnx_precision.low_dtype import FLOAT, LowDtype
-from paritygate.onnx_graph import NOT_A_TENSOR
+from paritygate.onnx_graph import NOT_A_TENSOR, element_of
 
 if TYPE_CHECKING:
     import onnx
@@ -71,11 +71,15 @@ def support_of(
         return Support(reason=f"ONNX has no such operator in opset {opset}")
     if node.op_type in _BITWISE:
         return Support(reason="it works on the bits of its input")
-    return _support_in(schema, inputs, outputs, dtype)
+    return _support_in(schema, node, inputs, outputs, dtype)
 
 
 def _support_in(
-    schema: onnx.defs.OpSchema, inputs: Sequence[int | None], outputs: Sequence[int | None], dtype: LowDtype
+    schema: onnx.defs.OpSchema,
+    node: onnx.NodeProto,
+    inputs: Sequence[int | None],
+    outputs: Sequence[int | None],
+    dtype: LowDtype,
 ) -> Support:
     allowed = {each.type_param_str: each.allowed_type_strs for each in schema.type_constraints}
     wanted = {}
@@ -94,7 +98,28 @@ def _support_in(
     low_inputs = frozenset(position for position, name in wanted.items() if name in low)
     if not low_inputs:
         return Support(reason=f"{since} does not take {dtype.tensor_type[7:-1]}")
+    if len(low_outputs) < len(made):
+        # What is tied to no input, such as the mean that LayerNormalization makes, has a dtype of the node's own choice.
+        elements = [dtype.element if position in low_inputs else each for position, each in enumerate(inputs)]
+        inferred = _inferred(schema, node, elements)
+        low_outputs |= {position for position in made if inferred.get(node.output[position]) == dtype.element}
     return Support(low_inputs=low_inputs, low_outputs=low_outputs)
+
+
+def _inferred(schema: onnx.defs.OpSchema, node: onnx.NodeProto, elements: Sequence[int | None]) -> dict[str, int]:
+    """Return the element type of each output, as the schema infers it of the inputs' element types."""
+    import onnx
+
+    types = {
+        name: onnx.helper.make_tensor_type_proto(element or 0, None)
+        for name, element in zip(node.input, elements, strict=True)
+        if name
+    }
+    try:
+        inferred = onnx.shape_inference.infer_node_outputs(schema, node, types)
+    except (onnx.shape_inference.InferenceError, RuntimeError, ValueError):
+        return {}
+    return {name: element_of(each) for name, each in inferred.items()}
 
 
 def _formal(

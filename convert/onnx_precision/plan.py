@@ -89,6 +89,13 @@ class GraphPlan:
             for inner in each.inner:
                 yield from inner.all_nodes()
 
+    def all_values(self) -> Iterator[Value]:
+        """Yield the values of this graph and of those inside it."""
+        yield from self.values.values()
+        for each in self.nodes:
+            for inner in each.inner:
+                yield from inner.all_values()
+
 
 class _Scope:
     """What is known of names in a graph and in those around it."""

@@ -45,7 +45,11 @@ class Writer:
             usual = FLOAT if value.constant is not None and FLOAT in elements else value.native
             owner = value.pinned if value.pinned in elements else usual if usual in elements else min(elements)
             for element in sorted(elements):
-                name = value.name if element == owner else self._constants.values.new(f"{value.name}_{self._suffix[element]}")
+                name = (
+                    value.name
+                    if element == owner
+                    else self._constants.values.new(f"{value.name}_{self._suffix[element]}")
+                )
                 value.names[element] = name
         for step in plan.nodes:
             for inner in step.inner:
@@ -88,17 +92,16 @@ class Writer:
         nodes = []
         for element in sorted(value.names.keys() - {value.native}):
             stem = f"{value.name}_to_{self._suffix[element]}"
-            nodes.append(cast_node(value.names[value.native], value.names[element], element, self._constants.nodes.new(stem)))
+            nodes.append(
+                cast_node(value.names[value.native], value.names[element], element, self._constants.nodes.new(stem))
+            )
         self.casts_added += len(nodes)
         return nodes
 
     def _write_types(self, plan: GraphPlan) -> None:
         """Keep the types that the model stated, brought up to date, and leave out those that were only inferred."""
         graph = plan.graph
-        stated = []
-        for item in graph.value_info:
-            if item.name in plan.declared:
-                stated.append(_typed(item, plan.values.get(item.name)))
+        stated = [_typed(item, plan.values.get(item.name)) for item in graph.value_info if item.name in plan.declared]
         del graph.value_info[:]
         graph.value_info.extend(stated)
         for item in graph.input:

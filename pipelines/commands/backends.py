@@ -19,10 +19,9 @@ def command(*, json_target: str | None) -> int:
       convert-and-validate backends
     """
     from paritygate.backends import BACKENDS, backend_state
-    from paritygate.pipelines.console import print_table, start_json, write_json
+    from paritygate.pipelines.console import print_table, write_json
     from paritygate.pipelines.spec import AVAILABLE_TARGETS
 
-    start_json(json_target)
     states = [backend_state(name) for name in BACKENDS]
     if json_target != "-":
         rows = [

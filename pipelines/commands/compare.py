@@ -141,7 +141,7 @@ def command(
         --precision fp16 --decision logits:threshold=3 --repeat 3 --json result.json
     """
     from paritygate.pipelines.comparison import ComparisonJob, compare
-    from paritygate.pipelines.console import progress_of, start_json, write_json
+    from paritygate.pipelines.console import progress_of, write_json
     from paritygate.pipelines.result import result_to_json
     from paritygate.pipelines.sides import parse_side
     from paritygate.pipelines.summary import print_comparison
@@ -150,7 +150,6 @@ def command(
     from paritygate.validate.samples import SampleSource
     from paritygate.validate.tolerance import parse_tolerance
 
-    start_json(json_target)
     here = Path.cwd()
     kind = parse_precision(precision)
     job = ComparisonJob(

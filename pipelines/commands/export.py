@@ -29,13 +29,12 @@ def command(
     Example:
       convert-and-validate export klue-sts
     """
-    from paritygate.pipelines.console import print_table, progress_of, start_json, write_json
+    from paritygate.pipelines.console import print_table, progress_of, write_json
     from paritygate.pipelines.spec import load_spec_to_run
     from paritygate.pipelines.stages.export import export_stage
     from paritygate.pipelines.summary import export_rows, print_failures
     from paritygate.pipelines.workspace import new_run, required_variants, worst_code
 
-    start_json(json_target)
     run = new_run(load_spec_to_run(spec, samples_path=samples_path), root=root, samples_path=samples_path)
     with progress_of(run.resolved.name, is_quiet=quiet) as progress:
         failures = export_stage(run, time_limit_s=time_limit, progress=progress)

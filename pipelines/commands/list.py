@@ -22,11 +22,10 @@ def command(*, repository: Path, json_target: str | None) -> int:
       convert-and-validate list
       convert-and-validate list --repository artifacts/repository --json -
     """
-    from paritygate.pipelines.console import start_json, write_json
+    from paritygate.pipelines.console import write_json
     from paritygate.pipelines.release_summary import print_repositories
     from paritygate.pipelines.repository.inspect import list_models
 
-    start_json(json_target)
     models = list_models(repository)
     if json_target != "-":
         print_repositories([repository])

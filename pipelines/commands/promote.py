@@ -44,13 +44,12 @@ def command(
       convert-and-validate promote --run artifacts/runs/klue-sts/20261120T101500Z-1a2b --alias prod
     """
     from paritygate.errors import UsageError
-    from paritygate.pipelines.console import start_json, write_json
+    from paritygate.pipelines.console import write_json
     from paritygate.pipelines.release_summary import print_release, print_repositories
     from paritygate.pipelines.run import repository_of
     from paritygate.pipelines.stages.promote import promote_stage
     from paritygate.pipelines.workspace import open_run
 
-    start_json(json_target)
     if run_folder is None:
         msg = "promote needs --run DIR"
         raise UsageError(msg, hint="give the run folder that run or validate printed")

@@ -84,11 +84,10 @@ def command(
       convert-and-validate record model.onnx --samples inputs.npz --out reference
     """
     from paritygate.errors import UsageError
-    from paritygate.pipelines.console import progress_of, start_json, write_json
+    from paritygate.pipelines.console import progress_of, write_json
     from paritygate.pipelines.stages.record import RecordRequest, record_model, record_stage
     from paritygate.pipelines.workspace import open_run
 
-    start_json(json_target)
     if (model is None) == (run_folder is None):
         msg = "record takes either --run DIR or a MODEL"
         raise UsageError(msg, hint="convert-and-validate record --help shows both forms")

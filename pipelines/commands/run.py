@@ -54,7 +54,7 @@ def command(
       convert-and-validate run klue-sts --samples klue-sts-v1.1_dev.json --no-promote --json -
     """
     from paritygate.errors import ParitygateError
-    from paritygate.pipelines.console import progress_of, start_json, write_json
+    from paritygate.pipelines.console import progress_of, write_json
     from paritygate.pipelines.release_summary import print_repositories
     from paritygate.pipelines.repository.names import check_alias
     from paritygate.pipelines.result import error_result
@@ -63,7 +63,6 @@ def command(
     from paritygate.pipelines.summary import print_error, print_outcome
     from paritygate.pipelines.workspace import RunFolder, new_run, worst_code
 
-    start_json(json_target)
     # All specs are read before any work starts: a typing error in the second must not cost the first's time.
     resolved = [load_spec_to_run(text, samples_path=samples_path) for text in specs]
     if alias is not None:

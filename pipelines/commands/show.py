@@ -23,11 +23,10 @@ def command(model: str, which: str | None, *, repository: Path, json_target: str
     Example:
       convert-and-validate show klue-sts prod
     """
-    from paritygate.pipelines.console import start_json, write_json
+    from paritygate.pipelines.console import write_json
     from paritygate.pipelines.release_summary import print_release_details
     from paritygate.pipelines.repository.inspect import show
 
-    start_json(json_target)
     details = show(repository, model, which)
     if json_target != "-":
         print_release_details(details)

@@ -27,14 +27,13 @@ def command(*, run_folder: Path | None, device: str, time_limit: float, quiet: b
       convert-and-validate validate --run artifacts/runs/klue-sts/20261120T101500Z-1a2b
     """
     from paritygate.errors import UsageError
-    from paritygate.pipelines.console import progress_of, start_json, write_json
+    from paritygate.pipelines.console import progress_of, write_json
     from paritygate.pipelines.report import write_reports
     from paritygate.pipelines.run import RunOutcome, exit_code_of_run
     from paritygate.pipelines.stages.validate import validate_stage
     from paritygate.pipelines.summary import print_outcome
     from paritygate.pipelines.workspace import open_run
 
-    start_json(json_target)
     if run_folder is None:
         msg = "validate needs --run DIR"
         raise UsageError(msg, hint="give the run folder that export printed")

@@ -24,11 +24,10 @@ def command(model: str, which: str | None, *, repository: Path, json_target: str
       convert-and-validate verify klue-sts prod
     """
     from paritygate.errors import ExitCode
-    from paritygate.pipelines.console import start_json, write_json
+    from paritygate.pipelines.console import write_json
     from paritygate.pipelines.release_summary import print_verification
     from paritygate.pipelines.repository.inspect import verify_release
 
-    start_json(json_target)
     verification = verify_release(repository, model, which)
     print_verification(verification, to_stderr=json_target == "-")
     write_json(json_target, {"schema_version": 1, **verification.to_json()})

@@ -11,13 +11,16 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import click
 import numpy as np
 import onnx
 import pytest
 
 from paritygate.pipelines.cli import cli
+
+if TYPE_CHECKING:
+    import click
 
 _ROOT = Path(__file__).resolve().parents[2]
 _FENCE = re.compile(r"^```(?P<info>[^\n`]*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -35,7 +35,9 @@ def test_links_of_a_page_resolve(page: Page) -> None:
         path = page.path.parent / name if name else page.path
         assert path.exists(), f"{page.name} links to {target}, which is not there"
         if anchor:
-            there = anchors(re.sub(r"^```.*?^```$", "", path.read_text(encoding="utf-8"), flags=re.M | re.S))
+            there = anchors(
+                re.sub(r"^```.*?^```$", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+            )
             assert anchor in there, f"{page.name} links to {target}; anchors are {sorted(there)}"
 
 

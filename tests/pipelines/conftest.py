@@ -240,18 +240,20 @@ class Desk:
 
     folder: Path
 
-    def onnx(self, name: str = "model.onnx", *, fill: float | None = None, output: str = "output_0") -> None:
-        """Write `output = x @ weight`, `x` of width 4, three outputs; `fill` stands for all weights."""
+    def onnx(
+        self, name: str = "model.onnx", *, fill: float | None = None, output: str = "output_0", width: int = 3
+    ) -> None:
+        """Write `output = x @ weight`, `x` of width 4, `output` of `width`; `fill` stands for all weights."""
         import onnx
 
-        weight = np.random.default_rng(7).standard_normal((4, 3)).astype(np.float32)
+        weight = np.random.default_rng(7).standard_normal((4, width)).astype(np.float32)
         if fill is not None:
             weight[:] = fill
         graph = onnx.helper.make_graph(
             [onnx.helper.make_node("MatMul", ["x", "weight"], [output])],
             "linear",
             [onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["batch", 4])],
-            [onnx.helper.make_tensor_value_info(output, onnx.TensorProto.FLOAT, ["batch", 3])],
+            [onnx.helper.make_tensor_value_info(output, onnx.TensorProto.FLOAT, ["batch", width])],
             [onnx.numpy_helper.from_array(weight, "weight")],
         )
         model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", _OPSET)])

@@ -23,7 +23,11 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_has_a_help_with_an_example_that_it_would_take(desk: Desk, name: str) -> None:
+def test_every_command_has_a_help_with_an_example_that_it_would_take(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    # An example may name a file that is written.
+    monkeypatch.chdir(desk.folder)
     called = desk.call(name, "--help")
 
     assert called.code == 0

@@ -28,7 +28,7 @@ def test_no_mismatch_in_519_rows_is_reported_with_its_bound(bench: Bench) -> Non
     assert (found["mismatches"], found["rule"]) == (0, "logits:threshold=3")
     assert found["mismatch_rate_upper_95"] == pytest.approx(0.0058, abs=5e-5)
     assert found["classes"] == {"0": 311, "1": 208}
-    assert "< 0.58%" in outcome.out
+    assert "< 0.58 %" in outcome.out
     assert "208 positive, 311 negative in the reference" in outcome.check("decision_coverage")["detail"]
 
 
@@ -204,7 +204,7 @@ def test_a_label_of_another_shape_than_its_scores_fails(bench: Bench) -> None:
 
     assert outcome.code == 1
     assert outcome.check("contract.argmax_of", "label")["detail"].startswith(
-        "shape [8, 1] is not that of 'logits' without axis -1"
+        "its shape is not that of 'logits' without one axis: [8, 1] beside [8, 4]"
     )
 
 
@@ -215,7 +215,7 @@ def test_a_rate_that_so_few_rows_cannot_show_is_inconclusive(bench: Bench) -> No
 
     assert (few.code, few.result["verdict"]) == (3, "inconclusive")
     assert few.check("mismatch_rate_upper_95")["detail"] == (
-        "1.000% of the rows at 95 %, allowed is 1.000%: 298 rows cannot show it, 299 rows without a mismatch would"
+        "1.01 % of the rows at 95 %, allowed is 1.000%: 298 rows cannot show it, 299 rows without a mismatch would"
     )
     assert enough.code == 0
 

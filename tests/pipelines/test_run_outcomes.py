@@ -11,11 +11,11 @@ import pytest
 import yaml
 
 from paritygate.backends import backend_state
-from paritygate.pipelines import run as run_module
+from paritygate.pipelines import workspace
 from paritygate.pipelines.result import ComparisonResult, SideResult
-from paritygate.pipelines.run import exit_code_of_run, required_variants
+from paritygate.pipelines.run import exit_code_of_run
 from paritygate.pipelines.spec import parse_spec
-from paritygate.pipelines.workspace import FailedVariant, RunFolder, worst_code
+from paritygate.pipelines.workspace import FailedVariant, RunFolder, required_variants, worst_code
 
 if TYPE_CHECKING:
     from tests.pipelines.conftest import Desk
@@ -274,7 +274,7 @@ def test_of_two_codes_the_worse_is_that_of_the_run(pair: tuple[int, int], *, is_
 
 def test_only_required_variants_decide_the_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        run_module, "backend_state", lambda name: replace(_STATE, version=None if name == "tensorflow" else "1.0")
+        workspace, "backend_state", lambda name: replace(_STATE, version=None if name == "tensorflow" else "1.0")
     )
     results = {"onnx-fp32": _result(0)}
     crashed = {
@@ -307,7 +307,7 @@ def test_targets_whose_runtime_is_installed_are_required_by_default(
     monkeypatch: pytest.MonkeyPatch, missing: tuple[str, ...], required: tuple[str, ...]
 ) -> None:
     monkeypatch.setattr(
-        run_module, "backend_state", lambda name: replace(_STATE, version=None if name in missing else "1.0")
+        workspace, "backend_state", lambda name: replace(_STATE, version=None if name in missing else "1.0")
     )
 
     assert required_variants(_run_of()) == required

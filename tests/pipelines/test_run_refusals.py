@@ -225,6 +225,21 @@ def test_a_full_disk_is_said_and_leaves_no_half_release(desk: Desk, small_disk: 
     assert not list(repository.glob("staging/*"))
 
 
+@pytest.mark.parametrize("what", ["model", "outputs"])
+def test_what_a_child_writes_may_fill_the_disk(desk: Desk, small_disk: Path, what: str) -> None:
+    if what == "model":
+        desk.onnx(width=100_000)
+    else:
+        desk.samples(40_000)
+
+    called = desk.call("export" if what == "model" else "run", "spec.yaml", "--root", str(small_disk / "root"))
+
+    assert called.code == 5, str(called)
+    assert "the disk is full: " in called.err
+    assert "hint: free space there, or choose another place with --root" in called.err
+    assert not (small_disk / "root/repository").exists()
+
+
 _LIMITED = """
 import resource
 import sys

@@ -49,6 +49,7 @@ _TYPE_ATTRIBUTES = frozenset(
 )
 # An input of less is stored in float32 since IR version 4, whether or not it is an input of the graph.
 _IR_VERSION = 8
+_BF16_OPSET = 13
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -99,6 +100,9 @@ def emulate(model: onnx.ModelProto, folder: Path, precision: Precision) -> Emula
     infer_all_types(model)
     found = _low_precisions(model)
     _check_asked(precision, found, model)
+    if Precision.BF16 in (found or (precision,)) and opset_of(model) < _BF16_OPSET:
+        msg = f"opset {opset_of(model)} has no Cast to bfloat16 (needed: at least {_BF16_OPSET})"
+        raise BackendError(msg, hint=f"export the model with opset {_BF16_OPSET} or higher to emulate bf16")
     return _Emulation(model, folder, {FLOAT: precision} if not found else {}).run(found or (precision,))
 
 

@@ -36,6 +36,7 @@ _LOW_DTYPES: Mapping[str, np.dtype[Any]] = {
     "bfloat16": np.dtype(ml_dtypes.bfloat16),
 }
 _FATAL = 4
+_LEVEL = "ORT_ENABLE_ALL"
 _SHOWN = 5
 
 
@@ -86,7 +87,7 @@ def _run_canary_alone(precisions: tuple[Precision, ...]) -> None:
 
 
 def _open_session(
-    graph: onnx.ModelProto, weights: Mapping[str, NDArray[np.generic]], name: str
+    graph: onnx.ModelProto, weights: Mapping[str, NDArray[np.generic]], name: str, *, level: str = _LEVEL
 ) -> onnxruntime.InferenceSession:
     import onnxruntime
 
@@ -94,7 +95,7 @@ def _open_session(
     options.log_severity_level = _FATAL
     options.use_deterministic_compute = True
     options.add_session_config_entry("session.force_spinning_stop", "1")
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
+    options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, level)
     if weights:
         values = [onnxruntime.OrtValue.ortvalue_from_numpy(array) for array in weights.values()]
         options.add_external_initializers(list(weights), values)
