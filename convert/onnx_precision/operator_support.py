@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from paritygate.convert.onnx_precision.low_dtype import FLOAT, LowDtype
 from paritygate.onnx_graph import NOT_A_TENSOR, element_of
+from paritygate.precision import Precision
 
 if TYPE_CHECKING:
     import onnx
@@ -17,8 +18,12 @@ __all__ = ["Support", "fills_with", "schema_of", "support_of"]
 
 # Inputs that hold counts and coordinates, not values: FP16 has no 2049. Their dtype is their own matter in the schema.
 _COORDINATES = frozenset({("Resize", "roi"), ("OneHot", "indices"), ("OneHot", "depth")})
+_OWN_DOMAIN = frozenset({"", "ai.onnx"})
 # The bits of the value are what these are about.
 _BITWISE = frozenset({"BitCast"})
+
+# ONNX Runtime's CPU provider takes these in float16, loads them, and refuses to run them with a reduction. (1.31)
+_NO_FP16_REDUCTION = frozenset({"ScatterElements", "ScatterND"})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,18 +65,23 @@ def support_of(
         opset: Version of the default operator set that the node is read in.
         dtype: The lower precision.
     """
-    if node.domain not in {"", "ai.onnx"}:
-        return Support(reason=f"the operators of {node.domain!r} have no rules for their dtypes here")
-    if None in inputs or None in outputs:
-        return Support(reason="the dtype of one of its values is not known")
-    if NOT_A_TENSOR in inputs or NOT_A_TENSOR in outputs:
-        return Support(reason="it works on sequences or optionals")
     schema = schema_of(node.op_type, opset)
-    if schema is None:
-        return Support(reason=f"ONNX has no such operator in opset {opset}")
-    if node.op_type in _BITWISE:
-        return Support(reason="it works on the bits of its input")
+    barriers = (
+        (node.domain not in _OWN_DOMAIN, f"the operators of {node.domain!r} have no rules for their dtypes here"),
+        (None in inputs or None in outputs, "the dtype of one of its values is not known"),
+        (NOT_A_TENSOR in inputs or NOT_A_TENSOR in outputs, "it works on sequences or optionals"),
+        (node.op_type in _BITWISE, "it works on the bits of its input"),
+        (dtype.precision is Precision.FP16 and _reduces(node), "ONNX Runtime does not run its reduction in float16"),
+    )
+    reason = next((reason for is_barred, reason in barriers if is_barred), "")
+    if schema is None or reason:
+        return Support(reason=reason or f"ONNX has no such operator in opset {opset}")
     return _support_in(schema, node, inputs, outputs, dtype)
+
+
+def _reduces(node: onnx.NodeProto) -> bool:
+    modes = (attribute.s for attribute in node.attribute if attribute.name == "reduction")
+    return node.op_type in _NO_FP16_REDUCTION and next(modes, b"none") != b"none"
 
 
 def _support_in(
@@ -99,7 +109,7 @@ def _support_in(
     if not low_inputs:
         return Support(reason=f"{since} does not take {dtype.tensor_type[7:-1]}")
     if len(low_outputs) < len(made):
-        # What is tied to no input, such as the mean that LayerNormalization makes, has a dtype of the node's own choice.
+        # What is tied to no input, such as the mean that LayerNormalization makes, has a dtype of its own.
         elements = [dtype.element if position in low_inputs else each for position, each in enumerate(inputs)]
         inferred = _inferred(schema, node, elements)
         low_outputs |= {position for position in made if inferred.get(node.output[position]) == dtype.element}

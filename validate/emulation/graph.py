@@ -8,8 +8,8 @@ are rounded once, here. Which values are to be rounded, the file says:
 - A file with float16 or bfloat16 tensors (an artifact) is emulated as it is: these are rounded, each to its own
   precision, and what the file has in float32 stays so. Its weights are taken as they are stored.
 - A file without any (a float32 original) is emulated as if it had been converted whole: every float32 tensor is
-  rounded, inputs and outputs as well. Finite weights beyond the range are brought into it, as converters do,
-  because an infinite mask constant would make 0 * inf of every row; each is counted.
+  rounded, inputs and outputs as well. Weights are converted as converters do it: finite ones beyond the range are
+  brought into it, because an infinite mask constant would make 0 * inf of every row; each is counted.
 
 What is not rounded: float64 tensors, attributes, and what an operator adds up inside itself, which stays float32.
 """
@@ -17,12 +17,9 @@ What is not rounded: float64 tensors, attributes, and what an operator adds up i
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING
 
 from paritygate.errors import BackendError, ConversionError, UsageError
 from paritygate.onnx_file import opset_of
@@ -30,19 +27,22 @@ from paritygate.onnx_functions import inline_functions
 from paritygate.onnx_graph import UniqueNames, element_types, graphs_in, names_in, nodes_in
 from paritygate.precision import Precision
 from paritygate.validate.emulation.canary import add_canary
+from paritygate.validate.emulation.constants import Constants
 from paritygate.validate.emulation.float32_inputs import spare_float32_only_inputs
 from paritygate.validate.emulation.operators import is_exact, keeps_values_inside
-from paritygate.validate.emulation.rounding import ELEMENT_TYPES, FLOAT, clamp, precision_of_element, round_values
+from paritygate.validate.emulation.rounding import ELEMENT_TYPES, FLOAT, precision_of_element
 from paritygate.validate.emulation.value_types import infer_all_types
 
 if TYPE_CHECKING:
+    import numpy as np
     import onnx
+    from numpy.typing import NDArray
 
 __all__ = ["EmulatedGraph", "emulate"]
 
 _EMULATED = (*ELEMENT_TYPES, Precision.MIXED)
-# Weights from this size on travel beside the graph, which may not be larger than 2 GiB.
-_LARGE_ELEMENTS = 1024
+# Their results are the constants they hold, which are rounded themselves.
+_OF_CONSTANTS = frozenset({"Constant", "ConstantOfShape"})
 # Integer attributes that name an element type: of the result, or of the arithmetic inside.
 _TYPE_ATTRIBUTES = frozenset(
     {"dtype", "output_datatype", "output_dtype", "precision", "softmax_precision", "stash_type"}
@@ -103,7 +103,7 @@ def emulate(model: onnx.ModelProto, folder: Path, precision: Precision) -> Emula
     if Precision.BF16 in (found or (precision,)) and opset_of(model) < _BF16_OPSET:
         msg = f"opset {opset_of(model)} has no Cast to bfloat16 (needed: at least {_BF16_OPSET})"
         raise BackendError(msg, hint=f"export the model with opset {_BF16_OPSET} or higher to emulate bf16")
-    return _Emulation(model, folder, {FLOAT: precision} if not found else {}).run(found or (precision,))
+    return _Emulation(model, {} if found else {FLOAT: precision}).run(folder, found or (precision,))
 
 
 def _inline(model: onnx.ModelProto) -> None:
@@ -141,61 +141,51 @@ def _check_asked(precision: Precision, found: tuple[Precision, ...], model: onnx
         raise UsageError(msg, hint="emulate a model that computes in float32, fp16 or bf16")
 
 
-@dataclass(slots=True)
-class _Counts:
-    rounded: int = 0
-    unrounded: int = 0
-    clamped: dict[str, int] = field(default_factory=dict)
-
-
 class _Emulation:
     """One model being rewritten."""
 
-    def __init__(self, model: onnx.ModelProto, folder: Path, converted: Mapping[int, Precision]) -> None:
+    def __init__(self, model: onnx.ModelProto, converted: Mapping[int, Precision]) -> None:
         self._model = model
-        self._folder = folder
         # The precision that a tensor of an element type is rounded to, where it is not the type's own.
         self._converted = converted
         self._names = UniqueNames(names_in(model.graph))
         self._used = {name for node in nodes_in(model.graph) for name in node.input}
         self._used.update(value.name for graph in graphs_in(model.graph) for value in graph.output)
-        self._opset = opset_of(model)
-        self._spared: frozenset[str] = frozenset()
-        self._weights: dict[str, NDArray[np.generic]] = {}
-        self._counts = _Counts()
+        self._rounded = 0
+        self._unrounded = 0
 
-    def run(self, precisions: tuple[Precision, ...]) -> EmulatedGraph:
-        model = self._model
-        inside = {node.op_type for node in nodes_in(model.graph) if keeps_values_inside(node)}
+    def run(self, folder: Path, precisions: tuple[Precision, ...]) -> EmulatedGraph:
+        """Return the graph; `precisions` are those that the canary is to show."""
+        model, graph = self._model, self._model.graph
+        inside = {node.op_type for node in nodes_in(graph) if keeps_values_inside(node)}
         self._drop_default_inputs()
-        inputs = {value.name: value.name for value in model.graph.input}
+        inputs = {value.name: value.name for value in graph.input}
         renamed = self._rename_inputs()
         inputs.update(renamed)
+        spared: frozenset[str] = frozenset()
         if self._converted:
-            self._spared = spare_float32_only_inputs(model.graph, self._opset, self._names, renamed)
+            spared = spare_float32_only_inputs(graph, opset_of(model), self._names, renamed)
+        constants = Constants(folder, self._converted, spared)
         # Inner graphs first: rewriting a graph copies its nodes, and what is inside them.
-        for graph in reversed(list(graphs_in(model.graph))):
-            self._rewrite(graph)
+        for each in reversed(list(graphs_in(graph))):
+            constants.rewrite_initializers(each, is_outermost=each is graph)
+            self._rewrite(each, constants)
         pairs = [node for name, raw in renamed.items() for node in self._pair(raw, name, self._converted[FLOAT])]
-        _replace_nodes(model.graph, [*pairs, *model.graph.node])
-        canary_input, canary_outputs = add_canary(model.graph, self._names, precisions)
+        _replace_nodes(graph, [*pairs, *graph.node])
+        canary_input, canary_outputs = add_canary(graph, self._names, precisions)
         model.ir_version = max(model.ir_version, _IR_VERSION)
         return EmulatedGraph(
             model=model,
-            weights=self._weights,
+            weights=constants.weights,
             inputs=inputs,
             canary_input=canary_input,
             canary_outputs=canary_outputs,
             is_original=bool(self._converted),
-            rounded=self._counts.rounded,
-            unrounded=self._counts.unrounded,
-            clamped=self._counts.clamped,
+            rounded=self._rounded,
+            unrounded=self._unrounded,
+            clamped=constants.clamped,
             with_values_inside=tuple(sorted(inside)),
         )
-
-    def _precision_of(self, element: int | None) -> Precision | None:
-        """Return what a tensor of the element type is rounded to; None for one that is not."""
-        return self._converted.get(element or 0) or precision_of_element(element or 0)
 
     def _drop_default_inputs(self) -> None:
         # The value that an input has where it is not fed is a weight, and nobody feeds it here.
@@ -220,17 +210,13 @@ class _Emulation:
         yield onnx.helper.make_node("Cast", [raw], [low], to=ELEMENT_TYPES[precision])
         yield onnx.helper.make_node("Cast", [low], [rounded], to=FLOAT)
 
-    def _rewrite(self, graph: onnx.GraphProto) -> None:
+    def _rewrite(self, graph: onnx.GraphProto, constants: Constants) -> None:
         types = element_types(graph)
-        for tensor in graph.initializer:
-            self._rewrite_tensor(tensor, may_leave=graph is self._model.graph)
-        for sparse in graph.sparse_initializer:
-            self._rewrite_tensor(sparse.values)
-            self._embed(sparse.indices)
         nodes: list[onnx.NodeProto] = []
         for node in graph.node:
+            constants.rewrite_attributes(node)
             for attribute in node.attribute:
-                self._rewrite_attribute(node, attribute)
+                _widen_attribute(attribute)
             nodes.append(node)
             nodes.extend(self._round_results(node, types))
         _replace_nodes(graph, nodes)
@@ -243,12 +229,13 @@ class _Emulation:
         import onnx
 
         for index, name in enumerate(node.output):
-            precision = self._precision_of(types.get(name)) if name else None
+            element = types.get(name, 0) if name else 0
+            precision = self._converted.get(element) or precision_of_element(element)
             if precision is None:
-                self._counts.unrounded += bool(name) and types.get(name) in {FLOAT, onnx.TensorProto.DOUBLE}
+                self._unrounded += element in {FLOAT, onnx.TensorProto.DOUBLE}
                 continue
-            self._counts.rounded += 1
-            if name not in self._used or node.op_type in {"Constant", "ConstantOfShape"} or is_exact(node):
+            self._rounded += 1
+            if name not in self._used or node.op_type in _OF_CONSTANTS or is_exact(node):
                 continue
             raw = self._names.new(f"{name}_float32")
             node.output[index] = raw
@@ -258,78 +245,15 @@ class _Emulation:
             else:
                 yield from self._pair(raw, name, precision)
 
-    def _rewrite_attribute(self, node: onnx.NodeProto, attribute: onnx.AttributeProto) -> None:
-        name = node.output[0] if node.output else node.name
-        for tensor in (attribute.t, *attribute.tensors) if attribute.HasField("t") else attribute.tensors:
-            self._rewrite_tensor(tensor, name=name)
-        for sparse in (attribute.sparse_tensor, *attribute.sparse_tensors):
-            if sparse.HasField("values"):
-                self._rewrite_tensor(sparse.values, name=name)
-                self._embed(sparse.indices)
-        for kind in (attribute.tp, *attribute.type_protos) if attribute.HasField("tp") else attribute.type_protos:
-            _widen(kind)
-        if attribute.name in _TYPE_ATTRIBUTES and precision_of_element(attribute.i):
-            attribute.i = FLOAT
-        precision = self._converted.get(FLOAT)
-        if precision and node.op_type == "Constant" and attribute.name in {"value_float", "value_floats"}:
-            attribute.f = float(self._rounded(np.array([attribute.f], dtype=np.float32), precision, name)[0])
-            floats = np.asarray(attribute.floats, dtype=np.float32)
-            attribute.floats[:] = self._rounded(floats, precision, name).tolist()
 
-    def _rewrite_tensor(self, tensor: onnx.TensorProto, *, name: str = "", may_leave: bool = False) -> None:
-        """Round the tensor's values and make them float32; leave the data of a large one out of the graph.
-
-        Args:
-            tensor: Changed in place; one that is not rounded only has its external data read.
-            name: What it is called where it has no name of its own.
-            may_leave: Whether it is a weight of the outermost graph, whose data may be handed over beside it.
-        """
-        import onnx
-
-        if tensor.data_type == onnx.TensorProto.STRING:
-            return
-        precision = None if tensor.name in self._spared else self._precision_of(tensor.data_type)
-        is_large = may_leave and int(np.prod(tensor.dims)) >= _LARGE_ELEMENTS
-        if precision is None and not is_large:
-            self._embed(tensor)
-            return
-        values: NDArray[Any] = onnx.numpy_helper.to_array(tensor, base_dir=str(self._folder))
-        if precision is not None:
-            values = self._rounded(values.astype(np.float32, copy=False), precision, tensor.name or name)
-        elif values.dtype.kind not in "biuf" or values.dtype.name.startswith(("int4", "uint4", "float8")):
-            # What NumPy has no dtype of its own for stays in the graph.
-            self._embed(tensor)
-            return
-        replaced = onnx.numpy_helper.from_array(values, tensor.name) if not is_large else _placeholder(tensor, values)
-        if is_large:
-            self._weights[tensor.name] = np.ascontiguousarray(values)
-        tensor.CopyFrom(replaced)
-
-    def _rounded(self, values: NDArray[Any], precision: Precision, name: str) -> NDArray[np.float32]:
-        if self._converted:
-            values, clamped = clamp(values, precision)
-            if clamped:
-                self._counts.clamped[name] = clamped
-        return round_values(values, precision)
-
-    def _embed(self, tensor: onnx.TensorProto) -> None:
-        from onnx.external_data_helper import load_external_data_for_tensor, uses_external_data
-
-        if uses_external_data(tensor):
-            load_external_data_for_tensor(tensor, str(self._folder))
-            tensor.data_location = tensor.DEFAULT
-            del tensor.external_data[:]
-
-
-def _placeholder(tensor: onnx.TensorProto, values: NDArray[Any]) -> onnx.TensorProto:
-    """Return the tensor without its data, which the runtime is given beside the graph."""
-    import onnx
-
-    element = onnx.helper.np_dtype_to_tensor_dtype(values.dtype)
-    made = onnx.TensorProto(name=tensor.name, data_type=element, dims=tensor.dims)
-    made.data_location = onnx.TensorProto.EXTERNAL
-    made.external_data.add(key="location", value="given beside the graph")
-    return made
+def _widen_attribute(attribute: onnx.AttributeProto) -> None:
+    """Make types of lower precision that the attribute names float32, in place."""
+    if attribute.HasField("tp"):
+        _widen(attribute.tp)
+    for kind in attribute.type_protos:
+        _widen(kind)
+    if attribute.name in _TYPE_ATTRIBUTES and precision_of_element(attribute.i):
+        attribute.i = FLOAT
 
 
 def _widen(kind: onnx.TypeProto) -> None:

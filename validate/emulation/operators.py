@@ -19,6 +19,8 @@ _EXACT = frozenset(
      "SequenceAt", "SequenceErase", "SequenceInsert", "SequenceMap", "Slice", "SpaceToDepth", "Split",
      "SplitToSequence", "Squeeze", "Tile", "TopK", "Transpose", "Trilu", "Unsqueeze", "Where"}
 )  # fmt: skip
+# Inputs by position that hold coordinates or counts: a converter leaves them in float32, for float16 has no 2049.
+_COORDINATES = frozenset({("OneHot", 0), ("OneHot", 1), ("Resize", 1)})
 # Operators that a device may run as several, with values between them that it rounds and this emulation does not.
 _WITH_VALUES_INSIDE = frozenset({"Attention", "GRU", "GroupQueryAttention", "LSTM", "MultiHeadAttention", "RNN"})
 
@@ -39,7 +41,9 @@ def keeps_values_inside(node: onnx.NodeProto) -> bool:
 
 
 def float32_only_inputs(node: onnx.NodeProto, opset: int) -> list[int]:
-    """Return the positions of inputs that ONNX has in float32 but not in float16, such as the scales of a Resize.
+    """Return the positions of inputs that stay float32 in a conversion, such as the scales of a Resize.
+
+    They are those that ONNX does not have in float16, and those that are coordinates.
 
     Args:
         node: A node of any domain; for those that are not ONNX's own, nothing is returned.
@@ -57,6 +61,7 @@ def float32_only_inputs(node: onnx.NodeProto, opset: int) -> list[int]:
     for index in range(len(node.input)):
         if formal:
             types = formal[min(index, len(formal) - 1)].types
-            if "tensor(float)" in types and "tensor(float16)" not in types:
+            is_float32_only = "tensor(float)" in types and "tensor(float16)" not in types
+            if is_float32_only or (node.op_type, index) in _COORDINATES:
                 found.append(index)
     return found

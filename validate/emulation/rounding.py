@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from paritygate.precision import Precision
 
-__all__ = ["DTYPES", "ELEMENT_TYPES", "FLOAT", "clamp", "precision_of_element", "round_values"]
+__all__ = ["DTYPES", "ELEMENT_TYPES", "FLOAT", "convert_values", "precision_of_element", "round_values"]
 
 # onnx.TensorProto.DataType, written out so that onnx is not imported for four numbers.
 FLOAT = 1
@@ -19,10 +19,6 @@ ELEMENT_TYPES: Mapping[Precision, int] = {Precision.FP16: 10, Precision.BF16: 16
 DTYPES: Mapping[Precision, np.dtype[Any]] = {
     Precision.FP16: np.dtype(np.float16),
     Precision.BF16: np.dtype(ml_dtypes.bfloat16),
-}
-_LARGEST: Mapping[Precision, np.float32] = {
-    Precision.FP16: np.float32(65504.0),
-    Precision.BF16: np.float32(float(ml_dtypes.finfo(ml_dtypes.bfloat16).max)),
 }
 
 
@@ -46,16 +42,23 @@ def round_values(values: NDArray[Any], precision: Precision) -> NDArray[np.float
     return rounded
 
 
-def clamp(values: NDArray[Any], precision: Precision) -> tuple[NDArray[np.float32], int]:
-    """Return the values with the finite ones brought into the range of the precision, and how many were not in it.
+def convert_values(values: NDArray[Any], precision: Precision) -> tuple[NDArray[np.float32], int]:
+    """Return float32 weights as a converter stores them in the precision, in float32, and how many it had to clamp.
+
+    They are rounded. Finite ones beyond the range become its largest number, not infinity. A single value
+    becomes zero only if it was zero: it is there to keep something from being zero, such as a denominator.
 
     Args:
         values: float32 of any shape; infinity and NaN stay as they are.
         precision: `fp16` (up to 65504) or `bf16` (up to 3.39e38).
     """
-    limit = _LARGEST[precision]
-    outside = np.isfinite(values) & (np.abs(values) > limit)
-    count = int(np.count_nonzero(outside))
-    if not count:
-        return values, 0
-    return np.where(outside, np.copysign(limit, values), values).astype(np.float32), count
+    rounded = round_values(values, precision)
+    beyond = np.isinf(rounded) & np.isfinite(values)
+    count = int(np.count_nonzero(beyond))
+    info = ml_dtypes.finfo(DTYPES[precision])
+    if count:
+        rounded = np.where(beyond, np.copysign(np.float32(info.max), values), rounded)
+    if values.size == 1 and np.all(rounded == 0) and np.any(values != 0):
+        rounded = np.copysign(np.float32(info.smallest_subnormal), values)
+    # Of a scalar NumPy makes no array.
+    return np.asarray(rounded, dtype=np.float32), count

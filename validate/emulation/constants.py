@@ -1,0 +1,138 @@
+"""The constants of an emulated graph: weights and tensors in attributes, rounded once and made float32."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paritygate.precision import Precision
+from paritygate.validate.emulation.rounding import FLOAT, convert_values, precision_of_element, round_values
+
+if TYPE_CHECKING:
+    import onnx
+
+__all__ = ["Constants"]
+
+# Weights from this size on travel beside the graph, which may not be larger than 2 GiB.
+_LARGE_ELEMENTS = 1024
+_HANDED_OVER = frozenset(
+    {"bool", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"}
+)
+
+
+class Constants:
+    """Rewrites the constants of one model.
+
+    Attributes:
+        weights: Data of the large weights, by name, which the graph does not hold any more.
+        clamped: Number of values that were brought into range, by the name of their tensor.
+    """
+
+    def __init__(self, folder: Path, converted: Mapping[int, Precision], spared: frozenset[str]) -> None:
+        """Take what decides of a tensor.
+
+        Args:
+            folder: Where external data is.
+            converted: The precision that a tensor of an element type is converted to; empty for an artifact, whose
+                tensors are taken as they are stored.
+            spared: Names of weights that are not rounded.
+        """
+        self._folder = folder
+        self._converted = converted
+        self._spared = spared
+        self.weights: dict[str, NDArray[np.generic]] = {}
+        self.clamped: dict[str, int] = {}
+
+    def rewrite_initializers(self, graph: onnx.GraphProto, *, is_outermost: bool) -> None:
+        """Rewrite the weights of the graph, in place; the runtime can be handed those of the outermost one only."""
+        for tensor in graph.initializer:
+            if is_outermost and np.prod(tensor.dims) >= _LARGE_ELEMENTS:
+                self._hand_over(tensor)
+            else:
+                self._rewrite(tensor, tensor.name)
+        for sparse in graph.sparse_initializer:
+            self._rewrite_sparse(sparse, sparse.values.name)
+
+    def rewrite_attributes(self, node: onnx.NodeProto) -> None:
+        """Rewrite the tensors among the attributes of the node, in place."""
+        name = next(iter(node.output), node.name)
+        for attribute in node.attribute:
+            if attribute.HasField("t"):
+                self._rewrite(attribute.t, name)
+            for tensor in attribute.tensors:
+                self._rewrite(tensor, name)
+            if attribute.HasField("sparse_tensor"):
+                self._rewrite_sparse(attribute.sparse_tensor, name)
+            for sparse in attribute.sparse_tensors:
+                self._rewrite_sparse(sparse, name)
+            if node.op_type == "Constant" and FLOAT in self._converted:
+                self._rewrite_plain(attribute, name)
+
+    def _rewrite_plain(self, attribute: onnx.AttributeProto, name: str) -> None:
+        if attribute.name == "value_float":
+            attribute.f = float(self._rounded(np.array([attribute.f], np.float32), self._converted[FLOAT], name)[0])
+        elif attribute.name == "value_floats":
+            values = np.asarray(attribute.floats, dtype=np.float32)
+            attribute.floats[:] = self._rounded(values, self._converted[FLOAT], name).tolist()
+
+    def _rewrite_sparse(self, sparse: onnx.SparseTensorProto, name: str) -> None:
+        self._rewrite(sparse.values, name)
+        _embed(sparse.indices, self._folder)
+
+    def _rewrite(self, tensor: onnx.TensorProto, name: str) -> None:
+        import onnx
+
+        if self._precision_of(tensor) is None:
+            _embed(tensor, self._folder)
+        else:
+            tensor.CopyFrom(onnx.numpy_helper.from_array(self._values(tensor, name), tensor.name))
+
+    def _hand_over(self, tensor: onnx.TensorProto) -> None:
+        """Take the data of a weight out of the graph, where NumPy has its dtype."""
+        import onnx
+
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
+        if self._precision_of(tensor) is None and dtype.name not in _HANDED_OVER:
+            _embed(tensor, self._folder)
+            return
+        values = np.ascontiguousarray(self._values(tensor, tensor.name))
+        self.weights[tensor.name] = values
+        element = onnx.helper.np_dtype_to_tensor_dtype(values.dtype)
+        left = onnx.TensorProto(name=tensor.name, data_type=element, dims=tensor.dims)
+        left.data_location = onnx.TensorProto.EXTERNAL
+        left.external_data.add(key="location", value="handed over beside the graph")
+        tensor.CopyFrom(left)
+
+    def _precision_of(self, tensor: onnx.TensorProto) -> Precision | None:
+        if tensor.name in self._spared:
+            return None
+        return self._converted.get(tensor.data_type) or precision_of_element(tensor.data_type)
+
+    def _values(self, tensor: onnx.TensorProto, name: str) -> NDArray[Any]:
+        import onnx
+
+        values: NDArray[Any] = onnx.numpy_helper.to_array(tensor, base_dir=str(self._folder))
+        precision = self._precision_of(tensor)
+        return values if precision is None else self._rounded(values.astype(np.float32, copy=False), precision, name)
+
+    def _rounded(self, values: NDArray[Any], precision: Precision, name: str) -> NDArray[np.float32]:
+        if not self._converted:
+            return round_values(values, precision)
+        rounded, clamped = convert_values(values, precision)
+        if clamped:
+            self.clamped[name] = clamped
+        return rounded
+
+
+def _embed(tensor: onnx.TensorProto, folder: Path) -> None:
+    """Read the tensor's external data into it, if it has some."""
+    from onnx.external_data_helper import load_external_data_for_tensor, uses_external_data
+
+    if uses_external_data(tensor):
+        load_external_data_for_tensor(tensor, str(folder))
+        tensor.data_location = tensor.DEFAULT
+        del tensor.external_data[:]
