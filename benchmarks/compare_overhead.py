@@ -24,6 +24,8 @@ from pathlib import Path
 import numpy as np
 
 BATCH = 16
+# From this many outputs on, the net is a single convolution whose map is the output.
+WIDE = 1_000_000
 # The plainest loop: both models, and the running max, mean and std of the difference. Nothing is checked.
 PLAIN_LOOP = """
 import sys
@@ -58,7 +60,7 @@ class Case:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cost:
-    """What one process cost: seconds on the wall and on the processors, and its peak memory with that of its children."""
+    """What one process cost: seconds on the wall and on the processors, peak memory; children included."""
 
     wall_s: float
     cpu_s: float
@@ -71,7 +73,7 @@ def write_model(path: Path, *, image: int, outputs: int, noise: float) -> None:
     Args:
         path: The file.
         image: Height and width.
-        outputs: Number of logits; from a million on it is a single convolution whose map is the output.
+        outputs: Number of logits; see `WIDE`.
         noise: Relative change of the weights, so that reference and candidate differ.
     """
     import onnx
@@ -86,13 +88,11 @@ def write_model(path: Path, *, image: int, outputs: int, noise: float) -> None:
         return numpy_helper.from_array(values.astype(np.float32), name)
 
     nodes, weights, last, channels = [], [], "image", 3
-    is_wide = outputs >= 1_000_000
+    is_wide = outputs >= WIDE
     for index, width in enumerate((16,) if is_wide else (16, 32, 64, 64, 128)):
         weights.append(weight(f"w{index}", width, channels, 3, 3))
         stride = 1 if is_wide or index in {0, 3} else 2
-        nodes.append(
-            helper.make_node("Conv", [last, f"w{index}"], [f"c{index}"], pads=[1] * 4, strides=[stride] * 2)
-        )
+        nodes.append(helper.make_node("Conv", [last, f"w{index}"], [f"c{index}"], pads=[1] * 4, strides=[stride] * 2))
         nodes.append(helper.make_node("Relu", [f"c{index}"], [f"r{index}"]))
         last, channels = f"r{index}", width
     if is_wide:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from paritygate.errors import ExitCode
+from paritygate.errors import ExitCode, ParitygateError
 from paritygate.pipelines.child import Progress
 from paritygate.pipelines.report import write_reports
 from paritygate.pipelines.repository.release import Release
@@ -117,7 +117,8 @@ def run_spec(run: RunFolder, options: RunOptions, progress: Progress) -> RunOutc
     record_stage(run, time_limit_s=options.time_limit_s, progress=progress, device=options.device)
     results = validate_stage(run, time_limit_s=options.time_limit_s, progress=progress, device=options.device)
     repository = options.repository or repository_of(run, options.root)
-    release, not_released = _promote(run, options, repository)
+    promotion = _promote(run, options, repository)
+    release = promotion.release
     reports = write_reports(run, release=release.to_json() if release is not None else None)
     return RunOutcome(
         run=run,
@@ -125,26 +126,30 @@ def run_spec(run: RunFolder, options: RunOptions, progress: Progress) -> RunOutc
         failures=failures,
         release=release,
         repository=repository if release is not None else None,
-        not_released=not_released,
-        exit_code=exit_code_of_run(run, results, failures),
+        not_released=promotion.not_released,
+        exit_code=worst_code([exit_code_of_run(run, results, failures), promotion.exit_code]),
         reports=reports,
     )
 
 
-def _promote(run: RunFolder, options: RunOptions, repository: Path) -> tuple[Release | None, str]:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Promotion:
+    release: Release | None = None
+    not_released: str = ""
+    exit_code: int = int(ExitCode.PASS)
+
+
+def _promote(run: RunFolder, options: RunOptions, repository: Path) -> _Promotion:
     if not options.is_promoting:
-        return None, "not asked for"
+        return _Promotion(not_released="not asked for")
     # The release carries the report of what it was judged by, so the report comes first.
     write_reports(run)
-    promote = run.resolved.spec.promote
+    alias = options.alias or run.resolved.spec.promote.alias
     try:
-        return (
-            promote_stage(
-                run,
-                repository=repository,
-                alias=options.alias or promote.alias,
-            ),
-            "",
-        )
+        return _Promotion(release=promote_stage(run, repository=repository, alias=alias))
     except NothingToRelease as err:
-        return None, str(err)
+        return _Promotion(not_released=str(err))
+    except ParitygateError as err:
+        # What was measured is still to be shown; the release can be made later from the run folder.
+        again = f"convert-and-validate promote --run {run.folder}"
+        return _Promotion(not_released=f"error: {err}; {err.hint}; then: {again}", exit_code=int(err.exit_code))

@@ -112,7 +112,7 @@ def rewrite_precision(  # noqa: PLR0913 - one argument for each choice there is
     writer.write(plan)
     notes += _free_weights(plan, dtype)
     _load_tensors(work, folder)
-    _raise_ir_version(work)
+    _raise_ir_version(work, opset_before)
     _check(work, model)
     return RewriteResult(
         model=work,
@@ -184,11 +184,13 @@ def _free_weights(plan: GraphPlan, dtype: LowDtype) -> tuple[str, ...]:
     return (f"{len(places)} weights that were inputs of the graph too are constants now",)
 
 
-def _raise_ir_version(model: onnx.ModelProto) -> None:
+def _raise_ir_version(model: onnx.ModelProto, opset_before: int) -> None:
     import onnx
 
-    needed = onnx.helper.find_min_ir_version_for(model.opset_import, ignore_unknown=True)
-    model.ir_version = max(model.ir_version, needed, _IR_WITH_FREE_WEIGHTS)
+    needed = _IR_WITH_FREE_WEIGHTS
+    if opset_of(model) > opset_before:
+        needed = max(needed, onnx.helper.find_min_ir_version_for(model.opset_import, ignore_unknown=True))
+    model.ir_version = max(model.ir_version, needed)
 
 
 def _check(model: onnx.ModelProto, given: onnx.ModelProto) -> None:

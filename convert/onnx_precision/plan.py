@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     import onnx
 
 _READ_AS_IS = "it makes no FP32 values of its own and reads them as they are"
+_SIZES = "it computes with sizes of tensors or positions in them, which the lower precision would round"
+_SIZE_OPERATORS = frozenset({"Shape", "Size"})
 _BORDER = "what crosses the border of a subgraph stays FP32; the nodes inside are looked at one by one"
 
 __all__ = ["GraphPlan", "NodePlan", "Planner", "Value"]
@@ -105,6 +107,8 @@ class _Scope:
         self._own = set(_defined_in(graph))
         self._values = values
         self._outer = outer
+        self._constants = {*(tensor.name for tensor in graph.initializer)}
+        self._sizes: set[str] = set()
 
     def element(self, name: str) -> int | None:
         """Return the element type of the value; 0 for one left out, None for an unknown one."""
@@ -119,6 +123,23 @@ class _Scope:
         if name in self._own or self._outer is None:
             return self._values.get(name)
         return self._outer.value(name)
+
+    def computes_sizes(self, node: onnx.NodeProto) -> bool:
+        """Whether the node computes with nothing but sizes of tensors and constants; notes what it makes."""
+        if node.op_type in _SIZE_OPERATORS:
+            self._sizes.update(node.output)
+            return False
+        kinds = {self._kind(name) for name in node.input if name}
+        if not kinds <= {"constant", "size"} or any(subgraphs_of(node)):
+            return False
+        found = self._sizes if "size" in kinds else self._constants
+        found.update(name for name in node.output if name)
+        return "size" in kinds
+
+    def _kind(self, name: str) -> str:
+        if name not in self._own and self._outer is not None:
+            return self._outer._kind(name)
+        return "size" if name in self._sizes else "constant" if name in self._constants else ""
 
 
 def _defined_in(graph: onnx.GraphProto) -> Iterator[str]:
@@ -188,6 +209,7 @@ class Planner:
         step = NodePlan(node=node)
         for inner in subgraphs_of(node):
             step.inner.append(self._graph(inner, scope, reason, FLOAT))
+        computes_sizes = scope.computes_sizes(node)
         reads = [(position, value) for position, name in enumerate(node.input) if (value := scope.value(name))]
         makes = [position for position, name in enumerate(node.output) if name and scope.element(name) == FLOAT]
         if not reads and not makes:
@@ -196,6 +218,8 @@ class Planner:
             values[node.output[0]] = Value(name=node.output[0], constant=node)
             step.makes.append((0, values[node.output[0]]))
             return step
+        if computes_sizes and node.op_type != "Cast":
+            reason = reason or _SIZES
         support = self._support(node, scope, step, reads, reason)
         step.reason = support.reason
         for position, value in reads:
