@@ -268,7 +268,11 @@ def repeat_difference(
     with np.errstate(invalid="ignore"):
         difference = np.where(same, 0.0, np.abs(wide_actual - wide_expected))
     difference = np.where(np.isnan(difference), np.inf, difference)
-    largest = by_channel(difference, limits.axis).max(axis=1)
+    axis, limit = limits.axis, limits.repeat_max_abs_diff
+    if axis is not None and (axis >= difference.ndim or difference.shape[axis] != limit.size):
+        # A shape that is not the reference's has no such channels, and has failed already.
+        axis, limit = None, limit.min(keepdims=True)
+    largest = by_channel(difference, axis).max(axis=1)
     with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = np.where(largest == 0, 0.0, largest / limits.repeat_max_abs_diff)
+        ratio = np.where(largest == 0, 0.0, largest / limit)
     return float(ratio.max()), float(largest.max())

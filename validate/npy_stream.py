@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import lzma
+import math
+import struct
+import tokenize
 import zipfile
 import zlib
 from pathlib import Path
@@ -17,7 +21,19 @@ if TYPE_CHECKING:
 __all__ = ["NpyStream", "npz_names"]
 
 # Errors that reading a broken archive raises, besides those of the operating system (RuntimeError: encrypted).
-_BROKEN = (zipfile.BadZipFile, zipfile.LargeZipFile, ValueError, EOFError, KeyError, RuntimeError, zlib.error)
+_BROKEN = (
+    zipfile.BadZipFile,
+    zipfile.LargeZipFile,
+    zlib.error,
+    lzma.LZMAError,
+    struct.error,
+    tokenize.TokenError,
+    ValueError,
+    TypeError,
+    EOFError,
+    KeyError,
+    RuntimeError,
+)
 
 
 def npz_names(path: Path) -> list[str]:
@@ -27,18 +43,34 @@ def npz_names(path: Path) -> list[str]:
         InputFileError: The file is missing or no npz file.
     """
     if not path.is_file():
-        msg = f"{path} does not exist"
+        state = "is not a file" if path.exists() else "does not exist"
+        msg = f"{path} {state}"
         raise InputFileError(msg, hint="give the path of a .npz file")
     try:
         with zipfile.ZipFile(path) as archive:
-            return [name.removesuffix(".npy") for name in archive.namelist()]
+            names = [name.removesuffix(".npy") for name in archive.namelist()]
     except (*_BROKEN, OSError) as err:
         raise _broken(path, err) from err
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        msg = f"{path} holds {twice!r} twice"
+        raise InputFileError(msg, hint="write the file again with numpy.savez")
+    return names
 
 
 def _broken(path: Path, err: BaseException) -> InputFileError:
     reason = (str(err).strip() or type(err).__name__).splitlines()[0]
     return InputFileError(f"{path} cannot be read: {reason}", hint="write the file again with numpy.savez")
+
+
+def _check_size(name: str, shape: tuple[int, ...], dtype: np.dtype[np.generic], held: int) -> None:
+    if not all(type(size) is int and size >= 0 for size in shape) or dtype.itemsize == 0 or dtype.subdtype is not None:
+        msg = f"{name!r} declares shape {shape} and dtype {dtype}"
+        raise ValueError(msg)
+    declared = math.prod(shape) * dtype.itemsize
+    if declared != held:
+        msg = f"{name!r} declares {declared} bytes and holds {held}"
+        raise ValueError(msg)
 
 
 class NpyStream:
@@ -52,12 +84,17 @@ class NpyStream:
     def __init__(self, path: Path, name: str) -> None:
         self._path = path
         try:
-            self._stream = zipfile.ZipFile(path).open(f"{name}.npy")  # noqa: SIM115 - open as long as the array is read
+            archive = zipfile.ZipFile(path)
+            self._stream = archive.open(f"{name}.npy")
             version = np.lib.format.read_magic(self._stream)
             read_header = (
                 np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
             )
             self.shape, self._is_fortran, self._stored_dtype = read_header(self._stream)
+            if not self._stored_dtype.hasobject:
+                # Before a byte of it is read: a header may declare any size.
+                held = archive.getinfo(f"{name}.npy").file_size - self._stream.tell()
+                _check_size(name, self.shape, self._stored_dtype, held)
         except (*_BROKEN, OSError) as err:
             raise _broken(path, err) from err
         if self._stored_dtype.hasobject:
@@ -89,7 +126,7 @@ class NpyStream:
         return np.ascontiguousarray(taken)
 
     def _read(self, shape: tuple[int, ...]) -> NDArray[np.generic]:
-        size = int(np.prod(shape, dtype=np.int64)) * self._stored_dtype.itemsize
+        size = math.prod(shape) * self._stored_dtype.itemsize
         content = bytearray()
         try:
             while len(content) < size:
@@ -98,6 +135,6 @@ class NpyStream:
                     msg = f"the array ends after {len(content)} of {size} bytes"
                     raise ValueError(msg)
                 content += part
+            return np.frombuffer(content, dtype=self._stored_dtype).reshape(shape).astype(self.dtype, copy=False)
         except (*_BROKEN, OSError) as err:
             raise _broken(self._path, err) from err
-        return np.frombuffer(content, dtype=self._stored_dtype).reshape(shape).astype(self.dtype, copy=False)

@@ -120,6 +120,9 @@ def read_chunks(folder: Path, chunks: Mapping[str, str]) -> Iterator[StoredBatch
 
     for name, digest in chunks.items():
         path = folder / name
+        if path.parent != folder:
+            msg = f"recorded outputs in {folder} name a chunk outside it: {name!r}"
+            raise ArtifactIntegrityError(msg, hint="record the reference again: convert-and-validate record")
         if not path.is_file() or digest_of_file(path) != digest:
             state = "was changed" if path.is_file() else "is missing"
             msg = f"recorded outputs in {folder} are not what was recorded: {name} {state}"

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from paritygate.batch import Batch
-from paritygate.errors import InputFileError, MeasurementError, UsageError
+from paritygate.errors import InputFileError, MeasurementError, ParitygateError, UsageError
 from paritygate.importing import is_object_path, load_object, use_folder
 from paritygate.validate.npy_stream import NpyStream, npz_names
 
@@ -29,6 +29,11 @@ __all__ = ["DEFAULT_BATCH_SIZE", "BatchDigest", "SampleSource", "open_samples"]
 
 DEFAULT_BATCH_SIZE = 16
 _SUFFIXES = (".npz", ".safetensors", ".jsonl")
+_SAFETENSORS_DTYPES = frozenset(
+    {"F16", "F32", "F64", "BF16", "BOOL", "I8", "I16", "I32", "I64", "U8", "U16", "U32", "U64"}
+)
+# Ids that are kept as Python objects before they are packed.
+_RECENT_IDS = 1 << 17
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,8 +83,14 @@ def open_samples(source: SampleSource) -> Callable[[], Iterator[Batch]]:
     if is_object_path(source.text) and not (source.folder / source.text).exists():
         return _from_callable(source)
     path = source.folder / source.text
-    if not path.is_file():
-        msg = f"samples {path} do not exist"
+    try:
+        is_file = path.is_file()
+        if is_file:
+            path.open("rb").close()
+    except OSError as err:
+        raise _broken(path, err) from err
+    if not is_file:
+        msg = f"samples {path} are no file" if path.exists() else f"samples {path} do not exist"
         raise InputFileError(msg, hint=f"give a file of one of the kinds {', '.join(_SUFFIXES)}, or module:callable")
     readers: Mapping[str, Callable[[Path, SampleSource], Iterator[Batch]]] = {
         ".npz": _read_npz,
@@ -104,15 +115,27 @@ def _from_callable(source: SampleSource) -> Callable[[], Iterator[Batch]]:
         raise UsageError(msg, hint="leave --samples out, or let the function take a path")
 
     def read() -> Iterator[Batch]:
-        batches = function(source.path) if takes_path else function()
-        if not isinstance(batches, Iterable):
-            msg = f"samples {source.text!r} returned a {type(batches).__name__}, not an iterator of Batch"
-            raise UsageError(msg, hint="yield paritygate.batch.Batch objects")
-        for batch in batches:
-            _check_batch(source.text, batch)
-            yield batch
+        try:
+            yield from _checked(source.text, function(source.path) if takes_path else function())
+        except ParitygateError:
+            raise
+        except Exception as err:
+            line = (str(err).strip() or "no message").splitlines()[0]
+            msg = f"samples {source.text!r} raised {type(err).__name__}: {line}"
+            raise MeasurementError(msg, hint="correct the function, which is your own code") from err
 
     return read
+
+
+def _checked(text: str, batches: object) -> Iterator[Batch]:
+    if not isinstance(batches, Iterable):
+        msg = f"samples {text!r} returned a {type(batches).__name__}, not an iterator of Batch"
+        raise UsageError(msg, hint="yield paritygate.batch.Batch objects")
+    seen = _SeenIds()
+    for batch in batches:
+        _check_batch(text, batch)
+        seen.add(batch.ids, f"samples {text!r}")
+        yield batch
 
 
 def _check_batch(text: str, batch: object) -> None:
@@ -120,10 +143,20 @@ def _check_batch(text: str, batch: object) -> None:
         msg = f"samples {text!r} yielded a {type(batch).__name__}, not a Batch"
         raise UsageError(msg, hint="yield paritygate.batch.Batch(inputs=..., ids=...)")
     inputs: Mapping[str, object] = batch.inputs
+    ids: Sequence[object] = batch.ids
+    for row_id in ids:
+        if not isinstance(row_id, str):
+            msg = f"samples {text!r} yielded {row_id!r} as the id of a row, a {type(row_id).__name__} and not a str"
+            raise UsageError(msg, hint="convert it with str")
     for name, array in inputs.items():
         if not isinstance(array, np.ndarray):
             msg = f"samples {text!r} yielded {name!r} as a {type(array).__name__}, not a NumPy array"
             raise UsageError(msg, hint="convert it with numpy.asarray")
+        if array.dtype.hasobject:
+            msg = f"samples {text!r} yielded {name!r} as an array of Python objects"
+            raise UsageError(
+                msg, hint="convert numbers with their dtype, and strings with numpy.asarray(values, dtype=str)"
+            )
     for name, values in batch.strata.items():
         if len(values) != batch.rows:
             msg = f"samples {text!r}: stratum {name!r} has {len(values)} values for {batch.rows} rows"
@@ -135,7 +168,42 @@ def _check_batch(text: str, batch: object) -> None:
 
 def _broken(path: Path, err: BaseException) -> InputFileError:
     reason = (str(err).strip() or type(err).__name__).splitlines()[0]
-    return InputFileError(f"samples {path} cannot be read: {reason}", hint="write the file again with numpy.savez")
+    return InputFileError(f"samples {path} cannot be read: {reason}", hint="check the file, or write it again")
+
+
+class _SeenIds:
+    """The ids of all rows so far, by their hashes: 8 bytes an id, in sorted order, but for the latest."""
+
+    def __init__(self) -> None:
+        self._packed = np.zeros(0, dtype=np.int64)
+        self._recent: set[int] = set()
+
+    def add(self, ids: Sequence[str], what: str) -> None:
+        """Take in the ids of one batch.
+
+        Raises:
+            UsageError: One of them was there before.
+        """
+        values = np.fromiter(map(hash, ids), dtype=np.int64, count=len(ids))
+        at = np.searchsorted(self._packed, values)
+        packed = (
+            self._packed[np.minimum(at, self._packed.size - 1)] == values if self._packed.size else [False] * len(ids)
+        )
+        for row_id, value, is_packed in zip(ids, values.tolist(), packed, strict=True):
+            if is_packed or value in self._recent:
+                msg = f"{what}: the id {row_id!r} stands twice"
+                raise UsageError(msg, hint="give every row an id of its own: results are reported by it")
+            self._recent.add(value)
+        if len(self._recent) >= _RECENT_IDS:
+            recent = np.fromiter(self._recent, dtype=np.int64, count=len(self._recent))
+            self._packed = np.sort(np.concatenate([self._packed, recent]))
+            self._recent.clear()
+
+    def _is_packed(self, values: NDArray[np.int64]) -> Iterable[bool]:
+        if self._packed.size == 0:
+            return itertools.repeat(False, len(values))
+        at = np.minimum(np.searchsorted(self._packed, values), self._packed.size - 1)
+        return map(bool, self._packed[at] == values)
 
 
 def _read_npz(path: Path, source: SampleSource) -> Iterator[Batch]:
@@ -197,6 +265,10 @@ def _read_safetensors(path: Path, source: SampleSource) -> Iterator[Batch]:
     try:
         with safe_open(str(path), framework="np") as file:
             slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 - it is no mapping
+            for name, part in slices.items():
+                if part.get_dtype() not in _SAFETENSORS_DTYPES:
+                    msg = f"samples {path} hold {name!r} as {part.get_dtype()}, which is not read"
+                    raise InputFileError(msg, hint=f"save it as one of {', '.join(sorted(_SAFETENSORS_DTYPES))}")
             sizes = {name: (part.get_shape()[0] if part.get_shape() else None) for name, part in slices.items()}
             position: dict[str, int] = dict.fromkeys(slices, 0)
 
@@ -207,16 +279,18 @@ def _read_safetensors(path: Path, source: SampleSource) -> Iterator[Batch]:
                 return part
 
             yield from _cut(sizes, source, take)
-    except SafetensorError as err:
+    except (SafetensorError, ValueError) as err:
         raise _broken(path, err) from err
 
 
 def _read_jsonl(path: Path, source: SampleSource) -> Iterator[Batch]:
+    seen = _SeenIds()
     with path.open("rb") as stream:
         lines = (line for line in enumerate(stream, start=1) if line[1].strip())
         while chunk := list(itertools.islice(lines, source.batch_size)):
             rows = [_parse_line(path, number, line) for number, line in chunk]
             ids = [str(row.pop("id", number)) for row, (number, _) in zip(rows, chunk, strict=True)]
+            seen.add(ids, f"samples {path}")
             names = list(rows[0])
             for row, (number, _) in zip(rows, chunk, strict=True):
                 if set(row) != set(names):
@@ -230,7 +304,9 @@ def _read_jsonl(path: Path, source: SampleSource) -> Iterator[Batch]:
 def _parse_line(path: Path, number: int, line: bytes) -> dict[str, Any]:
     try:
         row = json.loads(line)
-    except ValueError as err:
+        # Half of a surrogate pair is JSON, but no text.
+        json.dumps(row, ensure_ascii=False).encode() if b"\\ud" in line.lower() else None
+    except (ValueError, RecursionError) as err:
         msg = f"samples {path}, line {number}: not JSON: {err}"
         raise InputFileError(msg, hint="write one JSON object a line") from err
     if not isinstance(row, dict):

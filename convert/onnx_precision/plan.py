@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     import onnx
 
 _READ_AS_IS = "it makes no FP32 values of its own and reads them as they are"
-_SIZES = "it computes with sizes of tensors or positions in them, which the lower precision would round"
+_SIZES = "it computes with sizes of tensors, or positions in them, that the lower precision would round"
+_CONSTANT, _SIZE = "constant", "size"
+_BOOL = 9
 _SIZE_OPERATORS = frozenset({"Shape", "Size"})
 _BORDER = "what crosses the border of a subgraph stays FP32; the nodes inside are looked at one by one"
 
@@ -107,8 +109,7 @@ class _Scope:
         self._own = set(_defined_in(graph))
         self._values = values
         self._outer = outer
-        self._constants = {*(tensor.name for tensor in graph.initializer)}
-        self._sizes: set[str] = set()
+        self._kinds = {tensor.name: _CONSTANT for tensor in graph.initializer}
 
     def element(self, name: str) -> int | None:
         """Return the element type of the value; 0 for one left out, None for an unknown one."""
@@ -125,21 +126,28 @@ class _Scope:
         return self._outer.value(name)
 
     def computes_sizes(self, node: onnx.NodeProto) -> bool:
-        """Whether the node computes with nothing but sizes of tensors and constants; notes what it makes."""
-        if node.op_type in _SIZE_OPERATORS:
-            self._sizes.update(node.output)
-            return False
-        kinds = {self._kind(name) for name in node.input if name}
-        if not kinds <= {"constant", "size"} or any(subgraphs_of(node)):
-            return False
-        found = self._sizes if "size" in kinds else self._constants
-        found.update(name for name in node.output if name)
-        return "size" in kinds
+        """Whether the node makes sizes of tensors, or positions in them, of other such; notes what it makes.
 
-    def _kind(self, name: str) -> str:
+        What is made of constants in a shape that depends on sizes, such as a mask, is none of them.
+        """
+        sources = [(self.element(name), self.kind(name)) for name in node.input if name]
+        kinds = {kind for _, kind in sources}
+        is_made_of_sizes = kinds <= {_SIZE, _CONSTANT} and not any(subgraphs_of(node)) and not _is_constant(node)
+        floats = {kind for element, kind in sources if element == FLOAT}
+        for name in node.output:
+            if node.op_type in _SIZE_OPERATORS:
+                self._kinds[name] = _SIZE
+            elif (is_made_of_sizes and _SIZE not in kinds) or _is_constant(node):
+                self._kinds[name] = _CONSTANT
+            elif is_made_of_sizes and floats != {_CONSTANT} and self.element(name) != _BOOL:
+                self._kinds[name] = _SIZE
+        return node.op_type not in _SIZE_OPERATORS and any(self._kinds.get(name) == _SIZE for name in node.output)
+
+    def kind(self, name: str) -> str:
+        """Return whether the value is a constant or made of sizes; empty if it is neither."""
         if name not in self._own and self._outer is not None:
-            return self._outer._kind(name)
-        return "size" if name in self._sizes else "constant" if name in self._constants else ""
+            return self._outer.kind(name)
+        return self._kinds.get(name, "")
 
 
 def _defined_in(graph: onnx.GraphProto) -> Iterator[str]:

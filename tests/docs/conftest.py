@@ -11,16 +11,13 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import click
 import numpy as np
 import onnx
 import pytest
 
 from paritygate.pipelines.cli import cli
-
-if TYPE_CHECKING:
-    import click
 
 _ROOT = Path(__file__).resolve().parents[2]
 _FENCE = re.compile(r"^```(?P<info>[^\n`]*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -158,8 +155,8 @@ def parse_call() -> Callable[[list[str]], click.Context]:
     """Return a function that parses a call of the tool as Click does, without doing what it says."""
 
     def parse(args: list[str]) -> click.Context:
-        context = cli.make_context(_TOOL, list(args))
-        name, command, rest = cli.resolve_command(context, [*context._protected_args, *context.args])
+        context = click.Context(cli, info_name=_TOOL)
+        name, command, rest = cli.resolve_command(context, list(args))
         assert name is not None
         assert command is not None
         return command.make_context(name, rest, parent=context)

@@ -161,8 +161,9 @@ def test_every_check_is_on_the_page_of_the_gate(pages: dict[str, Page], project_
     for name in (*JUDGES, *JUDGES_OF_PIPELINES):
         made |= checks_in((project_root / name).read_text(encoding="utf-8"))
     page = pages["docs/gate.md"]
-    named = {name for row in page.rows() for name in codes(row[0])}
-    missing = {name for name in made if name not in named and f"`{name}`" not in page.prose}
+    # Numbers are defined there, some of them under the name of the check that judges them.
+    text = page.prose.replace(page.section("Statistics"), "")
+    missing = {name for name in made if f"`{name}`" not in text}
 
     assert {"max_abs_diff", "contract.shape", "reference_varies", "distinct", "bias"} <= made
     assert missing == set()

@@ -234,16 +234,16 @@ def test_declared_limits_stand_in_place_of_the_default_ones() -> None:
 @pytest.mark.parametrize(
     ("to", "place"),
     [
-        ("artifacts/repository", "/root/repository"),
-        ("artifacts", "/root"),
+        ("artifacts/repository", "/place/repository"),
+        ("artifacts", "/place"),
         ("releases", "/spec/releases"),
-        ("/srv/models", "/srv/models"),
+        ("/elsewhere/models", "/elsewhere/models"),
     ],
 )
 def test_a_repository_below_artifacts_moves_with_the_root(to: str, place: str) -> None:
     run = RunFolder(folder=Path("/run"), resolved=_parse(_MODULE + f"promote: {{to: {to}}}\n"), samples_path=None)
 
-    assert repository_of(run, Path("/root")) == Path(place)
+    assert repository_of(run, Path("/place")) == Path(place)
 
 
 @pytest.mark.parametrize(

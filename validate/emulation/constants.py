@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from paritygate.errors import InputFileError
 from paritygate.precision import Precision
 from paritygate.validate.emulation.rounding import FLOAT, convert_values, precision_of_element, round_values
 
@@ -25,7 +26,7 @@ _HANDED_OVER = frozenset(
 
 
 class Constants:
-    """Rewrites the constants of one model.
+    """Rewrites the constants of one model; raises InputFileError where the data of one is damaged.
 
     Attributes:
         weights: Data of the large weights, by name, which the graph does not hold any more.
@@ -115,7 +116,11 @@ class Constants:
     def _values(self, tensor: onnx.TensorProto, name: str) -> NDArray[Any]:
         import onnx
 
-        values: NDArray[Any] = onnx.numpy_helper.to_array(tensor, base_dir=str(self._folder))
+        _embed(tensor, self._folder)
+        try:
+            values: NDArray[Any] = onnx.numpy_helper.to_array(tensor)
+        except (ValueError, TypeError) as err:
+            raise _damaged(tensor, err) from err
         precision = self._precision_of(tensor)
         return values if precision is None else self._rounded(values.astype(np.float32, copy=False), precision, name)
 
@@ -129,10 +134,24 @@ class Constants:
 
 
 def _embed(tensor: onnx.TensorProto, folder: Path) -> None:
-    """Read the tensor's external data into it, if it has some."""
+    """Read the tensor's external data into it, if it has some.
+
+    Raises:
+        InputFileError: The data cannot be read.
+    """
+    from onnx.checker import ValidationError
     from onnx.external_data_helper import load_external_data_for_tensor, uses_external_data
 
     if uses_external_data(tensor):
-        load_external_data_for_tensor(tensor, str(folder))
+        try:
+            load_external_data_for_tensor(tensor, str(folder))
+        except (OSError, RuntimeError, ValueError, ValidationError) as err:
+            raise _damaged(tensor, err) from err
         tensor.data_location = tensor.DEFAULT
         del tensor.external_data[:]
+
+
+def _damaged(tensor: onnx.TensorProto, err: Exception) -> InputFileError:
+    reason = (str(err).strip() or type(err).__name__).splitlines()[0]
+    msg = f"the data of tensor {tensor.name!r} is not that of its shape {list(tensor.dims)}: {reason}"
+    return InputFileError(msg, hint="copy the data file again, or export the model again")

@@ -35,6 +35,19 @@ def infer_all_types(model: onnx.ModelProto) -> None:
         BackendError: Some result's type cannot be told.
     """
     declared = _take_declared(model)
+    shapes = _take_output_shapes(model)
+    _infer(model, declared)
+    for value, shape in shapes:
+        # ONNX Runtime wants those of a Scan's body.
+        value.type.tensor_type.shape.CopyFrom(shape)
+    missing = _untyped(model)
+    if missing:
+        node, name = missing[0]
+        msg = f"the type of {name!r}, made by operator {node.domain or 'ai.onnx'}::{node.op_type}, is not known"
+        raise BackendError(msg, hint="export the model with standard ONNX operators to emulate a precision")
+
+
+def _infer(model: onnx.ModelProto, declared: list[list[onnx.ValueInfoProto]]) -> None:
     infer_value_types(model)
     if not _untyped(model):
         return
@@ -46,24 +59,30 @@ def infer_all_types(model: onnx.ModelProto) -> None:
         return
     _ask_onnxruntime(model)
     infer_value_types(model)
-    missing = _untyped(model)
-    if missing:
-        node, name = missing[0]
-        msg = f"the type of {name!r}, made by operator {node.domain or 'ai.onnx'}::{node.op_type}, is not known"
-        raise BackendError(msg, hint="export the model with standard ONNX operators to emulate a precision")
 
 
 def _take_declared(model: onnx.ModelProto) -> list[list[onnx.ValueInfoProto]]:
-    """Remove types of values in between and shapes of results, return the types by graph."""
+    """Remove what the file says of values in between, and return it by graph."""
     declared = []
     for graph in graphs_in(model.graph):
         declared.append(list(graph.value_info))
         del graph.value_info[:]
-        for value in graph.output:
-            # A wrong shape would stop the inference, and no shape is needed here.
-            if value.type.HasField("tensor_type"):
-                value.type.tensor_type.ClearField("shape")
     return declared
+
+
+def _take_output_shapes(model: onnx.ModelProto) -> list[tuple[onnx.ValueInfoProto, onnx.TensorShapeProto]]:
+    """Remove the shapes of the graphs' outputs, and return each with its output."""
+    import onnx
+
+    taken = []
+    for value in (value for graph in graphs_in(model.graph) for value in graph.output):
+        # A wrong shape would stop the inference, and no shape is needed for it.
+        if value.type.HasField("tensor_type") and value.type.tensor_type.HasField("shape"):
+            shape = onnx.TensorShapeProto()
+            shape.CopyFrom(value.type.tensor_type.shape)
+            taken.append((value, shape))
+            value.type.tensor_type.ClearField("shape")
+    return taken
 
 
 def _untyped(model: onnx.ModelProto) -> list[tuple[onnx.NodeProto, str]]:

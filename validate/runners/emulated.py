@@ -21,7 +21,8 @@ from paritygate.precision import Precision
 from paritygate.signature import Signature
 from paritygate.validate.emulation.canary import VALUES, canary_alone, check_canary
 from paritygate.validate.emulation.graph import EmulatedGraph, emulate
-from paritygate.validate.runners.interface import check_inputs, describe_arrays, first_line, rename_signature
+from paritygate.validate.runners.interface import check_inputs, describe_arrays, rename_signature
+from paritygate.validate.runners.onnxruntime import _reason
 from paritygate.validate.runners.runner import ModelToRun, RuntimeFacts
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ def _open_session(
             graph.SerializeToString(), sess_options=options, providers=["CPUExecutionProvider"]
         )
     except Exception as err:
-        msg = f"onnxruntime {onnxruntime.__version__} refused the emulated graph of {name}: {first_line(err)}"
+        msg = f"onnxruntime {onnxruntime.__version__} refused the emulated graph of {name}: {_reason(err)}"
         raise BackendError(msg, hint="export the model again with another opset or exporter") from err
 
 
@@ -128,8 +129,8 @@ def _facts(
 def _notes(graph: EmulatedGraph, precision: Precision) -> list[str]:
     every = f"every float32 tensor was rounded to {precision}"
     some = (
-        f"{graph.rounded} operator results that the file has in lower precision were rounded to it, "
-        f"{graph.unrounded} in float32 or float64 were not"
+        f"operator results that the file has in lower precision ({graph.rounded}) were rounded to it, "
+        f"those in float32 or float64 ({graph.unrounded}) were not"
     )
     extent = every if graph.is_original else some
     notes = [f"{precision} was emulated on the CPU: {extent}; sums inside an operator are float32"]
@@ -192,7 +193,7 @@ class EmulatedRunner:
         try:
             found = self._session.run([*self._own_outputs, *self._canary_outputs.values()], feed)
         except Exception as err:
-            msg = f"onnxruntime failed in emulation on {describe_arrays(inputs)}: {first_line(err)}"
+            msg = f"onnxruntime failed in emulation on {describe_arrays(inputs)}: {_reason(err)}"
             raise BackendError(msg, hint="check that the samples are within what the model was exported for") from err
         count = len(self._own_outputs)
         for precision, canary in zip(self._canary_outputs, found[count:], strict=True):

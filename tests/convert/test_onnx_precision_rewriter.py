@@ -1,0 +1,470 @@
+"""Rewriting ONNX models to FP16 and BF16: which nodes, which dtypes, how many casts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from numpy.typing import NDArray
+from onnx import TensorProto
+from onnx.reference import ReferenceEvaluator
+
+from paritygate.convert.onnx_precision.low_precision import rewrite_precision
+from paritygate.convert.onnx_precision.result import RewriteResult
+from paritygate.errors import ConversionError, UsageError
+from paritygate.onnx_graph import element_types, infer_value_types, nodes_in
+from paritygate.precision import Precision
+
+_X = np.linspace(-2, 2, 12, dtype=np.float32).reshape(3, 4)
+
+
+def _model(body: str, *, opset: int = 17, signature: str = "(float[N,4] x) => (float[N,4] y)") -> onnx.ModelProto:
+    """Return a model of ONNX's text form, whose nodes go by their operator and a number, as they have no names."""
+    version = f'ir_version: 8, opset_import: ["" : {opset}, "own" : 1]'
+    model: onnx.ModelProto = onnx.parser.parse_model(f"< {version} > g {signature} {{ {body} }}")
+    del model.opset_import[1 if "own." not in body else 2 :]
+    return model
+
+
+def _with_weights(model: onnx.ModelProto, **weights: Any) -> onnx.ModelProto:  # noqa: ANN401 - anything numpy takes
+    for name, values in weights.items():
+        model.graph.initializer.append(onnx.numpy_helper.from_array(np.asarray(values), name))
+    return model
+
+
+def _fp16(model: onnx.ModelProto, **options: Any) -> RewriteResult:  # noqa: ANN401 - any option of the rewriter
+    return rewrite_precision(model, precision=Precision.FP16, **options)
+
+
+def _run(model: onnx.ModelProto, **inputs: NDArray[Any]) -> Sequence[NDArray[Any]]:
+    """Return the outputs of ONNX Runtime, after the checks that each model here has to pass."""
+    import onnxruntime
+
+    onnx.checker.check_model(model, full_check=True)
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    found: Sequence[NDArray[Any]] = session.run(None, inputs)
+    return found
+
+
+def _really_run(model: onnx.ModelProto, **inputs: NDArray[Any]) -> Sequence[NDArray[Any]]:
+    """Return the outputs of a runtime that computes FP16 in FP16, as ONNX Runtime's CPU provider does not."""
+    with np.errstate(all="ignore"):
+        found: Sequence[NDArray[Any]] = ReferenceEvaluator(model).run(None, inputs)
+    return found
+
+
+def _casts(model: onnx.ModelProto) -> list[str]:
+    """Return the values that casts are applied to."""
+    return [node.input[0] for node in nodes_in(model.graph) if node.op_type == "Cast"]
+
+
+def _dtypes(model: onnx.ModelProto) -> Mapping[str, int]:
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    infer_value_types(copy)
+    return element_types(copy.graph)
+
+
+def _kept(result: RewriteResult) -> dict[str, str]:
+    return {node.name: node.reason for node in result.nodes_kept}
+
+
+def _perceptron(opset: int = 17) -> onnx.ModelProto:
+    random = np.random.default_rng(0)
+    body = "a = MatMul (x, w) b = Add (a, c) d = Relu (b) e = MatMul (d, v) y = Softmax (e)"
+    weights = {"w": (4, 8), "c": (8,), "v": (8, 4)}
+    arrays = {name: random.standard_normal(shape, dtype=np.float32) for name, shape in weights.items()}
+    return _with_weights(_model(body, opset=opset), **arrays)
+
+
+@pytest.mark.parametrize("opset", range(13, 25))
+def test_weights_are_lowered_and_inputs_and_outputs_stay(opset: int) -> None:
+    model = _perceptron(opset)
+    result = _fp16(model)
+    assert {tensor.data_type for tensor in result.model.graph.initializer} == {TensorProto.FLOAT16}
+    assert [value.type.tensor_type.elem_type for value in (*result.model.graph.input, *result.model.graph.output)] == [
+        TensorProto.FLOAT,
+        TensorProto.FLOAT,
+    ]
+    assert result.nodes_converted == ("MatMul", "Add", "Relu", "MatMul_1", "Softmax")
+    assert (result.nodes_kept, result.casts_added, result.opset_after) == ((), 2, opset)
+    assert np.abs(_run(result.model, x=_X)[0] - _run(model, x=_X)[0]).max() < 2e-3
+
+
+@pytest.mark.parametrize("opset", range(13, 25))
+def test_a_bf16_model_is_valid_and_its_weights_are_rounded_to_nearest(opset: int) -> None:
+    import ml_dtypes
+
+    model = _perceptron(opset)
+    result = rewrite_precision(model, precision=Precision.BF16)
+    onnx.checker.check_model(result.model, full_check=True)
+    assert result.opset_after == opset
+    for before, after in zip(model.graph.initializer, result.model.graph.initializer, strict=True):
+        assert after.data_type == TensorProto.BFLOAT16
+        expected = onnx.numpy_helper.to_array(before).astype(ml_dtypes.bfloat16)
+        np.testing.assert_array_equal(np.frombuffer(after.raw_data, np.uint16), expected.view(np.uint16).reshape(-1))
+
+
+def test_the_model_given_is_not_changed() -> None:
+    model = _perceptron()
+    before = model.SerializeToString(deterministic=True)
+    _fp16(model)
+    assert model.SerializeToString(deterministic=True) == before
+
+
+def test_inputs_and_outputs_are_lowered_too_if_asked() -> None:
+    result = _fp16(_perceptron(), keep_io=False)
+    assert result.casts_added == 0
+    assert _run(result.model, x=_X.astype(np.float16))[0].dtype == np.float16
+
+
+def test_exactly_the_nodes_named_stay_in_fp32() -> None:
+    result = _fp16(_perceptron(), keep_in_fp32=["Add"])
+    assert _kept(result) == {"Add": "kept as asked, by its name"}
+    assert result.nodes_converted == ("MatMul", "Relu", "MatMul_1", "Softmax")
+    # x down, a up, b down, y up: one for each value that changes hands.
+    assert sorted(_casts(result.model)) == sorted(["x", "a", "b", "y_fp16"])
+    dtypes = _dtypes(result.model)
+    assert (dtypes["a"], dtypes["b"], dtypes["c"], dtypes["d"]) == (10, 1, 1, 10)
+    _run(result.model, x=_X)
+
+
+def test_nodes_are_kept_by_operator() -> None:
+    result = _fp16(_perceptron(), keep_operators_in_fp32=["MatMul"])
+    assert _kept(result).keys() == {"MatMul", "MatMul_1"}
+
+
+def test_nodes_that_share_a_name_are_all_kept_and_get_names_of_their_own() -> None:
+    model = _perceptron()
+    for node in model.graph.node:
+        node.name = "block"
+    result = _fp16(model, keep_in_fp32=["block"])
+    assert _kept(result).keys() == {"block", "block_1", "block_2", "block_3", "block_4"}
+    names = [node.name for node in result.model.graph.node]
+    assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize(
+    ("options", "message", "hint"),
+    [
+        ({"keep_in_fp32": ["Addd"]}, "the model has no node 'Addd' to keep in fp32", "did you mean Add"),
+        ({"keep_operators_in_fp32": ["Conv"]}, "the model has no operator 'Conv' to keep in fp32", "name one of"),
+    ],
+)
+def test_a_name_to_keep_that_the_model_does_not_have_is_an_error(
+    options: dict[str, Any], message: str, hint: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        _fp16(_perceptron(), **options)
+    assert message in str(caught.value)
+    assert hint in caught.value.hint
+
+
+def test_another_precision_is_an_error() -> None:
+    with pytest.raises(UsageError, match=r"cannot be rewritten to int8 \(allowed: fp16, bf16\)"):
+        rewrite_precision(_perceptron(), precision=Precision.INT8)
+
+
+def test_what_overflows_in_fp16_does_not_where_it_is_kept() -> None:
+    model = _with_weights(
+        _model("a = Mul (x, big) b = Mul (a, a) m = ReduceMean <axes = [1]> (b) r = Sqrt (m) y = Div (a, r)"),
+        big=np.float32(1000),
+    )
+    expected = _run(model, x=_X)[0]
+    assert not np.isfinite(_really_run(_fp16(model).model, x=_X)[0]).all()
+    # `b` is read by one kept node and `a` by two, next to converted ones: no value may pass through FP16 on its way.
+    result = _fp16(model, keep_in_fp32=["Mul_1", "ReduceMean", "Sqrt"])
+    assert np.abs(_really_run(result.model, x=_X)[0] - expected).max() < 2e-3
+    assert "b" not in _casts(result.model)
+
+
+def test_a_value_is_cast_once_for_all_its_readers() -> None:
+    body = "k = Exp (x) a = Neg (k) b = Abs (k) c = Add (k, a) d = Add (c, b) e = Sin (k) y = Add (d, e)"
+    result = _fp16(_model(body), keep_in_fp32=["Exp", "Sin"])
+    assert sorted(_casts(result.model)) == ["e", "k", "y_fp16"]
+    _run(result.model, x=_X)
+
+
+def test_an_output_that_is_read_inside_is_cast_for_the_outside_only() -> None:
+    model = _model(
+        "logits = Neg (x) y = Softmax (logits)", signature="(float[N,4] x) => (float[N,4] logits, float[N,4] y)"
+    )
+    result = _fp16(model)
+    assert [value.name for value in result.model.graph.output] == ["logits", "y"]
+    assert result.casts_added == 3
+    for actual, expected in zip(_run(result.model, x=_X), _run(model, x=_X), strict=True):
+        assert actual.dtype == np.float32
+        assert np.abs(actual - expected).max() < 1e-3
+
+
+def test_an_input_that_is_an_output_stays_as_it_is() -> None:
+    model = _model("y = Neg (x)", signature="(float[N,4] x) => (float[N,4] y, float[N,4] x)")
+    np.testing.assert_array_equal(_run(_fp16(model).model, x=_X)[1], _X)
+
+
+def test_constants_beyond_the_range_are_clamped_and_reported() -> None:
+    lowest = np.finfo(np.float32).min
+    model = _with_weights(_model("m = Mul (x, mask) y = Add (m, w)"), mask=[-1e9, 1e5, 1, lowest], w=np.float32(-1e9))
+    model.graph.initializer[0].CopyFrom(
+        onnx.numpy_helper.from_array(np.array([-1e9, 1e5, 1, lowest], np.float32), "mask")
+    )
+    result = _fp16(model)
+    assert [str(each) for each in result.clamps] == [
+        "mask: 3 values, -3.40282e+38 became -65504",
+        "w: 1 value, -1e+09 became -65504",
+    ]
+    values = {each.name: onnx.numpy_helper.to_array(each).tolist() for each in result.model.graph.initializer}
+    assert values == {"mask": [-65504, 65504, 1, -65504], "w": -65504}
+
+
+def test_the_lowest_float32_is_finite_in_bf16_too() -> None:
+    model = _with_weights(_model("y = Mul (x, mask)"), mask=np.finfo(np.float32).min)
+    result = rewrite_precision(model, precision=Precision.BF16)
+    assert result.clamps[0].after == pytest.approx(-3.3895e38, rel=1e-4)
+
+
+def test_a_mask_times_zero_is_not_nan() -> None:
+    body = "m = Sub (one, x) n = Mul (m, lowest) y = Add (x, n)"
+    model = _with_weights(_model(body), one=np.float32(1), lowest=np.finfo(np.float32).min)
+    assert np.isfinite(_really_run(_fp16(model).model, x=np.ones((2, 4), np.float32))[0]).all()
+
+
+def test_infinity_and_nan_stay_what_they_are() -> None:
+    weights = np.array([-np.inf, np.inf, np.nan, 1], np.float32)
+    result = _fp16(_with_weights(_model("y = Add (x, w)"), w=weights))
+    assert result.clamps == ()
+    np.testing.assert_array_equal(onnx.numpy_helper.to_array(result.model.graph.initializer[0]), weights)
+
+
+def test_values_that_become_zero_are_reported_and_an_epsilon_does_not() -> None:
+    weights = np.array([1e-9, 1, -2e-8, 0], np.float32)
+    result = _fp16(_with_weights(_model("a = Mul (x, w) y = Div (a, eps)"), w=weights, eps=np.float32(1e-12)))
+    assert [str(each) for each in result.flushes] == [
+        "w: 2 values, -2e-08 became -0",
+        "eps: 1 value, 1e-12 became 5.96046e-08",
+    ]
+    values = {each.name: onnx.numpy_helper.to_array(each).tolist() for each in result.model.graph.initializer}
+    assert values == {"w": [0, 1, 0, 0], "eps": 2**-24}
+
+
+def test_a_constant_that_is_read_in_both_dtypes_exists_in_both() -> None:
+    model = _with_weights(_model("a = Mul (x, w) y = Add (a, w)"), w=np.float32(1e5 + 0.125))
+    result = _fp16(model, keep_in_fp32=["Add"])
+    values = {each.name: onnx.numpy_helper.to_array(each) for each in result.model.graph.initializer}
+    assert (values["w"].dtype, values["w"].item()) == (np.float32, 1e5 + 0.125)
+    assert (values["w_fp16"].dtype, values["w_fp16"].item()) == (np.float16, 65504)
+    assert "w" not in _casts(result.model)
+
+
+@pytest.mark.parametrize(
+    "constant",
+    [
+        "Constant <value = float[1] {2.5}> ()",
+        "Constant <value_float = 2.5> ()",
+        "Constant <value_floats = [2.5, 1.5, 0.5, 1e9]> ()",
+    ],
+)
+def test_constant_nodes_are_lowered_like_weights(constant: str) -> None:
+    model = _model(f"c = {constant} a = Mul (x, c) y = Exp (a)")
+    result = _fp16(model)
+    assert [node.op_type for node in result.model.graph.node] == ["Cast", "Constant", "Mul", "Exp", "Cast"]
+    assert "Constant" not in result.nodes_converted
+    assert _dtypes(result.model)["c"] == TensorProto.FLOAT16
+    assert [change.tensor for change in result.clamps] == (["c"] if "1e9" in constant else [])
+    _run(result.model, x=_X)
+
+
+@pytest.mark.parametrize(
+    ("precision", "opset", "operators"),
+    [
+        (Precision.FP16, 17, ["ConstantOfShape"]),
+        (Precision.BF16, 20, ["ConstantOfShape"]),
+        (Precision.BF16, 17, ["ConstantOfShape", "Cast"]),
+    ],
+)
+def test_a_filled_shape_is_clamped_and_made_in_the_lower_precision(
+    precision: Precision, opset: int, operators: list[str]
+) -> None:
+    body = "s = Shape (x) c = ConstantOfShape <value = float[1] {-3.4028235e38}> (s) y = Mul (x, c)"
+    result = rewrite_precision(_model(body, opset=opset), precision=precision)
+    onnx.checker.check_model(result.model, full_check=True)
+    fill = next(node for node in result.model.graph.node if node.op_type == "ConstantOfShape")
+    assert np.isfinite(np.float32(result.clamps[0].after))
+    assert float(onnx.numpy_helper.to_array(fill.attribute[0].t).astype(np.float32)[0]) == result.clamps[0].after
+    names = [node.op_type for node in result.model.graph.node if node.op_type in {"ConstantOfShape", "Cast"}]
+    # The casts of x and y are the first and the last one.
+    assert names[1:-1] == operators
+
+
+def test_a_cast_to_fp32_makes_the_lower_precision_itself() -> None:
+    signature = "(int64[N,4] x) => (float[N,4] y)"
+    result = _fp16(_model("f = Cast <to = 1> (x) y = Exp (f)", signature=signature))
+    assert [node.op_type for node in result.model.graph.node] == ["Cast", "Exp", "Cast"]
+    assert result.casts_added == 1
+    assert result.nodes_converted == ("Cast", "Exp")
+
+
+def test_comparisons_of_what_is_fp32_are_not_rounded() -> None:
+    signature = "(int64[N] x) => (bool[N] y)"
+    model = _with_weights(_model("f = Cast <to = 1> (x) y = Less (f, w)", signature=signature), w=np.float32(16777216))
+    result = _fp16(model)
+    ids = np.array([16777215, 16777216, 70000])
+    assert _run(result.model, x=ids)[0].tolist() == [True, False, True]
+    assert result.nodes_converted == ()
+    assert "reads them as they are" in _kept(result)["Less"]
+
+
+def test_comparisons_of_what_is_lowered_need_no_cast() -> None:
+    result = _fp16(
+        _with_weights(_model("e = Exp (x) y = Less (e, w)", signature="(float[N] x) => (bool[N] y)"), w=np.float32(1))
+    )
+    assert result.nodes_converted == ("Exp", "Less")
+    assert result.casts_added == 1
+
+
+def test_arithmetic_on_sizes_stays_exact() -> None:
+    body = (
+        "s = Shape (x) f = Cast <to = 1> (s) h = Mul (f, two) i = Cast <to = 7> (h) "
+        "e = Exp (x) n = ReduceSum <keepdims = 0> (f) y = Div (e, n)"
+    )
+    signature = "(float[N] x) => (int64[1] i, float[N] y)"
+    result = _fp16(_with_weights(_model(body, signature=signature), two=np.float32(2)))
+    size, quotient = _run(result.model, x=np.zeros(2049, np.float32))
+    assert size.tolist() == [4098]
+    assert np.abs(quotient - 1 / 2049).max() < 1e-6
+    assert "sizes of tensors" in _kept(result)["Mul"]
+    assert "Div" in result.nodes_converted
+
+
+def test_a_mask_in_the_shape_of_a_size_is_no_size() -> None:
+    body = "s = Shape (x) e = Expand (lowest, s) y = Add (x, e)"
+    result = _fp16(_with_weights(_model(body), lowest=np.finfo(np.float32).min))
+    assert result.nodes_converted == ("Expand", "Add")
+    assert len(result.clamps) == 1
+
+
+def test_coordinates_and_scales_of_resize_stay_fp32() -> None:
+    body = 'y = Resize <mode = "linear", coordinate_transformation_mode = "tf_crop_and_resize"> (x, roi, scales)'
+    model = _model(body, signature="(float[1,1,8,8] x) => (float[1,1,M,K] y)")
+    model = _with_weights(model, roi=np.float32([0, 0, 0.1, 0.1, 1, 1, 0.9, 0.9]), scales=np.float32([1, 1, 2, 2]))
+    result = _fp16(model)
+    assert result.nodes_converted == ("Resize",)
+    assert {tensor.data_type for tensor in result.model.graph.initializer} == {TensorProto.FLOAT}
+    image = np.random.default_rng(0).random((1, 1, 8, 8), np.float32)
+    assert np.abs(_run(result.model, x=image)[0] - _run(model, x=image)[0]).max() < 1e-3
+
+
+def test_classes_of_onehot_are_not_rounded() -> None:
+    signature = "(float[N] x) => (float[N,K] y)"
+    model = _model("e = Add (v, v) y = OneHot (x, depth, e)", signature=signature)
+    result = _fp16(_with_weights(model, depth=np.float32(2050), v=np.float32([0, 1])))
+    assert _run(result.model, x=np.float32([2049]))[0].argmax() == 2049
+
+
+def test_what_a_normalization_reports_beside_its_result_stays_fp32() -> None:
+    model = _model("y, mean = LayerNormalization (x, w)", signature="(float[N,4] x) => (float[N,4] y, float[N,1] mean)")
+    result = _fp16(_with_weights(model, w=np.ones(4, np.float32)))
+    assert result.nodes_converted == ("LayerNormalization",)
+    assert result.casts_added == 2
+    _run(result.model, x=_X)
+
+
+def test_an_operator_without_the_precision_stays_fp32_and_says_so() -> None:
+    body = "a = Add (x, x) i = Constant <value_int = 4> () y = OneHot (j, i, z)"
+    model = _model("n = Range (a, x, b) y = Neg (n)", signature="(float x, float a, float b) => (float[N] y)")
+    del body
+    result = _fp16(model)
+    assert _kept(result) == {"Range": "Range of opset 11 does not take float16"}
+    assert result.nodes_converted == ("Neg",)
+
+
+def test_a_reduction_that_onnxruntime_does_not_run_in_fp16_stays_fp32() -> None:
+    body = 'e = Exp (x) y = ScatterElements <axis = 0, reduction = "add"> (e, i, u)'
+    model = _with_weights(_model(body, opset=18), i=np.array([[0, 1, 2, 0]]), u=np.ones((1, 4), np.float32))
+    result = _fp16(model)
+    assert "ONNX Runtime" in _kept(result)["ScatterElements"]
+    assert np.abs(_run(result.model, x=_X)[0] - _run(model, x=_X)[0]).max() < 1e-2
+
+
+def test_sequences_stay_fp32() -> None:
+    body = (
+        "e = Exp (x) s = SequenceConstruct (e, e) i = Constant <value = int64 {1}> () t = SequenceAt (s, i) y = Neg (t)"
+    )
+    result = _fp16(_model(body))
+    assert _kept(result).keys() == {"SequenceConstruct", "SequenceAt"}
+    _run(result.model, x=_X)
+
+
+def test_integers_and_doubles_are_left_alone() -> None:
+    body = "a = Mul (x, x) b = Cast <to = 7> (a) y = Add (b, b)"
+    model = _model(body, signature="(double[N] x) => (int64[N] y)")
+    result = _fp16(model)
+    assert (result.nodes_converted, result.nodes_kept, result.casts_added) == ((), (), 0)
+    model.graph.node[0].name, model.graph.node[1].name, model.graph.node[2].name = "Mul", "Cast", "Add"
+    assert result.model.graph == model.graph
+
+
+def test_what_is_float16_already_stays_so() -> None:
+    body = "h = Cast <to = 10> (x) a = Mul (h, w) f = Cast <to = 1> (a) b = Exp (f) y = Neg (b)"
+    model = _with_weights(_model(body), w=np.float16(0.5))
+    result = _fp16(model)
+    assert sorted(_casts(result.model)) == ["a", "x", "y_fp16"]
+    assert np.abs(_run(result.model, x=_X)[0] - _run(model, x=_X)[0]).max() < 2e-3
+
+
+def test_what_an_unknown_operator_makes_is_read_in_fp32() -> None:
+    body = "a = Exp (x) b = own.Thing (a) c = Neg (b) y = Abs (x)"
+    model = _model(body)
+    model.graph.node.append(onnx.helper.make_node("Shape", ["c"], ["shape"]))
+    reasons = _kept(_fp16(model))
+    assert reasons["Thing"] == "the operators of 'own' have no rules for their dtypes here"
+    assert "Neg" not in reasons
+
+
+def test_weights_that_are_inputs_too_become_constants() -> None:
+    model = _perceptron()
+    model.graph.input.append(onnx.helper.make_tensor_value_info("w", TensorProto.FLOAT, [4, 8]))
+    model.ir_version = 3
+    result = _fp16(model)
+    assert [value.name for value in result.model.graph.input] == ["x"]
+    assert result.model.ir_version == 4
+    assert result.notes == ("1 weight that was an input of the graph too is a constant now",)
+    _run(result.model, x=_X)
+
+
+def test_sparse_weights_are_lowered() -> None:
+    model = _model("y = Mul (x, w)")
+    sparse = model.graph.sparse_initializer.add(dims=[4])
+    sparse.values.CopyFrom(onnx.numpy_helper.from_array(np.float32([1e9, 2]), "w"))
+    sparse.indices.CopyFrom(onnx.numpy_helper.from_array(np.array([1, 3]), "w_indices"))
+    result = _fp16(model)
+    assert result.model.graph.sparse_initializer[0].values.data_type == TensorProto.FLOAT16
+    assert [change.tensor for change in result.clamps] == ["w"]
+    assert _run(result.model, x=np.ones((1, 4), np.float32))[0].tolist() == [[0, 65504, 0, 2]]
+
+
+def test_types_that_were_stated_are_brought_up_to_date_and_no_others_added() -> None:
+    model = _perceptron()
+    model.graph.value_info.append(onnx.helper.make_tensor_value_info("b", TensorProto.FLOAT, ["N", 8]))
+    stated = _fp16(model).model.graph.value_info
+    assert [(value.name, value.type.tensor_type.elem_type) for value in stated] == [("b", TensorProto.FLOAT16)]
+
+
+@pytest.mark.parametrize("operator", ["QuantizeLinear", "DynamicQuantizeLinear"])
+def test_a_quantized_model_is_refused(operator: str) -> None:
+    inputs, outputs = ("x, s, z", "y") if operator == "QuantizeLinear" else ("x", "y, s, z")
+    with pytest.raises(ConversionError, match=f"the model is quantized .node '{operator}' is a {operator}"):
+        _fp16(_model(f"{outputs} = {operator} ({inputs})"))
+
+
+def test_a_model_that_is_not_valid_is_refused() -> None:
+    with pytest.raises(ConversionError, match="the model given is not valid ONNX"):
+        _fp16(_model("y = Neg (a) a = Exp (x)"))
+
+
+def test_an_opset_without_bfloat16_that_cannot_be_left_is_refused() -> None:
+    with pytest.raises(ConversionError, match=r"opset 11 has no cast to bf16 \(it takes 13 or above\)"):
+        rewrite_precision(_model("y = Shrink (x)", opset=11), precision=Precision.BF16, keep_io=False)
