@@ -92,6 +92,8 @@ class ComparisonJob:
     min_rows: int = 1
     is_non_finite_declared: bool = False
     strata: tuple[str, ...] = ()
+    # In a run the source itself may be a target: then equal bytes are what was asked for, and said.
+    may_be_the_source: bool = False
     device: str = "cpu"
     seed: int = 0
 
@@ -111,6 +113,7 @@ class ComparisonJob:
             "min_rows": self.min_rows,
             "is_non_finite_declared": self.is_non_finite_declared,
             "strata": list(self.strata),
+            "may_be_the_source": self.may_be_the_source,
             "device": self.device,
             "seed": self.seed,
         }
@@ -132,6 +135,7 @@ class ComparisonJob:
             min_rows=data["min_rows"],
             is_non_finite_declared=data["is_non_finite_declared"],
             strata=tuple(data["strata"]),
+            may_be_the_source=data["may_be_the_source"],
             device=data["device"],
             seed=data["seed"],
         )

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from paritygate.files import write_json_atomically
+from paritygate.files import storage_errors, write_json_atomically
 from paritygate.pipelines.child import Progress
 from paritygate.pipelines.result import ComparisonResult
 from paritygate.signature import is_float_dtype
@@ -102,10 +102,20 @@ def _progress_text(stage: str, done: int, total: int) -> str:
 
 
 def write_json(target: str | None, data: Mapping[str, Any]) -> None:
-    """Write JSON data to a file, or to standard output for `-`, or nowhere for None."""
+    """Write JSON data to a file, or to standard output for `-`, or nowhere for None.
+
+    Raises:
+        StorageError: The file cannot be written.
+    """
     if target is None:
         return
     if target == "-":
         click.echo(json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False))
         return
-    write_json_atomically(Path(target), data)
+    path = Path(target)
+    if path.exists() and not path.is_file():
+        # A device or a pipe cannot be replaced by a file.
+        with storage_errors(path):
+            path.write_text(json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
+        return
+    write_json_atomically(path, data)

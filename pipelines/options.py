@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from pathlib import Path
 
 import click
 
-from paritygate.errors import StorageError, UsageError
+from paritygate.errors import ParitygateError, StorageError, UsageError
 
 __all__ = [
     "device_option",
@@ -25,19 +26,45 @@ __all__ = [
 def _remove_stale(ctx: click.Context, param: click.Parameter, target: str | None) -> str | None:
     """Remove what an earlier call left in the file, so that nobody takes it for the result of this one.
 
+    A device or a pipe stays what it is, and a file that is no result may be a model or samples: it is left alone.
+
     Raises:
         StorageError: The file cannot be removed.
+        UsageError: The file is no result of an earlier call.
     """
     del param
     if target is None or target == "-" or ctx.resilient_parsing:
         return target
     path = Path(target)
     try:
-        path.unlink(missing_ok=True)
+        _check_target(path)
+        if path.is_symlink() or path.is_file():
+            path.unlink()
+    except ParitygateError:
+        raise
     except OSError as err:
         msg = f"{path} could not be written: {err.strerror}"
         raise StorageError(msg, hint="name another file with --json") from err
     return target
+
+
+def _check_target(path: Path) -> None:
+    if path.is_dir():
+        msg = f"{path} could not be written: it is a folder"
+        raise StorageError(msg, hint="name a file with --json")
+    if path.is_file() and not _is_result(path):
+        msg = f"{path} exists and is no result in JSON: it is left alone"
+        raise UsageError(msg, hint="name another file with --json")
+
+
+def _is_result(path: Path) -> bool:
+    """Return whether the file is what a call with --json left behind, or empty."""
+    with path.open("rb") as stream:
+        start = stream.read(1)
+    try:
+        return not start or (start == b"{" and "schema_version" in json.loads(path.read_bytes()))
+    except (ValueError, RecursionError):
+        return False
 
 
 json_option = click.option(

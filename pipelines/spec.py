@@ -153,7 +153,7 @@ class Spec(_Part):
     min_rows: Annotated[int, Field(ge=1)] = 100
     repeat: Annotated[int, Field(ge=1)] = 1
     opset: int | None = None
-    seed: int = 0
+    seed: Annotated[int, Field(ge=0)] = 0
     promote: PromotePart = Field(default_factory=PromotePart)
 
 

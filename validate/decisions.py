@@ -6,6 +6,7 @@ reference stands so near the boundary that a difference within the limit can fli
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -130,7 +131,7 @@ def parse_decision(text: str) -> Decision:
 
 
 def _is_integer(text: str) -> bool:
-    return text.strip().lstrip("-").isdigit()
+    return re.fullmatch(r"-?[0-9]{1,18}", text.strip()) is not None
 
 
 def make_decision(

@@ -201,7 +201,7 @@ class _SeenIds:
 
     def _is_packed(self, values: NDArray[np.int64]) -> Iterable[bool]:
         if self._packed.size == 0:
-            return itertools.repeat(False, len(values))
+            return [False] * len(values)
         at = np.minimum(np.searchsorted(self._packed, values), self._packed.size - 1)
         return map(bool, self._packed[at] == values)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -101,20 +101,6 @@ def parse_tolerance(precision: Precision, declared: Mapping[str, float]) -> Tole
     return replace(DEFAULT_TOLERANCES[precision], **values, declared=frozenset(values))
 
 
-def looser_than_default(tolerance: Tolerance, precision: Precision) -> tuple[str, ...]:
-    """Return the names of the limits that are looser than the default of the precision."""
-    default = DEFAULT_TOLERANCES[precision]
-    loose = [
-        name
-        for name in ("max_abs_diff", "mean_abs_diff", "max_row_rel_diff", "repeat_max_abs_diff")
-        if getattr(tolerance, name) > getattr(default, name)
-    ]
-    # The default cap on mismatches is 0.5 % of the rows, near the boundary only: any other count may be looser.
-    if tolerance.decision_mismatches:
-        loose.append("decision_mismatches")
-    return tuple(loose)
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Limits:
     """A tolerance applied to one output: the numbers that its differences are held against.
@@ -171,3 +157,21 @@ def limits_for(tolerance: Tolerance, profile: OutputProfile) -> Limits:
         max_row_rel_diff=row,
         axis=profile.axis,
     )
+
+
+def looser_than_default(
+    tolerance: Tolerance, precision: Precision, profiles: Iterable[OutputProfile]
+) -> tuple[str, ...]:
+    """Return the names of the declared limits that are looser than what the default comes to for some output."""
+    default = DEFAULT_TOLERANCES[precision]
+    defaults = [limits_for(default, profile) for profile in profiles if profile.is_float]
+    loose: list[str] = [
+        name
+        for name in ("max_abs_diff", "mean_abs_diff", "max_row_rel_diff", "repeat_max_abs_diff")
+        if name in tolerance.declared
+        and any(getattr(tolerance, name) > float(np.min(getattr(limits, name))) for limits in defaults)
+    ]
+    # The default cap on mismatches is 0.5 % of the rows, near the boundary only: any other count may be looser.
+    if tolerance.decision_mismatches:
+        loose.append("decision_mismatches")
+    return tuple(loose)

@@ -18,7 +18,7 @@ from paritygate.onnx_graph import UniqueNames
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["ConstantNodes", "cast_node", "sparse_constant"]
+__all__ = ["ConstantNodes", "cast_node"]
 
 
 def cast_node(source: str, target: str, element: int, name: str) -> onnx.NodeProto:
@@ -26,18 +26,6 @@ def cast_node(source: str, target: str, element: int, name: str) -> onnx.NodePro
     import onnx
 
     return onnx.helper.make_node("Cast", [source], [target], name=name, to=element)
-
-
-def sparse_constant(
-    name: str, source: onnx.SparseTensorProto, rounding: ConstantRounding, folder: Path | None
-) -> onnx.SparseTensorProto:
-    """Return the sparse tensor with its values in the lower precision."""
-    import onnx
-
-    copy = onnx.SparseTensorProto()
-    copy.CopyFrom(source)
-    copy.values.CopyFrom(rounding.tensor(name, source.values, folder))
-    return copy
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,10 +70,6 @@ class ConstantNodes:
 
     def _low_constant(self, node: onnx.NodeProto, reported: str) -> onnx.NodeProto:
         attribute = node.attribute[0]
-        if attribute.name == "sparse_value":
-            sparse = sparse_constant(reported, attribute.sparse_tensor, self.rounding, self.folder)
-            attribute.sparse_tensor.CopyFrom(sparse)
-            return node
         if attribute.name == "value":
             tensor = self.rounding.tensor(reported, attribute.t, self.folder)
         else:

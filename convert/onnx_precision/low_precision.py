@@ -16,6 +16,7 @@ from paritygate.convert.onnx_precision.low_dtype import LowDtype, low_dtype
 from paritygate.convert.onnx_precision.opset import raise_opset
 from paritygate.convert.onnx_precision.plan import GraphPlan, NodePlan, Planner
 from paritygate.convert.onnx_precision.result import KeptNode, RewriteResult
+from paritygate.convert.onnx_precision.sparse import make_dense
 from paritygate.convert.onnx_precision.writing import Writer
 from paritygate.errors import ConversionError
 from paritygate.onnx_file import opset_of
@@ -84,32 +85,19 @@ def rewrite_precision(  # noqa: PLR0913 - one argument for each choice there is
     dtype = low_dtype(precision)
     work = _copied(model)
     opset_before = opset_of(work)
-    renamed = name_nodes(work.graph)
-    origins = inline_functions(work)
-    _refuse_quantized(work.graph)
-    keeping = keeping_of(work.graph, keep_in_fp32, keep_operators_in_fp32, renamed=renamed, origins=origins)
-    _load_tensors(work, folder, _SMALL_TENSOR)
+    keeping = _prepare(work, keep_in_fp32, keep_operators_in_fp32, folder)
     declared = [frozenset(value.name for value in graph.value_info) for graph in graphs_in(work.graph)]
     infer_value_types(work)
     notes: tuple[str, ...] = ()
     if precision is Precision.BF16:
-        came_from, notes = raise_opset(work, dtype)
+        came_from, notes = raise_opset(work, dtype, keeping)
         keeping = _followed(keeping, came_from)
         infer_value_types(work)
     planner = Planner(dtype=dtype, keeping=keeping, opset=opset_of(work), keep_io=keep_io, declared=declared)
     plan = planner.plan(work.graph)
     _refuse_old_opset(plan, opset_of(work), dtype)
     rounding = ConstantRounding(dtype=dtype)
-    writer = Writer(
-        ConstantNodes(
-            rounding=rounding,
-            values=UniqueNames(names_in(work.graph)),
-            nodes=UniqueNames(node.name for node in nodes_in(work.graph)),
-            folder=folder,
-            opset=opset_of(work),
-        )
-    )
-    writer.write(plan)
+    casts_added = _write(work, plan, rounding, folder)
     notes += _free_weights(plan, dtype)
     _load_tensors(work, folder)
     _raise_ir_version(work, opset_before)
@@ -118,13 +106,40 @@ def rewrite_precision(  # noqa: PLR0913 - one argument for each choice there is
         model=work,
         clamps=tuple(rounding.clamps),
         flushes=tuple(rounding.flushes),
-        casts_added=writer.casts_added,
+        casts_added=casts_added,
         nodes_converted=tuple(_converted(plan, dtype)),
         nodes_kept=tuple(_kept(plan, dtype)),
         opset_before=opset_before,
         opset_after=opset_of(work),
         notes=notes,
     )
+
+
+def _prepare(
+    model: onnx.ModelProto, names: Collection[str], operators: Collection[str], folder: Path | None
+) -> Keeping:
+    """Name all nodes, inline functions, make constants dense; return which nodes are to stay in FP32."""
+    renamed = name_nodes(model.graph)
+    origins = inline_functions(model)
+    _refuse_quantized(model.graph)
+    make_dense(model.graph, folder)
+    _load_tensors(model, folder, _SMALL_TENSOR)
+    return keeping_of(model.graph, names, operators, renamed=renamed, origins=origins)
+
+
+def _write(model: onnx.ModelProto, plan: GraphPlan, rounding: ConstantRounding, folder: Path | None) -> int:
+    """Carry out the plan; return how many casts that took."""
+    writer = Writer(
+        ConstantNodes(
+            rounding=rounding,
+            values=UniqueNames(names_in(model.graph)),
+            nodes=UniqueNames(node.name for node in nodes_in(model.graph)),
+            folder=folder,
+            opset=opset_of(model),
+        )
+    )
+    writer.write(plan)
+    return writer.casts_added
 
 
 def _copied(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -176,12 +191,13 @@ def _free_weights(plan: GraphPlan, dtype: LowDtype) -> tuple[str, ...]:
     """Take weights off the graph's inputs: an input is FP32, and what was given for it would be rounded unseen."""
     graph = plan.graph
     lowered = {each.name for each in plan.values.values() if each.constant is not None and dtype.element in each.names}
+    listed = {item.name for item in graph.input}
     places = [place for place, item in enumerate(graph.input) if item.name in lowered]
     for place in reversed(places):
         del graph.input[place]
     if not places:
         return ()
-    return (f"{len(places)} weights that were inputs of the graph too are constants now",)
+    return (f"weights that were inputs of the graph too are constants now: {', '.join(sorted(lowered & listed))}",)
 
 
 def _raise_ir_version(model: onnx.ModelProto, opset_before: int) -> None:

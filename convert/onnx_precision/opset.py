@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from paritygate.convert.onnx_precision.keeping import Keeping
 from paritygate.convert.onnx_precision.low_dtype import FLOAT, LowDtype
 from paritygate.convert.onnx_precision.operator_support import schema_of, support_of
 from paritygate.onnx_file import opset_of
@@ -42,19 +43,21 @@ class _TypedNode:
         return [(element_of(self.types[name]) or None) if name in self.types else None if name else 0 for name in names]
 
 
-def raise_opset(model: onnx.ModelProto, dtype: LowDtype) -> tuple[dict[str, str], tuple[str, ...]]:
+def raise_opset(model: onnx.ModelProto, dtype: LowDtype, keeping: Keeping) -> tuple[dict[str, str], tuple[str, ...]]:
     """Raise the model's opset as far as the most nodes can compute in the lower precision, no further than needed.
 
     Args:
         model: The model, changed in place, the types of its values written in.
         dtype: The lower precision.
+        keeping: The nodes that stay in FP32, whatever the opset.
 
     Returns:
         The name of the node that each new node came from, by the new one's name; and notes.
     """
     opset = opset_of(model)
     nodes = list(_typed_nodes(model.graph, {}))
-    counts = {each: _count(nodes, each, dtype) for each in _candidates(opset)}
+    lowered = [each for each in nodes if not keeping.reason(each.node)]
+    counts = {each: _count(lowered, each, dtype) for each in _candidates(opset)}
     notes: list[str] = []
     for candidate in sorted(counts, key=lambda each: (-counts[each], each)):
         if candidate == opset:
@@ -82,7 +85,7 @@ def _typed_nodes(graph: onnx.GraphProto, outer: Mapping[str, onnx.TypeProto]) ->
 
     types = dict(outer)
     types.update((value.name, value.type) for value in (*graph.value_info, *graph.input, *graph.output))
-    for tensor in (*graph.initializer, *(sparse.values for sparse in graph.sparse_initializer)):
+    for tensor in graph.initializer:
         types[tensor.name] = onnx.helper.make_tensor_type_proto(tensor.data_type, list(tensor.dims))
     for node in graph.node:
         yield _TypedNode(graph=graph, node=node, types=types)

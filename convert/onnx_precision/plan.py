@@ -49,7 +49,7 @@ class Value:
 
     name: str
     native: int = FLOAT
-    constant: onnx.TensorProto | onnx.SparseTensorProto | onnx.NodeProto | None = None
+    constant: onnx.TensorProto | onnx.NodeProto | None = None
     cast: onnx.NodeProto | None = None
     pinned: int = 0
     wanted: set[int] = field(default_factory=set)
@@ -153,8 +153,6 @@ class _Scope:
 def _defined_in(graph: onnx.GraphProto) -> Iterator[str]:
     for item in (*graph.input, *graph.initializer):
         yield item.name
-    for sparse in graph.sparse_initializer:
-        yield sparse.values.name
     for node in graph.node:
         yield from node.output
 
@@ -200,9 +198,6 @@ class Planner:
         for tensor in graph.initializer:
             if tensor.data_type == FLOAT:
                 plan.values[tensor.name] = Value(name=tensor.name, constant=tensor)
-        for sparse in graph.sparse_initializer:
-            if sparse.values.data_type == FLOAT:
-                plan.values[sparse.values.name] = Value(name=sparse.values.name, constant=sparse)
         for node in graph.node:
             plan.nodes.append(self._node(node, scope, plan.values, reason))
         for position, item in enumerate(graph.output):

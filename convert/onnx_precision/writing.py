@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from paritygate.convert.onnx_precision.constant_nodes import ConstantNodes, cast_node, sparse_constant
+from paritygate.convert.onnx_precision.constant_nodes import ConstantNodes, cast_node
 from paritygate.convert.onnx_precision.low_dtype import FLOAT
 from paritygate.convert.onnx_precision.plan import GraphPlan, NodePlan, Value
 
@@ -124,14 +124,6 @@ class Writer:
                 target.name = low
             if FLOAT in value.names:
                 tensor.name = value.names[FLOAT]
-        for sparse in list(graph.sparse_initializer):
-            value = plan.values.get(sparse.values.name)
-            low = value.names.get(self._low) if value else None
-            if value is None or low is None:
-                continue
-            target_sparse = graph.sparse_initializer.add() if FLOAT in value.names else sparse
-            target_sparse.CopyFrom(sparse_constant(value.name, sparse, rounding, folder))
-            target_sparse.values.name = low
 
 
 def _typed(item: onnx.ValueInfoProto, value: Value | None) -> onnx.ValueInfoProto:

@@ -100,7 +100,11 @@ __all__ = ["command"]
 )
 @click.option("--pad", multiple=True, metavar="INPUT=VALUE", help="What to pad ragged lists of .jsonl samples with.")
 @click.option(
-    "--seed", default=0, show_default=True, help="Seed of the choice of rows that the reference answers twice."
+    "--seed",
+    default=0,
+    show_default=True,
+    type=click.IntRange(min=0),
+    help="Seed of the choice of rows that the reference answers twice.",
 )
 @device_option
 @time_limit_option

@@ -23,7 +23,7 @@ def command(
 ) -> int:
     """Convert the model of SPEC to its targets, in a new run folder, whose path is printed.
 
-    The exit code is 0 if every required target was made, else 4.
+    The exit code is 0 if every required target was made, 4 if one could not be, 5 if a package is missing.
 
     \b
     Example:

@@ -55,7 +55,13 @@ def _check_options(*, is_of_run: bool) -> None:
     show_default=True,
     help="Whether NaN and infinity in the outputs are right.",
 )
-@click.option("--seed", default=0, show_default=True, help="Seed of the choice of rows that are run twice.")
+@click.option(
+    "--seed",
+    default=0,
+    show_default=True,
+    type=click.IntRange(min=0),
+    help="Seed of the choice of rows that are run twice.",
+)
 @device_option
 @time_limit_option
 @quiet_option

@@ -195,7 +195,7 @@ def _result(
         samples=job.samples.path or job.samples.text,
         samples_digest=result.samples_digest,
         tolerance=job.tolerance.to_json(),
-        looser_than_default=list(looser_than_default(job.tolerance, job.precision)),
+        looser_than_default=list(looser_than_default(job.tolerance, job.precision, expected.profiles.values())),
         outputs={
             name: output_result(
                 statistics,
@@ -231,6 +231,9 @@ def _check_distinct(job: ComparisonJob, reference: SideResult, candidate: SideRe
     if is_same and job.candidate.outputs is not None and job.reference.outputs is not None:
         # Two models that agree bit for bit leave equal files; so does a copy, and nothing here tells them apart.
         detail = f"two files of recorded outputs with the same bytes ({candidate.digest}): a copy would look like this"
+        return Check(name="distinct", status=Status.WARNING, detail=detail)
+    if is_same and job.may_be_the_source:
+        detail = "the variant is the source itself, byte for byte: nothing was converted, so nothing could differ"
         return Check(name="distinct", status=Status.WARNING, detail=detail)
     if is_same:
         detail = f"reference and candidate are the same bytes ({candidate.digest}): a file is not compared with itself"

@@ -13,7 +13,7 @@ from typing import Any
 
 from paritygate.artifact import ARTIFACT_FILE, file_digests
 from paritygate.backends import BACKENDS, backend_state
-from paritygate.errors import ArtifactIntegrityError, InputFileError, MeasurementError
+from paritygate.errors import ArtifactIntegrityError, InputFileError, MeasurementError, UsageError
 from paritygate.files import (
     MARKER,
     digest_of_file,
@@ -58,6 +58,7 @@ def promote_stage(
 
     Raises:
         InputFileError: The run was not validated.
+        UsageError: Nothing in the run was verified on a device that was asked for.
         NothingToRelease: Nothing passed and the spec wants no fallback.
         RepositoryError: The repository refused the release.
         ArtifactIntegrityError: Artifacts, reference or source were changed since they were validated.
@@ -65,6 +66,8 @@ def promote_stage(
     """
     evidence = _read_evidence(run)
     wanted = devices or tuple(run.resolved.spec.promote.devices or (evidence["device"],))
+    if devices:
+        _check_devices(evidence, devices)
     passed = _passed(run, evidence, wanted)
     chosen = _preferred(run, passed)
     with tempfile.TemporaryDirectory(prefix="paritygate-source-") as place:
@@ -104,6 +107,15 @@ def _read_evidence(run: RunFolder) -> dict[str, Any]:
         msg = f"the evidence of run {run.run_id} is about another reference than the one recorded in {run.reference}"
         raise ArtifactIntegrityError(msg, hint=again)
     return evidence
+
+
+def _check_devices(evidence: Mapping[str, Any], devices: tuple[str, ...]) -> None:
+    """Check that something ran on each device that was asked for: else a name was mistyped, or a run is missing."""
+    seen = sorted({entry["device"] for entry in evidence["variants"] if entry.get("device")})
+    for device in devices:
+        if device not in seen:
+            msg = f"nothing in this run was verified on {device!r} (verified on: {', '.join(seen) or 'no device'})"
+            raise UsageError(msg, hint=f"validate on that device first, or name one of: {', '.join(seen) or 'none'}")
 
 
 def _passed(run: RunFolder, evidence: Mapping[str, Any], devices: tuple[str, ...]) -> list[dict[str, Any]]:

@@ -89,6 +89,7 @@ def _job(run: RunFolder, artifact: Artifact, device: str) -> ComparisonJob:
         min_rows=resolved.spec.min_rows,
         is_non_finite_declared=resolved.spec.non_finite == "match",
         strata=tuple(resolved.spec.samples.strata),
+        may_be_the_source=True,
         device=device,
         seed=resolved.spec.seed,
     )

@@ -33,7 +33,18 @@ __all__ = [
 # A folder that we may delete bears this file; nothing else is ever removed.
 MARKER = ".paritygate-folder"
 _CHUNK_BYTES = 1 << 20
-_UNWRITABLE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.EFBIG}
+_UNWRITABLE = {
+    errno.EACCES,
+    errno.EPERM,
+    errno.EROFS,
+    errno.ENOENT,
+    errno.ENOTDIR,
+    errno.EEXIST,
+    errno.EISDIR,
+    errno.EFBIG,
+    errno.ELOOP,
+    errno.ENAMETOOLONG,
+}
 
 
 @contextlib.contextmanager

@@ -174,7 +174,7 @@ def test_what_overflows_in_fp16_does_not_where_it_is_kept() -> None:
         big=np.float32(1000),
     )
     expected = _run(model, x=_X)[0]
-    assert not np.isfinite(_really_run(_fp16(model).model, x=_X)[0]).all()
+    assert np.abs(_really_run(_fp16(model).model, x=_X)[0] - expected).max() > 0.1
     # `b` is read by one kept node and `a` by two, next to converted ones: no value may pass through FP16 on its way.
     result = _fp16(model, keep_in_fp32=["Mul_1", "ReduceMean", "Sqrt"])
     assert np.abs(_really_run(result.model, x=_X)[0] - expected).max() < 2e-3
@@ -373,9 +373,7 @@ def test_what_a_normalization_reports_beside_its_result_stays_fp32() -> None:
 
 
 def test_an_operator_without_the_precision_stays_fp32_and_says_so() -> None:
-    body = "a = Add (x, x) i = Constant <value_int = 4> () y = OneHot (j, i, z)"
     model = _model("n = Range (a, x, b) y = Neg (n)", signature="(float x, float a, float b) => (float[N] y)")
-    del body
     result = _fp16(model)
     assert _kept(result) == {"Range": "Range of opset 11 does not take float16"}
     assert result.nodes_converted == ("Neg",)
@@ -431,17 +429,18 @@ def test_weights_that_are_inputs_too_become_constants() -> None:
     result = _fp16(model)
     assert [value.name for value in result.model.graph.input] == ["x"]
     assert result.model.ir_version == 4
-    assert result.notes == ("1 weight that was an input of the graph too is a constant now",)
+    assert result.notes == ("weights that were inputs of the graph too are constants now: w",)
     _run(result.model, x=_X)
 
 
-def test_sparse_weights_are_lowered() -> None:
+@pytest.mark.parametrize("indices", [[1, 3], [[0, 1], [0, 3]]])
+def test_sparse_weights_are_lowered_and_dense(indices: list[Any]) -> None:
     model = _model("y = Mul (x, w)")
-    sparse = model.graph.sparse_initializer.add(dims=[4])
+    sparse = model.graph.sparse_initializer.add(dims=[1, 4])
     sparse.values.CopyFrom(onnx.numpy_helper.from_array(np.float32([1e9, 2]), "w"))
-    sparse.indices.CopyFrom(onnx.numpy_helper.from_array(np.array([1, 3]), "w_indices"))
+    sparse.indices.CopyFrom(onnx.numpy_helper.from_array(np.array(indices), "w_indices"))
     result = _fp16(model)
-    assert result.model.graph.sparse_initializer[0].values.data_type == TensorProto.FLOAT16
+    assert result.model.graph.initializer[0].data_type == TensorProto.FLOAT16
     assert [change.tensor for change in result.clamps] == ["w"]
     assert _run(result.model, x=np.ones((1, 4), np.float32))[0].tolist() == [[0, 65504, 0, 2]]
 

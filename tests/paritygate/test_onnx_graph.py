@@ -18,7 +18,7 @@ from paritygate.onnx_graph import (
 
 _NESTED = """
 < ir_version: 8, opset_import: ["" : 17] >
-nested (bool[] flag, float[N] x) => (float[N] y) {
+nested (bool flag, float[N] x) => (float[N] y) {
     z = Exp (x)
     y = If (flag) <
         then_branch = outer () => (t) {

@@ -105,17 +105,21 @@ def test_a_pass_that_is_not_verified_is_not_released(run: Desk, kind: str) -> No
     assert run.releases == ["tiny/1"]
 
 
-def test_a_pass_on_another_device_is_not_released_for_this_one(run: Desk) -> None:
+def test_a_device_that_nothing_was_verified_on_is_refused(run: Desk) -> None:
     called = _promote(run, "--for", "cuda:sm90")
 
-    assert called.data["variants"] == ["source"]
-    assert called.data["reason"].endswith("for cuda:sm90 (onnx-fp32: passed on cpu only)")
+    assert called.code == 2
+    assert "nothing in this run was verified on 'cuda:sm90' (verified on: cpu)" in called.err
+    assert run.releases == ["tiny/1"]
 
 
 def test_the_device_of_the_spec_is_that_of_the_release(run: Desk) -> None:
     _promise(run, **{"for": ["cuda:sm90"]})
 
-    assert _promote(run).data["variants"] == ["source"]
+    called = _promote(run)
+
+    assert called.data["variants"] == ["source"]
+    assert called.data["reason"].endswith("for cuda:sm90 (onnx-fp32: passed on cpu only)")
     assert _promote(run, "--for", "cpu").data["variants"] == ["onnx-fp32"]
 
 
@@ -124,7 +128,7 @@ def test_without_a_declared_device_it_is_the_one_that_was_validated_on(run: Desk
     _edit(run.run_folder / "evidence.json", device="cuda:sm90")
 
     assert _promote(run).data["variants"] == ["onnx-fp32"]
-    assert _promote(run, "--for", "cpu").data["variants"] == ["source"]
+    assert _promote(run, "--for", "cpu").code == 2
 
 
 def test_of_the_preferred_variants_the_first_that_passed_is_released(run: Desk) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -22,7 +23,7 @@ _NOWHERE = Path("nowhere")
 
 def _model(
     nodes: Sequence[onnx.NodeProto],
-    weights: dict[str, NDArray[np.generic]] | None = None,
+    weights: Mapping[str, NDArray[Any]] | None = None,
     *,
     element: int = _FLOAT,
     outputs: Sequence[str] = ("y",),
@@ -117,8 +118,11 @@ def test_weights_of_an_artifact_are_taken_as_they_are_stored() -> None:
 def test_constants_in_attributes_are_rounded(attribute: str) -> None:
     exact = 1.0 + 2.0**-12
     tensor = numpy_helper.from_array(np.array([exact], dtype=np.float32))
-    given = {"value": tensor, "value_float": exact, "value_floats": [exact, -1e9]}[attribute]
-    nodes = [helper.make_node("Constant", [], ["c"], **{attribute: given}), helper.make_node("Add", ["x", "c"], ["y"])]
+    given: Any = {"value": tensor, "value_float": exact, "value_floats": [exact, -1e9]}[attribute]
+    nodes = [
+        helper.make_node("Constant", [], ["c"], None, None, None, None, **{attribute: given}),
+        helper.make_node("Add", ["x", "c"], ["y"]),
+    ]
     graph = _emulated(_model(nodes))
     constant = next(node for node in graph.model.graph.node if node.op_type == "Constant")
     found = helper.get_attribute_value(constant.attribute[0])
@@ -127,7 +131,8 @@ def test_constants_in_attributes_are_rounded(attribute: str) -> None:
 
 
 def test_large_weights_leave_the_graph_rounded() -> None:
-    weights = {"w": np.full((3, 1000), 1.0 + 2.0**-12, dtype=np.float32), "i": np.arange(3000, dtype=np.int64)}
+    weights: dict[str, NDArray[Any]] = {"w": np.full((3, 1000), 1.0 + 2.0**-12, dtype=np.float32)}
+    weights["i"] = np.arange(3000, dtype=np.int64)
     nodes = [helper.make_node("MatMul", ["x", "w"], ["a"]), helper.make_node("Gather", ["a", "i"], ["y"], axis=1)]
     graph = _emulated(_model(nodes, weights))
     assert graph.weights.keys() == {"w", "i"}
@@ -166,6 +171,17 @@ def test_results_of_operators_of_onnxruntime_are_rounded() -> None:
     ]
     graph = _emulated(_model(nodes, {"w": np.ones(3, dtype=np.float32)}))
     assert (graph.rounded, len(_casts_to(graph, _FLOAT16))) == (3, 4)
+
+
+@pytest.mark.parametrize(("precision", "element"), [(Precision.FP16, _FLOAT16), (Precision.BF16, _BFLOAT16)])
+def test_results_that_onnx_does_not_infer_have_the_type_of_their_input(precision: Precision, element: int) -> None:
+    nodes = [
+        helper.make_node("Cast", ["w"], ["low_w"], to=element),
+        helper.make_node("GroupNormalization", ["x", "low_w", "low_w"], ["a"], num_groups=1),
+        helper.make_node("Exp", ["a"], ["y"]),
+    ]
+    graph = _emulated(_model(nodes, {"w": np.ones(3, dtype=np.float32)}, element=element, opset=21), precision)
+    assert (graph.rounded, len(_casts_to(graph, element))) == (3, 3)
 
 
 def test_a_result_of_unknown_type_is_refused() -> None:

@@ -184,6 +184,11 @@ def test_profiles_and_tolerances_survive_json() -> None:
 
 
 def test_only_what_is_looser_is_said_to_be_looser() -> None:
-    declared = {"max_abs_diff": 1e-5, "mean_abs_diff": 1.0, "decision_mismatches": 0.0}
+    # A spread of 10 makes the default max limit 1e-3: 5e-4 is tighter than that, and 1.0 looser than any mean.
+    wide = profile_outputs("y", [(np.array([[-10.0], [10.0]], np.float32), 2)], axis=None, dtype="float32")
+    narrow = profile_outputs("z", [(np.array([[-0.1], [0.1]], np.float32), 2)], axis=None, dtype="float32")
+    declared = {"max_abs_diff": 5e-4, "mean_abs_diff": 1.0, "decision_mismatches": 0.0}
+    tolerance = parse_tolerance(Precision.FP32, declared)
 
-    assert looser_than_default(parse_tolerance(Precision.FP32, declared), Precision.FP32) == ("mean_abs_diff",)
+    assert looser_than_default(tolerance, Precision.FP32, [wide]) == ("mean_abs_diff",)
+    assert looser_than_default(tolerance, Precision.FP32, [wide, narrow]) == ("max_abs_diff", "mean_abs_diff")

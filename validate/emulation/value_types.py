@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from paritygate.errors import BackendError
-from paritygate.onnx_graph import element_types, graphs_in, infer_value_types
+from paritygate.onnx_file import opset_of
+from paritygate.onnx_graph import element_types, graphs_in, infer_value_types, subgraphs_of
 
 if TYPE_CHECKING:
     import onnx
@@ -48,17 +51,61 @@ def infer_all_types(model: onnx.ModelProto) -> None:
 
 
 def _infer(model: onnx.ModelProto, declared: list[list[onnx.ValueInfoProto]]) -> None:
+    """Try one source of types after the other, until none is missing."""
     infer_value_types(model)
-    if not _untyped(model):
-        return
+    for more in (
+        partial(_infer_by_schemas, model.graph, {}, opset_of(model)),
+        partial(_use_declared, model, declared),
+        partial(_ask_onnxruntime, model),
+    ):
+        if not _untyped(model):
+            return
+        more()
+        infer_value_types(model)
+
+
+def _infer_by_schemas(graph: onnx.GraphProto, outer: Mapping[str, int], opset: int) -> None:
+    """Add the types that results share with an input of the node, by the schema of its operator.
+
+    ONNX infers those of some operators from a decomposition, and gives up on it in bfloat16.
+    """
+    import onnx
+
+    types = {**outer, **element_types(graph)}
+    for node in graph.node:
+        for name, element in _types_shared_with_inputs(node, types, opset).items():
+            types[name] = element
+            graph.value_info.append(onnx.helper.make_tensor_value_info(name, element, None))
+        for inner in subgraphs_of(node):
+            _infer_by_schemas(inner, types, opset)
+
+
+def _types_shared_with_inputs(node: onnx.NodeProto, types: Mapping[str, int], opset: int) -> dict[str, int]:
+    import onnx
+
+    if node.domain not in {"", "ai.onnx"}:
+        return {}
+    try:
+        schema = onnx.defs.get_schema(node.op_type, opset, "")
+    except onnx.defs.SchemaError:
+        return {}
+    # A variadic parameter may have another type each time.
+    bound = {
+        formal.type_str: types.get(name, 0)
+        for formal, name in zip(schema.inputs, node.input, strict=False)
+        if formal.option != onnx.defs.OpSchema.FormalParameterOption.Variadic
+    }
+    return {
+        name: bound[formal.type_str]
+        for formal, name in zip(schema.outputs, node.output, strict=False)
+        if name and name not in types and bound.get(formal.type_str, 0) > 0
+    }
+
+
+def _use_declared(model: onnx.ModelProto, declared: list[list[onnx.ValueInfoProto]]) -> None:
     for graph, values in zip(graphs_in(model.graph), declared, strict=True):
         known = element_types(graph)
         graph.value_info.extend(value for value in values if value.name not in known)
-    infer_value_types(model)
-    if not _untyped(model):
-        return
-    _ask_onnxruntime(model)
-    infer_value_types(model)
 
 
 def _take_declared(model: onnx.ModelProto) -> list[list[onnx.ValueInfoProto]]:

@@ -75,7 +75,7 @@ def _overflowing() -> tuple[torch.nn.Module, _Arrays]:
             self.widen = torch.nn.Linear(8, 8)
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            squares = (self.widen(x) * 3000.0) ** 2
+            squares: torch.Tensor = (self.widen(x) * 3000.0) ** 2
             return squares / (squares.sum(dim=-1, keepdim=True) + 1.0)
 
     return Overflowing(), [_normal(_ROWS, 8)]

@@ -1,0 +1,57 @@
+"""The packaged specs end to end: what the demo shows, on generated pairs and on the official ones."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from paritygate.__main__ import main
+
+pytestmark = [pytest.mark.slow, pytest.mark.torch, pytest.mark.tensorflow, pytest.mark.timeout(600)]
+
+_SPECS = ("klue-sts", "klue-sts-tf")
+
+
+def _run(folder: Path, monkeypatch: pytest.MonkeyPatch, *options: str) -> list[dict[str, object]]:
+    monkeypatch.chdir(folder)
+    with pytest.raises(SystemExit) as ended:
+        main(["run", *_SPECS, "--quiet", "--json", "result.json", *options])
+    result = json.loads((folder / "result.json").read_text())
+    assert ended.value.code == result["exit_code"] == 0
+    runs: list[dict[str, object]] = result["runs"]
+    return runs
+
+
+def _assert_all_pass(runs: list[dict[str, object]]) -> None:
+    for run in runs:
+        variants = run["variants"]
+        assert isinstance(variants, dict)
+        for name, result in variants.items():
+            assert (name, result["verdict"], result["rows"]) == (name, "pass", 519)
+            decision = result["decisions"]["logits"]
+            # A decision that nearly always falls the same way says little about parity.
+            assert min(decision["classes"].values()) > 0.05 * 519
+            assert decision["mismatch_rate_upper_95"] == pytest.approx(1 - 0.05 ** (1 / 519))
+
+
+def test_the_demo_passes_and_releases_both_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = _run(tmp_path, monkeypatch)
+
+    _assert_all_pass(runs)
+    assert [run["model"] for run in runs] == list(_SPECS)
+    for name in _SPECS:
+        assert (tmp_path / "artifacts/repository/store" / name / "1" / "onnx-fp32" / "model.onnx").is_file()
+
+
+def test_both_models_pass_on_the_official_pairs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, klue_sts_file: Path
+) -> None:
+    runs = _run(tmp_path, monkeypatch, "--no-promote", "--samples", str(klue_sts_file))
+
+    _assert_all_pass(runs)
+    for run in runs:
+        for result in run["variants"].values():  # type: ignore[attr-defined]  # JSON data
+            assert set(result["strata"]["source"]) >= {"airbnb-rtt", "policy-rtt"}
+    assert not (tmp_path / "artifacts/repository").exists()
