@@ -14,6 +14,7 @@ from paritygate.convert.contract import agreed_signature
 from paritygate.convert.conversion import CONVERTERS, Conversion, ConversionJob, Converter
 from paritygate.convert.onnx_load import load_in_onnxruntime
 from paritygate.convert.onnx_operators import check_operators
+from paritygate.convert.onnx_to_fp16 import lower_to_fp16
 from paritygate.errors import (
     BackendError,
     ConversionError,
@@ -24,6 +25,7 @@ from paritygate.errors import (
 )
 from paritygate.files import MARKER, storage_errors
 from paritygate.onnx_file import check_onnx, read_onnx, signature_of_onnx
+from paritygate.precision import Precision
 from paritygate.savedmodel import load_savedmodel
 from paritygate.signature import Signature
 
@@ -63,7 +65,15 @@ def convert_and_check(job: ConversionJob, target_format: str) -> Conversion:
     check = _CHECKS.get(target_format)
     if check is None:
         return conversion
-    return _guarded(lambda: check(job, conversion), job, f"checking the converted {target_format} model")
+    checked = _guarded(lambda: check(job, conversion), job, f"checking the converted {target_format} model")
+    if job.precision is Precision.FP32:
+        return checked
+    if (target_format, job.precision) != ("onnx", Precision.FP16):
+        msg = f"{target_format} cannot be made in {job.precision} (allowed: onnx in fp16)"
+        raise UsageError(msg, hint="name another target")
+    # Sound in FP32 first: what fails after that is the rewriting's.
+    lowered = _guarded(lambda: lower_to_fp16(job.folder, checked), job, "rewriting the model to fp16")
+    return _guarded(lambda: check(job, lowered), job, "checking the model in fp16")
 
 
 def _converter(job: ConversionJob, target_format: str) -> Converter:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from paritygate.precision import Precision
 from paritygate.signature import Signature
 from paritygate.source import Source, SourceKind
 
@@ -29,6 +30,8 @@ class ConversionJob:
             have; None where it is to be taken from the source (ONNX, SavedModel, Keras).
         rename: The name served, by the source's name, for inputs and outputs.
         opset: The ONNX opset to write; None for the converter's default.
+        precision: What the result shall compute in. Converters write what the source computes in; a lower
+            precision is made from their result, see `paritygate.convert.onnx_to_fp16`.
     """
 
     source: Source
@@ -37,6 +40,7 @@ class ConversionJob:
     signature: Signature | None = None
     rename: Mapping[str, str] = field(default_factory=dict)
     opset: int | None = None
+    precision: Precision = Precision.FP32
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -94,6 +94,8 @@ class ComparisonJob:
     strata: tuple[str, ...] = ()
     # In a run the source itself may be a target: then equal bytes are what was asked for, and said.
     may_be_the_source: bool = False
+    # Whether the candidate runs as a device of the precision would, every value rounded to it.
+    is_emulated: bool = False
     device: str = "cpu"
     seed: int = 0
 
@@ -114,6 +116,7 @@ class ComparisonJob:
             "is_non_finite_declared": self.is_non_finite_declared,
             "strata": list(self.strata),
             "may_be_the_source": self.may_be_the_source,
+            "is_emulated": self.is_emulated,
             "device": self.device,
             "seed": self.seed,
         }
@@ -136,6 +139,7 @@ class ComparisonJob:
             is_non_finite_declared=data["is_non_finite_declared"],
             strata=tuple(data["strata"]),
             may_be_the_source=data["may_be_the_source"],
+            is_emulated=data["is_emulated"],
             device=data["device"],
             seed=data["seed"],
         )

@@ -33,6 +33,7 @@ __all__ = [
     "decision_result",
     "error_result",
     "output_result",
+    "reasons",
     "result_to_json",
     "schema_of_result",
     "stratum_result",
@@ -310,6 +311,19 @@ def check_result(check: Check) -> CheckResult:
 def error_result(error: Exception, *, kind: str = "") -> ErrorResult:
     """Return an error as the report has it."""
     return ErrorResult(kind=kind or type(error).__name__, message=str(error), hint=getattr(error, "hint", ""))
+
+
+_SHOWN = {"fail", "error", "inconclusive", "warning"}
+
+
+def reasons(result: ComparisonResult) -> list[str]:
+    """Return one line for each check that is not a pass."""
+    lines = []
+    for check in result.checks:
+        if check.status in _SHOWN:
+            output = f" [{check.output}]" if check.output else ""
+            lines.append(f"{check.status}: {check.name}{output}: {check.detail}")
+    return lines
 
 
 def result_to_json(result: ComparisonResult) -> dict[str, Any]:

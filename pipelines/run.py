@@ -77,6 +77,11 @@ class RunOutcome:
                 name: result_to_json(self.results[name]) if name in self.results else None
                 for name in self.run.resolved.spec.targets
             },
+            "emulated": {
+                name: result_to_json(result)
+                for name in self.run.resolved.spec.targets
+                if (result := self.run.emulated_result(name)) is not None
+            },
             "failures": {name: failure.to_json() for name, failure in self.failures.items()},
             "release": self.release.to_json() if self.release is not None else None,
             "not_released": self.not_released,

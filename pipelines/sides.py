@@ -8,7 +8,7 @@ from pathlib import Path
 from paritygate.errors import InputFileError, UsageError
 from paritygate.importing import is_object_path
 from paritygate.pipelines.comparison import Side
-from paritygate.source import parse_source
+from paritygate.source import is_there, parse_source
 from paritygate.validate.given import is_recorded_outputs
 
 __all__ = ["parse_side"]
@@ -28,7 +28,7 @@ def parse_side(text: str, folder: Path, *, rename: Mapping[str, str] | None = No
     """
     path = folder / text
     names = dict(rename or {})
-    if path.exists() and is_recorded_outputs(path):
+    if is_there(path) and is_recorded_outputs(path):
         return Side(name=text, outputs=path, rename=names)
     if path.is_dir() and not (path / "saved_model.pb").exists():
         msg = f"{path} is a folder without a model and without recorded outputs"

@@ -40,6 +40,7 @@ __all__ = [
 # What this version can make; a format is added here together with its converters and its runner.
 AVAILABLE_TARGETS = (
     Variant(format="onnx", precision=Precision.FP32),
+    Variant(format="onnx", precision=Precision.FP16),
     Variant(format="savedmodel", precision=Precision.FP32),
 )
 # What runs an artifact of each format.

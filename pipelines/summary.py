@@ -12,28 +12,17 @@ from paritygate.artifact import Artifact
 from paritygate.errors import ParitygateError
 from paritygate.pipelines.console import PARITY_COLUMNS, parity_rows, print_table
 from paritygate.pipelines.release_summary import print_release
-from paritygate.pipelines.result import ComparisonResult
+from paritygate.pipelines.result import ComparisonResult, reasons
 from paritygate.pipelines.workspace import FailedVariant
 from paritygate.source import SourceKind
 
 if TYPE_CHECKING:
     from paritygate.pipelines.run import RunOutcome
 
-__all__ = ["export_rows", "print_comparison", "print_error", "print_failures", "print_outcome", "reasons"]
+__all__ = ["export_rows", "print_comparison", "print_error", "print_failures", "print_outcome"]
 
 # A candidate of another kind was not run here: its outputs were recorded before.
 _RUN_KINDS = {str(kind) for kind in SourceKind}
-_SHOWN = {"fail", "error", "inconclusive", "warning"}
-
-
-def reasons(result: ComparisonResult) -> list[str]:
-    """Return one line for each check that is not a pass."""
-    lines = []
-    for check in result.checks:
-        if check.status in _SHOWN:
-            output = f" [{check.output}]" if check.output else ""
-            lines.append(f"{check.status}: {check.name}{output}: {check.detail}")
-    return lines
 
 
 def print_comparison(result: ComparisonResult, *, to_stderr: bool = False) -> None:
@@ -45,7 +34,7 @@ def print_comparison(result: ComparisonResult, *, to_stderr: bool = False) -> No
         return
     if not to_stderr:
         title = f"{result.candidate.name} against {result.reference.name}, judged as {result.precision}"
-        evidence = "verified" if result.candidate.runtime and result.candidate.kind in _RUN_KINDS else "recorded"
+        evidence = _evidence_in_words(result)
         print_table(title, PARITY_COLUMNS, parity_rows(result.precision, result, evidence))
     stream = sys.stderr if to_stderr else sys.stdout
     for line in reasons(result):
@@ -55,6 +44,13 @@ def print_comparison(result: ComparisonResult, *, to_stderr: bool = False) -> No
     if result.outputs_left_out:
         click.echo(f"not compared: {', '.join(result.outputs_left_out)}", file=stream)
     click.echo(f"verdict: {result.verdict}", file=stream)
+
+
+def _evidence_in_words(result: ComparisonResult) -> str:
+    if result.candidate.runtime is None or result.candidate.kind not in _RUN_KINDS:
+        return "recorded"
+    is_emulated = (result.candidate.device or "").startswith("emulated")
+    return "emulated" if is_emulated else "verified"
 
 
 def print_error(name: str, error: ParitygateError) -> None:
@@ -96,6 +92,9 @@ def print_outcome(outcome: RunOutcome, *, to_stderr: bool = False) -> None:
     print_failures(outcome.failures)
     for name, result in outcome.results.items():
         _print_result(name, result, stream)
+        emulated = outcome.run.emulated_result(name)
+        if emulated is not None:
+            _print_result(f"{name}, emulated", emulated, stream)
     if outcome.release is not None:
         print_release(outcome.release, to_stderr=to_stderr)
     else:
@@ -112,6 +111,9 @@ def _outcome_rows(outcome: RunOutcome) -> list[Sequence[str]]:
         if name in outcome.results:
             result = outcome.results[name]
             rows += parity_rows(name, result, "verified" if result.error is None else "none")
+            emulated = outcome.run.emulated_result(name)
+            if emulated is not None:
+                rows += parity_rows(name, emulated, "emulated" if emulated.error is None else "none")
         else:
             rows.append((name, "-", "0", *["-"] * 7, "none", "error"))
     return rows

@@ -21,6 +21,7 @@ __all__ = [
     "DEFAULT_ROOT",
     "FailedVariant",
     "RunFolder",
+    "emulated_name",
     "new_run",
     "open_run",
     "required_variants",
@@ -133,10 +134,19 @@ class RunFolder:
         """Write down the comparison of a variant."""
         write_json_atomically(self.folder / f"{variant}.result.json", result_to_json(result))
 
+    def emulated_result(self, variant: str) -> ComparisonResult | None:
+        """Return the comparison of a variant with its precision emulated; None if it was not made."""
+        return self.result(emulated_name(variant))
+
     def result(self, variant: str) -> ComparisonResult | None:
         """Return the comparison of a variant; None if it was not made."""
         path = self.folder / f"{variant}.result.json"
         return result_from_json(read_json(path)) if path.is_file() else None
+
+
+def emulated_name(variant: str) -> str:
+    """Return the name under which the emulated comparison of a variant is kept."""
+    return f"{variant}.emulated"
 
 
 def new_run(resolved: ResolvedSpec, *, root: Path, samples_path: str | None = None) -> RunFolder:

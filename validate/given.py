@@ -278,9 +278,15 @@ class _CaseReader:
 
     def end(self, samples_digest: str) -> None:
         del samples_digest  # The file says nothing of the inputs it was recorded on.
-        if self._left:
-            left = ", ".join(sorted(self._left)[:3])
-            msg = f"recorded outputs {self._path} hold {len(self._left)} cases that the samples lack ({left})"
+        # A case without rows is in no batch of the samples either.
+        left = sorted(
+            case
+            for case, keys in self._left.items()
+            if any(NpyStream(self._path, key).rows != 0 for key in keys.values())
+        )
+        if left:
+            listed = ", ".join(left[:3])
+            msg = f"recorded outputs {self._path} hold {len(left)} cases that the samples lack ({listed})"
             raise MeasurementError(msg, hint="give the samples that the outputs were recorded on")
 
 
@@ -292,7 +298,10 @@ class _RowReader:
 
     def take(self, batch: Batch) -> dict[str, NDArray[np.generic]]:
         for name, stream in self._streams.items():
-            left = (stream.rows or 0) - self._taken
+            if stream.rows is None:
+                msg = f"recorded outputs {self._path}: {name!r} is a scalar, which has no rows"
+                raise MeasurementError(msg, hint="record it by batch, under keys of the form CASE/OUTPUT")
+            left = stream.rows - self._taken
             if left < batch.rows:
                 msg = (
                     f"the same rows are needed on both sides: recorded outputs {self._path} hold {stream.rows} rows "

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from paritygate.errors import ArtifactIntegrityError, InputFileError, MeasurementError
-from paritygate.files import digest_of_file, read_json, storage_errors, write_json_atomically
+from paritygate.files import digest_of_file, digest_of_json, read_json, storage_errors, write_json_atomically
 from paritygate.signature import Signature, is_comparable_dtype
 from paritygate.validate.profile import OutputProfile
 
@@ -116,7 +116,7 @@ def read_chunks(folder: Path, chunks: Mapping[str, str]) -> Iterator[StoredBatch
     Raises:
         ArtifactIntegrityError: A chunk is missing or was changed.
     """
-    from safetensors import safe_open
+    from safetensors import SafetensorError
 
     for name, digest in chunks.items():
         path = folder / name
@@ -127,14 +127,24 @@ def read_chunks(folder: Path, chunks: Mapping[str, str]) -> Iterator[StoredBatch
             state = "was changed" if path.is_file() else "is missing"
             msg = f"recorded outputs in {folder} are not what was recorded: {name} {state}"
             raise ArtifactIntegrityError(msg, hint="record the reference again: convert-and-validate record")
-        with safe_open(str(path), framework="np") as file:
-            batches = json.loads(file.metadata()["batches"])
-            keys: dict[int, list[str]] = {}
-            for key in file.keys():  # noqa: SIM118 - it is no mapping
-                keys.setdefault(int(key.partition("/")[0]), []).append(key)
-            for at, batch in enumerate(batches):
-                outputs = {key.partition("/")[2]: file.get_tensor(key) for key in sorted(keys.get(at, []))}
-                yield StoredBatch(rows=batch["rows"], case=batch["case"], outputs=outputs)
+        try:
+            yield from _read_chunk(path)
+        except (SafetensorError, AttributeError, KeyError, TypeError, ValueError, RecursionError) as err:
+            msg = f"{path} is no chunk of recorded outputs: {err}"
+            raise ArtifactIntegrityError(msg, hint="record the reference again: convert-and-validate record") from err
+
+
+def _read_chunk(path: Path) -> Iterator[StoredBatch]:
+    from safetensors import safe_open
+
+    with safe_open(str(path), framework="np") as file:
+        batches = json.loads(file.metadata()["batches"])
+        keys: dict[int, list[str]] = {}
+        for key in file.keys():  # noqa: SIM118 - it is no mapping
+            keys.setdefault(int(key.partition("/")[0]), []).append(key)
+        for at, batch in enumerate(batches):
+            outputs = {key.partition("/")[2]: file.get_tensor(key) for key in sorted(keys.get(at, []))}
+            yield StoredBatch(rows=batch["rows"], case=batch["case"], outputs=outputs)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -175,23 +185,22 @@ class Recording:
 
     def save(self) -> None:
         """Write `record.json`: from now on the folder is a recording."""
-        write_json_atomically(
-            self.folder / RECORD_FILE,
-            {
-                "format": FORMAT_VERSION,
-                "rows": self.rows,
-                "samples_digest": self.samples_digest,
-                "model": dict(self.model),
-                "runtime": dict(self.runtime),
-                "signature": self.signature.to_json(),
-                "shapes": {name: [list(shape) for shape in shapes] for name, shapes in self.shapes.items()},
-                "dtypes": dict(self.dtypes),
-                "profiles": {name: profile.to_json() for name, profile in self.profiles.items()},
-                "health": [list(item) for item in self.health],
-                "settings": dict(self.settings),
-                "chunks": dict(self.chunks),
-            },
-        )
+        data = {
+            "format": FORMAT_VERSION,
+            "rows": self.rows,
+            "samples_digest": self.samples_digest,
+            "model": dict(self.model),
+            "runtime": dict(self.runtime),
+            "signature": self.signature.to_json(),
+            "shapes": {name: [list(shape) for shape in shapes] for name, shapes in self.shapes.items()},
+            "dtypes": dict(self.dtypes),
+            "profiles": {name: profile.to_json() for name, profile in self.profiles.items()},
+            "health": [list(item) for item in self.health],
+            "settings": dict(self.settings),
+            "chunks": dict(self.chunks),
+        }
+        # Limits follow from the profiles: a slip of an editor in them must not loosen the gate.
+        write_json_atomically(self.folder / RECORD_FILE, {**data, "digest": digest_of_json(data)})
 
     @classmethod
     def load(cls, folder: Path) -> Recording:
@@ -199,6 +208,7 @@ class Recording:
 
         Raises:
             InputFileError: There is no recording, or it is of another format.
+            ArtifactIntegrityError: It was changed after it was written.
         """
         path = folder / RECORD_FILE
         if not path.is_file():
@@ -209,6 +219,10 @@ class Recording:
             if data["format"] != FORMAT_VERSION:
                 msg = f"{path} has format {data['format']} (allowed: {FORMAT_VERSION})"
                 raise InputFileError(msg, hint="record the reference again: convert-and-validate record")
+            digest = data.pop("digest")
+            if digest != digest_of_json(data):
+                msg = f"{path} is not what was recorded: it was changed"
+                raise ArtifactIntegrityError(msg, hint="record the reference again: convert-and-validate record")
             return cls(
                 folder=folder,
                 chunks=dict(data["chunks"]),
@@ -223,6 +237,6 @@ class Recording:
                 health=tuple((name, detail) for name, detail in data["health"]),
                 settings=data["settings"],
             )
-        except (AttributeError, KeyError, TypeError, ValueError) as err:
-            msg = f"{path} is damaged: {str(err).splitlines()[0]}"
+        except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as err:
+            msg = f"{path} is damaged: {err}"
             raise InputFileError(msg, hint="record the reference again: convert-and-validate record") from err

@@ -105,7 +105,12 @@ def open_samples(source: SampleSource) -> Callable[[], Iterator[Batch]]:
 
 def _from_callable(source: SampleSource) -> Callable[[], Iterator[Batch]]:
     use_folder(source.folder)
-    function = load_object(source.text)
+    try:
+        function = load_object(source.text)
+    except ParitygateError:
+        raise
+    except Exception as err:
+        raise _raised(source.text, err) from err
     if not callable(function):
         msg = f"samples {source.text!r} are no function"
         raise UsageError(msg, hint="give a function (path: str | None) -> Iterator[Batch]")
@@ -120,11 +125,15 @@ def _from_callable(source: SampleSource) -> Callable[[], Iterator[Batch]]:
         except ParitygateError:
             raise
         except Exception as err:
-            line = (str(err).strip() or "no message").splitlines()[0]
-            msg = f"samples {source.text!r} raised {type(err).__name__}: {line}"
-            raise MeasurementError(msg, hint="correct the function, which is your own code") from err
+            raise _raised(source.text, err) from err
 
     return read
+
+
+def _raised(text: str, err: BaseException) -> MeasurementError:
+    line = (str(err).strip() or "no message").splitlines()[0]
+    msg = f"samples {text!r} raised {type(err).__name__}: {line}"
+    return MeasurementError(msg, hint="correct the function or its module: it is code of yours")
 
 
 def _checked(text: str, batches: object) -> Iterator[Batch]:
@@ -142,21 +151,14 @@ def _check_batch(text: str, batch: object) -> None:
     if not isinstance(batch, Batch):
         msg = f"samples {text!r} yielded a {type(batch).__name__}, not a Batch"
         raise UsageError(msg, hint="yield paritygate.batch.Batch(inputs=..., ids=...)")
-    inputs: Mapping[str, object] = batch.inputs
+    # What a user's function yields may be of any type, whatever the class declares.
     ids: Sequence[object] = batch.ids
     for row_id in ids:
         if not isinstance(row_id, str):
             msg = f"samples {text!r} yielded {row_id!r} as the id of a row, a {type(row_id).__name__} and not a str"
             raise UsageError(msg, hint="convert it with str")
-    for name, array in inputs.items():
-        if not isinstance(array, np.ndarray):
-            msg = f"samples {text!r} yielded {name!r} as a {type(array).__name__}, not a NumPy array"
-            raise UsageError(msg, hint="convert it with numpy.asarray")
-        if array.dtype.hasobject:
-            msg = f"samples {text!r} yielded {name!r} as an array of Python objects"
-            raise UsageError(
-                msg, hint="convert numbers with their dtype, and strings with numpy.asarray(values, dtype=str)"
-            )
+    for name, array in batch.inputs.items():
+        _check_input(text, name, array)
     for name, values in batch.strata.items():
         if len(values) != batch.rows:
             msg = f"samples {text!r}: stratum {name!r} has {len(values)} values for {batch.rows} rows"
@@ -164,6 +166,18 @@ def _check_batch(text: str, batch: object) -> None:
     if batch.gold is not None and len(batch.gold) != batch.rows:
         msg = f"samples {text!r}: {len(batch.gold)} gold values for {batch.rows} rows"
         raise UsageError(msg, hint="give one value a row")
+
+
+def _check_input(text: str, name: object, array: object) -> None:
+    if not isinstance(name, str):
+        msg = f"samples {text!r} yielded an input called {name!r}, a {type(name).__name__} and not a str"
+        raise UsageError(msg, hint="call it as the model does")
+    if not isinstance(array, np.ndarray):
+        msg = f"samples {text!r} yielded {name!r} as a {type(array).__name__}, not a NumPy array"
+        raise UsageError(msg, hint="convert it with numpy.asarray")
+    if array.dtype.hasobject:
+        msg = f"samples {text!r} yielded {name!r} as an array of Python objects"
+        raise UsageError(msg, hint="say the dtype of numbers; for strings: numpy.asarray(values, dtype=str)")
 
 
 def _broken(path: Path, err: BaseException) -> InputFileError:

@@ -64,7 +64,8 @@ def rewrite_precision(  # noqa: PLR0913 - one argument for each choice there is
     Local functions are inlined: their nodes are named `CALL/NODE`. What enters and leaves a subgraph (If,
     Loop, Scan) stays FP32, the nodes inside are treated like any other.
 
-    The weights of the result are inside it: save a large one with external data.
+    The weights of the result are inside it: save a large one with external data. One above 2 GiB is not
+    checked here, but has to be in its file.
 
     Args:
         model: The model; it is not changed. Its external data need not be loaded.

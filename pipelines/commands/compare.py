@@ -106,6 +106,11 @@ __all__ = ["command"]
     type=click.IntRange(min=0),
     help="Seed of the choice of rows that the reference answers twice.",
 )
+@click.option(
+    "--emulate",
+    is_flag=True,
+    help="Run the candidate (ONNX) as a device of --precision fp16 or bf16 would: every value rounded to it.",
+)
 @device_option
 @time_limit_option
 @quiet_option
@@ -128,6 +133,7 @@ def command(
     batch_size: int,
     pad: tuple[str, ...],
     seed: int,
+    emulate: bool,
     device: str,
     time_limit: float,
     quiet: bool,
@@ -176,6 +182,7 @@ def command(
         passes=repeat,
         min_rows=min_rows,
         is_non_finite_declared=non_finite == "match",
+        is_emulated=emulate,
         device=device,
         seed=seed,
     )

@@ -10,6 +10,7 @@ from paritygate.convert.checked import convert_and_check
 from paritygate.convert.conversion import ConversionJob
 from paritygate.pipelines.child import Progress
 from paritygate.pipelines.loading import load_model
+from paritygate.precision import Precision
 from paritygate.signature import Signature
 from paritygate.source import Source
 
@@ -29,6 +30,7 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
             signature=Signature.from_json(args["signature"]) if args["signature"] else None,
             rename=args["rename"],
             opset=args["opset"],
+            precision=Precision(args["precision"]),
         ),
         args["format"],
     )

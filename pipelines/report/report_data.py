@@ -42,6 +42,7 @@ class VariantReport:
         hint: What to do about that.
         operators: Unsupported operators, `(operator, node, reason, hint)` each.
         result: The comparison; None unless it was made of this artifact on these samples.
+        emulated: The comparison with the precision emulated; None unless it was made beside `result`.
         artifact: The artifact; None if there is none.
     """
 
@@ -54,6 +55,7 @@ class VariantReport:
     hint: str = ""
     operators: tuple[tuple[str, ...], ...] = ()
     result: ComparisonResult | None = None
+    emulated: ComparisonResult | None = None
     artifact: Artifact | None = None
 
     @property
@@ -183,6 +185,7 @@ def _variant(
         reason=result.error.message if result.error is not None else "",
         hint=result.error.hint if result.error is not None else "",
         result=result,
+        emulated=run.emulated_result(name),
         artifact=artifact,
     )
 

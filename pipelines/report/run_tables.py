@@ -10,7 +10,7 @@ from paritygate.artifact import Artifact
 from paritygate.pipelines.report.figures import number, size_words
 from paritygate.pipelines.report.report_data import NOT_MEASURED, ReportData, VariantReport
 from paritygate.pipelines.report.table import Cell, Column, Table, code, facts, figure, status, text
-from paritygate.pipelines.result import DecisionResult, OutputResult
+from paritygate.pipelines.result import ComparisonResult, DecisionResult, OutputResult
 from paritygate.signature import is_float_dtype
 from paritygate.validate.bounds import upper_bound_text
 from paritygate.validate.recording import Recording
@@ -52,8 +52,20 @@ def parity_table(report: ReportData) -> Table:
 
 def _parity_rows(variant: VariantReport, anchor: str) -> Iterable[tuple[Cell, ...]]:
     name = text(variant.name, anchor=anchor, remark="" if variant.is_required else "optional")
-    result = variant.result
     end = (text(variant.device or NOT_MEASURED), text(variant.evidence), status(variant.verdict))
+    yield from _result_rows(name, variant.result, end)
+    if variant.emulated is not None:
+        kind = "emulated" if variant.emulated.error is None else "none"
+        device = text(variant.emulated.candidate.device or NOT_MEASURED)
+        end = (device, text(kind), status(variant.emulated.verdict))
+        yield from _result_rows(
+            text(variant.name, remark="emulated"),
+            variant.emulated,
+            (device, text(kind), status(variant.emulated.verdict)),
+        )
+
+
+def _result_rows(name: Cell, result: ComparisonResult | None, end: tuple[Cell, ...]) -> Iterable[tuple[Cell, ...]]:
     if result is None or not result.outputs:
         nothing = [figure(NOT_MEASURED)] * 6
         rows = figure(number(result.rows) if result is not None else "0")

@@ -21,7 +21,7 @@ from paritygate.pipelines.report.variant_tables import (
     tolerance_table,
     worst_rows_table,
 )
-from paritygate.pipelines.result import ComparisonResult, OutputResult
+from paritygate.pipelines.result import ComparisonResult, OutputResult, reasons
 from paritygate.signature import is_float_dtype
 
 __all__ = ["OutputSection", "VariantSection", "variant_sections"]
@@ -140,6 +140,8 @@ def _notes(variant: VariantReport) -> Iterable[str]:
             found.append(f"limits looser than the default for {result.precision}: {loose}")
         if result.outputs_left_out:
             found.append(f"not compared: {', '.join(result.outputs_left_out)}")
+    if variant.emulated is not None:
+        found += [f"emulated: {line}" for line in (*reasons(variant.emulated), *variant.emulated.notes)]
     found += [f"conversion: {name} {fact}" for name, fact in made_by.get("facts", {}).items()]
     # The result repeats what the converter noted.
     return dict.fromkeys(found)

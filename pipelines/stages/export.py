@@ -64,6 +64,7 @@ def _export(run: RunFolder, variant: Variant, *, time_limit_s: float, progress: 
                 args={
                     "source": resolved.source.to_json(),
                     "format": variant.format,
+                    "precision": str(variant.precision),
                     "folder": str(files),
                     "signature": signature.to_json() if signature else None,
                     "rename": dict(resolved.spec.model.rename),

@@ -72,7 +72,7 @@ def promote_stage(
     chosen = _preferred(run, passed)
     with tempfile.TemporaryDirectory(prefix="paritygate-source-") as place:
         if chosen:
-            reason = ""
+            reason = _accepted_reason(chosen)
             variants = tuple(_variant(run, entry) for entry in chosen)
         else:
             reason = _fallback_reason(run, evidence, wanted)
@@ -84,6 +84,7 @@ def promote_stage(
             evidence=evidence,
             alias=alias,
             reports=_reports(run),
+            accepted={entry["variant"]: "emulated" for entry in chosen if entry["evidence"] == "emulated"},
             reason=reason,
             who=_user(),
             host=platform.node(),
@@ -119,15 +120,22 @@ def _check_devices(evidence: Mapping[str, Any], devices: tuple[str, ...]) -> Non
 
 
 def _passed(run: RunFolder, evidence: Mapping[str, Any], devices: tuple[str, ...]) -> list[dict[str, Any]]:
-    """Return the entries that passed, by what ran on each of the devices."""
-    del run
-    return [
-        entry
-        for entry in evidence["variants"]
-        if entry["verdict"] == "pass"
-        and entry["evidence"] == "verified"
-        and all(entry["device"] == device for device in devices)
-    ]
+    """Return the entries to release: what passed on every device, or emulated where the spec accepts that."""
+    accept = run.resolved.spec.promote.accept
+    emulated = {
+        entry["variant"]: entry
+        for entry in evidence.get("emulated", ())
+        if entry["verdict"] == "pass" and entry["evidence"] == accept.get(entry["variant"])
+    }
+    found = []
+    for entry in evidence["variants"]:
+        is_verified = entry["verdict"] == "pass" and entry["evidence"] == "verified"
+        if is_verified and all(entry["device"] == device for device in devices):
+            found.append(entry)
+        elif entry["variant"] in emulated and entry["verdict"] != "fail":
+            # A file that failed where it ran is not saved by what would be elsewhere.
+            found.append(emulated[entry["variant"]])
+    return found
 
 
 def _preferred(run: RunFolder, passed: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -139,6 +147,11 @@ def _preferred(run: RunFolder, passed: list[dict[str, Any]]) -> list[dict[str, A
         if found:
             return found
     return []
+
+
+def _accepted_reason(chosen: list[dict[str, Any]]) -> str:
+    names = ", ".join(entry["variant"] for entry in chosen if entry["evidence"] == "emulated")
+    return f"accepted on emulated evidence, as the spec says: {names}" if names else ""
 
 
 def _fallback_reason(run: RunFolder, evidence: Mapping[str, Any], devices: tuple[str, ...]) -> str:

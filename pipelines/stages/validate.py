@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
-from typing import Any
+from dataclasses import replace
 
-from paritygate import __version__
 from paritygate.artifact import Artifact
 from paritygate.errors import ParitygateError
-from paritygate.files import digest_of_files, make_marked_folder, remove_marked_folder, write_json_atomically
+from paritygate.files import make_marked_folder, remove_marked_folder, write_json_atomically
 from paritygate.machine import device_name
 from paritygate.pipelines.child import Progress
 from paritygate.pipelines.comparison import ComparisonJob, Side, compare, failed_comparison
+from paritygate.pipelines.evidence import Evidence, evidence_to_json
 from paritygate.pipelines.result import ComparisonResult
-from paritygate.pipelines.workspace import FailedVariant, RunFolder
+from paritygate.pipelines.workspace import RunFolder, emulated_name
+from paritygate.precision import Precision
 from paritygate.source import Source, SourceKind
 from paritygate.validate.recording import Recording
 
-__all__ = ["artifact_source", "validate_stage"]
+__all__ = ["EMULATED_PRECISIONS", "artifact_source", "validate_stage"]
+
+EMULATED_PRECISIONS = frozenset({Precision.FP16, Precision.BF16})
 
 
 def artifact_source(artifact: Artifact) -> Source:
@@ -42,21 +44,28 @@ def validate_stage(
     where = device_name(device)
     results: dict[str, ComparisonResult] = {}
     artifacts: dict[str, Artifact] = {}
+    emulated: dict[str, ComparisonResult] = {}
     for name in run.exported():
         artifact = Artifact.read_record(run.variant_folder(name))
-        results[name] = _validate(run, artifact, device=device, time_limit_s=time_limit_s, progress=progress)
+        job = _job(run, artifact, device)
+        results[name] = _validate(run, artifact, job, time_limit_s=time_limit_s, progress=progress)
         run.save_result(name, results[name])
         if results[name].error is None:
             artifacts[name] = artifact
-    write_json_atomically(run.evidence_file, _evidence(run, recording, artifacts, results, device=where))
+        if artifact.variant.format == "onnx" and artifact.variant.precision in EMULATED_PRECISIONS:
+            # The CPU computes such a file in float32: how it would answer elsewhere is a second row, and no verdict.
+            again = replace(job, is_emulated=True)
+            emulated[name] = _validate(run, artifact, again, time_limit_s=time_limit_s, progress=progress)
+            run.save_result(emulated_name(name), emulated[name])
+    evidence = Evidence(recording=recording, artifacts=artifacts, results=results, emulated=emulated, device=where)
+    write_json_atomically(run.evidence_file, evidence_to_json(run, evidence))
     return results
 
 
 def _validate(
-    run: RunFolder, artifact: Artifact, *, device: str, time_limit_s: float, progress: Progress
+    run: RunFolder, artifact: Artifact, job: ComparisonJob, *, time_limit_s: float, progress: Progress
 ) -> ComparisonResult:
-    name = str(artifact.variant)
-    job = _job(run, artifact, device)
+    name = emulated_name(str(artifact.variant)) if job.is_emulated else str(artifact.variant)
     place = run.jobs(f"validate-{name}")
     remove_marked_folder(place)
     make_marked_folder(place)
@@ -93,84 +102,3 @@ def _job(run: RunFolder, artifact: Artifact, device: str) -> ComparisonJob:
         device=device,
         seed=resolved.spec.seed,
     )
-
-
-def _evidence(
-    run: RunFolder,
-    recording: Recording,
-    artifacts: dict[str, Artifact],
-    results: dict[str, ComparisonResult],
-    *,
-    device: str,
-) -> dict[str, Any]:
-    failures = run.failures()
-    entries = []
-    for name in run.resolved.spec.targets:
-        if name in results:
-            entries.append(_entry(name, artifacts.get(name), results[name]))
-        elif name in failures:
-            entries.append(_failure_entry(failures[name]))
-        else:
-            entries.append(
-                {
-                    "variant": name,
-                    "artifact": None,
-                    "evidence": "none",
-                    "verdict": "error",
-                    "exit_code": 5,
-                    "reason": "not exported",
-                }
-            )
-    return {
-        "schema_version": 1,
-        "paritygate": __version__,
-        "model": run.resolved.name,
-        "run": run.run_id,
-        "device": device,
-        "samples": {"digest": recording.samples_digest, "rows": recording.rows},
-        "reference": {
-            "model": dict(recording.model),
-            "digest": digest_of_files(recording.chunks),
-            "runtime": dict(recording.runtime),
-            "health": [list(item) for item in recording.health],
-        },
-        "variants": entries,
-    }
-
-
-def _entry(name: str, artifact: Artifact | None, result: ComparisonResult) -> dict[str, Any]:
-    is_run = result.error is None
-    return {
-        "variant": name,
-        "artifact": artifact.digest if artifact is not None else None,
-        # Only bytes that ran are verified; what could not be run has no evidence.
-        "evidence": "verified" if is_run else "none",
-        "device": result.candidate.device,
-        "runtime": result.candidate.runtime,
-        "version": result.candidate.version,
-        "precision_found": result.candidate.precision_found,
-        "verdict": result.verdict,
-        "exit_code": result.exit_code,
-        "rows": result.rows,
-        "tolerance": result.tolerance,
-        "looser_than_default": result.looser_than_default,
-        "outputs": {output: asdict(item) for output, item in result.outputs.items()},
-        "decisions": {output: asdict(item) for output, item in result.decisions.items()},
-        "strata": {
-            name: {value: asdict(item) for value, item in values.items()} for name, values in result.strata.items()
-        },
-        "checks": [asdict(check) for check in result.checks],
-        "notes": result.notes,
-        "reason": result.error.message if result.error is not None else "",
-    }
-
-
-def _failure_entry(failure: FailedVariant) -> dict[str, Any]:
-    return {
-        "variant": failure.variant,
-        "artifact": None,
-        "evidence": "none",
-        "verdict": "error",
-        "exit_code": failure.exit_code,
-        "reason": failure.message,
-    }

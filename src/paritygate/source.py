@@ -13,7 +13,7 @@ from typing import Any
 from paritygate.errors import InputFileError, UsageError
 from paritygate.importing import is_object_path, load_object, use_folder
 
-__all__ = ["Source", "SourceKind", "kind_of_object", "load_source_object", "parse_source", "user_files"]
+__all__ = ["Source", "SourceKind", "is_there", "kind_of_object", "load_source_object", "parse_source", "user_files"]
 
 
 class SourceKind(str, Enum):
@@ -71,13 +71,26 @@ def parse_source(text: str, folder: Path) -> Source:
     Raises:
         InputFileError: The path does not exist, or is empty or no model of a known kind.
     """
-    if is_object_path(text) and not (folder / text).exists():
+    if is_object_path(text) and not is_there(folder / text):
         return Source(text=text, folder=folder, kind=SourceKind.CALLABLE)
     path = folder / text
-    if not path.exists():
+    if not is_there(path):
         msg = f"model {path} does not exist"
         raise InputFileError(msg, hint="give the path of a model, or module:callable")
     return Source(text=text, folder=folder, kind=_kind_of_path(path))
+
+
+def is_there(path: Path) -> bool:
+    """Return whether the path exists.
+
+    Raises:
+        InputFileError: No such path can exist, or it may not be looked at.
+    """
+    try:
+        return path.exists()
+    except OSError as err:
+        msg = f"{path} cannot be read: {err.strerror}"
+        raise InputFileError(msg, hint="check the path and its permissions") from err
 
 
 def _kind_of_path(path: Path) -> SourceKind:

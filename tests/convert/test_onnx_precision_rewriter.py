@@ -35,6 +35,10 @@ def _with_weights(model: onnx.ModelProto, **weights: Any) -> onnx.ModelProto:  #
     return model
 
 
+def _float32(values: Any) -> NDArray[np.float32]:  # noqa: ANN401 - anything numpy takes
+    return np.asarray(values, np.float32)
+
+
 def _fp16(model: onnx.ModelProto, **options: Any) -> RewriteResult:  # noqa: ANN401 - any option of the rewriter
     return rewrite_precision(model, precision=Precision.FP16, **options)
 
@@ -52,7 +56,8 @@ def _run(model: onnx.ModelProto, **inputs: NDArray[Any]) -> Sequence[NDArray[Any
 def _really_run(model: onnx.ModelProto, **inputs: NDArray[Any]) -> Sequence[NDArray[Any]]:
     """Return the outputs of a runtime that computes FP16 in FP16, as ONNX Runtime's CPU provider does not."""
     with np.errstate(all="ignore"):
-        found: Sequence[NDArray[Any]] = ReferenceEvaluator(model).run(None, inputs)
+        found = ReferenceEvaluator(model).run(None, inputs)
+    assert isinstance(found, list)
     return found
 
 
@@ -253,9 +258,10 @@ def test_values_that_become_zero_are_reported_and_an_epsilon_does_not() -> None:
 def test_a_constant_that_is_read_in_both_dtypes_exists_in_both() -> None:
     model = _with_weights(_model("a = Mul (x, w) y = Add (a, w)"), w=np.float32(1e5 + 0.125))
     result = _fp16(model, keep_in_fp32=["Add"])
-    values = {each.name: onnx.numpy_helper.to_array(each) for each in result.model.graph.initializer}
-    assert (values["w"].dtype, values["w"].item()) == (np.float32, 1e5 + 0.125)
-    assert (values["w_fp16"].dtype, values["w_fp16"].item()) == (np.float16, 65504)
+    tensors = {each.name: each for each in result.model.graph.initializer}
+    assert {name: each.data_type for name, each in tensors.items()} == {"w": 1, "w_fp16": 10}
+    assert onnx.numpy_helper.to_array(tensors["w"]).item() == 1e5 + 0.125
+    assert onnx.numpy_helper.to_array(tensors["w_fp16"]).item() == 65504
     assert "w" not in _casts(result.model)
 
 
@@ -349,7 +355,7 @@ def test_a_mask_in_the_shape_of_a_size_is_no_size() -> None:
 def test_coordinates_and_scales_of_resize_stay_fp32() -> None:
     body = 'y = Resize <mode = "linear", coordinate_transformation_mode = "tf_crop_and_resize"> (x, roi, scales)'
     model = _model(body, signature="(float[1,1,8,8] x) => (float[1,1,M,K] y)")
-    model = _with_weights(model, roi=np.float32([0, 0, 0.1, 0.1, 1, 1, 0.9, 0.9]), scales=np.float32([1, 1, 2, 2]))
+    model = _with_weights(model, roi=_float32([0, 0, 0.1, 0.1, 1, 1, 0.9, 0.9]), scales=_float32([1, 1, 2, 2]))
     result = _fp16(model)
     assert result.nodes_converted == ("Resize",)
     assert {tensor.data_type for tensor in result.model.graph.initializer} == {TensorProto.FLOAT}
@@ -360,8 +366,11 @@ def test_coordinates_and_scales_of_resize_stay_fp32() -> None:
 def test_classes_of_onehot_are_not_rounded() -> None:
     signature = "(float[N] x) => (float[N,K] y)"
     model = _model("e = Add (v, v) y = OneHot (x, depth, e)", signature=signature)
-    result = _fp16(_with_weights(model, depth=np.float32(2050), v=np.float32([0, 1])))
-    assert _run(result.model, x=np.float32([2049]))[0].argmax() == 2049
+    result = _fp16(_with_weights(model, depth=np.float32(2050), v=_float32([0, 1])))
+    assert result.nodes_converted == ("Add", "OneHot")
+    # ONNX Runtime drops a cast there and back, so that what comes out is right in any case.
+    assert _casts(result.model) == ["y_fp16"]
+    assert _run(result.model, x=_float32([2049]))[0].argmax() == 2049
 
 
 def test_what_a_normalization_reports_beside_its_result_stays_fp32() -> None:
@@ -437,7 +446,7 @@ def test_weights_that_are_inputs_too_become_constants() -> None:
 def test_sparse_weights_are_lowered_and_dense(indices: list[Any]) -> None:
     model = _model("y = Mul (x, w)")
     sparse = model.graph.sparse_initializer.add(dims=[1, 4])
-    sparse.values.CopyFrom(onnx.numpy_helper.from_array(np.float32([1e9, 2]), "w"))
+    sparse.values.CopyFrom(onnx.numpy_helper.from_array(_float32([1e9, 2]), "w"))
     sparse.indices.CopyFrom(onnx.numpy_helper.from_array(np.array(indices), "w_indices"))
     result = _fp16(model)
     assert result.model.graph.initializer[0].data_type == TensorProto.FLOAT16

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from paritygate.convert.onnx_precision.low_precision import rewrite_precision
 from paritygate.convert.onnx_precision.result import RewriteResult
 from paritygate.errors import ConversionError
+from paritygate.onnx_file import opset_of
 from paritygate.onnx_graph import QUANTIZATION_OPERATORS, nodes_in
 from paritygate.precision import Precision
 
@@ -29,6 +30,7 @@ _MASK_IN_OUTPUT = frozenset(
         "test_attention_4d_with_past_and_present_qk_matmul_bias_4d_mask_causal",
     }
 )
+_OLDEST_OPSET = 6
 # Of FP16: ten bits of mantissa, a few operations.
 _LARGEST_DIFFERENCE = 5e-3
 
@@ -68,13 +70,21 @@ def _is_valid(model: onnx.ModelProto) -> bool:
     return True
 
 
+def _result(case: _Case, precision: Precision) -> RewriteResult | None:
+    """Return None for what cannot be rewritten: it is quantized, not valid as it is, or older than any Cast."""
+    try:
+        return rewrite_precision(case.model, precision=precision)
+    except ConversionError:
+        is_old = 0 < opset_of(case.model) < _OLDEST_OPSET
+        assert _is_quantized(case.model) or is_old or not _is_valid(case.model), case.name
+        return None
+
+
 def _rewritten(cases: Sequence[_Case], precision: Precision) -> Iterator[tuple[_Case, RewriteResult]]:
-    """Yield what can be rewritten; all else is quantized, or is not valid as it is."""
     for case in cases:
-        try:
-            yield case, rewrite_precision(case.model, precision=precision)
-        except ConversionError:
-            assert _is_quantized(case.model) or not _is_valid(case.model), case.name
+        result = _result(case, precision)
+        if result is not None:
+            yield case, result
 
 
 @pytest.mark.parametrize("precision", [Precision.FP16, Precision.BF16])
@@ -126,6 +136,8 @@ def _difference(actual: NDArray[Any], expected: NDArray[Any]) -> float:
 
 @pytest.mark.timeout(200)
 def test_what_onnxruntime_runs_it_runs_in_fp16_with_like_results(cases: list[_Case]) -> None:
+    if not any(case.data_sets for case in cases):
+        pytest.skip("this onnx hands out its test models without inputs")
     compared = 0
     for case, result in _rewritten(cases, Precision.FP16):
         runs = _runs_of_originals(case) if result.nodes_converted else []

@@ -191,7 +191,7 @@ def test_the_table_of_conversions_is_that_of_the_code(pages: dict[str, Page]) ->
     }
     rows = pages["docs/spec.md"].rows("Sources and targets")
 
-    assert [str(variant) for variant in AVAILABLE_TARGETS] == ["onnx-fp32", "savedmodel-fp32"]
+    assert [str(variant) for variant in AVAILABLE_TARGETS] == ["onnx-fp32", "onnx-fp16", "savedmodel-fp32"]
     assert [row[0].split()[0] for row in rows] == list(kinds)
     for row in rows:
         for variant, cell in zip(AVAILABLE_TARGETS, row[2:], strict=True):

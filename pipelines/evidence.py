@@ -1,0 +1,116 @@
+"""The evidence of a run: what ran where, by digest, and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from paritygate import __version__
+from paritygate.artifact import Artifact
+from paritygate.files import digest_of_files
+from paritygate.pipelines.result import ComparisonResult
+from paritygate.pipelines.workspace import FailedVariant, RunFolder
+from paritygate.validate.recording import Recording
+
+__all__ = ["Evidence", "evidence_to_json"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Evidence:
+    """Everything that a run measured.
+
+    Attributes:
+        recording: The reference.
+        artifacts: The artifact of each variant that ran.
+        results: The comparison of each variant that was exported, as it ran on the device.
+        emulated: The comparison of a variant with its precision emulated, where that was made.
+        device: The device.
+    """
+
+    recording: Recording
+    artifacts: Mapping[str, Artifact]
+    results: Mapping[str, ComparisonResult]
+    emulated: Mapping[str, ComparisonResult]
+    device: str
+
+
+def evidence_to_json(run: RunFolder, evidence: Evidence) -> dict[str, Any]:
+    """Return the evidence of a run as JSON data, one entry a target."""
+    failures = run.failures()
+    recording = evidence.recording
+    entries = []
+    for name in run.resolved.spec.targets:
+        if name in evidence.results:
+            entries.append(_entry(name, evidence.artifacts.get(name), evidence.results[name], kind="verified"))
+        elif name in failures:
+            entries.append(_failure_entry(failures[name]))
+        else:
+            entries.append(
+                {
+                    "variant": name,
+                    "artifact": None,
+                    "evidence": "none",
+                    "verdict": "error",
+                    "exit_code": 5,
+                    "reason": "not exported",
+                }
+            )
+    return {
+        "schema_version": 1,
+        "paritygate": __version__,
+        "model": run.resolved.name,
+        "run": run.run_id,
+        "device": evidence.device,
+        "samples": {"digest": recording.samples_digest, "rows": recording.rows},
+        "reference": {
+            "model": dict(recording.model),
+            "digest": digest_of_files(recording.chunks),
+            "runtime": dict(recording.runtime),
+            "health": [list(item) for item in recording.health],
+        },
+        "variants": entries,
+        # How a file would answer where its precision is real; it decides no verdict.
+        "emulated": [
+            _entry(name, evidence.artifacts.get(name), result, kind="emulated")
+            for name, result in evidence.emulated.items()
+        ],
+    }
+
+
+def _entry(name: str, artifact: Artifact | None, result: ComparisonResult, *, kind: str) -> dict[str, Any]:
+    is_run = result.error is None
+    return {
+        "variant": name,
+        "artifact": artifact.digest if artifact is not None else None,
+        # What could not be run has no evidence.
+        "evidence": kind if is_run else "none",
+        "device": result.candidate.device,
+        "runtime": result.candidate.runtime,
+        "version": result.candidate.version,
+        "precision_found": result.candidate.precision_found,
+        "verdict": result.verdict,
+        "exit_code": result.exit_code,
+        "rows": result.rows,
+        "tolerance": result.tolerance,
+        "looser_than_default": result.looser_than_default,
+        "outputs": {output: asdict(item) for output, item in result.outputs.items()},
+        "decisions": {output: asdict(item) for output, item in result.decisions.items()},
+        "strata": {
+            name: {value: asdict(item) for value, item in values.items()} for name, values in result.strata.items()
+        },
+        "checks": [asdict(check) for check in result.checks],
+        "notes": result.notes,
+        "reason": result.error.message if result.error is not None else "",
+    }
+
+
+def _failure_entry(failure: FailedVariant) -> dict[str, Any]:
+    return {
+        "variant": failure.variant,
+        "artifact": None,
+        "evidence": "none",
+        "verdict": "error",
+        "exit_code": failure.exit_code,
+        "reason": failure.message,
+    }

@@ -1,0 +1,112 @@
+"""FP16 in a run: the file as it runs here, and the row that says how it would where FP16 is real."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+if TYPE_CHECKING:
+    from tests.pipelines.conftest import Called, Desk
+
+_HELD = {"model": {"name": "tiny", "source": "model.onnx"}, "targets": ["onnx-fp16"], "decisions": {}}
+
+
+def _scaled_model(desk: Desk, scale: float) -> None:
+    """Write `output_0 = ((x @ weight) * scale) / scale`: in FP16 it overflows for a large scale."""
+    import onnx
+
+    desk.onnx(output="product")
+    model = onnx.load(str(desk.folder / "model.onnx"))
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.float32([scale]), "scale"))
+    model.graph.node.extend(
+        [
+            onnx.helper.make_node("Mul", ["product", "scale"], ["large"]),
+            onnx.helper.make_node("Div", ["large", "scale"], ["output_0"]),
+        ]
+    )
+    model.graph.output[0].name = "output_0"
+    onnx.save(model, str(desk.folder / "model.onnx"))
+
+
+def _run(desk: Desk, **parts: object) -> Called:
+    desk.samples()
+    desk.spec(**{**_HELD, **parts})
+    return desk.json("run", "spec.yaml")
+
+
+def _emulated(called: Called) -> dict[str, object]:
+    found: dict[str, object] = called.data["runs"][0]["emulated"]["onnx-fp16"]
+    return found
+
+
+def test_an_fp16_file_has_a_verified_row_and_an_emulated_one(desk: Desk) -> None:
+    desk.onnx()
+
+    called = _run(desk)
+
+    assert called.code == 0
+    verified = called.data["runs"][0]["variants"]["onnx-fp16"]
+    emulated = _emulated(called)
+    assert (verified["verdict"], verified["candidate"]["device"]) == ("pass", "cpu")
+    assert (emulated["verdict"], emulated["candidate"]["device"]) == ("pass", "emulated:fp16")
+    assert verified["candidate"]["precision_found"] == "fp16"
+    # Rounding every value differs more than rounding the weights alone, and FP16 is not FP32.
+    assert emulated["outputs"]["output_0"]["max_abs_diff"] >= verified["outputs"]["output_0"]["max_abs_diff"] > 0
+    assert "rewritten to fp16: 1 nodes" in called.out
+
+
+def test_an_overflow_that_the_cpu_hides_fails_where_fp16_is_real(desk: Desk) -> None:
+    _scaled_model(desk, 6e4)
+
+    called = _run(desk)
+
+    emulated = _emulated(called)
+    assert emulated["verdict"] == "fail"
+    assert "NaN or infinite where the reference is finite" in str(emulated["checks"])
+    # The row decides nothing about the file as it runs here.
+    assert (called.code, called.data["runs"][0]["variants"]["onnx-fp16"]["verdict"]) == (0, "pass")
+    assert "onnx-fp16, emulated: fail: finite [output_0]" in called.out
+
+
+@pytest.mark.parametrize(("scale", "released"), [(1.0, ["onnx-fp16"]), (6e4, ["source"])])
+def test_only_an_emulated_pass_is_accepted_for_an_absent_device(desk: Desk, scale: float, released: list[str]) -> None:
+    _scaled_model(desk, scale)
+
+    called = _run(desk, promote={"for": ["cuda:sm80"], "accept": {"onnx-fp16": "emulated"}})
+
+    release = called.data["runs"][0]["release"]
+    assert release["variants"] == released
+    assert ("accepted on emulated evidence, as the spec says: onnx-fp16" in release["reason"]) == (scale == 1.0)
+
+
+def test_without_accept_an_absent_device_gets_the_source(desk: Desk) -> None:
+    desk.onnx()
+
+    called = _run(desk, promote={"for": ["cuda:sm80"]})
+
+    assert called.data["runs"][0]["release"]["variants"] == ["source"]
+
+
+def test_the_report_shows_both_rows(desk: Desk) -> None:
+    _scaled_model(desk, 6e4)
+
+    called = _run(desk)
+
+    (page,) = (path for path in called.data["runs"][0]["reports"] if path.endswith(".md"))
+    rows = [line for line in (desk.folder / page).read_text(encoding="utf-8").splitlines() if "emulated:fp16" in line]
+    assert any("fail" in row for row in rows)
+
+
+def test_compare_emulates_a_candidate_when_asked(desk: Desk) -> None:
+    _scaled_model(desk, 6e4)
+    desk.onnx("plain.onnx")
+    desk.samples()
+    sides = ("compare", "plain.onnx", "model.onnx", "--samples", "inputs.npz", "--precision", "fp16")
+
+    assert desk.json(*sides).code == 0
+    called = desk.json(*sides, "--emulate")
+
+    assert called.code == 1
+    assert "emulated:fp16" in called.out
