@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from paritygate.backends import require_backend
 from paritygate.convert.onnx_operators import OperatorRow, node_name, unsupported_operators
-from paritygate.convert.onnx_rewrite import graphs_of
 from paritygate.errors import ConversionError
 from paritygate.onnx_file import read_onnx
+from paritygate.onnx_graph import graphs_in
 
 if TYPE_CHECKING:
     import onnx
@@ -72,7 +72,7 @@ def _rows(text: str, path: Path, reason: str) -> list[OperatorRow]:
 
 
 def _nodes_of(model: onnx.ModelProto, domain: str, operator: str) -> list[onnx.NodeProto]:
-    nodes = [node for graph in graphs_of(model.graph) for node in graph.node]
+    nodes = [node for graph in graphs_in(model.graph) for node in graph.node]
     return [node for node in nodes if (node.domain, node.op_type) == (domain, operator)]
 
 

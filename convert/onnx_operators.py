@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from paritygate.convert.onnx_rewrite import graphs_of
 from paritygate.errors import UnsupportedOperatorsError
+from paritygate.onnx_graph import graphs_in
 
 if TYPE_CHECKING:
     import onnx
@@ -52,7 +52,7 @@ def unknown_operators(
 
 
 def _nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
-    for graph in graphs_of(model.graph):
+    for graph in graphs_in(model.graph):
         yield from graph.node
     for function in model.functions:
         yield from function.node

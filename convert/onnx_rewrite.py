@@ -12,29 +12,19 @@ from typing import TYPE_CHECKING
 
 from paritygate.errors import ConversionError, UsageError
 from paritygate.onnx_file import signature_of_onnx
+from paritygate.onnx_graph import graphs_in
 from paritygate.signature import Signature, TensorSpec
 
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["EXTERNAL_DATA_BYTES", "apply_signature", "graphs_of", "lower_ir_version", "rename_values", "save_onnx"]
+__all__ = ["EXTERNAL_DATA_BYTES", "apply_signature", "lower_ir_version", "rename_values", "save_onnx"]
 
 # Below this, weights are stored in the file itself: a file of its own breaks when one of the two is renamed.
 # A protocol buffer ends at 2 GiB; the rest is room for the graph.
 EXTERNAL_DATA_BYTES = 1_800_000_000
 # ONNX Runtime reads version 10 since 1.18, the oldest that is supported here; exporters write newer ones for no need.
 _IR_VERSION = 10
-
-
-def graphs_of(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
-    """Yield the graph and every graph inside its nodes, such as the branches of an If."""
-    yield graph
-    for node in graph.node:
-        for attribute in node.attribute:
-            if attribute.HasField("g"):
-                yield from graphs_of(attribute.g)
-            for inner in attribute.graphs:
-                yield from graphs_of(inner)
 
 
 def rename_values(model: onnx.ModelProto, names: Mapping[str, str]) -> None:
@@ -49,7 +39,7 @@ def rename_values(model: onnx.ModelProto, names: Mapping[str, str]) -> None:
     changed = _with_room_made(model.graph, {old: new for old, new in names.items() if old != new})
     if not changed:
         return
-    for graph in graphs_of(model.graph):
+    for graph in graphs_in(model.graph):
         tensors = [sparse.values for sparse in graph.sparse_initializer]
         for item in (*graph.input, *graph.output, *graph.value_info, *graph.initializer, *tensors):
             item.name = changed.get(item.name, item.name)
@@ -76,7 +66,7 @@ def _with_room_made(graph: onnx.GraphProto, changed: dict[str, str]) -> dict[str
 
 
 def _value_names(root: onnx.GraphProto) -> Iterator[str]:
-    for graph in graphs_of(root):
+    for graph in graphs_in(root):
         for item in (*graph.input, *graph.output, *graph.value_info, *graph.initializer):
             yield item.name
         for sparse in graph.sparse_initializer:
@@ -153,7 +143,7 @@ def _reorder(field: Sequence[onnx.ValueInfoProto], values: Sequence[onnx.ValueIn
 
 def _write_dims(model: onnx.ModelProto, signature: Signature) -> None:
     symbols = _symbols_by_found_name(model, signature)
-    for graph in graphs_of(model.graph):
+    for graph in graphs_in(model.graph):
         for value in (*graph.input, *graph.output, *graph.value_info):
             for dim in value.type.tensor_type.shape.dim:
                 if dim.dim_param in symbols:

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from paritygate.backends import require_backend, version_of
 from paritygate.convert.conversion import Conversion, ConversionJob
-from paritygate.convert.onnx_rewrite import EXTERNAL_DATA_BYTES, apply_signature, graphs_of, lower_ir_version
+from paritygate.convert.onnx_rewrite import EXTERNAL_DATA_BYTES, apply_signature, lower_ir_version
 from paritygate.convert.torch_export_errors import explained
 from paritygate.errors import ConversionError, UsageError
 from paritygate.onnx_file import opset_of, read_onnx, signature_of_onnx
+from paritygate.onnx_graph import graphs_in
 from paritygate.signature import Dim, Signature, TensorSpec
 from paritygate.torch_module import as_named_module, device_of, put_in_eval_mode, unused_outputs
 
@@ -92,7 +93,7 @@ def _finish(model: onnx.ModelProto, job: ConversionJob) -> str | None:
     note = lower_ir_version(model)
     apply_signature(model, job.signature, {})
     # The traces hold the paths of this machine: the same model would differ from one checkout to another.
-    for graph in graphs_of(model.graph):
+    for graph in graphs_in(model.graph):
         for node in graph.node:
             kept = [entry for entry in node.metadata_props if entry.key != _STACK_TRACE]
             del node.metadata_props[:]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from paritygate.errors import InputFileError
+from paritygate.onnx_graph import QUANTIZATION_OPERATORS, graphs_in, subgraphs_of
 from paritygate.precision import Precision
 from paritygate.signature import Signature, TensorSpec
 
@@ -27,10 +28,6 @@ __all__ = [
 ]
 
 _FLOAT32_BYTES = 4
-_QUANTIZE_OPERATORS = frozenset(
-    {"QuantizeLinear", "DequantizeLinear", "QLinearConv", "QLinearMatMul", "ConvInteger", "MatMulInteger",
-     "DynamicQuantizeLinear"}
-)  # fmt: skip
 
 
 def read_onnx(path: Path) -> onnx.ModelProto:
@@ -112,20 +109,13 @@ def check_onnx(path: Path) -> None:
         raise InputFileError(msg, hint="export the model again with another opset or exporter") from err
 
 
-def _graphs(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.GraphProto | onnx.FunctionProto]:
-    yield graph
-    for node in graph.node:
-        for attribute in node.attribute:
-            if attribute.HasField("g"):
-                yield from _graphs(attribute.g)
-            for inner in attribute.graphs:
-                yield from _graphs(inner)
-
-
 def _all_graphs(model: onnx.ModelProto) -> Iterator[onnx.GraphProto | onnx.FunctionProto]:
-    yield from _graphs(model.graph)
+    yield from graphs_in(model.graph)
     for function in model.functions:
-        yield from _graphs(function)
+        yield function
+        for node in function.node:
+            for inner in subgraphs_of(node):
+                yield from graphs_in(inner)
 
 
 def _nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
@@ -227,7 +217,7 @@ def precision_of_onnx(model: onnx.ModelProto, folder: Path) -> Precision:
     """
     from paritygate.weights import WeightTally
 
-    if any(node.op_type in _QUANTIZE_OPERATORS for node in _nodes(model)):
+    if any(node.op_type in QUANTIZATION_OPERATORS for node in _nodes(model)):
         return Precision.INT8
     casts = _casts_of_weights(model)
     tally = WeightTally()
