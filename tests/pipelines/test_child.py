@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import time
@@ -117,7 +118,6 @@ def _wait_until(condition: Callable[[], bool], *, seconds: float = 30) -> None:
     [
         ("segfault", "was killed by SIGSEGV, a crash in native code while running the reference"),
         ("killed", "was killed by SIGKILL, as when memory runs out while running the reference"),
-        ("raising", "failed while running the reference: RuntimeError: the samples ran dry"),
     ],
 )
 def test_a_child_that_dies_is_an_error_with_its_cause_and_its_log(
@@ -132,10 +132,18 @@ def test_a_child_that_dies_is_an_error_with_its_cause_and_its_log(
     assert outcome.check("measured")["status"] == "error"
 
 
-def test_the_last_lines_of_the_log_are_shown(misbehave: Callable[..., Outcome]) -> None:
+def test_what_the_users_samples_raise_is_said_to_be_theirs(misbehave: Callable[..., Outcome]) -> None:
     outcome = misbehave("raising")
 
-    assert "\n  | RuntimeError: the samples ran dry\n  | and this is the second line\n  log: " in outcome.message
+    assert (outcome.code, outcome.result["verdict"]) == (5, "error")
+    assert "samples 'samples_that:raising' raised RuntimeError: the samples ran dry" in outcome.err
+    assert "hint: correct the function or its module: it is code of yours" in outcome.err
+
+
+def test_the_last_lines_of_the_log_are_shown(misbehave: Callable[..., Outcome]) -> None:
+    outcome = misbehave("segfault")
+
+    assert re.search(r"(\n  \| .+){2,5}\n  log: ", outcome.message)
 
 
 def test_a_child_that_prints_much_is_measured_all_the_same(misbehave: Callable[..., Outcome], tmp_path: Path) -> None:
@@ -228,7 +236,7 @@ def test_a_signal_ends_the_tool_and_its_child_and_leaves_nothing(
     isolated_bench: Bench, tool: list[str], number: signal.Signals, code: int, word: str
 ) -> None:
     target = isolated_bench.folder / "result.json"
-    target.write_text("{}")
+    target.write_text('{"schema_version": 1, "verdict": "pass"}')
     with _started(isolated_bench, tool, "--json", str(target)) as (process, child):
         process.send_signal(number)
         _, err = process.communicate(timeout=30)
@@ -260,7 +268,7 @@ def test_a_result_of_an_earlier_comparison_never_stands_for_this_one(
     bench.npz("empty.npz", {})
     bench.npz("x.npz", {"x": bench.normal(8, 4)})
     target = bench.folder / "result.json"
-    target.write_text('{"verdict": "pass"}')
+    target.write_text('{"schema_version": 1, "verdict": "pass"}')
 
     process = subprocess.run(
         [*tool, "compare", bench.linear("a"), bench.linear("b"), *arguments, "--json", str(target)],
@@ -328,7 +336,7 @@ def test_a_result_that_cannot_be_written_is_said_before_anything_is_run(isolated
 
     assert process.returncode == 5
     assert f"error: {isolated_bench.folder} could not be written: " in process.stderr
-    assert "hint: name another file with --json" in process.stderr
+    assert "hint: name a file with --json" in process.stderr
 
 
 def test_a_reader_that_goes_away_is_no_traceback(isolated_bench: Bench, tool: list[str]) -> None:

@@ -234,7 +234,7 @@ def test_an_alias_that_cannot_be_one_is_refused_before_any_work(desk: Desk) -> N
 
 
 def test_json_of_an_earlier_call_is_not_left_to_be_taken_for_this_ones(desk: Desk) -> None:
-    (desk.folder / "said.json").write_text('{"exit_code": 0}', encoding="utf-8")
+    (desk.folder / "said.json").write_text('{"schema_version": 1, "exit_code": 0}', encoding="utf-8")
 
     called = desk.json("run", "absent.yaml")
 
