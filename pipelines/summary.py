@@ -90,11 +90,12 @@ def print_outcome(outcome: RunOutcome, *, to_stderr: bool = False) -> None:
         title = f"{outcome.run.resolved.name}: parity with its {_source_words(outcome)}"
         print_table(title, PARITY_COLUMNS, _outcome_rows(outcome))
     print_failures(outcome.failures)
+    said: set[str] = set()
     for name, result in outcome.results.items():
-        _print_result(name, result, stream)
+        _print_result(name, result, stream, said)
         emulated = outcome.run.emulated_result(name)
         if emulated is not None:
-            _print_result(f"{name}, emulated", emulated, stream)
+            _print_result(f"{name}, emulated", emulated, stream, said)
     if outcome.release is not None:
         print_release(outcome.release, to_stderr=to_stderr)
     else:
@@ -119,7 +120,8 @@ def _outcome_rows(outcome: RunOutcome) -> list[Sequence[str]]:
     return rows
 
 
-def _print_result(name: str, result: ComparisonResult, stream: TextIO) -> None:
+def _print_result(name: str, result: ComparisonResult, stream: TextIO, said: set[str]) -> None:
+    """Print what is to be said of a variant; a note that holds for several is said with the first."""
     if result.error is not None:
         click.echo(f"error: {name}: {result.error.message}", err=True)
         if result.error.hint:
@@ -128,7 +130,9 @@ def _print_result(name: str, result: ComparisonResult, stream: TextIO) -> None:
     for line in reasons(result):
         click.echo(f"{name}: {line}", file=stream)
     for note in result.notes:
-        click.echo(f"{name}: note: {note}", file=stream)
+        if note not in said:
+            said.add(note)
+            click.echo(f"{name}: note: {note}", file=stream)
 
 
 def _source_words(outcome: RunOutcome) -> str:
