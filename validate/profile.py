@@ -17,10 +17,21 @@ from paritygate.signature import is_float_dtype
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["OutputProfile", "infer_channel_axis", "profile_outputs", "ulp_of"]
+__all__ = [
+    "OutputProfile",
+    "has_columns",
+    "infer_channel_axis",
+    "needs_scale_by_channel",
+    "profile_outputs",
+    "ulp_of",
+]
 
 # Rows are worked on in blocks of about this many values: the float64 copies of a block stay in the cache.
 _BLOCK_VALUES = 1 << 17
+# An output of this rank has columns. It has one scale, unless the scales of its columns are this far apart.
+_COLUMNS_RANK = 2
+_SCALES_APART = 100.0
+_MOST_COLUMNS = 4096
 # Rows of different shapes that are remembered to see whether an output varies over its inputs.
 _SHAPES_REMEMBERED = 64
 
@@ -122,6 +133,20 @@ def infer_channel_axis(shapes: Iterable[Sequence[int]], declared: Sequence[int |
     if not fixed:
         return None
     return min(fixed, key=lambda axis: (first[axis], -axis))
+
+
+def has_columns(shapes: Iterable[Sequence[int]]) -> bool:
+    """Return whether an output of rank 2 has several columns, always as many."""
+    widths = {shape[1] if len(shape) == _COLUMNS_RANK else 0 for shape in map(tuple, shapes)}
+    return len(widths) == 1 and 1 < min(widths) <= _MOST_COLUMNS
+
+
+def needs_scale_by_channel(profile: OutputProfile) -> bool:
+    """Return whether the scales of the channels are so far apart that the largest would hide faults in the others.
+
+    Columns of mixed units are such: an area in square metres beside a probability.
+    """
+    return bool(profile.scale.max() > _SCALES_APART * profile.scale.min())
 
 
 class _Moments:

@@ -17,7 +17,13 @@ from paritygate.precision import Precision
 from paritygate.signature import Signature, is_float_dtype
 from paritygate.validate.feeding import fit_inputs
 from paritygate.validate.measurement import repeat_difference
-from paritygate.validate.profile import OutputProfile, infer_channel_axis, profile_outputs
+from paritygate.validate.profile import (
+    OutputProfile,
+    has_columns,
+    infer_channel_axis,
+    needs_scale_by_channel,
+    profile_outputs,
+)
 from paritygate.validate.recording import ChunkWriter, Recording, StoredBatch, read_chunks
 from paritygate.validate.samples import BatchDigest
 from paritygate.validate.tolerance import DEFAULT_TOLERANCES, limits_for
@@ -209,7 +215,7 @@ def profile_all(
     axes: Mapping[str, int],
     signature: Signature | None,
 ) -> dict[str, OutputProfile]:
-    """Return the profile of every output. Reads all stored outputs once an output.
+    """Return the profile of every output. Reads all stored outputs once or twice an output.
 
     Raises:
         UsageError: A declared channel axis, or the output it is declared for, does not exist.
@@ -225,9 +231,18 @@ def profile_all(
         if is_float_dtype(dtype):
             axis = axes.get(name, infer_channel_axis(shapes[name], declared.get(name)))
             axis = _checked_axis(name, axis, shapes[name])
-        arrays = ((batch.outputs[name], batch.rows) for batch in read() if name in batch.outputs)
-        profiles[name] = profile_outputs(name, arrays, axis=axis, dtype=dtype)
+        if axis is None and is_float_dtype(dtype) and has_columns(shapes[name]):
+            by_column = _profile(read, name, axis=1, dtype=dtype)
+            if needs_scale_by_channel(by_column):
+                profiles[name] = by_column
+                continue
+        profiles[name] = _profile(read, name, axis=axis, dtype=dtype)
     return profiles
+
+
+def _profile(read: Callable[[], Iterator[StoredBatch]], name: str, *, axis: int | None, dtype: str) -> OutputProfile:
+    arrays = ((batch.outputs[name], batch.rows) for batch in read() if name in batch.outputs)
+    return profile_outputs(name, arrays, axis=axis, dtype=dtype)
 
 
 def _checked_axis(name: str, axis: int | None, shapes: list[tuple[int, ...]]) -> int | None:

@@ -160,3 +160,37 @@ def test_scaling_an_error_up_never_turns_a_fail_into_a_pass(
 
     if grew and _verdict(expected, smaller, precision) is Verdict.FAIL:
         assert _verdict(expected, larger, precision) is Verdict.FAIL
+
+
+def _table_of_mixed_units(rows: int = 120) -> NDArray[np.float32]:
+    """Return a probability, an area in square metres and a count, [rows, 3]."""
+    rng = np.random.default_rng(5)
+    columns = (rng.uniform(0, 1, rows), rng.normal(2e6, 5e5, rows), rng.poisson(20, rows))
+    return np.stack(columns, axis=1).astype(np.float32)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16", "int8"])
+def test_a_lost_column_beside_one_of_another_unit_fails(bench: Bench, precision: str) -> None:
+    expected = _table_of_mixed_units()
+    actual = expected.copy()
+    actual[:, 0] = 0
+
+    outcome = bench.given({"table": expected}, {"table": actual}, "--precision", precision)
+
+    assert outcome.code == 1
+    assert outcome.result["outputs"]["table"]["axis"] == 1
+
+
+def test_a_table_of_mixed_units_may_differ_by_its_rounding(bench: Bench) -> None:
+    expected = _table_of_mixed_units()
+    actual = np.nextafter(expected, np.float32(np.inf))
+
+    assert bench.given({"table": expected}, {"table": actual}).failed == set()
+
+
+def test_columns_of_like_scales_share_one(bench: Bench) -> None:
+    expected = bench.normal(100, 3) * np.float32([1, 5, 50])
+
+    outcome = bench.given({"logits": expected}, {"logits": expected + np.float32(1e-6)})
+
+    assert outcome.result["outputs"]["logits"]["axis"] is None
