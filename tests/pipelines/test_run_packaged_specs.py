@@ -1,4 +1,4 @@
-"""The packaged specs end to end: what the demo shows, on generated pairs and on the official ones."""
+"""The packaged specs on the official pairs; on the generated ones the README's own commands run them."""
 
 from __future__ import annotations
 
@@ -34,15 +34,6 @@ def _assert_all_pass(runs: list[dict[str, object]]) -> None:
             # A decision that nearly always falls the same way says little about parity.
             assert min(decision["classes"].values()) > 0.05 * 519
             assert decision["mismatch_rate_upper_95"] == pytest.approx(1 - 0.05 ** (1 / 519))
-
-
-def test_the_demo_passes_and_releases_both_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    runs = _run(tmp_path, monkeypatch)
-
-    _assert_all_pass(runs)
-    assert [run["model"] for run in runs] == list(_SPECS)
-    for name in _SPECS:
-        assert (tmp_path / "artifacts/repository/store" / name / "1" / "onnx-fp32" / "model.onnx").is_file()
 
 
 def test_both_models_pass_on_the_official_pairs(
