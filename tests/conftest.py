@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +17,10 @@ from paritygate.backends import backend_state
 # The same examples in every run: a red build is red again on the next machine. A loaded machine is no failure.
 hypothesis.settings.register_profile("deterministic", derandomize=True, database=None, deadline=None)
 hypothesis.settings.load_profile("deterministic")
+
+# A shell that starts this in the background has it ignore Ctrl-C, and so would every tool that a test starts and interrupts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _ROOT = Path(__file__).resolve().parents[1]
 _BACKENDS_OF_MARKER = {"tensorflow": ("tensorflow", "tf2onnx"), "torch": ("torch", "onnxscript")}
