@@ -18,7 +18,7 @@ from paritygate.backends import backend_state
 hypothesis.settings.register_profile("deterministic", derandomize=True, database=None, deadline=None)
 hypothesis.settings.load_profile("deterministic")
 
-# A shell that starts this in the background has it ignore Ctrl-C, and so would every tool that a test starts and interrupts.
+# A shell that starts this in the background has it ignore Ctrl-C, and so would every tool that a test interrupts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
