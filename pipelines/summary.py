@@ -13,11 +13,12 @@ from paritygate.errors import ParitygateError
 from paritygate.pipelines.console import PARITY_COLUMNS, parity_rows, print_table
 from paritygate.pipelines.release_summary import print_release
 from paritygate.pipelines.result import ComparisonResult, reasons
-from paritygate.pipelines.workspace import FailedVariant
 from paritygate.source import SourceKind
 
+# A comparison is printed without a run: what runs are made of is not imported for it.
 if TYPE_CHECKING:
     from paritygate.pipelines.run import RunOutcome
+    from paritygate.pipelines.workspace import FailedVariant
 
 __all__ = ["export_rows", "print_comparison", "print_error", "print_failures", "print_outcome"]
 
