@@ -205,7 +205,9 @@ class _Variation:
         if rows.size == 0:
             return
         self.is_compared = True
-        difference = np.abs(rows - self._first[shape])
+        # Infinity less infinity is NaN, which is left out below: infinite in both rows is no variation.
+        with np.errstate(invalid="ignore"):
+            difference = np.abs(rows - self._first[shape])
         finite = difference[np.isfinite(difference)]
         # A NaN that comes and goes is variation as well.
         is_pattern_varying = bool((np.isnan(rows) != np.isnan(self._first[shape])).any())
