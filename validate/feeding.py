@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
     from paritygate.batch import Batch
     from paritygate.signature import Signature
 
-__all__ = ["fit_inputs", "unused_inputs"]
+__all__ = ["fit_inputs"]
 
 
 def fit_inputs(batch: Batch, signature: Signature) -> dict[str, NDArray[np.generic]]:
@@ -64,9 +63,3 @@ def _cast_integers(spec: TensorSpec, array: NDArray[np.generic]) -> NDArray[np.g
             )
             raise UsageError(msg, hint="export the model with int64 inputs, or correct the samples")
     return array.astype(target)
-
-
-def unused_inputs(names: Mapping[str, object], signature: Signature) -> tuple[str, ...]:
-    """Return the names in the samples that the model does not take."""
-    taken = {spec.name for spec in signature.inputs}
-    return tuple(name for name in names if name not in taken)
