@@ -22,19 +22,19 @@ help: ## Show the targets
 
 $(DEMO_ENVIRONMENT): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(INSTALL) '.[cpu,torch,tensorflow]'
+	$(INSTALL) '.[cpu,torch,tensorflow,openvino,nncf,litert,report]'
 	touch $@
 
 $(TEST_ENVIRONMENT): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(INSTALL) '.[cpu,torch,tensorflow,dev]'
+	$(INSTALL) '.[cpu,torch,tensorflow,openvino,nncf,litert,report,dev]'
 	touch $@
 
 demo: $(DEMO_ENVIRONMENT) ## Export, compare, gate and release the two demo models
 	$(BIN)/convert-and-validate run klue-sts klue-sts-tf
 
 test: lint ## Lint, check the types and run all tests
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses auto --dist worksteal
 
 lint: $(TEST_ENVIRONMENT) ## Lint, check the format and the types
 	$(BIN)/ruff check .

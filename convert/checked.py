@@ -3,42 +3,24 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import replace
-from typing import Any, cast
+from collections.abc import Callable
+from typing import cast
 
-from paritygate.backends import backend_state, require_backend
+from paritygate.backends import require_backend
 from paritygate.convert.causes import one_line
-from paritygate.convert.contract import agreed_signature
-from paritygate.convert.conversion import CONVERTERS, Conversion, ConversionJob, Converter
-from paritygate.convert.onnx_load import load_in_onnxruntime
-from paritygate.convert.onnx_operators import check_operators
-from paritygate.convert.onnx_to_fp16 import lower_to_fp16
-from paritygate.errors import (
-    BackendError,
-    ConversionError,
-    InputFileError,
-    ParitygateError,
-    StorageError,
-    UsageError,
-)
+from paritygate.convert.conversion import CHECKS, CONVERTERS, DERIVATIONS, Check, Conversion, ConversionJob, Converter
+from paritygate.errors import BackendError, ConversionError, ParitygateError, StorageError, UsageError
 from paritygate.files import MARKER, storage_errors
-from paritygate.onnx_file import check_onnx, read_onnx, signature_of_onnx
-from paritygate.precision import Precision
-from paritygate.savedmodel import load_savedmodel
-from paritygate.signature import Signature
+from paritygate.formats import FORMATS
+from paritygate.precision import Precision, Variant
 
 __all__ = ["convert_and_check"]
-
-_LOADED_BY = {"onnx": "onnxruntime", "savedmodel": "tensorflow"}
-_OPERATOR_HINT = "write the model with operators that ONNX has, or serve it in its own format"
 
 
 def convert_and_check(job: ConversionJob, target_format: str) -> Conversion:
     """Convert the model, and return what was written once it has proved sound.
 
-    ONNX passes onnx.checker's full check and loads in ONNX Runtime; a SavedModel loads. Names, order,
+    What is sound, the check of the format says: at least, that its runtime loads it, and that names, order,
     dtypes, ranks and symbolic dims are those of the job's signature.
 
     Args:
@@ -56,33 +38,28 @@ def convert_and_check(job: ConversionJob, target_format: str) -> Conversion:
         MissingBackendError: A package that is needed is not installed.
         StorageError: The folder is not empty, or cannot be written.
     """
-    converter = _converter(job, target_format)
-    if target_format in _LOADED_BY:
-        # Before the work: what cannot be checked is not worth minutes of converting.
-        require_backend(_LOADED_BY[target_format])
+    variant = Variant(format=target_format, precision=job.precision)
+    converter = cast("Converter", importlib.import_module(_module(job, variant)))
+    # Before the work: what cannot be checked is not worth minutes of converting.
+    require_backend(FORMATS[target_format].runtime)
     _check_empty(job)
-    conversion = _guarded(lambda: converter.convert(job), job, f"converting {job.source.kind} to {target_format}")
-    check = _CHECKS.get(target_format)
-    if check is None:
-        return conversion
-    checked = _guarded(lambda: check(job, conversion), job, f"checking the converted {target_format} model")
-    if job.precision is Precision.FP32:
-        return checked
-    if (target_format, job.precision) != ("onnx", Precision.FP16):
-        msg = f"{target_format} cannot be made in {job.precision} (allowed: onnx in fp16)"
-        raise UsageError(msg, hint="name another target")
-    # Sound in FP32 first: what fails after that is the rewriting's.
-    lowered = _guarded(lambda: lower_to_fp16(job.folder, checked), job, "rewriting the model to fp16")
-    return _guarded(lambda: check(job, lowered), job, "checking the model in fp16")
+    conversion = _guarded(lambda: converter.convert(job), job, f"converting {job.source.kind} to {variant}")
+    checker = cast("Check", importlib.import_module(CHECKS[target_format]))
+    return _guarded(lambda: checker.check(job, conversion), job, f"checking the converted {variant} model")
 
 
-def _converter(job: ConversionJob, target_format: str) -> Converter:
+def _module(job: ConversionJob, variant: Variant) -> str:
     kind = job.source.kind
-    if (kind, target_format) not in CONVERTERS:
-        allowed = ", ".join(sorted(form for source, form in CONVERTERS if source == kind)) or "none"
-        msg = f"a model of kind {str(kind)!r} cannot be converted to {target_format!r} (allowed: {allowed})"
-        raise UsageError(msg, hint="name one of the formats above in targets")
-    return cast("Converter", importlib.import_module(CONVERTERS[kind, target_format]))
+    derivation = DERIVATIONS.get(str(variant))
+    if derivation is not None and kind is FORMATS[Variant.parse(derivation.base).format].kind:
+        return derivation.module
+    if derivation is None and variant.precision is Precision.FP32 and (kind, variant.format) in CONVERTERS:
+        return CONVERTERS[kind, variant.format]
+    direct = [f"{form}-{Precision.FP32}" for source, form in CONVERTERS if source == kind]
+    derived = [name for name, made in DERIVATIONS.items() if made.base in direct]
+    allowed = ", ".join((*direct, *derived)) or "none"
+    msg = f"a model of kind {str(kind)!r} cannot be converted to {str(variant)!r} (allowed: {allowed})"
+    raise UsageError(msg, hint="name one of the variants above in targets")
 
 
 def _check_empty(job: ConversionJob) -> None:
@@ -106,45 +83,3 @@ def _guarded(work: Callable[[], Conversion], job: ConversionJob, what: str) -> C
     except Exception as err:
         msg = f"{what} failed: {type(err).__name__}: {one_line(err)}"
         raise ConversionError(msg, hint="the log holds the whole trace") from err
-
-
-@contextmanager
-def _our_file() -> Iterator[None]:
-    """Take an unsound file for the converter's failure: it is not the one that the user gave."""
-    try:
-        yield
-    except InputFileError as err:
-        msg = f"the converted model is unsound: {err}"
-        raise ConversionError(msg, hint=err.hint) from err
-
-
-def _check_onnx(job: ConversionJob, conversion: Conversion) -> Conversion:
-    path = job.folder / conversion.main
-    with _our_file():
-        model = read_onnx(path)
-        check_operators(model, hint=_OPERATOR_HINT)
-        check_onnx(path)
-    version = load_in_onnxruntime(path)
-    found = signature_of_onnx(model)
-    return _with(job, conversion, found, {"loaded_in": f"onnxruntime {version}"}, keeps_names=True)
-
-
-def _check_savedmodel(job: ConversionJob, conversion: Conversion) -> Conversion:
-    path = job.folder / conversion.main
-    with _our_file():
-        found = load_savedmodel(path).signature
-    facts = {"loaded_in": f"tensorflow {backend_state('tensorflow').version}"}
-    return _with(job, conversion, found, facts, keeps_names=False)
-
-
-def _with(
-    job: ConversionJob, conversion: Conversion, found: Signature, facts: Mapping[str, Any], *, keeps_names: bool
-) -> Conversion:
-    signature = found if job.signature is None else agreed_signature(found, job.signature, keeps_names=keeps_names)
-    return replace(conversion, signature=signature, facts={**conversion.facts, **facts})
-
-
-_CHECKS: Mapping[str, Callable[[ConversionJob, Conversion], Conversion]] = {
-    "onnx": _check_onnx,
-    "savedmodel": _check_savedmodel,
-}

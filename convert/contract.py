@@ -3,11 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
 
-from paritygate.errors import ConversionError
+from paritygate.convert.conversion import Conversion, ConversionJob
+from paritygate.errors import ConversionError, InputFileError
 from paritygate.signature import Dim, Signature, TensorSpec
 
-__all__ = ["agreed_signature"]
+__all__ = ["agreed_signature", "as_promised", "our_file"]
+
+
+@contextmanager
+def our_file() -> Iterator[None]:
+    """Take an unsound file for the converter's failure: it is not the one that the user gave."""
+    try:
+        yield
+    except InputFileError as err:
+        msg = f"the converted model is unsound: {err}"
+        raise ConversionError(msg, hint=err.hint) from err
+
+
+def as_promised(
+    job: ConversionJob, conversion: Conversion, found: Signature, facts: Mapping[str, Any], *, keeps_names: bool
+) -> Conversion:
+    """Return the conversion with the signature that the job promises, and what was seen besides.
+
+    Args:
+        job: What was asked for.
+        conversion: What was written.
+        found: The signature read back from the files.
+        facts: What is to be added to the conversion's.
+        keeps_names: See `agreed_signature`.
+
+    Raises:
+        ConversionError: What was found is not what was promised.
+    """
+    signature = found if job.signature is None else agreed_signature(found, job.signature, keeps_names=keeps_names)
+    return replace(conversion, signature=signature, facts={**conversion.facts, **facts})
 
 
 def agreed_signature(found: Signature, promised: Signature, *, keeps_names: bool) -> Signature:

@@ -1,21 +1,51 @@
-"""The contract of a converter, and the table of those there are.
+"""The contract of a converter, and the tables of those there are.
 
 A converter is a module with one function `convert(job)`. It writes into the empty folder it is given
-and returns what it wrote; checking that is not its business.
+and returns what it wrote. What is written has to pass the check of its format, a module with one function
+`check(job, conversion)`: a converter that ended without an error has proved nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from paritygate.precision import Precision
 from paritygate.signature import Signature
 from paritygate.source import Source, SourceKind
 
-__all__ = ["CONVERTERS", "Conversion", "ConversionJob", "Converter"]
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+__all__ = [
+    "CHECKS",
+    "CONVERTERS",
+    "DERIVATIONS",
+    "Calibration",
+    "Check",
+    "Conversion",
+    "ConversionJob",
+    "Converter",
+    "Derivation",
+]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Calibration:
+    """Real inputs that the ranges of integers are chosen by; none of their rows is ever compared.
+
+    Attributes:
+        read: Starts reading the batches from the first one on, inputs by the names served, as often as it is called.
+        tool: `onnxruntime` or `nncf`: what quantizes.
+        facts: What they are: rows, digest, where from. It goes into the artifact's record.
+    """
+
+    read: Callable[[], Iterator[Mapping[str, NDArray[np.generic]]]]
+    tool: str
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -23,7 +53,8 @@ class ConversionJob:
     """What a converter is asked to do.
 
     Attributes:
-        source: The model to convert, its kind known.
+        source: The model to convert, its kind known: the trained one, or for a derivation the artifact that it is
+            derived from.
         model: The model object of a `module:callable` source, already made; None for a path.
         folder: The empty folder to write into.
         signature: Names (as served), dtypes, symbolic dims and their ranges that the result shall
@@ -31,7 +62,8 @@ class ConversionJob:
         rename: The name served, by the source's name, for inputs and outputs.
         opset: The ONNX opset to write; None for the converter's default.
         precision: What the result shall compute in. Converters write what the source computes in; a lower
-            precision is made from their result, see `paritygate.convert.onnx_to_fp16`.
+            precision is derived from what they wrote.
+        calibration: Real inputs to quantize by; None where there are none.
     """
 
     source: Source
@@ -41,6 +73,7 @@ class ConversionJob:
     rename: Mapping[str, str] = field(default_factory=dict)
     opset: int | None = None
     precision: Precision = Precision.FP32
+    calibration: Calibration | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,12 +107,66 @@ class Converter(Protocol):
         ...
 
 
-# From the kind of the source to the format of the variant.
+class Check(Protocol):
+    """What every module that checks a format offers."""
+
+    def check(self, job: ConversionJob, conversion: Conversion) -> Conversion:
+        """Return the conversion with the signature promised and what was seen, once the files have proved sound.
+
+        Raises:
+            ConversionError: The converter wrote something else than was promised.
+            MissingBackendError: The runtime to check with is not installed.
+        """
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Derivation:
+    """How a variant is made from another one.
+
+    Attributes:
+        base: The variant it is made from, FP32.
+        module: The converter; its job's source is the base's artifact.
+    """
+
+    base: str
+    module: str
+
+
+# From the kind of the source to the format, in FP32.
 CONVERTERS: Mapping[tuple[SourceKind, str], str] = {
     (SourceKind.ONNX, "onnx"): "paritygate.convert.onnx_to_onnx",
     (SourceKind.TORCH, "onnx"): "paritygate.convert.torch_to_onnx",
+    (SourceKind.TORCH, "torch"): "paritygate.convert.torch_to_torch",
+    (SourceKind.TORCH, "torchscript"): "paritygate.convert.torch_to_torchscript",
+    (SourceKind.TORCH, "pt2"): "paritygate.convert.torch_to_pt2",
+    (SourceKind.TORCHSCRIPT, "onnx"): "paritygate.convert.torchscript_to_onnx",
+    (SourceKind.TORCHSCRIPT, "torchscript"): "paritygate.convert.torchscript_to_torchscript",
+    (SourceKind.PT2, "onnx"): "paritygate.convert.pt2_to_onnx",
+    (SourceKind.PT2, "pt2"): "paritygate.convert.pt2_to_pt2",
     (SourceKind.KERAS, "onnx"): "paritygate.convert.keras_to_onnx",
     (SourceKind.KERAS, "savedmodel"): "paritygate.convert.keras_to_savedmodel",
     (SourceKind.SAVEDMODEL, "onnx"): "paritygate.convert.savedmodel_to_onnx",
     (SourceKind.SAVEDMODEL, "savedmodel"): "paritygate.convert.savedmodel_to_savedmodel",
+}
+# What is made from an artifact instead, by variant.
+DERIVATIONS: Mapping[str, Derivation] = {
+    "onnx-fp16": Derivation(base="onnx-fp32", module="paritygate.convert.onnx_to_fp16"),
+    "onnx-int8": Derivation(base="onnx-fp32", module="paritygate.convert.onnx_to_int8"),
+    "openvino-fp32": Derivation(base="onnx-fp32", module="paritygate.convert.onnx_to_openvino"),
+    "openvino-bf16": Derivation(base="onnx-fp32", module="paritygate.convert.onnx_to_openvino"),
+    "openvino-int8": Derivation(base="openvino-fp32", module="paritygate.convert.openvino_to_int8"),
+    "tflite-fp32": Derivation(base="savedmodel-fp32", module="paritygate.convert.savedmodel_to_tflite"),
+    "tflite-fp16": Derivation(base="savedmodel-fp32", module="paritygate.convert.savedmodel_to_tflite"),
+    "tflite-int8": Derivation(base="savedmodel-fp32", module="paritygate.convert.savedmodel_to_tflite"),
+}
+# By format.
+CHECKS: Mapping[str, str] = {
+    "onnx": "paritygate.convert.check_onnx",
+    "openvino": "paritygate.convert.check_openvino",
+    "torch": "paritygate.convert.check_torch",
+    "torchscript": "paritygate.convert.check_torchscript",
+    "pt2": "paritygate.convert.check_pt2",
+    "tflite": "paritygate.convert.check_tflite",
+    "savedmodel": "paritygate.convert.check_savedmodel",
 }

@@ -1,47 +1,44 @@
-"""ONNX in FP32 to ONNX in FP16, inputs and outputs still FP32: the step after a converter to ONNX."""
+"""ONNX in FP32 to ONNX in FP16, inputs and outputs still FP32."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from pathlib import Path
-
-from paritygate.convert.conversion import Conversion
+from paritygate.convert.conversion import Conversion, ConversionJob
 from paritygate.convert.onnx_rewrite import save_onnx
-from paritygate.onnx_file import external_files, read_onnx, signature_of_onnx
-from paritygate.precision import Precision
+from paritygate.onnx_file import opset_of, read_onnx, signature_of_onnx
 
-__all__ = ["lower_to_fp16"]
+__all__ = ["convert"]
 
+_MAIN = "model.onnx"
 _SHOWN = 3
 
 
-def lower_to_fp16(folder: Path, conversion: Conversion) -> Conversion:
-    """Rewrite the model of a conversion in place and return the conversion as it is then.
+def convert(job: ConversionJob) -> Conversion:
+    """Write the model as `model.onnx`, rewritten to FP16 but for its inputs and outputs.
 
     Args:
-        folder: Where the conversion wrote to.
-        conversion: The conversion to FP32 ONNX, checked.
+        job: Its source is an ONNX artifact in FP32.
 
     Raises:
         ConversionError: The model cannot be rewritten, or the result is not valid ONNX.
     """
     from paritygate.convert.onnx_precision.low_precision import rewrite_precision
 
-    path = folder / conversion.main
-    model = read_onnx(path)
-    result = rewrite_precision(model, precision=Precision.FP16, folder=folder)
-    for name in external_files(model):
-        (folder / name).unlink()
+    source = job.source.path
+    result = rewrite_precision(read_onnx(source), precision=job.precision, folder=source.parent)
+    path = job.folder / _MAIN
     save_onnx(result.model, path)
     converted, kept = len(result.nodes_converted), len(result.nodes_kept)
-    done = f"rewritten to fp16: {converted} nodes, {kept} kept in fp32, {result.casts_added} casts added"
+    done = f"rewritten to {job.precision}: {converted} nodes, {kept} kept in fp32, {result.casts_added} casts added"
     notes = [done, *result.notes]
     for what, changes in (("beyond its range", result.clamps), ("too small for it", result.flushes)):
         if changes:
             shown = "; ".join(map(str, changes[:_SHOWN]))
             more = f"; and {len(changes) - _SHOWN} more" if len(changes) > _SHOWN else ""
             notes.append(f"constants {what} were changed: {shown}{more}")
+    model = read_onnx(path)
     facts = {
+        "opset": opset_of(model),
+        "ir_version": model.ir_version,
         "nodes_converted": len(result.nodes_converted),
         "nodes_kept": [
             {"name": node.name, "operator": node.operator, "reason": node.reason} for node in result.nodes_kept
@@ -49,9 +46,4 @@ def lower_to_fp16(folder: Path, conversion: Conversion) -> Conversion:
         "constants_clamped": [str(change) for change in result.clamps],
         "constants_flushed": [str(change) for change in result.flushes],
     }
-    return replace(
-        conversion,
-        signature=signature_of_onnx(read_onnx(path)),
-        notes=(*conversion.notes, *notes),
-        facts={**conversion.facts, **facts},
-    )
+    return Conversion(main=_MAIN, signature=signature_of_onnx(model), notes=tuple(notes), facts=facts)

@@ -1,17 +1,19 @@
-"""A side of a comparison as written on the command line: a model or recorded outputs."""
+"""The sides of a comparison: as written on the command line, and as an artifact is one."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
 
+from paritygate.artifact import Artifact
 from paritygate.errors import InputFileError, UsageError
+from paritygate.formats import FORMATS
 from paritygate.importing import is_object_path
 from paritygate.pipelines.comparison import Side
-from paritygate.source import is_there, parse_source
+from paritygate.source import Source, is_there, parse_source
 from paritygate.validate.given import is_recorded_outputs
 
-__all__ = ["parse_side"]
+__all__ = ["parse_side", "side_of_artifact", "source_of_artifact"]
 
 
 def parse_side(text: str, folder: Path, *, rename: Mapping[str, str] | None = None) -> Side:
@@ -40,3 +42,13 @@ def parse_side(text: str, folder: Path, *, rename: Mapping[str, str] | None = No
         msg = f"recorded outputs {path} do not exist"
         raise InputFileError(msg, hint="give a .npz file with the outputs")
     return Side(name=text, model=parse_source(text, folder), rename=names)
+
+
+def source_of_artifact(artifact: Artifact) -> Source:
+    """Return the artifact as a model that converters and runners open."""
+    return Source(text=artifact.main, folder=artifact.folder, kind=FORMATS[artifact.variant.format].kind)
+
+
+def side_of_artifact(artifact: Artifact) -> Side:
+    """Return the artifact as the candidate of a comparison."""
+    return Side(name=str(artifact.variant), model=source_of_artifact(artifact))

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from paritygate.convert.conversion import CONVERTERS, DERIVATIONS
 from paritygate.errors import InputFileError, UsageError
 from paritygate.importing import is_object_path
 from paritygate.pipelines.repository.names import check_alias, check_name
@@ -27,7 +28,6 @@ from paritygate.validate.tolerance import Tolerance, parse_tolerance
 
 __all__ = [
     "AVAILABLE_TARGETS",
-    "RUNTIME_OF_FORMAT",
     "ResolvedSpec",
     "Spec",
     "load_spec",
@@ -37,14 +37,15 @@ __all__ = [
     "schema_of_spec",
 ]
 
-# What this version can make; a format is added here together with its converters and its runner.
-AVAILABLE_TARGETS = (
-    Variant(format="onnx", precision=Precision.FP32),
-    Variant(format="onnx", precision=Precision.FP16),
-    Variant(format="savedmodel", precision=Precision.FP32),
+# What this version can make: a format is added together with its converters, its check and its runner.
+AVAILABLE_TARGETS = tuple(
+    dict.fromkeys(
+        (
+            *(Variant(format=form, precision=Precision.FP32) for _, form in CONVERTERS),
+            *(Variant.parse(name) for name in DERIVATIONS),
+        )
+    )
 )
-# What runs an artifact of each format.
-RUNTIME_OF_FORMAT = {"onnx": "onnxruntime", "savedmodel": "tensorflow"}
 _SAFE_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 
 

@@ -14,8 +14,10 @@ from paritygate.artifact import ARTIFACT_FILE, Artifact
 from paritygate.backends import backend_state
 from paritygate.errors import ExitCode, InputFileError, ParitygateError
 from paritygate.files import MARKER, make_marked_folder, read_json, storage_errors, write_json_atomically
+from paritygate.formats import FORMATS
+from paritygate.pipelines.benchmark_result import BenchmarkResult
 from paritygate.pipelines.result import ComparisonResult, result_from_json, result_to_json
-from paritygate.pipelines.spec import RUNTIME_OF_FORMAT, ResolvedSpec, Spec
+from paritygate.pipelines.spec import ResolvedSpec, Spec
 
 __all__ = [
     "DEFAULT_ROOT",
@@ -95,6 +97,11 @@ class RunFolder:
         """Where the evidence goes."""
         return self.folder / "evidence.json"
 
+    @property
+    def benchmark_file(self) -> Path:
+        """Where the benchmark goes."""
+        return self.folder / "benchmark.json"
+
     def jobs(self, name: str) -> Path:
         """Return the folder for a job's request, result and log."""
         return self.folder / "jobs" / name
@@ -102,6 +109,10 @@ class RunFolder:
     def variant_folder(self, variant: str) -> Path:
         """Return the folder of a variant's artifact."""
         return self.folder / variant
+
+    def base_folder(self, variant: str) -> Path:
+        """Return the folder of an artifact that is no target, and that targets are derived from."""
+        return self.folder / "bases" / variant
 
     def artifact(self, variant: str) -> Artifact:
         """Return a variant's artifact, its files checked.
@@ -129,6 +140,10 @@ class RunFolder:
             name: FailedVariant(**{**item, "operators": tuple(tuple(row) for row in item["operators"])})
             for name, item in read_json(path).items()
         }
+
+    def benchmark(self) -> BenchmarkResult | None:
+        """Return the benchmark of the run; None if none was made."""
+        return BenchmarkResult.from_json(read_json(self.benchmark_file)) if self.benchmark_file.is_file() else None
 
     def save_result(self, variant: str, result: ComparisonResult) -> None:
         """Write down the comparison of a variant."""
@@ -200,9 +215,7 @@ def required_variants(run: RunFolder) -> tuple[str, ...]:
     if spec.required is not None:
         return tuple(spec.required)
     runnable = tuple(
-        str(variant)
-        for variant in run.resolved.variants
-        if backend_state(RUNTIME_OF_FORMAT[variant.format]).is_available
+        str(variant) for variant in run.resolved.variants if backend_state(FORMATS[variant.format].runtime).is_available
     )
     return runnable or tuple(spec.targets)
 

@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import hypothesis
@@ -23,7 +24,13 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _ROOT = Path(__file__).resolve().parents[1]
-_BACKENDS_OF_MARKER = {"tensorflow": ("tensorflow", "tf2onnx"), "torch": ("torch", "onnxscript")}
+_BACKENDS_OF_MARKER = {
+    "litert": ("litert",),
+    "nncf": ("nncf",),
+    "openvino": ("openvino",),
+    "tensorflow": ("tensorflow", "tf2onnx"),
+    "torch": ("torch", "onnxscript"),
+}
 
 
 def _reason_without_backend(marker: str) -> str | None:
@@ -45,8 +52,7 @@ def _reason_without_server() -> str | None:
 _REASONS: dict[str, Callable[[], str | None]] = {
     "gpu": _reason_without_gpu,
     "serving": _reason_without_server,
-    "tensorflow": lambda: _reason_without_backend("tensorflow"),
-    "torch": lambda: _reason_without_backend("torch"),
+    **{marker: partial(_reason_without_backend, marker) for marker in _BACKENDS_OF_MARKER},
 }
 
 

@@ -10,10 +10,11 @@ from typing import Any
 
 from paritygate.errors import UsageError
 from paritygate.files import digest_of_file
-from paritygate.machine import check_environment, machine_facts
+from paritygate.machine import machine_facts
 from paritygate.pipelines.child import Progress
 from paritygate.pipelines.comparison import ComparisonJob, Side
-from paritygate.pipelines.loading import LoadedModel, load_model
+from paritygate.pipelines.loading import LoadedModel
+from paritygate.pipelines.opening import open_side
 from paritygate.pipelines.result import (
     ComparisonResult,
     SideResult,
@@ -23,8 +24,6 @@ from paritygate.pipelines.result import (
     result_to_json,
     stratum_result,
 )
-from paritygate.precision import Precision
-from paritygate.source import SourceKind
 from paritygate.validate.candidate import Candidate, GivenCandidate, ModelCandidate
 from paritygate.validate.gate import GatePlan, GateResult, run_gate
 from paritygate.validate.given import (
@@ -36,28 +35,12 @@ from paritygate.validate.given import (
 )
 from paritygate.validate.recording import RECORD_FILE, Recording
 from paritygate.validate.reference import RecordPlan, record_reference
-from paritygate.validate.runners.emulated import open_emulated
-from paritygate.validate.runners.runner import ModelToRun, Runner, open_runner
+from paritygate.validate.runners.runner import Runner
 from paritygate.validate.samples import open_samples
 from paritygate.validate.tolerance import looser_than_default
 from paritygate.validate.verdict import Check, Status, exit_code_of, verdict_of
 
 __all__ = ["run"]
-
-
-def _open_side(side: Side, device: str, *, emulate: Precision | None = None) -> tuple[Runner, LoadedModel]:
-    assert side.model is not None  # noqa: S101 - a side is a model or recorded outputs
-    loaded = load_model(side.model)
-    model = ModelToRun(
-        source=loaded.source, model=loaded.model, signature=side.signature, rename=side.rename, device=device
-    )
-    if emulate is None:
-        return open_runner(model), loaded
-    if loaded.source.kind is not SourceKind.ONNX:
-        msg = f"{side.name} is a {loaded.source.kind} model, and only ONNX models are emulated"
-        raise UsageError(msg, hint="export it to ONNX first")
-    check_environment()
-    return open_emulated(model, emulate), loaded
 
 
 def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
@@ -106,7 +89,7 @@ def _open_reference(job: ComparisonJob, folder: Path, report: Progress) -> tuple
         )
         return expected, SideResult(name=side.name, kind="recorded outputs", digest=expected.digest)
     report("loading the reference", 0, 0)
-    runner, loaded = _open_side(side, job.device)
+    runner, loaded = open_side(side, job.device)
     described = _describe(side, runner, loaded)
     place = folder / "reference"
     place.mkdir(exist_ok=True)
@@ -142,7 +125,7 @@ def _open_candidate(job: ComparisonJob, report: Progress) -> tuple[Candidate, Si
         described = SideResult(name=side.name, kind="recorded outputs", digest=digest_of_file(side.outputs))
         return GivenCandidate(output_names=given.names, open_reader=given.open_reader), described
     report("loading the candidate", 0, 0)
-    runner, loaded = _open_side(side, job.device, emulate=job.precision if job.is_emulated else None)
+    runner, loaded = open_side(side, job.device, emulate=job.precision if job.is_emulated else None)
     return ModelCandidate(runner), _describe(side, runner, loaded)
 
 

@@ -1,15 +1,23 @@
-"""Export: the source becomes every target variant, each by a child process of its own."""
+"""Export: the source becomes every target variant, each by a child process of its own.
+
+A variant that is derived from another one is made from that one's artifact: the source is converted once a format.
+"""
 
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 from paritygate.artifact import Artifact, file_digests
 from paritygate.backends import version_of
+from paritygate.convert.conversion import DERIVATIONS
 from paritygate.errors import ConversionError, InputFileError, ParitygateError, StorageError, UsageError
 from paritygate.files import MARKER, make_marked_folder, remove_marked_folder, storage_errors
 from paritygate.machine import machine_facts
 from paritygate.pipelines.child import ChildJob, Progress, run_child
+from paritygate.pipelines.sides import source_of_artifact
 from paritygate.pipelines.workspace import FailedVariant, RunFolder
 from paritygate.precision import Variant
 from paritygate.signature import Signature
@@ -22,80 +30,135 @@ def export_stage(run: RunFolder, *, time_limit_s: float, progress: Progress) -> 
 
     Raises:
         InputFileError: The source does not exist.
+        UsageError: The spec asks for what cannot be made of its source.
         StorageError: The disk is full.
     """
     # A source that is not there is wrong for every variant: said once, before any child starts.
     _ = run.resolved.source
+    exporter = _Exporter(run, time_limit_s=time_limit_s, progress=progress)
     failures: dict[str, FailedVariant] = {}
-    for variant in run.resolved.variants:
-        failure = _try_export(run, variant, time_limit_s=time_limit_s, progress=progress)
-        if failure is not None:
-            failures[str(variant)] = failure
+    for name in run.resolved.spec.targets:
+        made = exporter.make(name)
+        if isinstance(made, FailedVariant):
+            failures[name] = made
     run.save_failures(failures)
     return failures
 
 
-def _try_export(run: RunFolder, variant: Variant, *, time_limit_s: float, progress: Progress) -> FailedVariant | None:
-    try:
-        _export(run, variant, time_limit_s=time_limit_s, progress=progress)
-    except (UsageError, InputFileError, StorageError):
-        # These are about the spec, the source or the disk: they hold for every variant.
-        raise
-    except ParitygateError as err:
-        return FailedVariant.from_error(str(variant), err)
-    return None
+class _Exporter:
+    """Makes variants, each at most once."""
 
+    def __init__(self, run: RunFolder, *, time_limit_s: float, progress: Progress) -> None:
+        self._run = run
+        self._time_limit_s = time_limit_s
+        self._progress = progress
+        self._made: dict[str, Artifact | FailedVariant] = {}
 
-def _export(run: RunFolder, variant: Variant, *, time_limit_s: float, progress: Progress) -> Artifact:
-    resolved = run.resolved
-    final = run.variant_folder(str(variant))
-    remove_marked_folder(final)
-    staged = run.folder / f".{variant}.partial"
-    remove_marked_folder(staged)
-    make_marked_folder(staged)
-    files = staged / "files"
-    with storage_errors(files):
-        files.mkdir()
-    signature = resolved.signature
-    try:
-        made = run_child(
+    def make(self, name: str) -> Artifact | FailedVariant:
+        """Return the variant's artifact, or why it could not be made."""
+        if name not in self._made:
+            self._made[name] = self._make(name)
+        return self._made[name]
+
+    def _make(self, name: str) -> Artifact | FailedVariant:
+        base = self.make(DERIVATIONS[name].base) if name in DERIVATIONS else None
+        if isinstance(base, FailedVariant):
+            return FailedVariant(
+                variant=name,
+                message=f"it is made from {base.variant}, which could not be made: {base.message}",
+                hint=base.hint,
+                exit_code=base.exit_code,
+                operators=base.operators,
+            )
+        try:
+            return self._export(Variant.parse(name), base)
+        except (UsageError, InputFileError, StorageError):
+            # These are about the spec, the source or the disk: they hold for every variant.
+            raise
+        except ParitygateError as err:
+            return FailedVariant.from_error(name, err)
+
+    def _export(self, variant: Variant, base: Artifact | None) -> Artifact:
+        run, name = self._run, str(variant)
+        final = run.variant_folder(name) if name in run.resolved.spec.targets else run.base_folder(name)
+        remove_marked_folder(final)
+        staged = run.folder / f".{name}.partial"
+        remove_marked_folder(staged)
+        make_marked_folder(staged)
+        files = staged / "files"
+        with storage_errors(files):
+            files.mkdir()
+        try:
+            made = self._convert(variant, base, files)
+            with storage_errors(final):
+                final.parent.mkdir(parents=True, exist_ok=True)
+                shutil.move(str(files), str(final))
+                (final / MARKER).touch()
+        finally:
+            remove_marked_folder(staged)
+        artifact = Artifact(
+            variant=variant,
+            folder=final,
+            main=made["main"],
+            signature=Signature.from_json(made["signature"]),
+            files=file_digests(final),
+            made_by=_made_by(made, base),
+        )
+        artifact.save()
+        return artifact
+
+    def _convert(self, variant: Variant, base: Artifact | None, files: Path) -> Mapping[str, Any]:
+        run = self._run
+        made: Mapping[str, Any] = run_child(
             ChildJob(
                 name="export",
                 args={
-                    "source": resolved.source.to_json(),
                     "format": variant.format,
                     "precision": str(variant.precision),
                     "folder": str(files),
-                    "signature": signature.to_json() if signature else None,
-                    "rename": dict(resolved.spec.model.rename),
-                    "opset": resolved.spec.opset,
-                    "files": list(resolved.spec.model.files),
+                    **(_from_source(run) if base is None else _from_base(base)),
                 },
                 folder=run.jobs(f"export-{variant}"),
-                what=f"the conversion of {resolved.name} to {variant}",
-                time_limit_s=time_limit_s,
+                what=f"the conversion of {run.resolved.name} to {variant}",
+                time_limit_s=self._time_limit_s,
                 crash_error=ConversionError,
             ),
-            lambda stage, done, total: progress(f"{variant}: {stage}", done, total),
+            lambda stage, done, total: self._progress(f"{variant}: {stage}", done, total),
         )
-        with storage_errors(final):
-            shutil.move(str(files), str(final))
-            (final / MARKER).touch()
-    finally:
-        remove_marked_folder(staged)
-    artifact = Artifact(
-        variant=variant,
-        folder=final,
-        main=made["main"],
-        signature=Signature.from_json(made["signature"]),
-        files=file_digests(final),
-        made_by={
-            "paritygate": version_of("paritygate"),
-            "source": made["source"],
-            "notes": made["notes"],
-            "facts": made["facts"],
-            "machine": machine_facts(),
-        },
-    )
-    artifact.save()
-    return artifact
+        return made
+
+
+def _from_source(run: RunFolder) -> dict[str, Any]:
+    resolved = run.resolved
+    signature = resolved.signature
+    return {
+        "source": resolved.source.to_json(),
+        "signature": signature.to_json() if signature else None,
+        "rename": dict(resolved.spec.model.rename),
+        "opset": resolved.spec.opset,
+        "files": list(resolved.spec.model.files),
+    }
+
+
+def _from_base(base: Artifact) -> dict[str, Any]:
+    # Names, order and dims are what they shall be already.
+    return {
+        "source": source_of_artifact(base).to_json(),
+        "signature": base.signature.to_json(),
+        "rename": {},
+        "opset": None,
+        "files": [],
+    }
+
+
+def _made_by(made: Mapping[str, Any], base: Artifact | None) -> dict[str, Any]:
+    common = {"paritygate": version_of("paritygate"), "facts": made["facts"], "machine": machine_facts()}
+    if base is None:
+        return {**common, "source": made["source"], "notes": made["notes"]}
+    return {
+        **common,
+        "source": base.made_by["source"],
+        # What the user should know of the base holds for what is made from it.
+        "notes": [*base.made_by["notes"], *made["notes"]],
+        "base": {"variant": str(base.variant), "digest": base.digest, "facts": dict(base.made_by["facts"])},
+    }

@@ -12,19 +12,14 @@ from paritygate.pipelines.child import Progress
 from paritygate.pipelines.comparison import ComparisonJob, Side, compare, failed_comparison
 from paritygate.pipelines.evidence import Evidence, evidence_to_json
 from paritygate.pipelines.result import ComparisonResult
+from paritygate.pipelines.sides import side_of_artifact
 from paritygate.pipelines.workspace import RunFolder, emulated_name
 from paritygate.precision import Precision
-from paritygate.source import Source, SourceKind
 from paritygate.validate.recording import Recording
 
-__all__ = ["EMULATED_PRECISIONS", "artifact_source", "validate_stage"]
+__all__ = ["EMULATED_PRECISIONS", "validate_stage"]
 
 EMULATED_PRECISIONS = frozenset({Precision.FP16, Precision.BF16})
-
-
-def artifact_source(artifact: Artifact) -> Source:
-    """Return the artifact as something a runner can open."""
-    return Source(text=artifact.main, folder=artifact.folder, kind=SourceKind(artifact.variant.format))
 
 
 def validate_stage(
@@ -87,7 +82,7 @@ def _job(run: RunFolder, artifact: Artifact, device: str) -> ComparisonJob:
     resolved, variant = run.resolved, artifact.variant
     return ComparisonJob(
         reference=Side(name=resolved.name, outputs=run.reference),
-        candidate=Side(name=str(variant), model=artifact_source(artifact)),
+        candidate=side_of_artifact(artifact),
         samples=resolved.samples(run.samples_path),
         precision=variant.precision,
         tolerance=resolved.tolerance(variant),

@@ -65,6 +65,9 @@ BACKENDS: dict[str, Backend] = {
             "run and export TensorFlow and Keras models",
         ),
         _backend("tf2onnx", "tf2onnx", ("tf2onnx",), "tensorflow", "export TensorFlow models to ONNX"),
+        _backend("openvino", "openvino", ("openvino",), "openvino", "make and run OpenVINO models"),
+        _backend("nncf", "nncf", ("nncf",), "nncf", "quantize models to INT8 that OpenVINO and ONNX Runtime run fast"),
+        _backend("litert", "ai_edge_litert", ("ai-edge-litert",), "litert", "run TFLite models"),
     )
 }
 

@@ -17,16 +17,38 @@ __all__ = ["Source", "SourceKind", "is_there", "kind_of_object", "load_source_ob
 
 
 class SourceKind(str, Enum):
-    """Which framework a source belongs to; the names are also those of the runners."""
+    """Which framework a source belongs to, and in which form it comes."""
 
     ONNX = "onnx"
     SAVEDMODEL = "savedmodel"
     KERAS = "keras"
     TORCH = "torch"
+    TORCHSCRIPT = "torchscript"
+    PT2 = "pt2"
+    OPENVINO = "openvino"
+    TFLITE = "tflite"
     CALLABLE = "callable"
 
     def __str__(self) -> str:
         return self.value
+
+
+_EXECUTES_CODE = frozenset({SourceKind.CALLABLE, SourceKind.TORCH, SourceKind.TORCHSCRIPT, SourceKind.PT2})
+_KIND_OF_SUFFIX = {
+    ".onnx": SourceKind.ONNX,
+    ".keras": SourceKind.KERAS,
+    ".pt": SourceKind.TORCHSCRIPT,
+    ".ts": SourceKind.TORCHSCRIPT,
+    ".pt2": SourceKind.PT2,
+    ".xml": SourceKind.OPENVINO,
+    ".tflite": SourceKind.TFLITE,
+}
+# What a file of the kind is, that can be told without a framework, and how it is written.
+_ARCHIVES = {
+    SourceKind.KERAS: ("a Keras file", "write it again with model.save('model.keras')"),
+    SourceKind.TORCHSCRIPT: ("a TorchScript file", "write it again with torch.jit.save(module, 'model.pt')"),
+    SourceKind.PT2: ("a torch.export file", "write it again with torch.export.save(program, 'model.pt2')"),
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,7 +73,7 @@ class Source:
     @property
     def executes_code(self) -> bool:
         """Whether loading this source runs code of the user's."""
-        return self.kind in {SourceKind.CALLABLE, SourceKind.TORCH} or is_object_path(self.text)
+        return self.kind in _EXECUTES_CODE or is_object_path(self.text)
 
     def to_json(self) -> dict[str, str]:
         """Return the source as JSON data."""
@@ -99,15 +121,16 @@ def _kind_of_path(path: Path) -> SourceKind:
             return SourceKind.SAVEDMODEL
         msg = f"{path} is a folder without saved_model.pb: it is no TensorFlow SavedModel"
         raise InputFileError(msg, hint="give a SavedModel folder, or the path of a .onnx or .keras file")
-    if path.suffix == ".onnx":
-        return SourceKind.ONNX
-    if path.suffix == ".keras":
-        if not zipfile.is_zipfile(path):
-            msg = f"{path} is not a Keras file: it is no zip archive"
-            raise InputFileError(msg, hint="write it again with model.save('model.keras')")
-        return SourceKind.KERAS
-    msg = f"{path} is no model of a known kind (suffix {path.suffix!r}; allowed: .onnx, .keras, a SavedModel folder)"
-    raise InputFileError(msg, hint="for a PyTorch module give module:callable, a function that returns the module")
+    kind = _KIND_OF_SUFFIX.get(path.suffix)
+    if kind is None:
+        allowed = f"{', '.join(_KIND_OF_SUFFIX)}, a SavedModel folder"
+        msg = f"{path} is no model of a known kind (suffix {path.suffix!r}; allowed: {allowed})"
+        raise InputFileError(msg, hint="for a PyTorch module give module:callable, a function that returns the module")
+    if kind in _ARCHIVES and not zipfile.is_zipfile(path):
+        what, hint = _ARCHIVES[kind]
+        msg = f"{path} is not {what}: it is no zip archive"
+        raise InputFileError(msg, hint=hint)
+    return kind
 
 
 def kind_of_object(model: object) -> SourceKind:

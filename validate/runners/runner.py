@@ -93,6 +93,10 @@ class Runner(Protocol):
 RUNNERS: Mapping[SourceKind, str] = {
     SourceKind.ONNX: "paritygate.validate.runners.onnxruntime",
     SourceKind.TORCH: "paritygate.validate.runners.torch",
+    SourceKind.TORCHSCRIPT: "paritygate.validate.runners.torchscript",
+    SourceKind.PT2: "paritygate.validate.runners.pt2",
+    SourceKind.OPENVINO: "paritygate.validate.runners.openvino",
+    SourceKind.TFLITE: "paritygate.validate.runners.litert",
     SourceKind.KERAS: "paritygate.validate.runners.keras",
     SourceKind.SAVEDMODEL: "paritygate.validate.runners.savedmodel",
 }

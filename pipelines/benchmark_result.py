@@ -1,0 +1,137 @@
+"""What a benchmark measured, as the terminal, the JSON file, the report and the choice of a release have it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+__all__ = ["SOURCE", "BenchmarkPoint", "BenchmarkResult", "Speedup", "VariantBenchmark"]
+
+# The row of the source itself, which speed-ups are relative to.
+SOURCE = "source"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Speedup:
+    """How many times as fast as the source: the geometric mean over rounds, and its 95 % interval."""
+
+    ratio: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BenchmarkPoint:
+    """One variant at one batch size and concurrency.
+
+    Attributes:
+        batch_size: Rows a call.
+        concurrency: Instances of the model that ran side by side.
+        rounds: Rounds that the calls were spread over, those of the other variants in between.
+        calls: Calls timed, of all instances together; the first call is not among them.
+        latency_ms: `p50`, `p95`, `p99`, `mean`, `min`, `max` of a call, in milliseconds.
+        rows_per_s: Throughput of all instances together.
+        cpu_cores: Processor time over wall time while calls ran: 2.0 means two busy cores.
+        speedup: By latency against the source at the same batch size and concurrency; None for the source itself.
+        cost_per_million: Price of a million rows, in the unit of the declared price per hour; None if none was.
+    """
+
+    batch_size: int
+    concurrency: int
+    rounds: int
+    calls: int
+    latency_ms: Mapping[str, float]
+    rows_per_s: float
+    cpu_cores: float
+    speedup: Speedup | None = None
+    cost_per_million: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class VariantBenchmark:
+    """One variant, or the source.
+
+    Attributes:
+        name: The variant, or `SOURCE`.
+        artifact: Digest of what ran; None for the source.
+        runtime: What ran it; None if it could not be loaded.
+        version: Its version.
+        device: The device that really ran.
+        size_bytes: Size of all files together; None for a source that is code.
+        load_s: Seconds to load it, frameworks imported already.
+        first_call_ms: The first call after loading, apart from all others.
+        peak_memory_bytes: Largest resident size of the process that ran it, its framework included.
+        points: What was measured.
+        error: Why nothing or not everything was measured, in words; empty if all was.
+    """
+
+    name: str
+    artifact: str | None = None
+    runtime: str | None = None
+    version: str | None = None
+    device: str | None = None
+    size_bytes: int | None = None
+    load_s: float | None = None
+    first_call_ms: float | None = None
+    peak_memory_bytes: int | None = None
+    points: tuple[BenchmarkPoint, ...] = ()
+    error: str = ""
+
+    def at(self, batch_size: int, concurrency: int) -> BenchmarkPoint | None:
+        """Return what was measured at a batch size and concurrency; None if nothing was."""
+        wanted = (batch_size, concurrency)
+        return next((point for point in self.points if (point.batch_size, point.concurrency) == wanted), None)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BenchmarkResult:
+    """A benchmark of a run.
+
+    Attributes:
+        batch_sizes: Those that were measured; variants are chosen by the first.
+        concurrency: Those that were measured; variants are chosen by the first.
+        variants: The source first, then the variants in the spec's order.
+        samples_digest: Digest of the rows that the calls were made of.
+        price_per_hour: As declared; None if it was not.
+        machine: What it was measured on.
+        seconds: How long it took.
+    """
+
+    batch_sizes: tuple[int, ...]
+    concurrency: tuple[int, ...]
+    variants: tuple[VariantBenchmark, ...]
+    samples_digest: str
+    price_per_hour: float | None = None
+    machine: Mapping[str, Any] = field(default_factory=dict)
+    seconds: float = 0.0
+
+    def of(self, name: str) -> VariantBenchmark | None:
+        """Return what was measured of a variant, or of the `SOURCE`."""
+        return next((item for item in self.variants if item.name == name), None)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the result as JSON data."""
+        return {"schema_version": 1, **asdict(self)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> BenchmarkResult:
+        """Return the result that `to_json` wrote."""
+        variants = tuple(
+            VariantBenchmark(**{**item, "points": tuple(_point(point) for point in item["points"])})
+            for item in data["variants"]
+        )
+        fields = {name: value for name, value in data.items() if name != "schema_version"}
+        return cls(
+            **{
+                **fields,
+                "batch_sizes": tuple(data["batch_sizes"]),
+                "concurrency": tuple(data["concurrency"]),
+                "variants": variants,
+            }
+        )
+
+
+def _point(data: Mapping[str, Any]) -> BenchmarkPoint:
+    speedup = data["speedup"]
+    return BenchmarkPoint(**{**data, "speedup": None if speedup is None else Speedup(**speedup)})

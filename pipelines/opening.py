@@ -1,0 +1,40 @@
+"""Opening one side of a comparison, in a child process: the model loaded, in the runner of its kind."""
+
+from __future__ import annotations
+
+from paritygate.errors import UsageError
+from paritygate.machine import check_environment
+from paritygate.pipelines.comparison import Side
+from paritygate.pipelines.loading import LoadedModel, load_model
+from paritygate.precision import Precision
+from paritygate.source import SourceKind
+from paritygate.validate.runners.emulated import open_emulated
+from paritygate.validate.runners.runner import ModelToRun, Runner, open_runner
+
+__all__ = ["open_side"]
+
+
+def open_side(side: Side, device: str, *, emulate: Precision | None = None) -> tuple[Runner, LoadedModel]:
+    """Return the runner of a side that is a model, and what was loaded for it.
+
+    Args:
+        side: A side with a model.
+        device: Where it runs: `cpu`, or `cuda`.
+        emulate: The precision that all of its values are rounded to; None to run it as it is.
+
+    Raises:
+        UsageError: It is to be emulated and is no ONNX model, or the source's callable is not found.
+        ParitygateError: As `open_runner`.
+    """
+    assert side.model is not None  # noqa: S101 - a side is a model or recorded outputs
+    loaded = load_model(side.model)
+    model = ModelToRun(
+        source=loaded.source, model=loaded.model, signature=side.signature, rename=side.rename, device=device
+    )
+    if emulate is None:
+        return open_runner(model), loaded
+    if loaded.source.kind is not SourceKind.ONNX:
+        msg = f"{side.name} is a {loaded.source.kind} model, and only ONNX models are emulated"
+        raise UsageError(msg, hint="export it to ONNX first")
+    check_environment()
+    return open_emulated(model, emulate), loaded

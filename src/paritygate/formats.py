@@ -1,0 +1,39 @@
+"""The formats a model is served in: which runtime runs each, and which kind of model its files are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from paritygate.source import SourceKind
+
+__all__ = ["FORMATS", "Format"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Format:
+    """A format of artifacts.
+
+    Attributes:
+        name: Its name: that of a variant before the last dash.
+        runtime: The backend that runs it.
+        kind: The kind of model that an artifact of this format is to converters and runners.
+    """
+
+    name: str
+    runtime: str
+    kind: SourceKind
+
+
+FORMATS: Mapping[str, Format] = {
+    item.name: item
+    for item in (
+        Format(name="onnx", runtime="onnxruntime", kind=SourceKind.ONNX),
+        Format(name="openvino", runtime="openvino", kind=SourceKind.OPENVINO),
+        Format(name="torch", runtime="torch", kind=SourceKind.CALLABLE),
+        Format(name="torchscript", runtime="torch", kind=SourceKind.TORCHSCRIPT),
+        Format(name="pt2", runtime="torch", kind=SourceKind.PT2),
+        Format(name="savedmodel", runtime="tensorflow", kind=SourceKind.SAVEDMODEL),
+        Format(name="tflite", runtime="litert", kind=SourceKind.TFLITE),
+    )
+}
