@@ -1,4 +1,7 @@
-"""Whether a converted ONNX model is sound: onnx.checker's full check, known operators, a load in ONNX Runtime."""
+"""Whether a converted ONNX model is sound: onnx.checker's full check, known operators, a load in ONNX Runtime.
+
+A precision that ONNX Runtime's CPU provider does not run is not loaded, and the facts say so.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,9 @@ from paritygate.convert.contract import as_promised, our_file
 from paritygate.convert.conversion import Conversion, ConversionJob
 from paritygate.convert.onnx_load import load_in_onnxruntime
 from paritygate.convert.onnx_operators import check_operators
+from paritygate.formats import why_not_run
 from paritygate.onnx_file import check_onnx, read_onnx, signature_of_onnx
+from paritygate.precision import Variant
 
 __all__ = ["check"]
 
@@ -25,6 +30,8 @@ def check(job: ConversionJob, conversion: Conversion) -> Conversion:
         model = read_onnx(path)
         check_operators(model, hint=_OPERATOR_HINT)
         check_onnx(path)
-    version = load_in_onnxruntime(path)
-    facts = {"loaded_in": f"onnxruntime {version}"}
+    # What cannot be loaded here is no failure of the converter: where it runs is where it is proved.
+    reason = why_not_run(Variant(format="onnx", precision=job.precision), "cpu")
+    loaded_in = f"onnxruntime {load_in_onnxruntime(path)}" if reason is None else f"nothing: {reason}"
+    facts = {"loaded_in": loaded_in}
     return as_promised(job, conversion, signature_of_onnx(model), facts, keeps_names=True)

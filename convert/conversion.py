@@ -151,7 +151,8 @@ CONVERTERS: Mapping[tuple[SourceKind, str], str] = {
 }
 # What is made from an artifact instead, by variant.
 DERIVATIONS: Mapping[str, Derivation] = {
-    "onnx-fp16": Derivation(base="onnx-fp32", module="paritygate.convert.onnx_to_fp16"),
+    "onnx-fp16": Derivation(base="onnx-fp32", module="paritygate.convert.onnx_to_low_precision"),
+    "onnx-bf16": Derivation(base="onnx-fp32", module="paritygate.convert.onnx_to_low_precision"),
     "onnx-int8": Derivation(base="onnx-fp32", module="paritygate.convert.onnx_to_int8"),
     "openvino-fp32": Derivation(base="onnx-fp32", module="paritygate.convert.onnx_to_openvino"),
     "openvino-bf16": Derivation(base="onnx-fp32", module="paritygate.convert.onnx_to_openvino"),

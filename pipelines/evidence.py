@@ -22,7 +22,7 @@ class Evidence:
 
     Attributes:
         recording: The reference.
-        artifacts: The artifact of each variant that ran.
+        artifacts: The artifact of each variant that ran, or that was built and runs elsewhere only.
         results: The comparison of each variant that was exported, as it ran on the device.
         emulated: The comparison of a variant with its precision emulated, where that was made.
         device: The device.
@@ -79,12 +79,12 @@ def evidence_to_json(run: RunFolder, evidence: Evidence) -> dict[str, Any]:
 
 
 def _entry(name: str, artifact: Artifact | None, result: ComparisonResult, *, kind: str) -> dict[str, Any]:
-    is_run = result.error is None
+    # What could not be run has no evidence; what no runtime here runs was at least built.
+    found = kind if result.error is None else "none" if artifact is None else "built"
     return {
         "variant": name,
         "artifact": artifact.digest if artifact is not None else None,
-        # What could not be run has no evidence.
-        "evidence": kind if is_run else "none",
+        "evidence": found,
         "device": result.candidate.device,
         "runtime": result.candidate.runtime,
         "version": result.candidate.version,

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from paritygate.artifact import Artifact
-from paritygate.errors import ParitygateError
+from paritygate.errors import MissingBackendError, ParitygateError
 from paritygate.files import make_marked_folder, remove_marked_folder, write_json_atomically
+from paritygate.formats import why_not_run
 from paritygate.machine import device_name
 from paritygate.pipelines.child import Progress
 from paritygate.pipelines.comparison import ComparisonJob, Side, compare, failed_comparison
@@ -19,6 +20,7 @@ from paritygate.validate.recording import Recording
 
 __all__ = ["EMULATED_PRECISIONS", "validate_stage"]
 
+_RUN_ELSEWHERE = "validate it where it runs, or accept the emulated row: promote.accept"
 EMULATED_PRECISIONS = frozenset({Precision.FP16, Precision.BF16})
 
 
@@ -45,7 +47,7 @@ def validate_stage(
         job = _job(run, artifact, device)
         results[name] = _validate(run, artifact, job, time_limit_s=time_limit_s, progress=progress)
         run.save_result(name, results[name])
-        if results[name].error is None:
+        if results[name].error is None or why_not_run(artifact.variant, device) is not None:
             artifacts[name] = artifact
         if artifact.variant.format == "onnx" and artifact.variant.precision in EMULATED_PRECISIONS:
             # The CPU computes such a file in float32: how it would answer elsewhere is a second row, and no verdict.
@@ -60,6 +62,9 @@ def validate_stage(
 def _validate(
     run: RunFolder, artifact: Artifact, job: ComparisonJob, *, time_limit_s: float, progress: Progress
 ) -> ComparisonResult:
+    reason = None if job.is_emulated else why_not_run(artifact.variant, job.device)
+    if reason is not None:
+        return failed_comparison(job, MissingBackendError(f"built, and not run here: {reason}", hint=_RUN_ELSEWHERE))
     name = emulated_name(str(artifact.variant)) if job.is_emulated else str(artifact.variant)
     place = run.jobs(f"validate-{name}")
     remove_marked_folder(place)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from paritygate.precision import Precision, Variant
 from paritygate.source import SourceKind
 
-__all__ = ["FORMATS", "Format"]
+__all__ = ["FORMATS", "Format", "why_not_run"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,3 +38,17 @@ FORMATS: Mapping[str, Format] = {
         Format(name="tflite", runtime="litert", kind=SourceKind.TFLITE),
     )
 }
+# What a runtime has no operators for on a CPU: such a variant is built and emulated there, and not run.
+_NOT_ON_CPU: Mapping[tuple[str, Precision], str] = {
+    ("onnx", Precision.BF16): "ONNX Runtime's CPU provider has no BF16 operators",
+}
+
+
+def why_not_run(variant: Variant, device: str) -> str | None:
+    """Return why the variant is not run on the device, as far as that is known without trying; None if it is.
+
+    Args:
+        variant: The variant.
+        device: `cpu`, or `cuda`.
+    """
+    return _NOT_ON_CPU.get((variant.format, variant.precision)) if device == "cpu" else None

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 # Where the module has another name than its distribution.
-DISTRIBUTION_OF = {"google": "onnx", "keras": "tensorflow", "yaml": "pyyaml"}
+DISTRIBUTION_OF = {"google": "onnx", "keras": "tensorflow", "vl_convert": "vl-convert-python", "yaml": "pyyaml"}
 # protobuf and Keras 3 are parts of what onnx and TensorFlow offer, and come with every version we allow.
 PINNED_BESIDE = {"keras"}
-EXTRAS_PINNED = {"cpu", "torch", "tensorflow", "dev"}
+EXTRAS_PINNED = {"cpu", "torch", "tensorflow", "openvino", "nncf", "litert", "report", "dev"}
 
 
 def normal(name: str) -> str:

@@ -1,4 +1,4 @@
-"""ONNX in FP32 to ONNX in FP16, inputs and outputs still FP32."""
+"""ONNX in FP32 to ONNX in FP16 or BF16, inputs and outputs still FP32."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SHOWN = 3
 
 
 def convert(job: ConversionJob) -> Conversion:
-    """Write the model as `model.onnx`, rewritten to FP16 but for its inputs and outputs.
+    """Write the model as `model.onnx`, rewritten to the job's precision but for its inputs and outputs.
 
     Args:
         job: Its source is an ONNX artifact in FP32.
