@@ -64,6 +64,7 @@ class ConversionJob:
         precision: What the result shall compute in. Converters write what the source computes in; a lower
             precision is derived from what they wrote.
         calibration: Real inputs to quantize by; None where there are none.
+        files: Files that the code of a `module:callable` reads, relative to the source's folder.
     """
 
     source: Source
@@ -74,6 +75,7 @@ class ConversionJob:
     opset: int | None = None
     precision: Precision = Precision.FP32
     calibration: Calibration | None = None
+    files: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

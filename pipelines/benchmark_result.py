@@ -35,6 +35,7 @@ class BenchmarkPoint:
         cpu_cores: Processor time over wall time while calls ran: 2.0 means two busy cores.
         speedup: By latency against the source at the same batch size and concurrency; None for the source itself.
         cost_per_million: Price of a million rows, in the unit of the declared price per hour; None if none was.
+        round_medians_ms: Median of a call in each round, in milliseconds: what the speed-up was computed from.
     """
 
     batch_size: int
@@ -46,6 +47,7 @@ class BenchmarkPoint:
     cpu_cores: float
     speedup: Speedup | None = None
     cost_per_million: float | None = None
+    round_medians_ms: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,11 +61,14 @@ class VariantBenchmark:
         version: Its version.
         device: The device that really ran.
         size_bytes: Size of all files together; None for a source that is code.
-        load_s: Seconds to load it, frameworks imported already.
-        first_call_ms: The first call after loading, apart from all others.
-        peak_memory_bytes: Largest resident size of the process that ran it, its framework included.
+        load_s: Seconds to load it, frameworks imported already, as it is loaded here: that the precision of the
+            weights is looked at is part of it, and so is the call of a source's `module:callable`.
+        first_call_ms: The first call after loading, apart from all others; at the first batch size it takes.
+        peak_memory_bytes: Largest resident size of the process that ran it, its framework and as many instances as
+            the highest concurrency included.
         points: What was measured.
         error: Why nothing or not everything was measured, in words; empty if all was.
+        notes: What is to be known when its figures are read, one sentence each.
     """
 
     name: str
@@ -77,6 +82,7 @@ class VariantBenchmark:
     peak_memory_bytes: int | None = None
     points: tuple[BenchmarkPoint, ...] = ()
     error: str = ""
+    notes: tuple[str, ...] = ()
 
     def at(self, batch_size: int, concurrency: int) -> BenchmarkPoint | None:
         """Return what was measured at a batch size and concurrency; None if nothing was."""
@@ -94,8 +100,13 @@ class BenchmarkResult:
         variants: The source first, then the variants in the spec's order.
         samples_digest: Digest of the rows that the calls were made of.
         price_per_hour: As declared; None if it was not.
-        machine: What it was measured on.
+        machine: What it was measured on; beside the facts of evidence `cores`, how many may be used, and
+            `others_cores`, how many other work kept busy meanwhile; None where that is not known.
         seconds: How long it took.
+        device: The device that was asked for.
+        round_seconds: How long calls were timed at least, for each variant, point and round.
+        seed: Seed of the order in which variants took their turns.
+        notes: What is to be known when all figures are read, one sentence each.
     """
 
     batch_sizes: tuple[int, ...]
@@ -105,6 +116,10 @@ class BenchmarkResult:
     price_per_hour: float | None = None
     machine: Mapping[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
+    device: str = "cpu"
+    round_seconds: float = 0.0
+    seed: int = 0
+    notes: tuple[str, ...] = ()
 
     def of(self, name: str) -> VariantBenchmark | None:
         """Return what was measured of a variant, or of the `SOURCE`."""
@@ -118,7 +133,9 @@ class BenchmarkResult:
     def from_json(cls, data: Mapping[str, Any]) -> BenchmarkResult:
         """Return the result that `to_json` wrote."""
         variants = tuple(
-            VariantBenchmark(**{**item, "points": tuple(_point(point) for point in item["points"])})
+            VariantBenchmark(
+                **{**item, "points": tuple(map(_point, item["points"])), "notes": tuple(item.get("notes", ()))}
+            )
             for item in data["variants"]
         )
         fields = {name: value for name, value in data.items() if name != "schema_version"}
@@ -128,10 +145,17 @@ class BenchmarkResult:
                 "batch_sizes": tuple(data["batch_sizes"]),
                 "concurrency": tuple(data["concurrency"]),
                 "variants": variants,
+                "notes": tuple(data.get("notes", ())),
             }
         )
 
 
 def _point(data: Mapping[str, Any]) -> BenchmarkPoint:
     speedup = data["speedup"]
-    return BenchmarkPoint(**{**data, "speedup": None if speedup is None else Speedup(**speedup)})
+    return BenchmarkPoint(
+        **{
+            **data,
+            "speedup": None if speedup is None else Speedup(**speedup),
+            "round_medians_ms": tuple(data.get("round_medians_ms", ())),
+        }
+    )

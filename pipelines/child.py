@@ -14,8 +14,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ import paritygate.errors
 from paritygate.errors import ParitygateError, UnsupportedOperatorsError
 from paritygate.files import storage_errors
 
-__all__ = ["ChildJob", "Progress", "run_child"]
+__all__ = ["ChildJob", "Progress", "StartedChild", "result_of_child", "run_child", "start_child", "stop_child"]
 
 # The child's progress: a stage in words, what was done and out of how much (0 where that is not known).
 Progress = Callable[[str, int, int], None]
@@ -68,11 +69,47 @@ class ChildJob:
         return self.folder / f"{self.name}.log"
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StartedChild:
+    """A job that runs.
+
+    Attributes:
+        job: The job.
+        process: Its process, the leader of a group of its own.
+        events: The pipe that its progress comes through.
+        result: Where its result goes.
+    """
+
+    job: ChildJob
+    process: subprocess.Popen[bytes]
+    events: FileIO
+    result: Path
+
+
 def run_child(job: ChildJob, progress: Progress = lambda *_: None) -> Any:  # noqa: ANN401 - the job's JSON
     """Run the job in a child process and return its result.
 
     Raises:
         ParitygateError: What the job raised, or `job.crash_error` if the child crashed, hung or was killed.
+    """
+    child = start_child(job)
+    try:
+        last_stage = _watch(child, progress)
+    finally:
+        # Whatever ends the wait, Ctrl-C included, no child is left behind.
+        stop_child(child)
+    return result_of_child(child, last_stage)
+
+
+def start_child(job: ChildJob, *, inherited: Sequence[int] = ()) -> StartedChild:
+    """Start the job in a child process; `stop_child` is to be called in the end, whatever happens.
+
+    Args:
+        job: The job.
+        inherited: File descriptors that the child keeps, beside that of its progress.
+
+    Raises:
+        StorageError: The job's folder cannot be written.
     """
     with storage_errors(job.folder):
         job.folder.mkdir(parents=True, exist_ok=True)
@@ -82,42 +119,49 @@ def run_child(job: ChildJob, progress: Progress = lambda *_: None) -> Any:  # no
         request.write_text(json.dumps({"job": job.name, "args": dict(job.args), "result": str(result)}))
     read_end, write_end = os.pipe()
     command = [sys.executable, "-m", "paritygate.pipelines.child_main", str(request), str(write_end)]
-    with job.log.open("wb") as log, os.fdopen(read_end, "rb", buffering=0) as events:
-        try:
+    events = FileIO(read_end, "rb")
+    try:
+        with job.log.open("wb") as log:
             process = subprocess.Popen(  # noqa: S603 - our own module
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                pass_fds=(write_end,),
+                pass_fds=(write_end, *inherited),
                 env={**os.environ, **_ENVIRONMENT},
                 # Ctrl-C reaches the parent only, which then ends the child and all it started.
                 start_new_session=True,
             )
-        finally:
-            os.close(write_end)
-        last_stage = _watch(process, events.fileno(), job, progress)
-    return _result_of(job, process.returncode, result, last_stage)
+    except BaseException:
+        events.close()
+        raise
+    finally:
+        os.close(write_end)
+    return StartedChild(job=job, process=process, events=events, result=result)
 
 
-def _watch(process: subprocess.Popen[bytes], events: int, job: ChildJob, progress: Progress) -> str:
+def stop_child(child: StartedChild) -> None:
+    """End the child and all that it started, if it still runs."""
+    if child.process.poll() is None:
+        _kill(child.process)
+    child.events.close()
+
+
+def _watch(child: StartedChild, progress: Progress) -> str:
+    job = child.job
     deadline = time.monotonic() + job.time_limit_s
     stage = ""
     try:
-        for line in _lines(events, deadline):
+        for line in _lines(child.events.fileno(), deadline):
             with contextlib.suppress(ValueError):
                 event = json.loads(line)
                 stage = event["stage"]
                 progress(stage, event["done"], event["total"])
-        process.wait(timeout=max(0.0, deadline - time.monotonic()))
+        child.process.wait(timeout=max(0.0, deadline - time.monotonic()))
     except (TimeoutError, subprocess.TimeoutExpired):
-        _kill(process)
+        stop_child(child)
         msg = f"{job.what} did not end within {job.time_limit_s:g} s and was stopped{_during(stage)}{_last_lines(job)}"
         raise job.crash_error(msg, hint="give it more time with --time-limit SECONDS, or look into the log") from None
-    finally:
-        # Whatever ends the wait, Ctrl-C included, no child is left behind.
-        if process.poll() is None:
-            _kill(process)
     return stage
 
 
@@ -164,10 +208,20 @@ def _last_lines(job: ChildJob) -> str:
     return f"{shown}\n  log: {job.log}"
 
 
-def _result_of(job: ChildJob, code: int, path: Path, stage: str) -> Any:  # noqa: ANN401 - the job's JSON
+def result_of_child(child: StartedChild, stage: str) -> Any:  # noqa: ANN401 - the job's JSON
+    """Return the result of a child that has ended.
+
+    Args:
+        child: The child.
+        stage: What it was last doing, in words, for messages.
+
+    Raises:
+        ParitygateError: What the job raised, or its `crash_error` if the child crashed or was killed.
+    """
+    job, path = child.job, child.result
     if not path.is_file():
         _check_room(job.folder)
-        msg = f"{job.what} {_ending(code)}{_during(stage)}{_last_lines(job)}"
+        msg = f"{job.what} {_ending(child.process.returncode)}{_during(stage)}{_last_lines(job)}"
         raise job.crash_error(msg, hint="look into the log; the other variants are not affected")
     outcome = json.loads(path.read_text(encoding="utf-8"))
     if outcome["status"] == "ok":

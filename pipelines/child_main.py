@@ -23,6 +23,7 @@ __all__ = ["JOBS", "main"]
 
 # Each job: `run(args, report)`, JSON data in and out, `report(stage, done, total)` on the way.
 JOBS: Mapping[str, str] = {
+    "benchmark": "paritygate.pipelines.jobs.benchmark",
     "compare": "paritygate.pipelines.jobs.compare",
     "export": "paritygate.pipelines.jobs.export",
     "record": "paritygate.pipelines.jobs.record",

@@ -19,6 +19,8 @@ COMMANDS: Mapping[str, str] = {
     "export": "Convert a spec's model to its target formats.",
     "record": "Record the reference outputs of a spec's model, or of a model file.",
     "validate": "Hold every exported variant of a run against the recorded reference.",
+    "choose": "Say which variant of a run would be released within limits on speed and size, and why.",
+    "benchmark": "Measure how fast the variants of a run are, beside its source.",
     "promote": "Release the variants of a run that passed.",
     "list": "List the models and releases in a repository.",
     "show": "Show one release: variants, numbers, aliases, history.",

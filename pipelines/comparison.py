@@ -39,6 +39,7 @@ class Side:
         outputs: The npz file or recording folder, or None.
         signature: Names and dtypes, where the model does not say them itself.
         rename: The side's own name: the name compared by.
+        fixed_shape: The file with the rule by which inputs are brought to its fixed dims; None where none is fixed.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Side:
     outputs: Path | None = None
     signature: Signature | None = None
     rename: Mapping[str, str] = field(default_factory=dict)
+    fixed_shape: Path | None = None
 
     @property
     def place(self) -> Path | None:
@@ -61,6 +63,7 @@ class Side:
             "outputs": str(self.outputs) if self.outputs else None,
             "signature": self.signature.to_json() if self.signature else None,
             "rename": dict(self.rename),
+            "fixed_shape": str(self.fixed_shape) if self.fixed_shape else None,
         }
 
     @classmethod
@@ -72,6 +75,7 @@ class Side:
             outputs=Path(data["outputs"]) if data["outputs"] else None,
             signature=Signature.from_json(data["signature"]) if data["signature"] else None,
             rename=data["rename"],
+            fixed_shape=Path(data["fixed_shape"]) if data["fixed_shape"] else None,
         )
 
 

@@ -40,7 +40,7 @@ def evidence_to_json(run: RunFolder, evidence: Evidence) -> dict[str, Any]:
     failures = run.failures()
     recording = evidence.recording
     entries = []
-    for name in run.resolved.spec.targets:
+    for name in run.resolved.target_names:
         if name in evidence.results:
             entries.append(_entry(name, evidence.artifacts.get(name), evidence.results[name], kind="verified"))
         elif name in failures:

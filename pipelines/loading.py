@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from paritygate.files import digest_of_file
 from paritygate.model_digest import digest_of_model
+from paritygate.parameters_digest import digest_of_parameters
 from paritygate.source import Source, SourceKind, load_source_object, user_files
+from paritygate.source_copy import is_source_copy, load_source_copy
 
 __all__ = ["LoadedModel", "load_model"]
 
@@ -36,7 +35,9 @@ class LoadedModel:
             "text": self.source.text,
             "kind": str(self.source.kind),
             "executes_code": self.source.executes_code,
-            "digest": digest_of_model(self.source) if self.model is None else digest_of_parameters(self),
+            "digest": digest_of_model(self.source)
+            if self.model is None
+            else digest_of_parameters(self.source.kind, self.model),
             "files": {path.relative_to(root).as_posix(): digest_of_file(path) for path in sorted(files)},
         }
 
@@ -46,31 +47,9 @@ def load_model(source: Source) -> LoadedModel:
 
     Raises:
         UsageError: The callable is not found, or returns no model.
+        ArtifactIntegrityError: It is the copy of a source, and makes other parameters than the source did.
     """
     if source.kind is not SourceKind.CALLABLE:
         return LoadedModel(source=source, model=None)
-    found, model = load_source_object(source)
+    found, model = (load_source_copy if is_source_copy(source) else load_source_object)(source)
     return LoadedModel(source=found, model=model)
-
-
-def digest_of_parameters(loaded: LoadedModel) -> str:
-    """Return a digest over names, dtypes, shapes and bytes of the parameters and buffers of a model object."""
-    state = hashlib.sha256()
-    if loaded.source.kind is SourceKind.TORCH:
-        named = [(name, tensor.detach().cpu()) for name, tensor in loaded.model.state_dict().items()]
-        arrays = [(name, _torch_bytes(tensor), str(tensor.dtype), tuple(tensor.shape)) for name, tensor in named]
-    else:
-        arrays = []
-        for variable in loaded.model.weights:
-            value = np.ascontiguousarray(variable.numpy())
-            arrays.append((variable.path, value.tobytes(), str(value.dtype), value.shape))
-    for name, raw, dtype, shape in arrays:
-        state.update(f"{name}:{dtype}:{shape}:".encode())
-        state.update(raw)
-    return f"sha256:{state.hexdigest()}"
-
-
-def _torch_bytes(tensor: Any) -> bytes:  # noqa: ANN401 - torch is not imported here
-    import torch
-
-    return bytes(tensor.contiguous().flatten().view(torch.uint8).numpy().tobytes()) if tensor.numel() else b""

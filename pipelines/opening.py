@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from paritygate.errors import UsageError
+from paritygate.fixed_shape import read_fixed_shape
 from paritygate.machine import check_environment
 from paritygate.pipelines.comparison import Side
 from paritygate.pipelines.loading import LoadedModel, load_model
 from paritygate.precision import Precision
 from paritygate.source import SourceKind
 from paritygate.validate.runners.emulated import open_emulated
+from paritygate.validate.runners.fixed_shape import FixedShapeRunner
 from paritygate.validate.runners.runner import ModelToRun, Runner, open_runner
 
 __all__ = ["open_side"]
@@ -31,10 +33,15 @@ def open_side(side: Side, device: str, *, emulate: Precision | None = None) -> t
     model = ModelToRun(
         source=loaded.source, model=loaded.model, signature=side.signature, rename=side.rename, device=device
     )
-    if emulate is None:
-        return open_runner(model), loaded
-    if loaded.source.kind is not SourceKind.ONNX:
-        msg = f"{side.name} is a {loaded.source.kind} model, and only ONNX models are emulated"
+    runner = open_runner(model) if emulate is None else _open_emulated(side, model, emulate)
+    if side.fixed_shape is not None:
+        runner = FixedShapeRunner(runner, read_fixed_shape(side.fixed_shape))
+    return runner, loaded
+
+
+def _open_emulated(side: Side, model: ModelToRun, emulate: Precision) -> Runner:
+    if model.source.kind is not SourceKind.ONNX:
+        msg = f"{side.name} is a {model.source.kind} model, and only ONNX models are emulated"
         raise UsageError(msg, hint="export it to ONNX first")
     check_environment()
-    return open_emulated(model, emulate), loaded
+    return open_emulated(model, emulate)

@@ -11,6 +11,7 @@ import click
 from paritygate.errors import ParitygateError, StorageError, UsageError
 
 __all__ = [
+    "constraint_option",
     "device_option",
     "json_option",
     "pairs",
@@ -102,6 +103,13 @@ run_option = click.option(
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
     help="The run folder, as export or run printed it.",
+)
+constraint_option = click.option(
+    "--constraint",
+    "constraints",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Limit on speed or size, such as latency_p95_ms=20 or size_mb=50, beside the spec's; may be repeated.",
 )
 repository_option = click.option(
     "--repository",

@@ -18,10 +18,14 @@ __all__ = ["print_release", "print_release_details", "print_repositories", "prin
 def print_release(release: Release, *, to_stderr: bool = False) -> None:
     """Print what was released."""
     alias = f", alias {release.alias}" if release.alias else ""
+    # What was preferred is said in one breath; why it became the source, or is let in, has a line of its own.
+    is_preferred = isinstance(release.choice.get("prefer"), str) and bool(release.choice["chosen"])
+    because = f", because {release.reason}" if is_preferred else ""
     click.echo(
-        f"released {release.model} version {release.version}{alias}: {', '.join(release.variants)}", err=to_stderr
+        f"released {release.model} version {release.version}{alias}: {', '.join(release.variants)}{because}",
+        err=to_stderr,
     )
-    if release.reason:
+    if release.reason and not is_preferred:
         click.echo(f"reason: {release.reason}", err=to_stderr)
 
 

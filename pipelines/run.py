@@ -1,17 +1,20 @@
-"""A whole run: export, record, validate, report, promote, for one spec."""
+"""A whole run: export, record, validate, benchmark, report, promote, for one spec."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from paritygate.errors import ExitCode, ParitygateError
+from paritygate.pipelines.benchmark_plan import is_benchmark_wanted, plan_of
 from paritygate.pipelines.child import Progress
 from paritygate.pipelines.report import write_reports
 from paritygate.pipelines.repository.release import Release
 from paritygate.pipelines.result import ComparisonResult, result_to_json
+from paritygate.pipelines.stages.benchmark import benchmark_stage
+from paritygate.pipelines.stages.choose import choose_stage
 from paritygate.pipelines.stages.export import export_stage
 from paritygate.pipelines.stages.promote import NothingToRelease, promote_stage
 from paritygate.pipelines.stages.record import record_stage
@@ -28,18 +31,23 @@ class RunOptions:
     Attributes:
         time_limit_s: Seconds that each conversion, recording or comparison may take.
         device: Where models run.
+        is_benchmarking: Whether to measure speed; None to do so where the spec asks for it, or for a choice that
+            needs it.
         is_promoting: Whether to release what passed.
         repository: Where to; the spec's `promote.to` if None.
         alias: The alias to move; the spec's if None.
         root: What `artifacts/` in the spec's `promote.to` stands for.
+        limits: Limits on speed and size beside those of the spec, and in place of them where they name the same.
     """
 
     time_limit_s: float
     device: str = "cpu"
+    is_benchmarking: bool | None = None
     is_promoting: bool = True
     repository: Path | None = None
     alias: str | None = None
     root: Path = DEFAULT_ROOT
+    limits: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,13 +83,14 @@ class RunOutcome:
             "required": list(required_variants(self.run)),
             "variants": {
                 name: result_to_json(self.results[name]) if name in self.results else None
-                for name in self.run.resolved.spec.targets
+                for name in self.run.resolved.target_names
             },
             "emulated": {
                 name: result_to_json(result)
-                for name in self.run.resolved.spec.targets
+                for name in self.run.resolved.target_names
                 if (result := self.run.emulated_result(name)) is not None
             },
+            "benchmark": benchmark.to_json() if (benchmark := self.run.benchmark()) is not None else None,
             "failures": {name: failure.to_json() for name, failure in self.failures.items()},
             "release": self.release.to_json() if self.release is not None else None,
             "not_released": self.not_released,
@@ -121,6 +130,7 @@ def run_spec(run: RunFolder, options: RunOptions, progress: Progress) -> RunOutc
     failures = export_stage(run, time_limit_s=options.time_limit_s, progress=progress)
     record_stage(run, time_limit_s=options.time_limit_s, progress=progress, device=options.device)
     results = validate_stage(run, time_limit_s=options.time_limit_s, progress=progress, device=options.device)
+    _benchmark(run, options, progress)
     repository = options.repository or repository_of(run, options.root)
     promotion = _promote(run, options, repository)
     release = promotion.release
@@ -137,6 +147,15 @@ def run_spec(run: RunFolder, options: RunOptions, progress: Progress) -> RunOutc
     )
 
 
+def _benchmark(run: RunFolder, options: RunOptions, progress: Progress) -> None:
+    is_wanted = options.is_benchmarking
+    if is_wanted is None:
+        is_wanted = is_benchmark_wanted(run.resolved, options.limits)
+    if is_wanted:
+        plan = plan_of(run.resolved)
+        benchmark_stage(run, plan, time_limit_s=options.time_limit_s, progress=progress, device=options.device)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Promotion:
     release: Release | None = None
@@ -147,11 +166,11 @@ class _Promotion:
 def _promote(run: RunFolder, options: RunOptions, repository: Path) -> _Promotion:
     if not options.is_promoting:
         return _Promotion(not_released="not asked for")
-    # The release carries the report of what it was judged by, so the report comes first.
-    write_reports(run)
     alias = options.alias or run.resolved.spec.promote.alias
     try:
-        return _Promotion(release=promote_stage(run, repository=repository, alias=alias))
+        # The release carries the report of what it was judged by, so the report comes first.
+        write_reports(run, choice=choose_stage(run, limits=options.limits))
+        return _Promotion(release=promote_stage(run, repository=repository, alias=alias, limits=options.limits))
     except NothingToRelease as err:
         return _Promotion(not_released=str(err))
     except ParitygateError as err:

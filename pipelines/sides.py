@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from paritygate.artifact import Artifact
 from paritygate.errors import InputFileError, UsageError
+from paritygate.fixed_shape import FIXED_SHAPE_FILE
 from paritygate.formats import FORMATS
 from paritygate.importing import is_object_path
 from paritygate.pipelines.comparison import Side
 from paritygate.source import Source, is_there, parse_source
+from paritygate.source_copy import SOURCE_FILE, read_source_copy
 from paritygate.validate.given import is_recorded_outputs
 
 __all__ = ["parse_side", "side_of_artifact", "source_of_artifact"]
@@ -45,10 +48,21 @@ def parse_side(text: str, folder: Path, *, rename: Mapping[str, str] | None = No
 
 
 def source_of_artifact(artifact: Artifact) -> Source:
-    """Return the artifact as a model that converters and runners open."""
+    """Return the artifact as a model that converters and runners open.
+
+    Raises:
+        InputFileError: It is the copy of a source, and what says which is damaged.
+    """
+    if artifact.main == SOURCE_FILE:
+        return read_source_copy(artifact.folder).source_in(artifact.folder)
     return Source(text=artifact.main, folder=artifact.folder, kind=FORMATS[artifact.variant.format].kind)
 
 
 def side_of_artifact(artifact: Artifact) -> Side:
     """Return the artifact as the candidate of a comparison."""
-    return Side(name=str(artifact.variant), model=source_of_artifact(artifact))
+    rule = artifact.folder / FIXED_SHAPE_FILE if artifact.variant.static else None
+    side = Side(name=str(artifact.variant), model=source_of_artifact(artifact), fixed_shape=rule)
+    if artifact.main != SOURCE_FILE:
+        return side
+    # Of all artifacts, only this one does not say its names by itself.
+    return replace(side, signature=artifact.signature, rename=read_source_copy(artifact.folder).rename)

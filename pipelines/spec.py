@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import importlib.resources
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -16,18 +16,28 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from paritygate.convert.conversion import CONVERTERS, DERIVATIONS
+from paritygate.convert.int8.nncf_tool import check_nncf_settings
+from paritygate.convert.int8.settings import DYNAMIC, Int8Settings
 from paritygate.errors import InputFileError, UsageError
+from paritygate.fixed_shape import FixedShape
 from paritygate.importing import is_object_path
+from paritygate.pipelines.calibration import LEAST_ROWS
+from paritygate.pipelines.choice_candidate import PREFERENCES
+from paritygate.pipelines.constraint import check_limits
 from paritygate.pipelines.repository.names import check_alias, check_name
+from paritygate.pipelines.targets import Target, check_targets, fixed_shape_of, place_in_spec, variant_of_target
 from paritygate.precision import Precision, Variant
 from paritygate.signature import Dim, Signature, TensorSpec
 from paritygate.source import Source, parse_source
 from paritygate.validate.decisions import Decision, make_decision
+from paritygate.validate.sample_split import SampleSplit, SplitSide
 from paritygate.validate.samples import DEFAULT_BATCH_SIZE, SampleSource, open_samples
 from paritygate.validate.tolerance import Tolerance, parse_tolerance
 
 __all__ = [
     "AVAILABLE_TARGETS",
+    "BenchmarkPart",
+    "CalibrationPart",
     "ResolvedSpec",
     "Spec",
     "load_spec",
@@ -46,6 +56,8 @@ AVAILABLE_TARGETS = tuple(
         )
     )
 )
+# Of the rows of samples, where int8 is calibrated on some of them: the rest is compared.
+_HELD_OUT_SHARE = 0.2
 _SAFE_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 
 
@@ -92,6 +104,45 @@ class SamplesPart(_Part):
     strata: list[str] = Field(default_factory=list)
 
 
+class CalibrationPart(_Part):
+    """The real inputs that int8 targets choose their ranges by; none of them is compared."""
+
+    source: str | None = Field(
+        default=None, description="As samples.source, with other rows; if absent, a share of samples is held out."
+    )
+    path: str | None = Field(default=None, description="What a callable is given as its path.")
+    batch_size: int | None = Field(default=None, ge=1)
+    pad: dict[str, float] = Field(default_factory=dict)
+    share: float | None = Field(
+        default=None, gt=0, lt=1, description="Without a source: the share of samples that is held out; 0.2 if absent."
+    )
+    rows: Annotated[int, Field(ge=LEAST_ROWS)] = 128
+    tool: Literal["onnxruntime", "nncf"] = Field(default="onnxruntime", description="What quantizes onnx-int8.")
+    method: Literal["minmax", "entropy", "percentile", "dynamic"] = Field(
+        default="minmax", description="How onnxruntime chooses ranges; dynamic, for matrix products, needs no rows."
+    )
+    activations: Literal["int8", "uint8"] = Field(
+        default="int8", description="With onnxruntime: int8 runs everywhere, uint8 is faster on x86 CPUs."
+    )
+
+    @model_validator(mode="after")
+    def _of_one_piece(self) -> CalibrationPart:
+        if self.source is None and (self.path is not None or self.batch_size is not None or self.pad):
+            msg = "path, batch_size and pad belong to a calibration.source, and there is none"
+            raise ValueError(msg)
+        if self.source is not None and self.share is not None:
+            msg = "share is the part of samples that is held out where there is no calibration.source"
+            raise ValueError(msg)
+        if self.tool == "nncf":
+            check_nncf_settings(self.settings)
+        return self
+
+    @property
+    def settings(self) -> Int8Settings:
+        """How to quantize ONNX."""
+        return Int8Settings(tool=self.tool, method=self.method, activations=self.activations)
+
+
 class DecisionPart(_Part):
     """The rule that turns an output into an answer: exactly one of threshold, argmax, top_k, multilabel."""
 
@@ -118,8 +169,13 @@ class PromotePart(_Part):
 
     to: str = "artifacts/repository"
     alias: str | None = "prod"
-    prefer: list[str] | None = Field(
-        default=None, description="Release the first of these that passed; all that passed if absent."
+    prefer: Literal["fastest", "smallest"] | list[str] | None = Field(
+        default=None,
+        description="Of what passed within the limits, release the fastest, the smallest, or the first of these; "
+        "all of it if absent.",
+    )
+    limits: dict[str, float] = Field(
+        default_factory=dict, description="Limits on speed and size, such as latency_p95_ms: 20 or size_mb: 50."
     )
     devices: list[str] | None = Field(
         default=None, alias="for", description="Where the release will run; this machine's device if absent."
@@ -129,13 +185,34 @@ class PromotePart(_Part):
 
     @field_validator("prefer", mode="before")
     @classmethod
-    def _no_speed_yet(cls, value: object) -> object:
-        if isinstance(value, str):
-            msg = (
-                f"{value!r} is not supported: speed and size are not measured by this version; give a list of variants"
-            )
-            raise ValueError(msg)  # noqa: TRY004 - pydantic turns ValueErrors into messages
+    def _known_preference(cls, value: object) -> object:
+        if isinstance(value, str) and value not in PREFERENCES:
+            msg = f"{value!r} is no preference (allowed: {', '.join(PREFERENCES)}, or a list of variants)"
+            raise ValueError(msg)
         return value
+
+    @field_validator("limits")
+    @classmethod
+    def _known_limits(cls, value: dict[str, float]) -> dict[str, float]:
+        return check_limits(value)
+
+
+class BenchmarkPart(_Part):
+    """How speed is measured."""
+
+    batch_sizes: list[Annotated[int, Field(ge=1)]] | None = Field(
+        default=None, min_length=1, description="Rows a call; variants are chosen by the first."
+    )
+    concurrency: list[Annotated[int, Field(ge=1)]] = Field(
+        default=[1], min_length=1, description="Instances side by side; variants are chosen by the first."
+    )
+    rounds: Annotated[int, Field(ge=2)] = 7
+    seconds: float = Field(
+        default=0.25, gt=0, allow_inf_nan=False, description="How long each variant, point and round is timed at least."
+    )
+    price_per_hour: float | None = Field(
+        default=None, gt=0, allow_inf_nan=False, description="What the machine costs; without it no cost is given."
+    )
 
 
 class Spec(_Part):
@@ -144,7 +221,7 @@ class Spec(_Part):
     model: ModelPart
     samples: SamplesPart
     decisions: dict[str, DecisionPart] = Field(default_factory=dict)
-    targets: list[str] = Field(min_length=1)
+    targets: list[Target] = Field(min_length=1)
     required: list[str] | None = Field(
         default=None, min_length=1, description="Every target whose backend is installed, if absent."
     )
@@ -156,6 +233,10 @@ class Spec(_Part):
     repeat: Annotated[int, Field(ge=1)] = 1
     opset: int | None = None
     seed: Annotated[int, Field(ge=0)] = 0
+    calibration: CalibrationPart = Field(default_factory=CalibrationPart)
+    benchmark: BenchmarkPart | None = Field(
+        default=None, description="Measured where this is there, `benchmark: {}` included."
+    )
     promote: PromotePart = Field(default_factory=PromotePart)
 
 
@@ -181,7 +262,22 @@ class ResolvedSpec:
     @property
     def variants(self) -> tuple[Variant, ...]:
         """The targets, in their order."""
-        return tuple(Variant.parse(text) for text in self.spec.targets)
+        return tuple(variant_of_target(target) for target in self.spec.targets)
+
+    @property
+    def target_names(self) -> tuple[str, ...]:
+        """The names of the targets, in their order: of folders, of limits, of releases."""
+        return tuple(map(str, self.variants))
+
+    def fixed_shape(self, variant: Variant, signature: Signature) -> FixedShape | None:
+        """Return how the dims of a target are fixed, given the model's signature; None if none is.
+
+        Raises:
+            UsageError: They cannot be fixed so.
+        """
+        found = (target for target in self.spec.targets if variant_of_target(target) == variant)
+        target = next(found, None)
+        return None if target is None else fixed_shape_of(target, signature)
 
     @property
     def source(self) -> Source:
@@ -236,7 +332,42 @@ class ResolvedSpec:
         text = part.source
         if path is not None and not is_object_path(text):
             text, chosen = str(Path(path).resolve()), None
-        return SampleSource(text=text, folder=self.folder, path=chosen, batch_size=size, pad=part.pad)
+        found = SampleSource(text=text, folder=self.folder, path=chosen, batch_size=size, pad=part.pad)
+        return replace(found, split=self._split(SplitSide.VALIDATION)) if self._holds_out else found
+
+    def calibration_samples(self, path: str | None = None) -> SampleSource:
+        """Return where the rows come from that int8 targets are calibrated on.
+
+        Args:
+            path: As of `samples`; it does not stand in for a source of the calibration's own.
+        """
+        part, samples = self.spec.calibration, self.samples(path)
+        if part.source is None:
+            return replace(samples, split=self._split(SplitSide.CALIBRATION))
+        return SampleSource(
+            text=part.source,
+            folder=self.folder,
+            path=None if part.path is None else str((self.folder / part.path).resolve()),
+            batch_size=part.batch_size or samples.batch_size,
+            pad=part.pad,
+        )
+
+    @property
+    def calibrated(self) -> tuple[Variant, ...]:
+        """The targets that calibration rows are needed for."""
+        is_dynamic = self.spec.calibration.method == DYNAMIC
+        return tuple(
+            variant
+            for variant in self.variants
+            if variant.precision is Precision.INT8 and not (is_dynamic and variant.format == "onnx")
+        )
+
+    @property
+    def _holds_out(self) -> bool:
+        return self.spec.calibration.source is None and bool(self.calibrated)
+
+    def _split(self, side: SplitSide) -> SampleSplit:
+        return SampleSplit(side=side, share=self.spec.calibration.share or _HELD_OUT_SHARE, seed=self.spec.seed)
 
     def tolerance(self, variant: Variant) -> Tolerance:
         """Return the limits of a variant."""
@@ -306,7 +437,9 @@ def load_spec_to_run(text: str, *, samples_path: str | None = None) -> ResolvedS
     # Reading the property raises what is wrong with the source.
     _ = resolved.source
     _check_model_files(resolved)
-    _check_samples(resolved, samples_path)
+    _check_samples(resolved, resolved.samples(samples_path), key="samples")
+    if resolved.calibrated:
+        _check_samples(resolved, resolved.calibration_samples(samples_path), key="calibration")
     return resolved
 
 
@@ -324,13 +457,12 @@ def _check_model_files(resolved: ResolvedSpec) -> None:
             )
 
 
-def _check_samples(resolved: ResolvedSpec, samples_path: str | None) -> None:
-    samples = resolved.samples(samples_path)
+def _check_samples(resolved: ResolvedSpec, samples: SampleSource, *, key: str) -> None:
     if not is_object_path(samples.text):
         # Opening reads nothing; it raises if the file is missing or of an unknown kind.
         open_samples(samples)
     elif samples.path is not None and not Path(samples.path).exists():
-        msg = f"spec {resolved.origin}: samples.path {samples.path} does not exist"
+        msg = f"spec {resolved.origin}: {key}.path {samples.path} does not exist"
         raise InputFileError(msg, hint="paths in a spec are relative to its folder")
 
 
@@ -379,13 +511,14 @@ def _spec_error(origin: str, err: ValidationError) -> UsageError:
     lines = []
     hints = []
     for problem in err.errors():
-        where = ".".join(str(part) for part in problem["loc"])
+        place = place_in_spec(problem["loc"])
+        where = ".".join(map(str, place))
         if problem["type"] == "extra_forbidden":
-            known = _keys_beside(problem["loc"])
-            close = difflib.get_close_matches(str(problem["loc"][-1]), known, n=1)
+            known = _keys_beside(place)
+            close = difflib.get_close_matches(str(place[-1]), known, n=1)
             lines.append(f"{where}: unknown key (allowed: {', '.join(known)})")
             if close:
-                hints.append(f"did you mean {close[0]!r} instead of {problem['loc'][-1]!r}?")
+                hints.append(f"did you mean {close[0]!r} instead of {place[-1]!r}?")
         elif problem["type"] == "missing":
             lines.append(f"{where}: is missing")
         else:
@@ -401,8 +534,8 @@ def _keys_beside(location: Iterable[int | str]) -> list[str]:
     part: Any = Spec
     is_inside_mapping = False
     for step in tuple(location)[:-1]:
-        if is_inside_mapping:
-            # The step is a name that the user chose, such as that of an input.
+        if is_inside_mapping or isinstance(step, int):
+            # The step is a name that the user chose, such as that of an input, or a place in a list.
             is_inside_mapping = False
             continue
         if not (isinstance(part, type) and issubclass(part, BaseModel)):
@@ -440,24 +573,18 @@ def _check(resolved: ResolvedSpec) -> None:
 
 def _check_targets(resolved: ResolvedSpec) -> None:
     spec, origin = resolved.spec, resolved.origin
-    for variant in resolved.variants:
-        if variant not in AVAILABLE_TARGETS:
-            available = ", ".join(map(str, AVAILABLE_TARGETS))
-            msg = f"spec {origin}: target {str(variant)!r} is not available (available: {available})"
-            raise UsageError(msg, hint="convert-and-validate backends lists what this version can make")
-    if len(set(spec.targets)) < len(spec.targets):
-        msg = f"spec {origin}: a target stands twice ({', '.join(spec.targets)})"
-        raise UsageError(msg, hint="name each target once")
+    check_targets(spec.targets, available=AVAILABLE_TARGETS, signature=resolved.signature, origin=origin)
+    targets = resolved.target_names
     lists: dict[str, list[str]] = {
         "required": list(spec.required or ()),
         "tolerance": list(spec.tolerance),
-        "promote.prefer": list(spec.promote.prefer or ()),
+        "promote.prefer": spec.promote.prefer if isinstance(spec.promote.prefer, list) else [],
         "promote.accept": list(spec.promote.accept),
     }
     for key, names in lists.items():
         for name in names:
-            if name not in spec.targets:
-                msg = f"spec {origin}: {key} names {name!r}, which is no target (targets: {', '.join(spec.targets)})"
+            if name not in targets:
+                msg = f"spec {origin}: {key} names {name!r}, which is no target (targets: {', '.join(targets)})"
                 raise UsageError(msg, hint="name one of the targets, or add it to them")
 
 

@@ -10,6 +10,7 @@ import click
 
 from paritygate.artifact import Artifact
 from paritygate.errors import ParitygateError
+from paritygate.pipelines.benchmark_table import print_benchmark
 from paritygate.pipelines.console import PARITY_COLUMNS, parity_rows, print_table
 from paritygate.pipelines.release_summary import print_release
 from paritygate.pipelines.result import ComparisonResult, reasons
@@ -90,6 +91,9 @@ def print_outcome(outcome: RunOutcome, *, to_stderr: bool = False) -> None:
     if not to_stderr:
         title = f"{outcome.run.resolved.name}: parity with its {_source_words(outcome)}"
         print_table(title, PARITY_COLUMNS, _outcome_rows(outcome))
+    benchmark = outcome.run.benchmark()
+    if benchmark is not None:
+        print_benchmark(outcome.run.resolved.name, benchmark, to_stderr=to_stderr)
     print_failures(outcome.failures)
     said: set[str] = set()
     for name, result in outcome.results.items():
@@ -109,7 +113,7 @@ def print_outcome(outcome: RunOutcome, *, to_stderr: bool = False) -> None:
 
 def _outcome_rows(outcome: RunOutcome) -> list[Sequence[str]]:
     rows: list[Sequence[str]] = []
-    for name in outcome.run.resolved.spec.targets:
+    for name in outcome.run.resolved.target_names:
         if name in outcome.results:
             result = outcome.results[name]
             rows += parity_rows(name, result, "verified" if result.error is None else "none")

@@ -125,7 +125,7 @@ class RunFolder:
 
     def exported(self) -> tuple[str, ...]:
         """Return the variants that have an artifact, in the spec's order."""
-        return tuple(name for name in self.resolved.spec.targets if (self.folder / name / ARTIFACT_FILE).is_file())
+        return tuple(name for name in self.resolved.target_names if (self.folder / name / ARTIFACT_FILE).is_file())
 
     def save_failures(self, failures: Mapping[str, FailedVariant]) -> None:
         """Write down which variants could not be made."""
@@ -220,7 +220,7 @@ def required_variants(run: RunFolder) -> tuple[str, ...]:
         for variant in run.resolved.variants
         if backend_state(FORMATS[variant.format].runtime).is_available and why_not_run(variant, "cpu") is None
     )
-    return runnable or tuple(spec.targets)
+    return runnable or run.resolved.target_names
 
 
 def worst_code(codes: list[int]) -> int:

@@ -73,6 +73,11 @@ class ModelCandidate:
         """All inputs of the model."""
         return frozenset(spec.name for spec in self._runner.signature.inputs)
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What its runner has to say by now."""
+        return self._runner.facts.notes
+
     def start_pass(self) -> None:
         """Do nothing: every pass runs in the session that is open."""
 

@@ -21,6 +21,7 @@ from paritygate.batch import Batch
 from paritygate.errors import InputFileError, MeasurementError, ParitygateError, UsageError
 from paritygate.importing import is_object_path, load_object, use_folder
 from paritygate.validate.npy_stream import NpyStream, npz_names
+from paritygate.validate.sample_split import SampleSplit, batches_of_side
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -46,6 +47,7 @@ class SampleSource:
         path: What a callable is given as its path.
         batch_size: Rows a batch, where the file does not say.
         pad: For ragged lists in JSON lines: the value to pad each input with.
+        split: Which of the rows are read; None for all.
     """
 
     text: str
@@ -53,6 +55,7 @@ class SampleSource:
     path: str | None = None
     batch_size: int = DEFAULT_BATCH_SIZE
     pad: Mapping[str, float] = field(default_factory=dict)
+    split: SampleSplit | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the source as JSON data."""
@@ -62,12 +65,14 @@ class SampleSource:
             "path": self.path,
             "batch_size": self.batch_size,
             "pad": dict(self.pad),
+            "split": self.split.to_json() if self.split else None,
         }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> SampleSource:
         """Return the source that `to_json` wrote."""
-        return cls(**{**data, "folder": Path(data["folder"])})
+        split = SampleSplit.from_json(data["split"]) if data.get("split") else None
+        return cls(**{**data, "folder": Path(data["folder"]), "split": split})
 
 
 def open_samples(source: SampleSource) -> Callable[[], Iterator[Batch]]:
@@ -77,6 +82,11 @@ def open_samples(source: SampleSource) -> Callable[[], Iterator[Batch]]:
         InputFileError: The file is missing or of a kind that is not read.
         UsageError: The callable is not found, or the batch size is not positive.
     """
+    read, split = _open_all(source), source.split
+    return read if split is None else lambda: batches_of_side(read(), split)
+
+
+def _open_all(source: SampleSource) -> Callable[[], Iterator[Batch]]:
     if source.batch_size < 1:
         msg = f"batch size {source.batch_size} is not allowed (allowed: 1 and more)"
         raise UsageError(msg, hint="--batch-size 16 is the default")

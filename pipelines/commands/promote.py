@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from paritygate.pipelines.options import json_option, root_option, run_option
+from paritygate.pipelines.options import constraint_option, json_option, root_option, run_option
 
 __all__ = ["command"]
 
@@ -26,6 +26,7 @@ __all__ = ["command"]
     metavar="DEVICE",
     help="Where the release will run, such as cpu: only what was verified there is released.",
 )
+@constraint_option
 @root_option
 @json_option
 def command(
@@ -34,17 +35,22 @@ def command(
     repository: Path | None,
     alias: str | None,
     devices: tuple[str, ...],
+    constraints: tuple[str, ...],
     root: Path,
     json_target: str | None,
 ) -> int:
-    """Release the variants of a run that passed; where none did, the source, unless the spec wants no fallback.
+    """Release the variants of a run that passed, within the limits; where none did, the source, if it may be.
+
+    Which of them: the spec's promote.prefer. What would be released is printed by the command choose.
 
     \b
     Example:
       convert-and-validate promote --run artifacts/runs/klue-sts/20261120T101500Z-1a2b --alias prod
+      convert-and-validate promote --run artifacts/runs/klue-sts/20261120T101500Z-1a2b --constraint size_mb=50
     """
     from paritygate.errors import UsageError
     from paritygate.pipelines.console import write_json
+    from paritygate.pipelines.constraint import parse_constraints
     from paritygate.pipelines.release_summary import print_release, print_repositories
     from paritygate.pipelines.run import repository_of
     from paritygate.pipelines.stages.promote import promote_stage
@@ -53,10 +59,15 @@ def command(
     if run_folder is None:
         msg = "promote needs --run DIR"
         raise UsageError(msg, hint="give the run folder that run or validate printed")
+    limits = parse_constraints(constraints)
     run = open_run(run_folder)
     place = repository or repository_of(run, root)
     release = promote_stage(
-        run, repository=place, alias=alias or run.resolved.spec.promote.alias, devices=devices or None
+        run,
+        repository=place,
+        alias=alias or run.resolved.spec.promote.alias,
+        devices=devices or None,
+        limits=limits,
     )
     to_stderr = json_target == "-"
     print_release(release, to_stderr=to_stderr)

@@ -6,7 +6,14 @@ from pathlib import Path
 
 import click
 
-from paritygate.pipelines.options import device_option, json_option, quiet_option, root_option, time_limit_option
+from paritygate.pipelines.options import (
+    constraint_option,
+    device_option,
+    json_option,
+    quiet_option,
+    root_option,
+    time_limit_option,
+)
 
 __all__ = ["command"]
 
@@ -19,6 +26,12 @@ __all__ = ["command"]
     metavar="PATH",
     help="Samples file: goes to the spec's sample function as its path, or stands in for its file.",
 )
+@click.option(
+    "--benchmark/--no-benchmark",
+    "is_benchmarking",
+    default=None,
+    help="Measure speed, or not; if neither is given, where the spec asks for it or for a choice that needs it.",
+)
 @click.option("--promote/--no-promote", "is_promoting", default=True, show_default=True, help="Release what passed.")
 @click.option(
     "--repository",
@@ -26,6 +39,7 @@ __all__ = ["command"]
     help="Release into this repository instead of the spec's.",
 )
 @click.option("--alias", help="Move this alias instead of the spec's.")
+@constraint_option
 @root_option
 @device_option
 @time_limit_option
@@ -35,18 +49,21 @@ def command(
     specs: tuple[str, ...],
     *,
     samples_path: str | None,
+    is_benchmarking: bool | None,
     is_promoting: bool,
     repository: Path | None,
     alias: str | None,
+    constraints: tuple[str, ...],
     root: Path,
     device: str,
     time_limit: float,
     quiet: bool,
     json_target: str | None,
 ) -> int:
-    """Export, record, validate, report and promote, for each SPEC: a .yaml file, or the name of a packaged spec.
+    """Export, record, validate, benchmark, report and promote, for each SPEC.
 
-    The exit code is that of the worst required variant of all specs, 5 before 4 before 1 before 3.
+    A SPEC is a .yaml file, or the name of a packaged spec; speed is measured where it asks for that. The exit code
+    is that of the worst required variant of all specs, 5 before 4 before 1 before 3.
 
     \b
     Example:
@@ -54,7 +71,9 @@ def command(
       convert-and-validate run klue-sts --samples klue-sts-v1.1_dev.json --no-promote --json -
     """
     from paritygate.errors import ParitygateError
+    from paritygate.pipelines.benchmark_plan import plan_of
     from paritygate.pipelines.console import progress_of, write_json
+    from paritygate.pipelines.constraint import parse_constraints
     from paritygate.pipelines.release_summary import print_repositories
     from paritygate.pipelines.repository.names import check_alias
     from paritygate.pipelines.result import error_result
@@ -63,12 +82,23 @@ def command(
     from paritygate.pipelines.summary import print_error, print_outcome
     from paritygate.pipelines.workspace import RunFolder, new_run, worst_code
 
+    limits = parse_constraints(constraints)
     # All specs are read before any work starts: a typing error in the second must not cost the first's time.
     resolved = [load_spec_to_run(text, samples_path=samples_path) for text in specs]
+    for spec in resolved:
+        # Raises if what is to be measured does not fit the model.
+        plan_of(spec)
     if alias is not None:
         check_alias(alias)
     options = RunOptions(
-        time_limit_s=time_limit, device=device, is_promoting=is_promoting, repository=repository, alias=alias, root=root
+        time_limit_s=time_limit,
+        device=device,
+        is_benchmarking=is_benchmarking,
+        is_promoting=is_promoting,
+        repository=repository,
+        alias=alias,
+        root=root,
+        limits=limits,
     )
     codes: list[int] = []
     entries: list[dict[str, object]] = []

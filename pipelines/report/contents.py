@@ -13,6 +13,7 @@ from paritygate.pipelines.report.run_tables import (
     release_table,
 )
 from paritygate.pipelines.report.sections import variant_sections
+from paritygate.pipelines.report.speed_section import speed_section
 
 __all__ = ["contents_of"]
 
@@ -23,6 +24,7 @@ def contents_of(report: ReportData) -> dict[str, Any]:
         "report": report,
         "parity": parity_table(report),
         "release": release_table(report.release) if report.release is not None else None,
+        "speed": speed_section(report),
         "sections": variant_sections(report),
         "reference": reference_tables(report.recording) if report.recording is not None else (),
         "artifacts": artifact_table(report),

@@ -10,7 +10,9 @@ from paritygate.pipelines.report.contents import contents_of
 from paritygate.pipelines.report.printable import printable
 from paritygate.pipelines.report.quantile_strip import WIDTH
 from paritygate.pipelines.report.report_data import ReportData
+from paritygate.pipelines.report.speed_section import SpeedSection
 from paritygate.pipelines.report.table import SYMBOLS
+from paritygate.pipelines.report.tradeoff_chart import CHART_EXTRA, is_drawing_possible, tradeoff_svg
 
 __all__ = ["render_html"]
 
@@ -18,7 +20,29 @@ __all__ = ["render_html"]
 def render_html(report: ReportData) -> str:
     """Return the report as a self-contained HTML page."""
     template = _environment().get_template("report.html.j2")
-    return template.render(contents_of(report), symbols=SYMBOLS, strip_width=WIDTH)
+    contents = contents_of(report)
+    chart, no_chart = _chart(contents["speed"])
+    return template.render(contents, symbols=SYMBOLS, strip_width=WIDTH, chart=chart, no_chart=no_chart)
+
+
+def _chart(speed: SpeedSection | None) -> tuple[_Markup | None, str]:
+    """Return the chart of speed against difference, or None and why there is none."""
+    if speed is None:
+        return None, ""
+    if not speed.tradeoff.points:
+        return None, "There is no chart: no variant was both compared and benchmarked."
+    if not is_drawing_possible():
+        return None, f"The chart was left out: altair and vl-convert-python are not installed ({CHART_EXTRA})."
+    return _Markup(tradeoff_svg(speed.tradeoff)), ""
+
+
+class _Markup(str):
+    """Text that is markup already: Jinja2 asks for `__html__` before it escapes."""
+
+    __slots__ = ()
+
+    def __html__(self) -> str:
+        return str(self)
 
 
 @functools.cache

@@ -17,7 +17,10 @@ from paritygate import __version__
 from paritygate.artifact import Artifact
 from paritygate.errors import ExitCode
 from paritygate.files import read_json
+from paritygate.pipelines.benchmark_result import BenchmarkResult
+from paritygate.pipelines.choice import Choice
 from paritygate.pipelines.result import ComparisonResult
+from paritygate.pipelines.stages.choose import read_benchmark
 from paritygate.pipelines.workspace import FailedVariant, RunFolder, required_variants, worst_code
 from paritygate.validate.recording import RECORD_FILE, Recording
 
@@ -81,6 +84,9 @@ class ReportData:
         variants: One a target, in the spec's order.
         recording: The recorded reference; None if there is none.
         release: The release that was made of the run; None if there is none to report.
+        benchmark: The benchmark of the run; None if none was made.
+        marked: The variants that were released, or are to be.
+        mark: Which of the two: `released` or `chosen`.
         machines: What each variant was measured on, by the names of the variants, equal ones together.
         commands: What to type to do it again, `(what it does, command)` each.
         written: When the report was written, UTC.
@@ -98,17 +104,27 @@ class ReportData:
     variants: tuple[VariantReport, ...]
     recording: Recording | None
     release: Mapping[str, Any] | None
+    benchmark: BenchmarkResult | None
+    marked: tuple[str, ...]
+    mark: str
     machines: tuple[tuple[str, Mapping[str, Any]], ...]
     commands: tuple[tuple[str, str], ...]
     written: str
     paritygate: str = field(default=__version__)
 
 
-def collect_report(run: RunFolder, *, release: Mapping[str, Any] | None = None) -> ReportData:
+def collect_report(
+    run: RunFolder, *, release: Mapping[str, Any] | None = None, choice: Choice | None = None
+) -> ReportData:
     """Return what there is to report of a run.
 
+    Args:
+        run: The run.
+        release: The release that was made of it, as `Release.to_json` has it.
+        choice: What is to be released, where it was not yet.
+
     Raises:
-        InputFileError: The recorded reference is damaged.
+        InputFileError: The recorded reference or the benchmark is damaged.
     """
     recording = Recording.load(run.reference) if (run.reference / RECORD_FILE).is_file() else None
     failures = run.failures()
@@ -118,7 +134,7 @@ def collect_report(run: RunFolder, *, release: Mapping[str, Any] | None = None) 
         _failed_variant(failures[name], is_required=name in required)
         if name in failures
         else _variant(run, name, entry=entries.get(name), recording=recording, is_required=name in required)
-        for name in run.resolved.spec.targets
+        for name in run.resolved.target_names
     )
     verdict, code = _outcome(variants)
     samples = run.resolved.samples(run.samples_path)
@@ -134,10 +150,19 @@ def collect_report(run: RunFolder, *, release: Mapping[str, Any] | None = None) 
         variants=variants,
         recording=recording,
         release=release,
+        benchmark=read_benchmark(run),
+        marked=_marked(release, choice),
+        mark="released" if release is not None else "chosen",
         machines=_machines(variants),
         commands=_commands(run),
         written=datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
     )
+
+
+def _marked(release: Mapping[str, Any] | None, choice: Choice | None) -> tuple[str, ...]:
+    if release is not None:
+        return tuple(release["variants"])
+    return () if choice is None else tuple(candidate.name for candidate in choice.chosen)
 
 
 def _evidence_entries(run: RunFolder) -> dict[str, Mapping[str, Any]]:
@@ -255,8 +280,10 @@ def _machines(variants: Iterable[VariantReport]) -> tuple[tuple[str, Mapping[str
 
 
 def _commands(run: RunFolder) -> tuple[tuple[str, str], ...]:
+    benchmark = f"convert-and-validate benchmark --run {shlex.quote(str(run.folder))}"
     return (
         ("Compare these files once more", _validate_command(run)),
+        ("Measure their speed", benchmark),
         ("Do the whole run again", _run_command(run)),
     )
 

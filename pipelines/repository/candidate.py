@@ -19,7 +19,7 @@ from paritygate.errors import ArtifactIntegrityError, InputFileError, Repository
 from paritygate.files import digest_of_files
 from paritygate.pipelines.repository.difference import compare_files
 from paritygate.pipelines.repository.disk import reading_errors
-from paritygate.pipelines.repository.names import check_alias, check_name
+from paritygate.pipelines.repository.names import check_alias, check_name, check_variant
 from paritygate.precision import Variant
 
 __all__ = [
@@ -149,6 +149,7 @@ class ReleaseCandidate:
         reports: Further files to keep with the release, by the name they get there.
         accepted: Kind of evidence accepted in place of `verified`, by variant; the release says so.
         reason: Why, in words, such as `fallback: source`; required when the source is released.
+        choice: What was asked for and what stood for choice, as JSON data; goes into the manifest.
         who: Who releases, kept in the log; may be empty.
         host: Where, kept in the log; may be empty.
     """
@@ -161,6 +162,7 @@ class ReleaseCandidate:
     reports: Mapping[str, Path] = field(default_factory=dict)
     accepted: Mapping[str, str] = field(default_factory=dict)
     reason: str = ""
+    choice: Mapping[str, Any] = field(default_factory=dict)
     who: str = ""
     host: str = ""
 
@@ -194,7 +196,7 @@ def check_candidate(candidate: ReleaseCandidate) -> None:
 
 def _check_entries(candidate: ReleaseCandidate) -> None:
     """Check the names that the release's folder will hold."""
-    variants = [check_name("variant", variant.name) for variant in candidate.variants]
+    variants = [check_variant(variant.name) for variant in candidate.variants]
     reports = [check_name("report", name) for name in candidate.reports]
     # Case is ignored, because a release may be copied to a filesystem that ignores it.
     count = Counter(name.casefold() for name in (*variants, *reports, MANIFEST_FILE, EVIDENCE_FILE))
@@ -262,7 +264,7 @@ def _check_provenance(candidate: ReleaseCandidate) -> None:
             msg = f"the digest of the {name} is {digest!r}, which is no sha256 digest"
             raise RepositoryError(msg, hint="run it again: convert-and-validate run")
     _check_json(EVIDENCE_FILE, candidate.evidence)
-    _check_json(MANIFEST_FILE, provenance.to_json())
+    _check_json(MANIFEST_FILE, {**provenance.to_json(), "choice": dict(candidate.choice)})
     for variant in candidate.variants:
         _check_json(f"{variant.name}/{ARTIFACT_FILE}", variant.record)
 

@@ -56,6 +56,7 @@ def make_manifest(candidate: ReleaseCandidate, version: int, folder: Path, files
         "reason": candidate.reason,
         "variants": [_variant_entry(variant, folder / variant.name) for variant in candidate.variants],
         "accepted": dict(candidate.accepted),
+        "choice": dict(candidate.choice),
         "provenance": candidate.provenance.to_json(),
         "files": dict(files),
     }

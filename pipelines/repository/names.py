@@ -6,9 +6,12 @@ import re
 
 from paritygate.errors import UsageError
 
-__all__ = ["check_alias", "check_name"]
+__all__ = ["check_alias", "check_name", "check_variant"]
 
 _SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+# Such as `batch=1,sequence=128`.
+_FIXED_DIMS = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=[0-9]+(,[A-Za-z_][A-Za-z0-9_]*=[0-9]+)*")
+_LONGEST = 200
 
 
 def check_name(what: str, name: str) -> str:
@@ -29,6 +32,20 @@ def check_name(what: str, name: str) -> str:
         "the first a letter or digit, no '..')"
     )
     raise UsageError(msg, hint=f"choose a {what} name such as 'klue-sts'")
+
+
+def check_variant(name: str) -> str:
+    """Return `name` if it is safe as one part of a path: a safe name, with dims fixed after an `@` or without.
+
+    Raises:
+        UsageError: It is not.
+    """
+    plain, at, dims = name.partition("@")
+    check_name("variant", plain if at else name)
+    if at and (not _FIXED_DIMS.fullmatch(dims) or len(name) > _LONGEST):
+        msg = f"variant name {name!r} is not allowed (after the @: DIM=SIZE, parted by commas; at most {_LONGEST} long)"
+        raise UsageError(msg, hint="name a variant such as 'onnx-fp32@batch=1,sequence=128'")
+    return name
 
 
 def check_alias(name: str) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,7 @@ class Release:
         manifest: Digest of its manifest.json.
         variants: Names of its variants, the preferred one first.
         reason: Why it was made, as given.
+        choice: What was asked for and what stood for choice, as given.
     """
 
     model: str
@@ -58,6 +59,7 @@ class Release:
     manifest: str
     variants: tuple[str, ...]
     reason: str
+    choice: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """Return the release as JSON data."""
@@ -70,6 +72,7 @@ class Release:
             "manifest": self.manifest,
             "variants": list(self.variants),
             "reason": self.reason,
+            "choice": dict(self.choice),
         }
 
 
@@ -116,6 +119,7 @@ def promote(repository: Path, candidate: ReleaseCandidate) -> Release:
         manifest=manifest,
         variants=tuple(variant.name for variant in candidate.variants),
         reason=candidate.reason,
+        choice=candidate.choice,
     )
 
 

@@ -13,13 +13,15 @@ from typing import Any
 from paritygate.artifact import Artifact, file_digests
 from paritygate.backends import version_of
 from paritygate.convert.conversion import DERIVATIONS
+from paritygate.convert.int8.settings import DYNAMIC, Int8Settings
 from paritygate.errors import ConversionError, InputFileError, ParitygateError, StorageError, UsageError
 from paritygate.files import MARKER, make_marked_folder, remove_marked_folder, storage_errors
 from paritygate.machine import machine_facts
+from paritygate.pipelines.calibration import CalibrationRequest
 from paritygate.pipelines.child import ChildJob, Progress, run_child
 from paritygate.pipelines.sides import source_of_artifact
 from paritygate.pipelines.workspace import FailedVariant, RunFolder
-from paritygate.precision import Variant
+from paritygate.precision import Precision, Variant
 from paritygate.signature import Signature
 
 __all__ = ["export_stage"]
@@ -37,7 +39,7 @@ def export_stage(run: RunFolder, *, time_limit_s: float, progress: Progress) -> 
     _ = run.resolved.source
     exporter = _Exporter(run, time_limit_s=time_limit_s, progress=progress)
     failures: dict[str, FailedVariant] = {}
-    for name in run.resolved.spec.targets:
+    for name in run.resolved.target_names:
         made = exporter.make(name)
         if isinstance(made, FailedVariant):
             failures[name] = made
@@ -61,7 +63,9 @@ class _Exporter:
         return self._made[name]
 
     def _make(self, name: str) -> Artifact | FailedVariant:
-        base = self.make(DERIVATIONS[name].base) if name in DERIVATIONS else None
+        variant = Variant.parse(name)
+        base_name = _base_of(variant)
+        base = self.make(base_name) if base_name is not None else None
         if isinstance(base, FailedVariant):
             return FailedVariant(
                 variant=name,
@@ -71,7 +75,7 @@ class _Exporter:
                 operators=base.operators,
             )
         try:
-            return self._export(Variant.parse(name), base)
+            return self._export(variant, base)
         except (UsageError, InputFileError, StorageError):
             # These are about the spec, the source or the disk: they hold for every variant.
             raise
@@ -80,7 +84,7 @@ class _Exporter:
 
     def _export(self, variant: Variant, base: Artifact | None) -> Artifact:
         run, name = self._run, str(variant)
-        final = run.variant_folder(name) if name in run.resolved.spec.targets else run.base_folder(name)
+        final = run.variant_folder(name) if name in run.resolved.target_names else run.base_folder(name)
         remove_marked_folder(final)
         staged = run.folder / f".{name}.partial"
         remove_marked_folder(staged)
@@ -117,6 +121,8 @@ class _Exporter:
                     "precision": str(variant.precision),
                     "folder": str(files),
                     **(_from_source(run) if base is None else _from_base(base)),
+                    "fixed_shape": None if base is None else _fixed_shape(run, variant, base),
+                    "calibration": _calibration(run, variant),
                 },
                 folder=run.jobs(f"export-{variant}"),
                 what=f"the conversion of {run.resolved.name} to {variant}",
@@ -126,6 +132,35 @@ class _Exporter:
             lambda stage, done, total: self._progress(f"{variant}: {stage}", done, total),
         )
         return made
+
+
+def _base_of(variant: Variant) -> str | None:
+    """Return what the variant is made from; None for the source. Dims are fixed last."""
+    if variant.static:
+        return str(variant.dynamic)
+    derivation = DERIVATIONS.get(str(variant))
+    return None if derivation is None else derivation.base
+
+
+def _fixed_shape(run: RunFolder, variant: Variant, base: Artifact) -> dict[str, Any] | None:
+    rule = run.resolved.fixed_shape(variant, base.signature) if variant.static else None
+    return None if rule is None else rule.to_json()
+
+
+def _calibration(run: RunFolder, variant: Variant) -> dict[str, Any] | None:
+    if variant.precision is not Precision.INT8 or variant.static:
+        return None
+    resolved, part = run.resolved, run.resolved.spec.calibration
+    request = CalibrationRequest(
+        source=resolved.calibration_samples(run.samples_path),
+        compared=resolved.samples(run.samples_path),
+        rows=part.rows,
+        tool=part.tool,
+        # Ranges that are found at each call are ONNX Runtime's; what runs elsewhere is calibrated on rows.
+        method=Int8Settings().method if variant.format != "onnx" and part.method == DYNAMIC else part.method,
+        activations=part.activations,
+    )
+    return request.to_json()
 
 
 def _from_source(run: RunFolder) -> dict[str, Any]:

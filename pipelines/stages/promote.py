@@ -13,7 +13,7 @@ from typing import Any
 
 from paritygate.artifact import ARTIFACT_FILE, file_digests
 from paritygate.backends import BACKENDS, backend_state
-from paritygate.errors import ArtifactIntegrityError, InputFileError, MeasurementError, UsageError
+from paritygate.errors import ArtifactIntegrityError, MeasurementError
 from paritygate.files import (
     MARKER,
     digest_of_file,
@@ -25,6 +25,7 @@ from paritygate.files import (
 from paritygate.machine import machine_facts
 from paritygate.model_digest import digest_of_model
 from paritygate.onnx_file import external_files, read_onnx
+from paritygate.pipelines.choice import Choice
 from paritygate.pipelines.repository.candidate import (
     Provenance,
     ReleaseCandidate,
@@ -32,9 +33,9 @@ from paritygate.pipelines.repository.candidate import (
     VariantEvidence,
 )
 from paritygate.pipelines.repository.release import Release, promote
+from paritygate.pipelines.stages.choose import choose_stage, read_evidence
 from paritygate.pipelines.workspace import RunFolder
 from paritygate.source import Source, SourceKind
-from paritygate.validate.recording import Recording
 
 __all__ = ["NothingToRelease", "promote_stage"]
 
@@ -46,36 +47,38 @@ class NothingToRelease(MeasurementError):  # noqa: N818 - it says what is the ca
 
 
 def promote_stage(
-    run: RunFolder, *, repository: Path, alias: str | None, devices: tuple[str, ...] | None = None
+    run: RunFolder,
+    *,
+    repository: Path,
+    alias: str | None,
+    devices: tuple[str, ...] | None = None,
+    limits: Mapping[str, float] | None = None,
 ) -> Release:
-    """Release the variants of a run that passed on every device that the release is for.
+    """Release the variants of a run that passed on every device that the release is for, as far as they are preferred.
 
     Args:
         run: The run, validated.
         repository: The root of the repository.
         alias: The alias to move; None for none.
         devices: Where the release will run; the spec's, else the device that the run was validated on, if None.
+        limits: Limits on speed and size beside those of the spec, and in place of them where they name the same.
 
     Raises:
-        InputFileError: The run was not validated.
+        InputFileError: The run was not validated, or its evidence or benchmark is damaged.
         UsageError: Nothing in the run was verified on a device that was asked for.
-        NothingToRelease: Nothing passed and the spec wants no fallback.
+        NothingToRelease: Nothing fits and the spec wants no fallback.
         RepositoryError: The repository refused the release.
         ArtifactIntegrityError: Artifacts, reference or source were changed since they were validated.
         StorageError: The disk is full.
     """
-    evidence = _read_evidence(run)
-    wanted = devices or tuple(run.resolved.spec.promote.devices or (evidence["device"],))
-    if devices:
-        _check_devices(evidence, devices)
-    passed = _passed(run, evidence, wanted)
-    chosen = _preferred(run, passed)
+    evidence = read_evidence(run)
+    choice = choose_stage(run, evidence=evidence, devices=devices, limits=limits)
     with tempfile.TemporaryDirectory(prefix="paritygate-source-") as place:
-        if chosen:
-            reason = _accepted_reason(chosen)
-            variants = tuple(_variant(run, entry) for entry in chosen)
+        if choice.chosen:
+            reason = choice.reason
+            variants = tuple(_variant(run, item.entry) for item in choice.chosen)
         else:
-            reason = _fallback_reason(run, evidence, wanted)
+            reason = _fallback_reason(run, choice)
             variants = (_source_variant(run, evidence, Path(place)),)
         candidate = ReleaseCandidate(
             model=run.resolved.name,
@@ -84,93 +87,20 @@ def promote_stage(
             evidence=evidence,
             alias=alias,
             reports=_reports(run),
-            accepted={entry["variant"]: "emulated" for entry in chosen if entry["evidence"] == "emulated"},
+            accepted={item.name: "emulated" for item in choice.chosen if item.entry["evidence"] == "emulated"},
             reason=reason,
+            choice=choice.to_json(),
             who=_user(),
             host=platform.node(),
         )
         return promote(repository, candidate)
 
 
-def _read_evidence(run: RunFolder) -> dict[str, Any]:
-    """Return the run's evidence, which is about the reference that is there: it may have been recorded again since."""
-    again = f"convert-and-validate validate --run {run.folder}"
-    if not run.evidence_file.is_file():
-        msg = f"run {run.folder} was not validated: {run.evidence_file.name} is missing"
-        raise InputFileError(msg, hint=again)
-    try:
-        evidence: dict[str, Any] = read_json(run.evidence_file)
-        reference, _, _ = evidence["reference"]["digest"], evidence["device"], evidence["variants"]
-    except (ValueError, KeyError, TypeError) as err:
-        msg = f"{run.evidence_file} is damaged: {type(err).__name__}: {err}"
-        raise InputFileError(msg, hint=again) from err
-    if digest_of_files(Recording.load(run.reference).chunks) != reference:
-        msg = f"the evidence of run {run.run_id} is about another reference than the one recorded in {run.reference}"
-        raise ArtifactIntegrityError(msg, hint=again)
-    return evidence
-
-
-def _check_devices(evidence: Mapping[str, Any], devices: tuple[str, ...]) -> None:
-    """Check that something ran on each device that was asked for: else a name was mistyped, or a run is missing."""
-    seen = sorted({entry["device"] for entry in evidence["variants"] if entry.get("device")})
-    for device in devices:
-        if device not in seen:
-            msg = f"nothing in this run was verified on {device!r} (verified on: {', '.join(seen) or 'no device'})"
-            raise UsageError(msg, hint=f"validate on that device first, or name one of: {', '.join(seen) or 'none'}")
-
-
-def _passed(run: RunFolder, evidence: Mapping[str, Any], devices: tuple[str, ...]) -> list[dict[str, Any]]:
-    """Return the entries to release: what passed on every device, or emulated where the spec accepts that."""
-    accept = run.resolved.spec.promote.accept
-    emulated = {
-        entry["variant"]: entry
-        for entry in evidence.get("emulated", ())
-        if entry["verdict"] == "pass" and entry["evidence"] == accept.get(entry["variant"])
-    }
-    found = []
-    for entry in evidence["variants"]:
-        is_verified = entry["verdict"] == "pass" and entry["evidence"] == "verified"
-        if is_verified and all(entry["device"] == device for device in devices):
-            found.append(entry)
-        elif entry["variant"] in emulated and entry["verdict"] != "fail":
-            # A file that failed where it ran is not saved by what would be elsewhere.
-            found.append(emulated[entry["variant"]])
-    return found
-
-
-def _preferred(run: RunFolder, passed: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    prefer = run.resolved.spec.promote.prefer
-    if prefer is None:
-        return passed
-    for name in prefer:
-        found = [entry for entry in passed if entry["variant"] == name]
-        if found:
-            return found
-    return []
-
-
-def _accepted_reason(chosen: list[dict[str, Any]]) -> str:
-    names = ", ".join(entry["variant"] for entry in chosen if entry["evidence"] == "emulated")
-    return f"accepted on emulated evidence, as the spec says: {names}" if names else ""
-
-
-def _fallback_reason(run: RunFolder, evidence: Mapping[str, Any], devices: tuple[str, ...]) -> str:
-    states = ", ".join(f"{entry['variant']}: {_state_in_words(entry, devices)}" for entry in evidence["variants"])
-    where = ", ".join(devices)
+def _fallback_reason(run: RunFolder, choice: Choice) -> str:
     if run.resolved.spec.promote.fallback == "none":
-        msg = f"nothing to release for {where}: no variant passed ({states}), and the spec wants no fallback"
+        msg = f"nothing to release: {choice.reason}, and the spec wants no fallback"
         raise NothingToRelease(msg, hint="see the report of the run, or set promote.fallback: source")
-    return f"fallback: source, because no converted variant passed for {where} ({states})"
-
-
-def _state_in_words(entry: Mapping[str, Any], devices: tuple[str, ...]) -> str:
-    if entry["verdict"] != "pass":
-        return str(entry["verdict"])
-    if entry["evidence"] != "verified":
-        return f"passed, and is {entry['evidence']}, not verified"
-    if any(entry["device"] != device for device in devices):
-        return f"passed on {entry['device']} only"
-    return "passed, and promote.prefer does not name it"
+    return f"fallback: source, because {choice.reason}"
 
 
 def _variant(run: RunFolder, entry: Mapping[str, Any]) -> VariantCandidate:
@@ -271,7 +201,8 @@ def _provenance(run: RunFolder, evidence: Mapping[str, Any]) -> Provenance:
 
 
 def _reports(run: RunFolder) -> dict[str, Path]:
-    return {name: run.folder / name for name in ("report.html", "report.md") if (run.folder / name).is_file()}
+    kept = (run.folder / "report.html", run.folder / "report.md", run.benchmark_file)
+    return {path.name: path for path in kept if path.is_file()}
 
 
 def _user() -> str:

@@ -67,6 +67,8 @@ BACKENDS: dict[str, Backend] = {
         _backend("tf2onnx", "tf2onnx", ("tf2onnx",), "tensorflow", "export TensorFlow models to ONNX"),
         _backend("openvino", "openvino", ("openvino",), "openvino", "make and run OpenVINO models"),
         _backend("nncf", "nncf", ("nncf",), "nncf", "quantize models to INT8 that OpenVINO and ONNX Runtime run fast"),
+        _backend("altair", "altair", ("altair",), "report", "describe the charts of reports"),
+        _backend("vl-convert", "vl_convert", ("vl-convert-python",), "report", "draw the charts of reports"),
         _backend("litert", "ai_edge_litert", ("ai-edge-litert",), "litert", "run TFLite models"),
     )
 }

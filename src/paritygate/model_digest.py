@@ -5,6 +5,7 @@ from __future__ import annotations
 from paritygate.artifact import file_digests
 from paritygate.files import digest_of_file, digest_of_files
 from paritygate.onnx_file import external_files, read_onnx
+from paritygate.openvino_model import openvino_files
 from paritygate.source import Source, SourceKind
 
 __all__ = ["digest_of_model"]
@@ -13,7 +14,8 @@ __all__ = ["digest_of_model"]
 def digest_of_model(source: Source) -> str | None:
     """Return the digest of the model's files; None for a `module:callable`, which is no file.
 
-    The names of external data files do not count, only which is which: a renamed copy has the same digest.
+    The names of external data files do not count, only which is which: a renamed copy has the same digest. The
+    settings that an OpenVINO model is compiled with decide what it answers, and are part of it.
 
     Raises:
         InputFileError: The model cannot be read.
@@ -25,6 +27,8 @@ def digest_of_model(source: Source) -> str | None:
         files = {"model": digest_of_file(source.path)}
         files |= {name: digest_of_file(source.path.parent / name) for name in data}
         return digest_of_files(files)
+    if source.kind is SourceKind.OPENVINO:
+        return digest_of_files({name: digest_of_file(path) for name, path in openvino_files(source.path).items()})
     if source.path.is_dir():
         return digest_of_files(file_digests(source.path))
     return digest_of_files({"model": digest_of_file(source.path)})

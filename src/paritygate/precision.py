@@ -1,14 +1,22 @@
 """The precisions a variant can have, and the words a variant is written with.
 
-A variant is a format and a precision, written `onnx-fp16`: the format is all before the last dash.
+A variant is a format and a precision, written `onnx-fp16`: the format is all before the last dash. Where dims are
+fixed, they follow: `onnx-fp16@batch=1,sequence=128`.
 """
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from paritygate.errors import UsageError
 
 __all__ = ["Precision", "Variant", "parse_precision"]
+
+_EXAMPLE = "write for example onnx-fp32"
+_STATIC_EXAMPLE = "write for example onnx-fp32@batch=1,sequence=128"
+# Variants name folders: what means something to a file system or a shell is in no dim's name.
+_DIM_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_SIZE = re.compile(r"[1-9][0-9]*")
 
 
 class Precision(str, Enum):
@@ -41,28 +49,67 @@ def parse_precision(text: str) -> Precision:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Variant:
-    """A format at a precision, such as `onnx-fp16`."""
+    """A format at a precision, such as `onnx-fp16`.
+
+    Attributes:
+        format: The format.
+        precision: The precision.
+        static: Name and size of each dim that is fixed, in the order in which they are written; most variants
+            have none.
+    """
 
     format: str
     precision: Precision
+    static: tuple[tuple[str, int], ...] = ()
+
+    def __post_init__(self) -> None:
+        names = [name for name, _ in self.static]
+        for name, size in self.static:
+            if not _DIM_NAME.fullmatch(name):
+                msg = f"dim {name!r} cannot be fixed: its name is not of letters, digits and _ alone"
+                raise UsageError(msg, hint="give the dim another name in model.inputs and model.outputs")
+            if size < 1:
+                msg = f"dim {name!r} cannot be fixed at {size} (allowed: 1 and above)"
+                raise UsageError(msg, hint=_STATIC_EXAMPLE)
+            if names.count(name) > 1:
+                msg = f"dim {name!r} is fixed twice in target {str(self)!r}"
+                raise UsageError(msg, hint="name each dim once")
 
     def __str__(self) -> str:
-        return f"{self.format}-{self.precision}"
+        dims = ",".join(f"{name}={size}" for name, size in self.static)
+        return f"{self.format}-{self.precision}{'@' if dims else ''}{dims}"
+
+    @property
+    def dynamic(self) -> "Variant":
+        """The variant with no dim fixed."""
+        return replace(self, static=())
 
     @classmethod
     def parse(cls, text: str) -> "Variant":
-        """Return the variant written as `FORMAT-PRECISION`.
+        """Return the variant written as `FORMAT-PRECISION`, or `FORMAT-PRECISION@DIM=SIZE,DIM=SIZE`.
 
         Raises:
-            UsageError: There is no dash, or what follows the last one is no precision.
+            UsageError: There is no dash, what follows the last one is no precision, or what follows the @ is not
+                of names and sizes.
         """
-        form, dash, precision = text.rpartition("-")
+        plain, at, dims = text.partition("@")
+        form, dash, precision = plain.rpartition("-")
         if not dash or not form:
             msg = f"target {text!r} is not of the form FORMAT-PRECISION"
-            raise UsageError(msg, hint="write for example onnx-fp32")
+            raise UsageError(msg, hint=_EXAMPLE)
+        static = tuple(_parse_dim(text, part) for part in dims.split(",")) if at else ()
         try:
-            return cls(format=form, precision=Precision(precision))
+            found = Precision(precision)
         except ValueError:
             allowed = ", ".join(Precision)
             msg = f"target {text!r} ends in {precision!r}, which is no precision (allowed: {allowed})"
-            raise UsageError(msg, hint="write for example onnx-fp32") from None
+            raise UsageError(msg, hint=_EXAMPLE) from None
+        return cls(format=form, precision=found, static=static)
+
+
+def _parse_dim(text: str, part: str) -> tuple[str, int]:
+    name, _, size = part.partition("=")
+    if not _DIM_NAME.fullmatch(name) or not _SIZE.fullmatch(size):
+        msg = f"target {text!r} fixes {part!r}, which is not of the form DIM=SIZE"
+        raise UsageError(msg, hint=_STATIC_EXAMPLE)
+    return name, int(size)

@@ -71,8 +71,11 @@ def put_in_eval_mode(module: torch.nn.Module) -> str | None:
 
     In train mode dropout is active and batch norm uses the statistics of the batch: no such module is served.
     """
-    training = [name or "the module itself" for name, part in module.named_modules() if part.training]
-    module.eval()
+    # A frozen module of TorchScript has no mode any more.
+    parts = [(name, part) for name, part in module.named_modules() if hasattr(part, "training")]
+    training = [name or "the module itself" for name, part in parts if part.training]
+    if parts:
+        module.eval()
     if not training:
         return None
     return f"the module was in train mode ({len(training)} parts, first {training[0]!r}) and was put into eval mode"

@@ -88,7 +88,9 @@ def test_where_the_spec_wants_no_fallback_nothing_is_released(run: Desk) -> None
     called = _promote(run)
 
     assert called.code == 5
-    assert "nothing to release for cpu: no variant passed (onnx-fp32: fail), and the spec wants no" in called.err
+    assert (
+        "nothing to release: no converted variant passed for cpu (onnx-fp32: fail), and the spec wants no" in called.err
+    )
     assert "hint: " in called.err
     assert run.releases == ["tiny/1"]
 
@@ -101,7 +103,7 @@ def test_a_pass_that_is_not_verified_is_not_released(run: Desk, kind: str) -> No
     called = _promote(run)
 
     assert called.code == 5
-    assert f"no variant passed (onnx-fp32: passed, and is {kind}, not verified)" in called.err
+    assert f"no converted variant passed for cpu (onnx-fp32: passed, and is {kind}, not verified)" in called.err
     assert run.releases == ["tiny/1"]
 
 

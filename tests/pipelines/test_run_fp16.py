@@ -1,7 +1,9 @@
-"""FP16 in a run: the file as it runs here, and the row that says how it would where FP16 is real."""
+"""FP16 and BF16 in a run: the file as it runs here, and the row that says how it would where the precision is real."""
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -110,3 +112,37 @@ def test_compare_emulates_a_candidate_when_asked(desk: Desk) -> None:
 
     assert called.code == 1
     assert "emulated:fp16" in called.out
+
+
+def test_bf16_that_no_cpu_runs_is_built_and_emulated(desk: Desk) -> None:
+    # Of FP16's overflow BF16 knows nothing: it has the range of FP32.
+    _scaled_model(desk, 6e4)
+
+    called = _run(desk, targets=["onnx-fp32", "onnx-bf16"])
+
+    (run,) = called.data["runs"]
+    assert (called.code, run["required"]) == (0, ["onnx-fp32"])
+    assert run["variants"]["onnx-bf16"]["verdict"] == "error"
+    assert "built, and not run here" in run["variants"]["onnx-bf16"]["error"]["message"]
+    assert run["emulated"]["onnx-bf16"]["verdict"] == "pass"
+    assert run["release"]["variants"] == ["onnx-fp32"]
+    evidence = json.loads((Path(run["run"]) / "evidence.json").read_text(encoding="utf-8"))
+    built = next(entry for entry in evidence["variants"] if entry["variant"] == "onnx-bf16")
+    assert built["evidence"] == "built"
+    assert built["artifact"].startswith("sha256:")
+
+
+def test_bf16_that_is_required_where_nothing_runs_it_is_not_measured(desk: Desk) -> None:
+    desk.onnx()
+
+    assert _run(desk, targets=["onnx-fp32", "onnx-bf16"], required=["onnx-bf16"]).code == 5
+
+
+def test_bf16_is_released_on_emulated_evidence_alone_if_the_spec_accepts_that(desk: Desk) -> None:
+    desk.onnx()
+
+    called = _run(desk, targets=["onnx-bf16"], promote={"accept": {"onnx-bf16": "emulated"}})
+
+    release = called.data["runs"][0]["release"]
+    assert release["variants"] == ["onnx-bf16"]
+    assert "accepted on emulated evidence" in release["reason"]

@@ -152,7 +152,7 @@ def test_a_candidate_that_answers_otherwise_fails_and_is_not_released(failed: tu
     assert result["outputs"]["logits"]["max_abs_diff"] == pytest.approx(0.01, rel=1e-3)
     assert "onnx-fp32: fail: max_abs_diff [logits]: " in called.out
     assert called.data["runs"][0]["not_released"] == (
-        "nothing to release for cpu: no variant passed (onnx-fp32: fail), and the spec wants no fallback"
+        "nothing to release: no converted variant passed for cpu (onnx-fp32: fail), and the spec wants no fallback"
     )
     assert desk.releases == []
 

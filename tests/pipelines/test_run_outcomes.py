@@ -138,7 +138,7 @@ def test_an_inconclusive_run_without_fallback_releases_nothing(desk: Desk) -> No
 
     assert called.code == 3
     assert called.data["runs"][0]["release"] is None
-    assert "nothing to release for cpu: no variant passed (onnx-fp32: inconclusive)" in called.out
+    assert "nothing to release: no converted variant passed for cpu (onnx-fp32: inconclusive)" in called.out
     assert "the spec wants no fallback" in called.data["runs"][0]["not_released"]
     assert desk.releases == []
 

@@ -1,0 +1,1 @@
+"""Quantizing to INT8: what is quantized, by which tool, and what came of it."""

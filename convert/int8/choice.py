@@ -1,0 +1,103 @@
+"""Which nodes of an ONNX graph are quantized: those that integers make faster, and what lies between convolutions.
+
+Quantizing every operator that can be is slower than FP32 in transformers, and far less exact: around an operator
+that has no integer kernel, each value is only rounded, and converted there and back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from paritygate.onnx_graph import graphs_in, subgraphs_of
+
+if TYPE_CHECKING:
+    import onnx
+
+__all__ = ["has_attention", "inner_nodes", "names_used_inside", "nodes_to_quantize"]
+
+# Such a node is quantized if all that it works on are integers already: they then go from convolution to convolution.
+_BETWEEN = frozenset(
+    {"Add", "AveragePool", "Clip", "Concat", "Flatten", "GlobalAveragePool", "MaxPool", "Relu", "Reshape", "Squeeze",
+     "Transpose", "Unsqueeze"}
+)  # fmt: skip
+_MATRIX_RANK = 2
+
+
+def nodes_to_quantize(graph: onnx.GraphProto) -> tuple[str, ...]:
+    """Return the names of the nodes to quantize: products with constant weights, and what is between convolutions.
+
+    Products of two activations, such as attention scores, stay in float, and so does every node with a value that a
+    graph inside an If, Loop or Scan uses too: what those compute with must not change.
+
+    Args:
+        graph: The model's own graph; every node has a name, weights are initializers.
+    """
+    weights = {tensor.name: len(tensor.dims) for tensor in graph.initializer if _is_float(tensor)}
+    constants = {tensor.name for tensor in graph.initializer}
+    captured = _captured_names(graph)
+    chosen = []
+    integers: set[str] = set()
+    for node in graph.node:
+        if captured.intersection((*node.input, *node.output)) or node.domain not in {"", "ai.onnx"}:
+            continue
+        is_convolution = node.op_type == "Conv" and _has_constant_weights(node, weights)
+        if is_convolution or (node.op_type in _BETWEEN and _works_on(node, integers, constants)):
+            integers.update(node.output)
+        elif not _is_product(node, weights):
+            continue
+        chosen.append(node.name)
+    return tuple(chosen)
+
+
+def _has_constant_weights(node: onnx.NodeProto, weights: dict[str, int]) -> bool:
+    return all(name in weights for name in node.input[1:] if name)
+
+
+def _is_product(node: onnx.NodeProto, weights: dict[str, int]) -> bool:
+    if node.op_type == "MatMul":
+        # Of a stack of matrices, axis 1 is not the one of the output's channels.
+        return weights.get(node.input[1]) == _MATRIX_RANK and node.input[0] not in weights
+    return node.op_type == "Gemm" and node.input[0] not in weights and _has_constant_weights(node, weights)
+
+
+def _works_on(node: onnx.NodeProto, integers: set[str], constants: set[str]) -> bool:
+    names = [name for name in node.input if name]
+    if node.op_type in {"Add", "Concat"}:
+        return all(name in integers for name in names)
+    # The other inputs are sizes, axes or bounds.
+    return names[0] in integers and all(name in constants for name in names[1:])
+
+
+def _is_float(tensor: onnx.TensorProto) -> bool:
+    return tensor.data_type == tensor.FLOAT
+
+
+def _captured_names(graph: onnx.GraphProto) -> set[str]:
+    """Return the names of the graph's values that graphs inside its nodes use."""
+    return {name for node in graph.node for name in names_used_inside(node)}
+
+
+def names_used_inside(node: onnx.NodeProto) -> set[str]:
+    """Return the names that the graphs inside the node use, their own values included."""
+    return {name for inner in subgraphs_of(node) for name in _names_used(inner)}
+
+
+def _names_used(graph: onnx.GraphProto) -> Iterable[str]:
+    for each in graphs_in(graph):
+        yield from (value.name for value in each.output)
+        for node in each.node:
+            yield from node.input
+
+
+def inner_nodes(graph: onnx.GraphProto) -> int:
+    """Return how many nodes are inside of If, Loop and Scan."""
+    return sum(len(each.node) for each in graphs_in(graph)) - len(graph.node)
+
+
+def has_attention(graph: onnx.GraphProto) -> bool:
+    """Return whether the graph is that of a transformer: it has a product of two activations, and a softmax."""
+    constants = {tensor.name for tensor in graph.initializer}
+    products = (node for node in graph.node if node.op_type == "MatMul")
+    has_product = any(not constants.intersection(node.input) for node in products)
+    return has_product and any(node.op_type == "Softmax" for node in graph.node)

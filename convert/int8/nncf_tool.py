@@ -1,0 +1,89 @@
+"""Quantizing ONNX and OpenVINO models with NNCF, which reports nothing to anybody."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from paritygate.backends import require_backend
+from paritygate.convert.int8.settings import DYNAMIC, Int8Settings
+from paritygate.errors import UsageError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from paritygate.convert.conversion import Calibration
+
+__all__ = ["check_nncf_settings", "quantize_with_nncf"]
+
+_ONLY_METHOD = "minmax"
+# NNCF's own way to say that there is none.
+_NO_SMOOTHING = -1
+
+
+def check_nncf_settings(settings: Int8Settings) -> None:
+    """Do nothing if NNCF can do what is asked for.
+
+    Raises:
+        UsageError: It cannot.
+    """
+    if settings.method == DYNAMIC:
+        msg = "dynamic quantization is ONNX Runtime's, and the tool is nncf"
+        raise UsageError(msg, hint="write calibration: {tool: onnxruntime, method: dynamic}")
+    if settings.method != _ONLY_METHOD or settings.activations != Int8Settings().activations:
+        msg = f"calibration.method {settings.method} and activations {settings.activations} are for tool: onnxruntime"
+        raise UsageError(msg, hint="leave both out with tool: nncf, which chooses ranges and types itself")
+
+
+def quantize_with_nncf(model: Any, calibration: Calibration, *, is_transformer: bool) -> Any:  # noqa: ANN401 - models of two formats
+    """Return the model quantized: an `onnx.ModelProto` or an `openvino.Model`, as it was given.
+
+    Args:
+        model: In FP32; it may be changed.
+        calibration: What the ranges of activations are chosen by, read a batch at a time.
+        is_transformer: Whether attention needs more care than other operators.
+
+    Raises:
+        MissingBackendError: NNCF is not installed.
+    """
+    nncf = _import_nncf()
+    from nncf.quantization.range_estimator import RangeEstimatorParametersSet
+
+    return nncf.quantize(
+        model,
+        nncf.Dataset(_Batches(calibration)),
+        # Batches, not rows.
+        subset_size=sum(1 for _ in calibration.read()),
+        model_type=nncf.ModelType.TRANSFORMER if is_transformer else None,
+        advanced_parameters=nncf.AdvancedQuantizationParameters(
+            # It adds a multiplication before every product, and moves the loss from activations to weights: less
+            # exact where activations have no outlying channels, as in encoders.
+            smooth_quant_alphas=nncf.AdvancedSmoothQuantParameters(matmul=_NO_SMOOTHING, convolution=_NO_SMOOTHING),
+            # By default the ranges are means over batches: how rows happen to be batched would decide what is cut off.
+            activations_range_estimator_params=RangeEstimatorParametersSet.MINMAX,
+        ),
+    )
+
+
+class _Batches:
+    """The calibration batches, iterable as often as is asked for."""
+
+    def __init__(self, calibration: Calibration) -> None:
+        self._calibration = calibration
+
+    def __iter__(self) -> Iterator[dict[str, NDArray[np.generic]]]:
+        return (dict(batch) for batch in self._calibration.read())
+
+
+def _import_nncf() -> Any:  # noqa: ANN401 - NNCF has no types
+    require_backend("nncf")
+    # It would tell its makers of every use: by way of this package, unless this variable is set when it is imported.
+    os.environ["NNCF_CI"] = "1"
+    sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]  # None is how a module is barred
+    import nncf
+
+    nncf.set_log_level("ERROR")
+    return nncf

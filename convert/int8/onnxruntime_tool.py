@@ -1,0 +1,170 @@
+"""Quantizing ONNX with ONNX Runtime's own tools: static, by calibration rows, or dynamic."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import logging
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from paritygate.convert.int8.choice import nodes_to_quantize
+from paritygate.convert.int8.settings import Int8Settings
+from paritygate.convert.onnx_rewrite import EXTERNAL_DATA_BYTES, save_onnx
+from paritygate.errors import ConversionError, UsageError
+from paritygate.onnx_graph import nodes_in
+
+if TYPE_CHECKING:
+    import numpy as np
+    import onnx
+    from numpy.typing import NDArray
+
+    from paritygate.convert.conversion import Calibration
+
+__all__ = ["quantize_dynamically", "quantize_statically"]
+
+_PREPARED, _QUANTIZED = "prepared.onnx", "quantized.onnx"
+_CONVOLUTIONS = frozenset({"Conv", "ConvTranspose"})
+_NOTHING = "no node of the model has constant weights that INT8 would make faster (Conv, MatMul, Gemm)"
+
+
+def quantize_statically(
+    model: onnx.ModelProto, folder: Path, settings: Int8Settings, calibration: Calibration
+) -> onnx.ModelProto:
+    """Return the model with quantize and dequantize nodes around what is worth it, weights in int8 by channel.
+
+    Calibration rows are read one batch at a time, and so are the values inside the model.
+
+    Args:
+        model: Prepared, in FP32.
+        folder: For temporary files of the size of the model; empty.
+        settings: How to quantize.
+        calibration: What the ranges of activations are chosen by.
+
+    Raises:
+        ConversionError: There is nothing to quantize.
+    """
+    from onnxruntime import quantization
+
+    names = nodes_to_quantize(model.graph)
+    if not names:
+        # With an empty list, every node would be quantized.
+        raise ConversionError(_NOTHING, hint="remove the int8 target")
+    is_symmetric = settings.activations == "int8"
+    is_large = model.ByteSize() >= EXTERNAL_DATA_BYTES
+    save_onnx(model, folder / _PREPARED)
+    with _quiet():
+        quantization.quantize_static(
+            folder / _PREPARED,
+            folder / _QUANTIZED,
+            _reader(calibration),
+            quant_format=quantization.QuantFormat.QDQ,
+            nodes_to_quantize=list(names),
+            per_channel=True,
+            activation_type=quantization.QuantType.QInt8 if is_symmetric else quantization.QuantType.QUInt8,
+            weight_type=quantization.QuantType.QInt8,
+            calibrate_method=_method(settings.method),
+            use_external_data_format=is_large,
+            extra_options={
+                "ActivationSymmetric": is_symmetric,
+                "WeightSymmetric": True,
+                # A batch at a time: without it, histograms want the values of all batches in memory.
+                "CalibStridedMinMax": 1,
+                # Rounding a result that is used in float only loses digits.
+                "OpTypesToExcludeOutputQuantization": ["MatMul", "Gemm"],
+            },
+        )
+    return _load(folder / _QUANTIZED)
+
+
+def quantize_dynamically(model: onnx.ModelProto, folder: Path) -> onnx.ModelProto:
+    """Return the model with the weights of its matrix products in int8 by channel, ranges found at each call.
+
+    Args:
+        model: Prepared, in FP32.
+        folder: For temporary files of the size of the model; empty.
+
+    Raises:
+        UsageError: The model has convolutions.
+        ConversionError: There is nothing to quantize.
+    """
+    from onnxruntime import quantization
+
+    convolutions = sum(node.op_type in _CONVOLUTIONS for node in nodes_in(model.graph))
+    if convolutions:
+        msg = (
+            f"dynamic quantization is for models of matrix products, and this one has {convolutions} convolutions: "
+            "quantized so, ResNet50 was 6 to 9 times slower than in FP32"
+        )
+        raise UsageError(msg, hint="write calibration: {method: minmax}; benchmarks/int8_tools.py has the figures")
+    is_large = model.ByteSize() >= EXTERNAL_DATA_BYTES
+    save_onnx(model, folder / _PREPARED)
+    with _quiet():
+        quantization.quantize_dynamic(
+            folder / _PREPARED,
+            folder / _QUANTIZED,
+            op_types_to_quantize=["MatMul"],
+            per_channel=True,
+            weight_type=quantization.QuantType.QInt8,
+            use_external_data_format=is_large,
+            extra_options={"MatMulConstBOnly": True, "WeightSymmetric": True},
+        )
+    quantized = _load(folder / _QUANTIZED)
+    if not any(node.op_type == "MatMulInteger" for node in quantized.graph.node):
+        raise ConversionError(_NOTHING, hint="remove the int8 target")
+    return quantized
+
+
+def _method(name: str) -> Any:  # noqa: ANN401 - a CalibrationMethod
+    from onnxruntime.quantization import CalibrationMethod
+
+    methods = {
+        "minmax": CalibrationMethod.MinMax,
+        "entropy": CalibrationMethod.Entropy,
+        "percentile": CalibrationMethod.Percentile,
+    }
+    return methods[name]
+
+
+def _reader(calibration: Calibration) -> Any:  # noqa: ANN401 - a CalibrationDataReader
+    """Return the batches as ONNX Runtime's tool asks for them: how many there are, then some at a time, in order."""
+    from onnxruntime.quantization import CalibrationDataReader
+
+    class Reader(CalibrationDataReader):  # type: ignore[misc] # ONNX Runtime has no types
+        def __init__(self) -> None:
+            self._batches = sum(1 for _ in calibration.read())
+            self._rest = calibration.read()
+            self._asked: Iterator[Mapping[str, NDArray[np.generic]]] = iter(())
+
+        def __len__(self) -> int:
+            return self._batches
+
+        def set_range(self, start_index: int, end_index: int) -> None:
+            self._asked = itertools.islice(self._rest, end_index - start_index)
+
+        def get_next(self) -> dict[str, NDArray[np.generic]] | None:
+            batch = next(self._asked, None)
+            return None if batch is None else dict(batch)
+
+    return Reader()
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Send what the tool prints to the log, and leave out its advice to run another tool of its own first."""
+    root = logging.getLogger()
+    level = root.level
+    root.setLevel(logging.ERROR)
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    finally:
+        root.setLevel(level)
+
+
+def _load(path: Path) -> onnx.ModelProto:
+    import onnx
+
+    return onnx.load(str(path))

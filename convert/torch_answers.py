@@ -1,0 +1,236 @@
+"""Whether a converted model answers at every size that its signature promises: a trace has seen only one of them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from paritygate.convert.causes import one_line
+from paritygate.convert.torch_program import example_sizes, full_shape, torch_dtype
+from paritygate.errors import ConversionError, UsageError
+from paritygate.signature import Signature, TensorSpec
+from paritygate.torch_module import device_of
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["check_answers", "module_call", "onnx_call"]
+
+# Finite differences are the gate's to judge, on real inputs: this is to tell another computation from the same one.
+_LARGEST_DIFFERENCE = 1e-3
+# For a dim whose sizes are not declared.
+_OTHER_SIZES = (1, 17)
+_SEED = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Trial:
+    """Sizes to run at: all as in the trace, but for one dim."""
+
+    sizes: dict[str, int]
+    dim: str | None
+    is_declared: bool = True
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name}={size}" for name, size in self.sizes.items()) or "its fixed sizes"
+
+
+_Call = Callable[[Sequence["torch.Tensor"]], Sequence["torch.Tensor"]]
+
+
+def check_answers(candidate: _Call, signature: Signature, *, expected: _Call | None) -> str | None:
+    """Check that the model answers at the sizes of its trace, and at the ends of the range of each symbolic dim.
+
+    The inputs are random, floats normal and integers 0 or 1, so that a branch which was traced one way shows.
+
+    Args:
+        candidate: The converted model: tensors in, tensors out, both in the order of the signature.
+        signature: What is promised.
+        expected: What it was made from, called likewise; None to look at shapes and dtypes only.
+
+    Returns:
+        A note where nothing but zeros could be fed; None where there is nothing to say.
+
+    Raises:
+        ConversionError: It fails, or answers otherwise, at a size that is promised; the message names the dim.
+    """
+    note = None
+    # A model of what was made is asked first: where that fails, the signature promises what it does not do.
+    asked = expected or candidate
+    for trial in _trials(signature):
+        inputs, answers = _answers(asked, signature, trial)
+        if answers is None:
+            if trial.is_declared:
+                raise _fails_itself(inputs, trial, is_source=expected is not None)
+            continue
+        if not any(bool(tensor.any()) for tensor in inputs if tensor.numel()):
+            note = "it was checked at other sizes with zeros only: the model takes no random inputs"
+        if expected is not None:
+            actual = _run(candidate, inputs, trial)
+            _check_same(actual, answers, signature, trial)
+            answers = actual
+        _check_contract(answers, signature, trial)
+    return note
+
+
+def _trials(signature: Signature) -> Iterator[_Trial]:
+    usual = example_sizes(signature)
+    fed = {dim for spec in signature.inputs for dim in spec.shape or () if isinstance(dim, str)}
+    usual = {name: size for name, size in usual.items() if name in fed}
+    least = {name: signature.dims[name].min if name in signature.dims else size for name, size in usual.items()}
+    yield _Trial(sizes=usual, dim=None)
+    for name in usual:
+        if name in signature.dims and least[name] != usual[name]:
+            yield _Trial(sizes={**usual, name: least[name]}, dim=name)
+    for name in usual:
+        if name not in signature.dims:
+            yield from (_Trial(sizes={**usual, name: size}, dim=name, is_declared=False) for size in _OTHER_SIZES)
+        elif signature.dims[name].max not in {usual[name], least[name]}:
+            # The other dims at their smallest, which have been tried by now: large models at their largest take long.
+            yield _Trial(sizes={**least, name: signature.dims[name].max}, dim=name)
+
+
+def _answers(
+    asked: _Call, signature: Signature, trial: _Trial
+) -> tuple[Sequence[torch.Tensor], Sequence[torch.Tensor] | None]:
+    import torch
+
+    generator = torch.Generator().manual_seed(_SEED)
+    inputs = [_random(spec, trial.sizes, generator) for spec in signature.inputs]
+    with contextlib.suppress(Exception):
+        return inputs, asked([tensor.clone() for tensor in inputs])
+    # 1 may be no valid id, or random numbers not what the model takes; zeros are what it was traced with.
+    inputs = [torch.zeros_like(tensor) for tensor in inputs]
+    with contextlib.suppress(Exception):
+        return inputs, asked([tensor.clone() for tensor in inputs])
+    return inputs, None
+
+
+def _random(spec: TensorSpec, sizes: dict[str, int], generator: torch.Generator) -> torch.Tensor:
+    import torch
+
+    shape, dtype = full_shape(spec, sizes), torch_dtype(spec)
+    if dtype.is_floating_point:
+        return torch.randn(shape, generator=generator).to(dtype)
+    return torch.randint(0, 2, shape, generator=generator).to(dtype)
+
+
+def _run(candidate: _Call, inputs: Sequence[torch.Tensor], trial: _Trial) -> Sequence[torch.Tensor]:
+    try:
+        return candidate([tensor.clone() for tensor in inputs])
+    except UsageError:
+        raise
+    except Exception as err:
+        msg = f"the converted model fails at {trial}{_blame(trial)}: {type(err).__name__}: {one_line(err)}"
+        raise ConversionError(msg, hint=_hint(trial)) from err
+
+
+def _blame(trial: _Trial) -> str:
+    return "" if trial.dim is None else f", so the size of {trial.dim!r} is baked in"
+
+
+def _hint(trial: _Trial) -> str:
+    if trial.dim is None:
+        return "the module may be random, or branch on the values of its inputs: a trace holds one branch"
+    return (
+        f"take what depends on the size of {trial.dim!r} out of the module, or declare model.dims.{trial.dim} "
+        "with the sizes it is for"
+    )
+
+
+def _fails_itself(inputs: Sequence[torch.Tensor], trial: _Trial, *, is_source: bool) -> ConversionError:
+    shapes = ", ".join(str(list(tensor.shape)) for tensor in inputs)
+    what = "the module itself" if is_source else "the model"
+    where = f"at {trial}" + (f" (dim {trial.dim!r})" if trial.dim else "")
+    msg = f"{what} does not answer {where}, which the signature promises: inputs of shape {shapes}"
+    hint = f"declare model.dims.{trial.dim} with the sizes that the model takes" if trial.dim else "declare its inputs"
+    return ConversionError(msg, hint=hint)
+
+
+def _check_same(
+    actual: Sequence[torch.Tensor], expected: Sequence[torch.Tensor], signature: Signature, trial: _Trial
+) -> None:
+    for spec, there, wanted in zip(signature.outputs, actual, expected, strict=True):
+        if there.shape != wanted.shape or there.dtype != wanted.dtype:
+            seen, was = _described(there), _described(wanted)
+            msg = f"output {spec.name!r} of the converted model is {seen} at {trial}, and was {was}{_blame(trial)}"
+            raise ConversionError(msg, hint=_hint(trial))
+        difference = _difference(there, wanted)
+        if difference > _LARGEST_DIFFERENCE:
+            msg = (
+                f"output {spec.name!r} of the converted model is another at {trial}{_blame(trial)}: "
+                f"it differs by {difference:.3g} of the largest value"
+            )
+            raise ConversionError(msg, hint=_hint(trial))
+
+
+def _difference(actual: torch.Tensor, expected: torch.Tensor) -> float:
+    """Return the largest difference, relative to the largest value or 1; infinite where one is not finite alone."""
+    import torch
+
+    there, wanted = actual.detach().cpu().to(torch.float64), expected.detach().cpu().to(torch.float64)
+    is_finite = torch.isfinite(wanted)
+    if not torch.equal(is_finite, torch.isfinite(there)):
+        return float("inf")
+    there, wanted = there[is_finite], wanted[is_finite]
+    if not wanted.numel():
+        return 0.0
+    return float((there - wanted).abs().max() / wanted.abs().max().clamp(min=1.0))
+
+
+def _check_contract(answers: Sequence[torch.Tensor], signature: Signature, trial: _Trial) -> None:
+    for spec, tensor in zip(signature.outputs, answers, strict=True):
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        shape = tuple(trial.sizes.get(dim) if isinstance(dim, str) else dim for dim in spec.shape or ())
+        fits = spec.shape is None or (
+            len(shape) == tensor.ndim
+            and all(dim is None or dim == size for dim, size in zip(shape, tensor.shape, strict=True))
+        )
+        if dtype != spec.dtype or not fits:
+            msg = f"output {spec.name!r} of the model is {_described(tensor)} at {trial}, promised is {spec}"
+            raise ConversionError(msg, hint="correct model.outputs, or the model itself")
+
+
+def _described(tensor: torch.Tensor) -> str:
+    return f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
+
+
+def module_call(named: torch.nn.Module) -> _Call:
+    """Return a named module as `check_answers` calls it: tensors on the CPU, no gradients, no autocast."""
+
+    def call(inputs: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+        import torch
+
+        device = device_of(named)
+        with torch.inference_mode(), torch.autocast(device.type, enabled=False):
+            return [tensor.cpu() for tensor in named(*(tensor.to(device) for tensor in inputs))]
+
+    return call
+
+
+def onnx_call(path: Path, signature: Signature) -> _Call:
+    """Return an ONNX file as `check_answers` calls it, in ONNX Runtime on the CPU.
+
+    Raises:
+        MissingBackendError: ONNX Runtime is not installed.
+    """
+    import onnxruntime
+
+    from paritygate.convert.onnx_load import load_in_onnxruntime
+
+    load_in_onnxruntime(path)
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    names = [spec.name for spec in signature.outputs]
+
+    def call(inputs: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+        import torch
+
+        fed: Mapping[str, Any] = {
+            spec.name: array.numpy() for spec, array in zip(signature.inputs, inputs, strict=True)
+        }
+        return [torch.from_numpy(array) for array in session.run(names, fed)]
+
+    return call

@@ -1,0 +1,192 @@
+"""Timing calls of a model, in a worker: one instance or several side by side.
+
+With a concurrency of k, k instances of the model are loaded in one process and each is called by a thread of its
+own, as model servers do; their threads share the processor cores, and Python's own lock where a runtime holds it.
+
+A call begins with NumPy arrays and ends with outputs that belong to the caller: the copies that a runtime needs for
+that are part of it, as they are of serving. Reading requests from a network is not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import statistics
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from paritygate.validate.runners.runner import Runner
+
+    Inputs = Mapping[str, NDArray[np.generic]]
+
+__all__ = ["Instance", "Turn", "TurnTimes", "settle", "time_calls", "warm_up"]
+
+_T = TypeVar("_T")
+
+_MIN_CALLS = 3
+_NS_PER_S = 1_000_000_000
+# The share of a turn that is called untimed first: other variants have had the caches in between.
+_UNTIMED_SHARE = 0.1
+_IDLE_CORES = 0.02
+_IDLE_WINDOW_S = 0.02
+_MAX_SETTLE_S = 1.0
+
+
+class Instance:
+    """One loaded model and the thread that calls it, always the same one: thread pools belong to their caller."""
+
+    def __init__(self, runner: Runner, inputs: Sequence[Inputs]) -> None:
+        self.runner = runner
+        self.inputs = inputs
+        self.thread = ThreadPoolExecutor(max_workers=1)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Turn:
+    """What to call in one turn.
+
+    Attributes:
+        calls: The inputs of the calls, all of them, in order.
+        start: Index of the first one to call with.
+        cycle: How many from there on are called in turn: whole cycles are timed, so that all variants, slow
+            or fast, get each of them equally often.
+        seconds: How long to go on at least.
+    """
+
+    calls: Sequence[Inputs]
+    start: int
+    cycle: int
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TurnTimes:
+    """What a turn took.
+
+    Attributes:
+        latencies_ns: Nanoseconds of each call, of all instances one after the other.
+        wall_s: From the first call's begin to the last one's end.
+        cpu_s: Processor time of the whole process in that time, its native threads included.
+    """
+
+    latencies_ns: list[int]
+    wall_s: float
+    cpu_s: float
+
+
+def warm_up(instances: Sequence[Instance], calls: Sequence[Inputs], *, seconds: float) -> float:
+    """Call every instance with each input once, as far as `seconds` go, and return the median latency in seconds.
+
+    Some runtimes compile, or lay out memory, at the first call of a shape. At least three calls are made.
+    """
+
+    def work(instance: Instance) -> list[int]:
+        latencies: list[int] = []
+        end = time.perf_counter() + seconds
+        while len(latencies) < _MIN_CALLS or (len(latencies) < len(calls) and time.perf_counter() < end):
+            latencies.append(_timed(instance.runner, calls[len(latencies) % len(calls)]))
+        return latencies
+
+    return statistics.median(latency for found in _on_all(instances, work) for latency in found) / _NS_PER_S
+
+
+def time_calls(instances: Sequence[Instance], turn: Turn) -> TurnTimes:
+    """Return how long the calls of one turn took; Python's garbage collector rests meanwhile."""
+    cpu_at_start = [0.0]
+
+    def mark() -> None:
+        cpu_at_start[0] = time.process_time()
+
+    barrier = threading.Barrier(len(instances), action=mark)
+    number_of = {id(instance): number for number, instance in enumerate(instances)}
+
+    def work(instance: Instance) -> tuple[int, int, list[int]]:
+        try:
+            # Instances begin at different inputs of the cycle, or they would all be at the longest row at once.
+            cycle = _cycle(turn, shift=number_of[id(instance)] * turn.cycle // len(instances))
+            _call_untimed(instance.runner, cycle, seconds=turn.seconds * _UNTIMED_SHARE)
+            barrier.wait()
+        except BaseException:
+            # The others would wait forever.
+            barrier.abort()
+            raise
+        return _timed_cycles(instance.runner, cycle, seconds=turn.seconds)
+
+    with _no_garbage_collection():
+        found = _on_all(instances, work)
+        cpu_s = time.process_time() - cpu_at_start[0]
+    begin = min(item[0] for item in found)
+    end = max(item[1] for item in found)
+    latencies = [latency for item in found for latency in item[2]]
+    return TurnTimes(latencies_ns=latencies, wall_s=(end - begin) / _NS_PER_S, cpu_s=cpu_s)
+
+
+def _cycle(turn: Turn, *, shift: int) -> list[Inputs]:
+    return [turn.calls[(turn.start + (number + shift) % turn.cycle) % len(turn.calls)] for number in range(turn.cycle)]
+
+
+def _call_untimed(runner: Runner, cycle: Sequence[Inputs], *, seconds: float) -> None:
+    end = time.perf_counter() + seconds
+    for inputs in cycle:
+        runner.run(inputs)
+        if time.perf_counter() >= end:
+            return
+
+
+def _timed_cycles(runner: Runner, cycle: Sequence[Inputs], *, seconds: float) -> tuple[int, int, list[int]]:
+    latencies: list[int] = []
+    begin = now = time.perf_counter_ns()
+    least = begin + int(seconds * _NS_PER_S)
+    while now < least or len(latencies) < _MIN_CALLS:
+        latencies += [_timed(runner, inputs) for inputs in cycle]
+        now = time.perf_counter_ns()
+    return begin, now, latencies
+
+
+def _timed(runner: Runner, inputs: Inputs) -> int:
+    begin = time.perf_counter_ns()
+    runner.run(inputs)
+    return time.perf_counter_ns() - begin
+
+
+def _on_all(instances: Sequence[Instance], work: Callable[[Instance], _T]) -> list[_T]:
+    futures = [instance.thread.submit(work, instance) for instance in instances]
+    errors = [error for future in futures if (error := future.exception()) is not None]
+    # What broke the barrier says more than that it was broken.
+    for error in sorted(errors, key=lambda error: isinstance(error, threading.BrokenBarrierError)):
+        raise error
+    return [future.result() for future in futures]
+
+
+@contextlib.contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+        gc.unfreeze()
+
+
+def settle() -> float:
+    """Wait until the threads of this process are idle, and return the seconds that it took, at most one.
+
+    Thread pools may wait busily for the next call, and would take the cores from the variant whose turn is next.
+    """
+    begin = time.perf_counter()
+    while time.perf_counter() - begin < _MAX_SETTLE_S:
+        cpu = time.process_time()
+        time.sleep(_IDLE_WINDOW_S)
+        if time.process_time() - cpu < _IDLE_CORES * _IDLE_WINDOW_S:
+            break
+    return time.perf_counter() - begin

@@ -1,0 +1,160 @@
+"""Who takes part in a benchmark: the source and the exported variants, and what came of each so far."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from paritygate.artifact import Artifact
+from paritygate.errors import ParitygateError
+from paritygate.files import files_below
+from paritygate.onnx_file import external_files, read_onnx
+from paritygate.pipelines.benchmark_result import SOURCE, BenchmarkPoint, Speedup, VariantBenchmark
+from paritygate.pipelines.benchmark_statistics import cost_per_million, latency_summary, median_ms, speedup_of
+from paritygate.pipelines.benchmark_worker import Loaded, TurnAnswer, Worker
+from paritygate.pipelines.comparison import Side
+from paritygate.pipelines.sides import side_of_artifact
+from paritygate.pipelines.workspace import RunFolder
+from paritygate.source import Source, SourceKind
+from paritygate.validate.recording import RECORD_FILE, Recording
+
+__all__ = ["Entrant", "entrants_of", "kind_of", "variant_of"]
+
+_MIN_ROUNDS = 2
+
+
+@dataclass(kw_only=True, slots=True)
+class Entrant:
+    """The source or a variant, and what came of it so far."""
+
+    name: str
+    side: Side
+    artifact: Artifact | None = None
+    size_bytes: int | None = None
+    worker: Worker | None = None
+    loaded: Loaded | None = None
+    peak_memory_bytes: int | None = None
+    latency_s: dict[tuple[int, int], float] = field(default_factory=dict)
+    turns: dict[tuple[int, int], list[TurnAnswer]] = field(default_factory=dict)
+    errors: list[str] = field(default_factory=list)
+
+    def note(self, error: ParitygateError, where: str = "") -> None:
+        """Write down why something was not measured, and where."""
+        text = f"{error} ({error.hint})" if error.hint else str(error)
+        self.errors.append(f"{where}: {text}" if where else text)
+
+    def fail(self, error: ParitygateError) -> None:
+        """Give up: a model that crashes or hangs when it is served has no speed."""
+        self.note(error)
+        self.turns = {}
+        if self.worker is not None:
+            self.worker.close()
+            self.worker = None
+
+
+def entrants_of(run: RunFolder) -> list[Entrant]:
+    """Return the source, then the variants in the spec's order; one that is not fit to run has its error already."""
+    resolved = run.resolved
+    source = resolved.source
+    side = Side(name=SOURCE, model=source, signature=resolved.signature, rename=resolved.spec.model.rename)
+    found = [Entrant(name=SOURCE, side=side, size_bytes=_size_of_source(source))]
+    for name in run.exported():
+        artifact = Artifact.read_record(run.variant_folder(name))
+        entrant = Entrant(name=name, side=side_of_artifact(artifact), artifact=artifact)
+        found.append(entrant)
+        result = run.result(name)
+        if result is not None and result.error is not None:
+            entrant.errors.append(f"validation could not measure it: {result.error.message}")
+            continue
+        try:
+            # What is about to run is what was made: the digest is the one that the result will name.
+            artifact.verify()
+        except ParitygateError as err:
+            entrant.fail(err)
+            continue
+        entrant.size_bytes = artifact.size_bytes
+    return found
+
+
+def _size_of_source(source: Source) -> int | None:
+    if source.kind is SourceKind.CALLABLE:
+        return None
+    path = source.path
+    if path.is_dir():
+        return sum(item.stat().st_size for item in files_below(path))
+    files = {path}
+    if source.kind is SourceKind.ONNX:
+        files |= {path.parent / name for name in external_files(read_onnx(path))}
+    return sum(item.stat().st_size for item in files)
+
+
+def kind_of(entrant: Entrant, run: RunFolder) -> SourceKind:
+    """Return the kind of a model; of a `module:callable`, what it turned out to be when the reference was recorded."""
+    assert entrant.side.model is not None  # noqa: S101 - every entrant is a model
+    kind = entrant.side.model.kind
+    if kind is SourceKind.CALLABLE and (run.reference / RECORD_FILE).is_file():
+        return SourceKind(Recording.load(run.reference).model["kind"])
+    return kind
+
+
+def variant_of(entrant: Entrant, source: Entrant, price_per_hour: float | None) -> VariantBenchmark:
+    """Return what was measured of an entrant, with its speed-up against the source and its cost."""
+    loaded = entrant.loaded
+    benchmark = VariantBenchmark(
+        name=entrant.name,
+        artifact=None if entrant.artifact is None else entrant.artifact.digest,
+        size_bytes=entrant.size_bytes,
+        peak_memory_bytes=entrant.peak_memory_bytes,
+        points=tuple(_points(entrant, source, price_per_hour)),
+        error="; ".join(entrant.errors),
+    )
+    if loaded is None:
+        return benchmark
+    return replace(
+        benchmark,
+        runtime=loaded.runtime,
+        version=loaded.version,
+        device=loaded.device,
+        load_s=loaded.load_s,
+        first_call_ms=loaded.first_call_ms,
+        notes=tuple(_notes(loaded)),
+    )
+
+
+def _notes(loaded: Loaded) -> Iterator[str]:
+    if loaded.runtime == "keras":
+        yield "Keras is called eagerly, as for the reference: the target savedmodel-fp32 shows it as a compiled graph"
+
+
+def _points(entrant: Entrant, source: Entrant, price_per_hour: float | None) -> Iterator[BenchmarkPoint]:
+    for point, turns in entrant.turns.items():
+        if not turns:
+            continue
+        batch_size, concurrency = point
+        calls = sum(len(turn.latencies_ns) for turn in turns)
+        wall_s = sum(turn.wall_s for turn in turns)
+        rows_per_s = calls * batch_size / wall_s
+        yield BenchmarkPoint(
+            batch_size=batch_size,
+            concurrency=concurrency,
+            rounds=len(turns),
+            calls=calls,
+            latency_ms=latency_summary(np.concatenate([turn.latencies_ns for turn in turns])),
+            rows_per_s=rows_per_s,
+            cpu_cores=sum(turn.cpu_s for turn in turns) / wall_s,
+            speedup=None if entrant is source else _speedup(source.turns.get(point, []), turns),
+            cost_per_million=None if price_per_hour is None else cost_per_million(price_per_hour, rows_per_s),
+            round_medians_ms=_medians(turns),
+        )
+
+
+def _medians(turns: Sequence[TurnAnswer]) -> tuple[float, ...]:
+    return tuple(median_ms(turn.latencies_ns) for turn in turns)
+
+
+def _speedup(source: Sequence[TurnAnswer], variant: Sequence[TurnAnswer]) -> Speedup | None:
+    if len(source) != len(variant) or len(source) < _MIN_ROUNDS:
+        return None
+    return speedup_of(_medians(source), _medians(variant))

@@ -1,0 +1,61 @@
+"""What else the machine did while it was measured: noise that is known is to be said."""
+
+from __future__ import annotations
+
+import os
+import resource
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["LoadMark", "cores", "load_note", "mark_load", "others_cores"]
+
+_STAT = Path("/proc/stat")
+# Of the first line of /proc/stat after its name: user, nice, system, irq, softirq, steal. Not idle and iowait.
+_BUSY_COLUMNS = (0, 1, 2, 5, 6, 7)
+# The share of the cores that others may take before it is said.
+_NOISE_SHARE = 0.1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LoadMark:
+    """Where the counters stood, in seconds: wall clock, all processors busy, and our own part of that."""
+
+    wall_s: float
+    busy_s: float
+    own_s: float
+
+
+def cores() -> int:
+    """Return how many processor cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def mark_load() -> LoadMark | None:
+    """Return where the counters stand; None where the system does not tell, or tells of more cores than are ours."""
+    if not _STAT.is_file() or cores() != os.cpu_count():
+        return None
+    columns = _STAT.read_text(encoding="utf-8").split("\n", 1)[0].split()[1:]
+    ticks = sum(int(columns[number]) for number in _BUSY_COLUMNS if number < len(columns))
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return LoadMark(
+        wall_s=time.monotonic(),
+        busy_s=ticks / os.sysconf("SC_CLK_TCK"),
+        own_s=time.process_time() + children.ru_utime + children.ru_stime,
+    )
+
+
+def others_cores(begin: LoadMark | None, end: LoadMark | None) -> float | None:
+    """Return how many cores work other than ours kept busy; our children have to have ended before `end`."""
+    if begin is None or end is None:
+        return None
+    others_s = (end.busy_s - begin.busy_s) - (end.own_s - begin.own_s)
+    return max(0.0, others_s / (end.wall_s - begin.wall_s))
+
+
+def load_note(others: float | None, of_cores: int) -> tuple[str, ...]:
+    """Return what is to be said of other work, if there was more than a little."""
+    if others is None or others < _NOISE_SHARE * of_cores:
+        return ()
+    seen = f"other work kept {others:.1f} of {of_cores} cores busy meanwhile"
+    return (f"{seen}: latencies are longer and intervals wider than on an idle machine",)

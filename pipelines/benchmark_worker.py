@@ -1,0 +1,220 @@
+"""The parent's side of a benchmark's worker: a child process that has a model loaded and calls it on demand."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import subprocess
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from io import FileIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paritygate.errors import BackendError, ParitygateError
+from paritygate.pipelines.child import ChildJob, StartedChild, result_of_child, start_child, stop_child
+from paritygate.pipelines.comparison import Side
+from paritygate.source import SourceKind
+from paritygate.validate.samples import SampleSource
+
+__all__ = ["Loaded", "RefusedError", "TurnAnswer", "Worker", "WorkerJob"]
+
+_CHUNK = 1 << 16
+_EXIT_S = 5.0
+
+
+class RefusedError(BackendError):
+    """The model did not take a call; its worker goes on."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WorkerJob:
+    """What a worker loads.
+
+    Attributes:
+        side: The model.
+        kind: Its kind, as far as it is known: what is imported before loading is timed.
+        samples: Where the rows come from.
+        batch_sizes: Those that will be asked for.
+        device: Where the model runs.
+        folder: A folder for request, result and log.
+        time_limit_s: Seconds that may be spent on it altogether.
+    """
+
+    side: Side
+    kind: SourceKind
+    samples: SampleSource
+    batch_sizes: tuple[int, ...]
+    device: str
+    folder: Path
+    time_limit_s: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Loaded:
+    """What a worker says once the model is loaded; see `VariantBenchmark`."""
+
+    runtime: str
+    version: str
+    device: str
+    load_s: float
+    first_call_ms: float | None
+    samples_digest: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TurnAnswer:
+    """What a worker timed in one turn; see `TurnTimes`."""
+
+    latencies_ns: NDArray[np.int64]
+    wall_s: float
+    cpu_s: float
+
+
+class Worker:
+    """A worker; `close` is to be called in the end, whatever happens.
+
+    Raises:
+        ParitygateError: From any method: what loading raised, or BackendError if the process crashed or took longer
+            than it may. The worker is of no use then, but for RefusedError.
+    """
+
+    def __init__(self, job: WorkerJob) -> None:
+        requests, self._requests = os.pipe()
+        answers, theirs = os.pipe()
+        self._answers = FileIO(answers, "rb")
+        self._pending = b""
+        self._left_s = job.time_limit_s
+        self._stage = "loading the model"
+        self.peak_memory_bytes: int | None = None
+        try:
+            self._child = start_child(_child_job(job, requests=requests, answers=theirs), inherited=(requests, theirs))
+        except BaseException:
+            self._close_pipes()
+            raise
+        finally:
+            os.close(requests)
+            os.close(theirs)
+
+    def close(self) -> None:
+        """End the process."""
+        self._close_pipes()
+        stop_child(self._child)
+
+    def _close_pipes(self) -> None:
+        self._answers.close()
+        if self._requests >= 0:
+            os.close(self._requests)
+            self._requests = -1
+
+    @property
+    def child(self) -> StartedChild:
+        """The process."""
+        return self._child
+
+    def loaded(self) -> Loaded:
+        """Wait until the model is loaded."""
+        found = self._receive()
+        return Loaded(**found)
+
+    def warm_up(self, point: tuple[int, int], *, seconds: float) -> tuple[float, int]:
+        """Call each input once, as far as the seconds go.
+
+        Returns:
+            Median latency in seconds, and how many different inputs there are.
+
+        Raises:
+            RefusedError: The model does not take a call.
+        """
+        found = self._ask(point, {"do": "warm up", "seconds": seconds})
+        return float(found["latency_s"]), int(found["calls"])
+
+    def take_turn(self, point: tuple[int, int], *, start: int, cycle: int, seconds: float) -> TurnAnswer:
+        """Time the calls of one turn; see `Turn`.
+
+        Raises:
+            RefusedError: The model does not take a call.
+        """
+        found = self._ask(point, {"do": "turn", "start": start, "cycle": cycle, "seconds": seconds})
+        return TurnAnswer(
+            latencies_ns=np.asarray(found["latencies_ns"], dtype=np.int64),
+            wall_s=float(found["wall_s"]),
+            cpu_s=float(found["cpu_s"]),
+        )
+
+    def _ask(self, point: tuple[int, int], request: Mapping[str, Any]) -> dict[str, Any]:
+        batch_size, concurrency = point
+        self._stage = f"calling it with batch size {batch_size}, concurrency {concurrency}"
+        line = json.dumps({**request, "batch_size": batch_size, "concurrency": concurrency}) + "\n"
+        try:
+            os.write(self._requests, line.encode())
+        except BrokenPipeError:
+            raise self._death() from None
+        found = self._receive()
+        if "error" in found:
+            raise RefusedError(found["error"], hint=found["hint"])
+        return found
+
+    def _receive(self) -> dict[str, Any]:
+        begin = time.monotonic()
+        line = self._line(begin + self._left_s)
+        self._left_s -= time.monotonic() - begin
+        found: dict[str, Any] = json.loads(line)
+        self.peak_memory_bytes = found.pop("peak_memory_bytes", self.peak_memory_bytes)
+        return found
+
+    def _line(self, deadline: float) -> bytes:
+        while b"\n" not in self._pending:
+            left = deadline - time.monotonic()
+            if left <= 0 or not select.select([self._answers], [], [], left)[0]:
+                stop_child(self._child)
+                job = self._child.job
+                msg = f"{job.what} took more than {job.time_limit_s:g} s altogether and was stopped {self._when}"
+                raise BackendError(msg, hint="give it more time with --time-limit SECONDS, or measure less")
+            part = os.read(self._answers.fileno(), _CHUNK)
+            if not part:
+                raise self._death()
+            self._pending += part
+        line, _, self._pending = self._pending.partition(b"\n")
+        return line
+
+    @property
+    def _when(self) -> str:
+        return f"while {self._stage}"
+
+    def _death(self) -> ParitygateError:
+        """Return why the process is gone."""
+        try:
+            self._child.process.wait(timeout=_EXIT_S)
+        except subprocess.TimeoutExpired:
+            stop_child(self._child)
+        try:
+            result_of_child(self._child, self._stage)
+        except ParitygateError as err:
+            return err
+        msg = f"{self._child.job.what} ended {self._when}, before it was told to"
+        return BackendError(msg, hint=f"look into the log: {self._child.job.log}")
+
+
+def _child_job(job: WorkerJob, *, requests: int, answers: int) -> ChildJob:
+    return ChildJob(
+        name="benchmark",
+        args={
+            "side": job.side.to_json(),
+            "kind": str(job.kind),
+            "samples": job.samples.to_json(),
+            "batch_sizes": list(job.batch_sizes),
+            "device": job.device,
+            "requests": requests,
+            "answers": answers,
+        },
+        folder=job.folder,
+        what=f"the benchmark of {job.side.name}",
+        time_limit_s=job.time_limit_s,
+        crash_error=BackendError,
+    )

@@ -1,0 +1,104 @@
+"""Why a choice is what it is, in the words of the log, the manifest and the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from paritygate.pipelines.benchmark_result import Speedup
+from paritygate.pipelines.choice_candidate import Candidate, ChoiceRules, in_order_of
+from paritygate.pipelines.constraint import CONSTRAINTS
+
+__all__ = ["why_none", "why_these"]
+
+
+def why_these(chosen: Sequence[Candidate], candidates: Sequence[Candidate], rules: ChoiceRules, *, at: str) -> str:
+    """Return why the chosen ones are; empty where all that passed are, and nothing else was asked for.
+
+    Args:
+        chosen: What is released, at least one.
+        candidates: Every target.
+        rules: What was asked for.
+        at: Where latencies were measured, in words that follow a number.
+    """
+    parts = []
+    others = [item for item in candidates if item.is_fit and item.name != chosen[0].name]
+    if rules.prefer == "fastest":
+        parts.append(_fastest(chosen[0], others, at))
+    elif rules.prefer == "smallest":
+        parts.append(_smallest(chosen[0], others))
+    emulated = ", ".join(candidate.name for candidate in chosen if candidate.entry["evidence"] == "emulated")
+    if emulated:
+        parts.append(f"accepted on emulated evidence, as the spec says: {emulated}")
+    if rules.limits:
+        parts.append(f"within {_limits_in_words(rules.limits)}")
+    left_out = [_state_in_words(item, rules) for item in candidates if _is_left_out(item, rules)]
+    if left_out:
+        parts.append(f"left out: {'; '.join(left_out)}")
+    return "; ".join(parts)
+
+
+def _is_left_out(candidate: Candidate, rules: ChoiceRules) -> bool:
+    """Return whether a variant passed and could not be chosen for its speed or size."""
+    if candidate.hindrance:
+        return False
+    is_unordered = isinstance(rules.prefer, str) and candidate.figure(rules.prefer) is None
+    return bool(candidate.broken) or is_unordered
+
+
+def _fastest(chosen: Candidate, others: Sequence[Candidate], at: str) -> str:
+    speedup, figures = chosen.figures.speedup, chosen.figures.by_name
+    p50, p95 = figures["latency_p50_ms"], figures["latency_p95_ms"]
+    words = [] if speedup is None else [f"{speedup.ratio:.3g}x the source ({speedup.low:.3g}-{speedup.high:.3g})"]
+    words.append(f"p50 {p50:.3g} ms" if p95 is None else f"p95 {p95:.3g} ms")
+    text = f"fastest: {', '.join(words)}{at}"
+    if speedup is not None and speedup.ratio < 1:
+        text += ", slower than the source"
+    rivals = _not_clearly_slower(speedup, others)
+    return f"{text}; not clearly faster than {', '.join(rivals)}" if rivals else text
+
+
+def _not_clearly_slower(best: Speedup | None, others: Sequence[Candidate]) -> list[str]:
+    """Return the names of the others, the fastest first, whose interval of the speed-up reaches that of the best."""
+    found = []
+    for item in in_order_of(others, "fastest"):
+        rival = item.figures.speedup
+        if best is None or rival is None or rival.high >= best.low:
+            found.append(item.name)
+    return found
+
+
+def _smallest(chosen: Candidate, others: Sequence[Candidate]) -> str:
+    text = f"smallest: {chosen.figure('smallest'):.3g} MB"
+    behind = in_order_of(others, "smallest")
+    return f"{text}, before {behind[0].name} with {behind[0].figure('smallest'):.3g} MB" if behind else text
+
+
+def why_none(candidates: Sequence[Candidate], rules: ChoiceRules, source_broken: Sequence[str]) -> str:
+    """Return why nothing fits: each variant with what it broke, and whether the source itself meets the limits."""
+    within = f" within {_limits_in_words(rules.limits)}" if rules.limits else ""
+    states = ", ".join(_state_in_words(candidate, rules) for candidate in candidates)
+    text = f"no converted variant passed for {', '.join(rules.devices)}{within} ({states})"
+    if not rules.limits:
+        return text
+    return f"{text}; the source itself: {', '.join(source_broken) or 'within the limits'}"
+
+
+def _state_in_words(candidate: Candidate, rules: ChoiceRules) -> str:
+    return f"{candidate.name}: {_state(candidate, rules)}"
+
+
+def _state(candidate: Candidate, rules: ChoiceRules) -> str:
+    if candidate.hindrance:
+        return candidate.hindrance
+    if candidate.broken:
+        why = f" ({candidate.figures.unmeasured})" if candidate.figures.unmeasured else ""
+        return f"passed, but {' and '.join(candidate.broken)}{why}"
+    if isinstance(rules.prefer, tuple):
+        return "passed, and promote.prefer does not name it"
+    what = "size is not known" if rules.prefer == "smallest" else "speed was not measured"
+    return f"passed, but its {what} ({candidate.figures.unmeasured})"
+
+
+def _limits_in_words(limits: Mapping[str, float]) -> str:
+    signs = {name: ">=" if CONSTRAINTS[name].is_floor else "<=" for name in limits}
+    return ", ".join(f"{name} {signs[name]} {limit:g}" for name, limit in limits.items())

@@ -1,0 +1,88 @@
+"""A choice in the terminal: the table of what there is to choose from, what is chosen, and why."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import click
+
+from paritygate.errors import ExitCode
+from paritygate.pipelines.benchmark_result import SOURCE
+from paritygate.pipelines.choice import Choice
+from paritygate.pipelines.choice_candidate import Candidate
+from paritygate.pipelines.console import print_table
+from paritygate.pipelines.limit_share import limit_share
+from paritygate.pipelines.report.figures import share
+from paritygate.pipelines.speed_figures import Figures
+from paritygate.pipelines.workspace import RunFolder
+
+__all__ = ["exit_code_of_choice", "print_choice"]
+
+_COLUMNS = (
+    "variant", "verdict", "evidence", "max diff", "of its limit", "p50 ms", "p95 ms", "speed-up", "size MB",
+    "within limits",
+)  # fmt: skip
+
+
+def exit_code_of_choice(choice: Choice) -> int:
+    """Return 0 if something is chosen; 5 if nothing is and a variant that passed was not measured; else 1."""
+    if choice.chosen:
+        return int(ExitCode.PASS)
+    passed = [candidate for candidate in choice.candidates if not candidate.hindrance]
+    is_measured = all(not candidate.figures.unmeasured for candidate in passed)
+    return int(ExitCode.PARITY_FAILED if is_measured else ExitCode.NOT_MEASURED)
+
+
+def print_choice(choice: Choice, run: RunFolder, *, to_stderr: bool = False) -> None:
+    """Print the choice for people; on standard error, without the table, where standard output holds JSON."""
+    stream = sys.stderr if to_stderr else sys.stdout
+    if not to_stderr:
+        at = "" if choice.batch_size is None else f" at batch size {choice.batch_size}"
+        title = f"{run.resolved.name}: candidates for {', '.join(choice.rules.devices)}{at}"
+        rows = [_row(candidate, has_limits=bool(choice.rules.limits)) for candidate in choice.candidates]
+        print_table(title, _COLUMNS, [_source_row(choice), *rows])
+    if choice.chosen:
+        names = ", ".join(candidate.name for candidate in choice.chosen)
+        click.echo(f"choice: {names}" + (f", because {choice.reason}" if choice.reason else ""), file=stream)
+    else:
+        click.echo(f"no choice: {choice.reason}", file=stream)
+    if choice.batch_size is None:
+        click.echo(f"hint: to measure speed: convert-and-validate benchmark --run {run.folder}", err=True)
+
+
+def _source_row(choice: Choice) -> Sequence[str]:
+    within = "-" if not choice.rules.limits else _within(choice.source_broken)
+    return (SOURCE, "-", "-", "-", "-", *_speed_cells(choice.source), within)
+
+
+def _row(candidate: Candidate, *, has_limits: bool) -> Sequence[str]:
+    entry = candidate.entry
+    diffs = [item["max_abs_diff"] for item in entry.get("outputs", {}).values()]
+    known = [diff for diff in diffs if diff is not None]
+    part = limit_share((item["name"], item["measured"], item["limit"]) for item in entry.get("checks", ()))
+    within = "-" if not has_limits else _within(candidate.broken)
+    return (
+        candidate.name,
+        str(entry["verdict"]),
+        str(entry["evidence"]),
+        f"{max(known):.3g}" if known else "-",
+        "-" if part is None else share(part, 1.0),
+        *_speed_cells(candidate.figures),
+        within,
+    )
+
+
+def _within(broken: Sequence[str]) -> str:
+    return f"no: {', '.join(broken)}" if broken else "yes"
+
+
+def _speed_cells(figures: Figures) -> tuple[str, ...]:
+    names = ("latency_p50_ms", "latency_p95_ms")
+    speedup = figures.speedup
+    size = figures.by_name["size_mb"]
+    return (
+        *("-" if (found := figures.by_name[name]) is None else f"{found:.3g}" for name in names),
+        "-" if speedup is None else f"{speedup.ratio:.3g}x ({speedup.low:.3g}-{speedup.high:.3g})",
+        "-" if size is None else f"{size:.3g}",
+    )

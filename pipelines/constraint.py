@@ -1,0 +1,116 @@
+"""The limits on speed and size that a release may be held to, and the reading of `--constraint NAME=VALUE`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from paritygate.errors import UsageError
+
+__all__ = ["CONSTRAINTS", "Constraint", "broken_constraints", "check_limits", "parse_constraints"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Constraint:
+    """One figure that may be limited.
+
+    Attributes:
+        meaning: What it is, in words.
+        unit: Its unit, as it stands behind the number; empty for none.
+        is_floor: Whether the limit is the least that is allowed, not the most.
+    """
+
+    meaning: str
+    unit: str
+    is_floor: bool = False
+
+
+# Latency, throughput and cost are those at the first batch size and concurrency of the benchmark.
+# A megabyte is 10^6 bytes.
+CONSTRAINTS: Mapping[str, Constraint] = {
+    "latency_p50_ms": Constraint(meaning="median latency of a call", unit="ms"),
+    "latency_p95_ms": Constraint(meaning="latency that 95 % of the calls stay within", unit="ms"),
+    "latency_p99_ms": Constraint(meaning="latency that 99 % of the calls stay within", unit="ms"),
+    "first_call_ms": Constraint(meaning="the first call after loading", unit="ms"),
+    "load_s": Constraint(meaning="time to load", unit="s"),
+    "rows_per_s": Constraint(meaning="throughput, at least", unit="rows/s", is_floor=True),
+    "size_mb": Constraint(meaning="size of all files together", unit="MB"),
+    "memory_mb": Constraint(meaning="largest resident size of the process", unit="MB"),
+    "cost_per_million": Constraint(meaning="price of a million rows", unit=""),
+}
+
+
+def check_limits(limits: Mapping[str, float]) -> dict[str, float]:
+    """Return the limits, checked.
+
+    Raises:
+        ValueError: A name is not known, or a value is not a finite number above 0.
+    """
+    for name, value in limits.items():
+        if name not in CONSTRAINTS:
+            msg = f"limit {name!r} is not known (allowed: {', '.join(CONSTRAINTS)})"
+            raise ValueError(msg)
+        if not (math.isfinite(value) and value > 0):
+            msg = f"limit {name} is {value:g}, not a finite number above 0"
+            raise ValueError(msg)
+    return dict(limits)
+
+
+def parse_constraints(texts: Iterable[str]) -> dict[str, float]:
+    """Return limits written as `NAME=VALUE`.
+
+    Raises:
+        UsageError: A text is not of that form, a name is not known or stands twice, or a value is not a finite
+            number above 0.
+    """
+    found: dict[str, float] = {}
+    for text in texts:
+        name, _, value = text.partition("=")
+        if not name or not value:
+            raise _wrong(text, "it is not of the form NAME=VALUE")
+        if name not in CONSTRAINTS:
+            raise _wrong(text, f"{name!r} is no limit")
+        if name in found:
+            raise _wrong(text, f"{name!r} stands twice")
+        try:
+            number = float(value)
+        except ValueError:
+            raise _wrong(text, f"{value!r} is no number") from None
+        try:
+            found |= check_limits({name: number})
+        except ValueError as err:
+            raise _wrong(text, str(err)) from err
+    return found
+
+
+def _wrong(text: str, problem: str) -> UsageError:
+    msg = f"--constraint {text!r}: {problem} (allowed names: {', '.join(CONSTRAINTS)})"
+    return UsageError(msg, hint="write for example --constraint latency_p95_ms=20")
+
+
+def broken_constraints(limits: Mapping[str, float], figures: Mapping[str, float | None]) -> tuple[str, ...]:
+    """Return in words which limits the figures break; what was not measured breaks every limit on it.
+
+    Args:
+        limits: The limits by name.
+        figures: What was measured, by the same names; None for what was not.
+    """
+    return tuple(words for name, limit in limits.items() if (words := _broken(name, limit, figures.get(name))))
+
+
+def _broken(name: str, limit: float, found: float | None) -> str:
+    if found is None or not math.isfinite(found):
+        return f"{name} was not measured"
+    if CONSTRAINTS[name].is_floor:
+        return f"{name} {_pair(found, '<', limit)}" if found < limit else ""
+    return f"{name} {_pair(found, '>', limit)}" if found > limit else ""
+
+
+def _pair(found: float, sign: str, limit: float) -> str:
+    """Return both numbers with as many digits as it takes to see that they differ."""
+    for digits in range(3, 17):
+        shown = f"{found:.{digits}g}"
+        if float(shown) != limit and (float(shown) > limit) == (found > limit):
+            return f"{shown} {sign} {limit:g}"
+    return f"{found!r} {sign} {limit:g}"

@@ -1,0 +1,181 @@
+"""The job of a benchmark's worker, run in a child process: one model, loaded once, that is called on demand.
+
+The worker sends one line of JSON when the model is loaded, then answers each line that it is sent with one, until
+the pipe is closed. It answers once its threads are idle, and waits for the next line without using a core, so that
+the workers of other variants have the machine to themselves. Seen between turns, from /proc/PID/task/*/schedstat:
+workers of ONNX Runtime (its spinning is stopped by the runner), OpenVINO, PyTorch, TensorFlow, Keras and LiteRT used
+less than 0.01 % of a core.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import re
+import resource
+import sys
+import time
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from paritygate.backends import backend_state
+from paritygate.errors import ParitygateError
+from paritygate.pipelines.benchmark_calls import Instance, Turn, settle, time_calls, warm_up
+from paritygate.pipelines.benchmark_inputs import calls_of, take_rows
+from paritygate.pipelines.child import Progress
+from paritygate.pipelines.comparison import Side
+from paritygate.pipelines.opening import open_side
+from paritygate.source import SourceKind
+from paritygate.tensorflow_import import import_keras, import_tensorflow
+from paritygate.validate.samples import SampleSource, open_samples
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from paritygate.pipelines.benchmark_inputs import RowPool
+
+__all__ = ["run"]
+
+_STATUS = Path("/proc/self/status")
+_KIB = 1024
+# What is imported before the clock runs, where it is there: a backend by its name here, and its modules.
+_MODULES: Mapping[SourceKind, tuple[str, tuple[str, ...]]] = {
+    SourceKind.ONNX: ("onnxruntime", ("onnx", "onnxruntime")),
+    SourceKind.TORCH: ("torch", ("torch",)),
+    SourceKind.TORCHSCRIPT: ("torch", ("torch",)),
+    SourceKind.PT2: ("torch", ("torch",)),
+    SourceKind.OPENVINO: ("openvino", ("openvino",)),
+    SourceKind.TFLITE: ("litert", ("ai_edge_litert.interpreter",)),
+}
+
+
+@dataclass(kw_only=True, slots=True)
+class _Worker:
+    """The instances that are loaded, and the calls of each batch size."""
+
+    side: Side
+    device: str
+    pool: RowPool
+    instances: list[Instance] = field(default_factory=list)
+    calls: dict[int, list[Mapping[str, NDArray[np.generic]]]] = field(default_factory=dict)
+
+    def grow(self, concurrency: int) -> list[Instance]:
+        """Return as many instances, after loading those that are not there yet."""
+        while len(self.instances) < concurrency:
+            runner, _ = open_side(self.side, self.device)
+            self.instances.append(Instance(runner, self.pool.fitted(runner.signature)))
+        return self.instances[:concurrency]
+
+    def calls_at(self, batch_size: int) -> list[Mapping[str, NDArray[np.generic]]]:
+        """Return the inputs of the calls at a batch size."""
+        if batch_size not in self.calls:
+            self.calls[batch_size] = calls_of(self.instances[0].inputs, batch_size)
+        return self.calls[batch_size]
+
+
+def run(args: Mapping[str, Any], report: Progress) -> None:
+    """Load the model, say so, and answer until no more is asked."""
+    report("reading the samples", 0, 0)
+    pool = take_rows(open_samples(SampleSource.from_json(args["samples"])), at_least=max(args["batch_sizes"]))
+    _import_framework(args["kind"])
+    report("loading the model", 0, 0)
+    worker = _Worker(side=Side.from_json(args["side"]), device=args["device"], pool=pool)
+    begin = time.perf_counter()
+    worker.grow(1)
+    load_s = time.perf_counter() - begin
+    facts = worker.instances[0].runner.facts
+    with os.fdopen(args["answers"], "w", encoding="utf-8") as answers, os.fdopen(args["requests"]) as requests:
+        _send(
+            answers,
+            {
+                "runtime": facts.runtime,
+                "version": facts.version,
+                "device": facts.device,
+                "load_s": load_s,
+                "first_call_ms": _first_call_ms(worker, args["batch_sizes"]),
+                "samples_digest": pool.digest,
+                "peak_memory_bytes": _peak_memory_bytes(),
+            },
+        )
+        for line in requests:
+            _send(answers, _answer(worker, json.loads(line)))
+
+
+def _import_framework(kind: str) -> None:
+    if kind == SourceKind.KERAS:
+        import_keras()
+    elif kind == SourceKind.SAVEDMODEL:
+        import_tensorflow()
+    elif (found := _MODULES.get(SourceKind(kind))) is not None and backend_state(found[0]).is_available:
+        # One that is missing is for the runner to say, which knows what it is needed for.
+        for name in found[1]:
+            importlib.import_module(name)
+
+
+def _first_call_ms(worker: _Worker, batch_sizes: Sequence[int]) -> float | None:
+    """Return the milliseconds of the first call that the model answers; None if it refuses every batch size."""
+    runner = worker.instances[0].runner
+    for size in batch_sizes:
+        inputs = worker.calls_at(size)[0]
+        begin = time.perf_counter()
+        try:
+            runner.run(inputs)
+        except ParitygateError:
+            # Said again, in full, when calls of this size are asked for.
+            continue
+        return (time.perf_counter() - begin) * 1e3
+    return None
+
+
+def _answer(worker: _Worker, asked: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        found = _warm_up(worker, asked) if asked["do"] == "warm up" else _take_turn(worker, asked)
+    except ParitygateError as err:
+        return {"error": str(err), "hint": err.hint}
+    except Exception as err:  # noqa: BLE001 - what one call raised says nothing of the next
+        traceback.print_exc()
+        text = str(err).strip().splitlines()
+        return {"error": f"{type(err).__name__}: {text[0] if text else ''}", "hint": ""}
+    settle()
+    return {**found, "peak_memory_bytes": _peak_memory_bytes()}
+
+
+def _warm_up(worker: _Worker, asked: Mapping[str, Any]) -> dict[str, Any]:
+    calls = worker.calls_at(asked["batch_size"])
+    latency_s = warm_up(worker.grow(asked["concurrency"]), calls, seconds=asked["seconds"])
+    return {"latency_s": latency_s, "calls": len(calls)}
+
+
+def _take_turn(worker: _Worker, asked: Mapping[str, Any]) -> dict[str, Any]:
+    turn = Turn(
+        calls=worker.calls_at(asked["batch_size"]),
+        start=asked["start"],
+        cycle=asked["cycle"],
+        seconds=asked["seconds"],
+    )
+    times = time_calls(worker.grow(asked["concurrency"]), turn)
+    return {"latencies_ns": times.latencies_ns, "wall_s": times.wall_s, "cpu_s": times.cpu_s}
+
+
+def _send(answers: TextIO, data: Mapping[str, Any]) -> None:
+    answers.write(json.dumps(data) + "\n")
+    answers.flush()
+
+
+def _peak_memory_bytes() -> int:
+    """Return the largest resident size of this process so far.
+
+    Linux is asked for that of the program that runs: the figure of getrusage begins with the size of the process
+    that started it.
+    """
+    if _STATUS.is_file():
+        found = re.search(r"^VmHWM:\s+(\d+) kB$", _STATUS.read_text(encoding="utf-8"), re.MULTILINE)
+        if found:
+            return int(found[1]) * _KIB
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * _KIB

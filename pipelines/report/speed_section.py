@@ -1,0 +1,42 @@
+"""The section on speed: the chart of speed against difference in words, its tables, and what is not in them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from paritygate.pipelines.report.report_data import ReportData
+from paritygate.pipelines.report.speed_table import footprint_table, speed_lead, speed_notes, speed_table
+from paritygate.pipelines.report.table import Table
+from paritygate.pipelines.report.tradeoff import Tradeoff, tradeoff_of
+
+__all__ = ["SpeedSection", "speed_section"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SpeedSection:
+    """What was measured of speed.
+
+    Attributes:
+        lead: How it was measured.
+        tradeoff: What the chart shows; it may be without points.
+        tables: The numbers.
+        notes: What was not measured and why, one sentence each.
+    """
+
+    lead: str
+    tradeoff: Tradeoff
+    tables: tuple[Table, ...]
+    notes: tuple[str, ...]
+
+
+def speed_section(report: ReportData) -> SpeedSection | None:
+    """Return the section; None where no benchmark was made."""
+    benchmark, tradeoff = report.benchmark, tradeoff_of(report)
+    if benchmark is None or tradeoff is None:
+        return None
+    return SpeedSection(
+        lead=speed_lead(benchmark),
+        tradeoff=tradeoff,
+        tables=(speed_table(report, benchmark), footprint_table(report, benchmark)),
+        notes=speed_notes(report, benchmark),
+    )

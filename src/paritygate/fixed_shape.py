@@ -1,0 +1,211 @@
+"""A model with fixed dims, and the rule by which inputs of other sizes are brought to them and results back.
+
+Accelerators compile a model for one shape. Rows are then run in parts of the fixed number, the last part filled up
+with copies of its last row; other fixed dims are filled up on the right with a declared value. What was made up is
+cut off the results again. The rule is data: it lies beside the model as `fixed-shape.json`, and whoever serves the
+model follows it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from paritygate.errors import InputFileError, UsageError
+from paritygate.files import read_json, write_json_atomically
+from paritygate.signature import Signature, TensorSpec, is_float_dtype, is_integer_dtype
+
+__all__ = ["FIXED_SHAPE_FILE", "FixedShape", "read_fixed_shape", "write_fixed_shape"]
+
+FIXED_SHAPE_FILE = "fixed-shape.json"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FixedShape:
+    """Which dims of a model are fixed, and how inputs are brought to them.
+
+    Attributes:
+        dims: The size of each fixed dim.
+        pad: By input, the value that its fixed dims other than rows are filled up with.
+        dtypes: By input, the dtype that the fixed model takes, where it is another one.
+        signature: The model's signature with no dim fixed: what it takes and returns by way of the rule.
+    """
+
+    dims: Mapping[str, int]
+    pad: Mapping[str, float] = field(default_factory=dict)
+    dtypes: Mapping[str, str] = field(default_factory=dict)
+    signature: Signature
+
+    def __post_init__(self) -> None:
+        _check_dims(self)
+        _check_rows(self)
+        _check_pad(self)
+        _check_dtypes(self)
+        _check_outputs(self)
+
+    @property
+    def rows_dim(self) -> str | None:
+        """The fixed dim that counts rows, axis 0 of the inputs; None where rows are not fixed."""
+        return next((dim for dim in _first_dims(self.signature) if isinstance(dim, str) and dim in self.dims), None)
+
+    @property
+    def padded_dims(self) -> tuple[str, ...]:
+        """The fixed dims that are filled up with a value: all but rows."""
+        return tuple(name for name in self.dims if name != self.rows_dim)
+
+    @property
+    def fixed_signature(self) -> Signature:
+        """The signature of the fixed model."""
+        fixed = self.signature
+        return Signature(
+            inputs=tuple(
+                replace(self._fixed(spec), dtype=self.dtypes.get(spec.name, spec.dtype)) for spec in fixed.inputs
+            ),
+            outputs=tuple(self._fixed(spec) for spec in fixed.outputs),
+            dims={name: dim for name, dim in fixed.dims.items() if name not in self.dims},
+        )
+
+    def _fixed(self, spec: TensorSpec) -> TensorSpec:
+        if spec.shape is None:
+            return spec
+        shape = tuple(self.dims.get(dim, dim) if isinstance(dim, str) else dim for dim in spec.shape)
+        return replace(spec, shape=shape)
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name} {size}" for name, size in self.dims.items())
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the rule as JSON data."""
+        return {
+            "dims": dict(self.dims),
+            "pad": dict(self.pad),
+            "dtypes": dict(self.dtypes),
+            "signature": self.signature.to_json(),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> FixedShape:
+        """Return the rule that `to_json` wrote."""
+        return cls(
+            dims=data["dims"],
+            pad=data["pad"],
+            dtypes=data["dtypes"],
+            signature=Signature.from_json(data["signature"]),
+        )
+
+
+def write_fixed_shape(rule: FixedShape, folder: Path) -> None:
+    """Write the rule beside the files of the fixed model."""
+    write_json_atomically(folder / FIXED_SHAPE_FILE, rule.to_json())
+
+
+def read_fixed_shape(path: Path) -> FixedShape:
+    """Return the rule in a file.
+
+    Raises:
+        InputFileError: The file is missing or damaged.
+    """
+    again = "make the artifact again with: convert-and-validate export"
+    if not path.is_file():
+        msg = f"the rule for fixed dims is missing: {path}"
+        raise InputFileError(msg, hint=again)
+    try:
+        return FixedShape.from_json(read_json(path))
+    except (ValueError, KeyError, TypeError) as err:
+        msg = f"{path} is damaged: {type(err).__name__}: {err}"
+        raise InputFileError(msg, hint=again) from err
+
+
+def _first_dims(signature: Signature) -> tuple[int | str | None, ...]:
+    return tuple(spec.shape[0] for spec in signature.inputs if spec.shape)
+
+
+def _symbols(specs: Iterable[TensorSpec]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(dim for spec in specs for dim in spec.shape or () if isinstance(dim, str)))
+
+
+def _check_dims(rule: FixedShape) -> None:
+    known = _symbols(rule.signature.inputs)
+    for name, size in rule.dims.items():
+        if name not in known:
+            msg = f"dim {name!r} is no symbolic dim of the inputs (they have: {', '.join(known) or 'none'})"
+            raise UsageError(msg, hint="fix one of these dims, or name it in model.inputs")
+        allowed = rule.signature.dims.get(name)
+        if allowed is not None and not allowed.min <= size <= allowed.max:
+            msg = f"dim {name!r} is fixed at {size}, and model.dims allows {allowed.min} to {allowed.max}"
+            raise UsageError(msg, hint="fix a size in this range, or widen it in model.dims")
+
+
+def _check_rows(rule: FixedShape) -> None:
+    rows = rule.rows_dim
+    if rows is None:
+        return
+    for spec in rule.signature.inputs:
+        shape = spec.shape or ()
+        if rows in shape[1:]:
+            msg = f"dim {rows!r} counts rows and stands at another axis than 0 in the input {spec}"
+            raise UsageError(msg, hint="rows are cut at axis 0 alone: fix other dims, or give that one another name")
+        if shape and shape[0] != rows and not isinstance(shape[0], int):
+            msg = f"dim {rows!r} is fixed, and the rows of the input {spec} are counted by another dim"
+            raise UsageError(msg, hint=f"name axis 0 of every input {rows!r} in model.inputs")
+
+
+def _check_pad(rule: FixedShape) -> None:
+    needed = {
+        spec.name: spec for spec in rule.signature.inputs if any(dim in rule.padded_dims for dim in spec.shape or ())
+    }
+    for name in rule.pad:
+        if name not in needed:
+            msg = f"pad names {name!r}, which no fixed dim is filled up in (allowed: {', '.join(needed) or 'none'})"
+            raise UsageError(msg, hint="rows are filled up by repetition and need no value: leave it out")
+    for name, spec in needed.items():
+        if name not in rule.pad:
+            msg = f"the input {spec} has a fixed dim besides rows, and pad has no value to fill it up with"
+            raise UsageError(msg, hint=f"say what shorter inputs are filled up with, such as pad: {{{name}: 0}}")
+        for dtype in (spec.dtype, rule.dtypes.get(name, spec.dtype)):
+            if not _holds(dtype, rule.pad[name]):
+                msg = f"pad gives {rule.pad[name]:g} for {name!r}, which {dtype} does not hold"
+                raise UsageError(msg, hint="give a value that is one of the input's dtype")
+
+
+def _holds(dtype: str, value: float) -> bool:
+    import numpy as np
+
+    if is_float_dtype(dtype):
+        return math.isfinite(value)
+    if not is_integer_dtype(dtype) or not float(value).is_integer():
+        return False
+    low, high = (0, 1) if dtype == "bool" else (int(np.iinfo(dtype).min), int(np.iinfo(dtype).max))
+    return low <= int(value) <= high
+
+
+def _check_dtypes(rule: FixedShape) -> None:
+    inputs = {spec.name: spec for spec in rule.signature.inputs}
+    for name, dtype in rule.dtypes.items():
+        if name not in inputs:
+            msg = f"dtypes names {name!r}, which is no input (inputs: {', '.join(inputs)})"
+            raise UsageError(msg, hint="dtypes of outputs stay as they are: name inputs only")
+        own = inputs[name].dtype
+        is_exact = (own, dtype) == ("int64", "int32") or (is_integer_dtype(own) and dtype == "float32")
+        if own != dtype and not is_exact:
+            msg = (
+                f"the input {inputs[name]} cannot be given as {dtype!r} "
+                "(allowed: int32 for int64, float32 for integers and bool)"
+            )
+            raise UsageError(msg, hint="other casts lose values: leave the dtype as it is")
+
+
+def _check_outputs(rule: FixedShape) -> None:
+    rows, known = rule.rows_dim, _symbols(rule.signature.inputs)
+    for spec in rule.signature.outputs:
+        if rows is not None and (spec.shape or ()).count(rows) != 1:
+            msg = f"dim {rows!r} is fixed, and the output {spec} has it not exactly once: its rows cannot be told"
+            raise UsageError(msg, hint=f"fix other dims, or say in model.outputs which dim is {rows!r}")
+        if not rule.padded_dims:
+            continue
+        if spec.shape is None or any(not isinstance(dim, int) and dim not in known for dim in spec.shape):
+            msg = f"dims are filled up, and the output {spec} has a dim that no input has: it cannot be cut back"
+            raise UsageError(msg, hint="fix the dim of rows alone, or name the output's dims in model.outputs")

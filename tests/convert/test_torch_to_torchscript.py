@@ -1,0 +1,197 @@
+"""PyTorch to TorchScript: what a trace bakes in is caught, what it keeps is under the names of the signature."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from tests.convert.conftest import Bench, Converted, assert_near, sign
+
+from paritygate.errors import ConversionError, UsageError
+from paritygate.signature import Dim
+from paritygate.torch_archive import names_in_archive
+
+if TYPE_CHECKING:
+    import torch
+else:
+    torch = pytest.importorskip("torch", reason="needs PyTorch: pip install 'paritygate[torch]'")
+
+pytestmark = pytest.mark.torch
+
+_FOUR_TO_FOUR = sign({"x": "float32[batch, 4]"}, {"y": "float32[batch, 4]"}, batch=(1, 8, 64))
+
+
+class _Two(torch.nn.Module):
+    """Returns a dict whose keys come in another order than the signature's, and drops out in train mode."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.head = torch.nn.Linear(4, 4)
+        self.dropout = torch.nn.Dropout(0.5)
+
+    def forward(self, left: torch.Tensor, right: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {"z": self.dropout(self.head(left)), "difference": left - right, "extra": left * 3}
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> Converted:
+    """Trace a module once whose inputs and outputs come in another order than the signature's."""
+    signature = sign(
+        {"b": "float32[batch, 4]", "left": "float32[batch, 4]"},
+        {"difference": "float32[batch, 4]", "scores": "float32[batch, 4]"},
+        batch=(1, 4, 16),
+    )
+    bench = Bench(folder=tmp_path_factory.mktemp("two"))
+    rename = {"right": "b", "z": "scores"}
+    return bench.convert("torch", to="torchscript", model=_Two().train(), signature=signature, rename=rename)
+
+
+@pytest.mark.parametrize("batch", [1, 5, 16])
+def test_inputs_and_outputs_are_in_the_order_of_the_signature(two: Converted, batch: int) -> None:
+    left, right = torch.randn(batch, 4), torch.randn(batch, 4)
+    loaded = torch.jit.load(str(two.main))  # type: ignore[no-untyped-call]  # torch has no type for it
+    difference, scores = loaded(right, left)
+    expected = two.job.model(left, right)
+    assert_near(difference.numpy(), expected["difference"].detach())
+    assert_near(scores.detach().numpy(), expected["z"].detach())
+
+
+def test_the_file_says_the_signature_by_itself(two: Converted) -> None:
+    said = names_in_archive(two.main)
+    assert said is not None
+    assert said.signature == two.job.signature
+    assert said.is_in_order
+    assert said.signature.dims == {"batch": Dim(min=1, opt=4, max=16)}
+
+
+def test_train_mode_and_outputs_left_out_are_noted(two: Converted) -> None:
+    assert "was in train mode" in two.conversion.notes[0]
+    assert "outputs not in the signature were left out: extra" in two.conversion.notes
+
+
+def test_the_file_holds_no_path_of_this_machine(two: Converted) -> None:
+    assert list(two.files) == ["model.pt"]
+    assert b"debug_pkl" not in two.main.read_bytes()
+
+
+@pytest.mark.parametrize("threshold", [4, 32])
+def test_a_branch_on_a_shape_is_caught_and_names_the_dim(bench: Bench, threshold: int) -> None:
+    class Branching(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * 2 if x.shape[0] > threshold else x
+
+    with pytest.raises(ConversionError, match="so the size of 'batch' is baked in: it differs by") as caught:
+        bench.convert("torch", to="torchscript", model=Branching(), signature=_FOUR_TO_FOUR)
+    assert "model.dims.batch" in caught.value.hint
+
+
+def test_a_size_that_is_baked_in_is_caught_and_names_the_dim(bench: Bench) -> None:
+    class Fixed(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + torch.zeros([int(size) for size in x.shape])
+
+    signature = sign({"x": "float32[batch, width]"}, {"y": "float32[batch, width]"}, batch=(8, 8, 8), width=(2, 4, 9))
+    with pytest.raises(ConversionError, match=r"fails at batch=8, width=2, so the size of 'width' is baked in"):
+        bench.convert("torch", to="torchscript", model=Fixed(), signature=signature)
+
+
+def test_a_dim_of_undeclared_range_is_tried_as_well(bench: Bench) -> None:
+    class Mean(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x / float(x.shape[0])
+
+    signature = sign({"x": "float32[batch, 4]"}, {"y": "float32[batch, 4]"})
+    with pytest.raises(ConversionError, match="is another at batch=1, so the size of 'batch' is baked in"):
+        bench.convert("torch", to="torchscript", model=Mean(), signature=signature)
+
+
+def test_a_branch_on_values_is_caught_or_told(bench: Bench) -> None:
+    class Branching(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * 2 if bool(x.sum() > 1e9) else x
+
+    converted = bench.convert("torch", to="torchscript", model=Branching(), signature=_FOUR_TO_FOUR)
+    # Random inputs do not reach the other branch: that there is one is told, with the place.
+    assert any("test_torch_to_torchscript.py:" in note and "boolean" in note for note in converted.conversion.notes)
+
+
+def test_a_module_that_is_random_at_inference_is_refused(bench: Bench) -> None:
+    class Random(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + torch.rand_like(x)
+
+    with pytest.raises(ConversionError):
+        bench.convert("torch", to="torchscript", model=Random(), signature=_FOUR_TO_FOUR)
+
+
+def test_sizes_that_the_module_itself_does_not_take_are_its_own_fault(bench: Bench) -> None:
+    class Small(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + torch.zeros(16, 4)[: x.shape[0]]
+
+    with pytest.raises(ConversionError, match=r"the module itself does not answer at batch=64 \(dim 'batch'\)"):
+        bench.convert("torch", to="torchscript", model=Small(), signature=_FOUR_TO_FOUR)
+
+
+def test_a_dtype_other_than_promised_is_refused(bench: Bench) -> None:
+    signature = sign({"input": "float32[batch, 4]"}, {"y": "float64[batch, 4]"}, batch=(1, 2, 4))
+    with pytest.raises(ConversionError, match=r"output 'y' of the model is float32\[2, 4\] at batch=2, promised is y:"):
+        bench.convert("torch", to="torchscript", model=torch.nn.ReLU(), signature=signature)
+
+
+def test_ids_for_which_only_zero_is_valid_are_checked_with_zeros_and_the_note_says_so(bench: Bench) -> None:
+    signature = sign({"input": "int64[batch]"}, {"y": "float32[batch, 2]"}, batch=(1, 2, 4))
+    converted = bench.convert("torch", to="torchscript", model=torch.nn.Embedding(1, 2), signature=signature)
+    assert any("with zeros only" in note for note in converted.conversion.notes)
+
+
+def test_integers_above_float_precision_pass_through_exactly(bench: Bench) -> None:
+    class Next(torch.nn.Module):
+        def forward(self, ids: torch.Tensor) -> torch.Tensor:
+            return ids + 1
+
+    signature = sign({"ids": "int64[batch]"}, {"y": "int64[batch]"}, batch=(1, 2, 4))
+    converted = bench.convert("torch", to="torchscript", model=Next(), signature=signature)
+    loaded = torch.jit.load(str(converted.main))  # type: ignore[no-untyped-call]  # torch has no type for it
+    assert loaded(torch.tensor([2**24, 2**53]))[0].tolist() == [2**24 + 1, 2**53 + 1]
+
+
+def test_a_file_from_elsewhere_is_copied_with_its_names_written_into_it(bench: Bench) -> None:
+    source = bench.folder / "given.pt"
+    module = _Two().eval()
+    example = (torch.zeros(2, 4), torch.zeros(2, 4))
+    torch.jit.save(torch.jit.trace(module, example, strict=False), str(source))
+    signature = sign(
+        {"right": "float32[batch, 4]", "left": "float32[batch, 4]"}, {"scores": "float32[batch, 4]"}, batch=(1, 2, 4)
+    )
+    rename = {"z": "scores"}
+    converted = bench.convert("torchscript", source, to="torchscript", signature=signature, rename=rename)
+    said = names_in_archive(converted.main)
+    assert said is not None
+    assert (said.signature, said.is_in_order, said.rename) == (signature, False, rename)
+    assert converted.conversion.signature == signature
+
+
+def test_a_copy_of_our_own_file_is_the_same_bytes(two: Converted, bench: Bench) -> None:
+    copied = bench.convert("torchscript", two.main, to="torchscript")
+    assert copied.main.read_bytes() == two.main.read_bytes()
+    assert copied.conversion.signature == two.job.signature
+
+
+def test_a_file_from_elsewhere_without_a_signature_is_refused_with_what_to_declare(bench: Bench) -> None:
+    source = bench.folder / "given.pt"
+    torch.jit.save(torch.jit.trace(torch.nn.ReLU(), torch.zeros(2, 4)), str(source))
+    with pytest.raises(UsageError, match="does not say the names of its inputs and outputs") as caught:
+        bench.convert("torchscript", source, to="torchscript")
+    assert "declare model.inputs and model.outputs" in caught.value.hint
+
+
+def test_a_scripted_module_can_be_traced(bench: Bench) -> None:
+    scripted = torch.jit.script(torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU()))
+    signature = sign({"input": "float32[batch, 4]"}, {"y": "float32[batch, 4]"}, batch=(1, 2, 4))
+    converted = bench.convert("torch", to="torchscript", model=scripted, signature=signature)
+    x = torch.from_numpy(np.ones((3, 4), np.float32))
+    loaded = torch.jit.load(str(converted.main))  # type: ignore[no-untyped-call]  # torch has no type for it
+    assert_near(loaded(x)[0].detach().numpy(), scripted(x).detach())

@@ -1,0 +1,286 @@
+"""`benchmark` and the stage within `run`: when speed is measured, what is printed, and what is refused."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.pipelines.conftest import make_desk
+
+from paritygate.pipelines.benchmark_plan import is_benchmark_wanted, plan_of
+from paritygate.pipelines.benchmark_result import (
+    SOURCE,
+    BenchmarkPoint,
+    BenchmarkResult,
+    Speedup,
+    VariantBenchmark,
+)
+from paritygate.pipelines.benchmark_table import BENCHMARK_COLUMNS, benchmark_rows
+from paritygate.pipelines.spec import load_spec
+
+if TYPE_CHECKING:
+    from tests.pipelines.conftest import Called, Desk
+
+QUICK = ("--rounds", "2", "--seconds", "0.01")
+QUICK_PART = {"rounds": 2, "seconds": 0.01}
+
+
+@pytest.fixture(scope="module")
+def called(finished: Desk) -> Called:
+    """Return what the command said of the finished run."""
+    folder = str(finished.run_folder)
+    return finished.json("benchmark", "--run", folder, *QUICK, "--batch-size", "4", "--price-per-hour", "0.2")
+
+
+def test_the_table_has_a_row_a_variant(called: Called) -> None:
+    assert called.code == 0, str(called)
+    assert "tiny: speed beside its source" in called.out
+    for name in (SOURCE, "onnx-fp32"):
+        assert sum(line.split("│")[1].strip() == name for line in called.out.splitlines() if "│" in line) == 1
+
+
+def test_progress_says_what_is_done(called: Called) -> None:
+    lines = called.err.splitlines()
+
+    assert "tiny: benchmark: loading source" in lines
+    for number in (1, 2):
+        assert any(re.fullmatch(rf"tiny: benchmark: round {number} of 2, about \d+ s left", line) for line in lines)
+
+
+def test_options_stand_in_for_the_spec(called: Called) -> None:
+    points = [point for variant in called.data["variants"] for point in variant["points"]]
+
+    assert [point["batch_size"] for point in points] == [4, 4]
+    assert called.data["exit_code"] == 0
+    assert called.data["price_per_hour"] == 0.2
+    assert all(point["cost_per_million"] > 0 for point in points)
+
+
+def test_json_on_standard_output_is_alone_there(finished: Desk) -> None:
+    called = finished.call("benchmark", "--run", str(finished.run_folder), *QUICK, "--quiet", "--json", "-")
+
+    assert called.code == 0
+    assert called.out.startswith("{")
+    assert "speed beside its source" not in called.out
+    # All that may be said besides is that the machine was busy.
+    assert all(line.startswith("note: other work kept ") for line in called.err.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "benchmark needs --run DIR"),
+        (("--run", "nowhere"), "nowhere is no run folder"),
+        (("--rounds", "1"), "1 is not in the range x>=2"),
+        (("--batch-size", "0"), "0 is not in the range x>=1"),
+        (("--seconds", "0"), "0.0 is not in the range x>0"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused(desk: Desk, arguments: tuple[str, ...], message: str) -> None:
+    called = desk.call("benchmark", *arguments)
+
+    assert called.code == 2
+    assert message in called.err
+
+
+def _spec(desk: Desk, **parts: object) -> str:
+    model = {
+        "name": "tiny",
+        "source": "model.onnx",
+        "rename": {"output_0": "logits"},
+        "inputs": {"x": {"dtype": "float32", "shape": ["batch", 4]}},
+        "outputs": {"logits": {"dtype": "float32", "shape": ["batch", 3]}},
+        "dims": {"batch": {"min": 1, "opt": 8, "max": 64}},
+    }
+    return str(desk.folder / desk.spec("with-dims.yaml", model=model, **parts))
+
+
+def test_a_batch_size_outside_of_the_dims_is_refused_before_anything_is_done(desk: Desk) -> None:
+    called = desk.call("run", _spec(desk, benchmark={"batch_sizes": [1, 65]}))
+
+    assert called.code == 2
+    assert "batch size 65 of the benchmark is outside of model.dims.batch (1 to 64)" in called.err
+    assert "hint: name sizes within it" in called.err
+    assert desk.runs == []
+
+
+@pytest.mark.parametrize(
+    ("part", "message"),
+    [
+        ({"rounds": 1}, "benchmark.rounds"),
+        ({"seconds": 0}, "benchmark.seconds"),
+        ({"seconds": float("inf")}, "benchmark.seconds"),
+        ({"concurrency": []}, "benchmark.concurrency"),
+        ({"batch_sizes": [0]}, "benchmark.batch_sizes.0"),
+        ({"price_per_hour": -1}, "benchmark.price_per_hour"),
+        ({"batch_size": [1]}, "did you mean 'batch_sizes'"),
+    ],
+)
+def test_a_wrong_value_in_the_spec_is_said_where_it_stands(desk: Desk, part: dict[str, Any], message: str) -> None:
+    called = desk.call("run", desk.spec(benchmark=part))
+
+    assert called.code == 2
+    assert message in called.err
+
+
+@pytest.mark.parametrize(
+    ("parts", "is_wanted"),
+    [
+        ({}, False),
+        ({"benchmark": {}}, True),
+        ({"promote": {"prefer": "fastest"}}, True),
+        ({"promote": {"prefer": "smallest"}}, False),
+        ({"promote": {"prefer": ["onnx-fp32"]}}, False),
+        ({"promote": {"limits": {"latency_p95_ms": 20}}}, True),
+        ({"promote": {"limits": {"size_mb": 20}}}, False),
+    ],
+)
+def test_speed_is_measured_where_the_spec_asks_or_its_choice_needs_it(
+    desk: Desk, parts: dict[str, Any], *, is_wanted: bool
+) -> None:
+    resolved = load_spec(str(desk.folder / desk.spec(**parts)))
+
+    assert is_benchmark_wanted(resolved) is is_wanted
+    assert is_benchmark_wanted(resolved, ["latency_p95_ms"])
+
+
+def test_without_a_word_one_row_and_the_best_batch_are_measured(desk: Desk) -> None:
+    with_dims = plan_of(load_spec(_spec(desk)))
+
+    assert with_dims.points == ((1, 1), (8, 1))
+    assert (with_dims.rounds, with_dims.seconds, with_dims.price_per_hour) == (7, 0.25, None)
+    assert plan_of(load_spec(str(desk.folder / "spec.yaml"))).points == ((1, 1),)
+
+
+def test_a_time_without_end_is_refused(finished: Desk) -> None:
+    called = finished.call("benchmark", "--run", str(finished.run_folder), "--seconds", "inf")
+
+    assert called.code == 2
+    assert "benchmark seconds: Input should be a finite number (seen: inf)" in called.err
+
+
+def test_what_stands_twice_is_measured_once(desk: Desk) -> None:
+    plan = plan_of(load_spec(_spec(desk, benchmark={"batch_sizes": [8, 1, 8], "concurrency": [2, 2]})))
+
+    assert plan.points == ((8, 2), (1, 2))
+
+
+@pytest.fixture(scope="module")
+def run_with_section(tmp_path_factory: pytest.TempPathFactory) -> tuple[Desk, Called]:
+    """Return a desk whose spec asks for a benchmark, and what its run said."""
+    desk = make_desk(tmp_path_factory.mktemp("benchmarked"))
+    return desk, desk.json("run", desk.spec(benchmark=QUICK_PART), "--quiet")
+
+
+def test_run_measures_speed_and_shows_it(run_with_section: tuple[Desk, Called]) -> None:
+    desk, called = run_with_section
+
+    assert called.code == 0, str(called)
+    assert "tiny: speed beside its source" in called.out
+    (entry,) = called.data["runs"]
+    assert [item["name"] for item in entry["benchmark"]["variants"]] == [SOURCE, "onnx-fp32"]
+    assert (desk.run_folder / "benchmark.json").is_file()
+
+
+def test_run_measures_nothing_where_it_is_told_not_to(desk: Desk) -> None:
+    called = desk.json("run", desk.spec(benchmark=QUICK_PART), "--no-benchmark", "--no-promote", "--quiet")
+
+    assert called.code == 0
+    assert called.data["runs"][0]["benchmark"] is None
+    assert not (desk.run_folder / "benchmark.json").exists()
+    assert "tiny: speed beside its source" not in called.out
+
+
+def _result() -> BenchmarkResult:
+    point = BenchmarkPoint(
+        batch_size=1,
+        concurrency=1,
+        rounds=7,
+        calls=1234,
+        latency_ms={"p50": 0.51234, "p95": 12.3456, "p99": 123.456, "mean": 1.0, "min": 0.1, "max": 200.0},
+        rows_per_s=1951.8,
+        cpu_cores=1.86,
+        speedup=Speedup(ratio=2.3456, low=2.1, high=120.4),
+    )
+    variant = VariantBenchmark(
+        name="onnx-fp32",
+        size_bytes=3 << 20,
+        load_s=0.0421,
+        first_call_ms=1.5,
+        peak_memory_bytes=97 << 20,
+        points=(point,),
+    )
+    failed = VariantBenchmark(name=SOURCE, error="it crashed")
+    return BenchmarkResult(batch_sizes=(1,), concurrency=(1,), variants=(failed, variant), samples_digest="sha256:0")
+
+
+def test_a_row_has_three_digits_and_a_dash_for_what_is_not_known() -> None:
+    source, variant = benchmark_rows(_result())
+
+    assert dict(zip(BENCHMARK_COLUMNS, variant, strict=True)) == {
+        "variant": "onnx-fp32",
+        "batch": "1",
+        "conc.": "1",
+        "p50 ms": "0.512",
+        "p95 ms": "12.3",
+        "p99 ms": "123",
+        "calls": "1234",
+        "rows/s": "1952",
+        "speed-up [95 %]": "2.35 [2.10, 120]",
+        "load s": "0.0421",
+        "1st ms": "1.50",
+        "peak MiB": "97",
+        "cores": "1.9",
+        "size MiB": "3.00",
+        "cost/1M": "-",
+    }
+    assert list(source) == [SOURCE, *["-"] * (len(BENCHMARK_COLUMNS) - 1)]
+
+
+def _command_line(process: Path) -> str:
+    with contextlib.suppress(OSError):
+        return (process / "cmdline").read_bytes().decode(errors="replace")
+    return ""
+
+
+def _workers(folder: Path) -> list[int]:
+    """Return the workers of a benchmark; the command itself names the folder alone."""
+    return [
+        int(place.name) for place in Path("/proc").glob("[0-9]*") if f"{folder}/jobs/benchmark-" in _command_line(place)
+    ]
+
+
+def test_ctrl_c_leaves_no_worker_and_no_half_result(finished: Desk, tmp_path: Path, tool: list[str]) -> None:
+    folder = finished.copy(tmp_path / "copied").run_folder
+    (folder / "benchmark.json").unlink(missing_ok=True)
+    process = subprocess.Popen(
+        [*tool, "benchmark", "--run", str(folder), "--rounds", "1000000"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if "round 2" in line:
+                break
+        assert len(_workers(folder)) == 2
+        process.send_signal(signal.SIGINT)
+        rest = process.stderr.read()
+        assert process.wait(timeout=30) == 130
+    finally:
+        process.kill()
+        process.wait()
+    assert "interrupted: nothing is published half" in rest
+    assert "Traceback" not in rest
+    deadline = time.monotonic() + 10
+    while _workers(folder) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert _workers(folder) == []
+    assert list(folder.glob("benchmark.json*")) == []

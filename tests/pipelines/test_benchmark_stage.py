@@ -1,0 +1,476 @@
+"""The benchmark stage: the same rows for all, workers that crash or refuse, and what is written of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from paritygate.artifact import file_digests
+from paritygate.batch import Batch
+from paritygate.errors import BackendError, ZeroRowsError
+from paritygate.pipelines.benchmark_calls import Instance, Turn, time_calls, warm_up
+from paritygate.pipelines.benchmark_inputs import calls_of, take_rows
+from paritygate.pipelines.benchmark_load import LoadMark, cores, load_note, mark_load, others_cores
+from paritygate.pipelines.benchmark_plan import BenchmarkPlan
+from paritygate.pipelines.benchmark_result import SOURCE, BenchmarkResult
+from paritygate.pipelines.benchmark_worker import Worker, WorkerJob
+from paritygate.pipelines.sides import side_of_artifact
+from paritygate.pipelines.stages.benchmark import benchmark_stage, exit_code_of_benchmark
+from paritygate.pipelines.workspace import RunFolder, open_run
+from paritygate.source import SourceKind
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from tests.pipelines.conftest import Desk
+
+    from paritygate.validate.runners.runner import Runner
+
+PLAN = BenchmarkPlan(batch_sizes=(1, 8), concurrency=(1,), rounds=2, seconds=0.01, price_per_hour=0.2)
+
+
+def benchmark(run: RunFolder, plan: BenchmarkPlan = PLAN) -> BenchmarkResult:
+    """Return the benchmark of a run, quick rather than exact."""
+    return benchmark_stage(run, plan, time_limit_s=120, progress=lambda *_: None)
+
+
+def processes_of(folder: Path) -> list[int]:
+    """Return the processes that still work for a run."""
+    found = []
+    for place in Path("/proc").iterdir():
+        try:
+            line = (place / "cmdline").read_bytes().decode(errors="replace")
+        except (OSError, ValueError):
+            continue
+        if place.name.isdigit() and str(folder) in line:
+            found.append(int(place.name))
+    return found
+
+
+@pytest.fixture(scope="module")
+def measured(finished: Desk) -> tuple[RunFolder, BenchmarkResult]:
+    """Return the finished run and its benchmark, at a concurrency of 2 as well."""
+    run = open_run(finished.run_folder)
+    return run, benchmark(run, replace(PLAN, concurrency=(1, 2)))
+
+
+@pytest.fixture
+def copied(finished: Desk, tmp_path: Path) -> Desk:
+    """Return a copy of the finished run that may be changed."""
+    return finished.copy(tmp_path / "copied")
+
+
+def test_the_source_comes_first_and_every_variant_is_measured_at_every_point(
+    measured: tuple[RunFolder, BenchmarkResult],
+) -> None:
+    _, result = measured
+
+    assert [item.name for item in result.variants] == [SOURCE, "onnx-fp32"]
+    for item in result.variants:
+        assert [(point.batch_size, point.concurrency) for point in item.points] == [(1, 1), (1, 2), (8, 1), (8, 2)]
+        assert item.error == ""
+        assert item.runtime == "onnxruntime"
+        for point in item.points:
+            latency = point.latency_ms
+            assert 0 < latency["min"] <= latency["p50"] <= latency["p95"] <= latency["p99"] <= latency["max"]
+            assert point.rounds == len(point.round_medians_ms) == 2
+            assert point.calls >= 2 * 3 * point.concurrency
+            assert point.rows_per_s > 0
+            assert point.cpu_cores > 0
+            assert point.cost_per_million == pytest.approx(0.2 / 3600 / point.rows_per_s * 1e6)
+
+
+def test_speed_ups_are_against_the_source_at_the_same_point(measured: tuple[RunFolder, BenchmarkResult]) -> None:
+    _, result = measured
+    source, variant = result.variants
+
+    assert all(point.speedup is None for point in source.points)
+    for ours, theirs in zip(variant.points, source.points, strict=True):
+        assert ours.speedup is not None
+        logs = np.log(np.divide(theirs.round_medians_ms, ours.round_medians_ms))
+        assert ours.speedup.ratio == pytest.approx(np.exp(logs.mean()))
+        assert ours.speedup.low <= ours.speedup.ratio <= ours.speedup.high
+
+
+def test_figures_of_the_whole_process_are_there(measured: tuple[RunFolder, BenchmarkResult]) -> None:
+    run, result = measured
+    source, variant = result.variants
+
+    for item in result.variants:
+        assert item.load_s is not None
+        assert item.load_s > 0
+        assert item.first_call_ms is not None
+        assert item.first_call_ms > 0
+        assert item.peak_memory_bytes is not None
+        # More than Python and a runtime take at least; less than this process, whose peak is not inherited.
+        assert 30e6 < item.peak_memory_bytes < 400e6
+    assert source.size_bytes == run.resolved.source.path.stat().st_size
+    assert variant.size_bytes == run.artifact("onnx-fp32").size_bytes
+    assert result.machine["cores"] >= 1
+
+
+def test_the_result_is_bound_to_the_artifact_and_read_back_as_it_was(
+    measured: tuple[RunFolder, BenchmarkResult],
+) -> None:
+    run, result = measured
+    variant = result.of("onnx-fp32")
+
+    assert variant is not None
+    assert variant.artifact == run.artifact("onnx-fp32").digest
+    assert result.samples_digest.startswith("sha256:")
+    assert run.benchmark() == result
+    assert BenchmarkResult.from_json(json.loads(json.dumps(result.to_json(), allow_nan=False))) == result
+
+
+def test_what_others_kept_busy_is_what_is_left_of_the_whole() -> None:
+    begin = LoadMark(wall_s=10.0, busy_s=100.0, own_s=5.0)
+    end = LoadMark(wall_s=20.0, busy_s=118.0, own_s=14.0)
+
+    assert others_cores(begin, end) == pytest.approx(0.9)
+    assert others_cores(begin, replace(end, own_s=99.0)) == 0.0
+    assert others_cores(None, end) is None
+    assert load_note(0.1, 2) == load_note(None, 2) == ()
+    assert load_note(0.9, 2)[0].startswith("other work kept 0.9 of 2 cores busy")
+
+
+def test_other_work_on_the_machine_is_said(copied: Desk) -> None:
+    if mark_load() is None:
+        pytest.skip("this system does not tell what others do")
+    burners = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(cores())]
+    try:
+        result = benchmark(open_run(copied.run_folder))
+    finally:
+        for burner in burners:
+            burner.kill()
+            burner.wait()
+
+    assert result.machine["others_cores"] > 0.1 * cores()
+    assert result.notes[0].startswith("other work kept ")
+
+
+def test_no_worker_is_left_behind(measured: tuple[RunFolder, BenchmarkResult]) -> None:
+    run, _ = measured
+
+    assert processes_of(run.folder) == []
+
+
+def _replace_model(run: RunFolder, model: Path) -> None:
+    """Put another file in the place of the variant's, recorded as if it had been exported so."""
+    artifact = run.artifact("onnx-fp32")
+    shutil.copy(model, artifact.path)
+    replace(artifact, files=file_digests(artifact.folder)).save()
+
+
+def _fixed_batch_model(folder: Path, batch: int) -> Path:
+    import onnx
+
+    model = onnx.load(str(folder / "model.onnx"))
+    for value in (*model.graph.input, *model.graph.output):
+        value.type.tensor_type.shape.dim[0].dim_value = batch
+    model.graph.output[0].name = model.graph.node[0].output[0] = "logits"
+    onnx.save(model, str(folder / "fixed.onnx"))
+    return folder / "fixed.onnx"
+
+
+def test_a_variant_that_refuses_a_batch_size_is_measured_at_the_others(copied: Desk) -> None:
+    run = open_run(copied.run_folder)
+    _replace_model(run, _fixed_batch_model(copied.folder, 8))
+
+    source, variant = benchmark(run).variants
+
+    assert [point.batch_size for point in source.points] == [1, 8]
+    assert [point.batch_size for point in variant.points] == [8]
+    assert variant.error.startswith("batch size 1, concurrency 1: ")
+    assert "x: float32[1, 4]" in variant.error
+    assert variant.first_call_ms is not None
+
+
+def test_a_variant_that_was_changed_since_it_was_made_is_not_run(copied: Desk) -> None:
+    run = open_run(copied.run_folder)
+    path = run.artifact("onnx-fp32").path
+    path.write_bytes(path.read_bytes() + b"\0")
+
+    result = benchmark(run)
+
+    source, variant = result.variants
+    assert source.points
+    assert "model.onnx was changed" in variant.error
+    assert (variant.points, variant.load_s) == ((), None)
+    assert exit_code_of_benchmark(run, result) == 5
+
+
+def test_a_variant_that_validation_could_not_measure_is_not_run(copied: Desk) -> None:
+    run = open_run(copied.run_folder)
+    file = run.folder / "onnx-fp32.result.json"
+    data = json.loads(file.read_text(encoding="utf-8"))
+    data["error"] = {"kind": "BackendError", "message": "it crashed", "hint": ""}
+    file.write_text(json.dumps(data), encoding="utf-8")
+
+    variant = benchmark(run).of("onnx-fp32")
+
+    assert variant is not None
+    assert variant.error == "validation could not measure it: it crashed"
+
+
+_SAMPLES = """
+import os
+import signal
+import sys
+import time
+
+import numpy as np
+
+from paritygate.batch import Batch
+
+
+def _rows(seed):
+    x = np.random.default_rng(seed).standard_normal((120, 4)).astype(np.float32)
+    yield Batch(inputs={"x": x}, ids=[str(row) for row in range(120)])
+
+
+def _is_for(name):
+    return f"benchmark-{name}/" in sys.argv[1]
+
+
+def killed():
+    if _is_for("onnx-fp32"):
+        os.kill(os.getpid(), signal.SIGKILL)
+    yield from _rows(0)
+
+
+def killed_for_the_source():
+    if _is_for("source"):
+        os.kill(os.getpid(), signal.SIGKILL)
+    yield from _rows(0)
+
+
+def hanging():
+    if _is_for("onnx-fp32"):
+        time.sleep(600)
+    yield from _rows(0)
+
+
+def drawn():
+    yield from _rows(None)
+"""
+
+
+@pytest.fixture
+def with_samples(copied: Desk) -> Callable[[str], RunFolder]:
+    """Return a function that has the finished run take its samples from the module above."""
+
+    def change(name: str) -> RunFolder:
+        copied.module("samples_that", _SAMPLES)
+        file = copied.run_folder / "spec.json"
+        data = json.loads(file.read_text(encoding="utf-8"))
+        data["spec"]["samples"]["source"] = f"samples_that:{name}"
+        file.write_text(json.dumps(data), encoding="utf-8")
+        return open_run(copied.run_folder)
+
+    return change
+
+
+def test_a_worker_that_crashes_is_the_error_of_its_variant_alone(with_samples: Callable[[str], RunFolder]) -> None:
+    run = with_samples("killed")
+
+    source, variant = benchmark(run).variants
+
+    assert source.points
+    assert variant.error.startswith("the benchmark of onnx-fp32 was killed by SIGKILL")
+    assert "while loading the model" in variant.error
+    assert variant.points == ()
+
+
+def test_without_a_source_there_are_figures_and_no_speed_up(with_samples: Callable[[str], RunFolder]) -> None:
+    run = with_samples("killed_for_the_source")
+
+    result = benchmark(run)
+
+    source, variant = result.variants
+    assert "was killed by SIGKILL" in source.error
+    assert [point.speedup for point in variant.points] == [None, None]
+    assert exit_code_of_benchmark(run, result) == 5
+
+
+def test_a_worker_that_hangs_is_stopped_at_the_time_limit(
+    with_samples: Callable[[str], RunFolder], tmp_path: Path
+) -> None:
+    run = with_samples("hanging")
+    worker = Worker(replace(_job(run, run.jobs("benchmark-onnx-fp32")), time_limit_s=2))
+    try:
+        with pytest.raises(BackendError, match=r"took more than 2 s altogether .* while loading the model") as caught:
+            worker.loaded()
+    finally:
+        worker.close()
+    assert "--time-limit SECONDS" in caught.value.hint
+    assert processes_of(tmp_path) == []
+
+
+def test_rows_that_are_drawn_anew_are_no_common_ground(with_samples: Callable[[str], RunFolder]) -> None:
+    source, variant = benchmark(with_samples("drawn")).variants
+
+    assert source.points
+    assert "other rows than the ones before" in variant.error
+
+
+def _job(run: RunFolder, folder: Path) -> WorkerJob:
+    return WorkerJob(
+        side=side_of_artifact(run.artifact("onnx-fp32")),
+        kind=SourceKind.ONNX,
+        samples=run.resolved.samples(),
+        batch_sizes=(1,),
+        device="cpu",
+        folder=folder,
+        time_limit_s=120,
+    )
+
+
+def test_a_worker_that_dies_between_its_turns_is_an_error(finished: Desk, tmp_path: Path) -> None:
+    worker = Worker(_job(open_run(finished.run_folder), tmp_path / "worker"))
+    try:
+        worker.loaded()
+        worker.take_turn((1, 1), start=0, cycle=3, seconds=0.001)
+        os.kill(worker.child.process.pid, signal.SIGKILL)
+
+        with pytest.raises(BackendError, match=r"was killed by SIGKILL.* while calling it with batch size 1"):
+            worker.take_turn((1, 1), start=0, cycle=3, seconds=0.001)
+    finally:
+        worker.close()
+
+
+def _batch(*shape: int, first: int = 0) -> Batch:
+    values = np.arange(first, first + int(np.prod(shape)), dtype=np.float32).reshape(shape)
+    return Batch(inputs={"x": values}, ids=[str(row) for row in range(shape[0])])
+
+
+def _read(*batches: Batch) -> Callable[[], Iterator[Batch]]:
+    return lambda: iter(batches)
+
+
+def _arrays(calls: list[Mapping[str, NDArray[np.generic]]]) -> list[NDArray[np.generic]]:
+    return [call["x"] for call in calls]
+
+
+def test_64_rows_are_taken_or_as_many_as_a_batch_needs() -> None:
+    read = _read(*[_batch(10, 2, first=20 * number) for number in range(20)])
+
+    assert [block.rows for block in take_rows(read, at_least=8).blocks] == [64]
+    assert [block.rows for block in take_rows(read, at_least=100).blocks] == [100]
+
+
+def test_large_rows_are_fewer() -> None:
+    large = Batch(inputs={"x": np.zeros((4, 1 << 21), dtype=np.float32)}, ids=["a", "b", "c", "d"])
+
+    assert [block.rows for block in take_rows(_read(large, large, large), at_least=1).blocks] == [4]
+    assert [block.rows for block in take_rows(_read(large, large, large), at_least=5).blocks] == [8]
+
+
+def test_rows_of_other_shapes_stay_among_themselves() -> None:
+    pool = take_rows(_read(_batch(3, 2), _batch(3, 2), _batch(5, 4), _batch(0, 4)), at_least=1)
+
+    assert [block.inputs["x"].shape for block in pool.blocks] == [(6, 2), (5, 4)]
+
+
+def test_calls_hold_every_row_and_take_some_again_where_a_block_ends() -> None:
+    block = {"x": np.arange(5, dtype=np.float32)[:, None]}
+
+    calls = _arrays(calls_of([block], 2))
+
+    assert [call.ravel().tolist() for call in calls] == [[0, 1], [2, 3], [4, 0]]
+
+
+def test_a_block_smaller_than_a_batch_is_repeated() -> None:
+    (call,) = _arrays(calls_of([{"x": np.arange(3, dtype=np.float32)[:, None]}], 8))
+
+    assert call.ravel().tolist() == [0, 1, 2, 0, 1, 2, 0, 1]
+
+
+def test_the_digest_is_that_of_the_rows() -> None:
+    one = take_rows(_read(_batch(6, 2)), at_least=1)
+
+    assert take_rows(_read(_batch(3, 2), _batch(3, 2, first=6)), at_least=1).digest == one.digest
+    assert take_rows(_read(_batch(6, 2, first=1)), at_least=1).digest != one.digest
+
+
+def test_without_rows_there_is_nothing_to_call_with() -> None:
+    with pytest.raises(ZeroRowsError, match="the samples hold no rows"):
+        take_rows(_read(_batch(0, 2)), at_least=1)
+
+
+class _Counting:
+    """Answers nothing and keeps what it was called with, and by which thread."""
+
+    def __init__(self) -> None:
+        self.seen: list[float] = []
+        self.threads: set[int] = set()
+
+    def run(self, inputs: Mapping[str, NDArray[np.float32]]) -> dict[str, NDArray[np.generic]]:
+        self.seen.append(float(inputs["x"][0]))
+        self.threads.add(threading.get_ident())
+        return {}
+
+
+def _instances(number: int) -> tuple[list[Instance], list[_Counting]]:
+    runners = [_Counting() for _ in range(number)]
+    as_runners: list[Runner] = list(runners)  # type: ignore[arg-type]  # only `run` is called
+    return [Instance(runner, []) for runner in as_runners], runners
+
+
+CALLS = [{"x": np.full(1, number, dtype=np.float32)} for number in range(5)]
+
+
+def test_every_input_of_the_cycle_is_timed_equally_often_however_fast_a_model_is() -> None:
+    instances, (runner,) = _instances(1)
+
+    times = time_calls(instances, Turn(calls=CALLS, start=4, cycle=3, seconds=0.01))
+
+    timed = runner.seen[-len(times.latencies_ns) :]
+    assert {timed.count(value) for value in (4.0, 0.0, 1.0)} == {len(timed) / 3}
+    assert sum(times.latencies_ns) / 1e9 <= times.wall_s
+    # What was called before the clock ran is not among the latencies.
+    assert len(runner.seen) > len(timed)
+
+
+def test_instances_side_by_side_have_a_thread_each_and_the_same_inputs() -> None:
+    instances, runners = _instances(3)
+
+    times = time_calls(instances, Turn(calls=CALLS, start=0, cycle=3, seconds=0.01))
+
+    assert len({thread for runner in runners for thread in runner.threads}) == 3
+    assert [len(runner.threads) for runner in runners] == [1, 1, 1]
+    assert len(times.latencies_ns) >= 9
+    assert all(set(runner.seen) == {0.0, 1.0, 2.0} for runner in runners)
+
+
+def test_an_instance_that_fails_ends_the_turn_of_all_with_its_reason() -> None:
+    instances, runners = _instances(2)
+
+    def refuse(inputs: object) -> dict[str, NDArray[np.generic]]:
+        del inputs
+        msg = "not today"
+        raise BackendError(msg)
+
+    runners[1].run = refuse  # type: ignore[method-assign]
+
+    with pytest.raises(BackendError, match="not today"):
+        time_calls(instances, Turn(calls=CALLS, start=0, cycle=3, seconds=0.01))
+
+
+def test_warming_up_calls_with_every_input_and_three_times_at_least() -> None:
+    instances, (runner,) = _instances(1)
+
+    warm_up(instances, CALLS, seconds=60.0)
+    assert runner.seen == [0.0, 1.0, 2.0, 3.0, 4.0]
+    warm_up(instances, CALLS[:1], seconds=1e-9)
+    assert runner.seen[5:] == [0.0, 0.0, 0.0]

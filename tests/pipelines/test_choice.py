@@ -1,0 +1,363 @@
+"""Which variant is released: by evidence first, then limits, then speed or size; and what is said of it."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paritygate.errors import UsageError
+from paritygate.pipelines.benchmark_result import (
+    SOURCE,
+    BenchmarkPoint,
+    BenchmarkResult,
+    Speedup,
+    VariantBenchmark,
+)
+from paritygate.pipelines.choice import Choice, choose
+from paritygate.pipelines.choice_candidate import ChoiceRules
+from paritygate.pipelines.constraint import CONSTRAINTS, broken_constraints, check_limits, parse_constraints
+from paritygate.pipelines.limit_share import limit_share
+
+_SOURCE_P50 = 12.0
+
+
+def _point(p50: float, *, size: int = 8, instances: int = 1, spread: float = 0.05) -> BenchmarkPoint:
+    ratio = _SOURCE_P50 / p50
+    return BenchmarkPoint(
+        batch_size=size,
+        concurrency=instances,
+        rounds=5,
+        calls=50,
+        latency_ms={"p50": p50, "p95": p50 * 2, "p99": p50 * 3, "mean": p50, "min": p50, "max": p50 * 4},
+        rows_per_s=8000 / p50,
+        cpu_cores=1.0,
+        speedup=Speedup(ratio=ratio, low=ratio * (1 - spread), high=ratio * (1 + spread)),
+    )
+
+
+def _speed(name: str, *points: BenchmarkPoint, **changes: Any) -> VariantBenchmark:  # noqa: ANN401 - any field
+    found = VariantBenchmark(
+        name=name, artifact=f"digest of {name}", runtime="onnxruntime", version="1", device="cpu",
+        size_bytes=3_000_000, load_s=0.1, first_call_ms=30.0, peak_memory_bytes=200_000_000, points=points,
+    )  # fmt: skip
+    return replace(found, **changes)
+
+
+def _benchmark(*variants: VariantBenchmark) -> BenchmarkResult:
+    source = replace(_speed(SOURCE, replace(_point(_SOURCE_P50), speedup=None)), artifact=None)
+    return BenchmarkResult(
+        batch_sizes=(8, 1), concurrency=(1, 4), variants=(source, *variants), samples_digest="digest of samples"
+    )
+
+
+def _entry(name: str, *, verdict: str = "pass", evidence: str = "verified", device: str = "cpu") -> dict[str, Any]:
+    return {
+        "variant": name,
+        "artifact": f"digest of {name}",
+        "verdict": verdict,
+        "evidence": evidence,
+        "device": device,
+    }
+
+
+def _evidence(*entries: dict[str, Any], emulated: tuple[dict[str, Any], ...] = ()) -> dict[str, Any]:
+    return {"variants": list(entries), "emulated": list(emulated)}
+
+
+def _chosen(choice: Choice) -> list[str]:
+    return [candidate.name for candidate in choice.chosen]
+
+
+def _rules(**parts: Any) -> ChoiceRules:  # noqa: ANN401 - any field
+    return ChoiceRules(**{"devices": ("cpu",), "prefer": "fastest", **parts})
+
+
+_TWO = _evidence(_entry("onnx-fp32"), _entry("onnx-int8"))
+_SIZES = {"onnx-fp32": 3_000_000, "onnx-int8": 1_000_000}
+
+
+def test_the_fastest_is_the_one_with_the_lowest_median_at_the_first_batch_size_and_concurrency() -> None:
+    # At batch size 1 and with four side by side it would be the other one.
+    slow_elsewhere = (_point(5.0), _point(9.0, size=1), _point(9.0, instances=4))
+    fast_elsewhere = (_point(6.0), _point(1.0, size=1), _point(1.0, instances=4))
+    benchmark = _benchmark(_speed("onnx-fp32", *fast_elsewhere), _speed("onnx-int8", *slow_elsewhere))
+
+    choice = choose(_TWO, benchmark, _SIZES, _rules())
+
+    assert _chosen(choice) == ["onnx-int8"]
+    assert choice.reason == "fastest: 2.4x the source (2.28-2.52), p95 10 ms at batch size 8"
+    assert (choice.batch_size, choice.concurrency) == (8, 1)
+
+
+@pytest.mark.parametrize("verdict", ["fail", "error", "inconclusive"])
+def test_what_did_not_pass_is_not_chosen_however_fast_it_is(verdict: str) -> None:
+    evidence = _evidence(_entry("onnx-fp32"), _entry("onnx-int8", verdict=verdict))
+    benchmark = _benchmark(_speed("onnx-fp32", _point(6.0)), _speed("onnx-int8", _point(0.1)))
+
+    choice = choose(evidence, benchmark, _SIZES, _rules())
+
+    assert _chosen(choice) == ["onnx-fp32"]
+    assert "onnx-int8" not in choice.reason
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"artifact": "digest of older bytes"}, "another file was benchmarked"),
+        ({"artifact": None, "error": "it crashed"}, "it crashed"),
+        ({"device": "cuda:sm90"}, "benchmarked on cuda:sm90 only"),
+        ({"points": ()}, "nothing at batch size 8"),
+        ({"points": (), "error": "it hung"}, "it hung"),
+    ],
+)
+def test_what_was_not_measured_of_these_bytes_on_this_device_is_not_the_fastest(
+    changes: Mapping[str, Any], why: str
+) -> None:
+    benchmark = _benchmark(_speed("onnx-fp32", _point(6.0)), replace(_speed("onnx-int8", _point(0.1)), **dict(changes)))
+
+    choice = choose(_TWO, benchmark, _SIZES, _rules())
+
+    assert _chosen(choice) == ["onnx-fp32"]
+    assert f"left out: onnx-int8: passed, but its speed was not measured ({why})" in choice.reason
+
+
+def test_without_a_benchmark_nothing_is_the_fastest() -> None:
+    choice = choose(_TWO, None, _SIZES, _rules())
+
+    assert _chosen(choice) == []
+    assert choice.reason == (
+        "no converted variant passed for cpu (onnx-fp32: passed, but its speed was not measured (no benchmark was "
+        "made), onnx-int8: passed, but its speed was not measured (no benchmark was made))"
+    )
+
+
+def test_that_the_fastest_is_not_clearly_so_is_said() -> None:
+    benchmark = _benchmark(_speed("onnx-fp32", _point(6.0)), _speed("onnx-int8", _point(5.9)))
+
+    choice = choose(_TWO, benchmark, _SIZES, _rules())
+
+    assert _chosen(choice) == ["onnx-int8"]
+    assert choice.reason.endswith("; not clearly faster than onnx-fp32")
+
+
+def test_of_equally_fast_variants_the_first_of_the_spec_is_chosen() -> None:
+    benchmark = _benchmark(_speed("onnx-int8", _point(6.0)), _speed("onnx-fp32", _point(6.0)))
+
+    assert _chosen(choose(_TWO, benchmark, _SIZES, _rules())) == ["onnx-fp32"]
+
+
+def test_a_fastest_that_is_slower_than_the_source_is_said_to_be() -> None:
+    choice = choose(_TWO, _benchmark(_speed("onnx-fp32", _point(24.0))), _SIZES, _rules())
+
+    assert _chosen(choice) == ["onnx-fp32"]
+    assert "0.5x the source (0.475-0.525), p95 48 ms at batch size 8, slower than the source" in choice.reason
+
+
+def test_the_smallest_needs_no_benchmark_and_equal_sizes_keep_the_order_of_the_spec() -> None:
+    choice = choose(_TWO, None, _SIZES, _rules(prefer="smallest"))
+
+    assert _chosen(choice) == ["onnx-int8"]
+    assert choice.reason == "smallest: 1 MB, before onnx-fp32 with 3 MB"
+    same = dict.fromkeys(_SIZES, 7)
+    assert _chosen(choose(_TWO, None, same, _rules(prefer="smallest"))) == ["onnx-fp32"]
+
+
+def test_a_megabyte_is_a_million_bytes() -> None:
+    rules = _rules(prefer="smallest", limits={"size_mb": 1.0})
+
+    assert _chosen(choose(_TWO, None, {"onnx-fp32": 1_000_001, "onnx-int8": 1_000_000}, rules)) == ["onnx-int8"]
+
+
+@pytest.mark.parametrize(
+    ("name", "kept", "cut"),
+    [
+        ("latency_p50_ms", 5.0, 4.99),
+        ("latency_p95_ms", 10.0, 9.99),
+        ("latency_p99_ms", 15.0, 14.9),
+        ("first_call_ms", 30.0, 29.0),
+        ("load_s", 0.1, 0.09),
+        ("rows_per_s", 1600.0, 1601.0),
+        ("size_mb", 3.0, 2.9),
+        ("memory_mb", 200.0, 199.0),
+        ("cost_per_million", 2.0, 1.9),
+    ],
+)
+def test_a_limit_is_kept_at_the_limit_and_broken_beyond_it(name: str, kept: float, cut: float) -> None:
+    evidence = _evidence(_entry("onnx-fp32"))
+    point = replace(_point(5.0), cost_per_million=2.0)
+    benchmark = _benchmark(_speed("onnx-fp32", point))
+
+    assert _chosen(choose(evidence, benchmark, _SIZES, _rules(limits={name: kept}))) == ["onnx-fp32"]
+    broken = choose(evidence, benchmark, _SIZES, _rules(limits={name: cut}))
+    assert _chosen(broken) == []
+    sign = "<" if name == "rows_per_s" else ">"
+    assert f"(onnx-fp32: passed, but {name} " in broken.reason
+    assert f" {sign} {cut:g})" in broken.reason
+
+
+def test_every_limit_is_one_that_figures_can_be_held_against() -> None:
+    choice = choose(_TWO, _benchmark(_speed("onnx-fp32", _point(5.0))), _SIZES, _rules())
+
+    assert list(choice.candidates[0].figures.by_name) == list(CONSTRAINTS)
+
+
+@pytest.mark.parametrize("name", CONSTRAINTS)
+@pytest.mark.parametrize("found", [None, math.nan, math.inf])
+def test_what_was_not_measured_breaks_every_limit(name: str, found: float | None) -> None:
+    assert broken_constraints({name: 1.0}, {name: found}) == (f"{name} was not measured",)
+
+
+def test_where_nothing_is_within_the_limits_each_variant_and_the_source_are_named_with_what_they_broke() -> None:
+    benchmark = _benchmark(_speed("onnx-fp32", _point(6.0)), _speed("onnx-int8", _point(5.0)))
+
+    choice = choose(_TWO, benchmark, _SIZES, _rules(limits={"latency_p95_ms": 9.0, "size_mb": 2.0}))
+
+    assert choice.reason == (
+        "no converted variant passed for cpu within latency_p95_ms <= 9, size_mb <= 2 (onnx-fp32: passed, but "
+        "latency_p95_ms 12 > 9 and size_mb 3 > 2, onnx-int8: passed, but latency_p95_ms 10 > 9); the source itself: "
+        "latency_p95_ms 24 > 9, size_mb 3 > 2"
+    )
+
+
+def test_a_source_that_is_within_the_limits_is_said_to_be() -> None:
+    choice = choose(_evidence(_entry("onnx-fp32", verdict="fail")), _benchmark(), {}, _rules(limits={"size_mb": 3}))
+
+    assert choice.reason.endswith("(onnx-fp32: fail); the source itself: within the limits")
+
+
+def test_two_numbers_that_differ_do_not_read_as_one() -> None:
+    assert broken_constraints({"latency_p95_ms": 20.0}, {"latency_p95_ms": 20.0004}) == ("latency_p95_ms 20.0004 > 20",)
+
+
+def test_without_a_preference_all_that_passed_within_the_limits_are_chosen_and_the_others_named() -> None:
+    benchmark = _benchmark(_speed("onnx-fp32", _point(6.0)), _speed("onnx-int8", _point(5.0)))
+
+    assert _chosen(choose(_TWO, benchmark, _SIZES, _rules(prefer=None))) == ["onnx-fp32", "onnx-int8"]
+    assert choose(_TWO, benchmark, _SIZES, _rules(prefer=None)).reason == ""
+    limited = choose(_TWO, benchmark, _SIZES, _rules(prefer=None, limits={"size_mb": 2}))
+    assert _chosen(limited) == ["onnx-int8"]
+    assert limited.reason == "within size_mb <= 2; left out: onnx-fp32: passed, but size_mb 3 > 2"
+
+
+def test_of_a_list_the_first_that_is_within_the_limits_is_chosen() -> None:
+    rules = _rules(prefer=("onnx-fp32", "onnx-int8"), limits={"size_mb": 2})
+
+    assert _chosen(choose(_TWO, None, _SIZES, rules)) == ["onnx-int8"]
+
+
+def test_what_is_accepted_on_emulated_evidence_has_no_speed_on_the_device_that_is_absent() -> None:
+    evidence = _evidence(
+        _entry("onnx-fp16"), emulated=(_entry("onnx-fp16", evidence="emulated", device="emulated:fp16"),)
+    )
+    benchmark = _benchmark(_speed("onnx-fp16", _point(1.0)))
+    accepted = {"devices": ("cuda:sm90",), "accept": {"onnx-fp16": "emulated"}}
+
+    assert _chosen(choose(evidence, benchmark, {}, _rules(prefer=None, **accepted))) == ["onnx-fp16"]
+    choice = choose(evidence, benchmark, {}, _rules(**accepted))
+    assert _chosen(choice) == []
+    assert "its speed was not measured (benchmarked on cpu only)" in choice.reason
+
+
+def test_a_choice_is_strict_json_even_where_a_latency_is_no_number() -> None:
+    broken = replace(_point(5.0), latency_ms={"p50": math.nan})
+    choice = choose(_TWO, _benchmark(_speed("onnx-fp32", broken)), _SIZES, _rules())
+
+    assert _chosen(choice) == []
+    text = json.dumps(choice.to_json(), allow_nan=False)
+    assert json.loads(text)["candidates"][0]["figures"]["latency_p50_ms"] is None
+
+
+_NAMES = ("onnx-fp32", "onnx-fp16", "openvino-fp32", "openvino-int8")
+
+
+@given(
+    verdicts=st.tuples(*[st.sampled_from(["pass", "fail", "error"])] * 4),
+    medians=st.tuples(*[st.one_of(st.none(), st.floats(0.01, 100))] * 4),
+    sizes=st.tuples(*[st.integers(1, 10**8)] * 4),
+    limit=st.floats(0.1, 200),
+    prefer=st.sampled_from(["fastest", "smallest"]),
+)
+def test_what_is_chosen_passed_is_within_the_limits_and_nothing_else_that_is_comes_before_it(
+    verdicts: tuple[str, ...],
+    medians: tuple[float | None, ...],
+    sizes: tuple[int, ...],
+    limit: float,
+    prefer: Any,  # noqa: ANN401 - hypothesis gives one of two literals
+) -> None:
+    evidence = _evidence(*(_entry(name, verdict=verdict) for name, verdict in zip(_NAMES, verdicts, strict=True)))
+    measured = [_speed(name, _point(at)) for name, at in zip(_NAMES, medians, strict=True) if at is not None]
+    rules = _rules(prefer=prefer, limits={"latency_p95_ms": limit})
+
+    choice = choose(evidence, _benchmark(*measured), dict(zip(_NAMES, sizes, strict=True)), rules)
+
+    fit = [
+        (at if prefer == "fastest" else size, name)
+        for name, verdict, at, size in zip(_NAMES, verdicts, medians, sizes, strict=True)
+        if verdict == "pass" and at is not None and at * 2 <= limit
+    ]
+    best = min((figure for figure, _ in fit), default=None)
+    assert _chosen(choice) == [name for figure, name in fit if figure == best][:1]
+
+
+def test_constraints_are_read() -> None:
+    found = parse_constraints(["latency_p95_ms=20", "rows_per_s=1e3", "size_mb=.5"])
+
+    assert found == {"latency_p95_ms": 20.0, "rows_per_s": 1000.0, "size_mb": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("texts", "problem"),
+    [
+        (["latency_p95_ms"], "it is not of the form NAME=VALUE"),
+        (["=20"], "it is not of the form NAME=VALUE"),
+        (["latency_p95_ms="], "it is not of the form NAME=VALUE"),
+        (["p95=20"], "'p95' is no limit"),
+        (["latency_p95_ms=20ms"], "'20ms' is no number"),
+        (["latency_p95_ms=nan"], "limit latency_p95_ms is nan, not a finite number above 0"),
+        (["latency_p95_ms=inf"], "limit latency_p95_ms is inf, not a finite number above 0"),
+        (["latency_p95_ms=0"], "limit latency_p95_ms is 0, not a finite number above 0"),
+        (["size_mb=-1"], "limit size_mb is -1, not a finite number above 0"),
+        (["size_mb=1", "size_mb=2"], "'size_mb' stands twice"),
+    ],
+)
+def test_a_constraint_that_is_none_is_wrong_usage_and_the_allowed_names_are_said(
+    texts: list[str], problem: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse_constraints(texts)
+
+    assert problem in str(caught.value)
+    assert "(allowed names: latency_p50_ms, latency_p95_ms, " in str(caught.value)
+    assert caught.value.hint == "write for example --constraint latency_p95_ms=20"
+
+
+def test_limits_of_the_spec_are_checked_by_the_same_rules() -> None:
+    assert check_limits({"size_mb": 50.0}) == {"size_mb": 50.0}
+    with pytest.raises(ValueError, match="limit 'size' is not known"):
+        check_limits({"size": 50.0})
+
+
+@pytest.mark.parametrize(
+    ("checks", "share"),
+    [
+        ([], None),
+        ([("mean_abs_diff", 9.0, 1.0)], None),
+        ([("max_abs_diff", 0.5, 1.0)], 0.5),
+        ([("max_abs_diff", 0.5, 1.0), ("max_abs_diff", 3.0, 2.0)], 1.5),
+        ([("max_abs_diff", 4.0, 10.0), ("p9999_abs_diff", 0.9, 1.0)], 0.9),
+        ([("max_abs_diff", 0.0, 0.0)], 0.0),
+        ([("max_abs_diff", 1e-9, 0.0)], math.inf),
+        ([("max_abs_diff", None, 1.0)], math.inf),
+    ],
+)
+def test_the_largest_difference_is_told_as_a_part_of_its_limit(
+    checks: list[tuple[str, float | None, float | None]], share: float | None
+) -> None:
+    assert limit_share(checks) == share

@@ -1,0 +1,319 @@
+"""Releasing the fastest or smallest that passed, within limits; and `choose`, which says so and releases nothing."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.pipelines.conftest import make_desk
+
+from paritygate.files import read_json, write_json_atomically
+from paritygate.pipelines.benchmark_result import (
+    SOURCE,
+    BenchmarkPoint,
+    BenchmarkResult,
+    Speedup,
+    VariantBenchmark,
+)
+
+if TYPE_CHECKING:
+    from tests.pipelines.conftest import Called, Desk
+
+_SOURCE_P50 = 12.0
+
+
+@pytest.fixture(scope="module")
+def released(tmp_path_factory: pytest.TempPathFactory) -> Desk:
+    """Return a desk with a run that measured its two variants itself and released one. Not to be changed."""
+    desk = make_desk(tmp_path_factory.mktemp("released"))
+    desk.spec(
+        targets=["onnx-fp32", "onnx-fp16"],
+        promote={"prefer": "fastest", "limits": {"latency_p95_ms": 10_000}},
+        benchmark={"rounds": 2, "seconds": 0.01},
+    )
+    called = desk.call("run", "spec.yaml", "--quiet")
+    assert called.code == 0, str(called)
+    (desk.folder / "said.txt").write_text(called.out, encoding="utf-8")
+    return desk
+
+
+@pytest.fixture
+def run(released: Desk, tmp_path: Path) -> Desk:
+    """Return a desk with a copy of that run, neither benchmarked nor released, of a spec that prefers nothing."""
+    desk = released.copy(tmp_path)
+    (desk.run_folder / "benchmark.json").unlink()
+    shutil.rmtree(desk.folder / "artifacts/repository")
+    _prefer(desk, prefer=None, limits={})
+    return desk
+
+
+def _point(p50: float) -> BenchmarkPoint:
+    ratio = _SOURCE_P50 / p50
+    latency = {"p50": p50, "p95": p50 * 2, "p99": p50 * 3, "mean": p50, "min": p50, "max": p50 * 4}
+    return BenchmarkPoint(
+        batch_size=8, concurrency=1, rounds=5, calls=50, latency_ms=latency, rows_per_s=8000 / p50, cpu_cores=1.0,
+        speedup=Speedup(ratio=ratio, low=ratio * 0.95, high=ratio * 1.05),
+    )  # fmt: skip
+
+
+def _measure(desk: Desk, medians: dict[str, float], **artifacts: str) -> None:
+    """Write the benchmark that the stage would, with median latencies of our own."""
+    digests = {entry["variant"]: entry["artifact"] for entry in desk.evidence()["variants"]}
+    source = VariantBenchmark(
+        name=SOURCE, runtime="onnxruntime", version="1", device="cpu", size_bytes=400,
+        points=(replace(_point(_SOURCE_P50), speedup=None),),
+    )  # fmt: skip
+    variants = [
+        VariantBenchmark(
+            name=name, artifact=artifacts.get(name.replace("-", "_"), digests[name]), runtime="onnxruntime",
+            version="1", device="cpu", size_bytes=300, points=(_point(p50),),
+        )
+        for name, p50 in medians.items()
+    ]  # fmt: skip
+    result = BenchmarkResult(
+        batch_sizes=(8,), concurrency=(1,), variants=(source, *variants), samples_digest="sha256:" + "0" * 64
+    )
+    write_json_atomically(desk.run_folder / "benchmark.json", result.to_json())
+
+
+def _prefer(desk: Desk, **promote: object) -> None:
+    path = desk.run_folder / "spec.json"
+    data = json.loads(path.read_text(encoding="utf-8"))
+    data["spec"]["promote"] |= promote
+    path.write_text(json.dumps(data), encoding="utf-8")
+
+
+def _call(desk: Desk, command: str, *options: str) -> Called:
+    return desk.json(command, "--run", str(desk.run_folder), *options)
+
+
+@pytest.mark.parametrize("fastest", ["onnx-fp32", "onnx-fp16"])
+def test_the_fastest_that_passed_is_released_and_the_line_the_log_and_the_manifest_say_why(
+    run: Desk, fastest: str
+) -> None:
+    _prefer(run, prefer="fastest")
+    _measure(run, {"onnx-fp32": 8.0, "onnx-fp16": 8.0} | {fastest: 4.0})
+
+    called = _call(run, "promote")
+
+    because = "fastest: 3x the source (2.85-3.15), p95 8 ms at batch size 8"
+    assert called.code == 0, str(called)
+    assert f"released tiny version 1, alias prod: {fastest}, because {because}\n" in called.out
+    assert (called.data["variants"], called.data["reason"]) == ([fastest], because)
+    folder = run.folder / "artifacts/repository"
+    manifest = read_json(folder / "store/tiny/1/manifest.json")
+    assert manifest["reason"] == read_json(folder / "log/tiny/000001.json")["reason"] == because
+    choice = manifest["choice"]
+    assert (choice["prefer"], choice["chosen"], choice["limits"]) == ("fastest", [fastest], {})
+    assert [item["figures"]["latency_p50_ms"] for item in choice["candidates"]] == [
+        4.0 if fastest == "onnx-fp32" else 8.0,
+        4.0 if fastest == "onnx-fp16" else 8.0,
+    ]
+
+
+def test_what_was_measured_is_kept_with_the_release_byte_for_byte(run: Desk) -> None:
+    _prefer(run, prefer="fastest")
+    _measure(run, {"onnx-fp32": 8.0, "onnx-fp16": 4.0})
+
+    assert _call(run, "promote").code == 0
+
+    kept = run.folder / "artifacts/repository/store/tiny/1/benchmark.json"
+    assert kept.read_bytes() == (run.run_folder / "benchmark.json").read_bytes()
+    assert run.call("verify", "tiny").code == 0
+
+
+def test_a_benchmark_of_an_older_file_does_not_make_it_the_fastest(run: Desk) -> None:
+    _prefer(run, prefer="fastest")
+    _measure(run, {"onnx-fp32": 8.0, "onnx-fp16": 0.1}, onnx_fp16="sha256:" + "1" * 64)
+
+    called = _call(run, "promote")
+
+    assert called.data["variants"] == ["onnx-fp32"]
+    assert "onnx-fp16: passed, but its speed was not measured (another file was benchmarked)" in called.data["reason"]
+
+
+def test_a_variant_that_failed_is_not_the_fastest(run: Desk) -> None:
+    _prefer(run, prefer="fastest")
+    _measure(run, {"onnx-fp32": 8.0, "onnx-fp16": 0.1})
+    evidence = run.evidence()
+    evidence["variants"][1]["verdict"] = "fail"
+    write_json_atomically(run.run_folder / "evidence.json", evidence)
+
+    assert _call(run, "promote").data["variants"] == ["onnx-fp32"]
+
+
+def test_without_a_benchmark_the_source_is_released_and_the_reason_says_what_is_missing(run: Desk) -> None:
+    _prefer(run, prefer="fastest")
+
+    called = _call(run, "promote")
+
+    assert called.data["variants"] == ["source"]
+    assert called.data["reason"].startswith(
+        "fallback: source, because no converted variant passed for cpu (onnx-fp32: "
+    )
+    assert called.data["reason"].count("its speed was not measured (no benchmark was made)") == 2
+    assert "\nreason: fallback: source" in called.out
+
+
+def test_the_smallest_is_told_by_the_files_themselves(run: Desk) -> None:
+    _prefer(run, prefer="smallest")
+    sizes = {
+        name: sum(path.stat().st_size for path in (run.run_folder / name).glob("*.onnx"))
+        for name in ("onnx-fp32", "onnx-fp16")
+    }
+
+    assert _call(run, "promote").data["variants"] == [min(sizes, key=lambda name: sizes[name])]
+
+
+def test_a_constraint_stands_above_the_limit_of_the_spec_and_beside_the_others(run: Desk) -> None:
+    _prefer(run, prefer="fastest", limits={"latency_p95_ms": 1.0, "size_mb": 1.0})
+    _measure(run, {"onnx-fp32": 8.0, "onnx-fp16": 4.0})
+
+    assert _call(run, "choose").code == 1
+    called = _call(run, "promote", "--constraint", "latency_p95_ms=8")
+
+    assert called.data["variants"] == ["onnx-fp16"]
+    assert called.data["choice"]["limits"] == {"latency_p95_ms": 8.0, "size_mb": 1.0}
+    assert called.data["reason"].endswith(
+        "within latency_p95_ms <= 8, size_mb <= 1; left out: onnx-fp32: passed, but latency_p95_ms 16 > 8"
+    )
+
+
+def test_where_nothing_is_within_the_limits_the_source_is_released_and_the_limits_are_named(run: Desk) -> None:
+    _measure(run, {"onnx-fp32": 8.0, "onnx-fp16": 4.0})
+
+    called = _call(run, "promote", "--constraint", "latency_p95_ms=5")
+
+    assert called.data["variants"] == ["source"]
+    assert called.data["reason"] == (
+        "fallback: source, because no converted variant passed for cpu within latency_p95_ms <= 5 (onnx-fp32: passed, "
+        "but latency_p95_ms 16 > 5, onnx-fp16: passed, but latency_p95_ms 8 > 5); the source itself: latency_p95_ms "
+        "24 > 5"
+    )
+
+
+def test_where_nothing_is_within_the_limits_and_no_fallback_is_wanted_nothing_is_released(run: Desk) -> None:
+    _prefer(run, fallback="none")
+    _measure(run, {"onnx-fp32": 8.0, "onnx-fp16": 4.0})
+
+    called = _call(run, "promote", "--constraint", "latency_p95_ms=5")
+
+    assert called.code == 5
+    assert "nothing to release: no converted variant passed for cpu within latency_p95_ms <= 5 " in called.err
+    assert run.releases == []
+
+
+@pytest.mark.parametrize("command", ["promote", "choose"])
+def test_a_constraint_that_is_none_is_wrong_usage(run: Desk, command: str) -> None:
+    called = _call(run, command, "--constraint", "p95=20")
+
+    assert called.code == 2
+    assert "--constraint 'p95=20': 'p95' is no limit (allowed names: latency_p50_ms, " in called.err
+    assert "hint: write for example --constraint latency_p95_ms=20" in called.err
+
+
+def test_a_constraint_of_run_is_checked_before_any_work(run: Desk) -> None:
+    called = run.call("run", "spec.yaml", "--constraint", "latency_p95_ms=fast")
+
+    assert called.code == 2
+    assert "'fast' is no number" in called.err
+    assert len(run.runs) == 1
+
+
+@pytest.mark.parametrize("command", ["promote", "choose"])
+@pytest.mark.parametrize("text", ["{", "[]", "{}", '{"schema_version": 1, "variants": [{}]}'])
+def test_a_damaged_benchmark_decides_nothing(run: Desk, command: str, text: str) -> None:
+    (run.run_folder / "benchmark.json").write_text(text, encoding="utf-8")
+
+    called = _call(run, command)
+
+    assert called.code == 2, str(called)
+    assert "benchmark.json is damaged" in called.err
+    assert f"hint: convert-and-validate benchmark --run {run.run_folder}" in called.err
+    assert run.releases == []
+
+
+def test_choose_says_the_fastest_within_the_limits_and_why_and_releases_nothing(run: Desk) -> None:
+    _measure(run, {"onnx-fp32": 8.0, "onnx-fp16": 4.0})
+
+    called = _call(run, "choose", "--constraint", "latency_p95_ms=20")
+
+    assert called.code == 0, str(called)
+    assert (
+        "choice: onnx-fp16, because fastest: 3x the source (2.85-3.15), p95 8 ms at batch size 8; within" in called.out
+    )
+    assert (called.data["chosen"], called.data["exit_code"]) == (["onnx-fp16"], 0)
+    assert called.data["limits"] == {"latency_p95_ms": 20.0}
+    rows = [line for line in called.out.splitlines() if "onnx-fp" in line and "\N{BOX DRAWINGS LIGHT VERTICAL}" in line]
+    cells = [[cell.strip() for cell in row.split("\N{BOX DRAWINGS LIGHT VERTICAL}")[1:-1]] for row in rows]
+    assert [row[0] for row in cells] == ["onnx-fp32", "onnx-fp16"]
+    assert [(row[1], row[2], row[5], row[6], row[9]) for row in cells] == [
+        ("pass", "verified", "8", "16", "yes"),
+        ("pass", "verified", "4", "8", "yes"),
+    ]
+    assert run.releases == []
+
+
+def test_choose_ends_with_1_where_nothing_fits_and_says_what_each_variant_broke(run: Desk) -> None:
+    _measure(run, {"onnx-fp32": 8.0, "onnx-fp16": 4.0})
+
+    called = _call(run, "choose", "--constraint", "latency_p95_ms=5")
+
+    assert (called.code, called.data["exit_code"], called.data["chosen"]) == (1, 1, [])
+    assert "no choice: no converted variant passed for cpu within latency_p95_ms <= 5 (onnx-fp32: " in called.out
+    assert [item["broken"] for item in called.data["candidates"]] == [
+        ["latency_p95_ms 16 > 5"],
+        ["latency_p95_ms 8 > 5"],
+    ]
+
+
+def test_choose_ends_with_5_where_speed_was_not_measured_and_says_how_to_measure_it(run: Desk) -> None:
+    called = _call(run, "choose", "--constraint", "latency_p95_ms=20")
+
+    assert called.code == 5
+    assert "latency_p95_ms was not measured (no benchmark was made)" in called.out
+    assert f"hint: to measure speed: convert-and-validate benchmark --run {run.run_folder}" in called.err
+
+
+def test_choose_takes_the_preference_of_the_command_line_before_that_of_the_spec(run: Desk) -> None:
+    _prefer(run, prefer="smallest")
+    _measure(run, {"onnx-fp32": 4.0, "onnx-fp16": 8.0})
+
+    assert _call(run, "choose").data["prefer"] == "smallest"
+    assert _call(run, "choose", "--prefer", "fastest").data["chosen"] == ["onnx-fp32"]
+
+
+def test_choose_of_a_device_that_nothing_was_verified_on_is_refused(run: Desk) -> None:
+    called = _call(run, "choose", "--for", "cuda:sm90")
+
+    assert called.code == 2
+    assert "nothing in this run was verified on 'cuda:sm90' (verified on: cpu)" in called.err
+
+
+def test_choose_needs_a_run(run: Desk) -> None:
+    assert run.call("choose").code == 2
+
+
+def test_a_run_measures_speed_by_itself_and_releases_the_fastest(released: Desk) -> None:
+    benchmark = BenchmarkResult.from_json(read_json(released.run_folder / "benchmark.json"))
+    medians = {
+        name: point.latency_ms["p50"]
+        for name in ("onnx-fp32", "onnx-fp16")
+        if (found := benchmark.of(name)) is not None
+        and (point := found.at(benchmark.batch_sizes[0], benchmark.concurrency[0])) is not None
+    }
+    fastest = min(medians, key=lambda name: medians[name])
+    folder = released.folder / "artifacts/repository/store/tiny/1"
+
+    assert len(medians) == 2
+    assert [item["name"] for item in read_json(folder / "manifest.json")["variants"]] == [fastest]
+    said = (released.folder / "said.txt").read_text(encoding="utf-8")
+    assert f"released tiny version 1, alias prod: {fastest}, because fastest: " in said
+    # The report that the release keeps is written before there is a release; that of the run after.
+    reports = {"chosen": folder / "report.html", "released": released.run_folder / "report.html"}
+    for mark, path in reports.items():
+        assert f'{fastest} <span class="soft">({mark})</span>' in path.read_text(encoding="utf-8")

@@ -1,0 +1,202 @@
+"""Runs whose targets are files of PyTorch's and the source itself: what is judged is what is released."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from paritygate.artifact import Artifact
+from paritygate.errors import ArtifactIntegrityError
+from paritygate.pipelines.loading import load_model
+from paritygate.pipelines.sides import side_of_artifact
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.pipelines.conftest import Called, Desk
+
+pytestmark = pytest.mark.torch
+
+_NET = """
+import pathlib
+
+import numpy as np
+import torch
+
+import torch_targets_layers as layers
+
+_HERE = pathlib.Path(__file__).parent
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.linear = layers.linear(int.from_bytes((_HERE / "weights.bin").read_bytes(), "big"))
+
+    def forward(self, x):
+        scores = self.linear(x)
+        return {"hidden": scores * 2, "scores": scores}
+
+
+def model():
+    return Net()
+
+
+def rows():
+    # Beside this file, but not among what the model is said to read: the copy of the model does not have it.
+    from paritygate.batch import Batch
+
+    values = np.load(_HERE / "inputs.npz")["x"]
+    yield Batch(inputs={"x": values}, ids=tuple(str(index) for index in range(len(values))))
+"""
+_LAYERS = """
+import torch
+
+
+def linear(width):
+    return torch.nn.Linear(4, width)
+"""
+_TARGETS = ["torchscript-fp32", "pt2-fp32", "torch-fp32"]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory, finished: Desk) -> tuple[Desk, Called]:
+    """Return the desk and the run of a module whose samples come from the same Python file."""
+    folder = tmp_path_factory.mktemp("torch-targets")
+    shutil.copy(finished.folder / "inputs.npz", folder)
+    desk = type(finished)(folder=folder)
+    desk.module("torch_targets_net", _NET)
+    desk.module("torch_targets_layers", _LAYERS)
+    (folder / "weights.bin").write_bytes(b"\x03")
+    model = {
+        "name": "tiny",
+        "source": "torch_targets_net:model",
+        "inputs": {"x": {"dtype": "float32", "shape": ["batch", 4]}},
+        "outputs": {"logits": {"dtype": "float32", "shape": ["batch", 3]}},
+        "rename": {"scores": "logits"},
+        "dims": {"batch": {"min": 1, "opt": 8, "max": 128}},
+        "files": ["weights.bin"],
+    }
+    desk.spec(model=model, samples={"source": "torch_targets_net:rows"}, targets=_TARGETS)
+    return desk, desk.json("run", "spec.yaml")
+
+
+def test_all_of_them_pass_and_are_released(run: tuple[Desk, Called]) -> None:
+    desk, called = run
+    assert called.code == 0, str(called)
+    assert {name: result["verdict"] for name, result in called.data["runs"][0]["variants"].items()} == dict.fromkeys(
+        _TARGETS, "pass"
+    )
+    assert desk.releases == ["tiny/1"]
+    assert called.data["runs"][0]["release"]["variants"] == _TARGETS
+    assert desk.call("verify", "tiny", "prod").code == 0
+
+
+def test_that_the_source_is_compared_with_itself_is_said(run: tuple[Desk, Called]) -> None:
+    _, called = run
+    results = called.data["runs"][0]["variants"]
+    (distinct,) = [check for check in results["torch-fp32"]["checks"] if check["name"] == "distinct"]
+    assert distinct["status"] == "warning"
+    assert "the variant is the source itself" in distinct["detail"]
+    assert results["torch-fp32"]["outputs"]["logits"]["max_abs_diff"] == 0
+    for name in ("torchscript-fp32", "pt2-fp32"):
+        (distinct,) = [check for check in results[name]["checks"] if check["name"] == "distinct"]
+        assert distinct["status"] == "pass"
+
+
+def test_the_source_s_artifact_holds_the_code_and_the_declared_files_and_no_others(run: tuple[Desk, Called]) -> None:
+    desk, _ = run
+    for folder in (desk.run_folder / "torch-fp32", desk.folder / "artifacts/repository/store/tiny/1/torch-fp32"):
+        code = folder / "code"
+        names = ["torch_targets_layers.py", "torch_targets_net.py", "weights.bin"]
+        assert sorted(path.relative_to(code).as_posix() for path in code.rglob("*")) == names
+        for name in names:
+            assert (code / name).read_bytes() == (desk.folder / name).read_bytes()
+        said = json.loads((folder / "source.json").read_text(encoding="utf-8"))
+        assert (said["text"], said["rename"]) == ("torch_targets_net:model", {"scores": "logits"})
+        assert str(desk.folder) not in json.dumps(said)
+
+
+def test_that_loading_them_executes_code_is_said(run: tuple[Desk, Called]) -> None:
+    _, called = run
+    for name in _TARGETS:
+        assert f"{name}: note: loading {name} executes code of its author" in called.out
+
+
+def test_the_copy_is_what_is_loaded_even_where_the_source_is_imported_already(run: tuple[Desk, Called]) -> None:
+    desk, _ = run
+    artifact = Artifact.load(desk.run_folder / "torch-fp32")
+    side = side_of_artifact(artifact)
+    assert side.model is not None
+    assert [spec.name for spec in (side.signature.outputs if side.signature else ())] == ["logits"]
+    loaded = load_model(side.model)
+    place = loaded.model.forward.__func__.__code__.co_filename
+    assert place == str(artifact.folder / "code/torch_targets_net.py")
+    artifact.verify()
+
+
+@pytest.fixture
+def tampered(run: tuple[Desk, Called], tmp_path: Path) -> Artifact:
+    """Return a copy of the source's artifact that may be changed."""
+    folder = tmp_path / "torch-fp32"
+    shutil.copytree(run[0].run_folder / "torch-fp32", folder)
+    return Artifact.read_record(folder)
+
+
+def test_a_copy_that_makes_other_parameters_is_not_what_was_recorded(tampered: Artifact) -> None:
+    path = tampered.folder / "code/torch_targets_net.py"
+    path.write_text(path.read_text(encoding="utf-8").replace("manual_seed(0)", "manual_seed(1)"), encoding="utf-8")
+    side = side_of_artifact(tampered)
+    assert side.model is not None
+    with pytest.raises(ArtifactIntegrityError, match="makes other parameters"):
+        load_model(side.model)
+
+
+def test_a_copy_without_one_of_its_modules_does_not_take_another_of_that_name(
+    run: tuple[Desk, Called], tampered: Artifact, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tampered.folder / "code/torch_targets_layers.py").unlink()
+    monkeypatch.syspath_prepend(str(run[0].folder))
+    side = side_of_artifact(tampered)
+    assert side.model is not None
+    with pytest.raises(
+        ArtifactIntegrityError, match="'torch_targets_layers' .* was imported from .*, not from the copy"
+    ):
+        load_model(side.model)
+
+
+def test_a_module_that_is_another_each_time_is_no_target(run: tuple[Desk, Called], tmp_path: Path) -> None:
+    desk = type(run[0])(folder=tmp_path)
+    desk.samples()
+    desk.module("random_net", "import torch\n\n\ndef model():\n    return torch.nn.Linear(4, 3)\n")
+    desk.module_spec("random_net:model", targets=["torch-fp32"])
+    spec = (tmp_path / "spec.yaml").read_text(encoding="utf-8").replace("x:", "input:", 1)
+    (tmp_path / "spec.yaml").write_text(spec, encoding="utf-8")
+    called = desk.json("export", "spec.yaml")
+    assert called.code == 4, str(called)
+    assert "makes other parameters" in called.data["failures"]["torch-fp32"]["message"]
+
+
+def test_the_files_are_compared_without_a_spec(run: tuple[Desk, Called]) -> None:
+    desk, _ = run
+    folder = desk.run_folder
+    reference, candidate = folder / "torchscript-fp32/model.pt", folder / "pt2-fp32/model.pt2"
+    called = desk.json("compare", str(reference), str(candidate), "--samples", "inputs.npz")
+    assert called.code == 0, str(called)
+    assert called.data["outputs"]["logits"]["max_abs_diff"] == pytest.approx(0, abs=1e-6)
+
+
+def test_a_file_is_the_source_of_another_run(run: tuple[Desk, Called], tmp_path: Path) -> None:
+    desk = type(run[0])(folder=tmp_path)
+    shutil.copy(run[0].folder / "inputs.npz", tmp_path)
+    shutil.copy(run[0].run_folder / "torchscript-fp32/model.pt", tmp_path)
+    desk.spec(model={"name": "tiny", "source": "model.pt"}, targets=["onnx-fp32", "torchscript-fp32"])
+    called = desk.json("run", "spec.yaml")
+    assert called.code == 0, str(called)
+    assert np.all([entry["verdict"] == "pass" for entry in desk.evidence()["variants"]])
+    assert desk.evidence()["reference"]["model"]["executes_code"] is True

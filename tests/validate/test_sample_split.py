@@ -1,0 +1,134 @@
+"""Which rows calibrate and which are compared: decided by what a row holds, and by nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from paritygate.batch import Batch
+from paritygate.errors import UsageError
+from paritygate.validate.row_digest import digests_of_rows
+from paritygate.validate.sample_split import SampleSplit, SplitSide, batches_of_side
+from paritygate.validate.samples import SampleSource, open_samples
+
+
+def _batch(*, ids: list[str] | None = None, **inputs: NDArray[Any]) -> Batch:
+    rows = len(next(iter(inputs.values())))
+    return Batch(inputs=inputs, ids=ids or [str(row) for row in range(rows)])
+
+
+def _sides(share: float = 0.5, seed: int = 0) -> tuple[SampleSplit, SampleSplit]:
+    calibration, validation = (SampleSplit(side=side, share=share, seed=seed) for side in SplitSide)
+    return calibration, validation
+
+
+def _ids(batches: list[Batch], split: SampleSplit) -> list[str]:
+    return [row_id for batch in batches_of_side(batches, split) for row_id in batch.ids]
+
+
+@given(
+    rows=st.lists(st.lists(st.integers(0, 3), min_size=2, max_size=2), min_size=1, max_size=40),
+    share=st.floats(0.01, 0.99),
+    seed=st.integers(0, 5),
+)
+def test_every_row_is_on_exactly_one_side_and_equal_rows_on_the_same(
+    rows: list[list[int]], share: float, seed: int
+) -> None:
+    batch = _batch(x=np.array(rows))
+    first, second = (set(_ids([batch], side)) for side in _sides(share, seed))
+
+    assert first | second == set(batch.ids)
+    assert not first & second
+    calibration = {tuple(rows[int(row)]) for row in first}
+    assert calibration.isdisjoint(tuple(rows[int(row)]) for row in second)
+
+
+def test_about_the_share_is_for_calibration_and_another_seed_takes_others() -> None:
+    batch = _batch(x=np.random.default_rng(0).standard_normal((2000, 3)).astype(np.float32))
+    chosen = [set(_ids([batch], SampleSplit(side=SplitSide.CALIBRATION, share=0.2, seed=seed))) for seed in (0, 1)]
+
+    assert all(340 < len(ids) < 460 for ids in chosen)
+    assert len(chosen[0] & chosen[1]) < 150
+
+
+def test_filling_up_width_of_integers_and_the_sign_of_zero_do_not_matter() -> None:
+    tokens = np.array([[5, 0, 7], [2, 2, 2]])
+    wider = np.pad(tokens, ((0, 0), (0, 4))).astype(np.int32)
+    assert digests_of_rows(_batch(x=tokens)) == digests_of_rows(_batch(x=wider))
+    assert digests_of_rows(_batch(x=np.float32([[0.0, 1.0]]))) == digests_of_rows(_batch(x=np.float32([[-0.0, 1.0]])))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"x": np.array([[1, 2]])}, {"x": np.array([[2, 1]])}),
+        ({"x": np.array([[0, 1]])}, {"x": np.array([[1]])}),
+        ({"x": np.array([[1]]), "y": np.array([[2]])}, {"x": np.array([[2]]), "y": np.array([[1]])}),
+        ({"x": np.array([["ab", "c"]])}, {"x": np.array([["a", "bc"]])}),
+    ],
+    ids=["order", "zeros in front", "swapped inputs", "texts"],
+)
+def test_other_content_has_another_digest(one: dict[str, NDArray[Any]], other: dict[str, NDArray[Any]]) -> None:
+    assert digests_of_rows(_batch(**one)) != digests_of_rows(_batch(**other))
+
+
+def test_ids_are_no_content() -> None:
+    values = np.arange(4)[:, None]
+    assert digests_of_rows(_batch(x=values)) == digests_of_rows(_batch(ids=["a", "b", "c", "d"], x=values))
+
+
+def test_gold_strata_and_ids_go_with_their_rows() -> None:
+    values = np.arange(50)
+    batch = Batch(
+        inputs={"x": values[:, None], "scalar": np.array(3)},
+        ids=[str(value) for value in values],
+        gold=values,
+        strata={"half": ["low" if value < 25 else "high" for value in values]},
+    )
+    (kept,) = batches_of_side([batch], _sides()[1])
+
+    assert 0 < kept.rows < 50
+    assert kept.inputs["x"][:, 0].tolist() == [int(row_id) for row_id in kept.ids]
+    assert kept.gold is not None
+    assert kept.gold.tolist() == [int(row_id) for row_id in kept.ids]
+    assert list(kept.strata["half"]) == ["low" if int(row_id) < 25 else "high" for row_id in kept.ids]
+    assert kept.inputs["scalar"] == 3
+
+
+def test_a_batch_whose_inputs_share_no_rows_is_kept_or_left_out_as_a_whole() -> None:
+    batches = [
+        Batch(inputs={"a": np.full((2, 3), number), "b": np.full((5,), number)}, ids=[str(number)])
+        for number in range(40)
+    ]
+    first, second = (_ids(batches, side) for side in _sides())
+    assert sorted(map(int, first + second)) == list(range(40))
+    assert first
+    assert second
+    (whole,) = (batch for batch in batches_of_side(batches, _sides()[0]) if batch.ids == [first[0]])
+    assert whole.inputs["a"].shape == (2, 3)
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0, -0.1, float("nan")])
+def test_a_share_that_leaves_nothing_on_a_side_is_refused(share: float) -> None:
+    with pytest.raises(UsageError, match="cannot be held out"):
+        SampleSplit(side=SplitSide.CALIBRATION, share=share)
+
+
+def test_files_are_divided_alike_by_every_reader_and_through_json(tmp_path: Path) -> None:
+    np.savez(tmp_path / "rows.npz", x=np.random.default_rng(1).standard_normal((60, 2)))
+    found = []
+    for side in (None, *_sides(0.3)):
+        source = SampleSource(text="rows.npz", folder=tmp_path, batch_size=7, split=side)
+        again = SampleSource.from_json(source.to_json())
+        assert again == source
+        found.append([row_id for batch in open_samples(again)() for row_id in batch.ids])
+    whole, calibration, validation = found
+    assert sorted(calibration + validation, key=int) == whole
+    assert calibration
+    assert validation

@@ -1,0 +1,72 @@
+"""Digests of single rows of input: equal rows have equal ones, in whatever batch and padding they come."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from paritygate.batch import Batch
+
+__all__ = ["DIGEST_BYTES", "digests_of_rows", "has_rows"]
+
+DIGEST_BYTES = 16
+
+
+def has_rows(batch: Batch) -> bool:
+    """Return whether axis 0 of every input but scalars holds the batch's rows; else the batch is one unit."""
+    return all(array.shape[0] == batch.rows for array in batch.inputs.values() if array.ndim)
+
+
+def digests_of_rows(batch: Batch, *, seed: int = 0) -> list[bytes]:
+    """Return a digest of each row's inputs, `DIGEST_BYTES` long.
+
+    It does not depend on row ids, on the other rows, on the width of integers, on the sign of zero, or on zeros at
+    the end of an input, with which rows of one batch are filled up to one length. Rows of a batch that cannot be
+    taken apart share the digest of the whole.
+
+    Args:
+        batch: Rows of any inputs.
+        seed: Other seeds give other digests.
+    """
+    if not has_rows(batch):
+        return [_digest(batch.inputs, seed)] * batch.rows
+    return [
+        _digest({name: array[row] if array.ndim else array for name, array in batch.inputs.items()}, seed)
+        for row in range(batch.rows)
+    ]
+
+
+def _digest(inputs: Mapping[str, NDArray[np.generic]], seed: int) -> bytes:
+    state = hashlib.blake2b(digest_size=DIGEST_BYTES, salt=(seed % 2**128).to_bytes(16, "little"))
+    for name in sorted(inputs):
+        content = _content(np.asarray(inputs[name]))
+        state.update(f"{name}:{len(content)}:".encode())
+        state.update(content)
+    return state.digest()
+
+
+def _content(array: NDArray[np.generic]) -> bytes:
+    flat = np.ascontiguousarray(array).reshape(-1)
+    if flat.dtype.kind in "iub":
+        flat = flat.astype(np.int64)
+    elif flat.dtype.kind == "f":
+        # Minus zero becomes zero.
+        flat = flat + flat.dtype.type(0)
+    elif flat.dtype.kind in "US":
+        # A text is as wide as the longest of its batch.
+        return b"\0".join(str(text).encode() for text in flat.tolist())
+    return _without_zeros_at_the_end(flat).tobytes()
+
+
+def _without_zeros_at_the_end(flat: NDArray[np.generic]) -> NDArray[np.generic]:
+    if not flat.size or flat[-1] != 0:
+        return flat
+    is_value = flat[::-1] != 0
+    return flat[: flat.size - int(is_value.argmax())] if is_value.any() else flat[:0]

@@ -1,0 +1,199 @@
+"""Run a model whose dims are fixed on inputs of any size, by the rule that lies beside it.
+
+A batch is run in parts of the fixed number of rows. The last part is filled up with copies of its last row, other
+fixed dims on the right with the declared value of each input; what that adds to the results is cut off again. So
+the gate sees answers to the samples as they are, given by the model as it is served.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from paritygate.errors import BackendError
+from paritygate.fixed_shape import FixedShape
+from paritygate.signature import Signature, TensorSpec
+from paritygate.validate.runners.interface import check_inputs, describe_arrays
+from paritygate.validate.runners.runner import Runner, RuntimeFacts
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Arrays = Mapping[str, NDArray[np.generic]]
+
+__all__ = ["FixedShapeRunner"]
+
+# float32 holds every integer up to here, and only some beyond.
+_EXACT_IN_FLOAT32 = 2**24
+
+
+class FixedShapeRunner:
+    """A runner of a model with fixed dims, that takes what the model took before they were fixed."""
+
+    def __init__(self, runner: Runner, rule: FixedShape) -> None:
+        """Wrap the runner.
+
+        Raises:
+            BackendError: The model that it runs is not the one that the rule is about.
+        """
+        _check_is_of(rule, runner.signature)
+        self._runner = runner
+        self._rule = rule
+        self._calls = 0
+        self._padded_calls = 0
+
+    @property
+    def signature(self) -> Signature:
+        """What the model took and returned before its dims were fixed."""
+        return self._rule.signature
+
+    @property
+    def facts(self) -> RuntimeFacts:
+        """What runs, with a note that says the rule and how many calls have been filled up so far."""
+        facts = self._runner.facts
+        return replace(facts, notes=(*facts.notes, *_notes(self._rule, self._padded_calls, self._calls)))
+
+    def run(self, inputs: Arrays) -> dict[str, NDArray[np.generic]]:
+        """Return the outputs by name for one batch of any size; the arrays belong to the caller.
+
+        Raises:
+            BackendError: The inputs are not those of the signature, are larger than the fixed dims or hold values
+                that the fixed model's dtypes do not, or the runtime failed.
+        """
+        check_inputs(self.signature, inputs)
+        sizes = _sizes(self.signature, inputs)
+        _check_sizes(self._rule, sizes)
+        answers = [self._run_part(part, rows, sizes) for part, rows in self._parts(inputs, sizes)]
+        return {spec.name: self._joined(spec, [answer[spec.name] for answer in answers]) for spec in self._outputs}
+
+    @property
+    def _outputs(self) -> tuple[TensorSpec, ...]:
+        return self._rule.signature.outputs
+
+    def _parts(self, inputs: Arrays, sizes: Mapping[str, int]) -> Iterator[tuple[Arrays, int | None]]:
+        """Yield the inputs of each call, not filled up yet, and their number of rows if that is fixed."""
+        rows_dim = self._rule.rows_dim
+        if rows_dim is None:
+            yield inputs, None
+            return
+        total, step = sizes[rows_dim], self._rule.dims[rows_dim]
+        has_rows = {spec.name: bool(spec.shape) and rows_dim in (spec.shape or ()) for spec in self.signature.inputs}
+        for start in range(0, total, step):
+            part = {name: array[start : start + step] if has_rows[name] else array for name, array in inputs.items()}
+            yield part, min(step, total - start)
+
+    def _run_part(self, part: Arrays, rows: int | None, sizes: Mapping[str, int]) -> Arrays:
+        filled = {spec.name: self._filled(spec, part[spec.name]) for spec in self.signature.inputs}
+        outputs = self._runner.run(filled)
+        self._calls += 1
+        self._padded_calls += any(filled[name].shape != array.shape for name, array in part.items())
+        left = dict(sizes)
+        if rows is not None and self._rule.rows_dim is not None:
+            left[self._rule.rows_dim] = rows
+        return {spec.name: self._cut_back(spec, outputs[spec.name], left) for spec in self._outputs}
+
+    def _filled(self, spec: TensorSpec, array: NDArray[np.generic]) -> NDArray[np.generic]:
+        """Return the input at its fixed size and in the dtype of the fixed model."""
+        for axis, dim in enumerate(spec.shape or ()):
+            missing = self._rule.dims[dim] - array.shape[axis] if isinstance(dim, str) and dim in self._rule.dims else 0
+            if not missing:
+                continue
+            if dim == self._rule.rows_dim:
+                more = np.repeat(array[-1:], missing, axis=0)
+            else:
+                shape = (*array.shape[:axis], missing, *array.shape[axis + 1 :])
+                more = np.full(shape, self._rule.pad[spec.name], dtype=array.dtype)
+            array = np.concatenate([array, more], axis=axis)
+        return _cast(spec.name, array, self._rule.dtypes.get(spec.name, spec.dtype))
+
+    def _cut_back(self, spec: TensorSpec, array: NDArray[np.generic], sizes: Mapping[str, int]) -> NDArray[np.generic]:
+        fixed = self._rule.dims
+        if spec.shape is None:
+            return array
+        # An answer of another size than the fixed one is not cut into a right one.
+        is_fixed = array.ndim == len(spec.shape) and all(
+            size == fixed[dim]
+            for dim, size in zip(spec.shape, array.shape, strict=True)
+            if isinstance(dim, str) and dim in fixed
+        )
+        if not is_fixed:
+            msg = f"the model with {self._rule} fixed returned {describe_arrays({spec.name: array})} for {spec}"
+            raise BackendError(msg, hint="the output does not follow the dims that the signature gives it")
+        kept = (slice(sizes[dim]) if isinstance(dim, str) and dim in fixed else slice(None) for dim in spec.shape)
+        return array[tuple(kept)]
+
+    def _joined(self, spec: TensorSpec, arrays: Sequence[NDArray[np.generic]]) -> NDArray[np.generic]:
+        if len(arrays) == 1:
+            return np.array(arrays[0], order="C")
+        axis = (spec.shape or ()).index(self._rule.rows_dim)
+        try:
+            return np.concatenate(arrays, axis=axis)
+        except ValueError as err:
+            shapes = ", ".join(str(list(array.shape)) for array in arrays[:3])
+            msg = f"the parts of output {spec} do not fit together: their shapes are {shapes}"
+            raise BackendError(msg, hint="the size of an output must not depend on the values of a part") from err
+
+
+def _notes(rule: FixedShape, padded: int, calls: int) -> list[str]:
+    values = ", ".join(f"{name} with {value:g}" for name, value in rule.pad.items())
+    steps = [f"static: {rule}"]
+    if rule.rows_dim is not None:
+        steps.append("missing rows padded with copies of the last one")
+    if values:
+        steps.append(f"{', '.join(rule.padded_dims)} padded on the right ({values})")
+    counted = f"; {padded} of {calls} calls were padded" if calls else ""
+    notes = [f"{'; '.join(steps)}; results cut back{counted}"]
+    if rule.dtypes:
+        notes.append(f"inputs given in other dtypes: {', '.join(f'{name} {to}' for name, to in rule.dtypes.items())}")
+    return notes
+
+
+def _check_is_of(rule: FixedShape, found: Signature) -> None:
+    wanted = rule.fixed_signature
+    for there, specs in ((found.inputs, wanted.inputs), (found.outputs, wanted.outputs)):
+        if {(spec.name, spec.dtype) for spec in there} != {(spec.name, spec.dtype) for spec in specs}:
+            msg = (
+                f"the model is not the one that its fixed shape is about: it has {'; '.join(map(str, there))}, "
+                f"wanted is {'; '.join(map(str, specs))}"
+            )
+            raise BackendError(msg, hint="make it again with: convert-and-validate export")
+
+
+def _sizes(signature: Signature, inputs: Arrays) -> dict[str, int]:
+    """Return the size of each symbolic dim of the inputs."""
+    sizes: dict[str, int] = {}
+    for spec in signature.inputs:
+        for dim, size in zip(spec.shape or (), inputs[spec.name].shape, strict=False):
+            if isinstance(dim, str) and sizes.setdefault(dim, size) != size:
+                msg = f"dim {dim!r} is both {sizes[dim]} and {size} in {describe_arrays(inputs)}"
+                raise BackendError(msg, hint="give all inputs of a batch the same size there")
+    return sizes
+
+
+def _check_sizes(rule: FixedShape, sizes: Mapping[str, int]) -> None:
+    for name, fixed in rule.dims.items():
+        if name == rule.rows_dim and sizes[name] == 0:
+            msg = f"the batch has no rows, and a part of {fixed} cannot be filled up from none"
+            raise BackendError(msg, hint="give at least one row")
+        if name != rule.rows_dim and sizes[name] > fixed:
+            msg = f"the inputs have a {name} of {sizes[name]}, and the model takes at most {fixed}: it is fixed there"
+            raise BackendError(msg, hint=f"fix {name} at the largest size that is served, or limit it in model.dims")
+
+
+def _cast(name: str, array: NDArray[np.generic], dtype: str) -> NDArray[np.generic]:
+    if array.dtype.name == dtype or array.dtype.kind not in "iub":
+        return array
+    high = _EXACT_IN_FLOAT32 if dtype == "float32" else int(np.iinfo(dtype).max)
+    low = -high if dtype == "float32" else int(np.iinfo(dtype).min)
+    if array.size:
+        least, largest = int(array.min()), int(array.max())
+        if least < low or largest > high:
+            msg = (
+                f"the input {name!r} holds values from {least} to {largest}, and the fixed model takes {dtype}, "
+                f"which holds integers exactly from {low} to {high}"
+            )
+            raise BackendError(msg, hint=f"leave {name} out of the target's dtypes")
+    return array.astype(dtype)

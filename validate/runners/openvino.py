@@ -1,0 +1,151 @@
+"""Run an OpenVINO model on the CPU, compiled with the settings that lie beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from paritygate.errors import BackendError
+from paritygate.machine import device_name
+from paritygate.openvino_model import (
+    import_openvino,
+    openvino_reason,
+    openvino_version,
+    precision_of_openvino,
+    read_openvino,
+    settings_file,
+    signature_of_openvino,
+)
+from paritygate.openvino_settings import DEFAULT_HINT, CompiledOpenvino, compile_openvino, read_settings
+from paritygate.precision import Precision
+from paritygate.signature import Signature
+from paritygate.validate.runners.interface import check_inputs, describe_arrays, rename_signature
+from paritygate.validate.runners.runner import ModelToRun, RuntimeFacts
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["OpenvinoRunner", "open_model"]
+
+_PRECISION_OF_HINT = {"bf16": Precision.BF16, "f16": Precision.FP16}
+_BFLOAT16 = "bfloat16"
+
+
+def open_model(model: ModelToRun) -> OpenvinoRunner:
+    """Return the OpenVINO model, compiled for the CPU in the precision that its settings file asks for, else in f32.
+
+    Reads all weights, to find their precision.
+
+    Raises:
+        MissingBackendError: OpenVINO is not installed.
+        InputFileError: The file is no OpenVINO model, its weights are missing or cut off, or its settings file is
+            damaged.
+        BackendError: OpenVINO refused the model, or the CPU does not compute in the precision asked for; the device
+            is not the CPU.
+        UsageError: A name to be renamed is not in the model.
+    """
+    import_openvino()
+    if model.device != "cpu":
+        msg = f"OpenVINO models are run on the cpu, not on {model.device!r}"
+        raise BackendError(msg, hint="run it on device cpu")
+    path = model.source.path
+    network = read_openvino(path)
+    own = signature_of_openvino(network, model.rename)
+    served = rename_signature(own, model.rename)
+    weights = precision_of_openvino(network)
+    settings = read_settings(path)
+    compiled = compile_openvino(network, settings)
+    facts = RuntimeFacts(
+        runtime="openvino",
+        version=openvino_version(),
+        device=device_name(model.device),
+        precision_found=_precision_found(compiled, weights),
+        optimisation=f"{compiled.mode}, {compiled.hint}",
+        notes=tuple(_notes(path, compiled, weights, has_settings=settings is not None)),
+    )
+    return OpenvinoRunner(compiled=compiled.model, served=served, facts=facts)
+
+
+def _precision_found(compiled: CompiledOpenvino, weights: Precision | None) -> Precision:
+    """Return what the model computes in; for weights that are lower than that, their precision."""
+    if weights is Precision.INT8:
+        return weights
+    is_lower = compiled.operators.get(compiled.hint, 0) > 0 or compiled.has_bodies
+    if compiled.hint in _PRECISION_OF_HINT and is_lower:
+        return _PRECISION_OF_HINT[compiled.hint]
+    return weights or Precision.FP32
+
+
+def _notes(path: Path, compiled: CompiledOpenvino, weights: Precision | None, *, has_settings: bool) -> list[str]:
+    notes = []
+    if compiled.hint != DEFAULT_HINT or weights is Precision.INT8:
+        notes.append(f"OpenVINO runs its operators in these precisions: {compiled.describe_operators()}")
+    if not has_settings:
+        notes.append(
+            f"it has no settings file ({settings_file(path).name}) and was compiled for {DEFAULT_HINT}: "
+            "a server that sets no precision hint may run it in another precision"
+        )
+    if weights in {Precision.FP16, Precision.BF16, Precision.MIXED}:
+        notes.append(f"its weights are of precision {weights}")
+    return notes
+
+
+class OpenvinoRunner:
+    """One OpenVINO model in one inference request."""
+
+    def __init__(self, *, compiled: Any, served: Signature, facts: RuntimeFacts) -> None:  # noqa: ANN401 - no types
+        self._compiled = compiled
+        self._request = compiled.create_infer_request()
+        self._signature = served
+        self._facts = facts
+
+    @property
+    def signature(self) -> Signature:
+        """Inputs and outputs under the names served, in the order of the model."""
+        return self._signature
+
+    @property
+    def facts(self) -> RuntimeFacts:
+        """What runs, read back from the compiled model."""
+        return self._facts
+
+    def run(self, inputs: Mapping[str, NDArray[np.generic]]) -> dict[str, NDArray[np.generic]]:
+        """Return the outputs by name for one batch; the arrays belong to the caller.
+
+        Raises:
+            BackendError: The inputs are not those of the model, or OpenVINO failed.
+        """
+        check_inputs(self._signature, inputs)
+        # By position, because a name served need not be one that OpenVINO knows.
+        feed = {index: _tensor(inputs[spec.name]) for index, spec in enumerate(self._signature.inputs)}
+        try:
+            # Copies, because the request writes its next answers to where these are.
+            found = self._request.infer(feed, share_outputs=False).to_tuple()
+        except Exception as err:
+            msg = f"OpenVINO failed on {describe_arrays(inputs)}: {openvino_reason(err)}"
+            raise BackendError(msg, hint="check that the samples are within what the model was exported for") from err
+        return {
+            spec.name: _array(array, spec.dtype) for spec, array in zip(self._signature.outputs, found, strict=True)
+        }
+
+
+def _tensor(array: NDArray[Any]) -> Any:  # noqa: ANN401 - an openvino.Tensor
+    import openvino
+
+    # Copies, because nothing says that an operator does not work on its input in place.
+    if array.dtype.name == _BFLOAT16:
+        own = np.array(array, order="C")
+        return openvino.Tensor(own.view(np.uint16), own.shape, openvino.Type.bf16)
+    return openvino.Tensor(np.asarray(array, order="C"), shared_memory=False)
+
+
+def _array(array: NDArray[Any], dtype: str) -> NDArray[np.generic]:
+    if dtype != _BFLOAT16:
+        return array
+    import ml_dtypes
+
+    # NumPy has no bfloat16, and OpenVINO returns its bytes as float16.
+    return array.view(np.dtype(ml_dtypes.bfloat16))
