@@ -27,7 +27,7 @@ def check(job: ConversionJob, conversion: Conversion) -> Conversion:
     with our_file():
         module = load_torchscript(path)
         said = names_in_archive(path)
-    named, signature = named_file(taking_its_names(module), KnownNames(said=said, rename={}))
+    named, signature = named_file(taking_its_names(module), KnownNames(file=path, said=said, rename={}))
     expected = None if job.model is None else module_call(as_named_module(job.model, conversion.signature, job.rename))
     note = check_answers(module_call(named), signature, expected=expected)
     facts = {"loaded_in": f"torch {version_of('torch')}"}

@@ -15,7 +15,8 @@ from paritygate.convert.int8.onnxruntime_tool import quantize_dynamically, quant
 from paritygate.convert.int8.order import sort_nodes
 from paritygate.convert.int8.prepared import prepared_model
 from paritygate.convert.int8.settings import DYNAMIC, Int8Settings, settings_of
-from paritygate.convert.onnx_rewrite import lower_ir_version, save_onnx
+from paritygate.convert.onnx_rewrite import EXTERNAL_DATA_BYTES, lower_ir_version, save_onnx
+from paritygate.errors import ConversionError
 from paritygate.onnx_file import opset_of, read_onnx, signature_of_onnx
 
 if TYPE_CHECKING:
@@ -70,6 +71,9 @@ def _quantized(
     model: onnx.ModelProto, folder: Path, settings: Int8Settings, calibration: Calibration
 ) -> onnx.ModelProto:
     if settings.tool == "nncf":
+        if model.ByteSize() >= EXTERNAL_DATA_BYTES:
+            msg = f"NNCF takes ONNX models that fit into one file, and this one has {model.ByteSize()} bytes"
+            raise ConversionError(msg, hint="write calibration: {tool: onnxruntime}")
         quantized: onnx.ModelProto = quantize_with_nncf(model, calibration, is_transformer=has_attention(model.graph))
         return quantized
     # On the disk of the artifact: there has to be room for it anyway.

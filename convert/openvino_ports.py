@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from paritygate.errors import ConversionError
 from paritygate.onnx_file import signature_of_onnx
-from paritygate.openvino_model import element_type
+from paritygate.openvino_model import element_type, openvino_version
 from paritygate.signature import TensorSpec
 
 if TYPE_CHECKING:
@@ -25,8 +26,15 @@ def restore_ports(model: Any, onnx_model: onnx.ModelProto) -> None:  # noqa: ANN
     Args:
         model: The `openvino.Model`, read from the ONNX model; it is changed.
         onnx_model: The ONNX model; its weights are not needed.
+
+    Raises:
+        ConversionError: OpenVINO did not make an output of each of the ONNX model's.
     """
     signature = signature_of_onnx(onnx_model)
+    if len(model.outputs) != len(signature.outputs):
+        names = ", ".join(repr(spec.name) for spec in signature.outputs)
+        msg = f"OpenVINO {openvino_version()} made {len(model.outputs)} outputs of the model's {names}"
+        raise ConversionError(msg, hint="install a newer openvino, or leave out outputs that are the same tensor")
     inputs = {spec.name: spec for spec in signature.inputs}
     made_by = {name: node for node in onnx_model.graph.node for name in node.output}
     for parameter in model.get_parameters():
@@ -45,14 +53,16 @@ def restore_ports(model: Any, onnx_model: onnx.ModelProto) -> None:  # noqa: ANN
 
 def _part_outputs_from_inputs(model: Any, outputs: Sequence[TensorSpec]) -> None:  # noqa: ANN401 - an openvino.Model
     """Put an operator between each output and the input that it is, which else have all their names in common."""
-    from openvino import opset16
+    from openvino import opset13
 
     for spec, result in zip(outputs, model.get_results(), strict=True):
         source = result.input_value(0)
         # An output that is called like the input it is, is the same tensor in ONNX too.
         if source.get_node().get_type_name() == "Parameter" and source.get_node().get_friendly_name() != spec.name:
             result.output(0).get_tensor().set_names(set())
-            result.input(0).replace_source_output(opset16.identity(source).output(0))
+            # Not an Identity, which OpenVINO has not always run; from a type to itself this is none the less.
+            same = opset13.convert(source, source.get_element_type())
+            result.input(0).replace_source_output(same.output(0))
     model.validate_nodes_and_infer_types()
 
 

@@ -20,7 +20,7 @@ from paritygate.precision import Precision
 from paritygate.savedmodel import SERVING_SIGNATURE, signature_of_savedmodel
 from paritygate.tensorflow_import import import_tensorflow
 from paritygate.tflite_file import TfliteModel, open_tflite
-from paritygate.tflite_graph import float_operators, operators, precision_of_tflite
+from paritygate.tflite_graph import cut_off_weights, float_operators, operators, precision_of_tflite
 
 if TYPE_CHECKING:
     import numpy as np
@@ -180,7 +180,7 @@ def _check_batch(batch: Batch, names: list[str]) -> None:
 
 
 def _precision_notes(written: TfliteModel, precision: Precision) -> Iterator[str]:
-    """Yield what is not of the precision asked for.
+    """Yield what is not of the precision asked for, or does not fit into it.
 
     Raises:
         ConversionError: No weight is.
@@ -194,6 +194,8 @@ def _precision_notes(written: TfliteModel, precision: Precision) -> Iterator[str
     if found is not precision:
         seen = f"the weights are {found}" if found else "there are no weights to tell"
         yield f"{precision} was asked for, and {seen}"
+    if cut_off := cut_off_weights(written.graph):
+        yield f"constants beyond its range were changed: values at the limit of float16, 65504: {cut_off}"
     kept, total = float_operators(written.graph), operators(written.graph)
     if precision is Precision.INT8 and kept:
         listed = ", ".join(f"{name} ({count})" for name, count in sorted(kept.items()))

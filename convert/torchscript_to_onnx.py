@@ -53,7 +53,7 @@ def convert(job: ConversionJob) -> Conversion:
     source = job.source.path
     module = load_torchscript(source)
     eval_note = put_in_eval_mode(module)
-    known = KnownNames(said=names_in_archive(source), declared=job.signature, rename=job.rename)
+    known = KnownNames(file=source, said=names_in_archive(source), declared=job.signature, rename=job.rename)
     named, signature = named_file(taking_its_names(module), known)
     # A wrapper in Python cannot be exported with TorchScript inside of it; traced, both are TorchScript.
     script, _ = traced(named, signature)

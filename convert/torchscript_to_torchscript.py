@@ -22,7 +22,7 @@ def convert(job: ConversionJob) -> Conversion:
     """
     source = job.source.path
     notes = tuple(notes_of(load_torchscript(source)))
-    known = KnownNames(said=names_in_archive(source), declared=job.signature, rename=job.rename)
+    known = KnownNames(file=source, said=names_in_archive(source), declared=job.signature, rename=job.rename)
     names = said_by_copy(known)
     copy_archive(source, job.folder / _MAIN, names)
     return Conversion(main=_MAIN, signature=names.signature, notes=notes)

@@ -119,13 +119,14 @@ def variant_of(entrant: Entrant, source: Entrant, price_per_hour: float | None) 
         device=loaded.device,
         load_s=loaded.load_s,
         first_call_ms=loaded.first_call_ms,
-        notes=tuple(_notes(loaded)),
+        notes=tuple(_notes(entrant, loaded)),
     )
 
 
-def _notes(loaded: Loaded) -> Iterator[str]:
-    if loaded.runtime == "keras":
-        yield "Keras is called eagerly, as for the reference: the target savedmodel-fp32 shows it as a compiled graph"
+def _notes(entrant: Entrant, loaded: Loaded) -> Iterator[str]:
+    yield from loaded.notes
+    if entrant.artifact is None and entrant.side.model is not None and entrant.side.model.kind is SourceKind.CALLABLE:
+        yield "load time and peak memory are those of the module:callable, with whatever else it does to make the model"
 
 
 def _points(entrant: Entrant, source: Entrant, price_per_hour: float | None) -> Iterator[BenchmarkPoint]:

@@ -65,7 +65,7 @@ class VariantBenchmark:
             weights is looked at is part of it, and so is the call of a source's `module:callable`.
         first_call_ms: The first call after loading, apart from all others; at the first batch size it takes.
         peak_memory_bytes: Largest resident size of the process that ran it, its framework and as many instances as
-            the highest concurrency included.
+            the highest concurrency included, and what loading took at its worst.
         points: What was measured.
         error: Why nothing or not everything was measured, in words; empty if all was.
         notes: What is to be known when its figures are read, one sentence each.

@@ -65,6 +65,7 @@ class Loaded:
     load_s: float
     first_call_ms: float | None
     samples_digest: str
+    notes: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -120,7 +121,7 @@ class Worker:
     def loaded(self) -> Loaded:
         """Wait until the model is loaded."""
         found = self._receive()
-        return Loaded(**found)
+        return Loaded(**{**found, "notes": tuple(found["notes"])})
 
     def warm_up(self, point: tuple[int, int], *, seconds: float) -> tuple[float, int]:
         """Call each input once, as far as the seconds go.

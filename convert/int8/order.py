@@ -19,7 +19,7 @@ def sort_nodes(graph: onnx.GraphProto) -> None:
     """
     left = {name for node in graph.node for name in node.output if name}
     waiting = [(node, {*node.input, *names_used_inside(node)} & left) for node in graph.node]
-    nodes = []
+    nodes: list[onnx.NodeProto] = []
     while waiting:
         ready = next((index for index, (_, needs) in enumerate(waiting) if not needs & left), None)
         if ready is None:

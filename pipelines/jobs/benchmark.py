@@ -26,9 +26,9 @@ from paritygate.backends import backend_state
 from paritygate.errors import ParitygateError
 from paritygate.pipelines.benchmark_calls import Instance, Turn, settle, time_calls, warm_up
 from paritygate.pipelines.benchmark_inputs import calls_of, take_rows
+from paritygate.pipelines.benchmark_opening import open_to_time
 from paritygate.pipelines.child import Progress
 from paritygate.pipelines.comparison import Side
-from paritygate.pipelines.opening import open_side
 from paritygate.source import SourceKind
 from paritygate.tensorflow_import import import_keras, import_tensorflow
 from paritygate.validate.samples import SampleSource, open_samples
@@ -59,15 +59,17 @@ class _Worker:
     """The instances that are loaded, and the calls of each batch size."""
 
     side: Side
+    kind: SourceKind
     device: str
     pool: RowPool
+    notes: tuple[str, ...] = ()
     instances: list[Instance] = field(default_factory=list)
     calls: dict[int, list[Mapping[str, NDArray[np.generic]]]] = field(default_factory=dict)
 
     def grow(self, concurrency: int) -> list[Instance]:
         """Return as many instances, after loading those that are not there yet."""
         while len(self.instances) < concurrency:
-            runner, _ = open_side(self.side, self.device)
+            runner, self.notes = open_to_time(self.side, self.kind, self.device)
             self.instances.append(Instance(runner, self.pool.fitted(runner.signature)))
         return self.instances[:concurrency]
 
@@ -82,9 +84,10 @@ def run(args: Mapping[str, Any], report: Progress) -> None:
     """Load the model, say so, and answer until no more is asked."""
     report("reading the samples", 0, 0)
     pool = take_rows(open_samples(SampleSource.from_json(args["samples"])), at_least=max(args["batch_sizes"]))
-    _import_framework(args["kind"])
+    kind = SourceKind(args["kind"])
+    _import_framework(kind)
     report("loading the model", 0, 0)
-    worker = _Worker(side=Side.from_json(args["side"]), device=args["device"], pool=pool)
+    worker = _Worker(side=Side.from_json(args["side"]), kind=kind, device=args["device"], pool=pool)
     begin = time.perf_counter()
     worker.grow(1)
     load_s = time.perf_counter() - begin
@@ -99,6 +102,7 @@ def run(args: Mapping[str, Any], report: Progress) -> None:
                 "load_s": load_s,
                 "first_call_ms": _first_call_ms(worker, args["batch_sizes"]),
                 "samples_digest": pool.digest,
+                "notes": worker.notes,
                 "peak_memory_bytes": _peak_memory_bytes(),
             },
         )
@@ -106,12 +110,12 @@ def run(args: Mapping[str, Any], report: Progress) -> None:
             _send(answers, _answer(worker, json.loads(line)))
 
 
-def _import_framework(kind: str) -> None:
-    if kind == SourceKind.KERAS:
+def _import_framework(kind: SourceKind) -> None:
+    if kind is SourceKind.KERAS:
         import_keras()
-    elif kind == SourceKind.SAVEDMODEL:
+    elif kind is SourceKind.SAVEDMODEL:
         import_tensorflow()
-    elif (found := _MODULES.get(SourceKind(kind))) is not None and backend_state(found[0]).is_available:
+    elif (found := _MODULES.get(kind)) is not None and backend_state(found[0]).is_available:
         # One that is missing is for the runner to say, which knows what it is needed for.
         for name in found[1]:
             importlib.import_module(name)

@@ -59,7 +59,7 @@ def known_names(
     """
     said = names_in_archive(path)
     kept = kept_signature(program) if said is None and declared is None else None
-    return KnownNames(said=said, kept=kept, declared=declared, rename=rename)
+    return KnownNames(file=path, said=said, kept=kept, declared=declared, rename=rename)
 
 
 def taking_its_names(

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from paritygate.artifact import ARTIFACT_FILE
 from paritygate.errors import ArtifactIntegrityError, InputFileError
 from paritygate.files import digest_of_file, read_json, write_json_atomically
 from paritygate.parameters_digest import digest_of_parameters
@@ -121,9 +122,10 @@ def read_source_copy(folder: Path) -> SourceCopy:
 
 
 def is_source_copy(source: Source) -> bool:
-    """Return whether the source is such a copy: its code's folder lies beside a `source.json`."""
+    """Return whether the source is the copy in an artifact: its code's folder lies beside `source.json` there."""
+    place = source.folder.parent
     is_code = source.kind is SourceKind.CALLABLE and source.folder.name == _CODE_FOLDER
-    return is_code and (source.folder.parent / SOURCE_FILE).is_file()
+    return is_code and (place / SOURCE_FILE).is_file() and (place / ARTIFACT_FILE).is_file()
 
 
 def load_source_copy(source: Source) -> tuple[Source, Any]:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = [
     "TensorFacts",
     "custom_operators",
+    "cut_off_weights",
     "dtype_name",
     "float_operators",
     "operators",
@@ -97,6 +98,16 @@ def float_operators(graph: Table) -> Counter[str]:
             dtype_name(subgraph.Tensors(index).Type()) in _FLOATS for index in _tensor_indices(node)
         ):
             found[name] += 1
+    return found
+
+
+def cut_off_weights(graph: Table) -> int:
+    """Return how many weights in float16 are its largest value or infinite: most were larger, and were cut off."""
+    limit = np.finfo(np.float16).max
+    found = 0
+    for tensor, raw in _weights(graph):
+        if dtype_name(tensor.Type()) == "float16":
+            found += int(np.count_nonzero(np.abs(raw.view(np.float16)) >= limit))
     return found
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paritygate.errors import UsageError
@@ -26,12 +27,14 @@ class KnownNames:
     """What is known of the names of a PyTorch file.
 
     Attributes:
+        file: Its path, for messages.
         said: What the file says of itself, if we wrote it.
         kept: Names that the file's format keeps; None where it does not keep all of them.
         declared: What the spec says.
         rename: The name served, by the name in `said`, or else by the model's own.
     """
 
+    file: Path
     said: SaidNames | None = None
     kept: Signature | None = None
     declared: Signature | None = None
@@ -46,7 +49,7 @@ class KnownNames:
         """
         own = self.said.signature if self.said is not None else self.kept
         if own is None:
-            msg = "the model does not say the names of its inputs and outputs, and none are declared"
+            msg = f"{self.file} does not say the names of its inputs and outputs, and none are declared"
             raise UsageError(msg, hint=_DECLARE)
         return own
 
@@ -95,8 +98,7 @@ def named_file(module: torch.nn.Module, known: KnownNames) -> tuple[torch.nn.Mod
         return as_named_module(module, known.declared, known.rename), known.declared
     own = known.own
     if known.said is not None and known.said.is_in_order:
-        # The names of parameters in a trace are the tracer's: of a file that we wrote, the order is what holds.
-        module = module_taking(None, module, module)
+        module = _in_order(module, own)
     inner = as_named_module(module, own, known.said.rename if known.said is not None else {})
     if known.declared is None:
         return inner, _renamed(own, known.rename)
@@ -113,6 +115,15 @@ def named_file(module: torch.nn.Module, known: KnownNames) -> tuple[torch.nn.Mod
             return dict(zip((spec.name for spec in own.outputs), outputs, strict=True))
 
     return as_named_module(ByName(), known.declared, known.rename), known.declared
+
+
+def _in_order(module: torch.nn.Module, own: Signature) -> torch.nn.Module:
+    """Return the module with its outputs by name: of a file that we wrote, the order is what holds.
+
+    The names of its parameters are the tracer's, and an output that is named `output_1` may well be its first.
+    """
+    names = [spec.name for spec in own.outputs]
+    return module_taking(None, lambda *arrays: dict(zip(names, module(*arrays), strict=True)), module)
 
 
 def said_by_copy(known: KnownNames) -> SaidNames:

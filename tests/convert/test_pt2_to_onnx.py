@@ -22,6 +22,10 @@ pytestmark = pytest.mark.torch
 _INPUTS = {"left": "float32[batch, 4]", "right": "float32[batch, 4]"}
 
 
+def _trace(module: Any, example: Any, **options: Any) -> Any:  # noqa: ANN401 - torch has no types for it
+    return torch.jit.trace(module, example, **options)  # type: ignore[no-untyped-call]
+
+
 class _Two(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -146,6 +150,6 @@ def test_a_damaged_or_other_archive_is_refused_by_what_it_is(bench: Bench, fault
         del content[-2000:]
     path.write_bytes(content)
     if fault == "torchscript":
-        torch.jit.save(torch.jit.trace(torch.nn.ReLU(), torch.zeros(2, 4)), str(path))
+        torch.jit.save(_trace(torch.nn.ReLU(), torch.zeros(2, 4)), str(path))
     with pytest.raises(InputFileError, match=messages[fault]):
         bench.convert("pt2", path)

@@ -105,6 +105,12 @@ def test_fp16_stores_the_weights_in_half_and_answers_nearly_the_same(bench: Benc
     assert converted.conversion.notes == ()
 
 
+def test_constants_beyond_float16_are_said_to_be_changed(bench: Bench) -> None:
+    path = _save(bench.folder / "mask", lambda module, x: {"y": tf.where(x > 0, x, -1e9) @ module.weights}, _x())
+    converted = bench.convert("savedmodel", path, to="tflite", precision=Precision.FP16).conversion
+    assert converted.notes == ("constants beyond its range were changed: values at the limit of float16, 65504: 1",)
+
+
 def test_int8_quantizes_weights_and_activations_but_not_inputs_and_outputs(bench: Bench, dense: Path) -> None:
     calibration = _by({"x": _X[:20]}, {"x": _X[20:]})
     converted = bench.convert("savedmodel", dense, to="tflite", precision=Precision.INT8, calibration=calibration)

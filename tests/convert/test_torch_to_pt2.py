@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -19,6 +19,10 @@ else:
 pytestmark = pytest.mark.torch
 
 _FOUR_TO_FOUR = sign({"x": "float32[batch, 4]"}, {"y": "float32[batch, 4]"}, batch=(1, 8, 64))
+
+
+def _trace(module: Any, example: Any, **options: Any) -> Any:  # noqa: ANN401 - torch has no types for it
+    return torch.jit.trace(module, example, **options)  # type: ignore[no-untyped-call]
 
 
 class _Two(torch.nn.Module):
@@ -115,9 +119,25 @@ def test_a_branch_on_a_value_is_named_with_its_line(bench: Bench) -> None:
 
 
 def test_torchscript_is_refused_with_what_to_give_instead(bench: Bench) -> None:
-    traced = torch.jit.trace(torch.nn.ReLU(), torch.ones(2, 4))
-    with pytest.raises(ConversionError, match="is TorchScript, which torch.export does not take"):
+    traced = _trace(torch.nn.ReLU(), torch.ones(2, 4))
+    with pytest.raises(ConversionError, match=r"is TorchScript, which torch\.export does not take"):
         bench.convert("torch", to="pt2", model=traced, signature=_FOUR_TO_FOUR)
+
+
+@pytest.mark.parametrize("to", ["torchscript", "pt2"])
+def test_default_names_in_another_order_keep_their_tensors(bench: Bench, to: str) -> None:
+    class Pair(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return x, x * 2
+
+    outputs = {"output_1": "float32[batch, 4]", "output_0": "float32[batch, 4]"}
+    signature = sign({"x": "float32[batch, 4]"}, outputs, batch=(1, 2, 4))
+    made = bench.convert("torch", to=to, model=Pair(), signature=signature)
+    converted = Bench(folder=bench.folder / "other").convert(to, made.main)
+    x = np.ones((3, 4), np.float32)
+    actual = converted.run({"x": x})
+    assert_near(actual["output_1"], x * 2)
+    assert_near(actual["output_0"], x)
 
 
 def test_a_dim_of_one_size_may_be_fixed(bench: Bench) -> None:

@@ -26,6 +26,10 @@ _TWO = sign(
 )
 
 
+def _trace(module: Any, example: Any, **options: Any) -> Any:  # noqa: ANN401 - torch has no types for it
+    return torch.jit.trace(module, example, **options)  # type: ignore[no-untyped-call]
+
+
 class _Two(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -38,7 +42,7 @@ class _Two(torch.nn.Module):
 
 def _traced(module: Any, folder: Path, *inputs: torch.Tensor, name: str = "given.pt") -> Path:  # noqa: ANN401 - any module
     path = folder / name
-    torch.jit.save(torch.jit.trace(module, inputs, strict=False), str(path))
+    torch.jit.save(_trace(module, inputs, strict=False), str(path))
     return path
 
 
@@ -69,7 +73,8 @@ def test_inputs_of_which_only_some_have_their_names_are_refused_rather_than_gues
             self.head = torch.nn.Linear(4, 4)
 
         def forward(self, input: torch.Tensor, y: torch.Tensor) -> torch.Tensor:  # noqa: A002 - as many layers do
-            return self.head(input) - y
+            difference: torch.Tensor = self.head(input) - y
+            return difference
 
     source = _traced(Functional().eval(), bench.folder, torch.zeros(2, 4), torch.zeros(2, 4))
     inputs, outputs = {"y": "float32[batch, 4]", "x": "float32[batch, 4]"}, {"z": "float32[batch, 4]"}
@@ -94,7 +99,7 @@ def test_our_own_file_needs_no_signature(bench: Bench) -> None:
 def test_a_frozen_module_is_exported(bench: Bench) -> None:
     module = _Two().eval()
     path = bench.folder / "given.pt"
-    traced = torch.jit.trace(module, (torch.zeros(2, 4), torch.zeros(2, 4)), strict=False)
+    traced = _trace(module, (torch.zeros(2, 4), torch.zeros(2, 4)), strict=False)
     torch.jit.save(torch.jit.freeze(traced), str(path))
     actual = bench.convert("torchscript", path, signature=_TWO).run(
         {"left": np.ones((3, 4), np.float32), "right": np.zeros((3, 4), np.float32)}
@@ -143,7 +148,8 @@ def test_an_opset_that_the_exporter_does_not_write_is_refused(bench: Bench) -> N
 def test_an_operator_that_onnx_lacks_is_named(bench: Bench) -> None:
     class Unsupported(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return torch.linalg.svdvals(x)
+            values: torch.Tensor = torch.linalg.svdvals(x)
+            return values
 
     source = _traced(Unsupported(), bench.folder, torch.ones(2, 4, 4))
     signature = sign({"x": "float32[batch, 4, 4]"}, {"y": "float32[batch, 4]"}, batch=(1, 2, 4))

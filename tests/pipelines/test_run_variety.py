@@ -94,15 +94,13 @@ _FIRST_ID = 2**24
 _VOCABULARY = 96
 _IDS = """
 < ir_version: 8, opset_import: ["" : 17] >
-ids (int64[batch, 2] ids) => (float[batch, 2, 4] rows, int64[batch, 2] next) <int64 first = {16777216}, int64 one = {1}> {
+ids (int64[batch, 2] ids) => (float[batch, 2, 4] rows, int64[batch, 2] next)
+    <int64 first = {16777216}, int64 one = {1}> {
     place = Sub (ids, first)
     rows = Gather (table, place)
     next = Add (ids, one)
 }
 """
-_THROUGH_FLOAT = """rounded = Cast <to = 1> (ids)
-    exact = Cast <to = 7> (rounded)
-    place = Sub (exact, first)"""
 _BUCKETS = """
 < ir_version: 8, opset_import: ["" : 17] >
 buckets (int64[batch, 2] ids) => (float[batch, 2, 4] rows) <int64 size = {96}> {
@@ -233,7 +231,9 @@ def test_weights_in_a_file_of_their_own_come_along_in_every_format(external: tup
     assert (folder / "weights.data").stat().st_size > (folder / "model.onnx").stat().st_size
     assert _verdicts(called) == _passing("onnx-fp16", "onnx-int8", "openvino-fp32"), str(called)
     assert called.code == 0
-    found = {name: result["candidate"]["precision_found"] for name, result in called.data["runs"][0]["variants"].items()}
+    found = {
+        name: result["candidate"]["precision_found"] for name, result in called.data["runs"][0]["variants"].items()
+    }
     assert found == {"onnx-fp16": "fp16", "onnx-int8": "int8", "openvino-fp32": "fp32"}
 
 
@@ -350,9 +350,7 @@ def model():
 """
 
 
-def _run_scene(
-    folder: Path, text: str, image: Sequence[int], pixels: Sequence[int], targets: Sequence[str]
-) -> Called:
+def _run_scene(folder: Path, text: str, image: Sequence[int], pixels: Sequence[int], targets: Sequence[str]) -> Called:
     desk = Desk(folder=folder)
     desk.module("scene", text)
     np.savez(folder / "inputs.npz", image=_normal(_ROWS, *image), ids=_ids())

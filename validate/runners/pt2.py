@@ -37,7 +37,8 @@ def open_model(model: ModelToRun) -> TorchRunner:
     module = program.module()
     named, signature = named_file(taking_its_names(program, module, module), known)
     weights = (*program.state_dict.values(), *_tensors(program))
-    facts = torch_facts(model.device, precision_of_tensors(weights), notes_of(program))
+    device = next((tensor.device.type for tensor in weights), model.device)
+    facts = torch_facts(device, precision_of_tensors(weights), notes_of(program))
     return TorchRunner(named=named, signature=signature, facts=facts)
 
 

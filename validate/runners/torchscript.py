@@ -28,8 +28,9 @@ def open_model(model: ModelToRun) -> TorchRunner:
     path = model.source.path
     module = load_torchscript(path, model.device)
     note = put_in_eval_mode(module)
-    known = KnownNames(said=names_in_archive(path), declared=model.signature, rename=model.rename)
+    known = KnownNames(file=path, said=names_in_archive(path), declared=model.signature, rename=model.rename)
     named, signature = named_file(taking_its_names(module), known)
     weights = (*module.parameters(), *module.buffers(), *constants_of(module))
-    facts = torch_facts(model.device, precision_of_tensors(weights), (note, *notes_of(module)))
+    device = next((tensor.device.type for tensor in weights), model.device)
+    facts = torch_facts(device, precision_of_tensors(weights), (note, *notes_of(module)))
     return TorchRunner(named=named, signature=signature, facts=facts)

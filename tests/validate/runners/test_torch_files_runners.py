@@ -31,6 +31,10 @@ _RIGHT = _RANDOM.standard_normal((3, 8)).astype(np.float32)
 _KINDS = ["model.pt", "model.pt2"]
 
 
+def _trace(module: Any, example: Any, **options: Any) -> Any:  # noqa: ANN401 - torch has no types for it
+    return torch.jit.trace(module, example, **options)  # type: ignore[no-untyped-call]
+
+
 class _Two(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -55,7 +59,7 @@ def _write(folder: Path, name: str, module: Any) -> Path:  # noqa: ANN401 - any 
     path = folder / name
     example = (torch.zeros(2, 8), torch.zeros(2, 8))
     if name.endswith(".pt"):
-        torch.jit.save(torch.jit.trace(module, example, strict=False), str(path))
+        torch.jit.save(_trace(module, example, strict=False), str(path))
     else:
         size = {0: torch.export.Dim("batch")}
         torch.export.save(torch.export.export(module, example, dynamic_shapes=(size, size)), path)
@@ -84,9 +88,13 @@ def _expected() -> dict[str, NDArray[np.float32]]:
     return {name: tensor.detach().numpy() for name, tensor in outputs.items()}
 
 
+def _assert_near(actual: NDArray[Any], expected: NDArray[Any]) -> None:
+    np.testing.assert_allclose(actual, expected, atol=1e-5)
+
+
 def _assert_right(found: dict[str, NDArray[Any]], **names: str) -> None:
     for name, array in _expected().items():
-        np.testing.assert_allclose(found[names.get(name, name)], array, atol=1e-6)
+        _assert_near(found[names.get(name, name)], array)
 
 
 def test_declared_names_find_their_tensors_in_any_order(given: Path) -> None:
@@ -114,7 +122,7 @@ def test_declared_names_choose_among_those_that_the_file_says(given: Path, tmp_p
     declared = Signature(inputs=_specs(a="float32", right="float32"), outputs=_specs(z="float32"))
     runner = _open(path, declared, left="a")
     found = runner.run({"a": _LEFT, "right": _RIGHT})
-    np.testing.assert_allclose(found["z"], _expected()["z"], atol=1e-6)
+    _assert_near(found["z"], _expected()["z"])
     assert runner.facts.notes[-1] == "the module also returns difference, which the signature does not have"
 
 
@@ -143,7 +151,7 @@ def test_names_that_were_swapped_in_the_file_are_swapped_in_the_answers(given: P
     swapped = {"z": "difference", "difference": "z"}
     path = _said(given, tmp_path, SaidNames(signature=_SIGNATURE, is_in_order=False, rename=swapped))
     found = _open(path).run({"left": _LEFT, "right": _RIGHT})
-    np.testing.assert_allclose(found["difference"], _expected()["z"], atol=1e-6)
+    _assert_near(found["difference"], _expected()["z"])
 
 
 def test_torchscript_from_elsewhere_needs_a_declaration_and_says_which(tmp_path: Path) -> None:
@@ -165,7 +173,7 @@ def test_names_that_are_damaged_are_the_file_s_fault(given: Path, tmp_path: Path
         for info in old.infolist():
             new.writestr(info, old.read(info))
         new.writestr(f"{old.namelist()[0].partition('/')[0]}/extra/{NAMES_FILE}", json.dumps({"signature": []}))
-    with pytest.raises(InputFileError, match="the names that .* says of itself .* are damaged"):
+    with pytest.raises(InputFileError, match=r"the names that .* says of itself .* are damaged"):
         _open(path)
 
 
@@ -177,7 +185,7 @@ def test_integers_above_float_precision_are_exact(tmp_path: Path) -> None:
     signature = Signature(inputs=_specs(left="int64", right="int64"), outputs=_specs(y="int64"))
     path = tmp_path / "model.pt"
     example = (torch.zeros(2, 8, dtype=torch.int64),) * 2
-    torch.jit.save(torch.jit.trace(Next(), example), str(path))
+    torch.jit.save(_trace(Next(), example), str(path))
     large = np.full((1, 8), 2**53, np.int64)
     found = _open(path, signature).run({"left": large, "right": np.ones_like(large)})
     np.testing.assert_array_equal(found["y"], 2**53 + 1)
@@ -206,7 +214,7 @@ def test_weights_of_half_precision_are_found_also_where_they_are_constants(tmp_p
 
 def test_a_frozen_module_s_weights_are_found_in_its_graph(tmp_path: Path) -> None:
     path = tmp_path / "model.pt"
-    traced = torch.jit.trace(_Two().eval(), (torch.zeros(2, 8), torch.zeros(2, 8)), strict=False)
+    traced = _trace(_Two().eval(), (torch.zeros(2, 8), torch.zeros(2, 8)), strict=False)
     torch.jit.save(torch.jit.freeze(traced), str(path))
     assert _open(path, _SIGNATURE).facts.precision_found is Precision.FP32
 
@@ -226,7 +234,7 @@ def test_what_was_saved_on_a_gpu_runs_on_the_cpu_and_the_other_way_round(tmp_pat
     path = tmp_path / name
     module, example = _Two().eval().cuda(), (torch.zeros(2, 8).cuda(), torch.zeros(2, 8).cuda())
     if name.endswith(".pt"):
-        torch.jit.save(torch.jit.trace(module, example, strict=False), str(path))
+        torch.jit.save(_trace(module, example, strict=False), str(path))
     else:
         torch.export.save(torch.export.export(module, example), path)
     source = parse_source(path.name, path.parent)
@@ -234,4 +242,4 @@ def test_what_was_saved_on_a_gpu_runs_on_the_cpu_and_the_other_way_round(tmp_pat
     for device in ("cpu", "cuda"):
         runner = open_runner(ModelToRun(source=source, signature=_SIGNATURE, device=device))
         assert runner.facts.device.startswith(device)
-        np.testing.assert_allclose(runner.run(inputs)["z"], _expected()["z"][:2], atol=1e-5)
+        _assert_near(runner.run(inputs)["z"], _expected()["z"][:2])
