@@ -33,7 +33,7 @@ from paritygate.fixtures.face_resnet50 import calibration_images, images
 from paritygate.fixtures.sts import calibration_rows, evaluation_pairs
 from paritygate.fixtures.sts.architecture import SIMILAR_ABOVE
 from paritygate.pipelines.loading import load_model
-from paritygate.pipelines.spec import load_spec
+from paritygate.pipelines.spec_loading import load_spec
 from paritygate.precision import Precision
 from paritygate.source import Source, SourceKind
 
@@ -147,9 +147,7 @@ def quantized(source: Path, folder: Path, calibration: list[Arrays]) -> Iterator
             source=Source(text=source.name, folder=source.parent, kind=SourceKind.ONNX),
             folder=out,
             precision=Precision.INT8,
-            calibration=Calibration(
-                read=lambda: iter(calibration), tool=tool, facts={"method": method, "activations": activations}
-            ),
+            calibration=Calibration(read=lambda: iter(calibration), tool=tool, method=method, activations=activations),
         )
         yield name, out / convert_and_check(job, "onnx").main
     # Shapes that the exporter noted keep these tools from starting.

@@ -37,14 +37,20 @@ __all__ = [
 class Calibration:
     """Real inputs that the ranges of integers are chosen by; none of their rows is ever compared.
 
+    Tool, method and activations are about ONNX: OpenVINO and TFLite have one way to quantize each, and take the rows.
+
     Attributes:
         read: Starts reading the batches from the first one on, inputs by the names served, as often as it is called.
-        tool: `onnxruntime` or `nncf`: what quantizes.
+        tool: `onnxruntime` or `nncf`: what quantizes ONNX.
+        method: How the ranges of activations are chosen: `minmax`, `entropy`, `percentile` or `dynamic`.
+        activations: What activations become: `int8` or `uint8`.
         facts: What they are: rows, digest, where from. It goes into the artifact's record.
     """
 
     read: Callable[[], Iterator[Mapping[str, NDArray[np.generic]]]]
     tool: str
+    method: str = "minmax"
+    activations: str = "int8"
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 

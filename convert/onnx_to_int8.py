@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -62,7 +63,7 @@ def convert(job: ConversionJob) -> Conversion:
             "ir_version": written.ir_version,
             settings.tool: version_of(settings.tool),
             "quantized": census.to_json(),
-            "calibration": {**calibration.facts, "tool": settings.tool},
+            "calibration": {**calibration.facts, **asdict(settings)},
         },
     )
 

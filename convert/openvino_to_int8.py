@@ -61,10 +61,7 @@ def convert(job: ConversionJob) -> Conversion:
             "nncf": version_of("nncf"),
             "quantized": {"nodes": nodes},
             # How ONNX Runtime chooses ranges is nothing of NNCF's.
-            "calibration": {
-                **{name: fact for name, fact in calibration.facts.items() if name not in {"method", "activations"}},
-                "tool": "nncf",
-            },
+            "calibration": {**calibration.facts, "tool": "nncf"},
         },
     )
 

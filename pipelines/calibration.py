@@ -85,9 +85,8 @@ def open_calibration(request: CalibrationRequest, signature: Signature) -> Calib
         UsageError: There are too few rows, they do not fit the model, or the model takes a fixed number of rows.
         InputFileError: A source is missing or damaged.
     """
-    facts = {"method": request.method, "activations": request.activations}
     if request.method == DYNAMIC:
-        return Calibration(read=lambda: iter(()), tool=request.tool, facts={**facts, "rows": 0})
+        return _calibration(request, read=lambda: iter(()), facts={"rows": 0})
     _check_rows_are_open(signature)
     read = _fitted(open_samples(request.source), signature)
     compared = _fitted(open_samples(request.compared), signature)
@@ -98,17 +97,27 @@ def open_calibration(request: CalibrationRequest, signature: Signature) -> Calib
         raise UsageError(msg, hint=err.hint) from err
     chosen = found.difference(_digests(compared()))
     _check_enough(request, found=len(found), chosen=len(chosen))
-    return Calibration(
+    return _calibration(
+        request,
         read=lambda: _inputs_of(read(), chosen),
-        tool=request.tool,
         facts={
-            **facts,
             "rows": len(chosen),
             "digest": f"sha256:{hashlib.sha256(b''.join(sorted(chosen))).hexdigest()}",
             "source": _name(request.source),
             "held_out": request.source.split.to_json() if request.source.split else None,
             "dropped_as_compared": len(found) - len(chosen),
         },
+    )
+
+
+def _calibration(
+    request: CalibrationRequest,
+    *,
+    read: Callable[[], Iterator[Mapping[str, NDArray[np.generic]]]],
+    facts: Mapping[str, Any],
+) -> Calibration:
+    return Calibration(
+        read=read, tool=request.tool, method=request.method, activations=request.activations, facts=facts
     )
 
 

@@ -14,7 +14,7 @@ __all__ = ["COMMANDS", "cli"]
 
 # Short helps stand here because Click would import every command to get them.
 COMMANDS: Mapping[str, str] = {
-    "run": "Do everything one or several specs ask for: export, record, validate, report, promote.",
+    "run": "Do everything one or several specs ask for: export, record, validate, benchmark, report, promote.",
     "compare": "Hold one model against another, or against recorded outputs: the gate without a spec.",
     "export": "Convert a spec's model to its target formats.",
     "record": "Record the reference outputs of a spec's model, or of a model file.",

@@ -25,12 +25,14 @@ class LoadedModel:
     def describe(self, declared_files: Iterable[str] = ()) -> dict[str, Any]:
         """Return what the source is, as JSON data: digest, kind, the files that its code came from and reads.
 
+        With the names served beside it, this is what `source_copy.SOURCE_FILE` holds.
+
         Args:
             declared_files: Files that the code reads, relative to the source's folder: only the user knows them.
         """
         root = self.source.folder.resolve()
-        imported = user_files(root).values() if self.model is not None else ()
-        files = {*imported, *((root / name).resolve() for name in declared_files)}
+        modules = user_files(root) if self.model is not None else {}
+        files = {*modules.values(), *((root / name).resolve() for name in declared_files)}
         return {
             "text": self.source.text,
             "kind": str(self.source.kind),
@@ -38,6 +40,7 @@ class LoadedModel:
             "digest": digest_of_model(self.source)
             if self.model is None
             else digest_of_parameters(self.source.kind, self.model),
+            "modules": {name: path.relative_to(root).as_posix() for name, path in modules.items()},
             "files": {path.relative_to(root).as_posix(): digest_of_file(path) for path in sorted(files)},
         }
 

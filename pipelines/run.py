@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from paritygate.errors import ExitCode, ParitygateError
-from paritygate.pipelines.benchmark_plan import is_benchmark_wanted, plan_of
+from paritygate.pipelines.benchmark.plan import is_benchmark_wanted, plan_of
 from paritygate.pipelines.child import Progress
 from paritygate.pipelines.report import write_reports
 from paritygate.pipelines.repository.release import Release

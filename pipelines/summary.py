@@ -10,7 +10,8 @@ import click
 
 from paritygate.artifact import Artifact
 from paritygate.errors import ParitygateError
-from paritygate.pipelines.benchmark_table import print_benchmark
+from paritygate.files import read_json
+from paritygate.pipelines.benchmark.table import print_benchmark
 from paritygate.pipelines.console import PARITY_COLUMNS, parity_rows, print_table
 from paritygate.pipelines.release_summary import print_release
 from paritygate.pipelines.result import ComparisonResult, reasons
@@ -113,10 +114,11 @@ def print_outcome(outcome: RunOutcome, *, to_stderr: bool = False) -> None:
 
 def _outcome_rows(outcome: RunOutcome) -> list[Sequence[str]]:
     rows: list[Sequence[str]] = []
+    entries = read_json(outcome.run.evidence_file)["variants"]
+    evidence = {entry["variant"]: str(entry["evidence"]) for entry in entries}
     for name in outcome.run.resolved.target_names:
         if name in outcome.results:
-            result = outcome.results[name]
-            rows += parity_rows(name, result, "verified" if result.error is None else "none")
+            rows += parity_rows(name, outcome.results[name], evidence[name])
             emulated = outcome.run.emulated_result(name)
             if emulated is not None:
                 rows += parity_rows(name, emulated, "emulated" if emulated.error is None else "none")

@@ -14,8 +14,9 @@ from paritygate.artifact import ARTIFACT_FILE, Artifact
 from paritygate.backends import backend_state
 from paritygate.errors import ExitCode, InputFileError, ParitygateError
 from paritygate.files import MARKER, make_marked_folder, read_json, storage_errors, write_json_atomically
-from paritygate.formats import FORMATS, why_not_run
-from paritygate.pipelines.benchmark_result import BenchmarkResult
+from paritygate.formats import why_not_run
+from paritygate.pipelines.benchmark.result import BenchmarkResult
+from paritygate.pipelines.needed_backends import needed_backends
 from paritygate.pipelines.result import ComparisonResult, result_from_json, result_to_json
 from paritygate.pipelines.spec import ResolvedSpec, Spec
 
@@ -207,7 +208,7 @@ def open_run(folder: Path) -> RunFolder:
 
 
 def required_variants(run: RunFolder) -> tuple[str, ...]:
-    """Return the variants whose outcome is the run's: the declared ones, else those whose runtime is installed.
+    """Return the variants whose outcome is the run's: the declared ones, else those whose backends are installed.
 
     What no CPU runs is not required of itself. Where nothing is left, all are required: a run that could measure
     nothing has not passed.
@@ -218,7 +219,8 @@ def required_variants(run: RunFolder) -> tuple[str, ...]:
     runnable = tuple(
         str(variant)
         for variant in run.resolved.variants
-        if backend_state(FORMATS[variant.format].runtime).is_available and why_not_run(variant, "cpu") is None
+        if all(backend_state(name).is_available for name in needed_backends(variant, spec))
+        and why_not_run(variant, "cpu") is None
     )
     return runnable or run.resolved.target_names
 

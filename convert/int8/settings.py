@@ -52,5 +52,5 @@ def settings_of(job: ConversionJob) -> tuple[Int8Settings, Calibration]:
     if calibration is None:
         msg = "int8 is quantized by real inputs, and there is no calibration"
         raise UsageError(msg, hint="give calibration.source in the spec, or leave it to hold rows of samples out")
-    chosen = {name: str(calibration.facts[name]) for name in ("method", "activations") if name in calibration.facts}
-    return Int8Settings(tool=calibration.tool, **chosen), calibration
+    settings = Int8Settings(tool=calibration.tool, method=calibration.method, activations=calibration.activations)
+    return settings, calibration

@@ -69,9 +69,10 @@ def command(
       convert-and-validate benchmark --run artifacts/runs/klue-sts/20261120T101500Z-1a2b --batch-size 1 --batch-size 32
     """
     from paritygate.errors import UsageError
-    from paritygate.pipelines.benchmark_plan import plan_of
-    from paritygate.pipelines.benchmark_table import print_benchmark
+    from paritygate.pipelines.benchmark.plan import plan_of
+    from paritygate.pipelines.benchmark.table import print_benchmark
     from paritygate.pipelines.console import progress_of, write_json
+    from paritygate.pipelines.report.write import write_reports
     from paritygate.pipelines.stages.benchmark import benchmark_stage, exit_code_of_benchmark
     from paritygate.pipelines.workspace import open_run
 
@@ -89,6 +90,9 @@ def command(
     plan = plan_of(run.resolved, {name: value for name, value in asked.items() if value})
     with progress_of(run.resolved.name, is_quiet=quiet) as progress:
         result = benchmark_stage(run, plan, time_limit_s=time_limit, progress=progress, device=device)
+    if run.evidence_file.is_file():
+        # A release made of this run later takes the report along, with the speed in it.
+        write_reports(run)
     code = exit_code_of_benchmark(run, result)
     print_benchmark(run.resolved.name, result, to_stderr=json_target == "-")
     write_json(json_target, {**result.to_json(), "exit_code": code})

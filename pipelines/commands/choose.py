@@ -10,7 +10,7 @@ import click
 from paritygate.pipelines.options import constraint_option, json_option, run_option
 
 if TYPE_CHECKING:
-    from paritygate.pipelines.choice_candidate import Preference
+    from paritygate.pipelines.choice.candidates import Preference
 
 __all__ = ["command"]
 
@@ -49,9 +49,9 @@ def command(
       convert-and-validate choose --run artifacts/runs/klue-sts/20261120T101500Z-1a2b --constraint latency_p95_ms=20
     """
     from paritygate.errors import UsageError
-    from paritygate.pipelines.choice_summary import exit_code_of_choice, print_choice
+    from paritygate.pipelines.choice.constraint import parse_constraints
+    from paritygate.pipelines.choice.summary import exit_code_of_choice, print_choice
     from paritygate.pipelines.console import write_json
-    from paritygate.pipelines.constraint import parse_constraints
     from paritygate.pipelines.stages.choose import choose_stage
     from paritygate.pipelines.workspace import open_run
 

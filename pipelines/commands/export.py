@@ -30,7 +30,7 @@ def command(
       convert-and-validate export klue-sts
     """
     from paritygate.pipelines.console import print_table, progress_of, write_json
-    from paritygate.pipelines.spec import load_spec_to_run
+    from paritygate.pipelines.spec_loading import load_spec_to_run
     from paritygate.pipelines.stages.export import export_stage
     from paritygate.pipelines.summary import export_rows, print_failures
     from paritygate.pipelines.workspace import new_run, required_variants, worst_code

@@ -49,8 +49,8 @@ def command(
       convert-and-validate promote --run artifacts/runs/klue-sts/20261120T101500Z-1a2b --constraint size_mb=50
     """
     from paritygate.errors import UsageError
+    from paritygate.pipelines.choice.constraint import parse_constraints
     from paritygate.pipelines.console import write_json
-    from paritygate.pipelines.constraint import parse_constraints
     from paritygate.pipelines.release_summary import print_release, print_repositories
     from paritygate.pipelines.run import repository_of
     from paritygate.pipelines.stages.promote import promote_stage

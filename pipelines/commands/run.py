@@ -71,14 +71,14 @@ def command(
       convert-and-validate run klue-sts --samples klue-sts-v1.1_dev.json --no-promote --json -
     """
     from paritygate.errors import ParitygateError
-    from paritygate.pipelines.benchmark_plan import plan_of
+    from paritygate.pipelines.benchmark.plan import plan_of
+    from paritygate.pipelines.choice.constraint import parse_constraints
     from paritygate.pipelines.console import progress_of, write_json
-    from paritygate.pipelines.constraint import parse_constraints
     from paritygate.pipelines.release_summary import print_repositories
     from paritygate.pipelines.repository.names import check_alias
     from paritygate.pipelines.result import error_result
     from paritygate.pipelines.run import RunOptions, run_spec
-    from paritygate.pipelines.spec import load_spec_to_run
+    from paritygate.pipelines.spec_loading import load_spec_to_run
     from paritygate.pipelines.summary import print_error, print_outcome
     from paritygate.pipelines.workspace import RunFolder, new_run, worst_code
 

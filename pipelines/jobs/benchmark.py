@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from paritygate.backends import backend_state
 from paritygate.errors import ParitygateError
-from paritygate.pipelines.benchmark_calls import Instance, Turn, settle, time_calls, warm_up
-from paritygate.pipelines.benchmark_inputs import calls_of, take_rows
-from paritygate.pipelines.benchmark_opening import open_to_time
+from paritygate.pipelines.benchmark.calls import Instance, Turn, settle, time_calls, warm_up
+from paritygate.pipelines.benchmark.inputs import calls_of, take_rows
+from paritygate.pipelines.benchmark.opening import open_to_time
 from paritygate.pipelines.child import Progress
 from paritygate.pipelines.comparison import Side
 from paritygate.source import SourceKind
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from paritygate.pipelines.benchmark_inputs import RowPool
+    from paritygate.pipelines.benchmark.inputs import RowPool
 
 __all__ = ["run"]
 

@@ -17,8 +17,8 @@ from paritygate import __version__
 from paritygate.artifact import Artifact
 from paritygate.errors import ExitCode
 from paritygate.files import read_json
-from paritygate.pipelines.benchmark_result import BenchmarkResult
-from paritygate.pipelines.choice import Choice
+from paritygate.pipelines.benchmark.result import BenchmarkResult
+from paritygate.pipelines.choice.choice import Choice
 from paritygate.pipelines.result import ComparisonResult
 from paritygate.pipelines.stages.choose import read_benchmark
 from paritygate.pipelines.workspace import FailedVariant, RunFolder, required_variants, worst_code

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from paritygate.pipelines.benchmark_result import SOURCE, BenchmarkPoint, BenchmarkResult, Speedup, VariantBenchmark
+from paritygate.pipelines.benchmark.result import SOURCE, BenchmarkPoint, BenchmarkResult, Speedup, VariantBenchmark
 from paritygate.pipelines.report.figures import number, size_words
 from paritygate.pipelines.report.report_data import NOT_MEASURED, ReportData, VariantReport
 from paritygate.pipelines.report.table import Cell, Column, Table, figure, text

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from paritygate.files import write_bytes_atomically
-from paritygate.pipelines.choice import Choice
+from paritygate.pipelines.choice.choice import Choice
 from paritygate.pipelines.report.html_report import render_html
 from paritygate.pipelines.report.markdown_report import render_markdown
 from paritygate.pipelines.report.report_data import collect_report

@@ -16,11 +16,11 @@ import numpy as np
 from paritygate.errors import ExitCode, InputFileError, ParitygateError
 from paritygate.files import make_marked_folder, remove_marked_folder, write_json_atomically
 from paritygate.machine import device_name, machine_facts
-from paritygate.pipelines.benchmark_entrants import Entrant, entrants_of, kind_of, variant_of
-from paritygate.pipelines.benchmark_load import cores, load_note, mark_load, others_cores
-from paritygate.pipelines.benchmark_plan import BenchmarkPlan
-from paritygate.pipelines.benchmark_result import SOURCE, BenchmarkResult
-from paritygate.pipelines.benchmark_worker import RefusedError, Worker, WorkerJob
+from paritygate.pipelines.benchmark.entrants import Entrant, entrants_of, kind_of, variant_of
+from paritygate.pipelines.benchmark.load import cores, load_note, mark_load, others_cores
+from paritygate.pipelines.benchmark.plan import BenchmarkPlan
+from paritygate.pipelines.benchmark.result import SOURCE, BenchmarkResult
+from paritygate.pipelines.benchmark.worker import RefusedError, Worker, WorkerJob
 from paritygate.pipelines.child import Progress
 from paritygate.pipelines.workspace import RunFolder, required_variants
 

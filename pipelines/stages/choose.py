@@ -8,9 +8,9 @@ from typing import Any
 from paritygate.artifact import Artifact
 from paritygate.errors import ArtifactIntegrityError, InputFileError, UsageError
 from paritygate.files import digest_of_files, read_json
-from paritygate.pipelines.benchmark_result import BenchmarkResult
-from paritygate.pipelines.choice import Choice, choose
-from paritygate.pipelines.choice_candidate import ChoiceRules, Preference
+from paritygate.pipelines.benchmark.result import BenchmarkResult
+from paritygate.pipelines.choice.candidates import ChoiceRules, Preference
+from paritygate.pipelines.choice.choice import Choice, choose
 from paritygate.pipelines.workspace import RunFolder
 from paritygate.validate.recording import Recording
 

@@ -25,7 +25,7 @@ from paritygate.files import (
 from paritygate.machine import machine_facts
 from paritygate.model_digest import digest_of_model
 from paritygate.onnx_file import external_files, read_onnx
-from paritygate.pipelines.choice import Choice
+from paritygate.pipelines.choice.choice import Choice
 from paritygate.pipelines.repository.candidate import (
     Provenance,
     ReleaseCandidate,
@@ -36,6 +36,7 @@ from paritygate.pipelines.repository.release import Release, promote
 from paritygate.pipelines.stages.choose import choose_stage, read_evidence
 from paritygate.pipelines.workspace import RunFolder
 from paritygate.source import Source, SourceKind
+from paritygate.source_copy import CODE_FOLDER, SOURCE_FILE
 
 __all__ = ["NothingToRelease", "promote_stage"]
 
@@ -123,14 +124,14 @@ def _variant(run: RunFolder, entry: Mapping[str, Any]) -> VariantCandidate:
 def _source_variant(run: RunFolder, evidence: Mapping[str, Any], place: Path) -> VariantCandidate:
     """Return the source as something to release: its files, or for a callable the code it came from and its name."""
     source = run.resolved.source
-    description = dict(evidence["reference"]["model"])
+    description = {**evidence["reference"]["model"], "rename": dict(run.resolved.spec.model.rename)}
     _copy_source(source, place, description)
-    write_json_atomically(place / "source.json", {key: description[key] for key in sorted(description)})
+    write_json_atomically(place / SOURCE_FILE, {key: description[key] for key in sorted(description)})
     files = file_digests(place)
     return VariantCandidate(
         name=SOURCE_VARIANT,
         folder=place,
-        record={"variant": SOURCE_VARIANT, "files": files, "digest": digest_of_files(files), "main": "source.json"},
+        record={"variant": SOURCE_VARIANT, "files": files, "digest": digest_of_files(files), "main": SOURCE_FILE},
         evidence=None,
         is_source=True,
     )
@@ -139,7 +140,7 @@ def _source_variant(run: RunFolder, evidence: Mapping[str, Any], place: Path) ->
 def _copy_source(source: Source, place: Path, description: Mapping[str, Any]) -> None:
     with storage_errors(place):
         for name in description["files"]:
-            _copy_file(source.folder / name, place / "code" / name)
+            _copy_file(source.folder / name, place / CODE_FOLDER / name)
         if source.kind is not SourceKind.CALLABLE:
             _copy_model(source, place)
     _check_source_copy(source, place, description)
@@ -165,7 +166,7 @@ def _copy_file(path: Path, target: Path) -> None:
 def _check_source_copy(source: Source, place: Path, description: Mapping[str, Any]) -> None:
     """Check that what was copied is what answered when the reference was recorded."""
     for name, digest in description["files"].items():
-        if digest_of_file(place / "code" / name) != digest:
+        if digest_of_file(place / CODE_FOLDER / name) != digest:
             raise _source_changed(source.folder / name, "was changed")
     if source.kind is not SourceKind.CALLABLE:
         copy = replace(source, text=source.path.name, folder=place)

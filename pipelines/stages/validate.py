@@ -45,18 +45,37 @@ def validate_stage(
     for name in run.exported():
         artifact = Artifact.read_record(run.variant_folder(name))
         job = _job(run, artifact, device)
-        results[name] = _validate(run, artifact, job, time_limit_s=time_limit_s, progress=progress)
+        # What is about to run is what was made: the digest is the one that the evidence will name.
+        damage = _damage(artifact)
+        results[name] = (
+            _validate(run, artifact, job, time_limit_s=time_limit_s, progress=progress)
+            if damage is None
+            else failed_comparison(job, damage)
+        )
         run.save_result(name, results[name])
-        if results[name].error is None or why_not_run(artifact.variant, device) is not None:
+        if results[name].error is None or (damage is None and why_not_run(artifact.variant, device) is not None):
             artifacts[name] = artifact
         if artifact.variant.format == "onnx" and artifact.variant.precision in EMULATED_PRECISIONS:
             # The CPU computes such a file in float32: how it would answer elsewhere is a second row, and no verdict.
             again = replace(job, is_emulated=True)
-            emulated[name] = _validate(run, artifact, again, time_limit_s=time_limit_s, progress=progress)
+            emulated[name] = (
+                _validate(run, artifact, again, time_limit_s=time_limit_s, progress=progress)
+                if damage is None
+                else failed_comparison(again, damage)
+            )
             run.save_result(emulated_name(name), emulated[name])
     evidence = Evidence(recording=recording, artifacts=artifacts, results=results, emulated=emulated, device=where)
     write_json_atomically(run.evidence_file, evidence_to_json(run, evidence))
     return results
+
+
+def _damage(artifact: Artifact) -> ParitygateError | None:
+    """Return why the artifact's files are not what was made; None if they are."""
+    try:
+        artifact.verify()
+    except ParitygateError as err:
+        return err
+    return None
 
 
 def _validate(
@@ -73,11 +92,6 @@ def _validate(
     def report(stage: str, done: int, total: int) -> None:
         progress(f"{name}: {stage}", done, total)
 
-    try:
-        # What is about to run is what was made: the digest is the one that the evidence will name.
-        artifact.verify()
-    except ParitygateError as err:
-        return failed_comparison(job, err)
     result = compare(job, time_limit_s=time_limit_s, folder=place, progress=report)
     # What the converter had to say belongs to the variant as much as what the runtimes had.
     return replace(result, notes=[*artifact.made_by.get("notes", ()), *result.notes])

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from paritygate.errors import UsageError
 
-__all__ = ["Dim", "Signature", "TensorSpec", "is_comparable_dtype", "is_float_dtype", "is_integer_dtype"]
+__all__ = [
+    "Dim",
+    "Signature",
+    "TensorSpec",
+    "is_comparable_dtype",
+    "is_float_dtype",
+    "is_integer_dtype",
+    "rename_signature",
+]
 
 _FLOAT_DTYPES = frozenset({"float16", "float32", "float64", "bfloat16"})
 _INTEGER_DTYPES = frozenset({"int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool"})
@@ -126,3 +134,26 @@ class Signature:
             outputs=tuple(TensorSpec.from_json(item) for item in data["outputs"]),
             dims={name: Dim(**sizes) for name, sizes in data.get("dims", {}).items()},
         )
+
+
+def rename_signature(signature: Signature, rename: Mapping[str, str]) -> Signature:
+    """Return the signature under the names served.
+
+    Args:
+        signature: Inputs and outputs under the model's own names.
+        rename: The name served for a name of the model, `{of the model: served}`; a name that is
+            not in it is served as it is.
+
+    Raises:
+        UsageError: A name in `rename` is no input and no output of the model.
+    """
+    known = [spec.name for spec in (*signature.inputs, *signature.outputs)]
+    for name in rename:
+        if name not in known:
+            msg = f"{name!r} is to be renamed {rename[name]!r}, but the model has no such input or output"
+            raise UsageError(msg, hint=f"inputs and outputs of the model are: {', '.join(known)}")
+    return replace(
+        signature,
+        inputs=tuple(replace(spec, name=rename.get(spec.name, spec.name)) for spec in signature.inputs),
+        outputs=tuple(replace(spec, name=rename.get(spec.name, spec.name)) for spec in signature.outputs),
+    )

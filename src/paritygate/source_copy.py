@@ -21,10 +21,18 @@ from paritygate.files import digest_of_file, read_json, write_json_atomically
 from paritygate.parameters_digest import digest_of_parameters
 from paritygate.source import Source, SourceKind, load_source_object, user_files
 
-__all__ = ["SOURCE_FILE", "SourceCopy", "is_source_copy", "load_source_copy", "read_source_copy", "write_source_copy"]
+__all__ = [
+    "CODE_FOLDER",
+    "SOURCE_FILE",
+    "SourceCopy",
+    "is_source_copy",
+    "load_source_copy",
+    "read_source_copy",
+    "write_source_copy",
+]
 
 SOURCE_FILE = "source.json"
-_CODE_FOLDER = "code"
+CODE_FOLDER = "code"
 _AGAIN = "make it again with: convert-and-validate export"
 
 
@@ -50,7 +58,7 @@ class SourceCopy:
 
     def source_in(self, folder: Path) -> Source:
         """Return the copy in the artifact's folder as a source."""
-        return Source(text=self.text, folder=folder / _CODE_FOLDER, kind=SourceKind.CALLABLE)
+        return Source(text=self.text, folder=folder / CODE_FOLDER, kind=SourceKind.CALLABLE)
 
 
 def write_source_copy(
@@ -75,7 +83,7 @@ def write_source_copy(
         {*modules.values(), *((root / name).resolve().relative_to(root).as_posix() for name in declared_files)}
     )
     for name in names:
-        target = folder / _CODE_FOLDER / name
+        target = folder / CODE_FOLDER / name
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(root / name, target)
     copy = SourceCopy(
@@ -84,7 +92,7 @@ def write_source_copy(
         digest=digest_of_parameters(source.kind, model),
         rename=dict(rename),
         modules=modules,
-        files={name: digest_of_file(folder / _CODE_FOLDER / name) for name in names},
+        files={name: digest_of_file(folder / CODE_FOLDER / name) for name in names},
     )
     data = {
         "digest": copy.digest,
@@ -124,7 +132,7 @@ def read_source_copy(folder: Path) -> SourceCopy:
 def is_source_copy(source: Source) -> bool:
     """Return whether the source is the copy in an artifact: its code's folder lies beside `source.json` there."""
     place = source.folder.parent
-    is_code = source.kind is SourceKind.CALLABLE and source.folder.name == _CODE_FOLDER
+    is_code = source.kind is SourceKind.CALLABLE and source.folder.name == CODE_FOLDER
     return is_code and (place / SOURCE_FILE).is_file() and (place / ARTIFACT_FILE).is_file()
 
 

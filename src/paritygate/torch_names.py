@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from paritygate.errors import UsageError
 from paritygate.named_call import check_rename, source_names
-from paritygate.signature import Signature, TensorSpec
+from paritygate.signature import Signature, rename_signature
 from paritygate.torch_archive import SaidNames
 from paritygate.torch_module import as_named_module
 
@@ -101,7 +101,7 @@ def named_file(module: torch.nn.Module, known: KnownNames) -> tuple[torch.nn.Mod
         module = _in_order(module, own)
     inner = as_named_module(module, own, known.said.rename if known.said is not None else {})
     if known.declared is None:
-        return inner, _renamed(own, known.rename)
+        return inner, rename_signature(own, known.rename)
     _check_declared(own, known.declared, known.rename)
 
     class ByName(torch.nn.Module):
@@ -139,7 +139,7 @@ def said_by_copy(known: KnownNames) -> SaidNames:
     own = known.own
     if declared is not None:
         _check_declared(own, declared, rename)
-    served = _renamed(own, rename)
+    served = rename_signature(own, rename)
     if declared is not None:
         served = replace(served, dims=declared.dims)
     if said is not None and said.is_in_order:
@@ -166,16 +166,3 @@ def _check_declared(own: Signature, declared: Signature, rename: Mapping[str, st
     if unfed:
         msg = f"the model needs the input {min(unfed)!r}, which the signature does not have"
         raise UsageError(msg, hint="declare all the model's inputs")
-
-
-def _renamed(signature: Signature, rename: Mapping[str, str]) -> Signature:
-    known = [spec.name for spec in (*signature.inputs, *signature.outputs)]
-    for name in rename:
-        if name not in known:
-            msg = f"rename names {name!r}, which the model does not have (it has: {', '.join(known)})"
-            raise UsageError(msg, hint="write rename as {name in the model: name served}")
-
-    def served(specs: tuple[TensorSpec, ...]) -> tuple[TensorSpec, ...]:
-        return tuple(replace(spec, name=rename.get(spec.name, spec.name)) for spec in specs)
-
-    return replace(signature, inputs=served(signature.inputs), outputs=served(signature.outputs))

@@ -125,10 +125,10 @@ def _sentences() -> dict[str, NDArray[Any]]:
 
 
 def _calibration(
-    make: Callable[[], Arrays], *, tool: str = "onnxruntime", batches: int = 6, **facts: object
+    make: Callable[[], Arrays], *, tool: str = "onnxruntime", batches: int = 6, **settings: str
 ) -> Calibration:
     rows = [make() for _ in range(batches)]
-    return Calibration(read=lambda: iter(rows), tool=tool, facts=facts)
+    return Calibration(read=lambda: iter(rows), tool=tool, **settings)
 
 
 def _to_int8(bench: Bench, path: Path, calibration: Calibration | None) -> Converted:
@@ -231,7 +231,7 @@ def test_how_rows_are_batched_does_not_change_their_ranges(bench: Bench, method:
     scales = []
     for number, size in enumerate((24, 5)):
         batches = [{"x": rows[start : start + size]} for start in range(0, 24, size)]
-        calibration = Calibration(read=lambda: iter(batches), tool="onnxruntime", facts={"method": method})  # noqa: B023 - read at once
+        calibration = Calibration(read=lambda: iter(batches), tool="onnxruntime", method=method)  # noqa: B023 - read at once
         there = Bench(folder=bench.folder / str(number))
         graph = _graph(_to_int8(there, path, calibration))
         constants = _constants(graph)
@@ -327,7 +327,7 @@ def test_wrong_shapes_that_an_exporter_noted_do_no_harm(bench: Bench) -> None:
 
 def test_dynamic_quantization_needs_no_rows_and_answers_like_the_source(bench: Bench) -> None:
     path = _attention(bench.folder)
-    calibration = Calibration(read=lambda: iter(()), tool="onnxruntime", facts={"method": "dynamic"})
+    calibration = Calibration(read=lambda: iter(()), tool="onnxruntime", method="dynamic")
 
     converted = _to_int8(bench, path, calibration)
 
@@ -338,7 +338,7 @@ def test_dynamic_quantization_needs_no_rows_and_answers_like_the_source(bench: B
 
 
 def test_dynamic_quantization_of_convolutions_is_refused_with_the_figure(bench: Bench) -> None:
-    calibration = Calibration(read=lambda: iter(()), tool="onnxruntime", facts={"method": "dynamic"})
+    calibration = Calibration(read=lambda: iter(()), tool="onnxruntime", method="dynamic")
 
     with pytest.raises(
         UsageError, match=r"this one has 2 convolutions: .* 5 to 10 times slower than in FP32"

@@ -49,8 +49,9 @@ def _source(folder: Path, *, has_weights: bool = True) -> Path:
 
 def _calibration() -> Calibration:
     batches = [{"x": _normal(8, 3, 8, 8, seed=seed)} for seed in range(10, 16)]
-    facts = {"rows": 48, "method": "entropy", "activations": "uint8"}
-    return Calibration(read=lambda: iter(batches), tool="onnxruntime", facts=facts)
+    return Calibration(
+        read=lambda: iter(batches), tool="onnxruntime", method="entropy", activations="uint8", facts={"rows": 48}
+    )
 
 
 def _to_int8(bench: Bench, path: Path, calibration: Calibration | None) -> Converted:

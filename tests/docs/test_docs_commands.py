@@ -13,7 +13,7 @@ import click
 import pytest
 
 from paritygate.pipelines.cli import COMMANDS
-from paritygate.pipelines.spec import parse_spec
+from paritygate.pipelines.spec_loading import parse_spec
 
 if TYPE_CHECKING:
     from tests.docs.conftest import Page

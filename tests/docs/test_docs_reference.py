@@ -15,11 +15,15 @@ from pydantic import BaseModel
 
 import paritygate.errors
 from paritygate import __version__
-from paritygate.convert.conversion import CONVERTERS
+from paritygate.backends import backend_state
+from paritygate.convert.conversion import CONVERTERS, DERIVATIONS
 from paritygate.errors import ExitCode, ParitygateError
+from paritygate.formats import FORMATS
+from paritygate.pipelines.choice.constraint import CONSTRAINTS
 from paritygate.pipelines.cli import cli
 from paritygate.pipelines.result import OutputResult
-from paritygate.pipelines.spec import AVAILABLE_TARGETS, Spec, packaged_specs
+from paritygate.pipelines.spec import AVAILABLE_TARGETS, Spec
+from paritygate.pipelines.spec_loading import packaged_specs
 from paritygate.source import SourceKind
 from paritygate.validate import reference, statistics, strata, tolerance, verdict
 from paritygate.validate.decisions import Rule
@@ -184,19 +188,47 @@ def test_every_rule_is_on_the_pages(rule: Rule, pages: dict[str, Page]) -> None:
 
 def test_the_table_of_conversions_is_that_of_the_code(pages: dict[str, Page]) -> None:
     kinds = {
+        "ONNX": SourceKind.ONNX,
         "PyTorch": SourceKind.TORCH,
+        "TorchScript": SourceKind.TORCHSCRIPT,
+        "torch.export": SourceKind.PT2,
         "Keras": SourceKind.KERAS,
         "TensorFlow": SourceKind.SAVEDMODEL,
-        "ONNX": "onnx",
     }
-    rows = pages["docs/spec.md"].rows("Sources and targets")
+    page = pages["docs/spec.md"]
+    rows = page.rows("Sources and targets")
+    heading = next(line for line in page.section("Sources and targets").splitlines() if line.startswith("| source |"))
+    columns = [re.findall(r"`(\w+)`", cell) for cell in heading.strip("| ").split("|")][2:]
 
-    assert [str(variant) for variant in AVAILABLE_TARGETS] == ["onnx-fp32", "onnx-fp16", "savedmodel-fp32"]
+    assert {form for forms in columns for form in forms} == set(FORMATS)
     assert [row[0].split()[0] for row in rows] == list(kinds)
     for row in rows:
-        for variant, cell in zip(AVAILABLE_TARGETS, row[2:], strict=True):
-            is_there = (SourceKind(kinds[row[0].split()[0]]), variant.format) in CONVERTERS
-            assert (cell != "no") == is_there, row
+        for forms, cell in zip(columns, row[2:], strict=True):
+            for form in forms:
+                is_made = is_made_of(form, kinds[row[0].split()[0]])
+                assert (cell != "no") == is_made, (row, form)
+
+
+def is_made_of(form: str, kind: SourceKind) -> bool:
+    """Return whether a target of the format can be made of a source of the kind."""
+    base = DERIVATIONS.get(f"{form}-fp32")
+    return (kind, form) in CONVERTERS or (base is not None and is_made_of(base.base.rpartition("-")[0], kind))
+
+
+def test_the_table_of_formats_is_that_of_the_code(pages: dict[str, Page]) -> None:
+    rows = pages["docs/formats.md"].rows("What there is")
+    shown = {f"{row[0].strip('`')}-{precision}" for row in rows for precision in re.findall(r"`(\w+)`", row[1])}
+
+    assert shown == set(map(str, AVAILABLE_TARGETS))
+    for row in rows:
+        runtime = backend_state(FORMATS[row[0].strip("`")].runtime).backend
+        assert runtime.extra == re.findall(r"`(\w+)`", row[3])[0], row
+
+
+def test_every_limit_on_speed_is_on_its_page(pages: dict[str, Page]) -> None:
+    named = {name for row in pages["docs/speed.md"].rows("Limits") for name in re.findall(r"`(\w+)`", row[0])}
+
+    assert named == set(CONSTRAINTS)
 
 
 def test_packaged_specs_are_on_the_page_of_the_spec(pages: dict[str, Page]) -> None:

@@ -11,8 +11,8 @@ import pytest
 
 from paritygate.batch import Batch
 from paritygate.errors import BackendError, ZeroRowsError
-from paritygate.pipelines.benchmark_calls import Instance, Turn, time_calls, warm_up
-from paritygate.pipelines.benchmark_inputs import calls_of, take_rows
+from paritygate.pipelines.benchmark.calls import Instance, Turn, time_calls, warm_up
+from paritygate.pipelines.benchmark.inputs import calls_of, take_rows
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

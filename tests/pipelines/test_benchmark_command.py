@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.pipelines.conftest import make_desk
 
-from paritygate.pipelines.benchmark_plan import is_benchmark_wanted, plan_of
-from paritygate.pipelines.benchmark_result import (
+from paritygate.pipelines.benchmark.plan import is_benchmark_wanted, plan_of
+from paritygate.pipelines.benchmark.result import (
     SOURCE,
     BenchmarkPoint,
     BenchmarkResult,
     Speedup,
     VariantBenchmark,
 )
-from paritygate.pipelines.benchmark_table import BENCHMARK_COLUMNS, benchmark_rows
-from paritygate.pipelines.spec import load_spec
+from paritygate.pipelines.benchmark.table import BENCHMARK_COLUMNS, benchmark_rows
+from paritygate.pipelines.spec_loading import load_spec
 
 if TYPE_CHECKING:
     from tests.pipelines.conftest import Called, Desk
@@ -43,6 +43,12 @@ def test_the_table_has_a_row_a_variant(called: Called) -> None:
     assert "tiny: speed beside its source" in called.out
     for name in (SOURCE, "onnx-fp32"):
         assert sum(line.split("│")[1].strip() == name for line in called.out.splitlines() if "│" in line) == 1
+
+
+def test_the_report_has_the_speed_from_then_on(called: Called, finished: Desk) -> None:
+    assert called.code == 0, str(called)
+    for name in ("report.md", "report.html"):
+        assert "Speed" in (finished.run_folder / name).read_text(encoding="utf-8")
 
 
 def test_progress_says_what_is_done(called: Called) -> None:
@@ -210,10 +216,10 @@ def _result() -> BenchmarkResult:
     )
     variant = VariantBenchmark(
         name="onnx-fp32",
-        size_bytes=3 << 20,
+        size_bytes=3_456_789,
         load_s=0.0421,
         first_call_ms=1.5,
-        peak_memory_bytes=97 << 20,
+        peak_memory_bytes=97_400_000,
         points=(point,),
     )
     failed = VariantBenchmark(name=SOURCE, error="it crashed")
@@ -235,9 +241,9 @@ def test_a_row_has_three_digits_and_a_dash_for_what_is_not_known() -> None:
         "speed-up [95 %]": "2.35 [2.10, 120]",
         "load s": "0.0421",
         "1st ms": "1.50",
-        "peak MiB": "97",
+        "peak MB": "97",
         "cores": "1.9",
-        "size MiB": "3.00",
+        "size MB": "3.46",
         "cost/1M": "-",
     }
     assert list(source) == [SOURCE, *["-"] * (len(BENCHMARK_COLUMNS) - 1)]

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from paritygate.errors import BackendError
-from paritygate.pipelines.benchmark_opening import COMPILED, EAGER, open_to_time
-from paritygate.pipelines.benchmark_result import SOURCE
+from paritygate.pipelines.benchmark.opening import COMPILED, EAGER, open_to_time
+from paritygate.pipelines.benchmark.result import SOURCE
 from paritygate.pipelines.comparison import Side
 from paritygate.pipelines.opening import open_side
 from paritygate.signature import Signature, TensorSpec

@@ -18,10 +18,10 @@ import pytest
 
 from paritygate.artifact import file_digests
 from paritygate.errors import BackendError
-from paritygate.pipelines.benchmark_load import LoadMark, cores, load_note, mark_load, others_cores
-from paritygate.pipelines.benchmark_plan import BenchmarkPlan
-from paritygate.pipelines.benchmark_result import SOURCE, BenchmarkResult
-from paritygate.pipelines.benchmark_worker import Worker, WorkerJob
+from paritygate.pipelines.benchmark.load import LoadMark, cores, load_note, mark_load, others_cores
+from paritygate.pipelines.benchmark.plan import BenchmarkPlan
+from paritygate.pipelines.benchmark.result import SOURCE, BenchmarkResult
+from paritygate.pipelines.benchmark.worker import Worker, WorkerJob
 from paritygate.pipelines.sides import side_of_artifact
 from paritygate.pipelines.stages.benchmark import benchmark_stage, exit_code_of_benchmark
 from paritygate.pipelines.workspace import RunFolder, open_run

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paritygate.pipelines.benchmark_statistics import cost_per_million, latency_summary, median_ms, speedup_of
+from paritygate.pipelines.benchmark.statistics import cost_per_million, latency_summary, median_ms, speedup_of
 
 LATENCIES = st.lists(st.integers(min_value=1, max_value=10**12), min_size=1, max_size=300)
 ROUNDS = st.lists(

@@ -15,7 +15,7 @@ from paritygate.convert.checked import convert_and_check
 from paritygate.convert.conversion import Calibration, ConversionJob
 from paritygate.errors import UsageError
 from paritygate.pipelines.calibration import CalibrationRequest, open_calibration
-from paritygate.pipelines.spec import parse_spec
+from paritygate.pipelines.spec_loading import parse_spec
 from paritygate.precision import Precision
 from paritygate.signature import Signature, TensorSpec
 from paritygate.source import Source, SourceKind
@@ -263,9 +263,7 @@ def _int8_of(bench: Bench, source: str, values: NDArray[np.float32], activations
             source=Source(text=source, folder=bench.folder, kind=SourceKind.ONNX),
             folder=folder,
             precision=Precision.INT8,
-            calibration=Calibration(
-                read=lambda: iter([{"x": values}]), tool="onnxruntime", facts={"activations": activations}
-            ),
+            calibration=Calibration(read=lambda: iter([{"x": values}]), tool="onnxruntime", activations=activations),
         ),
         "onnx",
     )

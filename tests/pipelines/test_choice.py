@@ -13,17 +13,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paritygate.errors import UsageError
-from paritygate.pipelines.benchmark_result import (
+from paritygate.pipelines.benchmark.result import (
     SOURCE,
     BenchmarkPoint,
     BenchmarkResult,
     Speedup,
     VariantBenchmark,
 )
-from paritygate.pipelines.choice import Choice, choose
-from paritygate.pipelines.choice_candidate import ChoiceRules
-from paritygate.pipelines.constraint import CONSTRAINTS, broken_constraints, check_limits, parse_constraints
-from paritygate.pipelines.limit_share import limit_share
+from paritygate.pipelines.choice.candidates import ChoiceRules
+from paritygate.pipelines.choice.choice import Choice, choose
+from paritygate.pipelines.choice.constraint import CONSTRAINTS, broken_constraints, check_limits, parse_constraints
+from paritygate.pipelines.choice.limit_share import limit_share
 
 _SOURCE_P50 = 12.0
 

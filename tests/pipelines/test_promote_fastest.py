@@ -12,7 +12,7 @@ import pytest
 from tests.pipelines.conftest import make_desk
 
 from paritygate.files import read_json, write_json_atomically
-from paritygate.pipelines.benchmark_result import (
+from paritygate.pipelines.benchmark.result import (
     SOURCE,
     BenchmarkPoint,
     BenchmarkResult,

@@ -32,6 +32,11 @@ def _scaled_model(desk: Desk, scale: float) -> None:
     onnx.save(model, str(desk.folder / "model.onnx"))
 
 
+def _evidence_shown(line: str) -> str:
+    """Return the last but one cell of a row of the parity table."""
+    return line.split("│")[-3].strip()
+
+
 def _run(desk: Desk, **parts: object) -> Called:
     desk.samples()
     desk.spec(**{**_HELD, **parts})
@@ -130,6 +135,25 @@ def test_bf16_that_no_cpu_runs_is_built_and_emulated(desk: Desk) -> None:
     built = next(entry for entry in evidence["variants"] if entry["variant"] == "onnx-bf16")
     assert built["evidence"] == "built"
     assert built["artifact"].startswith("sha256:")
+    assert [_evidence_shown(line) for line in called.out.splitlines() if "onnx-bf16 " in line and "│" in line] == [
+        "built",
+        "emulated",
+    ]
+
+
+def test_bf16_whose_file_was_changed_is_no_evidence_of_anything(desk: Desk) -> None:
+    desk.onnx()
+    _run(desk, targets=["onnx-fp32", "onnx-bf16"])
+    with (desk.run_folder / "onnx-bf16/model.onnx").open("ab") as file:
+        file.write(b"one byte more")
+
+    called = desk.json("validate", "--run", str(desk.run_folder))
+
+    assert "onnx-bf16: " in called.err
+    assert "model.onnx was changed" in called.err
+    evidence = json.loads((desk.run_folder / "evidence.json").read_text(encoding="utf-8"))
+    entries = [entry for entry in (*evidence["variants"], *evidence["emulated"]) if entry["variant"] == "onnx-bf16"]
+    assert [(entry["evidence"], entry["artifact"]) for entry in entries] == [("none", None)] * 2
 
 
 def test_bf16_that_is_required_where_nothing_runs_it_is_not_measured(desk: Desk) -> None:

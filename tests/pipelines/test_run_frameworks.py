@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from paritygate.pipelines.run import exit_code_of_run
-from paritygate.pipelines.spec import load_spec_to_run
+from paritygate.pipelines.spec_loading import load_spec_to_run
 from paritygate.pipelines.workspace import new_run, open_run
+from paritygate.source import SourceKind
+from paritygate.source_copy import read_source_copy
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -175,7 +177,10 @@ def test_where_every_candidate_fails_the_source_is_released_with_the_reason(
     source = desk.folder / "artifacts/repository/store/tiny/1/source"
     for name in ("net.py", "layers.py", "weights.bin"):
         assert (source / "code" / name).read_bytes() == (desk.folder / name).read_bytes()
-    assert json.loads((source / "source.json").read_text(encoding="utf-8"))["text"] == "net:other_when_exported"
+    said = read_source_copy(source)
+    assert (said.text, said.kind) == ("net:other_when_exported", SourceKind.TORCH)
+    assert {said.modules["net"], said.modules["layers"]} == {"net.py", "layers.py"}
+    assert set(said.files) == {"net.py", "layers.py", "weights.bin"}
     assert desk.call("verify", "tiny", "prod").code == 0
 
 

@@ -12,10 +12,12 @@ import yaml
 
 from paritygate.backends import backend_state
 from paritygate.pipelines import workspace
+from paritygate.pipelines.needed_backends import needed_backends
 from paritygate.pipelines.result import ComparisonResult, SideResult
 from paritygate.pipelines.run import exit_code_of_run
-from paritygate.pipelines.spec import parse_spec
+from paritygate.pipelines.spec_loading import parse_spec
 from paritygate.pipelines.workspace import FailedVariant, RunFolder, required_variants, worst_code
+from paritygate.precision import Variant
 
 if TYPE_CHECKING:
     from tests.pipelines.conftest import Desk
@@ -317,3 +319,41 @@ def test_targets_whose_runtime_is_installed_are_required_by_default(
     )
 
     assert required_variants(_run_of()) == required
+
+
+@pytest.mark.parametrize(
+    ("tool", "missing", "required"),
+    [
+        ("onnxruntime", (), ("onnx-fp32", "onnx-int8", "openvino-int8")),
+        ("onnxruntime", ("nncf",), ("onnx-fp32", "onnx-int8")),
+        ("nncf", ("nncf",), ("onnx-fp32",)),
+        ("nncf", ("openvino",), ("onnx-fp32", "onnx-int8")),
+    ],
+)
+def test_int8_targets_that_nothing_here_can_quantize_are_not_required_by_default(
+    monkeypatch: pytest.MonkeyPatch, tool: str, missing: tuple[str, ...], required: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(
+        workspace, "backend_state", lambda name: replace(_STATE, version=None if name in missing else "1.0")
+    )
+    targets = ["onnx-fp32", "onnx-int8", "openvino-int8"]
+
+    assert required_variants(_run_of(targets=targets, calibration={"tool": tool})) == required
+
+
+@pytest.mark.parametrize(
+    ("variant", "tool", "needed"),
+    [
+        ("onnx-fp32", "nncf", ("onnxruntime",)),
+        ("onnx-int8", "onnxruntime", ("onnxruntime",)),
+        ("onnx-int8", "nncf", ("onnxruntime", "nncf")),
+        ("openvino-bf16", "nncf", ("openvino",)),
+        ("openvino-int8", "onnxruntime", ("openvino", "nncf")),
+        ("tflite-int8", "nncf", ("litert",)),
+        ("torch-fp32", "nncf", ("torch",)),
+    ],
+)
+def test_a_variant_needs_what_runs_it_and_what_quantizes_it(variant: str, tool: str, needed: tuple[str, ...]) -> None:
+    spec = _run_of(calibration={"tool": tool}).resolved.spec
+
+    assert needed_backends(Variant.parse(variant), spec) == needed

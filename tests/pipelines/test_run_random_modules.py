@@ -222,9 +222,9 @@ def _samples(folder: Path, kind: str, seed: int) -> dict[str, Any]:
     if kind == "ids":
         np.savez(folder / "inputs.npz", ids=_FIRST_ID + random.integers(0, 20, (120, 2)))
         return {"ids": {"dtype": "int64", "shape": ["batch", 2]}}
-    shape = (5,) if kind == "dense" else (3, 9, 7)
-    np.savez(folder / "inputs.npz", x=random.standard_normal((120, *shape)).astype(np.float32))
-    return {"x": {"dtype": "float32", "shape": ["batch", *shape]}}
+    sizes = (5,) if kind == "dense" else (3, 9, 7)
+    np.savez(folder / "inputs.npz", x=random.standard_normal((120, *sizes)).astype(np.float32))
+    return {"x": {"dtype": "float32", "shape": ["batch", *sizes]}}
 
 
 def _make(folder: Path, kind: str, seed: int, outputs: int) -> _Case:
@@ -324,4 +324,4 @@ def _swap_in_onnx(content: bytes) -> bytes:
         names = [other.get(name, name) for name in node.output]
         del node.output[:]
         node.output.extend(names)
-    return model.SerializeToString()
+    return bytes(model.SerializeToString())

@@ -13,7 +13,8 @@ import yaml
 from tests.pipelines.conftest import Called, Desk
 
 from paritygate.errors import UsageError
-from paritygate.pipelines.spec import ResolvedSpec, parse_spec, schema_of_spec
+from paritygate.pipelines.spec import ResolvedSpec, schema_of_spec
+from paritygate.pipelines.spec_loading import parse_spec
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -208,7 +208,6 @@ def test_what_is_inside_of_a_loop_is_rewritten_and_what_is_not_counted_is_said(b
 
 @pytest.mark.openvino
 @pytest.mark.nncf
-@pytest.mark.xfail(reason="the quantizer's order of nodes forgets what a branch captures")
 def test_what_a_branch_captures_comes_before_it_when_quantized(branching: Called) -> None:
     assert "onnx-int8" not in branching.data["runs"][0]["failures"], str(branching)
     assert _verdicts(branching)["onnx-int8"] == "pass"

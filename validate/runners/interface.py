@@ -1,42 +1,18 @@
-"""What all runners share: the names served, and the check of a batch before it is run."""
+"""What all runners share: the check of a batch before it is run, and the words for what went wrong."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from paritygate.errors import BackendError, UsageError
+from paritygate.errors import BackendError
 from paritygate.signature import Signature, TensorSpec
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["check_inputs", "describe_arrays", "first_line", "reason_of", "rename_signature"]
-
-
-def rename_signature(signature: Signature, rename: Mapping[str, str]) -> Signature:
-    """Return the signature under the names served.
-
-    Args:
-        signature: Inputs and outputs under the model's own names.
-        rename: The name served for a name of the model, `{of the model: served}`; a name that is
-            not in it is served as it is.
-
-    Raises:
-        UsageError: A name in `rename` is no input and no output of the model.
-    """
-    known = [spec.name for spec in (*signature.inputs, *signature.outputs)]
-    for name in rename:
-        if name not in known:
-            msg = f"{name!r} is to be renamed {rename[name]!r}, but the model has no such input or output"
-            raise UsageError(msg, hint=f"inputs and outputs of the model are: {', '.join(known)}")
-    return replace(
-        signature,
-        inputs=tuple(replace(spec, name=rename.get(spec.name, spec.name)) for spec in signature.inputs),
-        outputs=tuple(replace(spec, name=rename.get(spec.name, spec.name)) for spec in signature.outputs),
-    )
+__all__ = ["check_inputs", "describe_arrays", "first_line", "reason_of"]
 
 
 def check_inputs(signature: Signature, inputs: Mapping[str, NDArray[np.generic]]) -> None:

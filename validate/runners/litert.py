@@ -10,10 +10,10 @@ import numpy as np
 
 from paritygate.errors import BackendError
 from paritygate.precision import Precision
-from paritygate.signature import Signature
+from paritygate.signature import Signature, rename_signature
 from paritygate.tflite_file import TfliteModel, available_processors, open_tflite, tflite_reason
 from paritygate.tflite_graph import precision_of_tflite
-from paritygate.validate.runners.interface import check_inputs, describe_arrays, rename_signature
+from paritygate.validate.runners.interface import check_inputs, describe_arrays
 from paritygate.validate.runners.runner import ModelToRun, RuntimeFacts
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from paritygate.errors import BackendError, MissingBackendError
 from paritygate.machine import device_name
 from paritygate.onnx_file import precision_of_onnx, read_onnx, signature_of_onnx
 from paritygate.precision import Precision
-from paritygate.signature import Signature
-from paritygate.validate.runners.interface import check_inputs, describe_arrays, first_line, rename_signature
+from paritygate.signature import Signature, rename_signature
+from paritygate.validate.runners.interface import check_inputs, describe_arrays, first_line
 from paritygate.validate.runners.runner import ModelToRun, RuntimeFacts
 
 if TYPE_CHECKING:

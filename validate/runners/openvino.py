@@ -21,8 +21,8 @@ from paritygate.openvino_model import (
 )
 from paritygate.openvino_settings import DEFAULT_HINT, CompiledOpenvino, compile_openvino, read_settings
 from paritygate.precision import Precision
-from paritygate.signature import Signature
-from paritygate.validate.runners.interface import check_inputs, describe_arrays, rename_signature
+from paritygate.signature import Signature, rename_signature
+from paritygate.validate.runners.interface import check_inputs, describe_arrays
 from paritygate.validate.runners.runner import ModelToRun, RuntimeFacts
 
 if TYPE_CHECKING:

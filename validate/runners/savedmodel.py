@@ -9,8 +9,8 @@ from paritygate.errors import BackendError
 from paritygate.machine import device_name
 from paritygate.precision import Precision
 from paritygate.savedmodel import SavedFunction, load_savedmodel
-from paritygate.signature import Signature
-from paritygate.validate.runners.interface import check_inputs, describe_arrays, rename_signature
+from paritygate.signature import Signature, rename_signature
+from paritygate.validate.runners.interface import check_inputs, describe_arrays
 from paritygate.validate.runners.runner import ModelToRun, RuntimeFacts
 from paritygate.validate.runners.tensorflow_device import (
     add_variables,

@@ -33,7 +33,13 @@ from paritygate.batch import Batch
 FIRST = {first!r}
 
 def rows(path):
-    random = np.random.default_rng(0)
+    yield from batches(0)
+
+def other_rows(path):
+    yield from batches(1)
+
+def batches(seed):
+    random = np.random.default_rng(seed)
     for start in range(0, 128, 16):
         ids = [f"pair-{{start + at:03d}}" for at in range(16)]
         if start == 0:
@@ -102,6 +108,8 @@ def new_model_run(
         {
             "model": {"name": "sts", "source": "source.onnx"},
             "samples": {"source": "report_samples:rows", "strata": ["source"]},
+            # An int8 target would hold some of the samples out, and every row of them is to be compared.
+            "calibration": {"source": "report_samples:other_rows"},
             "decisions": {HOSTILE_OUTPUT: {"threshold": 0.0}},
             "targets": list(targets),
             "required": None if required is None else list(required),

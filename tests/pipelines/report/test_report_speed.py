@@ -19,7 +19,7 @@ from tests.pipelines.report.conftest import add_artifact, measure, new_model_run
 from tests.pipelines.report.test_report_html import read_page
 
 from paritygate.files import write_json_atomically
-from paritygate.pipelines.benchmark_result import (
+from paritygate.pipelines.benchmark.result import (
     SOURCE,
     BenchmarkPoint,
     BenchmarkResult,

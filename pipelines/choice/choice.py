@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from paritygate.pipelines.benchmark_result import BenchmarkResult
-from paritygate.pipelines.choice_candidate import Candidate, ChoiceRules, Preference, candidates_of, in_order_of
-from paritygate.pipelines.choice_reason import why_none, why_these
-from paritygate.pipelines.constraint import broken_constraints
-from paritygate.pipelines.speed_figures import Figures, figures_of_source, point_in_words
+from paritygate.pipelines.benchmark.result import BenchmarkResult
+from paritygate.pipelines.choice.candidates import Candidate, ChoiceRules, Preference, candidates_of, in_order_of
+from paritygate.pipelines.choice.constraint import broken_constraints
+from paritygate.pipelines.choice.figures import Figures, figures_of_source, point_in_words
+from paritygate.pipelines.choice.reason import why_none, why_these
 
 __all__ = ["Choice", "choose"]
 

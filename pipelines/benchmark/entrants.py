@@ -11,9 +11,9 @@ from paritygate.artifact import Artifact
 from paritygate.errors import ParitygateError
 from paritygate.files import files_below
 from paritygate.onnx_file import external_files, read_onnx
-from paritygate.pipelines.benchmark_result import SOURCE, BenchmarkPoint, Speedup, VariantBenchmark
-from paritygate.pipelines.benchmark_statistics import cost_per_million, latency_summary, median_ms, speedup_of
-from paritygate.pipelines.benchmark_worker import Loaded, TurnAnswer, Worker
+from paritygate.pipelines.benchmark.result import SOURCE, BenchmarkPoint, Speedup, VariantBenchmark
+from paritygate.pipelines.benchmark.statistics import cost_per_million, latency_summary, median_ms, speedup_of
+from paritygate.pipelines.benchmark.worker import Loaded, TurnAnswer, Worker
 from paritygate.pipelines.comparison import Side
 from paritygate.pipelines.sides import side_of_artifact
 from paritygate.pipelines.workspace import RunFolder

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from paritygate.pipelines.benchmark_result import SOURCE, BenchmarkPoint, BenchmarkResult, Speedup, VariantBenchmark
-from paritygate.pipelines.constraint import CONSTRAINTS
+from paritygate.pipelines.benchmark.result import SOURCE, BenchmarkPoint, BenchmarkResult, Speedup, VariantBenchmark
+from paritygate.pipelines.choice.constraint import CONSTRAINTS
 
 __all__ = ["Figures", "figures_of_source", "figures_of_variant", "point_in_words"]
 

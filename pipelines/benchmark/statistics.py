@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from paritygate.pipelines.benchmark_result import Speedup
+from paritygate.pipelines.benchmark.result import Speedup
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -9,7 +9,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from paritygate.errors import UsageError
-from paritygate.pipelines.spec import BenchmarkPart, ResolvedSpec
+from paritygate.pipelines.spec import ResolvedSpec
+from paritygate.pipelines.spec_parts import BenchmarkPart
 
 __all__ = ["BenchmarkPlan", "is_benchmark_wanted", "plan_of"]
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from paritygate.pipelines.benchmark_result import BenchmarkResult
-from paritygate.pipelines.constraint import broken_constraints
-from paritygate.pipelines.speed_figures import Figures, figures_of_variant
+from paritygate.pipelines.benchmark.result import BenchmarkResult
+from paritygate.pipelines.choice.constraint import broken_constraints
+from paritygate.pipelines.choice.figures import Figures, figures_of_variant
 
 __all__ = ["PREFERENCES", "Candidate", "ChoiceRules", "Preference", "candidates_of", "in_order_of"]
 

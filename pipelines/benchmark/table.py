@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import click
 
-from paritygate.pipelines.benchmark_result import BenchmarkPoint, BenchmarkResult, VariantBenchmark
+from paritygate.pipelines.benchmark.result import BenchmarkPoint, BenchmarkResult, VariantBenchmark
 from paritygate.pipelines.console import print_table
 
 __all__ = ["BENCHMARK_COLUMNS", "benchmark_rows", "print_benchmark"]
@@ -23,12 +23,12 @@ BENCHMARK_COLUMNS = (
     "speed-up [95 %]",
     "load s",
     "1st ms",
-    "peak MiB",
+    "peak MB",
     "cores",
-    "size MiB",
+    "size MB",
     "cost/1M",
 )
-_MIB = 1 << 20
+_MEGABYTE = 1e6
 _NONE = "-"
 
 
@@ -84,8 +84,8 @@ def _of_variant(variant: VariantBenchmark) -> tuple[str, str, str, str]:
     return (
         _number(variant.load_s),
         _number(variant.first_call_ms),
-        _NONE if memory is None else f"{memory / _MIB:.0f}",
-        _NONE if size is None else _number(size / _MIB),
+        _NONE if memory is None else f"{memory / _MEGABYTE:.0f}",
+        _NONE if size is None else _number(size / _MEGABYTE),
     )
 
 

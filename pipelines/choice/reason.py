@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from paritygate.pipelines.benchmark_result import Speedup
-from paritygate.pipelines.choice_candidate import Candidate, ChoiceRules, in_order_of
-from paritygate.pipelines.constraint import CONSTRAINTS
+from paritygate.pipelines.benchmark.result import Speedup
+from paritygate.pipelines.choice.candidates import Candidate, ChoiceRules, in_order_of
+from paritygate.pipelines.choice.constraint import CONSTRAINTS
 
 __all__ = ["why_none", "why_these"]
 

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 import click
 
 from paritygate.errors import ExitCode
-from paritygate.pipelines.benchmark_result import SOURCE
-from paritygate.pipelines.choice import Choice
-from paritygate.pipelines.choice_candidate import Candidate
+from paritygate.pipelines.benchmark.result import SOURCE
+from paritygate.pipelines.choice.candidates import Candidate
+from paritygate.pipelines.choice.choice import Choice
+from paritygate.pipelines.choice.figures import Figures
+from paritygate.pipelines.choice.limit_share import limit_share
 from paritygate.pipelines.console import print_table
-from paritygate.pipelines.limit_share import limit_share
 from paritygate.pipelines.report.figures import share
-from paritygate.pipelines.speed_figures import Figures
 from paritygate.pipelines.workspace import RunFolder
 
 __all__ = ["exit_code_of_choice", "print_choice"]

@@ -1,0 +1,26 @@
+"""Which frameworks and runtimes have to be installed for a variant, besides that of its source."""
+
+from __future__ import annotations
+
+from paritygate.formats import FORMATS
+from paritygate.pipelines.spec import Spec
+from paritygate.precision import Precision, Variant
+
+__all__ = ["needed_backends"]
+
+
+def needed_backends(variant: Variant, spec: Spec) -> tuple[str, ...]:
+    """Return the backends that run a variant, and that quantize it.
+
+    Args:
+        variant: A target of the spec.
+        spec: Says what quantizes ONNX.
+    """
+    runtime = FORMATS[variant.format].runtime
+    return (runtime, "nncf") if _is_made_by_nncf(variant, spec) else (runtime,)
+
+
+def _is_made_by_nncf(variant: Variant, spec: Spec) -> bool:
+    if variant.precision is not Precision.INT8:
+        return False
+    return variant.format == "openvino" or (variant.format == "onnx" and spec.calibration.tool == "nncf")

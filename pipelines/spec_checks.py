@@ -1,0 +1,65 @@
+"""What the shape of a spec does not say: that its names refer to something, and that its values fit each other."""
+
+from __future__ import annotations
+
+from paritygate.errors import UsageError
+from paritygate.pipelines.repository.names import check_alias, check_name
+from paritygate.pipelines.spec import AVAILABLE_TARGETS, ResolvedSpec
+from paritygate.pipelines.targets import check_targets
+
+__all__ = ["check_spec"]
+
+
+def check_spec(resolved: ResolvedSpec) -> None:
+    """Do nothing if the spec's names refer to something, and its values fit each other.
+
+    Raises:
+        UsageError: They do not; the message says which.
+    """
+    _check_targets(resolved)
+    _check_names(resolved)
+    for variant in resolved.variants:
+        # Raises what is wrong with the limits.
+        resolved.tolerance(variant)
+
+
+def _check_targets(resolved: ResolvedSpec) -> None:
+    spec, origin = resolved.spec, resolved.origin
+    check_targets(spec.targets, available=AVAILABLE_TARGETS, signature=resolved.signature, origin=origin)
+    targets = resolved.target_names
+    lists: dict[str, list[str]] = {
+        "required": list(spec.required or ()),
+        "tolerance": list(spec.tolerance),
+        "promote.prefer": spec.promote.prefer if isinstance(spec.promote.prefer, list) else [],
+        "promote.accept": list(spec.promote.accept),
+    }
+    for key, names in lists.items():
+        for name in names:
+            if name not in targets:
+                msg = f"spec {origin}: {key} names {name!r}, which is no target (targets: {', '.join(targets)})"
+                raise UsageError(msg, hint="name one of the targets, or add it to them")
+
+
+def _check_names(resolved: ResolvedSpec) -> None:
+    spec, origin = resolved.spec, resolved.origin
+    # Refused here, where it costs nothing, rather than at the end of the run.
+    check_name("model", spec.model.name)
+    if spec.promote.alias is not None:
+        check_alias(spec.promote.alias)
+    if (spec.model.inputs is None) != (spec.model.outputs is None):
+        msg = f"spec {origin}: model.inputs and model.outputs are given together or not at all"
+        raise UsageError(msg, hint="add the other one, or leave both to be taken from the source")
+    # Making them raises what is wrong with a dtype, a dim or a rule.
+    signature, decisions = resolved.signature, resolved.decisions
+    if signature is None:
+        return
+    for name in spec.model.dims:
+        if name not in signature.symbols:
+            msg = f"spec {origin}: model.dims names {name!r}, which no input or output has"
+            raise UsageError(msg, hint=f"symbolic dims are: {', '.join(signature.symbols) or 'none'}")
+    outputs = [item.name for item in signature.outputs]
+    for decision in decisions:
+        if decision.output not in outputs:
+            known = ", ".join(outputs)
+            msg = f"spec {origin}: decisions names {decision.output!r}, which is no output (outputs: {known})"
+            raise UsageError(msg, hint="name one of model.outputs")

@@ -1,0 +1,183 @@
+"""The parts of a spec: the mappings that it consists of, each as a pydantic model."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from paritygate.convert.int8.nncf_tool import check_nncf_settings
+from paritygate.convert.int8.settings import Int8Settings
+from paritygate.pipelines.calibration import LEAST_ROWS
+from paritygate.pipelines.choice.candidates import PREFERENCES
+from paritygate.pipelines.choice.constraint import check_limits
+
+__all__ = [
+    "BenchmarkPart",
+    "CalibrationPart",
+    "DecisionPart",
+    "DimPart",
+    "ModelPart",
+    "Part",
+    "PromotePart",
+    "SamplesPart",
+    "TensorPart",
+]
+
+_SAFE_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
+
+
+class Part(BaseModel):
+    """A mapping in which unknown keys are errors."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class TensorPart(Part):
+    """One input or output, under the name served."""
+
+    dtype: str
+    shape: list[Annotated[int, Field(ge=1)] | str]
+
+
+class DimPart(Part):
+    """The sizes that a symbolic dim may take."""
+
+    min: int = 1
+    opt: int | None = None
+    max: int
+
+
+class ModelPart(Part):
+    """The trained model."""
+
+    name: str = Field(pattern=_SAFE_NAME, description="Names the model in runs and releases.")
+    source: str = Field(description="A path relative to the spec's folder, or module:callable.")
+    inputs: dict[str, TensorPart] | None = Field(
+        default=None, min_length=1, description="Needed where the source does not say them: for PyTorch modules."
+    )
+    outputs: dict[str, TensorPart] | None = Field(default=None, min_length=1)
+    rename: dict[str, str] = Field(default_factory=dict, description="The source's name: the name served.")
+    dims: dict[str, DimPart] = Field(default_factory=dict)
+    files: list[str] = Field(default_factory=list, description="Files the source reads besides the modules it imports.")
+
+
+class SamplesPart(Part):
+    """The real inputs."""
+
+    source: str = Field(description="A .npz, .safetensors or .jsonl file, or module:callable.")
+    path: str | None = Field(default=None, description="What a callable is given as its path.")
+    batch_size: int | None = Field(default=None, ge=1)
+    pad: dict[str, float] = Field(default_factory=dict)
+    strata: list[str] = Field(default_factory=list)
+
+
+class CalibrationPart(Part):
+    """The real inputs that int8 targets choose their ranges by; none of them is compared."""
+
+    source: str | None = Field(
+        default=None, description="As samples.source, with other rows; if absent, a share of samples is held out."
+    )
+    path: str | None = Field(default=None, description="What a callable is given as its path.")
+    batch_size: int | None = Field(default=None, ge=1)
+    pad: dict[str, float] = Field(default_factory=dict)
+    share: float | None = Field(
+        default=None, gt=0, lt=1, description="Without a source: the share of samples that is held out; 0.2 if absent."
+    )
+    rows: Annotated[int, Field(ge=LEAST_ROWS)] = 128
+    tool: Literal["onnxruntime", "nncf"] = Field(default="onnxruntime", description="What quantizes onnx-int8.")
+    method: Literal["minmax", "entropy", "percentile", "dynamic"] = Field(
+        default="minmax", description="How onnxruntime chooses ranges; dynamic, for matrix products, needs no rows."
+    )
+    activations: Literal["int8", "uint8"] = Field(
+        default="int8", description="With onnxruntime: int8 runs everywhere, uint8 is faster on x86 CPUs."
+    )
+
+    @model_validator(mode="after")
+    def _of_one_piece(self) -> CalibrationPart:
+        if self.source is None and (self.path is not None or self.batch_size is not None or self.pad):
+            msg = "path, batch_size and pad belong to a calibration.source, and there is none"
+            raise ValueError(msg)
+        if self.source is not None and self.share is not None:
+            msg = "share is the part of samples that is held out where there is no calibration.source"
+            raise ValueError(msg)
+        if self.tool == "nncf":
+            check_nncf_settings(self.settings)
+        return self
+
+    @property
+    def settings(self) -> Int8Settings:
+        """How to quantize ONNX."""
+        return Int8Settings(tool=self.tool, method=self.method, activations=self.activations)
+
+
+class DecisionPart(Part):
+    """The rule that turns an output into an answer: exactly one of threshold, argmax, top_k, multilabel."""
+
+    threshold: float | str | None = None
+    argmax: bool | None = None
+    top_k: int | None = None
+    multilabel: float | str | None = None
+    axis: int | None = None
+
+    @model_validator(mode="after")
+    def _one_rule(self) -> DecisionPart:
+        rules = [name for name in ("threshold", "argmax", "top_k", "multilabel") if getattr(self, name) is not None]
+        if len(rules) != 1 or self.argmax is False:
+            seen = ", ".join(rules) or "none"
+            msg = f"exactly one of threshold, argmax: true, top_k, multilabel is needed (seen: {seen})"
+            raise ValueError(msg)
+        return self
+
+
+class PromotePart(Part):
+    """When and where a release is made."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+    to: str = "artifacts/repository"
+    alias: str | None = "prod"
+    prefer: Literal["fastest", "smallest"] | list[str] | None = Field(
+        default=None,
+        description="Of what passed within the limits, release the fastest, the smallest, or the first of these; "
+        "all of it if absent.",
+    )
+    limits: dict[str, float] = Field(
+        default_factory=dict, description="Limits on speed and size, such as latency_p95_ms: 20 or size_mb: 50."
+    )
+    devices: list[str] | None = Field(
+        default=None, alias="for", description="Where the release will run; this machine's device if absent."
+    )
+    accept: dict[str, Literal["emulated"]] = Field(default_factory=dict)
+    fallback: Literal["source", "none"] = "source"
+
+    @field_validator("prefer", mode="before")
+    @classmethod
+    def _known_preference(cls, value: object) -> object:
+        if isinstance(value, str) and value not in PREFERENCES:
+            msg = f"{value!r} is no preference (allowed: {', '.join(PREFERENCES)}, or a list of variants)"
+            raise ValueError(msg)
+        return value
+
+    @field_validator("limits")
+    @classmethod
+    def _known_limits(cls, value: dict[str, float]) -> dict[str, float]:
+        return check_limits(value)
+
+
+class BenchmarkPart(Part):
+    """How speed is measured."""
+
+    batch_sizes: list[Annotated[int, Field(ge=1)]] | None = Field(
+        default=None, min_length=1, description="Rows a call; variants are chosen by the first."
+    )
+    concurrency: list[Annotated[int, Field(ge=1)]] = Field(
+        default=[1], min_length=1, description="Instances side by side; variants are chosen by the first."
+    )
+    rounds: Annotated[int, Field(ge=2)] = 7
+    seconds: float = Field(
+        default=0.25, gt=0, allow_inf_nan=False, description="How long each variant, point and round is timed at least."
+    )
+    price_per_hour: float | None = Field(
+        default=None, gt=0, allow_inf_nan=False, description="What the machine costs; without it no cost is given."
+    )
