@@ -12,7 +12,7 @@ from paritygate.errors import UsageError
 from paritygate.pipelines.spec import ResolvedSpec
 from paritygate.pipelines.spec_parts import BenchmarkPart
 
-__all__ = ["BenchmarkPlan", "is_benchmark_wanted", "plan_of"]
+__all__ = ["BenchmarkPlan", "is_benchmark_wanted", "is_speed_needed", "plan_of"]
 
 
 # Limits on what the artifact itself says.
@@ -44,15 +44,19 @@ class BenchmarkPlan:
 
 
 def is_benchmark_wanted(resolved: ResolvedSpec, limits: Iterable[str] = ()) -> bool:
-    """Return whether the spec asks for a benchmark, or for a choice that needs one.
+    """Return whether the spec asks for a benchmark, or for a choice that needs one; arguments as below."""
+    return resolved.spec.benchmark is not None or is_speed_needed(resolved, limits)
+
+
+def is_speed_needed(resolved: ResolvedSpec, limits: Iterable[str] = ()) -> bool:
+    """Return whether a release of the spec is chosen by speed.
 
     Args:
         resolved: The spec.
         limits: Names of limits that hold beside those of the spec.
     """
     promote = resolved.spec.promote
-    is_speed_limited = not {*promote.limits, *limits} <= _KNOWN_WITHOUT
-    return resolved.spec.benchmark is not None or promote.prefer == "fastest" or is_speed_limited
+    return promote.prefer == "fastest" or not {*promote.limits, *limits} <= _KNOWN_WITHOUT
 
 
 def plan_of(resolved: ResolvedSpec, changes: Mapping[str, Any] | None = None) -> BenchmarkPlan:

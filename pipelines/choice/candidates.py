@@ -61,6 +61,11 @@ class Candidate:
         """Whether evidence and limits let it be released."""
         return not self.hindrance and not self.broken
 
+    def is_measured(self, rules: ChoiceRules) -> bool:
+        """Return whether every figure that the rules ask for is known."""
+        asked = [*rules.limits, *([_ORDERED_BY[rules.prefer]] if isinstance(rules.prefer, str) else [])]
+        return all(self.figures.by_name[name] is not None for name in asked)
+
     def figure(self, preference: Preference) -> float | None:
         """Return the figure that a preference orders by, smaller is better; None if it was not measured."""
         return self.figures.by_name[_ORDERED_BY[preference]]

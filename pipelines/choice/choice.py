@@ -42,6 +42,12 @@ class Choice:
     source: Figures
     source_broken: tuple[str, ...]
 
+    @property
+    def is_open(self) -> bool:
+        """Whether nothing is chosen only because a variant that passed was not measured."""
+        passed = [candidate for candidate in self.candidates if not candidate.hindrance]
+        return not self.chosen and not all(candidate.is_measured(self.rules) for candidate in passed)
+
     def to_json(self) -> dict[str, Any]:
         """Return the choice as JSON data."""
         prefer = self.rules.prefer

@@ -29,9 +29,7 @@ def exit_code_of_choice(choice: Choice) -> int:
     """Return 0 if something is chosen; 5 if nothing is and a variant that passed was not measured; else 1."""
     if choice.chosen:
         return int(ExitCode.PASS)
-    passed = [candidate for candidate in choice.candidates if not candidate.hindrance]
-    is_measured = all(not candidate.figures.unmeasured for candidate in passed)
-    return int(ExitCode.PARITY_FAILED if is_measured else ExitCode.NOT_MEASURED)
+    return int(ExitCode.NOT_MEASURED if choice.is_open else ExitCode.PARITY_FAILED)
 
 
 def print_choice(choice: Choice, run: RunFolder, *, to_stderr: bool = False) -> None:

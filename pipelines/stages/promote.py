@@ -67,7 +67,8 @@ def promote_stage(
     Raises:
         InputFileError: The run was not validated, or its evidence or benchmark is damaged.
         UsageError: Nothing in the run was verified on a device that was asked for.
-        NothingToRelease: Nothing fits and the spec wants no fallback.
+        NothingToRelease: Nothing fits, and the spec wants no fallback or the source breaks its limits.
+        MeasurementError: Nothing fits because the speed of what passed was not measured.
         RepositoryError: The repository refused the release.
         ArtifactIntegrityError: Artifacts, reference or source were changed since they were validated.
         StorageError: The disk is full.
@@ -98,6 +99,13 @@ def promote_stage(
 
 
 def _fallback_reason(run: RunFolder, choice: Choice) -> str:
+    if choice.is_open:
+        # The source is for where nothing answers like it, not for where nobody looked.
+        msg = f"nothing to release: {choice.reason}"
+        raise MeasurementError(msg, hint=f"convert-and-validate benchmark --run {run.folder}")
+    if choice.source_broken:
+        msg = f"nothing to release: {choice.reason}: it is no way out either"
+        raise NothingToRelease(msg, hint="raise promote.limits, or see the report of the run")
     if run.resolved.spec.promote.fallback == "none":
         msg = f"nothing to release: {choice.reason}, and the spec wants no fallback"
         raise NothingToRelease(msg, hint="see the report of the run, or set promote.fallback: source")

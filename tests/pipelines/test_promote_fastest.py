@@ -146,17 +146,15 @@ def test_a_variant_that_failed_is_not_the_fastest(run: Desk) -> None:
     assert _call(run, "promote").data["variants"] == ["onnx-fp32"]
 
 
-def test_without_a_benchmark_the_source_is_released_and_the_reason_says_what_is_missing(run: Desk) -> None:
+def test_without_a_benchmark_there_is_no_fastest_and_the_source_is_no_way_out(run: Desk) -> None:
     _prefer(run, prefer="fastest")
 
     called = _call(run, "promote")
 
-    assert called.data["variants"] == ["source"]
-    assert called.data["reason"].startswith(
-        "fallback: source, because no converted variant passed for cpu (onnx-fp32: "
-    )
-    assert called.data["reason"].count("its speed was not measured (no benchmark was made)") == 2
-    assert "\nreason: fallback: source" in called.out
+    assert called.code == 5
+    assert called.err.count("its speed was not measured (no benchmark was made)") == 2
+    assert "hint: convert-and-validate benchmark --run" in called.err
+    assert run.releases == []
 
 
 def test_the_smallest_is_told_by_the_files_themselves(run: Desk) -> None:
@@ -183,17 +181,31 @@ def test_a_constraint_stands_above_the_limit_of_the_spec_and_beside_the_others(r
     )
 
 
-def test_where_nothing_is_within_the_limits_the_source_is_released_and_the_limits_are_named(run: Desk) -> None:
+def test_a_source_that_breaks_the_limits_too_is_not_released_in_place_of_what_does(run: Desk) -> None:
     _measure(run, {"onnx-fp32": 8.0, "onnx-fp16": 4.0})
 
     called = _call(run, "promote", "--constraint", "latency_p95_ms=5")
 
-    assert called.data["variants"] == ["source"]
-    assert called.data["reason"] == (
-        "fallback: source, because no converted variant passed for cpu within latency_p95_ms <= 5 (onnx-fp32: passed, "
+    assert called.code == 5
+    assert (
+        "nothing to release: no converted variant passed for cpu within latency_p95_ms <= 5 (onnx-fp32: passed, "
         "but latency_p95_ms 16 > 5, onnx-fp16: passed, but latency_p95_ms 8 > 5); the source itself: latency_p95_ms "
         "24 > 5"
-    )
+    ) in called.err
+    assert run.releases == []
+
+
+def test_a_source_within_the_limits_is_released_where_no_variant_passed(run: Desk) -> None:
+    _measure(run, {"onnx-fp32": 8.0, "onnx-fp16": 4.0})
+    evidence = run.evidence()
+    for entry in evidence["variants"]:
+        entry["verdict"] = "fail"
+    write_json_atomically(run.run_folder / "evidence.json", evidence)
+
+    called = _call(run, "promote", "--constraint", "latency_p95_ms=30")
+
+    assert called.data["variants"] == ["source"]
+    assert "the source itself: within the limits" in called.data["reason"]
 
 
 def test_where_nothing_is_within_the_limits_and_no_fallback_is_wanted_nothing_is_released(run: Desk) -> None:
@@ -317,3 +329,15 @@ def test_a_run_measures_speed_by_itself_and_releases_the_fastest(released: Desk)
     reports = {"chosen": folder / "report.html", "released": released.run_folder / "report.html"}
     for mark, path in reports.items():
         assert f'{fastest} <span class="soft">({mark})</span>' in path.read_text(encoding="utf-8")
+
+
+def test_a_choice_by_speed_that_shall_not_be_measured_is_refused_before_any_work(desk: Desk) -> None:
+    desk.onnx()
+    desk.samples()
+    desk.spec(promote={"prefer": "fastest"})
+
+    called = desk.call("run", "spec.yaml", "--no-benchmark")
+
+    assert called.code == 2
+    assert "its release is chosen by speed, which --no-benchmark leaves unmeasured" in called.err
+    assert not (desk.folder / "artifacts").exists()
