@@ -2,32 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import click
 
 from paritygate.pipelines.benchmark.result import BenchmarkPoint, BenchmarkResult, VariantBenchmark
 from paritygate.pipelines.console import print_table
 
-__all__ = ["BENCHMARK_COLUMNS", "benchmark_rows", "print_benchmark"]
+__all__ = ["benchmark_table", "print_benchmark"]
 
-BENCHMARK_COLUMNS = (
-    "variant",
-    "batch",
-    "conc.",
-    "p50 ms",
-    "p95 ms",
-    "p99 ms",
-    "calls",
-    "rows/s",
-    "speed-up [95 %]",
-    "load s",
-    "1st ms",
-    "peak MB",
-    "cores",
-    "size MB",
-    "cost/1M",
-)
 _MEGABYTE = 1e6
 _NONE = "-"
 
@@ -38,7 +21,8 @@ def print_benchmark(name: str, result: BenchmarkResult, *, to_stderr: bool = Fal
     Where standard output holds JSON, there is no table, and the notes are on standard error as well.
     """
     if not to_stderr:
-        print_table(f"{name}: speed beside its source", BENCHMARK_COLUMNS, benchmark_rows(result))
+        columns, rows = benchmark_table(result)
+        print_table(f"{name}: speed beside its source", columns, rows)
     for note in result.notes:
         click.echo(f"note: {note}", err=to_stderr)
     for variant in result.variants:
@@ -48,49 +32,54 @@ def print_benchmark(name: str, result: BenchmarkResult, *, to_stderr: bool = Fal
             click.echo(f"error: benchmark of {variant.name}: {variant.error}", err=True)
 
 
-def benchmark_rows(result: BenchmarkResult) -> list[Sequence[str]]:
-    """Return one row for each variant and point, in the order of `BENCHMARK_COLUMNS`; `-` where nothing is known."""
-    rows: list[Sequence[str]] = []
-    for variant in result.variants:
-        rows += [_row(variant, point) for point in variant.points] or [_row_without_point(variant)]
-    return rows
+def benchmark_table(result: BenchmarkResult) -> tuple[Sequence[str], list[Sequence[str]]]:
+    """Return the columns, and one row for each variant and point.
+
+    What is not known is `-`. What holds for a variant at every point stands in its first row alone. There is no
+    column of concurrency where there is but one, and none of cost without a price.
+    """
+    rows = [row for variant in result.variants for row in _rows_of(variant)]
+    left_out = {
+        *(("conc.",) if result.concurrency == (1,) else ()),
+        *(("cost/1M",) if result.price_per_hour is None else ()),
+    }
+    columns = tuple(name for name in rows[0] if name not in left_out)
+    return columns, [tuple(row[name] for name in columns) for row in rows]
 
 
-def _row(variant: VariantBenchmark, point: BenchmarkPoint) -> Sequence[str]:
-    *once, size = _of_variant(variant)
-    return (
-        variant.name,
-        str(point.batch_size),
-        str(point.concurrency),
-        *(_number(point.latency_ms[name]) for name in ("p50", "p95", "p99")),
-        str(point.calls),
-        _number(point.rows_per_s),
-        _speedup(point),
-        *once,
-        f"{point.cpu_cores:.1f}",
-        size,
-        _number(point.cost_per_million),
-    )
+def _rows_of(variant: VariantBenchmark) -> Iterator[Mapping[str, str]]:
+    once = _of_variant(variant)
+    for point in variant.points or (None,):
+        yield {"variant": variant.name, **_of_point(point), **once}
+        once = dict.fromkeys(once, "")
 
 
-def _row_without_point(variant: VariantBenchmark) -> Sequence[str]:
-    *once, size = _of_variant(variant)
-    unknown = BENCHMARK_COLUMNS.index("load s") - 1
-    return (variant.name, *[_NONE] * unknown, *once, _NONE, size, _NONE)
+def _of_point(point: BenchmarkPoint | None) -> Mapping[str, str]:
+    latency = {} if point is None else point.latency_ms
+    return {
+        "batch": _NONE if point is None else str(point.batch_size),
+        "conc.": _NONE if point is None else str(point.concurrency),
+        **{f"{name} ms": _number(latency.get(name)) for name in ("p50", "p95", "p99")},
+        "calls": _NONE if point is None else str(point.calls),
+        "rows/s": _number(None if point is None else point.rows_per_s),
+        "speed-up [95 %]": _speedup(point),
+        "cores": _NONE if point is None else f"{point.cpu_cores:.1f}",
+        "cost/1M": _number(None if point is None else point.cost_per_million),
+    }
 
 
-def _of_variant(variant: VariantBenchmark) -> tuple[str, str, str, str]:
+def _of_variant(variant: VariantBenchmark) -> dict[str, str]:
     memory, size = variant.peak_memory_bytes, variant.size_bytes
-    return (
-        _number(variant.load_s),
-        _number(variant.first_call_ms),
-        _NONE if memory is None else f"{memory / _MEGABYTE:.0f}",
-        _NONE if size is None else _number(size / _MEGABYTE),
-    )
+    return {
+        "load s": _number(variant.load_s),
+        "1st ms": _number(variant.first_call_ms),
+        "peak MB": _NONE if memory is None else f"{memory / _MEGABYTE:.0f}",
+        "size MB": _number(None if size is None else size / _MEGABYTE),
+    }
 
 
-def _speedup(point: BenchmarkPoint) -> str:
-    found = point.speedup
+def _speedup(point: BenchmarkPoint | None) -> str:
+    found = None if point is None else point.speedup
     return _NONE if found is None else f"{_number(found.ratio)} [{_number(found.low)}, {_number(found.high)}]"
 
 

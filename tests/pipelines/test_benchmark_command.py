@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,7 @@ from paritygate.pipelines.benchmark.result import (
     Speedup,
     VariantBenchmark,
 )
-from paritygate.pipelines.benchmark.table import BENCHMARK_COLUMNS, benchmark_rows
+from paritygate.pipelines.benchmark.table import benchmark_table
 from paritygate.pipelines.spec_loading import load_spec
 
 if TYPE_CHECKING:
@@ -227,26 +228,37 @@ def _result() -> BenchmarkResult:
 
 
 def test_a_row_has_three_digits_and_a_dash_for_what_is_not_known() -> None:
-    source, variant = benchmark_rows(_result())
+    columns, (source, variant) = benchmark_table(_result())
 
-    assert dict(zip(BENCHMARK_COLUMNS, variant, strict=True)) == {
+    assert dict(zip(columns, variant, strict=True)) == {
         "variant": "onnx-fp32",
         "batch": "1",
-        "conc.": "1",
         "p50 ms": "0.512",
         "p95 ms": "12.3",
         "p99 ms": "123",
         "calls": "1234",
         "rows/s": "1952",
         "speed-up [95 %]": "2.35 [2.10, 120]",
+        "cores": "1.9",
         "load s": "0.0421",
         "1st ms": "1.50",
         "peak MB": "97",
-        "cores": "1.9",
         "size MB": "3.46",
-        "cost/1M": "-",
     }
-    assert list(source) == [SOURCE, *["-"] * (len(BENCHMARK_COLUMNS) - 1)]
+    assert list(source) == [SOURCE, *["-"] * (len(columns) - 1)]
+
+
+def test_what_holds_at_every_point_stands_once_and_cost_and_concurrency_where_they_say_something() -> None:
+    result = _result()
+    (point,) = result.variants[1].points
+    both = (replace(point, cost_per_million=0.5), replace(point, concurrency=2, cost_per_million=0.25))
+    columns, rows = benchmark_table(
+        replace(result, concurrency=(1, 2), price_per_hour=1.0, variants=(replace(result.variants[1], points=both),))
+    )
+
+    first, second = (dict(zip(columns, row, strict=True)) for row in rows)
+    assert [first["conc."], second["conc."], first["cost/1M"], second["cost/1M"]] == ["1", "2", "0.500", "0.250"]
+    assert [first["load s"], second["load s"], second["size MB"]] == ["0.0421", "", ""]
 
 
 def _command_line(process: Path) -> str:
