@@ -55,9 +55,11 @@ def _module(job: ConversionJob, variant: Variant) -> str:
         return derivation.module
     if derivation is None and variant.precision is Precision.FP32 and (kind, variant.format) in CONVERTERS:
         return CONVERTERS[kind, variant.format]
-    direct = [f"{form}-{Precision.FP32}" for source, form in CONVERTERS if source == kind]
-    derived = [name for name, made in DERIVATIONS.items() if made.base in direct]
-    allowed = ", ".join((*direct, *derived)) or "none"
+    made = [f"{form}-{Precision.FP32}" for source, form in CONVERTERS if source == kind]
+    for name, derivation in DERIVATIONS.items():
+        # In the table's order: what is derived may be derived from again.
+        made += [name] if derivation.base in made else []
+    allowed = ", ".join(made) or "none"
     msg = f"a model of kind {str(kind)!r} cannot be converted to {str(variant)!r} (allowed: {allowed})"
     raise UsageError(msg, hint="name one of the variants above in targets")
 

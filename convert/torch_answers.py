@@ -62,9 +62,9 @@ def check_answers(candidate: _Call, signature: Signature, *, expected: _Call | N
     asked = expected or candidate
     for trial in _trials(signature):
         inputs, answers = _answers(asked, signature, trial)
-        if answers is None:
+        if isinstance(answers, Exception):
             if trial.is_declared:
-                raise _fails_itself(inputs, trial, is_source=expected is not None)
+                raise _fails_itself(inputs, trial, answers, is_source=expected is not None) from answers
             continue
         if not any(bool(tensor.any()) for tensor in inputs if tensor.numel()):
             note = "it was checked at other sizes with zeros only: the model takes no random inputs"
@@ -95,7 +95,7 @@ def _trials(signature: Signature) -> Iterator[_Trial]:
 
 def _answers(
     asked: _Call, signature: Signature, trial: _Trial
-) -> tuple[Sequence[torch.Tensor], Sequence[torch.Tensor] | None]:
+) -> tuple[Sequence[torch.Tensor], Sequence[torch.Tensor] | Exception]:
     import torch
 
     generator = torch.Generator().manual_seed(_SEED)
@@ -104,9 +104,10 @@ def _answers(
         return inputs, asked([tensor.clone() for tensor in inputs])
     # 1 may be no valid id, or random numbers not what the model takes; zeros are what it was traced with.
     inputs = [torch.zeros_like(tensor) for tensor in inputs]
-    with contextlib.suppress(Exception):
+    try:
         return inputs, asked([tensor.clone() for tensor in inputs])
-    return inputs, None
+    except Exception as err:  # noqa: BLE001 - whatever the user's module raises
+        return inputs, err
 
 
 def _random(spec: TensorSpec, sizes: dict[str, int], generator: torch.Generator) -> torch.Tensor:
@@ -141,12 +142,19 @@ def _hint(trial: _Trial) -> str:
     )
 
 
-def _fails_itself(inputs: Sequence[torch.Tensor], trial: _Trial, *, is_source: bool) -> ConversionError:
+def _fails_itself(
+    inputs: Sequence[torch.Tensor], trial: _Trial, cause: Exception, *, is_source: bool
+) -> ConversionError:
     shapes = ", ".join(str(list(tensor.shape)) for tensor in inputs)
     what = "the module itself" if is_source else "the model"
     where = f"at {trial}" + (f" (dim {trial.dim!r})" if trial.dim else "")
-    msg = f"{what} does not answer {where}, which the signature promises: inputs of shape {shapes}"
-    hint = f"declare model.dims.{trial.dim} with the sizes that the model takes" if trial.dim else "declare its inputs"
+    why = f"{type(cause).__name__}: {one_line(cause)}"
+    msg = f"{what} does not answer {where}, which the signature promises: zeros of shape {shapes}: {why}"
+    hint = (
+        f"declare model.dims.{trial.dim} with the sizes that the model takes"
+        if trial.dim
+        else "let the model take zeros, which it is traced with, and declare its inputs as they are"
+    )
     return ConversionError(msg, hint=hint)
 
 

@@ -137,15 +137,19 @@ class ResolvedSpec:
         model = self.spec.model
         if model.inputs is None or model.outputs is None:
             return None
-        dims = {
-            name: Dim(min=part.min, opt=part.max if part.opt is None else part.opt, max=part.max)
-            for name, part in model.dims.items()
-        }
         return Signature(
             inputs=tuple(_tensor(name, part) for name, part in model.inputs.items()),
             outputs=tuple(_tensor(name, part) for name, part in model.outputs.items()),
-            dims=dims,
+            dims=self.dims,
         )
+
+    @property
+    def dims(self) -> dict[str, Dim]:
+        """The declared sizes of symbolic dims."""
+        return {
+            name: Dim(min=part.min, opt=part.max if part.opt is None else part.opt, max=part.max)
+            for name, part in self.spec.model.dims.items()
+        }
 
     @property
     def decisions(self) -> tuple[Decision, ...]:

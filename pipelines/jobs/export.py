@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from paritygate.convert.checked import convert_and_check
 from paritygate.convert.conversion import ConversionJob
 from paritygate.convert.fixed_shape import fix_and_check
+from paritygate.errors import UsageError
 from paritygate.fixed_shape import FixedShape
 from paritygate.pipelines.calibration import CalibrationRequest, note_of_calibration, open_calibration
 from paritygate.pipelines.child import Progress
 from paritygate.pipelines.loading import load_model
 from paritygate.precision import Precision
-from paritygate.signature import Signature
+from paritygate.signature import Dim, Signature
 from paritygate.source import Source
 
 __all__ = ["run"]
@@ -48,8 +50,24 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
     note = note_of_calibration(conversion.facts)
     return {
         "main": conversion.main,
-        "signature": conversion.signature.to_json(),
+        "signature": _with_dims(conversion.signature, args["dims"]).to_json(),
         "notes": [*conversion.notes, *([note] if note else [])],
         "facts": dict(conversion.facts),
         "source": loaded.describe(args["files"]),
     }
+
+
+def _with_dims(signature: Signature, declared: Mapping[str, Mapping[str, int]]) -> Signature:
+    """Return the signature with the declared sizes, which a source that says its inputs itself does not know.
+
+    Raises:
+        UsageError: A name is no dim of the model, and no dim of the model is without a name.
+    """
+    tensors = (*signature.inputs, *signature.outputs)
+    has_nameless = any(spec.shape is None or None in spec.shape for spec in tensors)
+    for name in declared:
+        if name not in signature.symbols and not has_nameless:
+            msg = f"model.dims names {name!r}, which no input or output has"
+            raise UsageError(msg, hint=f"symbolic dims are: {', '.join(signature.symbols) or 'none'}")
+    known = {name: Dim(**sizes) for name, sizes in declared.items() if name in signature.symbols}
+    return replace(signature, dims={**signature.dims, **known})

@@ -65,7 +65,7 @@ class _Exporter:
     def _make(self, name: str) -> Artifact | FailedVariant:
         variant = Variant.parse(name)
         base_name = _base_of(variant)
-        base = self.make(base_name) if base_name is not None else None
+        base = self._base(name, base_name) if base_name is not None else None
         if isinstance(base, FailedVariant):
             return FailedVariant(
                 variant=name,
@@ -81,6 +81,16 @@ class _Exporter:
             raise
         except ParitygateError as err:
             return FailedVariant.from_error(name, err)
+
+    def _base(self, name: str, base_name: str) -> Artifact | FailedVariant:
+        try:
+            return self.make(base_name)
+        except UsageError as err:
+            if base_name in self._run.resolved.target_names:
+                raise
+            # Of the variant on the way, the spec says nothing.
+            msg = f"target {name!r} is made from {base_name!r}: {err}"
+            raise UsageError(msg, hint=err.hint) from err
 
     def _export(self, variant: Variant, base: Artifact | None) -> Artifact:
         run, name = self._run, str(variant)
@@ -169,6 +179,7 @@ def _from_source(run: RunFolder) -> dict[str, Any]:
     return {
         "source": resolved.source.to_json(),
         "signature": signature.to_json() if signature else None,
+        "dims": {name: dim.to_json() for name, dim in resolved.dims.items()},
         "rename": dict(resolved.spec.model.rename),
         "opset": resolved.spec.opset,
         "files": list(resolved.spec.model.files),
@@ -180,6 +191,7 @@ def _from_base(base: Artifact) -> dict[str, Any]:
     return {
         "source": source_of_artifact(base).to_json(),
         "signature": base.signature.to_json(),
+        "dims": {},
         "rename": {},
         "opset": None,
         "files": [],

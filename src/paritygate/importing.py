@@ -7,9 +7,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from paritygate.backends import BACKENDS, require_backend
 from paritygate.errors import UsageError
 
-__all__ = ["is_object_path", "load_object", "use_folder"]
+__all__ = ["is_object_path", "load_object", "require_backend_of", "use_folder"]
 
 
 def is_object_path(text: str) -> bool:
@@ -38,6 +39,7 @@ def load_object(text: str) -> Any:  # noqa: ANN401 - what the user's module hold
     try:
         found: Any = importlib.import_module(module_name)
     except ModuleNotFoundError as err:
+        require_backend_of(err)
         if err.name is None or not (module_name == err.name or module_name.startswith(err.name + ".")):
             raise
         msg = f"module {module_name!r} of {text!r} was not found"
@@ -50,3 +52,15 @@ def load_object(text: str) -> Any:  # noqa: ANN401 - what the user's module hold
             raise UsageError(msg, hint="name a function or class that the module defines, as module:callable")
         found = getattr(found, part)
     return found
+
+
+def require_backend_of(err: ModuleNotFoundError) -> None:
+    """Do nothing unless the module that was not found is a framework's, which an extra of ours installs.
+
+    Raises:
+        MissingBackendError: It is; the hint is the command that installs it.
+    """
+    root = (err.name or "").partition(".")[0]
+    for backend in BACKENDS.values():
+        if root == backend.module:
+            require_backend(backend.name)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from paritygate.errors import InputFileError, UsageError
-from paritygate.importing import is_object_path, load_object, use_folder
+from paritygate.importing import is_object_path, load_object, require_backend_of, use_folder
 
 __all__ = ["Source", "SourceKind", "is_there", "kind_of_object", "load_source_object", "parse_source", "user_files"]
 
@@ -164,7 +164,11 @@ def load_source_object(source: Source) -> tuple[Source, Any]:
     if not is_model_already and not callable(found):
         msg = f"{source.text!r} is a {type(found).__name__}, neither a model nor a function that returns one"
         raise UsageError(msg, hint="name a function without arguments that returns the model, as module:callable")
-    model = found if is_model_already else found()
+    try:
+        model = found if is_model_already else found()
+    except ModuleNotFoundError as err:
+        require_backend_of(err)
+        raise
     return replace(source, kind=kind_of_object(model)), model
 
 

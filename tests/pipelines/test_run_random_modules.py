@@ -254,7 +254,7 @@ def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 def _cases(*chosen: tuple[str, int, int]) -> pytest.MarkDecorator:
-    """Return the mark that runs a test on each of the modules; the more of them, the slower."""
+    """Return the mark that runs a test on each of the modules, some of them as slow tests."""
     params = [
         pytest.param(item, marks=[pytest.mark.slow] if item in _SLOW else [], id=f"{item[0]}{item[1]}")
         for item in chosen

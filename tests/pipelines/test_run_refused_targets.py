@@ -165,7 +165,6 @@ def test_an_exporter_that_is_missing_is_named_beside_the_framework_that_is_there
 
 
 @pytest.mark.torch
-@pytest.mark.xfail(reason="a framework that the user's own code imports is not looked up among the backends")
 def test_a_framework_that_the_source_imports_is_named_with_its_extra(desk: Desk) -> None:
     desk.module("net", _TORCH)
     desk.spec(model=_declared("net:model"))
@@ -212,7 +211,6 @@ def test_a_tensorflow_format_cannot_be_made_of_a_pytorch_module(desk: Desk, targ
     assert "(allowed: onnx-fp32, torch-fp32, torchscript-fp32, pt2-fp32, " in called.err
 
 
-@pytest.mark.xfail(reason="the message is about the variant on the way, and its list ends one derivation too early")
 def test_what_cannot_be_made_is_said_in_the_words_of_the_spec(desk: Desk) -> None:
     called = desk.call("run", desk.spec(targets=["tflite-fp16"]))
 
@@ -237,7 +235,6 @@ def test_a_size_outside_of_the_declared_range_is_refused(desk: Desk) -> None:
         ({"rows": {"min": 1, "max": 64}}, {"batch": 8}, "model.dims names 'rows', which no input or output has"),
     ],
 )
-@pytest.mark.xfail(reason="without model.inputs, model.dims is read for the batch size alone")
 def test_ranges_hold_where_the_source_says_its_inputs_itself(
     desk: Desk, dims: dict[str, object], static: dict[str, int], words: str
 ) -> None:
