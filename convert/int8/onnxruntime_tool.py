@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paritygate.convert.int8.choice import nodes_to_quantize
+from paritygate.convert.int8.float_readers import read_unrounded
 from paritygate.convert.int8.settings import Int8Settings
 from paritygate.convert.onnx_rewrite import EXTERNAL_DATA_BYTES, save_onnx
 from paritygate.errors import ConversionError, UsageError
@@ -76,7 +77,9 @@ def quantize_statically(
                 "OpTypesToExcludeOutputQuantization": ["MatMul", "Gemm"],
             },
         )
-    return _load(folder / _QUANTIZED)
+    quantized = _load(folder / _QUANTIZED)
+    read_unrounded(quantized.graph, frozenset(names))
+    return quantized
 
 
 def quantize_dynamically(model: onnx.ModelProto, folder: Path) -> onnx.ModelProto:

@@ -418,3 +418,33 @@ def test_nncf_tells_nobody_of_its_use(bench: Bench) -> None:
 def test_what_nncf_does_not_do_is_refused(bench: Bench, fact: dict[str, str]) -> None:
     with pytest.raises(UsageError, match=r"onnxruntime|ONNX Runtime"):
         _to_int8(bench, _conv_net(bench.folder), _calibration(_images, tool="nncf", **fact))
+
+
+def test_who_stays_in_float_reads_what_was_not_rounded(bench: Bench) -> None:
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["y"], name="product"),
+        helper.make_node("ArgMax", ["x"], ["best"], name="best", axis=-1, keepdims=0),
+        helper.make_node("Add", ["x", "x"], ["twice"], name="twice"),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "beside",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 16])],
+        [
+            helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 5]),
+            helper.make_tensor_value_info("best", TensorProto.INT64, ["batch"]),
+            helper.make_tensor_value_info("twice", TensorProto.FLOAT, ["batch", 16]),
+        ],
+        [numpy_helper.from_array(_normal(16, 5), "w")],
+    )
+    path = bench.folder / "beside.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), str(path))
+    # Next to each other, closer than INT8 tells apart.
+    x = np.clip(_normal(200, 16), -2, 2)
+    x[:, 3], x[:, 9] = 3.0, 3.001
+
+    found = _to_int8(bench, path, _calibration(lambda: {"x": x})).run({"x": x})
+
+    assert found["best"].tolist() == [9] * len(x)
+    assert np.array_equal(found["twice"], x + x)
+    assert not np.array_equal(found["y"], x @ _constants(graph)["w"])

@@ -181,7 +181,8 @@ def test_a_sentence_model_for_one_shape_is_promoted(tmp_path: Path) -> None:
     zero = {"input_ids": 0, "attention_mask": 0}
     shape = {"batch": 1, "sequence": 128}
     dtypes = {"input_ids": "int32", "attention_mask": "float32"}
-    desk.spec(**{**spec, "targets": [_static(static=shape, pad=zero, dtypes=dtypes)]})
+    kept = {name: spec[name] for name in ("model", "samples", "decisions")}
+    desk.spec(**kept, targets=[_static(static=shape, pad=zero, dtypes=dtypes)], promote={"alias": "prod"})
 
     called = desk.json("run", "spec.yaml", "--quiet")
 
