@@ -44,7 +44,14 @@ def parse_side(text: str, folder: Path, *, rename: Mapping[str, str] | None = No
     if path.suffix == ".npz":
         msg = f"recorded outputs {path} do not exist"
         raise InputFileError(msg, hint="give a .npz file with the outputs")
-    return Side(name=text, model=parse_source(text, folder), rename=names)
+    # Whoever runs a model with fixed dims follows the rule beside it.
+    rule = path.parent / FIXED_SHAPE_FILE
+    return Side(
+        name=text,
+        model=parse_source(text, folder),
+        rename=names,
+        fixed_shape=rule if path.is_file() and rule.is_file() else None,
+    )
 
 
 def source_of_artifact(artifact: Artifact) -> Source:

@@ -36,6 +36,11 @@ class Candidate(Protocol):
         """All inputs that it takes; None where nothing is run."""
         ...
 
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What of it was not seen by now, one sentence each."""
+        ...
+
     def start_pass(self) -> None:
         """Begin the sequence of batches, again or for the first time."""
         ...
@@ -78,6 +83,11 @@ class ModelCandidate:
         """What its runner has to say by now."""
         return self._runner.facts.notes
 
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What of the model was not seen by now."""
+        return self._runner.facts.warnings
+
     def start_pass(self) -> None:
         """Do nothing: every pass runs in the session that is open."""
 
@@ -113,6 +123,11 @@ class GivenCandidate:
     def input_names(self) -> frozenset[str] | None:
         """None: what the outputs were recorded on is not known here."""
         return None
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Nothing: nothing is run."""
+        return ()
 
     def start_pass(self) -> None:
         """Begin reading from the first row."""

@@ -128,7 +128,7 @@ def run_gate(
     left_out = sorted((expected.output_names | candidate.output_names) - set(compared)) if plan.outputs else []
     return GateResult(
         measurement=measurement,
-        checks=(*health, *checks),
+        checks=(*health, *checks, *_coverage(candidate)),
         limits=limits,
         samples_digest=digest,
         left_out=tuple(left_out),
@@ -280,3 +280,8 @@ def _answer(
             raise err.__cause__ from None
         comparison.refuse(batch, str(err))
         return None
+
+
+def _coverage(candidate: Candidate) -> tuple[Check, ...]:
+    """Return a warning for what of the candidate the samples did not reach."""
+    return tuple(Check(name="fixed_dims", status=Status.WARNING, detail=text) for text in candidate.warnings)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import jsonschema
 import numpy as np
+import onnx
 import pytest
 import yaml
 from tests.pipelines.conftest import Called, Desk
@@ -89,7 +90,7 @@ def test_the_result_says_by_which_rule_it_ran(faulty: Called) -> None:
 
     assert note == (
         "candidate: static: length 8; length padded on the right (x with 0, mask with 0); results cut back; "
-        "30 of 30 calls were padded"
+        "of 30 calls were padded: length in 30"
     )
 
 
@@ -119,6 +120,33 @@ def test_a_static_variant_is_released_under_its_name_and_verified(desk: Desk) ->
     assert again.code == 0, str(again)
 
 
+def test_a_pad_value_that_no_sample_needed_is_a_warning_and_compare_follows_the_rule(desk: Desk) -> None:
+    size = "onnx-fp32@length=8"
+    ids = np.arange(120 * 8).reshape(120, 8) % 7
+    np.savez(desk.folder / "full.npz", x=ids.astype(np.float32))
+    graph = onnx.parser.parse_graph("net (float[batch, length] x) => (float[batch, length] y) { y = Cos (x) }")
+    onnx.save(
+        onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8),
+        str(desk.folder / "row.onnx"),
+    )
+    desk.spec(
+        model={"name": "tiny", "source": "row.onnx"},
+        samples={"source": "full.npz"},
+        decisions={},
+        targets=[_static(static={"length": 8}, pad={"x": 99})],
+    )
+
+    called = desk.json("run", "spec.yaml", "--quiet", "--no-promote")
+
+    checks = {check["name"]: check for check in called.data["runs"][0]["variants"][size]["checks"]}
+    assert checks["fixed_dims"]["status"] == "warning"
+    assert "no sample has a length below the fixed size" in checks["fixed_dims"]["detail"]
+    # Shorter rows are taken by way of the rule beside the file.
+    np.savez(desk.folder / "short.npz", x=ids[:, :5].astype(np.float32))
+    file = str(desk.run_folder / size / "model.onnx")
+    assert desk.call("compare", "row.onnx", file, "--samples", "short.npz").code == 0
+
+
 @pytest.mark.openvino
 def test_an_openvino_variant_is_fixed_too(desk: Desk) -> None:
     desk.spec(targets=[_static("openvino-fp32", static={"batch": 32})])
@@ -127,7 +155,9 @@ def test_an_openvino_variant_is_fixed_too(desk: Desk) -> None:
 
     assert called.code == 0, str(called)
     assert called.data["runs"][0]["release"]["variants"] == ["openvino-fp32@batch=32"]
-    assert "; 8 of 8 calls were padded" in str(called.data["runs"][0]["variants"]["openvino-fp32@batch=32"]["notes"])
+    assert "; of 8 calls were padded: batch in 8" in str(
+        called.data["runs"][0]["variants"]["openvino-fp32@batch=32"]["notes"]
+    )
 
 
 def test_a_rule_that_was_changed_is_no_evidence(desk: Desk) -> None:
@@ -191,7 +221,7 @@ def test_a_sentence_model_for_one_shape_is_promoted(tmp_path: Path) -> None:
     (run,) = called.data["runs"]
     assert run["release"]["variants"] == [name]
     assert (run["variants"][name]["verdict"], run["variants"][name]["rows"]) == ("pass", 519)
-    assert "519 calls were padded" in str(run["variants"][name]["notes"])
+    assert "of 519 calls were padded: batch in 0, sequence in " in str(run["variants"][name]["notes"])
     assert desk.call("verify", "klue-sts").code == 0
 
 

@@ -7,6 +7,7 @@ the gate sees answers to the samples as they are, given by the model as it is se
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -43,7 +44,7 @@ class FixedShapeRunner:
         self._runner = runner
         self._rule = rule
         self._calls = 0
-        self._padded_calls = 0
+        self._filled_up = Counter[str]()
 
     @property
     def signature(self) -> Signature:
@@ -52,9 +53,13 @@ class FixedShapeRunner:
 
     @property
     def facts(self) -> RuntimeFacts:
-        """What runs, with a note that says the rule and how many calls have been filled up so far."""
+        """What runs, with the rule and how many calls have been filled up so far, and what of it was not seen."""
         facts = self._runner.facts
-        return replace(facts, notes=(*facts.notes, *_notes(self._rule, self._padded_calls, self._calls)))
+        return replace(
+            facts,
+            notes=(*facts.notes, *_notes(self._rule, self._filled_up, self._calls)),
+            warnings=(*facts.warnings, *_warnings(self._rule, self._filled_up, self._calls)),
+        )
 
     def run(self, inputs: Arrays) -> dict[str, NDArray[np.generic]]:
         """Return the outputs by name for one batch of any size; the arrays belong to the caller.
@@ -88,11 +93,11 @@ class FixedShapeRunner:
     def _run_part(self, part: Arrays, rows: int | None, sizes: Mapping[str, int]) -> Arrays:
         filled = {spec.name: self._filled(spec, part[spec.name]) for spec in self.signature.inputs}
         outputs = self._runner.run(filled)
-        self._calls += 1
-        self._padded_calls += any(filled[name].shape != array.shape for name, array in part.items())
         left = dict(sizes)
         if rows is not None and self._rule.rows_dim is not None:
             left[self._rule.rows_dim] = rows
+        self._calls += 1
+        self._filled_up.update(dim for dim, size in self._rule.dims.items() if left[dim] < size)
         return {spec.name: self._cut_back(spec, outputs[spec.name], left) for spec in self._outputs}
 
     def _filled(self, spec: TensorSpec, array: NDArray[np.generic]) -> NDArray[np.generic]:
@@ -137,18 +142,32 @@ class FixedShapeRunner:
             raise BackendError(msg, hint="the size of an output must not depend on the values of a part") from err
 
 
-def _notes(rule: FixedShape, padded: int, calls: int) -> list[str]:
+def _notes(rule: FixedShape, filled_up: Mapping[str, int], calls: int) -> list[str]:
     values = ", ".join(f"{name} with {value:g}" for name, value in rule.pad.items())
     steps = [f"static: {rule}"]
     if rule.rows_dim is not None:
         steps.append("missing rows padded with copies of the last one")
     if values:
         steps.append(f"{', '.join(rule.padded_dims)} padded on the right ({values})")
-    counted = f"; {padded} of {calls} calls were padded" if calls else ""
+    by_dim = ", ".join(f"{name} in {filled_up.get(name, 0)}" for name in rule.dims)
+    counted = f"; of {calls} calls were padded: {by_dim}" if calls else ""
     notes = [f"{'; '.join(steps)}; results cut back{counted}"]
     if rule.dtypes:
         notes.append(f"inputs given in other dtypes: {', '.join(f'{name} {to}' for name, to in rule.dtypes.items())}")
     return notes
+
+
+def _warnings(rule: FixedShape, filled_up: Mapping[str, int], calls: int) -> list[str]:
+    """Say which dims were never filled up, though smaller ones are served: what the model then answers is not known."""
+    ranges = rule.signature.dims
+    uncovered = [
+        name
+        for name in rule.padded_dims
+        if calls and not filled_up.get(name) and (name not in ranges or ranges[name].min < rule.dims[name])
+    ]
+    dims = " or ".join(uncovered)
+    text = f"no sample has a {dims} below the fixed size: how the model answers padded inputs was not seen"
+    return [text] if uncovered else []
 
 
 def _check_is_of(rule: FixedShape, found: Signature) -> None:

@@ -56,6 +56,7 @@ class RuntimeFacts:
         tf32: Whether TF32 may be used; None where the question does not arise.
         optimisation: Optimisation level of the runtime; None where there is none.
         notes: What the user should know, one sentence each.
+        warnings: What was not seen so far and weakens what a pass says, one sentence each.
     """
 
     runtime: str
@@ -65,6 +66,7 @@ class RuntimeFacts:
     tf32: bool | None = None
     optimisation: str | None = None
     notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 class Runner(Protocol):

@@ -128,7 +128,7 @@ def test_the_notes_say_the_rule_and_count_the_calls_that_were_padded(make: Make)
         "n padded on the right (ids with 7, mask with 0); results cut back"
     )
     assert before == (rule, "inputs given in other dtypes: mask float32")
-    assert runner.facts.notes[0] == f"{rule}; 2 of 5 calls were padded"
+    assert runner.facts.notes[0] == f"{rule}; of 5 calls were padded: batch in 1, n in 1"
 
 
 def test_outputs_belong_to_the_caller(make: Make) -> None:
