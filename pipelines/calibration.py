@@ -1,33 +1,36 @@
-"""The rows that INT8 is calibrated on, and the proof that none of them is compared.
+"""The rows that INT8 is calibrated on, chosen so that none of them is among the samples.
 
 They come from a source of their own, or are held out of the samples. Either way every one of them is looked up among
-the rows that are compared, by a digest of its inputs; what is found there is dropped, and said.
+the rows that will be compared, by a digest of its inputs; what is found there is left out, and said.
 """
 
 from __future__ import annotations
 
 import hashlib
 import heapq
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from paritygate.convert.conversion import Calibration
 from paritygate.convert.int8.settings import DYNAMIC
 from paritygate.errors import UsageError
+from paritygate.pipelines.calibrated_rows import CalibratedRows
+from paritygate.pipelines.calibration_inputs import check_inputs
 from paritygate.signature import Signature
 from paritygate.validate.feeding import fit_inputs
-from paritygate.validate.row_digest import digests_of_rows
+from paritygate.validate.row_digest import DIGEST_BYTES
 from paritygate.validate.sample_split import rows_kept
 from paritygate.validate.samples import SampleSource, open_samples
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     from paritygate.batch import Batch
 
-__all__ = ["LEAST_ROWS", "CalibrationRequest", "note_of_calibration", "open_calibration"]
+__all__ = ["LEAST_ROWS", "CalibrationRequest", "OpenCalibration", "note_of_calibration", "open_calibration"]
 
 # Ranges found on fewer rows say little of those that others have.
 LEAST_ROWS = 16
@@ -71,8 +74,21 @@ class CalibrationRequest:
         return cls(**{**data, **places})
 
 
-def open_calibration(request: CalibrationRequest, signature: Signature) -> Calibration:
-    """Return the calibration rows, none of which is among those compared. Reads both sources once.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OpenCalibration:
+    """What a converter calibrates on.
+
+    Attributes:
+        calibration: The rows as a converter takes them.
+        rows: Which they are; None where none are needed.
+    """
+
+    calibration: Calibration
+    rows: CalibratedRows | None
+
+
+def open_calibration(request: CalibrationRequest, signature: Signature) -> OpenCalibration:
+    """Return the calibration rows, none of which is among the samples. Reads both sources once.
 
     Of a source with more rows than are asked for, those with the smallest digests are taken: any of them with the
     same chance, and always the same ones.
@@ -82,32 +98,35 @@ def open_calibration(request: CalibrationRequest, signature: Signature) -> Calib
         signature: What the model takes.
 
     Raises:
-        UsageError: There are too few rows, they do not fit the model, or the model takes a fixed number of rows.
+        UsageError: There are too few rows, they do not fit the model, hold NaN or infinity, or the model takes a
+            fixed number of rows.
         InputFileError: A source is missing or damaged.
     """
     if request.method == DYNAMIC:
-        return _calibration(request, read=lambda: iter(()), facts={"rows": 0})
+        return OpenCalibration(calibration=_calibration(request, read=lambda: iter(()), facts=_unused(request)), rows=None)
     _check_rows_are_open(signature)
-    read = _fitted(open_samples(request.source), signature)
+    read = _checked(open_samples(request.source), signature)
     compared = _fitted(open_samples(request.compared), signature)
-    try:
-        found = _smallest(read(), request.rows)
-    except UsageError as err:
-        msg = f"calibration: {err}"
-        raise UsageError(msg, hint=err.hint) from err
-    chosen = found.difference(_digests(compared()))
-    _check_enough(request, found=len(found), chosen=len(chosen))
-    return _calibration(
+    unchosen = CalibratedRows(
+        inputs=tuple(spec.name for spec in signature.inputs), fill=_fill(request), digests=frozenset()
+    )
+    choice = _Choice(request.rows, besides=_packed(unchosen, compared()))
+    for batch in read():
+        choice.add(unchosen.digests_of(batch))
+    rows = replace(unchosen, digests=choice.digests)
+    _check_enough(request, choice)
+    calibration = _calibration(
         request,
-        read=lambda: _inputs_of(read(), chosen),
+        read=lambda: _inputs_of(read(), rows),
         facts={
-            "rows": len(chosen),
-            "digest": f"sha256:{hashlib.sha256(b''.join(sorted(chosen))).hexdigest()}",
+            "rows": len(rows.digests),
+            "digest": f"sha256:{hashlib.sha256(b''.join(sorted(rows.digests))).hexdigest()}",
             "source": _name(request.source),
             "held_out": request.source.split.to_json() if request.source.split else None,
-            "dropped_as_compared": len(found) - len(chosen),
+            "dropped_as_compared": choice.dropped,
         },
     )
+    return OpenCalibration(calibration=calibration, rows=rows)
 
 
 def _calibration(
@@ -121,20 +140,31 @@ def _calibration(
     )
 
 
+def _unused(request: CalibrationRequest) -> dict[str, Any]:
+    """Return the facts of a calibration without rows. A source with a split is that of the samples: none was given."""
+    return {"rows": 0, **({} if request.source.split else {"unused_source": _name(request.source)})}
+
+
 def note_of_calibration(facts: Mapping[str, Any]) -> str | None:
-    """Return in words what an artifact was calibrated on, from the facts that its converter recorded."""
+    """Return in words what an artifact was calibrated on, from the facts that its converter recorded.
+
+    That none of the rows is compared is for the comparison to say.
+    """
     calibration = facts.get("calibration")
-    if not calibration or not calibration.get("rows"):
+    if not calibration:
         return None
+    if not calibration.get("rows"):
+        unused = calibration.get("unused_source")
+        return f"calibration.source ({unused}) was not used: with method dynamic no rows are needed" if unused else None
     held_out = calibration["held_out"]
     whence = (
         f"held out of the samples ({held_out['share']:.0%} of them are not compared)"
         if held_out
         else f"of {calibration['source']}"
     )
-    text = f"calibrated on {calibration['rows']} rows {whence}, none of which is compared"
+    text = f"calibrated on {calibration['rows']} rows {whence}"
     dropped = calibration["dropped_as_compared"]
-    return f"{text}; {dropped} more were dropped because they are" if dropped else text
+    return f"{text}; {dropped} rows of it were left out, which are among the samples too" if dropped else text
 
 
 def _check_rows_are_open(signature: Signature) -> None:
@@ -147,56 +177,116 @@ def _check_rows_are_open(signature: Signature) -> None:
             )
 
 
+def _checked(read: Callable[[], Iterator[Batch]], signature: Signature) -> Callable[[], Iterator[Batch]]:
+    """Return the same batches with exactly what the model takes, each checked; what is wrong is said of calibration."""
+
+    def read_checked() -> Iterator[Batch]:
+        try:
+            for batch in _fitted(read, signature)():
+                check_inputs(batch, signature)
+                yield batch
+        except UsageError as err:
+            msg = f"calibration: {err}"
+            raise UsageError(msg, hint=err.hint) from err
+
+    return read_checked
+
+
 def _fitted(read: Callable[[], Iterator[Batch]], signature: Signature) -> Callable[[], Iterator[Batch]]:
-    """Return the same batches with exactly what the model takes: rows are equal if the model cannot tell them apart."""
+    """Return the same batches with exactly what the model takes."""
     return lambda: (replace(batch, inputs=fit_inputs(batch, signature)) for batch in read())
 
 
-def _digests(batches: Iterable[Batch]) -> Iterator[bytes]:
-    return (digest for batch in batches for digest in digests_of_rows(batch))
+def _fill(request: CalibrationRequest) -> dict[str, tuple[float, ...]]:
+    """Return what rows are filled up with on either side: rows that differ in that alone count as equal."""
+    one, other = request.source.pad, request.compared.pad
+    return {name: tuple(sorted({one.get(name, 0.0), other.get(name, 0.0)})) for name in sorted({*one, *other})}
 
 
-def _smallest(batches: Iterable[Batch], count: int) -> frozenset[bytes]:
-    """Return the `count` smallest different digests of the rows."""
-    largest_first: list[int] = []
-    kept: set[int] = set()
-    for digest in _digests(batches):
-        value = int.from_bytes(digest, "big")
-        if value in kept:
-            continue
-        if len(kept) < count:
-            heapq.heappush(largest_first, -value)
-        elif value < -largest_first[0]:
-            kept.remove(-heapq.heapreplace(largest_first, -value))
+def _packed(rows: CalibratedRows, batches: Iterable[Batch]) -> NDArray[np.uint64]:
+    """Return the digests of all rows, sorted and cut to 8 bytes a row, which is what they take in memory."""
+    digests = (_short(digest) for batch in batches for digest in rows.digests_of(batch))
+    return np.unique(np.fromiter(digests, dtype=np.uint64))
+
+
+def _short(digest: bytes) -> int:
+    return int.from_bytes(digest[:8], "big")
+
+
+class _Choice:
+    """The smallest different digests of those shown, but for those of rows that are compared.
+
+    Attributes:
+        rows: How many were shown.
+        dropped: How many of these are of rows that are compared.
+    """
+
+    def __init__(self, count: int, *, besides: NDArray[np.uint64]) -> None:
+        self.rows = 0
+        self.dropped = 0
+        self._count = count
+        self._besides = besides
+        self._largest_first: list[int] = []
+        self._kept: set[int] = set()
+
+    @property
+    def digests(self) -> frozenset[bytes]:
+        """Those chosen."""
+        return frozenset(value.to_bytes(DIGEST_BYTES, "big") for value in self._kept)
+
+    def add(self, digests: Collection[bytes]) -> None:
+        """Show the digests of some rows."""
+        self.rows += len(digests)
+        for digest, is_compared in zip(digests, self._are_compared(digests), strict=True):
+            if is_compared:
+                self.dropped += 1
+            else:
+                self._offer(int.from_bytes(digest, "big"))
+
+    def _are_compared(self, digests: Collection[bytes]) -> list[bool]:
+        if not self._besides.size:
+            return [False] * len(digests)
+        values = np.fromiter(map(_short, digests), dtype=np.uint64, count=len(digests))
+        at = np.minimum(np.searchsorted(self._besides, values), self._besides.size - 1)
+        found: list[bool] = (self._besides[at] == values).tolist()
+        return found
+
+    def _offer(self, value: int) -> None:
+        if value in self._kept:
+            return
+        if len(self._kept) < self._count:
+            heapq.heappush(self._largest_first, -value)
+        elif value < -self._largest_first[0]:
+            self._kept.remove(-heapq.heapreplace(self._largest_first, -value))
         else:
-            continue
-        kept.add(value)
-    return frozenset(value.to_bytes(16, "big") for value in kept)
+            return
+        self._kept.add(value)
 
 
-def _check_enough(request: CalibrationRequest, *, found: int, chosen: int) -> None:
+def _check_enough(request: CalibrationRequest, choice: _Choice) -> None:
+    chosen = len(choice.digests)
     if chosen >= LEAST_ROWS:
         return
     whence = f"held out of {_name(request.source)}" if request.source.split else f"in {_name(request.source)}"
-    if found > chosen:
+    if choice.dropped:
         msg = (
-            f"of the {found} calibration rows {whence}, {found - chosen} are among the rows that are compared: "
+            f"of the {choice.rows} calibration rows {whence}, {choice.dropped} are among the rows that are compared: "
             f"{chosen} are left (needed: {LEAST_ROWS})"
         )
         raise UsageError(
             msg,
             hint="name rows in calibration.source that are not in samples, or leave it out: then rows are held out",
         )
-    msg = f"there are {found} different rows {whence} to calibrate on (needed: {LEAST_ROWS})"
+    msg = f"there are {chosen} different rows {whence} to calibrate on (needed: {LEAST_ROWS})"
     hint = "name more rows in calibration.source"
     raise UsageError(msg, hint=f"{hint}, or raise calibration.share" if request.source.split else hint)
 
 
-def _inputs_of(batches: Iterable[Batch], chosen: frozenset[bytes]) -> Iterator[Mapping[str, NDArray[np.generic]]]:
-    left = set(chosen)
+def _inputs_of(batches: Iterable[Batch], rows: CalibratedRows) -> Iterator[Mapping[str, NDArray[np.generic]]]:
+    left = set(rows.digests)
     for batch in batches:
         is_kept = []
-        for digest in digests_of_rows(batch):
+        for digest in rows.digests_of(batch):
             is_kept.append(digest in left)
             left.discard(digest)
         kept = rows_kept(batch, is_kept)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from numpy.typing import NDArray
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["DIGEST_BYTES", "digests_of_rows", "has_rows"]
 
 DIGEST_BYTES = 16
+_ZERO = (0.0,)
 
 
 def has_rows(batch: Batch) -> bool:
@@ -24,35 +25,39 @@ def has_rows(batch: Batch) -> bool:
     return all(array.shape[0] == batch.rows for array in batch.inputs.values() if array.ndim)
 
 
-def digests_of_rows(batch: Batch, *, seed: int = 0) -> list[bytes]:
+def digests_of_rows(
+    batch: Batch, *, seed: int = 0, fill: Mapping[str, Collection[float]] | None = None
+) -> list[bytes]:
     """Return a digest of each row's inputs, `DIGEST_BYTES` long.
 
-    It does not depend on row ids, on the other rows, on the width of integers, on the sign of zero, or on zeros at
-    the end of an input, with which rows of one batch are filled up to one length. Rows of a batch that cannot be
+    It does not depend on row ids, on the other rows, on the width of integers, on the sign of zero, or on the values
+    at the end of an input with which rows of one batch are filled up to one length. Rows of a batch that cannot be
     taken apart share the digest of the whole.
 
     Args:
         batch: Rows of any inputs.
         seed: Other seeds give other digests.
+        fill: What rows of an input are filled up with; those of an input that it does not name, with zeros.
     """
+    values = fill or {}
     if not has_rows(batch):
-        return [_digest(batch.inputs, seed)] * batch.rows
+        return [_digest(batch.inputs, seed, values)] * batch.rows
     return [
-        _digest({name: array[row] if array.ndim else array for name, array in batch.inputs.items()}, seed)
+        _digest({name: array[row] if array.ndim else array for name, array in batch.inputs.items()}, seed, values)
         for row in range(batch.rows)
     ]
 
 
-def _digest(inputs: Mapping[str, NDArray[np.generic]], seed: int) -> bytes:
+def _digest(inputs: Mapping[str, NDArray[np.generic]], seed: int, fill: Mapping[str, Collection[float]]) -> bytes:
     state = hashlib.blake2b(digest_size=DIGEST_BYTES, salt=(seed % 2**128).to_bytes(16, "little"))
     for name in sorted(inputs):
-        content = _content(np.asarray(inputs[name]))
+        content = _content(np.asarray(inputs[name]), fill.get(name, _ZERO))
         state.update(f"{name}:{len(content)}:".encode())
         state.update(content)
     return state.digest()
 
 
-def _content(array: NDArray[np.generic]) -> bytes:
+def _content(array: NDArray[np.generic], fill: Collection[float]) -> bytes:
     flat = np.ascontiguousarray(array).reshape(-1)
     if flat.dtype.kind in "iub":
         flat = flat.astype(np.int64)
@@ -62,11 +67,16 @@ def _content(array: NDArray[np.generic]) -> bytes:
     elif flat.dtype.kind in "US":
         # A text is as wide as the longest of its batch.
         return b"\0".join(str(text).encode() for text in flat.tolist())
-    return _without_zeros_at_the_end(flat).tobytes()
+    return _without_fill_at_the_end(flat, fill).tobytes()
 
 
-def _without_zeros_at_the_end(flat: NDArray[np.generic]) -> NDArray[np.generic]:
-    if not flat.size or flat[-1] != 0:
+def _without_fill_at_the_end(flat: NDArray[np.generic], fill: Collection[float]) -> NDArray[np.generic]:
+    if flat.dtype.kind == "f":
+        # As the array holds them: 0.1 is another number in float32.
+        fill = [float(flat.dtype.type(value)) for value in fill]
+    if not flat.size or not any(flat[-1] == value for value in fill):
         return flat
-    is_value = flat[::-1] != 0
-    return flat[: flat.size - int(is_value.argmax())] if is_value.any() else flat[:0]
+    is_content = np.ones(flat.size, dtype=bool)
+    for value in fill:
+        is_content &= flat != value
+    return flat[: flat.size - int(is_content[::-1].argmax())] if is_content.any() else flat[:0]

@@ -6,8 +6,9 @@ equal rows fall on the same side: what a model was calibrated on is not what it 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ from paritygate.validate.row_digest import digests_of_rows, has_rows
 if TYPE_CHECKING:
     from paritygate.batch import Batch
 
-__all__ = ["SampleSplit", "SplitSide", "batches_of_side", "rows_kept"]
+__all__ = ["RowsLeftOut", "SampleSplit", "SplitSide", "batches_of_side", "rows_kept"]
 
 _DIGEST_RANGE = 2**64
 
@@ -68,10 +69,57 @@ class SampleSplit:
         return cls(**{**data, "side": SplitSide(data["side"])})
 
 
-def batches_of_side(batches: Iterable[Batch], split: SampleSplit) -> Iterator[Batch]:
-    """Yield the rows that are on the split's side, in their batches; a batch without any is left out."""
+@dataclass(kw_only=True, slots=True)
+class RowsLeftOut:
+    """The rows of the other side, counted while samples are read; each new reading counts anew.
+
+    Attributes:
+        strata: The strata whose values are counted.
+        rows: How many there are.
+        values: For each of the strata, how many of them each value has.
+    """
+
+    strata: tuple[str, ...] = ()
+    rows: int = 0
+    values: dict[str, Counter[str]] = field(default_factory=dict)
+
+    def start(self) -> None:
+        """Forget what was counted."""
+        self.rows = 0
+        self.values = {name: Counter() for name in self.strata}
+
+    def add(self, batch: Batch, is_kept: Sequence[bool]) -> None:
+        """Count the rows of the batch for which `is_kept` does not hold."""
+        self.rows += len(is_kept) - sum(is_kept)
+        for name, counts in self.values.items():
+            left_out = (
+                str(value) for value, kept in zip(batch.strata.get(name, ()), is_kept, strict=False) if not kept
+            )
+            counts.update(left_out)
+
+
+def batches_of_side(
+    batches: Iterable[Batch],
+    split: SampleSplit,
+    *,
+    fill: Mapping[str, Collection[float]] | None = None,
+    left_out: RowsLeftOut | None = None,
+) -> Iterator[Batch]:
+    """Yield the rows that are on the split's side, in their batches; a batch without any is left out.
+
+    Args:
+        batches: The samples.
+        split: The side.
+        fill: As of `digests_of_rows`.
+        left_out: Counts the rows of the other side.
+    """
+    if left_out is not None:
+        left_out.start()
     for batch in batches:
-        kept = rows_kept(batch, [split.has(digest) for digest in digests_of_rows(batch, seed=split.seed)])
+        is_kept = [split.has(digest) for digest in digests_of_rows(batch, seed=split.seed, fill=fill)]
+        if left_out is not None:
+            left_out.add(batch, is_kept)
+        kept = rows_kept(batch, is_kept)
         if kept.rows or not batch.rows:
             yield kept
 

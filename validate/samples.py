@@ -21,7 +21,7 @@ from paritygate.batch import Batch
 from paritygate.errors import InputFileError, MeasurementError, ParitygateError, UsageError
 from paritygate.importing import is_object_path, load_object, use_folder
 from paritygate.validate.npy_stream import NpyStream, npz_names
-from paritygate.validate.sample_split import SampleSplit, batches_of_side
+from paritygate.validate.sample_split import RowsLeftOut, SampleSplit, batches_of_side
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -46,7 +46,8 @@ class SampleSource:
         folder: What relative paths and user modules are relative to.
         path: What a callable is given as its path.
         batch_size: Rows a batch, where the file does not say.
-        pad: For ragged lists in JSON lines: the value to pad each input with.
+        pad: For ragged lists in JSON lines: the value to pad each input with. Of samples that come filled up, what
+            they are filled up with.
         split: Which of the rows are read; None for all.
     """
 
@@ -56,6 +57,11 @@ class SampleSource:
     batch_size: int = DEFAULT_BATCH_SIZE
     pad: Mapping[str, float] = field(default_factory=dict)
     split: SampleSplit | None = None
+
+    @property
+    def fill(self) -> dict[str, tuple[float, ...]]:
+        """What rows are filled up with, as `digests_of_rows` takes it."""
+        return {name: (value,) for name, value in self.pad.items()}
 
     def to_json(self) -> dict[str, Any]:
         """Return the source as JSON data."""
@@ -75,15 +81,21 @@ class SampleSource:
         return cls(**{**data, "folder": Path(data["folder"]), "split": split})
 
 
-def open_samples(source: SampleSource) -> Callable[[], Iterator[Batch]]:
+def open_samples(source: SampleSource, *, left_out: RowsLeftOut | None = None) -> Callable[[], Iterator[Batch]]:
     """Return a function that starts reading the samples from the first batch on, as often as it is called.
+
+    Args:
+        source: Where they come from.
+        left_out: Counts the rows that the source's split leaves out.
 
     Raises:
         InputFileError: The file is missing or of a kind that is not read.
         UsageError: The callable is not found, or the batch size is not positive.
     """
     read, split = _open_all(source), source.split
-    return read if split is None else lambda: batches_of_side(read(), split)
+    if split is None:
+        return read
+    return lambda: batches_of_side(read(), split, fill=source.fill, left_out=left_out)
 
 
 def _open_all(source: SampleSource) -> Callable[[], Iterator[Batch]]:

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
 from paritygate.artifact import Artifact
 from paritygate.errors import ParitygateError
-from paritygate.files import files_below
-from paritygate.onnx_file import external_files, read_onnx
+from paritygate.pipelines.benchmark.recorded_source import digest_of_recorded, size_of_source
 from paritygate.pipelines.benchmark.result import SOURCE, BenchmarkPoint, Speedup, VariantBenchmark
 from paritygate.pipelines.benchmark.statistics import cost_per_million, latency_summary, median_ms, speedup_of
 from paritygate.pipelines.benchmark.worker import Loaded, TurnAnswer, Worker
 from paritygate.pipelines.comparison import Side
 from paritygate.pipelines.sides import side_of_artifact
 from paritygate.pipelines.workspace import RunFolder
-from paritygate.source import Source, SourceKind
+from paritygate.source import SourceKind
 from paritygate.validate.recording import RECORD_FILE, Recording
 
 __all__ = ["Entrant", "entrants_of", "kind_of", "variant_of"]
@@ -27,11 +27,16 @@ _MIN_ROUNDS = 2
 
 @dataclass(kw_only=True, slots=True)
 class Entrant:
-    """The source or a variant, and what came of it so far."""
+    """The source or a variant, and what came of it so far.
+
+    `recorded` is what the reference was recorded from, which the source has to be; None where nothing was recorded,
+    and for a variant, which has its artifact.
+    """
 
     name: str
     side: Side
     artifact: Artifact | None = None
+    recorded: Mapping[str, Any] | None = None
     size_bytes: int | None = None
     worker: Worker | None = None
     loaded: Loaded | None = None
@@ -59,7 +64,8 @@ def entrants_of(run: RunFolder) -> list[Entrant]:
     resolved = run.resolved
     source = resolved.source
     side = Side(name=SOURCE, model=source, signature=resolved.signature, rename=resolved.spec.model.rename)
-    found = [Entrant(name=SOURCE, side=side, size_bytes=_size_of_source(source))]
+    recorded = Recording.load(run.reference).model if (run.reference / RECORD_FILE).is_file() else None
+    found = [Entrant(name=SOURCE, side=side, recorded=recorded, size_bytes=size_of_source(source))]
     for name in run.exported():
         artifact = Artifact.read_record(run.variant_folder(name))
         entrant = Entrant(name=name, side=side_of_artifact(artifact), artifact=artifact)
@@ -78,24 +84,12 @@ def entrants_of(run: RunFolder) -> list[Entrant]:
     return found
 
 
-def _size_of_source(source: Source) -> int | None:
-    if source.kind is SourceKind.CALLABLE:
-        return None
-    path = source.path
-    if path.is_dir():
-        return sum(item.stat().st_size for item in files_below(path))
-    files = {path}
-    if source.kind is SourceKind.ONNX:
-        files |= {path.parent / name for name in external_files(read_onnx(path))}
-    return sum(item.stat().st_size for item in files)
-
-
-def kind_of(entrant: Entrant, run: RunFolder) -> SourceKind:
+def kind_of(entrant: Entrant) -> SourceKind:
     """Return the kind of a model; of a `module:callable`, what it turned out to be when the reference was recorded."""
     assert entrant.side.model is not None  # noqa: S101 - every entrant is a model
     kind = entrant.side.model.kind
-    if kind is SourceKind.CALLABLE and (run.reference / RECORD_FILE).is_file():
-        return SourceKind(Recording.load(run.reference).model["kind"])
+    if kind is SourceKind.CALLABLE and entrant.recorded is not None:
+        return SourceKind(entrant.recorded["kind"])
     return kind
 
 
@@ -104,7 +98,7 @@ def variant_of(entrant: Entrant, source: Entrant, price_per_hour: float | None) 
     loaded = entrant.loaded
     benchmark = VariantBenchmark(
         name=entrant.name,
-        artifact=None if entrant.artifact is None else entrant.artifact.digest,
+        artifact=_digest(entrant),
         size_bytes=entrant.size_bytes,
         peak_memory_bytes=entrant.peak_memory_bytes,
         points=tuple(_points(entrant, source, price_per_hour)),
@@ -121,6 +115,14 @@ def variant_of(entrant: Entrant, source: Entrant, price_per_hour: float | None) 
         first_call_ms=loaded.first_call_ms,
         notes=tuple(_notes(entrant, loaded)),
     )
+
+
+def _digest(entrant: Entrant) -> str | None:
+    if entrant.artifact is not None:
+        return entrant.artifact.digest
+    # That it was this one is known once it has been loaded.
+    is_checked = entrant.recorded is not None and entrant.loaded is not None
+    return digest_of_recorded(entrant.recorded) if is_checked and entrant.recorded is not None else None
 
 
 def _notes(entrant: Entrant, loaded: Loaded) -> Iterator[str]:

@@ -7,7 +7,7 @@ none, so here it is a graph, as in TensorFlow Serving and in `predict`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from paritygate.convert.tensorflow_function import tensor_spec
 from paritygate.errors import BackendError
 from paritygate.keras_model import as_named_function, load_keras_file
 from paritygate.pipelines.comparison import Side
-from paritygate.pipelines.loading import load_model
+from paritygate.pipelines.loading import LoadedModel, load_model
 from paritygate.pipelines.opening import open_side
 from paritygate.source import SourceKind
 from paritygate.validate.runners.interface import check_inputs, describe_arrays
@@ -34,19 +34,24 @@ COMPILED = "Keras is called as a compiled graph, as it is served; as the referen
 EAGER = "Keras is called eagerly, which is slower than it is served, because it could not be compiled as a graph"
 
 
-def open_to_time(side: Side, kind: SourceKind, device: str) -> tuple[Runner, tuple[str, ...]]:
+def open_to_time(
+    side: Side, kind: SourceKind, device: str, check: Callable[[LoadedModel], None] = lambda _: None
+) -> tuple[Runner, tuple[str, ...]]:
     """Return the runner of a model, and what is to be known of how it is called.
 
     Args:
         side: The model.
         kind: Its kind; of a `module:callable` what it will turn out to be, or CALLABLE where that is not known.
         device: Where it runs: `cpu`, or `cuda`.
+        check: Called with what was loaded, before it is called or traced: Keras may make parameters only then.
 
     Raises:
-        ParitygateError: As `open_side`.
+        ParitygateError: As `open_side`, or what `check` raised.
     """
     if kind not in {SourceKind.KERAS, SourceKind.CALLABLE} or side.model is None:
-        return open_side(side, device)[0], ()
+        runner, loaded = open_side(side, device)
+        check(loaded)
+        return runner, ()
     loaded = load_model(side.model)
     model = loaded.model
     if loaded.source.kind is SourceKind.KERAS and model is None:
@@ -54,6 +59,8 @@ def open_to_time(side: Side, kind: SourceKind, device: str) -> tuple[Runner, tup
     eager = open_runner(
         ModelToRun(source=loaded.source, model=model, signature=side.signature, rename=side.rename, device=device)
     )
+    # A file is described as a file, whatever was read from it.
+    check(loaded)
     if loaded.source.kind is not SourceKind.KERAS:
         return eager, ()
     function = as_named_function(model, eager.signature, side.rename)

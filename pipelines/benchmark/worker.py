@@ -44,6 +44,7 @@ class WorkerJob:
         device: Where the model runs.
         folder: A folder for request, result and log.
         time_limit_s: Seconds that may be spent on it altogether.
+        recorded: What the reference was recorded from, where the model has to be that; see `Recording.model`.
     """
 
     side: Side
@@ -53,6 +54,7 @@ class WorkerJob:
     device: str
     folder: Path
     time_limit_s: float
+    recorded: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -211,6 +213,7 @@ def _child_job(job: WorkerJob, *, requests: int, answers: int) -> ChildJob:
             "samples": job.samples.to_json(),
             "batch_sizes": list(job.batch_sizes),
             "device": job.device,
+            "recorded": None if job.recorded is None else dict(job.recorded),
             "requests": requests,
             "answers": answers,
         },

@@ -9,6 +9,7 @@ less than 0.01 % of a core.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import os
@@ -27,6 +28,7 @@ from paritygate.errors import ParitygateError
 from paritygate.pipelines.benchmark.calls import Instance, Turn, settle, time_calls, warm_up
 from paritygate.pipelines.benchmark.inputs import calls_of, take_rows
 from paritygate.pipelines.benchmark.opening import open_to_time
+from paritygate.pipelines.benchmark.recorded_source import check_is_recorded
 from paritygate.pipelines.child import Progress
 from paritygate.pipelines.comparison import Side
 from paritygate.source import SourceKind
@@ -38,10 +40,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from paritygate.pipelines.benchmark.inputs import RowPool
+    from paritygate.pipelines.loading import LoadedModel
 
 __all__ = ["run"]
 
 _STATUS = Path("/proc/self/status")
+# Writing this to it sets the peak to what is resident now; see proc_pid_clear_refs(5).
+_CLEAR_REFS = Path("/proc/self/clear_refs")
+_RESET_PEAK = "5"
 _KIB = 1024
 # What is imported before the clock runs, where it is there: a backend by its name here, and its modules.
 _MODULES: Mapping[SourceKind, tuple[str, tuple[str, ...]]] = {
@@ -56,12 +62,19 @@ _MODULES: Mapping[SourceKind, tuple[str, tuple[str, ...]]] = {
 
 @dataclass(kw_only=True, slots=True)
 class _Worker:
-    """The instances that are loaded, and the calls of each batch size."""
+    """The instances that are loaded, and the calls of each batch size.
+
+    Looking whether the source is the recorded one is no part of loading it: `check_s` is the time that it took, and
+    `peak_memory_bytes` the peak before it.
+    """
 
     side: Side
     kind: SourceKind
     device: str
     pool: RowPool
+    recorded: Mapping[str, Any] | None = None
+    check_s: float = 0.0
+    peak_memory_bytes: int = 0
     notes: tuple[str, ...] = ()
     instances: list[Instance] = field(default_factory=list)
     calls: dict[int, list[Mapping[str, NDArray[np.generic]]]] = field(default_factory=dict)
@@ -69,9 +82,20 @@ class _Worker:
     def grow(self, concurrency: int) -> list[Instance]:
         """Return as many instances, after loading those that are not there yet."""
         while len(self.instances) < concurrency:
-            runner, self.notes = open_to_time(self.side, self.kind, self.device)
+            runner, self.notes = open_to_time(self.side, self.kind, self.device, self._check)
             self.instances.append(Instance(runner, self.pool.fitted(runner.signature)))
         return self.instances[:concurrency]
+
+    def _check(self, loaded: LoadedModel) -> None:
+        if self.recorded is None:
+            return
+        begin = time.perf_counter()
+        self.peak_memory_bytes = _peak_memory_bytes(self)
+        check_is_recorded(loaded, self.recorded)
+        # Parameters are copied to be digested.
+        with contextlib.suppress(OSError):
+            _CLEAR_REFS.write_text(_RESET_PEAK, encoding="utf-8")
+        self.check_s += time.perf_counter() - begin
 
     def calls_at(self, batch_size: int) -> list[Mapping[str, NDArray[np.generic]]]:
         """Return the inputs of the calls at a batch size."""
@@ -87,10 +111,12 @@ def run(args: Mapping[str, Any], report: Progress) -> None:
     kind = SourceKind(args["kind"])
     _import_framework(kind)
     report("loading the model", 0, 0)
-    worker = _Worker(side=Side.from_json(args["side"]), kind=kind, device=args["device"], pool=pool)
+    worker = _Worker(
+        side=Side.from_json(args["side"]), kind=kind, device=args["device"], pool=pool, recorded=args["recorded"]
+    )
     begin = time.perf_counter()
     worker.grow(1)
-    load_s = time.perf_counter() - begin
+    load_s = time.perf_counter() - begin - worker.check_s
     facts = worker.instances[0].runner.facts
     with os.fdopen(args["answers"], "w", encoding="utf-8") as answers, os.fdopen(args["requests"]) as requests:
         _send(
@@ -103,7 +129,7 @@ def run(args: Mapping[str, Any], report: Progress) -> None:
                 "first_call_ms": _first_call_ms(worker, args["batch_sizes"]),
                 "samples_digest": pool.digest,
                 "notes": worker.notes,
-                "peak_memory_bytes": _peak_memory_bytes(),
+                "peak_memory_bytes": _peak_memory_bytes(worker),
             },
         )
         for line in requests:
@@ -146,7 +172,7 @@ def _answer(worker: _Worker, asked: Mapping[str, Any]) -> dict[str, Any]:
         text = str(err).strip().splitlines()
         return {"error": f"{type(err).__name__}: {text[0] if text else ''}", "hint": ""}
     settle()
-    return {**found, "peak_memory_bytes": _peak_memory_bytes()}
+    return {**found, "peak_memory_bytes": _peak_memory_bytes(worker)}
 
 
 def _warm_up(worker: _Worker, asked: Mapping[str, Any]) -> dict[str, Any]:
@@ -171,8 +197,8 @@ def _send(answers: TextIO, data: Mapping[str, Any]) -> None:
     answers.flush()
 
 
-def _peak_memory_bytes() -> int:
-    """Return the largest resident size of this process so far.
+def _peak_memory_bytes(worker: _Worker) -> int:
+    """Return the largest resident size of this process so far, but for what looking at the source took.
 
     Linux is asked for that of the program that runs: the figure of getrusage begins with the size of the process
     that started it.
@@ -180,6 +206,6 @@ def _peak_memory_bytes() -> int:
     if _STATUS.is_file():
         found = re.search(r"^VmHWM:\s+(\d+) kB$", _STATUS.read_text(encoding="utf-8"), re.MULTILINE)
         if found:
-            return int(found[1]) * _KIB
+            return max(worker.peak_memory_bytes, int(found[1]) * _KIB)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * _KIB

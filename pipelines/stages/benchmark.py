@@ -99,12 +99,13 @@ def exit_code_of_benchmark(run: RunFolder, result: BenchmarkResult) -> int:
 def _job(entrant: Entrant, run: RunFolder, plan: BenchmarkPlan, *, device: str, time_limit_s: float) -> WorkerJob:
     return WorkerJob(
         side=entrant.side,
-        kind=kind_of(entrant, run),
+        kind=kind_of(entrant),
         samples=run.resolved.samples(run.samples_path),
         batch_sizes=plan.batch_sizes,
         device=device,
         folder=run.jobs(f"benchmark-{entrant.name}"),
         time_limit_s=time_limit_s,
+        recorded=entrant.recorded,
     )
 
 

@@ -1,0 +1,77 @@
+"""Whether a benchmark's source is the one that the reference was recorded from, and how large that is on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from paritygate.errors import ArtifactIntegrityError
+from paritygate.files import digest_of_file, digest_of_json, files_below
+from paritygate.model_digest import digest_of_model
+from paritygate.onnx_file import external_files, read_onnx
+from paritygate.openvino_model import openvino_files
+from paritygate.parameters_digest import digest_of_parameters
+from paritygate.pipelines.loading import LoadedModel
+from paritygate.source import Source, SourceKind
+
+__all__ = ["check_is_recorded", "digest_of_recorded", "size_of_source"]
+
+
+def digest_of_recorded(model: Mapping[str, Any]) -> str | None:
+    """Return one digest of what answered when the reference was recorded: of its files or parameters, and its code.
+
+    Args:
+        model: `Recording.model`, or the same in the evidence of a run.
+
+    Raises:
+        KeyError: It does not say.
+    """
+    digest: str | None = model["digest"]
+    files: Mapping[str, str] = model["files"]
+    return digest_of_json({"digest": digest, "files": dict(files)}) if files else digest
+
+
+def check_is_recorded(loaded: LoadedModel, recorded: Mapping[str, Any]) -> None:
+    """Do nothing if the loaded source is what the reference was recorded from; reads all of its files.
+
+    Args:
+        loaded: The source.
+        recorded: `Recording.model`.
+
+    Raises:
+        ArtifactIntegrityError: It is another one: a speed-up over it would say nothing of the variants.
+    """
+    source = loaded.source
+    found = digest_of_model(source) if loaded.model is None else digest_of_parameters(source.kind, loaded.model)
+    if found != recorded["digest"]:
+        raise _changed(source.text, "was changed" if loaded.model is None else "makes other parameters")
+    for name, digest in recorded["files"].items():
+        path = source.folder / name
+        if not path.is_file() or digest_of_file(path) != digest:
+            raise _changed(name, "was changed" if path.is_file() else "is missing")
+
+
+def _changed(name: str, change: str) -> ArtifactIntegrityError:
+    return ArtifactIntegrityError(
+        f"the source is not what the reference was recorded from: {name} {change}",
+        hint="start a new run: convert-and-validate run SPEC",
+    )
+
+
+def size_of_source(source: Source) -> int | None:
+    """Return the bytes of all files of a source together; None for a `module:callable`, which is code."""
+    if source.kind is SourceKind.CALLABLE:
+        return None
+    return sum(path.stat().st_size for path in _files_of(source))
+
+
+def _files_of(source: Source) -> set[Path]:
+    path = source.path
+    if path.is_dir():
+        return set(files_below(path))
+    if source.kind is SourceKind.ONNX:
+        return {path, *(path.parent / name for name in external_files(read_onnx(path)))}
+    if source.kind is SourceKind.OPENVINO:
+        return set(openvino_files(path).values())
+    return {path}
