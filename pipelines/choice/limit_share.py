@@ -1,4 +1,4 @@
-"""How much of what is tolerated the largest difference of a variant takes, as one number for every precision."""
+"""How much of what is tolerated the difference of a variant takes, as one number for every precision."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Iterable
 __all__ = ["limit_share"]
 
 # Above a million values the limit is that of the 99.99 % quantile, and ten times it that of the largest.
-_CHECKS = frozenset({"max_abs_diff", "p9999_abs_diff"})
+_CHECKS = frozenset({"max_abs_diff", "p9999_abs_diff", "mean_abs_diff", "max_row_rel_diff"})
 
 
 def limit_share(checks: Iterable[tuple[str, float | None, float | None]]) -> float | None:
-    """Return the largest measured / limit of the checks of the largest difference.
+    """Return the largest measured / limit of the checks of differences: that of the limit that is nearest.
 
     Args:
         checks: Name, measured number and limit of each check of a comparison; None for a number that is not finite.

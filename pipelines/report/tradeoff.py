@@ -22,7 +22,7 @@ class TradeoffPoint:
     Attributes:
         name: The variant.
         verdict: `pass`, `fail` or `inconclusive`.
-        share: Largest difference as a part of its limit: 0 where nothing differs, infinite where it is not finite.
+        share: Difference as a part of its nearest limit: 0 where nothing differs, infinite where it is not finite.
         speedup: How many times as fast as the source.
         mark: `released`, `chosen`, or empty.
     """
@@ -104,6 +104,6 @@ def _in_words(point: TradeoffPoint) -> str:
     elif math.isinf(point.share):
         difference = "a difference that is not finite or has a limit of 0"
     else:
-        difference = f"largest difference {share(point.share, 1.0)} {'the' if point.share >= 10 else 'of the'} limit"  # noqa: PLR2004 - where `share` changes its words
+        difference = f"difference {share(point.share, 1.0)} {'the' if point.share >= 10 else 'of the'} nearest limit"  # noqa: PLR2004 - where `share` changes its words
     mark = f", {point.mark}" if point.mark else ""
     return f"{point.name}: {point.verdict}, {difference}, {speedup_words(point.speedup)} the source{mark}."

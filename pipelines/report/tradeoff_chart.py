@@ -43,7 +43,7 @@ def tradeoff_svg(tradeoff: Tradeoff) -> str:
     layout = layout_of(tradeoff.points)
     stream = io.StringIO()
     _chart(layout, tradeoff.at).save(stream, format="svg")
-    words = "Speed-up over the source against the largest difference. " + " ".join(tradeoff.words)
+    words = "Speed-up over the source against the difference. " + " ".join(tradeoff.words)
     return _for_the_page(stream.getvalue(), words)
 
 
@@ -57,7 +57,7 @@ def _chart(layout: Layout, at: str) -> alt.LayerChart:
         *_points(layout.marks),
         *_texts(layout),
     ]
-    x_axis = _axis(layout.x_ticks, "largest difference, of its limit")
+    x_axis = _axis(layout.x_ticks, "difference, of the nearest limit: largest, mean or per row")
     y_axis = _axis(layout.y_ticks, f"speed-up over the source, {at}")
     chart: alt.LayerChart = (
         alt.layer(*layers)

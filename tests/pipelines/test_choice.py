@@ -348,8 +348,9 @@ def test_limits_of_the_spec_are_checked_by_the_same_rules() -> None:
     ("checks", "share"),
     [
         ([], None),
-        ([("mean_abs_diff", 9.0, 1.0)], None),
+        ([("bias", 9.0, 1.0)], None),
         ([("max_abs_diff", 0.5, 1.0)], 0.5),
+        ([("max_abs_diff", 0.5, 1.0), ("mean_abs_diff", 1.6, 1.0), ("max_row_rel_diff", 0.7, 1.0)], 1.6),
         ([("max_abs_diff", 0.5, 1.0), ("max_abs_diff", 3.0, 2.0)], 1.5),
         ([("max_abs_diff", 4.0, 10.0), ("p9999_abs_diff", 0.9, 1.0)], 0.9),
         ([("max_abs_diff", 0.0, 0.0)], 0.0),
@@ -357,7 +358,7 @@ def test_limits_of_the_spec_are_checked_by_the_same_rules() -> None:
         ([("max_abs_diff", None, 1.0)], math.inf),
     ],
 )
-def test_the_largest_difference_is_told_as_a_part_of_its_limit(
+def test_a_difference_is_told_as_a_part_of_the_nearest_limit(
     checks: list[tuple[str, float | None, float | None]], share: float | None
 ) -> None:
     assert limit_share(checks) == share
