@@ -28,7 +28,9 @@ def _assert_all_pass(runs: list[dict[str, object]]) -> None:
     for run in runs:
         variants = run["variants"]
         assert isinstance(variants, dict)
-        for name, result in variants.items():
+        # The others are in lower precisions, or ask for a processor or a package of their own.
+        for name in run["required"]:  # type: ignore[attr-defined]  # JSON data
+            result = variants[name]
             assert (name, result["verdict"], result["rows"]) == (name, "pass", 519)
             decision = result["decisions"]["logits"]
             # A decision that nearly always falls the same way says little about parity.
@@ -39,10 +41,10 @@ def _assert_all_pass(runs: list[dict[str, object]]) -> None:
 def test_both_models_pass_on_the_official_pairs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, klue_sts_file: Path
 ) -> None:
-    runs = _run(tmp_path, monkeypatch, "--no-promote", "--samples", str(klue_sts_file))
+    runs = _run(tmp_path, monkeypatch, "--no-promote", "--no-benchmark", "--samples", str(klue_sts_file))
 
     _assert_all_pass(runs)
     for run in runs:
-        for result in run["variants"].values():  # type: ignore[attr-defined]  # JSON data
+        for result in filter(None, run["variants"].values()):  # type: ignore[attr-defined]  # JSON data
             assert set(result["strata"]["source"]) >= {"airbnb-rtt", "policy-rtt"}
     assert not (tmp_path / "artifacts/repository").exists()
