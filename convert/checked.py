@@ -75,7 +75,7 @@ def _check_empty(job: ConversionJob) -> None:
 
 def _guarded(work: Callable[[], Conversion], job: ConversionJob, what: str) -> Conversion:
     try:
-        with storage_errors(job.folder):
+        with storage_errors(job.folder, runs_other_code=True):
             return work()
     except BackendError as err:
         msg = f"{what} failed: {err}"

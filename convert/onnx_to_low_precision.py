@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from paritygate.convert.conversion import Conversion, ConversionJob
 from paritygate.convert.onnx_rewrite import save_onnx
+from paritygate.errors import ConversionError
 from paritygate.onnx_file import opset_of, read_onnx, signature_of_onnx
 
 __all__ = ["convert"]
@@ -19,12 +20,18 @@ def convert(job: ConversionJob) -> Conversion:
         job: Its source is an ONNX artifact in FP32.
 
     Raises:
-        ConversionError: The model cannot be rewritten, or the result is not valid ONNX.
+        ConversionError: Nothing of the model would compute in the precision; it cannot be rewritten, or the
+            result is not valid ONNX.
     """
     from paritygate.convert.onnx_precision.low_precision import rewrite_precision
 
     source = job.source.path
     result = rewrite_precision(read_onnx(source), precision=job.precision, folder=source.parent)
+    if not result.nodes_converted:
+        # It would be the FP32 model, held to looser limits under another name.
+        kept = len(result.nodes_kept)
+        msg = f"nothing to compute in {job.precision}: no node of the model is converted to it, {kept} stay in fp32"
+        raise ConversionError(msg, hint=f"remove the {job.precision} target")
     path = job.folder / _MAIN
     save_onnx(result.model, path)
     converted, kept = len(result.nodes_converted), len(result.nodes_kept)

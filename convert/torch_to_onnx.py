@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paritygate.backends import require_backend
+from paritygate.convert.contract import as_promised
 from paritygate.convert.conversion import Conversion, ConversionJob
 from paritygate.convert.onnx_rewrite import EXTERNAL_DATA_BYTES
+from paritygate.convert.torch_answers import check_answers, module_call, onnx_call
+from paritygate.convert.torch_branches import branching_sizes
 from paritygate.convert.torch_export_errors import explained
 from paritygate.convert.torch_onnx_file import finished
-from paritygate.convert.torch_program import check_ranges, declared_signature, example, refuse_script_module
+from paritygate.convert.torch_program import (
+    check_ranges,
+    declared_signature,
+    example,
+    example_sizes,
+    refuse_script_module,
+)
 from paritygate.signature import Signature
 from paritygate.torch_module import as_named_module, put_in_eval_mode, unused_outputs
 
@@ -22,6 +34,8 @@ __all__ = ["convert"]
 _MAIN = "model.onnx"
 # What the exporter writes itself; every other opset goes through a conversion that may fail in silence.
 _OPSET = 18
+# No runtime here computes in it, either.
+_NOT_IN_NUMPY = "bfloat16"
 
 
 def convert(job: ConversionJob) -> Conversion:
@@ -32,12 +46,12 @@ def convert(job: ConversionJob) -> Conversion:
 
     Raises:
         UsageError: The signature is missing, or does not fit the module.
-        ConversionError: The module cannot be exported with this signature; UnsupportedOperatorsError
-            where it is for its operators.
-        MissingBackendError: PyTorch or onnxscript is not installed.
+        ConversionError: The module cannot be exported with this signature, or answers otherwise at some of its
+            sizes afterwards; UnsupportedOperatorsError where it is for its operators.
+        MissingBackendError: PyTorch, onnxscript or ONNX Runtime is not installed.
     """
-    require_backend("torch")
-    require_backend("onnxscript")
+    for backend in ("torch", "onnxscript", "onnxruntime"):
+        require_backend(backend)
     signature = declared_signature(job)
     refuse_script_module(job.model)
     eval_note = put_in_eval_mode(job.model)
@@ -48,7 +62,29 @@ def convert(job: ConversionJob) -> Conversion:
     program.save(str(path), external_data=_weight_bytes(job.model) >= EXTERNAL_DATA_BYTES)
     unused = unused_outputs(named)
     unused_note = f"outputs not in the signature were left out: {', '.join(unused)}" if unused else None
-    return finished(path, signature, job.opset, (eval_note, unused_note))
+    sizes = branching_sizes(program.exported_program, signature.inputs, signature.dims, usual=example_sizes(signature))
+    # It holds a copy of the weights.
+    del program
+    conversion = finished(path, signature, job.opset, (eval_note, unused_note))
+    # First what the file says of its dims, because that names what is wrong; then what it answers.
+    as_promised(job, conversion, conversion.signature, {}, keeps_names=True)
+    note = _check_sizes(path, named, signature, sizes)
+    return replace(conversion, notes=(*conversion.notes, *([note] if note else [])))
+
+
+def _check_sizes(
+    path: Path, named: torch.nn.Module, signature: Signature, sizes: Mapping[str, Sequence[int]]
+) -> str | None:
+    """Check that no branch on a size was baked in: the exporter takes 1 for a size like any other, and traces one."""
+    if not signature.symbols or _NOT_IN_NUMPY in {spec.dtype for spec in (*signature.inputs, *signature.outputs)}:
+        return None
+    return check_answers(
+        onnx_call(path, signature),
+        signature,
+        expected=module_call(named),
+        is_other_runtime=True,
+        other_sizes=sizes,
+    )
 
 
 def _weight_bytes(module: torch.nn.Module) -> int:

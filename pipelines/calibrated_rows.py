@@ -1,7 +1,7 @@
-"""The rows that an artifact was calibrated on, by their digests: they lie beside it, and what is compared is held to them.
+"""The rows that an artifact was calibrated on, by their digests, and looking up what is compared among them.
 
-Samples may have changed since the artifact was made, and a function may yield other rows at each call. So the rows are
-looked up while they are compared, by who compares them.
+The digests lie beside the artifact. Samples may have changed since it was made, and a function may yield other rows at
+each call: so rows are looked up while they are compared, by who compares them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,13 @@ if TYPE_CHECKING:
     from paritygate.artifact import Artifact
     from paritygate.batch import Batch
 
-__all__ = ["CALIBRATED_ROWS_FILE", "CalibratedRows", "CalibrationLookup", "calibrated_rows_file"]
+__all__ = [
+    "CALIBRATED_ROWS_FILE",
+    "CalibratedRows",
+    "CalibrationLookup",
+    "calibrated_rows_file",
+    "keep_calibrated_rows",
+]
 
 CALIBRATED_ROWS_FILE = "calibration-rows.json"
 _HINT = "make it again, from the samples that are compared: convert-and-validate export"
@@ -88,6 +94,12 @@ def calibrated_rows_file(artifact: Artifact) -> Path | None:
         if facts.get("calibration", {}).get("rows") == 0:
             return None
     return artifact.folder / CALIBRATED_ROWS_FILE
+
+
+def keep_calibrated_rows(base: Path, folder: Path) -> None:
+    """Write beside an artifact in `folder` what lies beside the one in `base`, which it was made from; if anything."""
+    if (base / CALIBRATED_ROWS_FILE).is_file():
+        CalibratedRows.load(base / CALIBRATED_ROWS_FILE).save(folder)
 
 
 class CalibrationLookup:

@@ -7,25 +7,23 @@ the rows that will be compared, by a digest of its inputs; what is found there i
 from __future__ import annotations
 
 import hashlib
-import heapq
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from paritygate.convert.conversion import Calibration
 from paritygate.convert.int8.settings import DYNAMIC
 from paritygate.errors import UsageError
 from paritygate.pipelines.calibrated_rows import CalibratedRows
+from paritygate.pipelines.calibration_choice import RowChoice
 from paritygate.pipelines.calibration_inputs import check_inputs
 from paritygate.signature import Signature
 from paritygate.validate.feeding import fit_inputs
-from paritygate.validate.row_digest import DIGEST_BYTES
 from paritygate.validate.sample_split import rows_kept
 from paritygate.validate.samples import SampleSource, open_samples
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
 
     from paritygate.batch import Batch
@@ -103,14 +101,16 @@ def open_calibration(request: CalibrationRequest, signature: Signature) -> OpenC
         InputFileError: A source is missing or damaged.
     """
     if request.method == DYNAMIC:
-        return OpenCalibration(calibration=_calibration(request, read=lambda: iter(()), facts=_unused(request)), rows=None)
+        return OpenCalibration(
+            calibration=_calibration(request, read=lambda: iter(()), facts=_unused(request)), rows=None
+        )
     _check_rows_are_open(signature)
     read = _checked(open_samples(request.source), signature)
     compared = _fitted(open_samples(request.compared), signature)
     unchosen = CalibratedRows(
         inputs=tuple(spec.name for spec in signature.inputs), fill=_fill(request), digests=frozenset()
     )
-    choice = _Choice(request.rows, besides=_packed(unchosen, compared()))
+    choice = RowChoice(request.rows, besides=(digest for batch in compared() for digest in unchosen.digests_of(batch)))
     for batch in read():
         choice.add(unchosen.digests_of(batch))
     rows = replace(unchosen, digests=choice.digests)
@@ -164,7 +164,7 @@ def note_of_calibration(facts: Mapping[str, Any]) -> str | None:
     )
     text = f"calibrated on {calibration['rows']} rows {whence}"
     dropped = calibration["dropped_as_compared"]
-    return f"{text}; {dropped} rows of it were left out, which are among the samples too" if dropped else text
+    return f"{text}; {dropped} more were left out, as they are among the rows to compare" if dropped else text
 
 
 def _check_rows_are_open(signature: Signature) -> None:
@@ -203,67 +203,7 @@ def _fill(request: CalibrationRequest) -> dict[str, tuple[float, ...]]:
     return {name: tuple(sorted({one.get(name, 0.0), other.get(name, 0.0)})) for name in sorted({*one, *other})}
 
 
-def _packed(rows: CalibratedRows, batches: Iterable[Batch]) -> NDArray[np.uint64]:
-    """Return the digests of all rows, sorted and cut to 8 bytes a row, which is what they take in memory."""
-    digests = (_short(digest) for batch in batches for digest in rows.digests_of(batch))
-    return np.unique(np.fromiter(digests, dtype=np.uint64))
-
-
-def _short(digest: bytes) -> int:
-    return int.from_bytes(digest[:8], "big")
-
-
-class _Choice:
-    """The smallest different digests of those shown, but for those of rows that are compared.
-
-    Attributes:
-        rows: How many were shown.
-        dropped: How many of these are of rows that are compared.
-    """
-
-    def __init__(self, count: int, *, besides: NDArray[np.uint64]) -> None:
-        self.rows = 0
-        self.dropped = 0
-        self._count = count
-        self._besides = besides
-        self._largest_first: list[int] = []
-        self._kept: set[int] = set()
-
-    @property
-    def digests(self) -> frozenset[bytes]:
-        """Those chosen."""
-        return frozenset(value.to_bytes(DIGEST_BYTES, "big") for value in self._kept)
-
-    def add(self, digests: Collection[bytes]) -> None:
-        """Show the digests of some rows."""
-        self.rows += len(digests)
-        for digest, is_compared in zip(digests, self._are_compared(digests), strict=True):
-            if is_compared:
-                self.dropped += 1
-            else:
-                self._offer(int.from_bytes(digest, "big"))
-
-    def _are_compared(self, digests: Collection[bytes]) -> list[bool]:
-        if not self._besides.size:
-            return [False] * len(digests)
-        values = np.fromiter(map(_short, digests), dtype=np.uint64, count=len(digests))
-        at = np.minimum(np.searchsorted(self._besides, values), self._besides.size - 1)
-        found: list[bool] = (self._besides[at] == values).tolist()
-        return found
-
-    def _offer(self, value: int) -> None:
-        if value in self._kept:
-            return
-        if len(self._kept) < self._count:
-            heapq.heappush(self._largest_first, -value)
-        elif value < -self._largest_first[0]:
-            self._kept.remove(-heapq.heapreplace(self._largest_first, -value))
-        else:
-            return
-        self._kept.add(value)
-
-
-def _check_enough(request: CalibrationRequest, choice: _Choice) -> None:
+def _check_enough(request: CalibrationRequest, choice: RowChoice) -> None:
     chosen = len(choice.digests)
     if chosen >= LEAST_ROWS:
         return

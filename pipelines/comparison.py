@@ -100,6 +100,8 @@ class ComparisonJob:
     may_be_the_source: bool = False
     # Whether the candidate runs as a device of the precision would, every value rounded to it.
     is_emulated: bool = False
+    # Where the rows are written down that the candidate was calibrated on; None where it was on none.
+    calibrated_rows: Path | None = None
     device: str = "cpu"
     seed: int = 0
 
@@ -121,6 +123,7 @@ class ComparisonJob:
             "strata": list(self.strata),
             "may_be_the_source": self.may_be_the_source,
             "is_emulated": self.is_emulated,
+            "calibrated_rows": str(self.calibrated_rows) if self.calibrated_rows else None,
             "device": self.device,
             "seed": self.seed,
         }
@@ -144,6 +147,7 @@ class ComparisonJob:
             strata=tuple(data["strata"]),
             may_be_the_source=data["may_be_the_source"],
             is_emulated=data["is_emulated"],
+            calibrated_rows=Path(data["calibrated_rows"]) if data["calibrated_rows"] else None,
             device=data["device"],
             seed=data["seed"],
         )

@@ -9,6 +9,8 @@ from typing import Any
 from paritygate import __version__
 from paritygate.artifact import Artifact
 from paritygate.files import digest_of_files
+from paritygate.machine import machine_facts
+from paritygate.pipelines.benchmark.load import cores
 from paritygate.pipelines.result import ComparisonResult
 from paritygate.pipelines.workspace import FailedVariant, RunFolder
 from paritygate.validate.recording import Recording
@@ -62,6 +64,8 @@ def evidence_to_json(run: RunFolder, evidence: Evidence) -> dict[str, Any]:
         "model": run.resolved.name,
         "run": run.run_id,
         "device": evidence.device,
+        # A benchmark of another machine says nothing of how fast the variants are on this one.
+        "machine": {**machine_facts(), "cores": cores()},
         "samples": {"digest": recording.samples_digest, "rows": recording.rows},
         "reference": {
             "model": dict(recording.model),

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import click
 
 from paritygate.errors import ParitygateError, StorageError, UsageError
 
 __all__ = [
+    "AMOUNT",
     "constraint_option",
     "device_option",
     "json_option",
@@ -68,6 +71,24 @@ def _is_result(path: Path) -> bool:
         return False
 
 
+class _FiniteFloat(click.FloatRange):
+    """A number above 0 with an end: NaN is within every range, and infinity above every bound."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:  # noqa: ANN401 - as in click
+        """Return the number.
+
+        Raises:
+            click.BadParameter: It is none, or outside of the range.
+        """
+        found: float = super().convert(value, param, ctx)
+        if not math.isfinite(found):
+            self.fail(f"{value!r} is not a finite number.", param, ctx)
+        return found
+
+
+# For options that are an amount: of time, of money.
+AMOUNT = _FiniteFloat(min=0, min_open=True)
+
 json_option = click.option(
     "--json",
     "json_target",
@@ -82,7 +103,7 @@ time_limit_option = click.option(
     "--time-limit",
     default=3600.0,
     show_default=True,
-    type=click.FloatRange(min=0, min_open=True),
+    type=AMOUNT,
     metavar="SECONDS",
     help="Stop a conversion or comparison that takes longer than this; the others go on.",
 )

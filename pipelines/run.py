@@ -130,9 +130,10 @@ def run_spec(run: RunFolder, options: RunOptions, progress: Progress) -> RunOutc
     failures = export_stage(run, time_limit_s=options.time_limit_s, progress=progress)
     record_stage(run, time_limit_s=options.time_limit_s, progress=progress, device=options.device)
     results = validate_stage(run, time_limit_s=options.time_limit_s, progress=progress, device=options.device)
+    code = exit_code_of_run(run, results, failures)
     _benchmark(run, options, progress)
     repository = options.repository or repository_of(run, options.root)
-    promotion = _promote(run, options, repository)
+    promotion = _promotion_of_wrong_usage(code) if code == ExitCode.USAGE else _promote(run, options, repository)
     release = promotion.release
     reports = write_reports(run, release=release.to_json() if release is not None else None)
     return RunOutcome(
@@ -142,7 +143,7 @@ def run_spec(run: RunFolder, options: RunOptions, progress: Progress) -> RunOutc
         release=release,
         repository=repository if release is not None else None,
         not_released=promotion.not_released,
-        exit_code=worst_code([exit_code_of_run(run, results, failures), promotion.exit_code]),
+        exit_code=worst_code([code, promotion.exit_code]),
         reports=reports,
     )
 
@@ -161,6 +162,10 @@ class _Promotion:
     release: Release | None = None
     not_released: str = ""
     exit_code: int = int(ExitCode.PASS)
+
+
+def _promotion_of_wrong_usage(code: int) -> _Promotion:
+    return _Promotion(not_released="the spec or the samples are wrong: correct them, and run again", exit_code=code)
 
 
 def _promote(run: RunFolder, options: RunOptions, repository: Path) -> _Promotion:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from paritygate.errors import UsageError
+from paritygate.pipelines.benchmark.plan import check_price, plan_of
 from paritygate.pipelines.repository.names import check_alias, check_name
 from paritygate.pipelines.spec import AVAILABLE_TARGETS, ResolvedSpec
 from paritygate.pipelines.targets import check_targets
@@ -18,6 +19,9 @@ def check_spec(resolved: ResolvedSpec) -> None:
     """
     _check_targets(resolved)
     _check_names(resolved)
+    # Raises if what is to be measured does not fit the model.
+    plan_of(resolved)
+    check_price(resolved, resolved.spec.promote.limits)
     for variant in resolved.variants:
         # Raises what is wrong with the limits.
         resolved.tolerance(variant)

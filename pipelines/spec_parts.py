@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -24,6 +25,8 @@ __all__ = [
     "TensorPart",
 ]
 
+# As `device_name` says them.
+_DEVICE = re.compile(r"cpu|cuda:sm[0-9]{2,3}")
 _SAFE_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 
 
@@ -157,6 +160,15 @@ class PromotePart(Part):
         if isinstance(value, str) and value not in PREFERENCES:
             msg = f"{value!r} is no preference (allowed: {', '.join(PREFERENCES)}, or a list of variants)"
             raise ValueError(msg)
+        return value
+
+    @field_validator("devices")
+    @classmethod
+    def _known_devices(cls, value: list[str] | None) -> list[str] | None:
+        for name in value or ():
+            if not _DEVICE.fullmatch(name):
+                msg = f"{name!r} is no device (allowed: cpu, cuda:smNN with the compute capability, such as cuda:sm80)"
+                raise ValueError(msg)
         return value
 
     @field_validator("limits")

@@ -23,6 +23,8 @@ __all__ = [
     "variant_of_target",
 ]
 
+# The largest size that every runtime can count: some hold it in 32 bits.
+_LARGEST_SIZE = 2**31 - 1
 _Size = Annotated[int, Field(ge=1, strict=True)]
 _Value = Annotated[float, Field(allow_inf_nan=False)]
 
@@ -59,8 +61,17 @@ def variant_of_target(target: str | StaticTarget) -> Variant:
     """Return the variant that a target is.
 
     Raises:
-        UsageError: There is no such variant.
+        UsageError: There is no such variant, or a size is larger than any runtime can count.
     """
+    variant = _variant(target)
+    for name, size in variant.static:
+        if size > _LARGEST_SIZE:
+            msg = f"target {str(variant)!r} fixes {name} at {size} (allowed: 1 to {_LARGEST_SIZE})"
+            raise UsageError(msg, hint="fix it at the size that the model will be run with")
+    return variant
+
+
+def _variant(target: str | StaticTarget) -> Variant:
     if isinstance(target, str):
         return Variant.parse(target)
     plain = Variant.parse(target.name)

@@ -16,6 +16,7 @@ from paritygate.validate.decisions import Decision
 from paritygate.validate.given import ExpectedOutputs
 from paritygate.validate.measurement import Comparison, ComparisonPlan, Measurement
 from paritygate.validate.recording import ChunkWriter, StoredBatch, read_chunks
+from paritygate.validate.sample_split import RowsLeftOut
 from paritygate.validate.samples import BatchDigest
 from paritygate.validate.strata import StratifiedComparison
 from paritygate.validate.tolerance import DECISION_LIMITS, Limits, Tolerance, limits_for
@@ -42,6 +43,7 @@ class GatePlan:
         is_non_finite_declared: Whether NaN and infinity in the reference are right.
         strata: The strata that are measured apart.
         workspace: An empty folder for what passes are compared by.
+        held_out: The rows of the samples that are not compared, counted while they are read.
     """
 
     tolerance: Tolerance
@@ -53,6 +55,7 @@ class GatePlan:
     is_non_finite_declared: bool = False
     strata: tuple[str, ...] = ()
     workspace: Path
+    held_out: RowsLeftOut = field(default_factory=RowsLeftOut)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -122,6 +125,7 @@ def run_gate(
             min_rows=plan.min_rows,
             is_non_finite_declared=plan.is_non_finite_declared,
             argmax_of=plan.argmax_of,
+            held_out=plan.held_out.rows,
         ),
     )
     health = tuple(_health_check(name, detail) for name, detail in expected.health)

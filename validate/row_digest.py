@@ -25,9 +25,7 @@ def has_rows(batch: Batch) -> bool:
     return all(array.shape[0] == batch.rows for array in batch.inputs.values() if array.ndim)
 
 
-def digests_of_rows(
-    batch: Batch, *, seed: int = 0, fill: Mapping[str, Collection[float]] | None = None
-) -> list[bytes]:
+def digests_of_rows(batch: Batch, *, seed: int = 0, fill: Mapping[str, Collection[float]] | None = None) -> list[bytes]:
     """Return a digest of each row's inputs, `DIGEST_BYTES` long.
 
     It does not depend on row ids, on the other rows, on the width of integers, on the sign of zero, or on the values

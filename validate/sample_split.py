@@ -76,26 +76,34 @@ class RowsLeftOut:
     Attributes:
         strata: The strata whose values are counted.
         rows: How many there are.
-        values: For each of the strata, how many of them each value has.
     """
 
     strata: tuple[str, ...] = ()
     rows: int = 0
-    values: dict[str, Counter[str]] = field(default_factory=dict)
+    # By stratum: how many rows of each value were left out, and the values of those that were not.
+    _left_out: dict[str, Counter[str]] = field(default_factory=dict)
+    _kept: dict[str, set[str]] = field(default_factory=dict)
 
     def start(self) -> None:
         """Forget what was counted."""
         self.rows = 0
-        self.values = {name: Counter() for name in self.strata}
+        self._left_out = {name: Counter() for name in self.strata}
+        self._kept = {name: set() for name in self.strata}
 
     def add(self, batch: Batch, is_kept: Sequence[bool]) -> None:
         """Count the rows of the batch for which `is_kept` does not hold."""
         self.rows += len(is_kept) - sum(is_kept)
-        for name, counts in self.values.items():
-            left_out = (
-                str(value) for value, kept in zip(batch.strata.get(name, ()), is_kept, strict=False) if not kept
-            )
-            counts.update(left_out)
+        for name, counts in self._left_out.items():
+            values = list(map(str, batch.strata.get(name, ())))
+            counts.update(value for value, kept in zip(values, is_kept, strict=False) if not kept)
+            self._kept[name].update(value for value, kept in zip(values, is_kept, strict=False) if kept)
+
+    def values_left_out(self) -> dict[str, dict[str, int]]:
+        """Return for each stratum the values all of whose rows were left out, and how many these are."""
+        return {
+            name: {value: rows for value, rows in sorted(counts.items()) if value not in self._kept[name]}
+            for name, counts in self._left_out.items()
+        }
 
 
 def batches_of_side(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from paritygate.batch import Batch
 from paritygate.errors import UsageError
 from paritygate.validate.measurement import Comparison, ComparisonPlan, Measurement
+from paritygate.validate.sample_split import RowsLeftOut
 
 if TYPE_CHECKING:
     import numpy as np
@@ -18,10 +19,12 @@ if TYPE_CHECKING:
 
     Outputs = Mapping[str, NDArray[np.generic]]
 
-__all__ = ["StratifiedComparison"]
+__all__ = ["StratifiedComparison", "strata_held_out"]
 
 # Each value keeps statistics of its own; a stratum with more values than this is an id, not a stratum.
 _MAX_VALUES = 100
+# More values than this are counted in a sentence, not named.
+_NAMED_VALUES = 5
 
 
 class StratifiedComparison:
@@ -69,3 +72,17 @@ class StratifiedComparison:
 
 def _rows(outputs: Outputs, rows: list[int], of: int) -> dict[str, NDArray[np.generic]]:
     return {name: array[rows] for name, array in outputs.items() if array.ndim and array.shape[0] == of}
+
+
+def strata_held_out(held_out: RowsLeftOut) -> list[str]:
+    """Return a sentence for each stratum that has values none of whose rows was compared."""
+    sentences = []
+    for name, values in held_out.values_left_out().items():
+        if values:
+            named = [f"{value!r} (rows: {rows})" for value, rows in values.items()]
+            more = f" and {len(named) - _NAMED_VALUES} other values" if len(named) > _NAMED_VALUES else ""
+            listed = ", ".join(named[:_NAMED_VALUES])
+            sentences.append(
+                f"stratum {name!r}: nothing was measured for {listed}{more}, all held out for INT8 calibration"
+            )
+    return sentences

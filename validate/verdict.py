@@ -88,6 +88,7 @@ class JudgePlan:
         min_rows: Fewer rows than this are inconclusive.
         is_non_finite_declared: Whether the reference may hold NaN and infinity.
         argmax_of: Integer outputs that are judged as decisions.
+        held_out: Rows of the samples that are not compared, because INT8 is calibrated on them.
     """
 
     tolerance: Tolerance
@@ -96,6 +97,7 @@ class JudgePlan:
     min_rows: int
     is_non_finite_declared: bool = False
     argmax_of: Mapping[str, str]
+    held_out: int = 0
 
 
 def verdict_of(checks: Iterable[Check]) -> Verdict:
@@ -147,6 +149,10 @@ def _check_rows(measured: Measurement, plan: JudgePlan) -> Check:
     detail = f"{measured.rows} rows in {measured.batches} batches, passes: {measured.passes}"
     if status is Status.INCONCLUSIVE:
         detail += f": fewer than the {plan.min_rows} asked for"
+    if plan.held_out:
+        detail += f"; {plan.held_out} of {measured.rows + plan.held_out} are held out for INT8 calibration"
+        if status is Status.INCONCLUSIVE:
+            detail += ", and none would be with rows of their own in calibration.source"
     return Check(name="rows", status=status, detail=detail, measured=measured.rows, limit=plan.min_rows)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from paritygate.artifact import Artifact
-from paritygate.errors import ParitygateError
+from paritygate.errors import ArtifactIntegrityError, ParitygateError
 from paritygate.pipelines.benchmark.recorded_source import digest_of_recorded, size_of_source
 from paritygate.pipelines.benchmark.result import SOURCE, BenchmarkPoint, Speedup, VariantBenchmark
 from paritygate.pipelines.benchmark.statistics import cost_per_million, latency_summary, median_ms, speedup_of
@@ -54,6 +54,9 @@ class Entrant:
         """Give up: a model that crashes or hangs when it is served has no speed."""
         self.note(error)
         self.turns = {}
+        if isinstance(error, ArtifactIntegrityError):
+            # What is there is another file, and so is its size.
+            self.size_bytes = None
         if self.worker is not None:
             self.worker.close()
             self.worker = None

@@ -9,10 +9,11 @@ from typing import Any
 from pydantic import ValidationError
 
 from paritygate.errors import UsageError
+from paritygate.pipelines.choice.constraint import COST
 from paritygate.pipelines.spec import ResolvedSpec
 from paritygate.pipelines.spec_parts import BenchmarkPart
 
-__all__ = ["BenchmarkPlan", "is_benchmark_wanted", "is_speed_needed", "plan_of"]
+__all__ = ["BenchmarkPlan", "check_price", "is_benchmark_wanted", "is_speed_needed", "plan_of"]
 
 
 # Limits on what the artifact itself says.
@@ -57,6 +58,17 @@ def is_speed_needed(resolved: ResolvedSpec, limits: Iterable[str] = ()) -> bool:
     """
     promote = resolved.spec.promote
     return promote.prefer == "fastest" or not {*promote.limits, *limits} <= _KNOWN_WITHOUT
+
+
+def check_price(resolved: ResolvedSpec, limits: Iterable[str]) -> None:
+    """Do nothing if a price is declared, or no limit needs one.
+
+    Raises:
+        UsageError: The cost is limited, and nothing says what the machine costs.
+    """
+    if COST in limits and (resolved.spec.benchmark or BenchmarkPart()).price_per_hour is None:
+        msg = f"spec {resolved.origin}: {COST} is limited, and benchmark.price_per_hour is not given"
+        raise UsageError(msg, hint="say what the machine costs: benchmark: {price_per_hour: PRICE}")
 
 
 def plan_of(resolved: ResolvedSpec, changes: Mapping[str, Any] | None = None) -> BenchmarkPlan:

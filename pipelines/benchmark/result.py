@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from paritygate.pipelines.benchmark.soundness import check_benchmark
+
 __all__ = ["SOURCE", "BenchmarkPoint", "BenchmarkResult", "Speedup", "VariantBenchmark"]
 
 # The row of the source itself, which speed-ups are relative to.
@@ -56,7 +58,8 @@ class VariantBenchmark:
 
     Attributes:
         name: The variant, or `SOURCE`.
-        artifact: Digest of what ran; None for the source.
+        artifact: Digest of what ran. That of the source is over what the reference was recorded from, as
+            `digest_of_recorded`; None where that did not run, or nothing was recorded yet.
         runtime: What ran it; None if it could not be loaded.
         version: Its version.
         device: The device that really ran.
@@ -131,7 +134,13 @@ class BenchmarkResult:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> BenchmarkResult:
-        """Return the result that `to_json` wrote."""
+        """Return the result that `to_json` wrote.
+
+        Raises:
+            ValueError: A value is none that a benchmark measures.
+            KeyError: A part is missing.
+            TypeError: A part is of another kind.
+        """
         variants = tuple(
             VariantBenchmark(
                 **{**item, "points": tuple(map(_point, item["points"])), "notes": tuple(item.get("notes", ()))}
@@ -139,7 +148,7 @@ class BenchmarkResult:
             for item in data["variants"]
         )
         fields = {name: value for name, value in data.items() if name != "schema_version"}
-        return cls(
+        result = cls(
             **{
                 **fields,
                 "batch_sizes": tuple(data["batch_sizes"]),
@@ -148,6 +157,8 @@ class BenchmarkResult:
                 "notes": tuple(data.get("notes", ())),
             }
         )
+        check_benchmark(result)
+        return result
 
 
 def _point(data: Mapping[str, Any]) -> BenchmarkPoint:

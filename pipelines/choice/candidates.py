@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from paritygate.pipelines.benchmark.result import BenchmarkResult
 from paritygate.pipelines.choice.constraint import broken_constraints
-from paritygate.pipelines.choice.figures import Figures, figures_of_variant
+from paritygate.pipelines.choice.figures import Figures, MeasuringRules, Point, figures_of_variant
 
 __all__ = ["PREFERENCES", "Candidate", "ChoiceRules", "Preference", "candidates_of", "in_order_of"]
 
@@ -24,12 +24,15 @@ class ChoiceRules:
 
     Attributes:
         devices: Where it will run: what was not measured there does not count.
+        points: Batch sizes and concurrencies that speed counts at, as the spec says them: latency, throughput and
+            cost are those at the first.
         prefer: `fastest`, `smallest`, or variants of which the first that fits is taken; all that fit if None.
         limits: Limits by the names of `CONSTRAINTS`.
-        accept: Kind of evidence accepted in place of `verified`, by variant.
+        accept: Kind of evidence accepted in place of `verified` for a device that is absent, by variant.
     """
 
     devices: tuple[str, ...]
+    points: tuple[Point, ...]
     prefer: Preference | tuple[str, ...] | None = None
     limits: Mapping[str, float] = field(default_factory=dict)
     accept: Mapping[str, str] = field(default_factory=dict)
@@ -90,29 +93,48 @@ def candidates_of(
     evidence: Mapping[str, Any], benchmark: BenchmarkResult | None, sizes: Mapping[str, int], rules: ChoiceRules
 ) -> tuple[Candidate, ...]:
     """Return every target of the run as it stands, in the spec's order; arguments as for `choose`."""
+    measuring = MeasuringRules(evidence=evidence, devices=rules.devices, points=rules.points)
     return tuple(
-        _candidate(entry, hindrance, benchmark, sizes.get(entry["variant"]), rules)
+        _candidate(
+            entry,
+            hindrance,
+            figures_of_variant(entry, benchmark, sizes.get(entry["variant"]), measuring),
+            rules,
+        )
         for entry, hindrance in _standings(evidence, rules)
     )
 
 
 def _standings(evidence: Mapping[str, Any], rules: ChoiceRules) -> Iterable[tuple[Mapping[str, Any], str]]:
     """Yield the entry that counts for each target, and why it may not be released, in words."""
+    home = evidence["device"]
     emulated = {
         entry["variant"]: entry
         for entry in evidence.get("emulated", ())
         if entry["verdict"] == "pass" and entry["evidence"] == rules.accept.get(entry["variant"])
     }
     for entry in evidence["variants"]:
-        hindrance = _hindrance(entry, rules.devices)
-        # A file that failed where it ran is not saved by what would be elsewhere.
-        if hindrance and entry["variant"] in emulated and entry["verdict"] != "fail":
+        hindrance = _hindrance(entry, rules.devices, home)
+        if hindrance and entry["variant"] in emulated and _may_be_emulated(entry, rules.devices, home):
             yield emulated[entry["variant"]], ""
         else:
             yield entry, hindrance
 
 
-def _hindrance(entry: Mapping[str, Any], devices: tuple[str, ...]) -> str:
+def _may_be_emulated(entry: Mapping[str, Any], devices: tuple[str, ...], home: str) -> bool:
+    """Return whether the emulated row may stand for devices that are absent, and for nothing else.
+
+    What ran elsewhere has to have passed there; what was not run has to be of a kind that no runtime here runs. A file
+    that failed, crashed or hung is not saved by what would be on another device.
+    """
+    if entry["evidence"] == "verified":
+        return bool(entry["verdict"] == "pass" and (entry["device"] == home or home not in devices))
+    return bool(entry["evidence"] == "built" and entry["verdict"] == "error" and home not in devices)
+
+
+def _hindrance(entry: Mapping[str, Any], devices: tuple[str, ...], home: str) -> str:
+    if entry["evidence"] == "built" and entry["verdict"] == "error":
+        return f"does not run on {home}"
     if entry["verdict"] != "pass":
         return str(entry["verdict"])
     if entry["evidence"] != "verified":
@@ -125,11 +147,9 @@ def _hindrance(entry: Mapping[str, Any], devices: tuple[str, ...]) -> str:
 def _candidate(
     entry: Mapping[str, Any],
     hindrance: str,
-    benchmark: BenchmarkResult | None,
-    size_bytes: int | None,
+    figures: Figures,
     rules: ChoiceRules,
 ) -> Candidate:
-    figures = figures_of_variant(entry, benchmark, size_bytes, rules.devices)
     return Candidate(
         entry=entry, hindrance=hindrance, figures=figures, broken=broken_constraints(rules.limits, figures.by_name)
     )

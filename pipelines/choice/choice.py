@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from paritygate.pipelines.benchmark.result import BenchmarkResult
+from paritygate.pipelines.benchmark.result import SOURCE, BenchmarkResult
 from paritygate.pipelines.choice.candidates import Candidate, ChoiceRules, Preference, candidates_of, in_order_of
-from paritygate.pipelines.choice.constraint import broken_constraints
-from paritygate.pipelines.choice.figures import Figures, figures_of_source, point_in_words
+from paritygate.pipelines.choice.constraint import COST, broken_constraints
+from paritygate.pipelines.choice.figures import Figures, MeasuringRules, figures_of_source, point_in_words
 from paritygate.pipelines.choice.reason import why_none, why_these
 
 __all__ = ["Choice", "choose"]
@@ -24,7 +25,7 @@ class Choice:
 
     Attributes:
         rules: What was asked for.
-        batch_size: Rows a call of the latencies; None without a benchmark.
+        batch_size: Rows a call of the latencies that count; None without a benchmark.
         concurrency: Instances side by side, of the same.
         candidates: Every target, in the spec's order.
         chosen: Those to release; none if nothing fits.
@@ -45,8 +46,26 @@ class Choice:
     @property
     def is_open(self) -> bool:
         """Whether nothing is chosen only because a variant that passed was not measured."""
+        return not self.chosen and bool(self._unmeasured)
+
+    @property
+    def _unmeasured(self) -> list[Candidate]:
         passed = [candidate for candidate in self.candidates if not candidate.hindrance]
-        return not self.chosen and not all(candidate.is_measured(self.rules) for candidate in passed)
+        return [candidate for candidate in passed if not candidate.is_measured(self.rules)]
+
+    def how_to_measure(self, folder: Path) -> str:
+        """Return the command that measures what is asked for and was not; empty if nothing is missing.
+
+        Args:
+            folder: The run's folder.
+        """
+        if self.batch_size is not None and not self._unmeasured:
+            return ""
+        is_price_missing = COST in self.rules.limits and all(
+            candidate.figures.by_name[COST] is None for candidate in self.candidates
+        )
+        price = " --price-per-hour PRICE" if is_price_missing else ""
+        return f"convert-and-validate benchmark --run {folder}{price}"
 
     def to_json(self) -> dict[str, Any]:
         """Return the choice as JSON data."""
@@ -75,22 +94,23 @@ def choose(
     Args:
         evidence: The evidence of the run, as `evidence.json` holds it.
         benchmark: The benchmark of the run; None if none was made. Only what it measured of exactly the artifact
-            that the evidence is about, on every device of the release, counts.
-        sizes: Size in bytes of each artifact that is there, by variant.
+            that the evidence is about, on the machine and on every device of the release, counts.
+        sizes: Size in bytes of each artifact that is there, by variant, and of the `SOURCE` where it is files.
         rules: What is asked for.
     """
     candidates = candidates_of(evidence, benchmark, sizes, rules)
-    source = figures_of_source(benchmark, rules.devices)
+    measuring = MeasuringRules(evidence=evidence, devices=rules.devices, points=rules.points)
+    source = figures_of_source(benchmark, sizes.get(SOURCE), measuring)
     source_broken = broken_constraints(rules.limits, source.by_name)
     chosen = _preferred([candidate for candidate in candidates if candidate.is_fit], rules.prefer)
     if chosen:
-        reason = why_these(chosen, candidates, rules, at="" if benchmark is None else point_in_words(benchmark))
+        reason = why_these(chosen, candidates, rules, at=point_in_words(rules.points[0]))
     else:
         reason = why_none(candidates, rules, source_broken)
     return Choice(
         rules=rules,
-        batch_size=None if benchmark is None else benchmark.batch_sizes[0],
-        concurrency=None if benchmark is None else benchmark.concurrency[0],
+        batch_size=None if benchmark is None else rules.points[0][0],
+        concurrency=None if benchmark is None else rules.points[0][1],
         candidates=candidates,
         chosen=chosen,
         reason=reason,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from paritygate.errors import UsageError
 
-__all__ = ["CONSTRAINTS", "Constraint", "broken_constraints", "check_limits", "parse_constraints"]
+__all__ = ["CONSTRAINTS", "COST", "Constraint", "broken_constraints", "check_limits", "parse_constraints"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,7 +26,10 @@ class Constraint:
     is_floor: bool = False
 
 
-# Latency, throughput and cost are those at the first batch size and concurrency of the benchmark.
+# The one that is known only where a price was declared.
+COST = "cost_per_million"
+
+# Latency, throughput and cost are those at the first batch size and concurrency of the spec.
 # A megabyte is 10^6 bytes.
 CONSTRAINTS: Mapping[str, Constraint] = {
     "latency_p50_ms": Constraint(meaning="median latency of a call", unit="ms"),
@@ -37,7 +40,7 @@ CONSTRAINTS: Mapping[str, Constraint] = {
     "rows_per_s": Constraint(meaning="throughput, at least", unit="rows/s", is_floor=True),
     "size_mb": Constraint(meaning="size of all files together", unit="MB"),
     "memory_mb": Constraint(meaning="largest resident size of the process", unit="MB"),
-    "cost_per_million": Constraint(meaning="price of a million rows", unit=""),
+    COST: Constraint(meaning="price of a million rows", unit=""),
 }
 
 

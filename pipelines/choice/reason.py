@@ -49,7 +49,8 @@ def _fastest(chosen: Candidate, others: Sequence[Candidate], at: str) -> str:
     speedup, figures = chosen.figures.speedup, chosen.figures.by_name
     p50, p95 = figures["latency_p50_ms"], figures["latency_p95_ms"]
     words = [] if speedup is None else [f"{speedup.ratio:.3g}x the source ({speedup.low:.3g}-{speedup.high:.3g})"]
-    words.append(f"p50 {p50:.3g} ms" if p95 is None else f"p95 {p95:.3g} ms")
+    # The order is that of p50.
+    words.append(f"p50 {p50:.3g} ms" if p95 is None else f"p50 {p50:.3g} ms, p95 {p95:.3g} ms")
     text = f"fastest: {', '.join(words)}{at}"
     if speedup is not None and speedup.ratio < 1:
         text += ", slower than the source"
@@ -77,7 +78,8 @@ def why_none(candidates: Sequence[Candidate], rules: ChoiceRules, source_broken:
     """Return why nothing fits: each variant with what it broke, and whether the source itself meets the limits."""
     within = f" within {_limits_in_words(rules.limits)}" if rules.limits else ""
     states = ", ".join(_state_in_words(candidate, rules) for candidate in candidates)
-    text = f"no converted variant passed for {', '.join(rules.devices)}{within} ({states})"
+    what = "no converted variant passed" if all(item.hindrance for item in candidates) else "no variant fits"
+    text = f"{what} for {', '.join(rules.devices)}{within} ({states})"
     if not rules.limits:
         return text
     return f"{text}; the source itself: {', '.join(source_broken) or 'within the limits'}"

@@ -45,8 +45,9 @@ def print_choice(choice: Choice, run: RunFolder, *, to_stderr: bool = False) -> 
         click.echo(f"choice: {names}" + (f", because {choice.reason}" if choice.reason else ""), file=stream)
     else:
         click.echo(f"no choice: {choice.reason}", file=stream)
-    if choice.batch_size is None:
-        click.echo(f"hint: to measure speed: convert-and-validate benchmark --run {run.folder}", err=True)
+    command = choice.how_to_measure(run.folder)
+    if command:
+        click.echo(f"hint: to measure speed: {command}", err=True)
 
 
 def _source_row(choice: Choice) -> Sequence[str]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from paritygate.pipelines.options import device_option, json_option, quiet_option, run_option, time_limit_option
+from paritygate.pipelines.options import AMOUNT, device_option, json_option, quiet_option, run_option, time_limit_option
 
 __all__ = ["command"]
 
@@ -31,13 +31,13 @@ __all__ = ["command"]
 @click.option("--rounds", type=click.IntRange(min=2), metavar="N", help="How often every variant has its turn.")
 @click.option(
     "--seconds",
-    type=click.FloatRange(min=0, min_open=True),
+    type=AMOUNT,
     metavar="S",
     help="How long each variant, batch size, concurrency and round is timed at least.",
 )
 @click.option(
     "--price-per-hour",
-    type=click.FloatRange(min=0, min_open=True),
+    type=AMOUNT,
     metavar="P",
     help="What the machine costs: the table then says what a million rows cost.",
 )

@@ -141,9 +141,9 @@ def command(
 ) -> int:
     """Hold CANDIDATE against REFERENCE on the same samples and give a verdict.
 
-    Each is a model (.onnx, .keras, a SavedModel folder) or outputs recorded before (an .npz file with
-    the samples' keys, or a folder made by `record`). The exit code is 0 for pass, 1 for fail, 3 for
-    inconclusive, 5 if the comparison could not be made.
+    Each is a model (.onnx, .keras, a SavedModel folder, TorchScript in .pt or .ts, torch.export in .pt2, OpenVINO in
+    .xml, .tflite) or outputs recorded before (an .npz file with the samples' keys, or a folder made by `record`).
+    The exit code is 0 for pass, 1 for fail, 3 for inconclusive, 5 if the comparison could not be made.
 
     \b
     Example:

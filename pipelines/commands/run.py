@@ -71,7 +71,7 @@ def command(
       convert-and-validate run klue-sts --samples klue-sts-v1.1_dev.json --no-promote --json -
     """
     from paritygate.errors import ParitygateError, UsageError
-    from paritygate.pipelines.benchmark.plan import is_speed_needed, plan_of
+    from paritygate.pipelines.benchmark.plan import check_price, is_speed_needed
     from paritygate.pipelines.choice.constraint import parse_constraints
     from paritygate.pipelines.console import progress_of, write_json
     from paritygate.pipelines.release_summary import print_repositories
@@ -86,8 +86,8 @@ def command(
     # All specs are read before any work starts: a typing error in the second must not cost the first's time.
     resolved = [load_spec_to_run(text, samples_path=samples_path) for text in specs]
     for spec in resolved:
-        # Raises if what is to be measured does not fit the model.
-        plan_of(spec)
+        if is_promoting:
+            check_price(spec, limits)
         if is_promoting and is_benchmarking is False and is_speed_needed(spec, limits):
             msg = f"spec {spec.origin}: its release is chosen by speed, which --no-benchmark leaves unmeasured"
             raise UsageError(msg, hint="add --no-promote, or leave --no-benchmark out")

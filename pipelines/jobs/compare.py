@@ -11,6 +11,7 @@ from typing import Any
 from paritygate.errors import UsageError
 from paritygate.files import digest_of_file
 from paritygate.machine import machine_facts
+from paritygate.pipelines.calibrated_rows import CalibratedRows, CalibrationLookup
 from paritygate.pipelines.child import Progress
 from paritygate.pipelines.comparison import ComparisonJob, Side
 from paritygate.pipelines.loading import LoadedModel
@@ -24,6 +25,7 @@ from paritygate.pipelines.result import (
     result_to_json,
     stratum_result,
 )
+from paritygate.source_copy import is_source_copy, read_source_copy
 from paritygate.validate.candidate import Candidate, GivenCandidate, ModelCandidate
 from paritygate.validate.gate import GatePlan, GateResult, run_gate
 from paritygate.validate.given import (
@@ -36,7 +38,9 @@ from paritygate.validate.given import (
 from paritygate.validate.recording import RECORD_FILE, Recording
 from paritygate.validate.reference import RecordPlan, record_reference
 from paritygate.validate.runners.runner import Runner
+from paritygate.validate.sample_split import RowsLeftOut
 from paritygate.validate.samples import open_samples
+from paritygate.validate.strata import strata_held_out
 from paritygate.validate.tolerance import looser_than_default
 from paritygate.validate.verdict import Check, Status, exit_code_of, verdict_of
 
@@ -48,7 +52,10 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
     started = time.monotonic()
     job = ComparisonJob.from_json(args["job"])
     folder = Path(args["folder"])
-    read = open_samples(job.samples)
+    held_out = RowsLeftOut(strata=job.strata)
+    read = open_samples(job.samples, left_out=held_out)
+    if job.calibrated_rows is not None:
+        read = CalibrationLookup(CalibratedRows.load(job.calibrated_rows)).watched(read)
     expected, reference = _open_reference(job, folder, report)
     candidate, candidate_side = _open_candidate(job, report)
     workspace = folder / "passes"
@@ -67,13 +74,16 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
             is_non_finite_declared=job.is_non_finite_declared,
             strata=job.strata,
             workspace=workspace,
+            held_out=held_out,
         ),
         progress=lambda number, rows: report(f"running the candidate, pass {number} of {job.passes}", rows, 0),
     )
+    notes = strata_held_out(held_out)
     if isinstance(candidate, ModelCandidate):
         # Some notes count calls: they are right only now.
         candidate_side = replace(candidate_side, notes=list(candidate.notes))
-    return result_to_json(_result(job, result, expected, (reference, candidate_side), time.monotonic() - started))
+    found = _result(job, result, expected, (reference, candidate_side), time.monotonic() - started)
+    return result_to_json(replace(found, notes=[*found.notes, *notes]))
 
 
 def _open_reference(job: ComparisonJob, folder: Path, report: Progress) -> tuple[ExpectedOutputs, SideResult]:
@@ -174,7 +184,11 @@ def _result(
 ) -> ComparisonResult:
     reference, candidate = sides
     measured = result.measurement
-    checks = (_check_distinct(job, reference, candidate), *result.checks)
+    checks = (
+        _check_distinct(job, reference, candidate),
+        *_check_calibration(job, measured.rows),
+        *result.checks,
+    )
     verdict = verdict_of(checks)
     return ComparisonResult(
         verdict=str(verdict),
@@ -225,6 +239,10 @@ def _check_distinct(job: ComparisonJob, reference: SideResult, candidate: SideRe
         # Two models that agree bit for bit leave equal files; so does a copy, and nothing here tells them apart.
         detail = f"two files of recorded outputs with the same bytes ({candidate.digest}): a copy would look like this"
         return Check(name="distinct", status=Status.WARNING, detail=detail)
+    changed = _changed_code(job) if is_same and job.may_be_the_source else ()
+    if changed:
+        detail = f"reference and candidate have the same parameters, and not the same code: {', '.join(changed)}"
+        return Check(name="distinct", status=Status.PASS, detail=detail)
     if is_same and job.may_be_the_source:
         detail = "the variant is the source itself, byte for byte: nothing was converted, so nothing could differ"
         return Check(name="distinct", status=Status.WARNING, detail=detail)
@@ -232,6 +250,24 @@ def _check_distinct(job: ComparisonJob, reference: SideResult, candidate: SideRe
         detail = f"reference and candidate are the same bytes ({candidate.digest}): a file is not compared with itself"
         return Check(name="distinct", status=Status.ERROR, detail=detail)
     return Check(name="distinct", status=Status.PASS, detail="reference and candidate are not the same file")
+
+
+def _check_calibration(job: ComparisonJob, rows: int) -> tuple[Check, ...]:
+    if job.calibrated_rows is None:
+        return ()
+    # Any that was would have ended the reading.
+    detail = f"none of the {rows} rows compared was calibrated on"
+    return (Check(name="calibration", status=Status.PASS, detail=detail),)
+
+
+def _changed_code(job: ComparisonJob) -> tuple[str, ...]:
+    """Return the code files of a source's copy that are not those recorded: its digest is over parameters alone."""
+    model, recorded = job.candidate.model, job.reference.outputs
+    if model is None or recorded is None or not is_source_copy(model):
+        return ()
+    files = Recording.load(recorded).model.get("files", {})
+    copied = read_source_copy(model.folder.parent).files
+    return tuple(name for name, digest in sorted(copied.items()) if files.get(name) != digest)
 
 
 def _notes(job: ComparisonJob, reference: SideResult, candidate: SideResult) -> list[str]:

@@ -12,6 +12,7 @@ from paritygate.convert.conversion import ConversionJob
 from paritygate.convert.fixed_shape import fix_and_check
 from paritygate.errors import UsageError
 from paritygate.fixed_shape import FixedShape
+from paritygate.pipelines.calibrated_rows import keep_calibrated_rows
 from paritygate.pipelines.calibration import CalibrationRequest, note_of_calibration, open_calibration
 from paritygate.pipelines.child import Progress
 from paritygate.pipelines.loading import load_model
@@ -26,11 +27,13 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
     """Convert and return what was made as JSON data."""
     report("loading the source", 0, 0)
     loaded = load_model(Source.from_json(args["source"]))
+    # Before it runs, as for the recording: a model may keep a state in its buffers.
+    digest = loaded.describe()["digest"]
     signature = Signature.from_json(args["signature"]) if args["signature"] else None
-    calibration = None
+    opened = None
     if args["calibration"] is not None and signature is not None:
         report("choosing the calibration rows", 0, 0)
-        calibration = open_calibration(CalibrationRequest.from_json(args["calibration"]), signature)
+        opened = open_calibration(CalibrationRequest.from_json(args["calibration"]), signature)
     report(f"converting {loaded.source.kind} to {args['format']}", 0, 0)
     job = ConversionJob(
         source=loaded.source,
@@ -41,19 +44,23 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
         opset=args["opset"],
         precision=Precision(args["precision"]),
         files=tuple(args["files"]),
-        calibration=calibration,
+        calibration=opened.calibration if opened is not None else None,
     )
     if args["fixed_shape"] is None:
         conversion = convert_and_check(job, args["format"])
     else:
         conversion = fix_and_check(job, args["format"], FixedShape.from_json(args["fixed_shape"]))
+        # What its base was calibrated on, it was.
+        keep_calibrated_rows(loaded.source.folder, job.folder)
+    if opened is not None and opened.rows is not None:
+        opened.rows.save(job.folder)
     note = note_of_calibration(conversion.facts)
     return {
         "main": conversion.main,
         "signature": _with_dims(conversion.signature, args["dims"]).to_json(),
         "notes": [*conversion.notes, *([note] if note else [])],
         "facts": dict(conversion.facts),
-        "source": loaded.describe(args["files"]),
+        "source": {**loaded.describe(args["files"]), "digest": digest},
     }
 
 

@@ -8,8 +8,11 @@ from typing import Any
 from paritygate.artifact import Artifact
 from paritygate.errors import ArtifactIntegrityError, InputFileError, UsageError
 from paritygate.files import digest_of_files, read_json
-from paritygate.pipelines.benchmark.result import BenchmarkResult
-from paritygate.pipelines.choice.candidates import ChoiceRules, Preference
+from paritygate.model_digest import digest_of_model
+from paritygate.pipelines.benchmark.plan import plan_of
+from paritygate.pipelines.benchmark.recorded_source import digest_of_recorded, size_of_source
+from paritygate.pipelines.benchmark.result import SOURCE, BenchmarkResult
+from paritygate.pipelines.choice.candidates import Candidate, ChoiceRules, Preference
 from paritygate.pipelines.choice.choice import Choice, choose
 from paritygate.pipelines.workspace import RunFolder
 from paritygate.validate.recording import Recording
@@ -37,7 +40,8 @@ def choose_stage(
     Raises:
         InputFileError: The run was not validated, or its evidence or benchmark is damaged.
         UsageError: Nothing in the run was verified on a device that was asked for.
-        ArtifactIntegrityError: The evidence is about another reference than the one that is there.
+        ArtifactIntegrityError: The evidence is about another reference than the one that is there, or a variant that
+            passed is not the file that it is about.
     """
     found = read_evidence(run) if evidence is None else evidence
     part = run.resolved.spec.promote
@@ -46,11 +50,24 @@ def choose_stage(
     declared = tuple(part.prefer) if isinstance(part.prefer, list) else part.prefer
     rules = ChoiceRules(
         devices=devices or tuple(part.devices or (found["device"],)),
+        points=plan_of(run.resolved).points,
         prefer=prefer or declared,
         limits={**part.limits, **(limits or {})},
         accept=part.accept,
     )
-    return choose(found, read_benchmark(run), _sizes(run), rules)
+    choice = choose(found, read_benchmark(run), _sizes(run, found), rules)
+    for candidate in choice.candidates:
+        if not candidate.hindrance:
+            _check_artifact(run, candidate)
+    return choice
+
+
+def _check_artifact(run: RunFolder, candidate: Candidate) -> None:
+    """Check that what passed is what is there: nothing else is to be recommended."""
+    artifact, judged = run.artifact(candidate.name), candidate.entry["artifact"]
+    if artifact.digest != judged:
+        msg = f"the evidence of {candidate.name} is about {judged}, not about {artifact.digest}"
+        raise ArtifactIntegrityError(msg, hint=f"convert-and-validate validate --run {run.folder}")
 
 
 def read_evidence(run: RunFolder) -> dict[str, Any]:
@@ -67,6 +84,7 @@ def read_evidence(run: RunFolder) -> dict[str, Any]:
     try:
         evidence: dict[str, Any] = read_json(run.evidence_file)
         reference, _, _ = evidence["reference"]["digest"], evidence["device"], evidence["variants"]
+        _, _ = digest_of_recorded(evidence["reference"]["model"]), evidence["machine"]["cores"]
     except (ValueError, KeyError, TypeError) as err:
         msg = f"{run.evidence_file} is damaged: {type(err).__name__}: {err}"
         raise InputFileError(msg, hint=again) from err
@@ -98,11 +116,24 @@ def read_benchmark(run: RunFolder) -> BenchmarkResult | None:
         raise InputFileError(msg, hint=f"convert-and-validate benchmark --run {run.folder}") from err
 
 
-def _sizes(run: RunFolder) -> dict[str, int]:
-    """Return the size of each artifact; whether its bytes are those measured is checked when it is released."""
+def _sizes(run: RunFolder, evidence: Mapping[str, Any]) -> dict[str, int]:
+    """Return the size of each artifact that is there, and of the source where that is files, and those recorded."""
     found = {}
+    source = _size_of_recorded_source(run, evidence)
+    if source is not None:
+        found[SOURCE] = source
     for name in run.exported():
         artifact = Artifact.read_record(run.variant_folder(name))
         if all((artifact.folder / file).is_file() for file in artifact.files):
             found[name] = artifact.size_bytes
     return found
+
+
+def _size_of_recorded_source(run: RunFolder, evidence: Mapping[str, Any]) -> int | None:
+    try:
+        source = run.resolved.source
+        is_recorded = digest_of_model(source) == evidence["reference"]["model"]["digest"]
+        return size_of_source(source) if is_recorded else None
+    except InputFileError:
+        # It was needed to make the variants; to choose among them it is not.
+        return None

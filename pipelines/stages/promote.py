@@ -6,14 +6,14 @@ import getpass
 import platform
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from paritygate.artifact import ARTIFACT_FILE, file_digests
+from paritygate.artifact import ARTIFACT_FILE, Artifact, file_digests
 from paritygate.backends import BACKENDS, backend_state
-from paritygate.errors import ArtifactIntegrityError, MeasurementError
+from paritygate.errors import ArtifactIntegrityError, ExitCode, MeasurementError, UsageError
 from paritygate.files import (
     MARKER,
     digest_of_file,
@@ -34,6 +34,7 @@ from paritygate.pipelines.repository.candidate import (
 )
 from paritygate.pipelines.repository.release import Release, promote
 from paritygate.pipelines.stages.choose import choose_stage, read_evidence
+from paritygate.pipelines.stages.validate import another_source
 from paritygate.pipelines.workspace import RunFolder
 from paritygate.source import Source, SourceKind
 from paritygate.source_copy import CODE_FOLDER, SOURCE_FILE
@@ -66,7 +67,8 @@ def promote_stage(
 
     Raises:
         InputFileError: The run was not validated, or its evidence or benchmark is damaged.
-        UsageError: Nothing in the run was verified on a device that was asked for.
+        UsageError: Nothing in the run was verified on a device that was asked for; or nothing passed, and a variant was
+            not measured because the spec or the samples are wrong.
         NothingToRelease: Nothing fits, and the spec wants no fallback or the source breaks its limits.
         MeasurementError: Nothing fits because the speed of what passed was not measured.
         RepositoryError: The repository refused the release.
@@ -76,6 +78,8 @@ def promote_stage(
     evidence = read_evidence(run)
     choice = choose_stage(run, evidence=evidence, devices=devices, limits=limits)
     with tempfile.TemporaryDirectory(prefix="paritygate-source-") as place:
+        names = tuple(item.entry["variant"] for item in choice.chosen) or run.exported()
+        _check_one_source(run, names, evidence)
         if choice.chosen:
             reason = choice.reason
             variants = tuple(_variant(run, item.entry) for item in choice.chosen)
@@ -98,11 +102,28 @@ def promote_stage(
         return promote(repository, candidate)
 
 
+def _check_one_source(run: RunFolder, names: Iterable[str], evidence: Mapping[str, Any]) -> None:
+    """Check that what was converted is what answered: of the source, only that was looked at."""
+    for name in names:
+        err = another_source(
+            Artifact.read_record(run.variant_folder(name)), evidence["reference"]["model"].get("digest")
+        )
+        if err is not None:
+            raise err
+
+
 def _fallback_reason(run: RunFolder, choice: Choice) -> str:
+    misused = [item for item in choice.candidates if item.entry.get("exit_code") == ExitCode.USAGE]
+    if misused:
+        # A slip in the spec is not what the source is a way out of.
+        msg = f"nothing to release: {misused[0].name} was not measured: {misused[0].entry['reason']}"
+        raise UsageError(
+            msg, hint="correct the spec or the samples, and start a new run: convert-and-validate run SPEC"
+        )
     if choice.is_open:
         # The source is for where nothing answers like it, not for where nobody looked.
         msg = f"nothing to release: {choice.reason}"
-        raise MeasurementError(msg, hint=f"convert-and-validate benchmark --run {run.folder}")
+        raise MeasurementError(msg, hint=choice.how_to_measure(run.folder))
     if choice.source_broken:
         msg = f"nothing to release: {choice.reason}: it is no way out either"
         raise NothingToRelease(msg, hint="raise promote.limits, or see the report of the run")

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from paritygate.artifact import Artifact
-from paritygate.errors import MissingBackendError, ParitygateError
+from paritygate.errors import ArtifactIntegrityError, MissingBackendError, ParitygateError
 from paritygate.files import make_marked_folder, remove_marked_folder, write_json_atomically
 from paritygate.formats import why_not_run
 from paritygate.machine import device_name
+from paritygate.pipelines.calibrated_rows import calibrated_rows_file
 from paritygate.pipelines.child import Progress
 from paritygate.pipelines.comparison import ComparisonJob, Side, compare, failed_comparison
 from paritygate.pipelines.evidence import Evidence, evidence_to_json
@@ -18,7 +19,7 @@ from paritygate.pipelines.workspace import RunFolder, emulated_name
 from paritygate.precision import Precision
 from paritygate.validate.recording import Recording
 
-__all__ = ["EMULATED_PRECISIONS", "validate_stage"]
+__all__ = ["EMULATED_PRECISIONS", "another_source", "validate_stage"]
 
 _RUN_ELSEWHERE = "validate it where it runs, or accept the emulated row: promote.accept"
 EMULATED_PRECISIONS = frozenset({Precision.FP16, Precision.BF16})
@@ -46,7 +47,7 @@ def validate_stage(
         artifact = Artifact.read_record(run.variant_folder(name))
         job = _job(run, artifact, device)
         # What is about to run is what was made: the digest is the one that the evidence will name.
-        damage = _damage(artifact)
+        damage = _damage(artifact) or another_source(artifact, recording.model.get("digest"))
         results[name] = (
             _validate(run, artifact, job, time_limit_s=time_limit_s, progress=progress)
             if damage is None
@@ -76,6 +77,22 @@ def _damage(artifact: Artifact) -> ParitygateError | None:
     except ParitygateError as err:
         return err
     return None
+
+
+def another_source(artifact: Artifact, recorded: str | None) -> ArtifactIntegrityError | None:
+    """Return that the artifact was made from another source than the one that was recorded; None if it was not.
+
+    Where the one or the other has no digest, nothing can be said.
+    """
+    converted = artifact.made_by.get("source", {}).get("digest")
+    if converted is None or recorded is None or converted == recorded:
+        return None
+    return ArtifactIntegrityError(
+        f"{artifact.variant} was made from another source than the one that answered: "
+        f"from {converted}, and the reference is of {recorded}",
+        hint="export and record again: convert-and-validate run SPEC; a module:callable has to return the same model "
+        "every time, so seed it",
+    )
 
 
 def _validate(
@@ -113,6 +130,7 @@ def _job(run: RunFolder, artifact: Artifact, device: str) -> ComparisonJob:
         is_non_finite_declared=resolved.spec.non_finite == "match",
         strata=tuple(resolved.spec.samples.strata),
         may_be_the_source=True,
+        calibrated_rows=calibrated_rows_file(artifact),
         device=device,
         seed=resolved.spec.seed,
     )

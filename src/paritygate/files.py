@@ -47,9 +47,19 @@ _UNWRITABLE = {
 }
 
 
+# These say of themselves that something was written, whatever file it was.
+_NO_SPACE = {errno.ENOSPC, errno.EDQUOT}
+_TOO_LARGE = errno.EFBIG
+
+
 @contextlib.contextmanager
-def storage_errors(path: Path) -> Iterator[None]:
+def storage_errors(path: Path, *, runs_other_code: bool = False) -> Iterator[None]:
     """Turn an operating-system error on writing `path` into one clear `StorageError`.
+
+    Args:
+        path: The file or folder that is written.
+        runs_other_code: Whether more happens meanwhile than our own writing, such as a framework at work. Then only
+            an error that names something below `path`, or that no reading ever has, is one of writing.
 
     Raises:
         StorageError: The disk is full, or `path` cannot be written.
@@ -59,13 +69,19 @@ def storage_errors(path: Path) -> Iterator[None]:
     except StorageError:
         raise
     except OSError as err:
-        if err.errno in {errno.ENOSPC, errno.EDQUOT}:
+        if err.errno in _NO_SPACE:
             msg = f"the disk is full: {path} could not be written"
             raise StorageError(msg, hint="free space there, or choose another place with --root") from err
-        if err.errno in _UNWRITABLE:
+        is_ours = not runs_other_code or err.errno == _TOO_LARGE or _names_below(err, path)
+        if err.errno in _UNWRITABLE and is_ours:
             msg = f"{path} could not be written: {err.strerror}"
             raise StorageError(msg, hint="check the permissions, or choose another place with --root") from err
         raise
+
+
+def _names_below(err: OSError, folder: Path) -> bool:
+    named = err.filename
+    return isinstance(named, str | Path) and Path(named).absolute().is_relative_to(folder.absolute())
 
 
 def digest_of_file(path: Path) -> str:

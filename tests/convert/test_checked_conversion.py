@@ -74,6 +74,9 @@ def test_our_own_marker_is_not_in_the_way(bench: Bench) -> None:
         (BackendError("it crashed", hint="try"), ConversionError, "^converting onnx to onnx-fp32 failed: it crashed$"),
         (MissingBackendError("not there"), MissingBackendError, "not there"),
         (OSError(errno.ENOSPC, "no space"), StorageError, "the disk is full"),
+        (OSError(errno.EFBIG, "too large"), StorageError, "converted could not be written: too large"),
+        (FileNotFoundError(errno.ENOENT, "none", "/else/w.npy"), ConversionError, r"none: '/else/w\.npy'$"),
+        (FileNotFoundError(errno.ENOENT, "none"), ConversionError, r"failed: FileNotFoundError: \[Errno 2\] none$"),
     ],
 )
 def test_every_failure_of_a_converter_is_one_clear_line(
@@ -88,6 +91,19 @@ def test_every_failure_of_a_converter_is_one_clear_line(
 
     put_converter(convert)
     with pytest.raises(expected, match=message):
+        bench.convert("onnx", bench.onnx_file(_SAME))
+
+
+def test_what_cannot_be_written_below_the_folder_is_a_storage_error(
+    bench: Bench, put_converter: Callable[[Convert], None]
+) -> None:
+    def convert(job: ConversionJob) -> Conversion:
+        (job.folder / "there").touch()
+        (job.folder / "there/model.onnx").write_bytes(b"")
+        raise AssertionError
+
+    put_converter(convert)
+    with pytest.raises(StorageError, match="converted could not be written: Not a directory"):
         bench.convert("onnx", bench.onnx_file(_SAME))
 
 

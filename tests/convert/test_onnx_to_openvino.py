@@ -100,6 +100,23 @@ def test_bf16_is_really_computed_in(bench: Bench) -> None:
     assert 1e-4 < difference / np.abs(expected).max() < 1e-2
 
 
+_NO_FLOATS = """
+< ir_version: 8, opset_import: ["" : 17] >
+ids (int64[batch, 4] x) => (int64[batch, 4] y) { y = Add (x, x) }
+"""
+_ONLY_MOVES = """
+< ir_version: 8, opset_import: ["" : 17] >
+rows (int64[batch] x) => (float[batch, 2] y) <float[3, 2] w = {0.1, 1.2, 2.3, 3.4, 4.5, 5.6}> { y = Gather (w, x) }
+"""
+
+
+@pytest.mark.parametrize("text", [_NO_FLOATS, _ONLY_MOVES], ids=["integers", "a gather"])
+def test_bf16_in_which_nothing_is_computed_is_refused(bench: Bench, text: str) -> None:
+    with pytest.raises(ConversionError, match="nothing to compute in bf16: ") as caught:
+        _to_openvino(bench, bench.onnx_file(text), Precision.BF16)
+    assert caught.value.hint == "remove the bf16 target"
+
+
 def test_every_output_keeps_its_own_name_even_where_two_are_one_tensor(bench: Bench) -> None:
     text = """
     < ir_version: 8, opset_import: ["" : 17] >

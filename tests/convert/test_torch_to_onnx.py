@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 from tests.convert.conftest import Bench, Converted, assert_near, sign
 
-from paritygate.convert import torch_to_onnx
+from paritygate.convert import torch_answers, torch_to_onnx
 from paritygate.errors import ConversionError, UnsupportedOperatorsError, UsageError
 
 if TYPE_CHECKING:
@@ -280,3 +281,57 @@ def test_large_weights_lie_beside_the_file(bench: Bench, monkeypatch: pytest.Mon
     assert sorted(converted.files) == ["model.onnx", "model.onnx.data"]
     x = np.random.default_rng(0).standard_normal((3, 64)).astype(np.float32)
     assert_near(converted.run({"input": x})["y"], model(torch.from_numpy(x)).detach())
+
+
+class _OnSize(torch.nn.Module):
+    """Adds 1 where the batch is of a certain size, which no operator of the graph says."""
+
+    def __init__(self, is_other: Callable[[int], bool]) -> None:
+        super().__init__()
+        self.is_other = is_other
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = x * 2
+        return y + 1 if self.is_other(x.shape[0]) else y
+
+
+@pytest.mark.parametrize("ranges", [{"batch": (1, 8, 64)}, {}])
+@pytest.mark.parametrize(
+    ("is_other", "size"),
+    [(lambda n: n > 1, 1), (lambda n: n == 3, 3), (lambda n: n % 5 == 0, 5), (lambda n: n == 1, 1)],
+    ids=["above 1", "3", "a multiple of 5", "1"],
+)
+def test_another_answer_at_one_size_is_refused_with_that_size(
+    bench: Bench, is_other: Callable[[int], bool], size: int, ranges: dict[str, tuple[int, int, int]]
+) -> None:
+    signature = sign({"x": "float32[batch, 4]"}, {"y": "float32[batch, 4]"}, **ranges)
+    with pytest.raises(
+        ConversionError, match=rf"output 'y' .* another at batch={size}, .*'batch' is baked in"
+    ) as caught:
+        bench.convert("torch", model=_OnSize(is_other), signature=signature)
+    assert "declare model.dims.batch" in caught.value.hint
+
+
+def test_sizes_of_one_branch_alone_may_be_promised(bench: Bench) -> None:
+    signature = sign({"x": "float32[batch, 4]"}, {"y": "float32[batch, 4]"}, batch=(2, 8, 64))
+    converted = bench.convert("torch", model=_OnSize(lambda n: n > 1), signature=signature)
+    x = np.ones((2, 4), np.float32)
+    assert_near(converted.run({"x": x})["y"], x * 2 + 1)
+
+
+def test_inputs_that_would_be_very_large_are_tried_smaller_and_that_is_said(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch_answers, "_MOST_VALUES", 400)
+    signature = sign({"x": "float32[batch, 4]"}, {"y": "float32[batch, 4]"}, batch=(1, 8, 1000))
+    converted = bench.convert("torch", model=torch.nn.ReLU(), signature=signature)
+    assert "it was run at batch=100 in place of 1000, where its inputs are 4000 values" in converted.conversion.notes
+
+
+def test_a_random_module_is_left_to_the_gate_with_a_note(bench: Bench) -> None:
+    class Random(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + torch.rand_like(x)
+
+    converted = bench.convert("torch", model=Random(), signature=_FOUR_TO_FOUR)
+    assert any("its values were not compared: on random inputs" in note for note in converted.conversion.notes)

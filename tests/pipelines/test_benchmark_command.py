@@ -96,6 +96,15 @@ def test_what_cannot_be_measured_is_refused(desk: Desk, arguments: tuple[str, ..
     assert message in called.err
 
 
+@pytest.mark.parametrize("command", ["run", "export", "record", "validate", "compare", "benchmark"])
+@pytest.mark.parametrize("value", ["nan", "inf"])
+def test_a_time_limit_that_is_no_time_is_wrong_usage(desk: Desk, command: str, value: str) -> None:
+    called = desk.call(command, "--time-limit", value)
+
+    assert called.code == 2
+    assert f"'{value}' is not a finite number." in called.err
+
+
 def _spec(desk: Desk, **parts: object) -> str:
     model = {
         "name": "tiny",
@@ -169,7 +178,7 @@ def test_a_time_without_end_is_refused(finished: Desk) -> None:
     called = finished.call("benchmark", "--run", str(finished.run_folder), "--seconds", "inf")
 
     assert called.code == 2
-    assert "benchmark seconds: Input should be a finite number (seen: inf)" in called.err
+    assert "'inf' is not a finite number." in called.err
 
 
 def test_what_stands_twice_is_measured_once(desk: Desk) -> None:

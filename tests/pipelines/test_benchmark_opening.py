@@ -13,6 +13,7 @@ from paritygate.errors import BackendError
 from paritygate.pipelines.benchmark.opening import COMPILED, EAGER, open_to_time
 from paritygate.pipelines.benchmark.result import SOURCE
 from paritygate.pipelines.comparison import Side
+from paritygate.pipelines.loading import LoadedModel
 from paritygate.pipelines.opening import open_side
 from paritygate.signature import Signature, TensorSpec
 from paritygate.source import Source, SourceKind
@@ -78,7 +79,14 @@ def test_keras_is_timed_as_a_graph_that_answers_the_same(keras_side: Callable[[s
 
 @pytest.mark.tensorflow
 def test_keras_that_cannot_be_a_graph_is_timed_eagerly_and_that_is_said(keras_side: Callable[[str], Side]) -> None:
-    runner, notes = open_to_time(keras_side("asking"), SourceKind.KERAS, "cpu")
+    weights: list[int] = []
 
+    def look(loaded: LoadedModel) -> None:
+        weights.append(len(loaded.model.weights))
+
+    runner, notes = open_to_time(keras_side("asking"), SourceKind.KERAS, "cpu", look)
+
+    # As it was when the reference was recorded: before a call made its weights.
+    assert weights == [0]
     assert notes[0].startswith(f"{EAGER}: ")
     assert runner.run({"x": np.ones((2, 4), dtype=np.float32)})["logits"].shape == (2, 3)

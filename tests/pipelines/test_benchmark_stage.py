@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from tests.pipelines.conftest import make_desk
 
 from paritygate.artifact import file_digests
 from paritygate.errors import BackendError
@@ -26,6 +27,7 @@ from paritygate.pipelines.sides import side_of_artifact
 from paritygate.pipelines.stages.benchmark import benchmark_stage, exit_code_of_benchmark
 from paritygate.pipelines.workspace import RunFolder, open_run
 from paritygate.source import SourceKind
+from paritygate.validate.recording import Recording
 
 if TYPE_CHECKING:
     from tests.pipelines.conftest import Desk
@@ -309,6 +311,81 @@ def test_a_worker_that_hangs_is_stopped_at_the_time_limit(
         worker.close()
     assert "--time-limit SECONDS" in caught.value.hint
     assert processes_of(tmp_path) == []
+
+
+@pytest.mark.parametrize("is_bigger", [False, True])
+def test_a_source_that_is_not_what_was_recorded_is_not_what_variants_are_faster_than(
+    copied: Desk, *, is_bigger: bool
+) -> None:
+    run = open_run(copied.run_folder)
+    copied.onnx(**({"width": 300} if is_bigger else {"fill": 0.5}))
+
+    result = benchmark(run)
+
+    source, variant = result.variants
+    assert source.error.startswith("the source is not what the reference was recorded from: model.onnx was changed")
+    assert (source.points, source.artifact, source.size_bytes) == ((), None, None)
+    assert [point.speedup for point in variant.points] == [None, None]
+    assert exit_code_of_benchmark(run, result) == 5
+
+
+def test_the_source_is_bound_to_the_recording_as_a_variant_is_to_its_artifact(
+    measured: tuple[RunFolder, BenchmarkResult],
+) -> None:
+    run, result = measured
+
+    assert result.variants[0].artifact == Recording.load(run.reference).model["digest"]
+
+
+_TORCH = """
+import torch
+from blocks import FACTOR
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 3)
+        torch.nn.init.constant_(self.linear.weight, 0.5)
+        torch.nn.init.constant_(self.linear.bias, 0.5)
+
+    def forward(self, x):
+        return self.linear(x) * FACTOR
+
+def net():
+    return Net()
+"""
+
+
+@pytest.fixture(scope="module")
+def torch_run(tmp_path_factory: pytest.TempPathFactory) -> Desk:
+    """Return a desk with a run of the module above. Not to be changed."""
+    desk = make_desk(tmp_path_factory.mktemp("torch"))
+    desk.module("blocks", "FACTOR = 2.0")
+    desk.module("torch_net", _TORCH)
+    spec = desk.module_spec("torch_net:net")
+    assert desk.call("run", spec, "--no-promote", "--quiet").code == 0
+    return desk
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(
+    ("module", "text", "words"),
+    [
+        ("blocks", "FACTOR = 3.0", "blocks.py was changed"),
+        ("torch_net", _TORCH.replace("weight, 0.5", "weight, 0.75"), "makes other parameters"),
+        ("torch_net", _TORCH, ""),
+    ],
+)
+def test_code_that_is_not_what_was_recorded_is_noticed(
+    torch_run: Desk, tmp_path: Path, module: str, text: str, words: str
+) -> None:
+    desk = torch_run.copy(tmp_path)
+    desk.module(module, text)
+
+    source, variant = benchmark(open_run(desk.run_folder), replace(PLAN, batch_sizes=(8,))).variants
+
+    assert words in source.error
+    assert bool(source.error) == bool(words) == (variant.points[0].speedup is None)
 
 
 def test_rows_that_are_drawn_anew_are_no_common_ground(with_samples: Callable[[str], RunFolder]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,12 +12,14 @@ import pytest
 import yaml
 from numpy.typing import NDArray
 
+from paritygate.artifact import Artifact
 from paritygate.convert.checked import convert_and_check
 from paritygate.convert.conversion import Calibration, ConversionJob
-from paritygate.errors import UsageError
+from paritygate.errors import ArtifactIntegrityError, UsageError
+from paritygate.pipelines.calibrated_rows import CALIBRATED_ROWS_FILE, CalibratedRows, calibrated_rows_file
 from paritygate.pipelines.calibration import CalibrationRequest, open_calibration
 from paritygate.pipelines.spec_loading import parse_spec
-from paritygate.precision import Precision
+from paritygate.precision import Precision, Variant
 from paritygate.signature import Signature, TensorSpec
 from paritygate.source import Source, SourceKind
 from paritygate.validate.samples import SampleSource, open_samples
@@ -78,7 +81,12 @@ def test_without_a_source_rows_are_held_out_of_the_samples_and_never_compared(de
     # A fifth of the rows, all of them used: what is not compared is what was calibrated on.
     assert 40 < rows < 80
     assert result["rows"] == 300 - rows
-    assert "held out of the samples (20% of them are not compared), none of which is compared" in note
+    assert note.endswith("held out of the samples (20% of them are not compared)")
+    # What the export cannot know, the comparison says.
+    (check,) = (check for check in result["checks"] if check["name"] == "calibration")
+    assert check["detail"] == f"none of the {300 - rows} rows compared was calibrated on"
+    (counted,) = (check for check in result["checks"] if check["name"] == "rows")
+    assert f"; {rows} of 300 are held out for INT8 calibration" in counted["detail"]
     assert result["candidate"]["precision_found"] == "int8"
     facts = desk.run_folder.glob("**/artifact.json")
     assert any('"digest": "sha256:' in path.read_text(encoding="utf-8") for path in facts)
@@ -124,13 +132,69 @@ def test_rows_that_are_compared_are_dropped_from_the_calibration_and_counted(tmp
     # In another place, and in other company.
     np.savez(tmp_path / "calibration.npz", x=np.concatenate([own[:30], compared[7:12], own[30:]]))
 
-    calibration = open_calibration(_request(tmp_path), _SIGNATURE)
+    calibration = open_calibration(_request(tmp_path), _SIGNATURE).calibration
 
     values = _values(calibration)
     assert len(values) == 40
     assert _is_among(values, own).all()
     assert calibration.facts["rows"] == 40
     assert calibration.facts["dropped_as_compared"] == 5
+
+
+def test_rows_that_are_not_compared_are_found_among_ever_so_many_that_are(tmp_path: Path) -> None:
+    compared, own = _normal(900, seed=1), _normal(20, seed=2)
+    np.savez(tmp_path / "inputs.npz", x=compared)
+    np.savez(tmp_path / "calibration.npz", x=np.concatenate([compared, own]))
+
+    calibration = open_calibration(_request(tmp_path, rows=32), _SIGNATURE).calibration
+
+    assert len(_values(calibration)) == 20
+    assert _is_among(_values(calibration), own).all()
+    assert calibration.facts["dropped_as_compared"] == 900
+
+
+def _ragged(folder: Path, name: str, rows: list[list[int]]) -> None:
+    (folder / name).write_text("\n".join(json.dumps({"x": row}) for row in rows), encoding="utf-8")
+
+
+@pytest.mark.parametrize("pads", [(1, 1), (1, 7), (7, 0), (0, 0)])
+def test_rows_are_found_again_whatever_each_source_pads_them_with(tmp_path: Path, pads: tuple[int, int]) -> None:
+    drawn = np.random.default_rng(0)
+    rows = [drawn.integers(8, 50, drawn.integers(2, 9)).tolist() for _ in range(80)]
+    _ragged(tmp_path, "inputs.jsonl", rows[:40])
+    _ragged(tmp_path, "calibration.jsonl", rows[::-1][20:])
+    signature = Signature(inputs=(TensorSpec(name="x", dtype="int64", shape=("batch", "seq")),), outputs=())
+    source, compared = (
+        SampleSource(text=f"{name}.jsonl", folder=tmp_path, batch_size=4, pad={"x": pad})
+        for name, pad in zip(("calibration", "inputs"), pads, strict=True)
+    )
+    request = dataclasses.replace(_request(tmp_path), source=source, compared=compared)
+
+    calibration = open_calibration(request, signature).calibration
+
+    assert calibration.facts["dropped_as_compared"] == 40
+    assert calibration.facts["rows"] == 20
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (
+            _normal(48, seed=2)[:, :3],
+            r"calibration: from row '0' on, 'x' has the shape \[16, 3\], .* float32\[batch, 4\]",
+        ),
+        (_normal(48, seed=2)[..., None], r"calibration: from row '0' on, 'x' has the shape \[16, 4, 1\]"),
+        (np.where(np.arange(48)[:, None] == 37, np.nan, _normal(48, seed=2)), "calibration: row '37' .* in 'x'"),
+        (np.where(np.arange(48)[:, None] == 20, np.inf, _normal(48, seed=2)), "calibration: row '20' .* in 'x'"),
+    ],
+    ids=["width", "rank", "NaN", "infinity"],
+)
+def test_rows_that_no_range_comes_of_are_named(tmp_path: Path, rows: NDArray[np.float32], message: str) -> None:
+    np.savez(tmp_path / "inputs.npz", x=_normal(50, seed=1))
+    np.savez(tmp_path / "calibration.npz", x=rows.astype(np.float32))
+
+    with pytest.raises(UsageError, match=message):
+        open_calibration(_request(tmp_path), _SIGNATURE)
 
 
 def test_rows_differ_only_if_the_model_can_tell(tmp_path: Path) -> None:
@@ -173,9 +237,9 @@ def test_no_more_rows_are_taken_than_asked_for_and_always_the_same(tmp_path: Pat
     rows = _normal(500, seed=2)
     np.savez(tmp_path / "inputs.npz", x=_normal(50, seed=1))
     np.savez(tmp_path / "calibration.npz", x=rows)
-    first = open_calibration(_request(tmp_path, rows=32), _SIGNATURE)
+    first = open_calibration(_request(tmp_path, rows=32), _SIGNATURE).calibration
     np.savez(tmp_path / "calibration.npz", x=rows[::-1])
-    second = open_calibration(_request(tmp_path, rows=32), _SIGNATURE)
+    second = open_calibration(_request(tmp_path, rows=32), _SIGNATURE).calibration
 
     assert len(_values(first)) == 32
     assert first.facts == second.facts
@@ -249,6 +313,115 @@ def test_dynamic_quantization_in_a_run_compares_every_row(desk: Desk) -> None:
     assert called.code == 0, str(called)
     assert _variant(called)["rows"] == 120
     assert not any("calibrated on" in note for note in _variant(called)["notes"])
+
+
+def test_a_calibration_source_that_dynamic_quantization_leaves_unused_is_named(desk: Desk) -> None:
+    desk.samples(40, name="calibration.npz", seed=5)
+    desk.spec(**_INT8, calibration={"method": "dynamic", "source": "calibration.npz"})
+
+    called = desk.json("export", "spec.yaml")
+
+    assert called.code == 0, str(called)
+    record = json.loads((desk.run_folder / "onnx-int8/artifact.json").read_text(encoding="utf-8"))
+    assert (
+        "calibration.source (calibration.npz) was not used: with method dynamic no rows are needed"
+        in (record["made_by"]["notes"])
+    )
+
+
+def _validated(desk: Desk) -> Called:
+    """Record and validate the run that was exported."""
+    run = str(desk.run_folder)
+    recorded = desk.call("record", "--run", run)
+    assert recorded.code == 0, str(recorded)
+    return desk.call("validate", "--run", run)
+
+
+def test_rows_that_become_samples_after_the_export_are_no_evidence(desk: Desk) -> None:
+    np.savez(desk.folder / "calibration.npz", x=_bounded(60, seed=2))
+    fixed = {"name": "onnx-int8", "static": {"batch": 8}}
+    desk.spec(targets=["onnx-fp32", "onnx-int8", fixed], calibration={"source": "calibration.npz"})
+    exported = desk.call("export", "spec.yaml")
+    assert exported.code == 0, str(exported)
+    np.savez(desk.folder / "inputs.npz", x=np.concatenate([_bounded(90, seed=3), _bounded(60, seed=2)]))
+
+    called = _validated(desk)
+
+    assert called.code == 5
+    assert called.err.count("60 of the 150 rows compared were calibrated on") == 2
+    assert "convert-and-validate export" in called.err
+    full, int8, static = desk.evidence()["variants"]
+    assert full["verdict"] == "pass"
+    for entry in (int8, static):
+        assert (entry["evidence"], entry["verdict"], entry["exit_code"]) == ("none", "error", 5)
+
+
+def test_what_an_artifact_was_calibrated_on_must_be_known(tmp_path: Path) -> None:
+    rows = CalibratedRows(inputs=("x",), fill={"x": (1.0,)}, digests=frozenset({b"0" * 16}))
+    rows.save(tmp_path)
+    assert CalibratedRows.load(tmp_path / CALIBRATED_ROWS_FILE) == rows
+
+    with pytest.raises(ArtifactIntegrityError, match="is missing"):
+        CalibratedRows.load(tmp_path / "absent.json")
+    for damaged in ("[]", "{", '{"inputs": ["x"], "fill": {}, "rows": ["z"]}'):
+        (tmp_path / CALIBRATED_ROWS_FILE).write_text(damaged, encoding="utf-8")
+        with pytest.raises(ArtifactIntegrityError, match="is damaged"):
+            CalibratedRows.load(tmp_path / CALIBRATED_ROWS_FILE)
+
+
+def test_an_int8_artifact_that_does_not_say_otherwise_was_calibrated_on_rows(tmp_path: Path) -> None:
+    def artifact(name: str, facts: dict[str, Any], base: dict[str, Any]) -> Artifact:
+        return Artifact(
+            variant=Variant.parse(name),
+            folder=tmp_path,
+            main="model.onnx",
+            signature=_SIGNATURE,
+            files={},
+            made_by={"facts": facts, "base": {"facts": base}},
+        )
+
+    none, some = {"calibration": {"rows": 0}}, {"calibration": {"rows": 16}}
+    assert calibrated_rows_file(artifact("onnx-fp16", {}, {})) is None
+    assert calibrated_rows_file(artifact("onnx-int8", none, {})) is None
+    assert calibrated_rows_file(artifact("onnx-int8", {}, none)) is None
+    for facts in (some, {}):
+        assert calibrated_rows_file(artifact("onnx-int8", facts, {})) == tmp_path / CALIBRATED_ROWS_FILE
+
+
+def test_rows_and_strata_that_calibration_takes_away_are_said_of_every_variant(desk: Desk) -> None:
+    desk.module(
+        "rows",
+        """
+        import numpy as np
+        from paritygate.batch import Batch
+
+        def read():
+            values = np.random.default_rng(0).uniform(-1, 1, (110, 4)).astype(np.float32)
+            for start in range(0, 110, 11):
+                ids = [str(row) for row in range(start, start + 11)]
+                yield Batch(inputs={"x": values[start : start + 11]}, ids=ids, strata={"row": ids, "all": ["a"] * 11})
+        """,
+    )
+    desk.spec(targets=["onnx-fp32", "onnx-int8"], samples={"source": "rows:read", "strata": ["row", "all"]})
+    exported = desk.call("export", "spec.yaml")
+    assert exported.code == 0, str(exported)
+
+    called = _validated(desk)
+
+    assert called.code == 3, str(called)
+    entry = desk.evidence()["variants"][0]
+    (counted,) = (check for check in entry["checks"] if check["name"] == "rows")
+    held_out = 110 - entry["rows"]
+    assert held_out > 10
+    sentence = f"{held_out} of 110 are held out for INT8 calibration, and none would be with rows of their own in"
+    assert f"fewer than the 100 asked for; {sentence} calibration.source" in counted["detail"]
+    (note,) = (note for note in entry["notes"] if "held out" in note)
+    assert note.startswith("stratum 'row': nothing was measured for '")
+    assert note.count("(rows: 1)") == 5
+    assert note.endswith(f" and {held_out - 5} other values, all held out for INT8 calibration")
+    report = (desk.run_folder / "report.md").read_text(encoding="utf-8")
+    assert sentence in report
+    assert "all held out for INT8 calibration" in report
 
 
 def _bounded(rows: int, seed: int) -> NDArray[np.float32]:

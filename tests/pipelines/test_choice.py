@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,6 +27,7 @@ from paritygate.pipelines.choice.constraint import CONSTRAINTS, broken_constrain
 from paritygate.pipelines.choice.limit_share import limit_share
 
 _SOURCE_P50 = 12.0
+_MACHINE = {"cpu": {"model": "a processor"}, "cores": 4, "gpu": None}
 
 
 def _point(p50: float, *, size: int = 8, instances: int = 1, spread: float = 0.05) -> BenchmarkPoint:
@@ -51,10 +53,11 @@ def _speed(name: str, *points: BenchmarkPoint, **changes: Any) -> VariantBenchma
 
 
 def _benchmark(*variants: VariantBenchmark) -> BenchmarkResult:
-    source = replace(_speed(SOURCE, replace(_point(_SOURCE_P50), speedup=None)), artifact=None)
+    source = _speed(SOURCE, replace(_point(_SOURCE_P50), speedup=None))
     return BenchmarkResult(
-        batch_sizes=(8, 1), concurrency=(1, 4), variants=(source, *variants), samples_digest="digest of samples"
-    )
+        batch_sizes=(8, 1), concurrency=(1, 4), variants=(source, *variants), samples_digest="digest of samples",
+        machine=_MACHINE,
+    )  # fmt: skip
 
 
 def _entry(name: str, *, verdict: str = "pass", evidence: str = "verified", device: str = "cpu") -> dict[str, Any]:
@@ -68,7 +71,14 @@ def _entry(name: str, *, verdict: str = "pass", evidence: str = "verified", devi
 
 
 def _evidence(*entries: dict[str, Any], emulated: tuple[dict[str, Any], ...] = ()) -> dict[str, Any]:
-    return {"variants": list(entries), "emulated": list(emulated)}
+    reference = {"model": {"digest": "digest of source", "files": {}}}
+    return {
+        "device": "cpu",
+        "machine": _MACHINE,
+        "reference": reference,
+        "variants": list(entries),
+        "emulated": list(emulated),
+    }
 
 
 def _chosen(choice: Choice) -> list[str]:
@@ -76,7 +86,7 @@ def _chosen(choice: Choice) -> list[str]:
 
 
 def _rules(**parts: Any) -> ChoiceRules:  # noqa: ANN401 - any field
-    return ChoiceRules(**{"devices": ("cpu",), "prefer": "fastest", **parts})
+    return ChoiceRules(**{"devices": ("cpu",), "points": ((8, 1),), "prefer": "fastest", **parts})
 
 
 _TWO = _evidence(_entry("onnx-fp32"), _entry("onnx-int8"))
@@ -92,7 +102,7 @@ def test_the_fastest_is_the_one_with_the_lowest_median_at_the_first_batch_size_a
     choice = choose(_TWO, benchmark, _SIZES, _rules())
 
     assert _chosen(choice) == ["onnx-int8"]
-    assert choice.reason == "fastest: 2.4x the source (2.28-2.52), p95 10 ms at batch size 8"
+    assert choice.reason == "fastest: 2.4x the source (2.28-2.52), p50 5 ms, p95 10 ms at batch size 8"
     assert (choice.batch_size, choice.concurrency) == (8, 1)
 
 
@@ -113,7 +123,7 @@ def test_what_did_not_pass_is_not_chosen_however_fast_it_is(verdict: str) -> Non
         ({"artifact": "digest of older bytes"}, "another file was benchmarked"),
         ({"artifact": None, "error": "it crashed"}, "it crashed"),
         ({"device": "cuda:sm90"}, "benchmarked on cuda:sm90 only"),
-        ({"points": ()}, "nothing at batch size 8"),
+        ({"points": ()}, "it was not benchmarked at batch size 8"),
         ({"points": (), "error": "it hung"}, "it hung"),
     ],
 )
@@ -133,7 +143,7 @@ def test_without_a_benchmark_nothing_is_the_fastest() -> None:
 
     assert _chosen(choice) == []
     assert choice.reason == (
-        "no converted variant passed for cpu (onnx-fp32: passed, but its speed was not measured (no benchmark was "
+        "no variant fits for cpu (onnx-fp32: passed, but its speed was not measured (no benchmark was "
         "made), onnx-int8: passed, but its speed was not measured (no benchmark was made))"
     )
 
@@ -157,7 +167,9 @@ def test_a_fastest_that_is_slower_than_the_source_is_said_to_be() -> None:
     choice = choose(_TWO, _benchmark(_speed("onnx-fp32", _point(24.0))), _SIZES, _rules())
 
     assert _chosen(choice) == ["onnx-fp32"]
-    assert "0.5x the source (0.475-0.525), p95 48 ms at batch size 8, slower than the source" in choice.reason
+    assert (
+        "0.5x the source (0.475-0.525), p50 24 ms, p95 48 ms at batch size 8, slower than the source" in choice.reason
+    )
 
 
 def test_the_smallest_needs_no_benchmark_and_equal_sizes_keep_the_order_of_the_spec() -> None:
@@ -217,17 +229,20 @@ def test_what_was_not_measured_breaks_every_limit(name: str, found: float | None
 def test_where_nothing_is_within_the_limits_each_variant_and_the_source_are_named_with_what_they_broke() -> None:
     benchmark = _benchmark(_speed("onnx-fp32", _point(6.0)), _speed("onnx-int8", _point(5.0)))
 
-    choice = choose(_TWO, benchmark, _SIZES, _rules(limits={"latency_p95_ms": 9.0, "size_mb": 2.0}))
+    sizes = {**_SIZES, SOURCE: 3_000_000}
+    choice = choose(_TWO, benchmark, sizes, _rules(limits={"latency_p95_ms": 9.0, "size_mb": 2.0}))
 
     assert choice.reason == (
-        "no converted variant passed for cpu within latency_p95_ms <= 9, size_mb <= 2 (onnx-fp32: passed, but "
+        "no variant fits for cpu within latency_p95_ms <= 9, size_mb <= 2 (onnx-fp32: passed, but "
         "latency_p95_ms 12 > 9 and size_mb 3 > 2, onnx-int8: passed, but latency_p95_ms 10 > 9); the source itself: "
         "latency_p95_ms 24 > 9, size_mb 3 > 2"
     )
 
 
 def test_a_source_that_is_within_the_limits_is_said_to_be() -> None:
-    choice = choose(_evidence(_entry("onnx-fp32", verdict="fail")), _benchmark(), {}, _rules(limits={"size_mb": 3}))
+    sizes = {SOURCE: 3_000_000}
+
+    choice = choose(_evidence(_entry("onnx-fp32", verdict="fail")), None, sizes, _rules(limits={"size_mb": 3}))
 
     assert choice.reason.endswith("(onnx-fp32: fail); the source itself: within the limits")
 
@@ -263,6 +278,102 @@ def test_what_is_accepted_on_emulated_evidence_has_no_speed_on_the_device_that_i
     choice = choose(evidence, benchmark, {}, _rules(**accepted))
     assert _chosen(choice) == []
     assert "its speed was not measured (benchmarked on cpu only)" in choice.reason
+
+
+_ABSENT = ("cuda:sm90",)
+
+
+@pytest.mark.parametrize(
+    ("entry", "devices", "hindrance"),
+    [
+        # It passed here, and the device of the release is absent.
+        ({}, _ABSENT, ""),
+        ({}, ("cpu", *_ABSENT), ""),
+        # No runtime here runs such a file.
+        ({"verdict": "error", "evidence": "built", "device": None}, _ABSENT, ""),
+        # The device of the release is the one that it was seen not to run on.
+        ({"verdict": "error", "evidence": "built", "device": None}, ("cpu",), "does not run on cpu"),
+        ({"verdict": "error", "evidence": "built", "device": None}, ("cpu", *_ABSENT), "does not run on cpu"),
+        # It failed, crashed or hung where it ran: no row says that it would not elsewhere.
+        ({"verdict": "fail"}, _ABSENT, "fail"),
+        ({"verdict": "inconclusive"}, _ABSENT, "inconclusive"),
+        ({"verdict": "error", "evidence": "none", "device": None}, _ABSENT, "error"),
+    ],
+)
+def test_an_emulated_row_stands_for_absent_devices_alone_and_not_for_a_file_that_failed(
+    entry: dict[str, Any], devices: tuple[str, ...], hindrance: str
+) -> None:
+    emulated = _entry("onnx-bf16", evidence="emulated", device="emulated:bf16")
+    evidence = _evidence({**_entry("onnx-bf16"), **entry}, emulated=(emulated,))
+    rules = _rules(prefer=None, devices=devices, accept={"onnx-bf16": "emulated"})
+
+    choice = choose(evidence, None, {}, rules)
+
+    assert [item.hindrance for item in choice.candidates] == [hindrance]
+    assert _chosen(choice) == ([] if hindrance else ["onnx-bf16"])
+
+
+def test_speed_ups_over_another_source_are_no_speed_ups_and_its_speed_is_not_the_sources() -> None:
+    benchmark = _benchmark(_speed("onnx-fp32", _point(6.0)), _speed("onnx-int8", _point(5.0)))
+    source, *variants = benchmark.variants
+    other = replace(benchmark, variants=(replace(source, artifact="digest of another source"), *variants))
+
+    choice = choose(_TWO, other, _SIZES, _rules(limits={"latency_p95_ms": 11.0}))
+
+    assert _chosen(choice) == ["onnx-int8"]
+    assert choice.reason.startswith("fastest: p50 5 ms, p95 10 ms at batch size 8; ")
+    assert choice.source.unmeasured == "another source was benchmarked"
+    assert choice.source_broken == ("latency_p95_ms was not measured",)
+
+
+@pytest.mark.parametrize("machine", [{**_MACHINE, "cores": 64}, {**_MACHINE, "cpu": {"model": "another"}}])
+def test_a_benchmark_of_another_machine_does_not_count_and_both_are_named(machine: dict[str, Any]) -> None:
+    benchmark = replace(_benchmark(_speed("onnx-fp32", _point(6.0)), _speed("onnx-int8", _point(5.0))), machine=machine)
+
+    choice = choose(_TWO, benchmark, _SIZES, _rules())
+
+    assert (_chosen(choice), choice.is_open) == ([], True)
+    there = f"{machine['cpu']['model']} with {machine['cores']} cores"
+    assert f"(benchmarked on {there}, validated on a processor with 4 cores)" in choice.reason
+
+
+def test_speed_counts_at_the_point_of_the_spec_whatever_else_was_measured() -> None:
+    # At batch size 1, the other one would be the fastest.
+    benchmark = _benchmark(_speed("onnx-fp32", _point(6.0), _point(1.0, size=1)), _speed("onnx-int8", _point(5.0)))
+    reversed_ = replace(benchmark, batch_sizes=(1, 8))
+    without = replace(benchmark, batch_sizes=(1,))
+    at_16 = _rules(points=((16, 1),))
+
+    assert _chosen(choose(_TWO, reversed_, _SIZES, _rules())) == ["onnx-int8"]
+    assert _chosen(choose(_TWO, without, _SIZES, _rules(limits={"first_call_ms": 99}))) == []
+    choice = choose(_TWO, benchmark, _SIZES, at_16)
+    assert (_chosen(choice), choice.is_open, choice.batch_size) == ([], True, 16)
+    assert "its speed was not measured (it was not benchmarked at batch size 16)" in choice.reason
+
+
+def test_memory_counts_where_every_point_of_the_spec_was_measured() -> None:
+    # The peak over fewer instances is lower.
+    benchmark = replace(_benchmark(_speed("onnx-fp32", _point(6.0))), concurrency=(1,))
+    rules = _rules(prefer=None, limits={"memory_mb": 300}, points=((8, 1), (8, 4)))
+
+    assert _chosen(choose(_evidence(_entry("onnx-fp32")), benchmark, _SIZES, rules)) == []
+    more = replace(benchmark, concurrency=(1, 4))
+    assert _chosen(choose(_evidence(_entry("onnx-fp32")), more, _SIZES, rules)) == ["onnx-fp32"]
+
+
+@pytest.mark.parametrize(
+    ("limits", "command"),
+    [
+        ({"cost_per_million": 5.0}, "convert-and-validate benchmark --run DIR --price-per-hour PRICE"),
+        ({"first_call_ms": 99.0}, ""),
+    ],
+)
+def test_how_to_measure_what_is_missing_is_said(limits: dict[str, float], command: str) -> None:
+    benchmark = _benchmark(_speed("onnx-fp32", _point(6.0)), _speed("onnx-int8", _point(5.0)))
+
+    choice = choose(_TWO, benchmark, _SIZES, _rules(limits=limits))
+
+    assert (choice.how_to_measure(Path("DIR")), choice.is_open) == (command, bool(command))
 
 
 def test_a_choice_is_strict_json_even_where_a_latency_is_no_number() -> None:

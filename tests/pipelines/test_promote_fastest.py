@@ -33,7 +33,7 @@ def released(tmp_path_factory: pytest.TempPathFactory) -> Desk:
     desk.spec(
         targets=["onnx-fp32", "onnx-fp16"],
         promote={"prefer": "fastest", "limits": {"latency_p95_ms": 10_000}},
-        benchmark={"rounds": 2, "seconds": 0.01},
+        benchmark={"rounds": 2, "seconds": 0.01, "batch_sizes": [8]},
     )
     called = desk.call("run", "spec.yaml", "--quiet")
     assert called.code == 0, str(called)
@@ -62,9 +62,11 @@ def _point(p50: float) -> BenchmarkPoint:
 
 def _measure(desk: Desk, medians: dict[str, float], **artifacts: str) -> None:
     """Write the benchmark that the stage would, with median latencies of our own."""
-    digests = {entry["variant"]: entry["artifact"] for entry in desk.evidence()["variants"]}
+    evidence = desk.evidence()
+    digests = {entry["variant"]: entry["artifact"] for entry in evidence["variants"]}
     source = VariantBenchmark(
-        name=SOURCE, runtime="onnxruntime", version="1", device="cpu", size_bytes=400,
+        name=SOURCE, artifact=artifacts.get("source", evidence["reference"]["model"]["digest"]), runtime="onnxruntime",
+        version="1", device="cpu", size_bytes=400,
         points=(replace(_point(_SOURCE_P50), speedup=None),),
     )  # fmt: skip
     variants = [
@@ -75,8 +77,9 @@ def _measure(desk: Desk, medians: dict[str, float], **artifacts: str) -> None:
         for name, p50 in medians.items()
     ]  # fmt: skip
     result = BenchmarkResult(
-        batch_sizes=(8,), concurrency=(1,), variants=(source, *variants), samples_digest="sha256:" + "0" * 64
-    )
+        batch_sizes=(8,), concurrency=(1,), variants=(source, *variants), samples_digest="sha256:" + "0" * 64,
+        machine=evidence["machine"],
+    )  # fmt: skip
     write_json_atomically(desk.run_folder / "benchmark.json", result.to_json())
 
 
@@ -100,7 +103,7 @@ def test_the_fastest_that_passed_is_released_and_the_line_the_log_and_the_manife
 
     called = _call(run, "promote")
 
-    because = "fastest: 3x the source (2.85-3.15), p95 8 ms at batch size 8"
+    because = "fastest: 3x the source (2.85-3.15), p50 4 ms, p95 8 ms at batch size 8"
     assert called.code == 0, str(called)
     assert f"released tiny version 1, alias prod: {fastest}, because {because}\n" in called.out
     assert (called.data["variants"], called.data["reason"]) == ([fastest], because)
@@ -188,7 +191,7 @@ def test_a_source_that_breaks_the_limits_too_is_not_released_in_place_of_what_do
 
     assert called.code == 5
     assert (
-        "nothing to release: no converted variant passed for cpu within latency_p95_ms <= 5 (onnx-fp32: passed, "
+        "nothing to release: no variant fits for cpu within latency_p95_ms <= 5 (onnx-fp32: passed, "
         "but latency_p95_ms 16 > 5, onnx-fp16: passed, but latency_p95_ms 8 > 5); the source itself: latency_p95_ms "
         "24 > 5"
     ) in called.err
@@ -215,7 +218,7 @@ def test_where_nothing_is_within_the_limits_and_no_fallback_is_wanted_nothing_is
     called = _call(run, "promote", "--constraint", "latency_p95_ms=5")
 
     assert called.code == 5
-    assert "nothing to release: no converted variant passed for cpu within latency_p95_ms <= 5 " in called.err
+    assert "nothing to release: no variant fits for cpu within latency_p95_ms <= 5 " in called.err
     assert run.releases == []
 
 
@@ -249,6 +252,97 @@ def test_a_damaged_benchmark_decides_nothing(run: Desk, command: str, text: str)
     assert run.releases == []
 
 
+@pytest.mark.parametrize(
+    ("part", "value"),
+    [
+        ("p50", 0),
+        ("p50", -5.0),
+        ("p95", "fast"),
+        ("p99", None),
+        ("p50", float("nan")),
+        ("p50", True),
+        ("batch_sizes", []),
+        ("batch_sizes", [0]),
+        ("concurrency", "1"),
+        ("machine", None),
+        ("load_s", -1),
+        ("rows_per_s", "many"),
+        ("speedup", {"ratio": 0, "low": 0, "high": 0}),
+    ],
+)
+def test_a_benchmark_of_what_cannot_have_been_measured_decides_nothing(run: Desk, part: str, value: object) -> None:
+    _prefer(run, prefer="fastest")
+    _measure(run, {"onnx-fp32": 8.0, "onnx-fp16": 4.0})
+    path = run.run_folder / "benchmark.json"
+    data = read_json(path)
+    variant = data["variants"][1]
+    places = {"p50": "latency", "p95": "latency", "p99": "latency", "load_s": "variant"}
+    holders = {"latency": variant["points"][0]["latency_ms"], "variant": variant, "point": variant["points"][0]}
+    holder = data if part in data else holders[places.get(part, "point")]
+    holder[part] = value
+    path.write_text(json.dumps(data), encoding="utf-8")
+
+    called = _call(run, "promote")
+
+    assert called.code == 2, str(called)
+    assert "benchmark.json is damaged: " in called.err
+    assert part in called.err
+    assert run.releases == []
+
+
+def test_a_variant_whose_file_was_changed_is_not_recommended(run: Desk) -> None:
+    _measure(run, {"onnx-fp32": 8.0, "onnx-fp16": 4.0})
+    with (run.run_folder / "onnx-fp16/model.onnx").open("ab") as file:
+        file.write(b"\0")
+
+    called = _call(run, "choose")
+
+    assert called.code == 5
+    assert "model.onnx was changed" in called.err
+    assert "choice" not in called.out
+
+
+def test_a_cost_is_limited_only_where_there_is_a_price(run: Desk) -> None:
+    _measure(run, {"onnx-fp32": 8.0, "onnx-fp16": 4.0})
+    limit = ("--constraint", "cost_per_million=5")
+
+    chosen, ran = _call(run, "choose", *limit), run.call("run", "spec.yaml", *limit)
+
+    assert chosen.code == 5
+    assert (
+        f"hint: to measure speed: convert-and-validate benchmark --run {run.run_folder} --price-per-hour" in chosen.err
+    )
+    assert ran.code == 2
+    assert "cost_per_million is limited, and benchmark.price_per_hour is not given" in ran.err
+    assert len(run.runs) == 1
+
+
+def test_a_benchmark_at_other_batch_sizes_than_those_of_the_spec_decides_nothing(run: Desk) -> None:
+    _prefer(run, prefer="fastest")
+    path = run.run_folder / "spec.json"
+    data = read_json(path)
+    data["spec"]["benchmark"]["batch_sizes"] = [4]
+    path.write_text(json.dumps(data), encoding="utf-8")
+    _measure(run, {"onnx-fp32": 8.0, "onnx-fp16": 4.0})
+
+    called = _call(run, "promote")
+
+    assert called.code == 5
+    assert "its speed was not measured (it was not benchmarked at batch size 4)" in called.err
+    assert f"hint: convert-and-validate benchmark --run {run.run_folder}" in called.err
+    assert run.releases == []
+
+
+def test_the_size_of_a_source_that_is_a_file_needs_no_benchmark_and_is_that_of_the_recorded_one(run: Desk) -> None:
+    size = (run.folder / "model.onnx").stat().st_size / 1e6
+
+    assert _call(run, "choose").data["source"]["figures"]["size_mb"] == pytest.approx(size)
+    run.onnx(width=300)
+    assert _call(run, "choose").data["source"]["figures"]["size_mb"] is None
+    (run.folder / "model.onnx").unlink()
+    assert _call(run, "choose").data["source"]["figures"]["size_mb"] is None
+
+
 def test_choose_says_the_fastest_within_the_limits_and_why_and_releases_nothing(run: Desk) -> None:
     _measure(run, {"onnx-fp32": 8.0, "onnx-fp16": 4.0})
 
@@ -256,7 +350,8 @@ def test_choose_says_the_fastest_within_the_limits_and_why_and_releases_nothing(
 
     assert called.code == 0, str(called)
     assert (
-        "choice: onnx-fp16, because fastest: 3x the source (2.85-3.15), p95 8 ms at batch size 8; within" in called.out
+        "choice: onnx-fp16, because fastest: 3x the source (2.85-3.15), p50 4 ms, p95 8 ms at batch size 8; within"
+        in called.out
     )
     assert (called.data["chosen"], called.data["exit_code"]) == (["onnx-fp16"], 0)
     assert called.data["limits"] == {"latency_p95_ms": 20.0}
@@ -276,7 +371,7 @@ def test_choose_ends_with_1_where_nothing_fits_and_says_what_each_variant_broke(
     called = _call(run, "choose", "--constraint", "latency_p95_ms=5")
 
     assert (called.code, called.data["exit_code"], called.data["chosen"]) == (1, 1, [])
-    assert "no choice: no converted variant passed for cpu within latency_p95_ms <= 5 (onnx-fp32: " in called.out
+    assert "no choice: no variant fits for cpu within latency_p95_ms <= 5 (onnx-fp32: " in called.out
     assert [item["broken"] for item in called.data["candidates"]] == [
         ["latency_p95_ms 16 > 5"],
         ["latency_p95_ms 8 > 5"],

@@ -81,6 +81,17 @@ def test_a_variant_that_did_not_pass_is_not_released_and_the_source_is(run: Desk
     assert f"reason: {reason}" in called.out
 
 
+def test_a_variant_that_was_not_measured_for_a_wrong_spec_is_not_replaced_by_the_source(run: Desk) -> None:
+    _judge(run, verdict="error", evidence="none", exit_code=2, reason="stratum 'zz' is not in the samples")
+
+    called = _promote(run)
+
+    assert called.code == 2
+    assert "nothing to release: onnx-fp32 was not measured: stratum 'zz' is not in the samples" in called.err
+    assert "hint: correct " in called.err
+    assert run.releases == ["tiny/1"]
+
+
 def test_where_the_spec_wants_no_fallback_nothing_is_released(run: Desk) -> None:
     _judge(run, verdict="fail")
     _promise(run, fallback="none")

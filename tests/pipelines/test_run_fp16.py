@@ -162,11 +162,24 @@ def test_bf16_that_is_required_where_nothing_runs_it_is_not_measured(desk: Desk)
     assert _run(desk, targets=["onnx-fp32", "onnx-bf16"], required=["onnx-bf16"]).code == 5
 
 
-def test_bf16_is_released_on_emulated_evidence_alone_if_the_spec_accepts_that(desk: Desk) -> None:
+def test_bf16_is_released_for_an_absent_device_on_emulated_evidence_alone_if_the_spec_accepts_that(desk: Desk) -> None:
     desk.onnx()
+    promote = {"for": ["cuda:sm80"], "accept": {"onnx-bf16": "emulated"}}
 
-    called = _run(desk, targets=["onnx-bf16"], promote={"accept": {"onnx-bf16": "emulated"}})
+    called = _run(desk, targets=["onnx-bf16"], promote=promote)
 
     release = called.data["runs"][0]["release"]
     assert release["variants"] == ["onnx-bf16"]
     assert "accepted on emulated evidence" in release["reason"]
+
+
+@pytest.mark.parametrize("prefer", ["smallest", ["onnx-bf16", "onnx-fp32"]])
+def test_bf16_is_not_released_for_the_cpu_that_does_not_run_it(desk: Desk, prefer: object) -> None:
+    desk.onnx()
+    promote = {"accept": {"onnx-bf16": "emulated"}, "prefer": prefer}
+
+    called = _run(desk, targets=["onnx-fp32", "onnx-bf16"], promote=promote)
+
+    assert called.data["runs"][0]["release"]["variants"] == ["onnx-fp32"]
+    chosen = desk.json("choose", "--run", str(desk.run_folder)).data
+    assert [item["hindrance"] for item in chosen["candidates"]] == ["", "does not run on cpu"]

@@ -132,6 +132,18 @@ def test_too_few_rows_are_inconclusive_and_release_the_source(desk: Desk) -> Non
     assert (source / "model.onnx").read_bytes() == (desk.folder / "model.onnx").read_bytes()
 
 
+@pytest.mark.parametrize("fallback", ["source", "none"])
+def test_a_run_that_ends_in_wrong_usage_releases_nothing_and_the_alias_stays(desk: Desk, fallback: str) -> None:
+    desk.spec(samples={"source": "inputs.npz", "strata": ["zz"]}, promote={"fallback": fallback})
+
+    called = desk.json("run", "spec.yaml", "--quiet")
+
+    assert called.code == 2, str(called)
+    assert called.data["runs"][0]["release"] is None
+    assert "not released: the spec or the samples are wrong: correct them, and run again" in called.out
+    assert desk.releases == []
+
+
 def test_an_inconclusive_run_without_fallback_releases_nothing(desk: Desk) -> None:
     desk.samples(99)
     desk.spec(promote={"fallback": "none"})

@@ -285,6 +285,8 @@ def test_rows_alone_may_be_fixed_by_name() -> None:
         (_static(static={"a-b": 1}), "dim 'a-b' cannot be fixed"),
         (_static(static={"batch": 1}, dtypes={"ids": "int8"}), "cannot be given as 'int8'"),
         (_static(static={"batch": 0}), "targets.1.static.batch: Input should be greater than or equal to 1 (seen: 0)"),
+        (_static(static={"batch": 10**20}), "fixes batch at 100000000000000000000 (allowed: 1 to 2147483647)"),
+        ("onnx-fp32@batch=2147483648", "fixes batch at 2147483648 (allowed: 1 to 2147483647)"),
         (_static(static={"batch": "1"}), "targets.1.static.batch: Input should be a valid integer"),
         (_static(static={}), "targets.1.static: Dictionary should have at least 1 item"),
         (_static(), "targets.1.static: is missing"),

@@ -212,3 +212,41 @@ def test_a_file_is_the_source_of_another_run(run: tuple[Desk, Called], tmp_path:
     assert called.code == 0, str(called)
     assert [entry["verdict"] for entry in desk.evidence()["variants"]] == ["pass"]
     assert desk.evidence()["reference"]["model"]["executes_code"] is True
+
+
+_READING = """
+import pathlib
+
+import numpy as np
+import torch
+
+PATH = pathlib.Path(__file__).parent / "scale.npy"
+SCALE = {at_import}
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.linear(x) * (SCALE or float(np.load(PATH)))
+
+
+def model():
+    torch.manual_seed(0)
+    return Net().eval()
+"""
+
+
+@pytest.mark.parametrize("at_import", ["float(np.load(PATH))", "None"], ids=["at import", "in forward"])
+def test_a_file_that_the_code_reads_and_the_spec_does_not_name_ends_the_copy_alone(desk: Desk, at_import: str) -> None:
+    import numpy as np
+
+    np.save(desk.folder / "scale.npy", np.float32(2.0))
+    desk.module("torch_reading", _READING.format(at_import=at_import))
+    called = desk.json("export", desk.module_spec("torch_reading:model", targets=["torch-fp32", "torchscript-fp32"]))
+    assert called.code == 4, str(called)
+    assert list(called.data["failures"]) == ["torch-fp32"]
+    assert "the code of torch_reading:model reads scale.npy, which was not copied with it" in called.err
+    assert "hint: name it in the spec: model.files: [scale.npy]" in called.err

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from numpy.typing import NDArray
 from paritygate.batch import Batch
 from paritygate.errors import UsageError
 from paritygate.validate.row_digest import digests_of_rows
-from paritygate.validate.sample_split import SampleSplit, SplitSide, batches_of_side
+from paritygate.validate.sample_split import RowsLeftOut, SampleSplit, SplitSide, batches_of_side
 from paritygate.validate.samples import SampleSource, open_samples
 
 
@@ -112,6 +114,60 @@ def test_a_batch_whose_inputs_share_no_rows_is_kept_or_left_out_as_a_whole() -> 
     assert second
     (whole,) = (batch for batch in batches_of_side(batches, _sides()[0]) if batch.ids == [first[0]])
     assert whole.inputs["a"].shape == (2, 3)
+
+
+def test_what_rows_are_filled_up_with_is_no_content_whatever_it_is() -> None:
+    rows, fill = np.array([[5, 0, 7]]), {"x": (1.0,)}
+    filled = np.pad(rows, ((0, 0), (0, 3)), constant_values=1)
+
+    assert digests_of_rows(_batch(x=rows), fill=fill) == digests_of_rows(_batch(x=filled), fill=fill)
+    assert digests_of_rows(_batch(x=rows)) != digests_of_rows(_batch(x=filled))
+    # Then zeros are content.
+    assert digests_of_rows(_batch(x=rows), fill=fill) != digests_of_rows(_batch(x=np.array([[5, 0, 7, 0]])), fill=fill)
+    tenth = {"x": (0.1,)}
+    one, other = (np.float32([[2.0, *[0.1] * times]]) for times in (0, 2))
+    assert digests_of_rows(_batch(x=one), fill=tenth) == digests_of_rows(_batch(x=other), fill=tenth)
+
+
+@pytest.mark.parametrize("pad", [0, 1, -1])
+def test_a_row_that_stands_twice_is_on_one_side_whatever_it_is_padded_with(tmp_path: Path, pad: int) -> None:
+    drawn = np.random.default_rng(0)
+    rows = [drawn.integers(2, 50, drawn.integers(2, 9)).tolist() for _ in range(60)]
+    order = drawn.permutation(60)
+    lines = [json.dumps({"x": rows[at]}) for at in (*range(60), *order)]
+    (tmp_path / "rows.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    source = SampleSource(text="rows.jsonl", folder=tmp_path, batch_size=4, pad={"x": pad})
+
+    first, second = (
+        {
+            tuple(value for value in row if value != pad)
+            for batch in open_samples(dataclasses.replace(source, split=side))()
+            for row in batch.inputs["x"].tolist()
+        }
+        for side in _sides()
+    )
+    assert first
+    assert second
+    assert not first & second
+    assert first | second == set(map(tuple, rows))
+
+
+def test_rows_left_out_are_counted_once_however_often_the_samples_are_read() -> None:
+    values = np.arange(50)
+    batch = Batch(
+        inputs={"x": values[:, None]},
+        ids=[str(value) for value in values],
+        strata={"all": ["same"] * 50, "each": [str(value) for value in values]},
+    )
+    left_out = RowsLeftOut(strata=("all", "each"))
+    for _ in range(2):
+        (kept,) = batches_of_side([batch], _sides()[1], left_out=left_out)
+
+    assert 0 < left_out.rows == 50 - kept.rows
+    assert left_out.values_left_out() == {
+        "all": {},
+        "each": {str(value): 1 for value in sorted(map(str, values)) if value not in kept.ids},
+    }
 
 
 @pytest.mark.parametrize("share", [0.0, 1.0, -0.1, float("nan")])

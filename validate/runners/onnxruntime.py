@@ -12,12 +12,14 @@ from paritygate.backends import require_backend
 from paritygate.errors import BackendError, MissingBackendError
 from paritygate.machine import device_name
 from paritygate.onnx_file import precision_of_onnx, read_onnx, signature_of_onnx
+from paritygate.onnx_graph import graphs_in, nodes_in
 from paritygate.precision import Precision
 from paritygate.signature import Signature, rename_signature
 from paritygate.validate.runners.interface import check_inputs, describe_arrays, first_line
 from paritygate.validate.runners.runner import ModelToRun, RuntimeFacts
 
 if TYPE_CHECKING:
+    import onnx
     import onnxruntime
     from numpy.typing import NDArray
 
@@ -47,11 +49,12 @@ def open_model(model: ModelToRun) -> OnnxRuntimeRunner:
     own = signature_of_onnx(proto)
     served = rename_signature(own, model.rename)
     precision = precision_of_onnx(proto, path.parent)
+    has_lower = _has_lower_precision(proto)
     # The parsed file is as large as the weights in it, and the session holds its own copy.
     del proto
     session = _open_session(str(path), model.device)
     return OnnxRuntimeRunner(
-        session=session, own=own, served=served, facts=_facts(session, device=model.device, precision=precision)
+        session=session, own=own, served=served, facts=_facts(session, model.device, precision, has_lower=has_lower)
     )
 
 
@@ -88,12 +91,29 @@ def _reason(err: BaseException) -> str:
     return _ERROR_PREFIX.sub("", first_line(err))
 
 
-def _facts(session: onnxruntime.InferenceSession, *, device: str, precision: Precision) -> RuntimeFacts:
+def _has_lower_precision(model: onnx.ModelProto) -> bool:
+    """Return whether the graph has tensors in float16 or bfloat16; weights in float32 may be of lower precision too."""
+    from onnx import TensorProto
+
+    lower = {TensorProto.FLOAT16, TensorProto.BFLOAT16}
+    values = (*model.graph.input, *model.graph.output)
+    if any(value.type.tensor_type.elem_type in lower for value in values):
+        return True
+    return any(tensor.data_type in lower for graph in graphs_in(model.graph) for tensor in graph.initializer) or any(
+        (attribute.name in {"to", "dtype"} and attribute.i in lower) or attribute.t.data_type in lower
+        for node in nodes_in(model.graph)
+        for attribute in node.attribute
+    )
+
+
+def _facts(
+    session: onnxruntime.InferenceSession, device: str, precision: Precision, *, has_lower: bool
+) -> RuntimeFacts:
     import onnxruntime
 
     level = session.get_session_options().graph_optimization_level
     notes = []
-    if device == "cpu" and precision in {Precision.FP16, Precision.BF16, Precision.MIXED}:
+    if device == "cpu" and has_lower:
         notes.append(
             "ONNX Runtime's CPU provider computes most operators of lower precision in float32: "
             "this run says nothing of another device"

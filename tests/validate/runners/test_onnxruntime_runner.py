@@ -197,6 +197,20 @@ def test_lower_precision_on_the_cpu_says_so(tmp_path: Path) -> None:
     assert any("float32" in note for note in facts.notes)
 
 
+def test_weights_in_float32_that_were_rounded_are_no_lower_precision_of_the_graph(tmp_path: Path) -> None:
+    wide = np.random.default_rng(0).standard_normal((3, 300)).astype(np.float32)
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["wide"]), helper.make_node("MatMul", ["wide", "back"], ["y"])]
+    rounded = wide.astype(np.float16).astype(np.float32)
+    for name, back in (("fp16", rounded), ("mixed", wide)):
+        initializers = {"w": rounded, "back": back.T.copy()}
+        path = _save(
+            tmp_path / f"{name}.onnx", nodes, inputs={"x": _FLOAT}, outputs={"y": _FLOAT}, initializers=initializers
+        )
+        facts = _open(path).facts
+        assert facts.precision_found is Precision(name)
+        assert not facts.notes
+
+
 def test_a_name_to_be_renamed_must_be_in_the_model(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="'z' is to be renamed 'logits', but the model has no such input or output"):
         _open(_one_node(tmp_path / "m.onnx", "Relu"), rename={"z": "logits"})

@@ -1,0 +1,89 @@
+"""Sizes at which an exported module may take another branch, by the comparisons left in the program's graph.
+
+torch.onnx exports with guards put off: where the module branches on a size, such as `if x.shape[0] == 3`, the program
+follows the branch of the example, and all that is left of the other one is a comparison that nothing reads. ONNX does
+not hold it, so what it says would be lost. Some of them are of no consequence, most often those with 1: only a run
+tells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from paritygate.signature import Dim, TensorSpec
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["branching_sizes"]
+
+# Of a comparison such as of a remainder, some size from the smallest on is an example; other sizes are found by the
+# numbers in the comparison.
+_TRIED = 64
+_MOST_SIZES = 4
+
+
+def branching_sizes(
+    program: torch.export.ExportedProgram,
+    inputs: Sequence[TensorSpec],
+    dims: Mapping[str, Dim],
+    usual: Mapping[str, int],
+) -> dict[str, tuple[int, ...]]:
+    """Return for each symbolic dim promised sizes at which a comparison comes out otherwise than in the trace.
+
+    Args:
+        program: What torch.onnx exported.
+        inputs: The inputs in the program's order.
+        dims: The sizes promised; every size from 1 on of a dim that is not among them.
+        usual: The size of each dim that the module was traced with.
+
+    Returns:
+        For each comparison the smallest such size of each dim, at most four sizes a dim.
+    """
+    symbols = dict(_symbols(program, inputs))
+    found: dict[str, set[int]] = {name: set() for name in symbols.values()}
+    for comparison in _comparisons(program):
+        names = {symbols[symbol] for symbol in comparison.free_symbols if symbol in symbols}
+        for name in names:
+            size = _first_branching(comparison, symbols, usual, name, dims.get(name))
+            found[name] |= set() if size is None else {size}
+    return {name: tuple(sorted(sizes)[:_MOST_SIZES]) for name, sizes in found.items() if sizes}
+
+
+def _symbols(program: torch.export.ExportedProgram, inputs: Sequence[TensorSpec]) -> Iterator[tuple[Any, str]]:
+    """Yield each of the program's symbols with the name of the dim that it stands for."""
+    nodes = {node.name: node for node in program.graph.nodes}
+    for spec, name in zip(inputs, program.graph_signature.user_inputs, strict=False):
+        value = nodes[name].meta.get("val") if name in nodes else None
+        for dim, size in zip(spec.shape or (), getattr(value, "shape", ()), strict=False):
+            if isinstance(dim, str) and hasattr(size, "node") and size.node.expr.is_symbol:
+                yield size.node.expr, dim
+
+
+def _comparisons(program: torch.export.ExportedProgram) -> set[Any]:
+    import torch
+
+    values = (node.meta.get("val") for node in program.graph.nodes)
+    return {value.node.expr for value in values if isinstance(value, torch.SymBool)}
+
+
+def _first_branching(
+    comparison: Any,  # noqa: ANN401 - an expression of SymPy's, which is not typed
+    symbols: Mapping[Any, str],
+    usual: Mapping[str, int],
+    name: str,
+    promised: Dim | None,
+) -> int | None:
+    """Return the smallest size of the dim that turns the comparison, the other dims as usual; None if none is found."""
+
+    def outcome(size: int) -> Any:  # noqa: ANN401 - SymPy's true or false, or an expression
+        return comparison.subs({symbol: size if dim == name else usual[dim] for symbol, dim in symbols.items()})
+
+    numbers = {int(atom) for atom in comparison.atoms() if getattr(atom, "is_Integer", False)}
+    near = {abs(number) + step for number in numbers for step in (-1, 0, 1)}
+    least = promised.min if promised else 1
+    sizes = {*range(least, least + _TRIED), *near, *([promised.max] if promised else [])}
+    allowed = sorted(size for size in sizes if size >= least and (promised is None or size <= promised.max))
+    in_trace = outcome(usual[name])
+    return next((size for size in allowed if outcome(size) != in_trace), None)
