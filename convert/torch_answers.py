@@ -26,6 +26,8 @@ _LARGEST_DIFFERENCE = 1e-3
 _OTHER_SIZES = (1, 17)
 # Above so many values in the inputs a run takes long, and the memory of much more than them.
 _MOST_VALUES = 1 << 23
+# Where the exporter left its comparisons of sizes to go by, the far ends are the least of what is to be tried.
+_MOST_VALUES_ELSEWHERE = 1 << 20
 _SEED = 0
 
 
@@ -36,6 +38,8 @@ class _Trial:
     sizes: dict[str, int]
     dim: str | None
     is_declared: bool = True
+    # Whether another large size would do as well.
+    is_end: bool = False
 
     def __str__(self) -> str:
         return ", ".join(f"{name}={size}" for name, size in self.sizes.items()) or "its fixed sizes"
@@ -73,9 +77,10 @@ def check_answers(
     """
     notes: list[str] = []
     compares_values = True
+    most_values = _MOST_VALUES_ELSEWHERE if is_other_runtime else _MOST_VALUES
     # A model of what was made is asked first: where that fails, the signature promises what it does not do.
     asked = expected or candidate
-    for trial in _trials(signature, other_sizes or {}, notes):
+    for trial in _trials(signature, other_sizes or {}, most_values, notes):
         inputs, answers = _answers(asked, signature, trial)
         if isinstance(answers, Exception):
             if is_other_runtime and trial.dim is None:
@@ -96,19 +101,23 @@ def check_answers(
     return "; ".join(dict.fromkeys(notes)) or None
 
 
-def _trials(signature: Signature, others: Mapping[str, Sequence[int]], notes: list[str]) -> Iterator[_Trial]:
+def _trials(
+    signature: Signature, others: Mapping[str, Sequence[int]], most_values: int, notes: list[str]
+) -> Iterator[_Trial]:
+    """Yield what is to be run, of what is too large a smaller one; say in `notes` what was changed or left out."""
+    usual = example_sizes(signature)
     for trial in _all_trials(signature, others):
         values = sum(math.prod(full_shape(spec, trial.sizes)) for spec in signature.inputs)
-        if trial.dim is None or values <= _MOST_VALUES:
+        most = most_values if trial.is_end else _MOST_VALUES
+        if trial.dim is None or trial.sizes[trial.dim] <= usual[trial.dim] or values <= most:
             yield trial
             continue
         size = trial.sizes[trial.dim]
-        smaller = size * _MOST_VALUES // values
-        promised = signature.dims.get(trial.dim)
-        if smaller < (promised.min if promised else 1):
-            notes.append(f"it was not run at {trial}: its inputs are {values} values")
+        smaller = size * most // values
+        if not trial.is_end or smaller <= usual[trial.dim]:
+            notes.append(f"it was not tried at {trial}, where its inputs are {values} values")
             continue
-        notes.append(f"it was run at {trial.dim}={smaller} in place of {size}, where its inputs are {values} values")
+        notes.append(f"it was tried at {trial.dim}={smaller} and not at {size}, where its inputs are {values} values")
         yield replace(trial, sizes={**trial.sizes, trial.dim: smaller})
 
 
@@ -129,7 +138,7 @@ def _all_trials(signature: Signature, others: Mapping[str, Sequence[int]]) -> It
             yield from (_Trial(sizes={**usual, name: size}, dim=name, is_declared=False) for size in _OTHER_SIZES)
         elif signature.dims[name].max not in {usual[name], least[name]}:
             # The other dims at their smallest, which have been tried by now: large models at their largest take long.
-            yield _Trial(sizes={**least, name: signature.dims[name].max}, dim=name)
+            yield _Trial(sizes={**least, name: signature.dims[name].max}, dim=name, is_end=True)
 
 
 def _answers(

@@ -149,7 +149,9 @@ class PromotePart(Part):
         default_factory=dict, description="Limits on speed and size, such as latency_p95_ms: 20 or size_mb: 50."
     )
     devices: list[str] | None = Field(
-        default=None, alias="for", description="Where the release will run; this machine's device if absent."
+        default=None,
+        alias="for",
+        description="Where it will run: cpu, or cuda:smNN; the device that the run was validated on if absent.",
     )
     accept: dict[str, Literal["emulated"]] = Field(default_factory=dict)
     fallback: Literal["source", "none"] = "source"

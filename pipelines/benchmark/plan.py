@@ -13,7 +13,7 @@ from paritygate.pipelines.choice.constraint import COST
 from paritygate.pipelines.spec import ResolvedSpec
 from paritygate.pipelines.spec_parts import BenchmarkPart
 
-__all__ = ["BenchmarkPlan", "check_price", "is_benchmark_wanted", "is_speed_needed", "plan_of"]
+__all__ = ["BenchmarkPlan", "check_price", "is_benchmark_wanted", "is_speed_needed", "plan_of", "price_of"]
 
 
 # Limits on what the artifact itself says.
@@ -60,13 +60,18 @@ def is_speed_needed(resolved: ResolvedSpec, limits: Iterable[str] = ()) -> bool:
     return promote.prefer == "fastest" or not {*promote.limits, *limits} <= _KNOWN_WITHOUT
 
 
+def price_of(resolved: ResolvedSpec) -> float | None:
+    """Return what the machine costs an hour, as the spec says it; None if it does not."""
+    return None if resolved.spec.benchmark is None else resolved.spec.benchmark.price_per_hour
+
+
 def check_price(resolved: ResolvedSpec, limits: Iterable[str]) -> None:
     """Do nothing if a price is declared, or no limit needs one.
 
     Raises:
         UsageError: The cost is limited, and nothing says what the machine costs.
     """
-    if COST in limits and (resolved.spec.benchmark or BenchmarkPart()).price_per_hour is None:
+    if COST in limits and price_of(resolved) is None:
         msg = f"spec {resolved.origin}: {COST} is limited, and benchmark.price_per_hour is not given"
         raise UsageError(msg, hint="say what the machine costs: benchmark: {price_per_hour: PRICE}")
 

@@ -53,18 +53,16 @@ class Choice:
         passed = [candidate for candidate in self.candidates if not candidate.hindrance]
         return [candidate for candidate in passed if not candidate.is_measured(self.rules)]
 
-    def how_to_measure(self, folder: Path) -> str:
+    def how_to_measure(self, folder: Path, *, has_price: bool) -> str:
         """Return the command that measures what is asked for and was not; empty if nothing is missing.
 
         Args:
             folder: The run's folder.
+            has_price: Whether the spec says what the machine costs.
         """
         if self.batch_size is not None and not self._unmeasured:
             return ""
-        is_price_missing = COST in self.rules.limits and all(
-            candidate.figures.by_name[COST] is None for candidate in self.candidates
-        )
-        price = " --price-per-hour PRICE" if is_price_missing else ""
+        price = " --price-per-hour PRICE" if COST in self.rules.limits and not has_price else ""
         return f"convert-and-validate benchmark --run {folder}{price}"
 
     def to_json(self) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from paritygate.errors import UsageError
 
-__all__ = ["CONSTRAINTS", "COST", "Constraint", "broken_constraints", "check_limits", "parse_constraints"]
+__all__ = ["CONSTRAINTS", "COST", "UNMEASURED", "Constraint", "broken_constraints", "check_limits", "parse_constraints"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -28,6 +28,8 @@ class Constraint:
 
 # The one that is known only where a price was declared.
 COST = "cost_per_million"
+
+UNMEASURED = "was not measured"
 
 # Latency, throughput and cost are those at the first batch size and concurrency of the spec.
 # A megabyte is 10^6 bytes.
@@ -104,7 +106,7 @@ def broken_constraints(limits: Mapping[str, float], figures: Mapping[str, float 
 
 def _broken(name: str, limit: float, found: float | None) -> str:
     if found is None or not math.isfinite(found):
-        return f"{name} was not measured"
+        return f"{name} {UNMEASURED}"
     if CONSTRAINTS[name].is_floor:
         return f"{name} {_pair(found, '<', limit)}" if found < limit else ""
     return f"{name} {_pair(found, '>', limit)}" if found > limit else ""

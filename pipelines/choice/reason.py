@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from paritygate.pipelines.benchmark.result import Speedup
 from paritygate.pipelines.choice.candidates import Candidate, ChoiceRules, in_order_of
-from paritygate.pipelines.choice.constraint import CONSTRAINTS
+from paritygate.pipelines.choice.constraint import CONSTRAINTS, UNMEASURED
 
 __all__ = ["why_none", "why_these"]
 
@@ -93,7 +93,8 @@ def _state(candidate: Candidate, rules: ChoiceRules) -> str:
     if candidate.hindrance:
         return candidate.hindrance
     if candidate.broken:
-        why = f" ({candidate.figures.unmeasured})" if candidate.figures.unmeasured else ""
+        is_unmeasured = any(words.endswith(UNMEASURED) for words in candidate.broken)
+        why = f" ({candidate.figures.unmeasured})" if is_unmeasured and candidate.figures.unmeasured else ""
         return f"passed, but {' and '.join(candidate.broken)}{why}"
     if isinstance(rules.prefer, tuple):
         return "passed, and promote.prefer does not name it"

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import click
 
 from paritygate.errors import ExitCode
+from paritygate.pipelines.benchmark.plan import price_of
 from paritygate.pipelines.benchmark.result import SOURCE
 from paritygate.pipelines.choice.candidates import Candidate
 from paritygate.pipelines.choice.choice import Choice
@@ -45,7 +46,7 @@ def print_choice(choice: Choice, run: RunFolder, *, to_stderr: bool = False) -> 
         click.echo(f"choice: {names}" + (f", because {choice.reason}" if choice.reason else ""), file=stream)
     else:
         click.echo(f"no choice: {choice.reason}", file=stream)
-    command = choice.how_to_measure(run.folder)
+    command = choice.how_to_measure(run.folder, has_price=price_of(run.resolved) is not None)
     if command:
         click.echo(f"hint: to measure speed: {command}", err=True)
 

@@ -18,7 +18,7 @@ from paritygate.files import make_marked_folder, remove_marked_folder, write_jso
 from paritygate.machine import device_name, machine_facts
 from paritygate.pipelines.benchmark.entrants import Entrant, entrants_of, kind_of, variant_of
 from paritygate.pipelines.benchmark.load import cores, load_note, mark_load, others_cores
-from paritygate.pipelines.benchmark.plan import BenchmarkPlan
+from paritygate.pipelines.benchmark.plan import BenchmarkPlan, plan_of
 from paritygate.pipelines.benchmark.result import SOURCE, BenchmarkResult
 from paritygate.pipelines.benchmark.worker import RefusedError, Worker, WorkerJob
 from paritygate.pipelines.child import Progress
@@ -83,10 +83,18 @@ def benchmark_stage(
         device=device,
         round_seconds=plan.seconds,
         seed=run.resolved.spec.seed,
-        notes=load_note(others, cores()),
+        notes=(*load_note(others, cores()), *_point_note(run, plan)),
     )
     write_json_atomically(run.benchmark_file, result.to_json())
     return result
+
+
+def _point_note(run: RunFolder, plan: BenchmarkPlan) -> tuple[str, ...]:
+    """Return what is to be said where no variant can be chosen by these figures."""
+    first = plan_of(run.resolved).points[0]
+    if first in plan.points:
+        return ()
+    return (f"a release is chosen at {_point_words(first)}, the spec's first, and that was not measured",)
 
 
 def exit_code_of_benchmark(run: RunFolder, result: BenchmarkResult) -> int:

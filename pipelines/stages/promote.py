@@ -25,6 +25,7 @@ from paritygate.files import (
 from paritygate.machine import machine_facts
 from paritygate.model_digest import digest_of_model
 from paritygate.onnx_file import external_files, read_onnx
+from paritygate.pipelines.benchmark.plan import price_of
 from paritygate.pipelines.choice.choice import Choice
 from paritygate.pipelines.repository.candidate import (
     Provenance,
@@ -123,7 +124,8 @@ def _fallback_reason(run: RunFolder, choice: Choice) -> str:
     if choice.is_open:
         # The source is for where nothing answers like it, not for where nobody looked.
         msg = f"nothing to release: {choice.reason}"
-        raise MeasurementError(msg, hint=choice.how_to_measure(run.folder))
+        has_price = price_of(run.resolved) is not None
+        raise MeasurementError(msg, hint=choice.how_to_measure(run.folder, has_price=has_price))
     if choice.source_broken:
         msg = f"nothing to release: {choice.reason}: it is no way out either"
         raise NothingToRelease(msg, hint="raise promote.limits, or see the report of the run")

@@ -38,6 +38,12 @@ baked (float[batch, n] x) => (float[batch, 6] y) <float[1, 6] offset = {1, 2, 3,
 """
 
 
+_LINEAR = """
+< ir_version: 8, opset_import: ["" : 17] >
+linear (float[batch, 2] x) => (float[batch, 2] y) <float[2, 2] w = {0.1, 1.2, 2.3, 3.4}> { y = MatMul (x, w) }
+"""
+
+
 def _base(folder: Path, text: str, signature: Signature, precision: Precision = Precision.FP32) -> Source:
     """Return the OpenVINO artifact of an ONNX model in text."""
     onnx.save(onnx.parser.parse_model(text), str(folder / "model.onnx"))
@@ -70,9 +76,10 @@ def test_answers_are_those_without_fixed_dims(tmp_path: Path, dtypes: dict[str, 
 
 
 def test_the_settings_are_those_of_the_base(tmp_path: Path) -> None:
-    base = _base(tmp_path, _MASKED, _SIGNATURE, Precision.BF16)
+    signature = sign({"x": "float32[batch, 2]"}, {"y": "float32[batch, 2]"})
+    base = _base(tmp_path, _LINEAR, signature, Precision.BF16)
 
-    fixed, _ = _fix(base, tmp_path, FixedShape(dims={"batch": 2}, signature=_SIGNATURE))
+    fixed, _ = _fix(base, tmp_path, FixedShape(dims={"batch": 2}, signature=signature))
 
     name = "model.config.json"
     assert (fixed.folder / name).read_bytes() == (base.folder / name).read_bytes()

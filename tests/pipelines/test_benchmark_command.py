@@ -66,6 +66,9 @@ def test_options_stand_in_for_the_spec(called: Called) -> None:
     assert [point["batch_size"] for point in points] == [4, 4]
     assert called.data["exit_code"] == 0
     assert called.data["price_per_hour"] == 0.2
+    note = "a release is chosen at batch size 1, concurrency 1, the spec's first, and that was not measured"
+    assert called.data["notes"][-1] == note
+    assert f"note: {note}" in called.out
     assert all(point["cost_per_million"] > 0 for point in points)
 
 

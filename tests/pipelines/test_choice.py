@@ -181,6 +181,12 @@ def test_the_smallest_needs_no_benchmark_and_equal_sizes_keep_the_order_of_the_s
     assert _chosen(choose(_TWO, None, same, _rules(prefer="smallest"))) == ["onnx-fp32"]
 
 
+def test_a_limit_on_size_has_nothing_to_do_with_a_benchmark_that_is_missing() -> None:
+    choice = choose(_TWO, None, _SIZES, _rules(prefer=None, limits={"size_mb": 0.5}))
+
+    assert "(onnx-fp32: passed, but size_mb 3 > 0.5, onnx-int8: passed, but size_mb 1 > 0.5)" in choice.reason
+
+
 def test_a_megabyte_is_a_million_bytes() -> None:
     rules = _rules(prefer="smallest", limits={"size_mb": 1.0})
 
@@ -362,18 +368,19 @@ def test_memory_counts_where_every_point_of_the_spec_was_measured() -> None:
 
 
 @pytest.mark.parametrize(
-    ("limits", "command"),
+    ("limits", "has_price", "command"),
     [
-        ({"cost_per_million": 5.0}, "convert-and-validate benchmark --run DIR --price-per-hour PRICE"),
-        ({"first_call_ms": 99.0}, ""),
+        ({"cost_per_million": 5.0}, False, "convert-and-validate benchmark --run DIR --price-per-hour PRICE"),
+        ({"cost_per_million": 5.0}, True, "convert-and-validate benchmark --run DIR"),
+        ({"first_call_ms": 99.0}, False, ""),
     ],
 )
-def test_how_to_measure_what_is_missing_is_said(limits: dict[str, float], command: str) -> None:
+def test_how_to_measure_what_is_missing_is_said(limits: dict[str, float], command: str, *, has_price: bool) -> None:
     benchmark = _benchmark(_speed("onnx-fp32", _point(6.0)), _speed("onnx-int8", _point(5.0)))
 
     choice = choose(_TWO, benchmark, _SIZES, _rules(limits=limits))
 
-    assert (choice.how_to_measure(Path("DIR")), choice.is_open) == (command, bool(command))
+    assert (choice.how_to_measure(Path("DIR"), has_price=has_price), choice.is_open) == (command, bool(command))
 
 
 def test_a_choice_is_strict_json_even_where_a_latency_is_no_number() -> None:
