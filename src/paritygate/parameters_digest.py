@@ -3,33 +3,38 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from typing import Any
 
 from paritygate.source import SourceKind
 
 __all__ = ["digest_of_parameters"]
 
+_Array = tuple[str, str, tuple[int, ...], bytes]
+
 
 def digest_of_parameters(kind: SourceKind, model: Any) -> str:  # noqa: ANN401 - a torch.nn.Module or a keras.Model
     """Return a digest over names, dtypes, shapes and bytes of the parameters and buffers of a model object."""
     state = hashlib.sha256()
-    if kind is SourceKind.TORCH:
-        named = [(name, tensor.detach().cpu()) for name, tensor in model.state_dict().items()]
-        arrays = [(name, _torch_bytes(tensor), str(tensor.dtype), tuple(tensor.shape)) for name, tensor in named]
-    else:
-        import numpy as np
-
-        arrays = []
-        for variable in model.weights:
-            value = np.ascontiguousarray(variable.numpy())
-            arrays.append((variable.path, value.tobytes(), str(value.dtype), value.shape))
-    for name, raw, dtype, shape in arrays:
+    # One at a time: all of them once more would double the memory of a large model.
+    for name, dtype, shape, raw in _torch_arrays(model) if kind is SourceKind.TORCH else _keras_arrays(model):
         state.update(f"{name}:{dtype}:{shape}:".encode())
         state.update(raw)
     return f"sha256:{state.hexdigest()}"
 
 
-def _torch_bytes(tensor: Any) -> bytes:  # noqa: ANN401 - torch is not imported here
+def _torch_arrays(module: Any) -> Iterator[_Array]:  # noqa: ANN401 - a torch.nn.Module
     import torch
 
-    return bytes(tensor.contiguous().flatten().view(torch.uint8).numpy().tobytes()) if tensor.numel() else b""
+    for name, tensor in module.state_dict().items():
+        flat = tensor.detach().cpu().contiguous().flatten()
+        raw = flat.view(torch.uint8).numpy().tobytes() if tensor.numel() else b""
+        yield name, str(tensor.dtype), tuple(tensor.shape), raw
+
+
+def _keras_arrays(model: Any) -> Iterator[_Array]:  # noqa: ANN401 - a keras.Model
+    import numpy as np
+
+    for variable in model.weights:
+        value = np.ascontiguousarray(variable.numpy())
+        yield variable.path, str(value.dtype), value.shape, value.tobytes()
