@@ -93,8 +93,7 @@ class _Worker:
         self.peak_memory_bytes = _peak_memory_bytes(self)
         check_is_recorded(loaded, self.recorded)
         # Parameters are copied to be digested.
-        with contextlib.suppress(OSError):
-            _CLEAR_REFS.write_text(_RESET_PEAK, encoding="utf-8")
+        _forget_peak()
         self.check_s += time.perf_counter() - begin
 
     def calls_at(self, batch_size: int) -> list[Mapping[str, NDArray[np.generic]]]:
@@ -110,6 +109,8 @@ def run(args: Mapping[str, Any], report: Progress) -> None:
     pool = take_rows(open_samples(SampleSource.from_json(args["samples"])), at_least=max(args["batch_sizes"]))
     kind = SourceKind(args["kind"])
     _import_framework(kind)
+    # Reading all samples may have taken more than the model will.
+    _forget_peak()
     report("loading the model", 0, 0)
     worker = _Worker(
         side=Side.from_json(args["side"]), kind=kind, device=args["device"], pool=pool, recorded=args["recorded"]
@@ -197,8 +198,16 @@ def _send(answers: TextIO, data: Mapping[str, Any]) -> None:
     answers.flush()
 
 
+def _forget_peak() -> None:
+    """Let the largest resident size begin anew, where the system can: on Linux."""
+    with contextlib.suppress(OSError):
+        _CLEAR_REFS.write_text(_RESET_PEAK, encoding="utf-8")
+
+
 def _peak_memory_bytes(worker: _Worker) -> int:
-    """Return the largest resident size of this process so far, but for what looking at the source took.
+    """Return the largest resident size of this process since it began to load the model.
+
+    What looking at the source took does not count.
 
     Linux is asked for that of the program that runs: the figure of getrusage begins with the size of the process
     that started it.

@@ -99,6 +99,26 @@ def test_speed_ups_are_against_the_source_at_the_same_point(measured: tuple[RunF
         assert ours.speedup.low <= ours.speedup.ratio <= ours.speedup.high
 
 
+def test_what_reading_the_samples_took_is_no_memory_of_the_model(desk: Desk) -> None:
+    (desk.folder / "rows.py").write_text(
+        "import numpy as np\n"
+        "from paritygate.batch import Batch\n"
+        "def rows():\n"
+        "    large = np.ones(75_000_000)\n"
+        "    x = (np.random.default_rng(0).standard_normal((120, 4)) * large[0]).astype(np.float32)\n"
+        "    del large\n"
+        "    yield Batch(inputs={'x': x}, ids=[str(row) for row in range(120)])\n",
+        encoding="utf-8",
+    )
+    desk.onnx()
+    desk.spec(samples={"source": "rows:rows"}, benchmark={"rounds": 2, "seconds": 0.01})
+
+    (run,) = desk.json("run", "spec.yaml", "--quiet", "--no-promote").data["runs"]
+
+    for item in run["benchmark"]["variants"]:
+        assert 30e6 < item["peak_memory_bytes"] < 400e6
+
+
 def test_figures_of_the_whole_process_are_there(measured: tuple[RunFolder, BenchmarkResult]) -> None:
     run, result = measured
     source, variant = result.variants
