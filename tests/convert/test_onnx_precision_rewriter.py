@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from numpy.typing import NDArray
 from onnx import TensorProto
@@ -85,9 +86,19 @@ def _perceptron(opset: int = 17) -> onnx.ModelProto:
     return _with_weights(_model(body, opset=opset), **arrays)
 
 
+def _skip_unless_runtime_reads(opset: int) -> None:
+    try:
+        _run(_perceptron(opset), x=_X)
+    except Exception as err:
+        if "is under development" in str(err):
+            pytest.skip(f"ONNX Runtime {onnxruntime.__version__} does not read opset {opset} yet")
+        raise
+
+
 @pytest.mark.parametrize("opset", range(13, 25))
 def test_weights_are_lowered_and_inputs_and_outputs_stay(opset: int) -> None:
     model = _perceptron(opset)
+    _skip_unless_runtime_reads(opset)
     result = _fp16(model)
     assert {tensor.data_type for tensor in result.model.graph.initializer} == {TensorProto.FLOAT16}
     assert [value.type.tensor_type.elem_type for value in (*result.model.graph.input, *result.model.graph.output)] == [
