@@ -57,7 +57,9 @@ class Spec(Part):
     decisions: dict[str, DecisionPart] = Field(default_factory=dict)
     targets: list[Target] = Field(min_length=1)
     required: list[str] | None = Field(
-        default=None, min_length=1, description="Every target whose backend is installed, if absent."
+        default=None,
+        min_length=1,
+        description="Every target whose packages are installed, but for those that no CPU runs, if absent.",
     )
     tolerance: dict[str, dict[str, float]] = Field(default_factory=dict)
     argmax_of: dict[str, str] = Field(default_factory=dict)
