@@ -6,6 +6,7 @@ import json
 import pickletools
 import shutil
 import zipfile
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -98,7 +99,8 @@ def _sound_names(path: Path) -> list[str]:
             is_whole = min(item.header_offset for item in archive.infolist()) == 0 if archive.infolist() else False
             damaged = archive.testzip()
             names = archive.namelist()
-    except (OSError, zipfile.BadZipFile, NotImplementedError, EOFError) as err:
+    except (OSError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as err:
+        # RuntimeError is zipfile's word for an encrypted entry, or, as NotImplementedError, for an unknown compression.
         msg = f"{path} is damaged or no archive of PyTorch: {err}"
         raise InputFileError(msg, hint="save or copy the model again") from err
     if not is_whole:
