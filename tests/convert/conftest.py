@@ -108,3 +108,10 @@ def assert_near(actual: NDArray[Any], expected: Any) -> None:  # noqa: ANN401 - 
     assert actual.dtype == wanted.dtype, f"dtype {actual.dtype}, expected {wanted.dtype}"
     worst = float(np.max(np.abs(actual.astype(np.float64) - wanted.astype(np.float64)), initial=0.0))
     assert worst < 1e-5, f"largest difference {worst}"
+
+
+def trace(module: Any, example: Any, **options: Any) -> Any:  # noqa: ANN401 - torch has no types for it
+    """Return the module traced by torch.jit."""
+    import torch
+
+    return torch.jit.trace(module, example, **options)  # type: ignore[no-untyped-call]

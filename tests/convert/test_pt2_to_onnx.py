@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from tests.convert.conftest import Bench, assert_near, sign
+from tests.convert.conftest import Bench, assert_near, sign, trace
 
 from paritygate.errors import ConversionError, InputFileError, UsageError
 
@@ -20,10 +20,6 @@ else:
 pytestmark = pytest.mark.torch
 
 _INPUTS = {"left": "float32[batch, 4]", "right": "float32[batch, 4]"}
-
-
-def _trace(module: Any, example: Any, **options: Any) -> Any:  # noqa: ANN401 - torch has no types for it
-    return torch.jit.trace(module, example, **options)  # type: ignore[no-untyped-call]
 
 
 class _Two(torch.nn.Module):
@@ -150,6 +146,6 @@ def test_a_damaged_or_other_archive_is_refused_by_what_it_is(bench: Bench, fault
         del content[-2000:]
     path.write_bytes(content)
     if fault == "torchscript":
-        torch.jit.save(_trace(torch.nn.ReLU(), torch.zeros(2, 4)), str(path))
+        torch.jit.save(trace(torch.nn.ReLU(), torch.zeros(2, 4)), str(path))
     with pytest.raises(InputFileError, match=messages[fault]):
         bench.convert("pt2", path)

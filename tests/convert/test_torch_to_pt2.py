@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from tests.convert.conftest import Bench, Converted, assert_near, sign
+from tests.convert.conftest import Bench, Converted, assert_near, sign, trace
 
 from paritygate.errors import ConversionError
 from paritygate.torch_archive import names_in_archive
@@ -19,10 +19,6 @@ else:
 pytestmark = pytest.mark.torch
 
 _FOUR_TO_FOUR = sign({"x": "float32[batch, 4]"}, {"y": "float32[batch, 4]"}, batch=(1, 8, 64))
-
-
-def _trace(module: Any, example: Any, **options: Any) -> Any:  # noqa: ANN401 - torch has no types for it
-    return torch.jit.trace(module, example, **options)  # type: ignore[no-untyped-call]
 
 
 class _Two(torch.nn.Module):
@@ -119,7 +115,7 @@ def test_a_branch_on_a_value_is_named_with_its_line(bench: Bench) -> None:
 
 
 def test_torchscript_is_refused_with_what_to_give_instead(bench: Bench) -> None:
-    traced = _trace(torch.nn.ReLU(), torch.ones(2, 4))
+    traced = trace(torch.nn.ReLU(), torch.ones(2, 4))
     with pytest.raises(ConversionError, match=r"is TorchScript, which torch\.export does not take"):
         bench.convert("torch", to="pt2", model=traced, signature=_FOUR_TO_FOUR)
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from tests.convert.conftest import Bench, Converted, assert_near, sign
+from tests.convert.conftest import Bench, Converted, assert_near, sign, trace
 
 from paritygate.errors import ConversionError, UsageError
 from paritygate.signature import Dim
@@ -20,10 +20,6 @@ else:
 pytestmark = pytest.mark.torch
 
 _FOUR_TO_FOUR = sign({"x": "float32[batch, 4]"}, {"y": "float32[batch, 4]"}, batch=(1, 8, 64))
-
-
-def _trace(module: Any, example: Any, **options: Any) -> Any:  # noqa: ANN401 - torch has no types for it
-    return torch.jit.trace(module, example, **options)  # type: ignore[no-untyped-call]
 
 
 class _Two(torch.nn.Module):
@@ -166,7 +162,7 @@ def test_a_file_from_elsewhere_is_copied_with_its_names_written_into_it(bench: B
     source = bench.folder / "given.pt"
     module = _Two().eval()
     example = (torch.zeros(2, 4), torch.zeros(2, 4))
-    torch.jit.save(_trace(module, example, strict=False), str(source))
+    torch.jit.save(trace(module, example, strict=False), str(source))
     signature = sign(
         {"right": "float32[batch, 4]", "left": "float32[batch, 4]"}, {"scores": "float32[batch, 4]"}, batch=(1, 2, 4)
     )
@@ -186,7 +182,7 @@ def test_a_copy_of_our_own_file_is_the_same_bytes(two: Converted, bench: Bench) 
 
 def test_a_file_from_elsewhere_without_a_signature_is_refused_with_what_to_declare(bench: Bench) -> None:
     source = bench.folder / "given.pt"
-    torch.jit.save(_trace(torch.nn.ReLU(), torch.zeros(2, 4)), str(source))
+    torch.jit.save(trace(torch.nn.ReLU(), torch.zeros(2, 4)), str(source))
     with pytest.raises(UsageError, match="does not say the names of its inputs and outputs") as caught:
         bench.convert("torchscript", source, to="torchscript")
     assert "declare model.inputs and model.outputs" in caught.value.hint

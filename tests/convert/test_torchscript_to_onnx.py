@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx
 import pytest
-from tests.convert.conftest import Bench, assert_near, sign
+from tests.convert.conftest import Bench, assert_near, sign, trace
 
 from paritygate.errors import ConversionError, InputFileError, UnsupportedOperatorsError, UsageError
 
@@ -26,10 +26,6 @@ _TWO = sign(
 )
 
 
-def _trace(module: Any, example: Any, **options: Any) -> Any:  # noqa: ANN401 - torch has no types for it
-    return torch.jit.trace(module, example, **options)  # type: ignore[no-untyped-call]
-
-
 class _Two(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -42,7 +38,7 @@ class _Two(torch.nn.Module):
 
 def _traced(module: Any, folder: Path, *inputs: torch.Tensor, name: str = "given.pt") -> Path:  # noqa: ANN401 - any module
     path = folder / name
-    torch.jit.save(_trace(module, inputs, strict=False), str(path))
+    torch.jit.save(trace(module, inputs, strict=False), str(path))
     return path
 
 
@@ -99,7 +95,7 @@ def test_our_own_file_needs_no_signature(bench: Bench) -> None:
 def test_a_frozen_module_is_exported(bench: Bench) -> None:
     module = _Two().eval()
     path = bench.folder / "given.pt"
-    traced = _trace(module, (torch.zeros(2, 4), torch.zeros(2, 4)), strict=False)
+    traced = trace(module, (torch.zeros(2, 4), torch.zeros(2, 4)), strict=False)
     torch.jit.save(torch.jit.freeze(traced), str(path))
     actual = bench.convert("torchscript", path, signature=_TWO).run(
         {"left": np.ones((3, 4), np.float32), "right": np.zeros((3, 4), np.float32)}
