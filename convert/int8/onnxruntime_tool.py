@@ -99,7 +99,7 @@ def quantize_dynamically(model: onnx.ModelProto, folder: Path) -> onnx.ModelProt
     if convolutions:
         msg = (
             f"dynamic quantization is for models of matrix products, and this one has {convolutions} convolutions: "
-            "quantized so, ResNet50 was 5 to 10 times slower than in FP32"
+            "quantized so, ResNet50 was about 5 times slower than in FP32"
         )
         raise UsageError(msg, hint="write calibration: {method: minmax}; benchmarks/int8_tools.py has the figures")
     is_large = model.ByteSize() >= EXTERNAL_DATA_BYTES
