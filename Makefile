@@ -22,12 +22,12 @@ help: ## Show the targets
 
 $(DEMO_ENVIRONMENT): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(INSTALL) '.[cpu,torch,tensorflow,openvino,nncf,litert,report]'
+	$(INSTALL) '.[cpu,torch,tensorflow,openvino,nncf,litert,report,tensorrt-rtx]'
 	touch $@
 
 $(TEST_ENVIRONMENT): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(INSTALL) '.[cpu,torch,tensorflow,openvino,nncf,litert,report,dev]'
+	$(INSTALL) '.[cpu,torch,tensorflow,openvino,nncf,litert,report,tensorrt-rtx,dev]'
 	touch $@
 
 demo: $(DEMO_ENVIRONMENT) ## Export, compare, gate and release the two demo models

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from paritygate.engine.settings import EngineSettings
 from paritygate.precision import Precision
 from paritygate.signature import Signature
 from paritygate.source import Source, SourceKind
@@ -71,6 +72,7 @@ class ConversionJob:
             precision is derived from what they wrote.
         calibration: Real inputs to quantize by; None where there are none.
         files: Files that the code of a `module:callable` reads, relative to the source's folder.
+        engine: How to build, where an engine is made.
     """
 
     source: Source
@@ -82,6 +84,7 @@ class ConversionJob:
     precision: Precision = Precision.FP32
     calibration: Calibration | None = None
     files: tuple[str, ...] = ()
+    engine: EngineSettings = field(default_factory=EngineSettings)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -133,7 +136,7 @@ class Derivation:
     """How a variant is made from another one.
 
     Attributes:
-        base: The variant it is made from, FP32.
+        base: The variant it is made from.
         module: The converter; its job's source is the base's artifact.
     """
 
@@ -165,6 +168,12 @@ DERIVATIONS: Mapping[str, Derivation] = {
     "openvino-fp32": Derivation(base="onnx-fp32", module="paritygate.convert.onnx_to_openvino"),
     "openvino-bf16": Derivation(base="onnx-fp32", module="paritygate.convert.onnx_to_openvino"),
     "openvino-int8": Derivation(base="openvino-fp32", module="paritygate.convert.openvino_to_int8"),
+    "tensorrt-fp32": Derivation(base="onnx-fp32", module="paritygate.convert.onnx_to_tensorrt"),
+    "tensorrt-fp16": Derivation(base="onnx-fp16", module="paritygate.convert.onnx_to_tensorrt"),
+    "tensorrt-bf16": Derivation(base="onnx-bf16", module="paritygate.convert.onnx_to_tensorrt"),
+    "tensorrt-int8": Derivation(base="onnx-int8", module="paritygate.convert.onnx_to_tensorrt"),
+    "tensorrt-rtx-fp32": Derivation(base="onnx-fp32", module="paritygate.convert.onnx_to_tensorrt_rtx"),
+    "tensorrt-rtx-fp16": Derivation(base="onnx-fp16", module="paritygate.convert.onnx_to_tensorrt_rtx"),
     "tflite-fp32": Derivation(base="savedmodel-fp32", module="paritygate.convert.savedmodel_to_tflite"),
     "tflite-fp16": Derivation(base="savedmodel-fp32", module="paritygate.convert.savedmodel_to_tflite"),
     "tflite-int8": Derivation(base="savedmodel-fp32", module="paritygate.convert.savedmodel_to_tflite"),
@@ -178,4 +187,6 @@ CHECKS: Mapping[str, str] = {
     "pt2": "paritygate.convert.check_pt2",
     "tflite": "paritygate.convert.check_tflite",
     "savedmodel": "paritygate.convert.check_savedmodel",
+    "tensorrt": "paritygate.convert.check_tensorrt",
+    "tensorrt-rtx": "paritygate.convert.check_tensorrt",
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from paritygate.formats import FORMATS
+from paritygate.formats import ENGINE_FORMATS, FORMATS
 from paritygate.pipelines.spec import Spec
 from paritygate.precision import Precision, Variant
 
@@ -16,11 +16,17 @@ def needed_backends(variant: Variant, spec: Spec) -> tuple[str, ...]:
         variant: A target of the spec.
         spec: Says what quantizes ONNX.
     """
-    runtime = FORMATS[variant.format].runtime
-    return (runtime, "nncf") if _is_made_by_nncf(variant, spec) else (runtime,)
+    needed = [FORMATS[variant.format].runtime]
+    if variant.format in ENGINE_FORMATS:
+        needed += ["polygraphy"]
+    if _is_made_by_nncf(variant, spec):
+        needed += ["nncf"]
+    return tuple(needed)
 
 
 def _is_made_by_nncf(variant: Variant, spec: Spec) -> bool:
     if variant.precision is not Precision.INT8:
         return False
-    return variant.format == "openvino" or (variant.format == "onnx" and spec.calibration.tool == "nncf")
+    return variant.format == "openvino" or (
+        variant.format in {"onnx", *ENGINE_FORMATS} and spec.calibration.tool == "nncf"
+    )

@@ -13,6 +13,7 @@ from pydantic import Field
 
 from paritygate.convert.conversion import CONVERTERS, DERIVATIONS
 from paritygate.convert.int8.settings import DYNAMIC
+from paritygate.engine.settings import EngineSettings
 from paritygate.fixed_shape import FixedShape
 from paritygate.importing import is_object_path
 from paritygate.pipelines.spec_parts import (
@@ -24,6 +25,8 @@ from paritygate.pipelines.spec_parts import (
     PromotePart,
     SamplesPart,
     TensorPart,
+    TensorrtPart,
+    TensorrtRtxPart,
 )
 from paritygate.pipelines.targets import Target, fixed_shape_of, variant_of_target
 from paritygate.precision import Precision, Variant
@@ -73,6 +76,8 @@ class Spec(Part):
     benchmark: BenchmarkPart | None = Field(
         default=None, description="Measured where this is there, `benchmark: {}` included."
     )
+    tensorrt: TensorrtPart = Field(default_factory=TensorrtPart)
+    tensorrt_rtx: TensorrtRtxPart = Field(default_factory=TensorrtRtxPart)
     promote: PromotePart = Field(default_factory=PromotePart)
 
 
@@ -217,6 +222,12 @@ class ResolvedSpec:
 
     def _split(self, side: SplitSide) -> SampleSplit:
         return SampleSplit(side=side, share=self.spec.calibration.share or _HELD_OUT_SHARE, seed=self.spec.seed)
+
+    def engine_settings(self, variant: Variant) -> EngineSettings:
+        """Return how the engine of a variant is built; the defaults where it is none."""
+        if variant.format == "tensorrt":
+            return self.spec.tensorrt.settings(self.folder)
+        return self.spec.tensorrt_rtx.settings if variant.format == "tensorrt-rtx" else EngineSettings()
 
     def tolerance(self, variant: Variant) -> Tolerance:
         """Return the limits of a variant."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from paritygate.convert.int8.nncf_tool import check_nncf_settings
 from paritygate.convert.int8.settings import Int8Settings
+from paritygate.engine.settings import EngineSettings, HardwareCompatibility
 from paritygate.pipelines.calibration import LEAST_ROWS
 from paritygate.pipelines.choice.candidates import PREFERENCES
 from paritygate.pipelines.choice.constraint import check_limits
@@ -23,6 +25,8 @@ __all__ = [
     "PromotePart",
     "SamplesPart",
     "TensorPart",
+    "TensorrtPart",
+    "TensorrtRtxPart",
 ]
 
 # As `device_name` says them.
@@ -177,6 +181,53 @@ class PromotePart(Part):
     @classmethod
     def _known_limits(cls, value: dict[str, float]) -> dict[str, float]:
         return check_limits(value)
+
+
+class TensorrtPart(Part):
+    """How TensorRT engines are built."""
+
+    workspace_mb: int | None = Field(
+        default=None, ge=1, description="GPU memory for scratch, in MiB; TensorRT's default if absent."
+    )
+    optimization_level: int | None = Field(
+        default=None, ge=0, le=5, description="0 builds fastest, 5 runs fastest; TensorRT's default if absent."
+    )
+    hardware_compatibility: HardwareCompatibility = Field(
+        default=HardwareCompatibility.NONE, description="On which other GPUs an engine runs."
+    )
+    version_compatible: bool = Field(default=False, description="Whether later versions of TensorRT run it too.")
+    timing_cache: str | None = Field(
+        default=None, description="File of timings that builds read and add to, relative to the spec's folder."
+    )
+
+    def settings(self, folder: Path) -> EngineSettings:
+        """Return them, the paths relative to `folder`."""
+        return EngineSettings(
+            workspace_mb=self.workspace_mb,
+            optimization_level=self.optimization_level,
+            hardware_compatibility=self.hardware_compatibility,
+            version_compatible=self.version_compatible,
+            timing_cache=None if self.timing_cache is None else (folder / self.timing_cache).resolve(),
+        )
+
+
+class TensorrtRtxPart(Part):
+    """How TensorRT-RTX engines are built."""
+
+    compute_capabilities: list[Annotated[str, Field(pattern=r"^[0-9]{1,2}\.[0-9]$")]] = Field(
+        default_factory=list,
+        description='The GPUs an engine is built for, such as "8.9"; every one that TensorRT-RTX names if empty.',
+    )
+    workspace_mb: int | None = Field(
+        default=None, ge=1, description="GPU memory for scratch, in MiB; TensorRT-RTX's default if absent."
+    )
+
+    @property
+    def settings(self) -> EngineSettings:
+        """How to build."""
+        return EngineSettings(
+            workspace_mb=self.workspace_mb, compute_capabilities=tuple(dict.fromkeys(self.compute_capabilities))
+        )
 
 
 class BenchmarkPart(Part):

@@ -28,6 +28,7 @@ _BACKENDS_OF_MARKER = {
     "litert": ("litert",),
     "nncf": ("nncf",),
     "openvino": ("openvino",),
+    "rtx": ("tensorrt-rtx", "polygraphy"),
     "tensorflow": ("tensorflow", "tf2onnx"),
     "torch": ("torch", "onnxscript"),
 }

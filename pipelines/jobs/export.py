@@ -10,6 +10,7 @@ from typing import Any
 from paritygate.convert.checked import convert_and_check
 from paritygate.convert.conversion import ConversionJob
 from paritygate.convert.fixed_shape import fix_and_check
+from paritygate.engine.settings import EngineSettings
 from paritygate.errors import UsageError
 from paritygate.fixed_shape import FixedShape
 from paritygate.pipelines.calibrated_rows import keep_calibrated_rows
@@ -44,6 +45,7 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
         opset=args["opset"],
         precision=Precision(args["precision"]),
         files=tuple(args["files"]),
+        engine=EngineSettings.from_json(args["engine"]),
         calibration=opened.calibration if opened is not None else None,
     )
     if args["fixed_shape"] is None:

@@ -133,6 +133,7 @@ class _Exporter:
                     **(_from_source(run) if base is None else _from_base(base)),
                     "fixed_shape": None if base is None else _fixed_shape(run, variant, base),
                     "calibration": _calibration(run, variant),
+                    "engine": run.resolved.engine_settings(variant).to_json(),
                 },
                 folder=run.jobs(f"export-{variant}"),
                 what=f"the conversion of {run.resolved.name} to {variant}",

@@ -69,6 +69,15 @@ BACKENDS: dict[str, Backend] = {
         _backend("nncf", "nncf", ("nncf",), "nncf", "quantize models to INT8 that OpenVINO and ONNX Runtime run fast"),
         _backend("altair", "altair", ("altair",), "report", "describe the charts of reports"),
         _backend("vl-convert", "vl_convert", ("vl-convert-python",), "report", "draw the charts of reports"),
+        _backend("polygraphy", "polygraphy", ("polygraphy",), "tensorrt-rtx", "build and run engines"),
+        _backend("tensorrt", "tensorrt", ("tensorrt", "tensorrt-cu13", "tensorrt-cu12"), "gpu", "make and run engines"),
+        _backend(
+            "tensorrt-rtx",
+            "tensorrt_rtx_bindings",
+            ("tensorrt-rtx-cu13-bindings", "tensorrt-rtx-cu12-bindings"),
+            "tensorrt-rtx",
+            "make engines ahead of time, without a GPU",
+        ),
         _backend("litert", "ai_edge_litert", ("ai-edge-litert",), "litert", "run TFLite models"),
     )
 }

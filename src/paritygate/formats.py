@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from paritygate.precision import Precision, Variant
 from paritygate.source import SourceKind
 
-__all__ = ["FORMATS", "Format", "why_not_run"]
+__all__ = ["ENGINE_FORMATS", "FORMATS", "Format", "why_not_run"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,8 +36,12 @@ FORMATS: Mapping[str, Format] = {
         Format(name="pt2", runtime="torch", kind=SourceKind.PT2),
         Format(name="savedmodel", runtime="tensorflow", kind=SourceKind.SAVEDMODEL),
         Format(name="tflite", runtime="litert", kind=SourceKind.TFLITE),
+        Format(name="tensorrt", runtime="tensorrt", kind=SourceKind.TENSORRT),
+        Format(name="tensorrt-rtx", runtime="tensorrt-rtx", kind=SourceKind.TENSORRT_RTX),
     )
 }
+# Engines: compiled for kinds of GPUs, by versions of a library.
+ENGINE_FORMATS = frozenset({"tensorrt", "tensorrt-rtx"})
 # What a runtime has no operators for on a CPU: such a variant is built and emulated there, and not run.
 _NOT_ON_CPU: Mapping[tuple[str, Precision], str] = {
     ("onnx", Precision.BF16): "ONNX Runtime's CPU provider has no BF16 operators",
@@ -51,4 +55,8 @@ def why_not_run(variant: Variant, device: str) -> str | None:
         variant: The variant.
         device: `cpu`, or `cuda`.
     """
-    return _NOT_ON_CPU.get((variant.format, variant.precision)) if device == "cpu" else None
+    if device != "cpu":
+        return None
+    if variant.format in ENGINE_FORMATS:
+        return "engines run on NVIDIA GPUs only"
+    return _NOT_ON_CPU.get((variant.format, variant.precision))

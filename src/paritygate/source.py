@@ -27,6 +27,8 @@ class SourceKind(str, Enum):
     PT2 = "pt2"
     OPENVINO = "openvino"
     TFLITE = "tflite"
+    TENSORRT = "tensorrt"
+    TENSORRT_RTX = "tensorrt-rtx"
     CALLABLE = "callable"
 
     def __str__(self) -> str:

@@ -21,6 +21,7 @@ HEAVY = (
     "scipy",
     "tensorflow",
     "tensorrt",
+    "tensorrt_rtx_bindings",
     "tf2onnx",
     "torch",
 )

@@ -16,7 +16,7 @@ import pytest
 DISTRIBUTION_OF = {"google": "onnx", "keras": "tensorflow", "vl_convert": "vl-convert-python", "yaml": "pyyaml"}
 # protobuf and Keras 3 are parts of what onnx and TensorFlow offer, and come with every version we allow.
 PINNED_BESIDE = {"keras"}
-EXTRAS_PINNED = {"cpu", "torch", "tensorflow", "openvino", "nncf", "litert", "report", "dev"}
+EXTRAS_PINNED = {"cpu", "torch", "tensorflow", "openvino", "nncf", "litert", "report", "tensorrt-rtx", "dev"}
 
 
 def normal(name: str) -> str:
@@ -51,7 +51,7 @@ def third_party_imports(files: list[Path]) -> set[str]:
 def test_everything_imported_is_declared(project_root: Path, requirements: list[str]) -> None:
     folders = [project_root / name for name in ("convert", "validate", "pipelines", "fixtures")]
     files = [path for folder in folders for path in folder.rglob("*.py")]
-    files += (project_root / "src/paritygate").glob("*.py")
+    files += (project_root / "src/paritygate").rglob("*.py")
 
     imported = third_party_imports(files)
 

@@ -99,6 +99,8 @@ RUNNERS: Mapping[SourceKind, str] = {
     SourceKind.PT2: "paritygate.validate.runners.pt2",
     SourceKind.OPENVINO: "paritygate.validate.runners.openvino",
     SourceKind.TFLITE: "paritygate.validate.runners.litert",
+    SourceKind.TENSORRT: "paritygate.validate.runners.tensorrt",
+    SourceKind.TENSORRT_RTX: "paritygate.validate.runners.tensorrt",
     SourceKind.KERAS: "paritygate.validate.runners.keras",
     SourceKind.SAVEDMODEL: "paritygate.validate.runners.savedmodel",
 }

@@ -1,0 +1,98 @@
+"""The library behind engines: TensorRT or TensorRT-RTX, opened once a process, together with Polygraphy.
+
+Polygraphy drives both through the same loaders, and is told by an environment variable, read when it is imported, which
+of the two. It looks for TensorRT-RTX under the name `tensorrt_rtx`; the packages that pip finds are named otherwise, and
+are put in under that name for this process alone.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import ModuleType
+
+from paritygate.backends import require_backend
+from paritygate.errors import BackendError, MissingBackendError
+
+__all__ = ["TENSORRT", "TENSORRT_RTX", "EngineLibrary", "open_library"]
+
+TENSORRT = "tensorrt"
+TENSORRT_RTX = "tensorrt-rtx"
+_SWITCH = "POLYGRAPHY_USE_TENSORRT_RTX"
+_RTX_MODULE = "tensorrt_rtx"
+_RTX_BINDINGS = "tensorrt_rtx_bindings"
+_TITLES: Mapping[str, str] = {TENSORRT: "TensorRT", TENSORRT_RTX: "TensorRT-RTX"}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EngineLibrary:
+    """One of the two, imported.
+
+    Attributes:
+        name: `tensorrt` or `tensorrt-rtx`.
+        module: Its Python module.
+    """
+
+    name: str
+    module: ModuleType
+
+    @property
+    def version(self) -> str:
+        """Its version, such as `10.16.1.11`."""
+        return str(self.module.__version__)
+
+    @property
+    def major(self) -> int:
+        """The first number of its version."""
+        return int(self.version.split(".")[0])
+
+    @property
+    def title(self) -> str:
+        """Name and version for people, such as `TensorRT 10.16.1.11`."""
+        return f"{_TITLES[self.name]} {self.version}"
+
+
+def open_library(name: str) -> EngineLibrary:
+    """Return the library, imported, and Polygraphy set to it.
+
+    Args:
+        name: `tensorrt` or `tensorrt-rtx`.
+
+    Raises:
+        MissingBackendError: It is not installed, or its own libraries do not load; or Polygraphy is not installed.
+        BackendError: This process has Polygraphy set to the other one already.
+    """
+    require_backend(name)
+    require_backend("polygraphy")
+    _set_polygraphy(name)
+    try:
+        module = _import_rtx() if name == TENSORRT_RTX else importlib.import_module("tensorrt")
+    except (ImportError, OSError) as err:
+        reason = (str(err).strip() or type(err).__name__).splitlines()[0]
+        msg = f"{_TITLES[name]} is installed and does not load: {reason}"
+        extra = "tensorrt-rtx" if name == TENSORRT_RTX else "gpu"
+        raise MissingBackendError(
+            msg, hint=f"install it with its libraries: pip install 'paritygate[{extra}]'"
+        ) from err
+    return EngineLibrary(name=name, module=module)
+
+
+def _set_polygraphy(name: str) -> None:
+    wanted = name == TENSORRT_RTX
+    if "polygraphy" in sys.modules:
+        config = importlib.import_module("polygraphy.config")
+        if bool(config.USE_TENSORRT_RTX) != wanted:
+            msg = f"this process has Polygraphy set to the other library already, and cannot open {_TITLES[name]} too"
+            raise BackendError(msg, hint="open it in a process of its own")
+        return
+    os.environ[_SWITCH] = "1" if wanted else "0"
+
+
+def _import_rtx() -> ModuleType:
+    if importlib.util.find_spec(_RTX_MODULE) is not None:
+        return importlib.import_module(_RTX_MODULE)
+    return sys.modules.setdefault(_RTX_MODULE, importlib.import_module(_RTX_BINDINGS))

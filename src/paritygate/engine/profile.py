@@ -1,0 +1,67 @@
+"""The optimization profile of an engine: the shapes it takes, from the declared sizes of the symbolic dims.
+
+An engine has one profile. What lies outside of it is refused by the engine, so it has to hold all that is served.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from paritygate.errors import UsageError
+from paritygate.signature import Dim, Signature, TensorSpec
+
+__all__ = ["ProfileShapes", "profile_of"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProfileShapes:
+    """The shapes of one input: the smallest, the one the engine is tuned for, the largest."""
+
+    min: tuple[int, ...]
+    opt: tuple[int, ...]
+    max: tuple[int, ...]
+
+    def to_json(self) -> dict[str, list[int]]:
+        """Return the shapes as JSON data."""
+        return {"min": list(self.min), "opt": list(self.opt), "max": list(self.max)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> ProfileShapes:
+        """Return the shapes that `to_json` wrote."""
+        return cls(min=tuple(data["min"]), opt=tuple(data["opt"]), max=tuple(data["max"]))
+
+
+def profile_of(signature: Signature) -> dict[str, ProfileShapes]:
+    """Return the shapes of every input, by name: those of the declared dims.
+
+    Raises:
+        UsageError: A dim of an input has no name, or no declared sizes; the message names every such dim.
+    """
+    unknown = list(dict.fromkeys(_unknown(signature)))
+    if unknown:
+        msg = f"an engine is built for a range of shapes, and no sizes are declared of {', '.join(unknown)}"
+        raise UsageError(msg, hint="declare them, such as model.dims: {batch: {min: 1, opt: 8, max: 64}}")
+    return {spec.name: _shapes(spec, signature.dims) for spec in signature.inputs}
+
+
+def _unknown(signature: Signature) -> Iterator[str]:
+    for spec in signature.inputs:
+        if spec.shape is None:
+            yield f"the shape of {spec.name!r}"
+            continue
+        for axis, dim in enumerate(spec.shape):
+            if dim is None:
+                yield f"dim {axis} of {spec.name!r}"
+            elif isinstance(dim, str) and dim not in signature.dims:
+                yield f"dim {dim!r}"
+
+
+def _shapes(spec: TensorSpec, dims: Mapping[str, Dim]) -> ProfileShapes:
+    sizes = [dims[dim] if isinstance(dim, str) else Dim(min=dim, opt=dim, max=dim) for dim in spec.shape or () if dim]
+    return ProfileShapes(
+        min=tuple(size.min for size in sizes),
+        opt=tuple(size.opt for size in sizes),
+        max=tuple(size.max for size in sizes),
+    )

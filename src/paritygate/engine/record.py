@@ -1,0 +1,101 @@
+"""What is known of an engine without opening it: the record beside its file.
+
+An engine says its inputs, its precision and its versions only to the library, on a GPU of the kind it was built for. So
+what the build saw lies beside it, in `engine.json`, and whoever runs the engine holds the two against each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from paritygate.engine.profile import ProfileShapes
+from paritygate.engine.settings import EngineSettings
+from paritygate.errors import InputFileError
+from paritygate.files import read_json, write_json_atomically
+from paritygate.precision import Precision
+from paritygate.signature import Signature
+
+__all__ = ["ENGINE_FILE", "RECORD_FILE", "EngineRecord"]
+
+ENGINE_FILE = "model.plan"
+RECORD_FILE = "engine.json"
+_SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EngineRecord:
+    """What the build of an engine saw.
+
+    Attributes:
+        library: `tensorrt` or `tensorrt-rtx`.
+        version: Its version.
+        precision: What was asked for, and found in the network.
+        signature: Inputs and outputs, in the engine's order, with the declared sizes of symbolic dims.
+        profile: The shapes of each input.
+        tf32: Whether TF32 may be used in place of FP32.
+        settings: How it was built.
+        census: How many outputs of layers the network has, by the dtype they are computed in and the layer's type:
+            `{"HALF": {"CONVOLUTION": 53}}`, in the library's words.
+        built_on: The GPU it was built on, as `Gpu` has it; None if it was built ahead of time.
+        targets: What it was built to run on, in words, such as `compute capability 8.9`.
+    """
+
+    library: str
+    version: str
+    precision: Precision
+    signature: Signature
+    profile: Mapping[str, ProfileShapes]
+    tf32: bool
+    settings: EngineSettings
+    census: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    built_on: Mapping[str, Any] | None = None
+    targets: str = ""
+
+    def save(self, engine: Path) -> None:
+        """Write the record beside the engine."""
+        data = {
+            "schema_version": _SCHEMA_VERSION,
+            "library": self.library,
+            "version": self.version,
+            "precision": str(self.precision),
+            "signature": self.signature.to_json(),
+            "profile": {name: shapes.to_json() for name, shapes in self.profile.items()},
+            "tf32": self.tf32,
+            "settings": self.settings.to_json(),
+            "census": {dtype: dict(layers) for dtype, layers in self.census.items()},
+            "built_on": None if self.built_on is None else dict(self.built_on),
+            "targets": self.targets,
+        }
+        write_json_atomically(engine.parent / RECORD_FILE, data)
+
+    @classmethod
+    def load(cls, engine: Path) -> EngineRecord:
+        """Return the record beside the engine.
+
+        Raises:
+            InputFileError: There is none, or it is damaged.
+        """
+        path = engine.parent / RECORD_FILE
+        if not path.is_file():
+            msg = f"{engine} has no {RECORD_FILE} beside it, which says its inputs, its precision and its versions"
+            raise InputFileError(msg, hint="give an engine as it was built: convert-and-validate build --run DIR")
+        try:
+            data = read_json(path)
+            return cls(
+                library=data["library"],
+                version=data["version"],
+                precision=Precision(data["precision"]),
+                signature=Signature.from_json(data["signature"]),
+                profile={name: ProfileShapes.from_json(item) for name, item in data["profile"].items()},
+                tf32=data["tf32"],
+                settings=EngineSettings.from_json(data["settings"]),
+                census=data["census"],
+                built_on=data["built_on"],
+                targets=data["targets"],
+            )
+        except (ValueError, KeyError, TypeError, AttributeError) as err:
+            msg = f"{path} is damaged: {type(err).__name__}: {err}"
+            raise InputFileError(msg, hint="build the engine again: convert-and-validate build --run DIR") from err
