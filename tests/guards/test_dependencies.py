@@ -13,7 +13,13 @@ from pathlib import Path
 import pytest
 
 # Where the module has another name than its distribution.
-DISTRIBUTION_OF = {"google": "onnx", "keras": "tensorflow", "vl_convert": "vl-convert-python", "yaml": "pyyaml"}
+DISTRIBUTION_OF = {
+    "google": "onnx",
+    "keras": "tensorflow",
+    "tensorrt_rtx_bindings": "tensorrt-rtx-cu13-bindings",
+    "vl_convert": "vl-convert-python",
+    "yaml": "pyyaml",
+}
 # protobuf and Keras 3 are parts of what onnx and TensorFlow offer, and come with every version we allow.
 PINNED_BESIDE = {"keras"}
 EXTRAS_PINNED = {"cpu", "torch", "tensorflow", "openvino", "nncf", "litert", "report", "tensorrt-rtx", "dev"}
