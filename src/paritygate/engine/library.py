@@ -1,6 +1,6 @@
 """The library behind engines: TensorRT or TensorRT-RTX, opened once a process, together with Polygraphy.
 
-Polygraphy drives both through the same loaders, and is told which of the two by an environment variable, read when it is
+Polygraphy drives both through the same loaders. Which of the two, an environment variable tells it, read when it is
 imported. It looks for TensorRT-RTX under the name `tensorrt_rtx`; the packages that pip finds are named otherwise, and
 are put in under that name for this process alone.
 """
