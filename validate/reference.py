@@ -69,6 +69,7 @@ def record_reference(
     plan: RecordPlan,
     *,
     progress: Callable[[int], None] = lambda _: None,
+    watch: Callable[[Batch, Mapping[str, NDArray[np.generic]]], None] = lambda *_: None,
 ) -> Recording:
     """Run the reference over all samples, store its outputs and return the recording.
 
@@ -77,6 +78,7 @@ def record_reference(
         read: Starts reading the samples.
         plan: How to record.
         progress: Called with the number of rows done so far.
+        watch: Called with each batch and its inputs as the reference takes them, once it has answered.
 
     Raises:
         ZeroRowsError: There are no samples.
@@ -100,6 +102,7 @@ def record_reference(
         inputs = fit_inputs(batch, runner.signature)
         outputs = runner.run(inputs)
         writer.add({name: outputs[name] for name in recorded}, rows=batch.rows, case=batch.case)
+        watch(batch, inputs)
         rows = chooser.rows_to_repeat(inputs, batch.rows)
         if rows:
             first, second = _run_again(runner, inputs, outputs, batch.rows if has_fixed_batch else rows, batch)

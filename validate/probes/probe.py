@@ -1,0 +1,106 @@
+"""What a probe is: a way to derive inputs from real ones, and the table of those there are.
+
+A probe knows nothing of answers. It yields batches; the reference answers them, once and again, and what it does not
+answer finitely and repeatably is dropped. Every candidate is then asked the same, and held to the same limits as on the
+samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from paritygate.signature import Dim, Signature
+from paritygate.validate.probes.roles import InputRole
+from paritygate.validate.probes.survey import Survey
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["PROBES", "Probe", "ProbeBatch", "ProbeContext", "ProbeKind"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProbeBatch:
+    """The inputs of one call.
+
+    Attributes:
+        inputs: Every input of the signature, in its dtype.
+        rows: How many rows they are; the first axis of each input that has rows.
+        about: What is special about them, in a few words, such as `row 12 alone` or `every id from 9000 to 9063`.
+        is_beyond_seen: Whether they hold values outside of what the samples hold. A candidate of lower precision may
+            clip there honestly: it is held to finiteness and contract alone.
+    """
+
+    inputs: Mapping[str, NDArray[np.generic]]
+    rows: int
+    about: str
+    is_beyond_seen: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProbeContext:
+    """What a probe derives its batches from.
+
+    Attributes:
+        signature: The reference's inputs and outputs, under the names served.
+        dims: The sizes that symbolic dims may take: the declared ones, else none for a dim.
+        roles: What each input is.
+        survey: What the samples hold, and some of their rows.
+        seed: Seed of all choices.
+        max_rows: About how many rows a probe may use.
+    """
+
+    signature: Signature
+    dims: Mapping[str, Dim]
+    roles: Mapping[str, InputRole]
+    survey: Survey
+    seed: int
+    max_rows: int
+
+    def random(self, name: str) -> np.random.Generator:
+        """Return the random numbers of a probe: always the same for one seed."""
+        return np.random.default_rng([self.seed, *name.encode()])
+
+
+class Probe(Protocol):
+    """What every module of a probe offers."""
+
+    def derive(self, context: ProbeContext) -> Iterator[ProbeBatch]:
+        """Yield batches, the same for the same context; none where the probe does not apply to the model."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProbeKind:
+    """One row of the table.
+
+    Attributes:
+        name: Its name in options, reports and evidence.
+        module: Where it is.
+        looks_for: What it finds, in words.
+    """
+
+    name: str
+    module: str
+    looks_for: str
+
+
+def _kind(name: str, looks_for: str) -> ProbeKind:
+    return ProbeKind(name=name, module=f"paritygate.validate.probes.{name}", looks_for=looks_for)
+
+
+PROBES: Mapping[str, ProbeKind] = {
+    kind.name: kind
+    for kind in (
+        _kind("batches", "rows that depend on the rows beside them, on their position or on how many they are"),
+        _kind("shapes", "sizes that were traced as constants"),
+        _kind("masks", "masks that are dropped, or taken for filled up on the right"),
+        _kind("ids", "rows of embeddings that are lost, ids that are rounded or cut"),
+        _kind("values", "rare values: zeros, negative, constant, tied, large, missing"),
+        _kind("sensitivity", "inputs that are ignored or swapped"),
+    )
+}

@@ -1,0 +1,188 @@
+"""The probes of a model, recorded: the batches derived, and what the reference answered to each.
+
+A folder beside the recorded reference holds one folder a probe, with inputs and outputs in chunks as those of the
+reference, and `probes.json`, which names every batch, what was dropped and why, and the digest of each chunk. Every
+candidate is asked the same, on whatever machine, and a batch that it fails can be looked up and run again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from paritygate.errors import ArtifactIntegrityError, InputFileError
+from paritygate.files import digest_of_json, read_json, write_json_atomically
+from paritygate.validate.probes.roles import InputRole
+from paritygate.validate.profile import OutputProfile
+from paritygate.validate.recording import read_chunks
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+__all__ = ["PROBES_FILE", "BatchRecord", "Dropped", "ProbeRecord", "ProbesRecording", "StoredProbeBatch"]
+
+PROBES_FILE = "probes.json"
+_FORMAT_VERSION = 1
+_AGAIN = "record the reference again: convert-and-validate record"
+INPUT, OUTPUT = "input/", "output/"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BatchRecord:
+    """One batch that the reference answered; see `ProbeBatch`."""
+
+    rows: int
+    about: str
+    is_beyond_seen: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Dropped:
+    """One batch that the reference did not answer finitely and repeatably, so that it counts for nothing."""
+
+    about: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StoredProbeBatch:
+    """One batch with its answers, as read back."""
+
+    record: BatchRecord
+    inputs: Mapping[str, NDArray[np.generic]]
+    outputs: Mapping[str, NDArray[np.generic]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProbeRecord:
+    """One probe as recorded.
+
+    Attributes:
+        name: Its name.
+        batches: What the reference answered, in order.
+        dropped: What it did not.
+        profiles: Profile of the reference's answers, by output: the limits are scaled by them.
+        profiles_beyond: The same of the batches that are beyond what the samples hold: large answers to those must not
+            loosen the limits of the others.
+        chunks: Digest of each chunk file, relative to the probe's folder.
+        seconds: How long deriving and answering took.
+    """
+
+    name: str
+    batches: tuple[BatchRecord, ...]
+    dropped: tuple[Dropped, ...]
+    profiles: Mapping[str, OutputProfile]
+    profiles_beyond: Mapping[str, OutputProfile]
+    chunks: Mapping[str, str]
+    seconds: float
+
+    @property
+    def rows(self) -> int:
+        """Rows of all batches."""
+        return sum(batch.rows for batch in self.batches)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the probe as JSON data."""
+        return {
+            "name": self.name,
+            "batches": [
+                {"rows": item.rows, "about": item.about, "is_beyond_seen": item.is_beyond_seen} for item in self.batches
+            ],
+            "dropped": [{"about": item.about, "reason": item.reason} for item in self.dropped],
+            "profiles": {name: profile.to_json() for name, profile in self.profiles.items()},
+            "profiles_beyond": {name: profile.to_json() for name, profile in self.profiles_beyond.items()},
+            "chunks": dict(self.chunks),
+            "seconds": self.seconds,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> ProbeRecord:
+        """Return the probe that `to_json` wrote."""
+        return cls(
+            name=data["name"],
+            batches=tuple(BatchRecord(**item) for item in data["batches"]),
+            dropped=tuple(Dropped(**item) for item in data["dropped"]),
+            profiles={name: OutputProfile.from_json(item) for name, item in data["profiles"].items()},
+            profiles_beyond={name: OutputProfile.from_json(item) for name, item in data["profiles_beyond"].items()},
+            chunks=dict(data["chunks"]),
+            seconds=data["seconds"],
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProbesRecording:
+    """All probes of a model.
+
+    Attributes:
+        folder: Where they are.
+        probes: Each probe that was asked for, in the order of the table.
+        roles: What each input was taken for.
+        skipped: Why no probe was made at all; empty where some were.
+        seed: Seed of all choices.
+    """
+
+    folder: Path
+    probes: tuple[ProbeRecord, ...]
+    roles: Mapping[str, InputRole]
+    skipped: str = ""
+    seed: int = 0
+
+    def batches(self, probe: ProbeRecord) -> Iterator[StoredProbeBatch]:
+        """Yield every batch of a probe, checking digests on the way.
+
+        Raises:
+            ArtifactIntegrityError: A chunk is missing or was changed.
+        """
+        stored = read_chunks(self.folder / probe.name, probe.chunks)
+        for record, batch in zip(probe.batches, stored, strict=True):
+            yield StoredProbeBatch(
+                record=record,
+                inputs={key[len(INPUT) :]: array for key, array in batch.outputs.items() if key.startswith(INPUT)},
+                outputs={key[len(OUTPUT) :]: array for key, array in batch.outputs.items() if key.startswith(OUTPUT)},
+            )
+
+    def save(self) -> None:
+        """Write `probes.json`."""
+        data = {
+            "format": _FORMAT_VERSION,
+            "probes": [probe.to_json() for probe in self.probes],
+            "roles": {name: role.to_json() for name, role in self.roles.items()},
+            "skipped": self.skipped,
+            "seed": self.seed,
+        }
+        write_json_atomically(self.folder / PROBES_FILE, {**data, "digest": digest_of_json(data)})
+
+    @classmethod
+    def load(cls, folder: Path) -> ProbesRecording:
+        """Return the probes in `folder`; chunks are checked when they are read.
+
+        Raises:
+            InputFileError: There are none, or they are of another format.
+            ArtifactIntegrityError: They were changed after they were written.
+        """
+        path = folder / PROBES_FILE
+        if not path.is_file():
+            msg = f"{folder} holds no recorded probes: {PROBES_FILE} is missing"
+            raise InputFileError(msg, hint=_AGAIN)
+        try:
+            data = read_json(path)
+            if data["format"] != _FORMAT_VERSION:
+                msg = f"{path} has format {data['format']} (allowed: {_FORMAT_VERSION})"
+                raise InputFileError(msg, hint=_AGAIN)
+            digest = data.pop("digest")
+            if digest != digest_of_json(data):
+                msg = f"{path} is not what was recorded: it was changed"
+                raise ArtifactIntegrityError(msg, hint=_AGAIN)
+            return cls(
+                folder=folder,
+                probes=tuple(ProbeRecord.from_json(item) for item in data["probes"]),
+                roles={name: InputRole.from_json(item) for name, item in data["roles"].items()},
+                skipped=data["skipped"],
+                seed=data["seed"],
+            )
+        except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as err:
+            msg = f"{path} is damaged: {err}"
+            raise InputFileError(msg, hint=_AGAIN) from err

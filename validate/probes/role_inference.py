@@ -1,0 +1,154 @@
+"""Inferring what each input is: from the graph, then from dtypes, values and shapes, and last from names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from paritygate.signature import Signature, TensorSpec, is_integer_dtype
+from paritygate.validate.probes.graph_uses import GraphUse
+from paritygate.validate.probes.roles import InputRole, Role
+from paritygate.validate.probes.survey import InputSurvey, Survey
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["infer_roles"]
+
+_WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
+_MASK_WORDS = frozenset({"mask", "masks", "padding", "valid"})
+_ID_WORDS = frozenset({"cat", "category", "class", "code", "id", "idx", "ids", "index", "indices", "segment", "token"})
+_LENGTH_WORDS = frozenset({"len", "length", "lengths", "lens", "size", "sizes"})
+_IMAGE_WORDS = frozenset({"image", "images", "img", "picture", "pixel", "pixels"})
+_IMAGE_RANK = 4
+_CHANNELS = frozenset({1, 3, 4})
+_MATRIX_RANK = 2
+
+
+def infer_roles(
+    signature: Signature,
+    survey: Survey,
+    *,
+    uses: Mapping[str, GraphUse] | None = None,
+    declared: Mapping[str, InputRole] | None = None,
+) -> dict[str, InputRole]:
+    """Return what each input is, by name.
+
+    Args:
+        signature: The inputs, under the names served.
+        survey: What the samples hold of them.
+        uses: What the graph does with them, by the same names, where there is a graph.
+        declared: What the spec says; it stands above everything.
+    """
+    roles = {
+        spec.name: (declared or {}).get(spec.name)
+        or _role(spec, survey.inputs[spec.name], (uses or {}).get(spec.name, GraphUse()))
+        for spec in signature.inputs
+        if spec.name in survey.inputs
+    }
+    return {name: _with_positions(name, role, roles, signature, survey) for name, role in roles.items()}
+
+
+def _role(spec: TensorSpec, seen: InputSurvey, use: GraphUse) -> InputRole:
+    if spec.dtype == "string":
+        return InputRole(role=Role.TEXT, why="it holds texts")
+    if is_integer_dtype(spec.dtype) and use.table_rows is not None:
+        why = f"it indexes a table of {use.table_rows} rows"
+        return InputRole(role=Role.ID, why=why, low=0, high=use.table_rows - 1)
+    return _mask(spec, seen, use) or _by_shape_and_name(spec, seen, use)
+
+
+def _by_shape_and_name(spec: TensorSpec, seen: InputSurvey, use: GraphUse) -> InputRole:
+    words, is_whole = _words(spec), is_integer_dtype(spec.dtype)
+    rank = len(seen.shapes[0]) if seen.shapes else 0
+    if is_whole and rank <= _MATRIX_RANK and words & _LENGTH_WORDS:
+        return InputRole(role=Role.LENGTH, why="its name says so", low=_whole(seen.low), high=_whole(seen.high))
+    if rank == _IMAGE_RANK and (use.is_convolved or words & _IMAGE_WORDS or _CHANNELS & set(seen.shapes[0][1:])):
+        why = "it is convolved" if use.is_convolved else "it has rank 4, as pictures do"
+        return InputRole(role=Role.IMAGE, why=why)
+    if is_whole and words & _ID_WORDS:
+        low, high = _whole(seen.low), _whole(seen.high)
+        return InputRole(role=Role.ID, why="its name says so; its range is that of the samples", low=low, high=high)
+    return InputRole(role=Role.NUMBER, why="nothing says otherwise")
+
+
+def _words(spec: TensorSpec) -> set[str]:
+    return {word.lower() for word in _WORDS.findall(spec.name)}
+
+
+def _mask(spec: TensorSpec, seen: InputSurvey, use: GraphUse) -> InputRole | None:
+    words = _words(spec)
+    if not (is_integer_dtype(spec.dtype) or words & _MASK_WORDS):
+        return None
+    has_rank = bool(seen.shapes) and len(seen.shapes[0]) >= _MATRIX_RANK
+    is_binary = seen.distinct is not None and set(seen.distinct) <= {0.0, 1.0} and bool(seen.distinct)
+    if not is_binary or not has_rank:
+        return None
+    if words & _MASK_WORDS:
+        return InputRole(role=Role.MASK, why="it is of zeros and ones, and its name says so", low=0, high=1)
+    if spec.dtype == "bool" or (use.is_compared and not words & _ID_WORDS):
+        return InputRole(role=Role.MASK, why="it is of zeros and ones, and selects", low=0, high=1)
+    return None
+
+
+def _whole(value: float | None) -> int | None:
+    return None if value is None else int(value)
+
+
+def _with_positions(
+    name: str, role: InputRole, roles: Mapping[str, InputRole], signature: Signature, survey: Survey
+) -> InputRole:
+    if role.role is Role.MASK and role.of is None:
+        of = _beside(name, roles, signature, survey)
+        return replace(role, of=of, axis=1)
+    if role.role is Role.ID:
+        seen = survey.inputs[name]
+        has_positions = bool(seen.shapes) and len(seen.shapes[0]) >= _MATRIX_RANK
+        pad = role.pad if role.pad is not None else _pad(name, roles, signature, survey)
+        return replace(role, axis=1 if has_positions else None, pad=pad)
+    if role.role is Role.LENGTH and role.of is None:
+        ids = [other for other, item in roles.items() if item.role is Role.ID]
+        return replace(role, of=ids[0] if ids else None)
+    return role
+
+
+def _beside(name: str, roles: Mapping[str, InputRole], signature: Signature, survey: Survey) -> str | None:
+    """Return the input whose positions the mask is about: one of the same rows and positions, ids first."""
+    by_name = {spec.name: spec for spec in signature.inputs}
+    positions = _first_dims(by_name[name], survey)
+    others = [
+        other
+        for other in roles
+        if other != name and roles[other].role is not Role.MASK and _first_dims(by_name[other], survey) == positions
+    ]
+    return next((other for other in others if roles[other].role is Role.ID), others[0] if others else None)
+
+
+def _first_dims(spec: TensorSpec, survey: Survey) -> tuple[object, ...]:
+    shape = spec.shape if spec.shape is not None and None not in spec.shape else None
+    if shape is None:
+        shapes = survey.inputs[spec.name].shapes
+        return tuple(item[:_MATRIX_RANK] for item in shapes)
+    return tuple(shape[:_MATRIX_RANK])
+
+
+def _pad(name: str, roles: Mapping[str, InputRole], signature: Signature, survey: Survey) -> int | None:
+    """Return the id that stands wherever the mask is 0; None if there is no mask, or no such id."""
+    masks = [
+        other
+        for other, role in roles.items()
+        if role.role is Role.MASK and (role.of or _beside(other, roles, signature, survey)) == name
+    ]
+    if not masks:
+        return None
+    found: set[int] = set()
+    for group in survey.groups:
+        ids: NDArray[np.generic] = group.inputs[name]
+        mask = group.inputs[masks[0]]
+        if ids.shape == mask.shape:
+            found |= set(np.unique(ids[mask.astype(np.float64) == 0]).tolist())
+    return found.pop() if len(found) == 1 else None

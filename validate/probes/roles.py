@@ -1,0 +1,64 @@
+"""What each input of a model is: ids, a mask, lengths, a picture or plain numbers; inferred, and said why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+__all__ = ["InputRole", "Role"]
+
+
+class Role(str, Enum):
+    """What the values of an input stand for."""
+
+    ID = "id"
+    MASK = "mask"
+    LENGTH = "length"
+    IMAGE = "image"
+    NUMBER = "number"
+    TEXT = "text"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class InputRole:
+    """What one input is.
+
+    Attributes:
+        role: What its values stand for.
+        why: How that is known, in words, such as `it indexes a table of 8002 rows`.
+        low: Smallest value that makes sense; None where nothing says.
+        high: Largest value that makes sense; None where nothing says. Of ids, the last row of the table.
+        of: For a mask or lengths: the input whose positions it is about; None where there is none.
+        pad: For ids: what stands where the mask is 0; None where that is not known.
+        axis: For a mask, ids or a picture: the axis of positions; None where there is none.
+    """
+
+    role: Role
+    why: str
+    low: int | None = None
+    high: int | None = None
+    of: str | None = None
+    pad: int | None = None
+    axis: int | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the role as JSON data."""
+        return {
+            "role": str(self.role),
+            "why": self.why,
+            "low": self.low,
+            "high": self.high,
+            "of": self.of,
+            "pad": self.pad,
+            "axis": self.axis,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> InputRole:
+        """Return the role that `to_json` wrote."""
+        return cls(**{**data, "role": Role(data["role"])})

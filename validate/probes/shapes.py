@@ -1,0 +1,61 @@
+"""Shapes: the smallest, odd and largest sizes of every open dim, one at a time and all together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from paritygate.validate.probes.probe import ProbeBatch, ProbeContext
+from paritygate.validate.probes.roles import Role
+from paritygate.validate.probes.sizes import OpenDim, batch_sizes, open_dims
+from paritygate.validate.probes.survey import Rows
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["derive", "resized"]
+
+_NAME = "shapes"
+_ROWS = 3
+
+
+def derive(context: ProbeContext) -> Iterator[ProbeBatch]:
+    """Yield real rows, brought to other sizes by cutting them or going on with them from their beginning."""
+    for rows in context.survey.groups[:1]:
+        dims = open_dims(context, rows)
+        sizes = batch_sizes(context)
+        count = max(min(_ROWS, max(sizes)), min(sizes))
+        at = [int(row) for row in np.resize(context.random(_NAME).permutation(len(rows.ids)), count)]
+        for chosen in _combinations(dims):
+            inputs = resized(context, rows, at, {dim: size for dim, size in chosen.items() if size != dim.size})
+            about = ", ".join(f"{dim.name} of {size}" for dim, size in chosen.items())
+            yield ProbeBatch(inputs=inputs, rows=len(at), about=about)
+
+
+def _combinations(dims: tuple[OpenDim, ...]) -> Iterator[dict[OpenDim, int]]:
+    for dim in dims:
+        for size in dim.others:
+            yield {dim: size}
+    several = [dim for dim in dims if dim.others]
+    if len(several) > 1:
+        for pick in (min, max):
+            yield {dim: pick((*dim.others, dim.size)) for dim in several}
+
+
+def resized(
+    context: ProbeContext, rows: Rows, at: list[int], sizes: Mapping[OpenDim, int]
+) -> dict[str, NDArray[np.generic]]:
+    """Return the rows with some dims of other sizes: what is real starts over at its end, and every mask is full."""
+    inputs = rows.take(at)
+    for dim, size in sizes.items():
+        for name, axis in dim.places:
+            positions = np.arange(size) % dim.size
+            inputs[name] = np.take(inputs[name], positions, axis=axis)
+    if not sizes:
+        return inputs
+    for name, role in context.roles.items():
+        if role.role is Role.MASK and any(name == place for dim in sizes for place, _ in dim.places):
+            inputs[name] = np.ones_like(inputs[name])
+    return inputs
