@@ -15,26 +15,50 @@ INSTALL := $(BIN)/python -m pip install --constraint constraints.txt --editable
 DEMO_ENVIRONMENT := $(VENV)/.installed-demo
 TEST_ENVIRONMENT := $(VENV)/.installed-test
 
-.PHONY: help demo test lint format bench clean
+GPU_VENV := .venv-gpu
+GPU_BIN := $(GPU_VENV)/bin
+GPU_ENVIRONMENT := $(GPU_VENV)/.installed
+
+.PHONY: help demo test gpu-test gpu-is-there lint format bench clean
 
 help: ## Show the targets
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' Makefile
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile
 
 $(DEMO_ENVIRONMENT): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(INSTALL) '.[cpu,torch,tensorflow,openvino,nncf,litert,report,tensorrt-rtx]'
 	touch $@
 
+# The wheels are not installed, since they import beside a GPU alone: tests read the names of TensorRT 10 and 11 in them.
 $(TEST_ENVIRONMENT): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(INSTALL) '.[cpu,torch,tensorflow,openvino,nncf,litert,report,tensorrt-rtx,dev]'
+	$(BIN)/python -m pip download --constraint constraints.txt --no-deps --only-binary=:all: \
+	  --dest $(VENV)/wheels tensorrt-cu12-bindings tensorrt-cu13-bindings
 	touch $@
+
+# Gigabytes are installed on a machine that can use them only. `cpu` and `gpu` hold two builds of one module, so this
+# environment is its own; TensorRT's libraries come from NVIDIA's package index, which its package on PyPI names.
+$(GPU_ENVIRONMENT): pyproject.toml constraints.txt | gpu-is-there
+	$(PYTHON) -m venv $(GPU_VENV)
+	$(GPU_BIN)/python -m pip install --constraint constraints.txt --editable '.[gpu,torch,tensorflow,tensorrt-rtx,dev]'
+	touch $@
+
+gpu-is-there:
+	@PYTHONPATH=src $(PYTHON) -c 'import sys; from paritygate.machine import gpu_of_machine; sys.exit(None if \
+	  gpu_of_machine() else "gpu-test: the CUDA driver shows no NVIDIA GPU to this process: nothing was run")'
 
 demo: $(DEMO_ENVIRONMENT) ## Export, compare, gate and release the two demo models
 	$(BIN)/convert-and-validate run klue-sts klue-sts-tf
 
 test: lint ## Lint, check the types and run all tests
 	$(BIN)/python -m pytest --numprocesses auto --dist worksteal
+
+gpu-test: gpu-is-there $(GPU_ENVIRONMENT) ## On a GPU machine: run what needs a GPU, write benchmarks/results/gpu_parity.json
+	status=0; \
+	$(GPU_BIN)/python -m pytest -m gpu || status=$$?; \
+	$(GPU_BIN)/python benchmarks/gpu_parity.py --out benchmarks/results/gpu_parity.json || status=$$?; \
+	exit $$status
 
 lint: $(TEST_ENVIRONMENT) ## Lint, check the format and the types
 	$(BIN)/ruff check .
@@ -49,5 +73,5 @@ bench: $(DEMO_ENVIRONMENT) ## Measure what comparing costs beside inference
 	$(BIN)/python benchmarks/compare_overhead.py
 
 clean: ## Remove the environment, builds and caches; artifacts/ stays
-	rm -rf $(VENV) build dist src/paritygate.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(GPU_VENV) build dist src/paritygate.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find convert validate pipelines fixtures src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -174,6 +174,8 @@ DERIVATIONS: Mapping[str, Derivation] = {
     "tensorrt-int8": Derivation(base="onnx-int8", module="paritygate.convert.onnx_to_tensorrt"),
     "tensorrt-rtx-fp32": Derivation(base="onnx-fp32", module="paritygate.convert.onnx_to_tensorrt_rtx"),
     "tensorrt-rtx-fp16": Derivation(base="onnx-fp16", module="paritygate.convert.onnx_to_tensorrt_rtx"),
+    "tensorrt-rtx-bf16": Derivation(base="onnx-bf16", module="paritygate.convert.onnx_to_tensorrt_rtx"),
+    "tensorrt-rtx-int8": Derivation(base="onnx-int8", module="paritygate.convert.onnx_to_tensorrt_rtx"),
     "tflite-fp32": Derivation(base="savedmodel-fp32", module="paritygate.convert.savedmodel_to_tflite"),
     "tflite-fp16": Derivation(base="savedmodel-fp32", module="paritygate.convert.savedmodel_to_tflite"),
     "tflite-int8": Derivation(base="savedmodel-fp32", module="paritygate.convert.savedmodel_to_tflite"),

@@ -26,6 +26,7 @@ JOBS: Mapping[str, str] = {
     "benchmark": "paritygate.pipelines.jobs.benchmark",
     "compare": "paritygate.pipelines.jobs.compare",
     "export": "paritygate.pipelines.jobs.export",
+    "overflow": "paritygate.pipelines.jobs.overflow",
     "record": "paritygate.pipelines.jobs.record",
 }
 

@@ -40,6 +40,7 @@ class Side:
         signature: Names and dtypes, where the model does not say them itself.
         rename: The side's own name: the name compared by.
         fixed_shape: The file with the rule by which inputs are brought to its fixed dims; None where none is fixed.
+        provider: The execution provider of ONNX Runtime that runs an ONNX model; None for that of the device.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Side:
     signature: Signature | None = None
     rename: Mapping[str, str] = field(default_factory=dict)
     fixed_shape: Path | None = None
+    provider: str | None = None
 
     @property
     def place(self) -> Path | None:
@@ -64,6 +66,7 @@ class Side:
             "signature": self.signature.to_json() if self.signature else None,
             "rename": dict(self.rename),
             "fixed_shape": str(self.fixed_shape) if self.fixed_shape else None,
+            "provider": self.provider,
         }
 
     @classmethod
@@ -76,6 +79,7 @@ class Side:
             signature=Signature.from_json(data["signature"]) if data["signature"] else None,
             rename=data["rename"],
             fixed_shape=Path(data["fixed_shape"]) if data["fixed_shape"] else None,
+            provider=data["provider"],
         )
 
 
@@ -102,6 +106,8 @@ class ComparisonJob:
     is_emulated: bool = False
     # Where the rows are written down that the candidate was calibrated on; None where it was on none.
     calibrated_rows: Path | None = None
+    # The probes to ask, by the table of those there are.
+    probes: tuple[str, ...] = ()
     device: str = "cpu"
     seed: int = 0
 
@@ -124,6 +130,7 @@ class ComparisonJob:
             "may_be_the_source": self.may_be_the_source,
             "is_emulated": self.is_emulated,
             "calibrated_rows": str(self.calibrated_rows) if self.calibrated_rows else None,
+            "probes": list(self.probes),
             "device": self.device,
             "seed": self.seed,
         }
@@ -148,6 +155,7 @@ class ComparisonJob:
             may_be_the_source=data["may_be_the_source"],
             is_emulated=data["is_emulated"],
             calibrated_rows=Path(data["calibrated_rows"]) if data["calibrated_rows"] else None,
+            probes=tuple(data["probes"]),
             device=data["device"],
             seed=data["seed"],
         )

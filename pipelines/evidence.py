@@ -15,7 +15,22 @@ from paritygate.pipelines.result import ComparisonResult
 from paritygate.pipelines.workspace import FailedVariant, RunFolder
 from paritygate.validate.recording import Recording
 
-__all__ = ["Evidence", "evidence_to_json"]
+__all__ = ["EmulatedResult", "Evidence", "evidence_to_json"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EmulatedResult:
+    """The comparison that stands for a variant where the device is absent.
+
+    Attributes:
+        result: The comparison.
+        artifact: The artifact that it is about; None if its files are not what was made.
+        emulated_from: Digest of the artifact that ran in its place; its own where that is what ran.
+    """
+
+    result: ComparisonResult
+    artifact: Artifact | None
+    emulated_from: str | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,14 +41,14 @@ class Evidence:
         recording: The reference.
         artifacts: The artifact of each variant that ran, or that was built and runs elsewhere only.
         results: The comparison of each variant that was exported, as it ran on the device.
-        emulated: The comparison of a variant with its precision emulated, where that was made.
+        emulated: The comparison that stands for a variant on a device that is absent, where that was made.
         device: The device.
     """
 
     recording: Recording
     artifacts: Mapping[str, Artifact]
     results: Mapping[str, ComparisonResult]
-    emulated: Mapping[str, ComparisonResult]
+    emulated: Mapping[str, EmulatedResult]
     device: str
 
 
@@ -76,8 +91,8 @@ def evidence_to_json(run: RunFolder, evidence: Evidence) -> dict[str, Any]:
         "variants": entries,
         # How a file would answer where its precision is real; it decides no verdict.
         "emulated": [
-            _entry(name, evidence.artifacts.get(name), result, kind="emulated")
-            for name, result in evidence.emulated.items()
+            {**_entry(name, row.artifact, row.result, kind="emulated"), "emulated_from": row.emulated_from}
+            for name, row in evidence.emulated.items()
         ],
     }
 

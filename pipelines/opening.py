@@ -31,7 +31,12 @@ def open_side(side: Side, device: str, *, emulate: Precision | None = None) -> t
     assert side.model is not None  # noqa: S101 - a side is a model or recorded outputs
     loaded = load_model(side.model)
     model = ModelToRun(
-        source=loaded.source, model=loaded.model, signature=side.signature, rename=side.rename, device=device
+        source=loaded.source,
+        model=loaded.model,
+        signature=side.signature,
+        rename=side.rename,
+        device=device,
+        provider=side.provider,
     )
     runner = open_runner(model) if emulate is None else _open_emulated(side, model, emulate)
     if side.fixed_shape is not None:

@@ -18,10 +18,13 @@ __all__ = [
     "device_option",
     "json_option",
     "pairs",
+    "probe_names",
+    "probes_option",
     "quiet_option",
     "repository_option",
     "root_option",
     "run_option",
+    "target_option",
     "time_limit_option",
     "whole_numbers",
 ]
@@ -111,6 +114,12 @@ device_option = click.option(
     "--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True, help="Where models run."
 )
 
+probes_option = click.option(
+    "--probes",
+    "probes",
+    metavar="none|NAME,...",
+    help="Ask only these of the inputs that are derived from the samples; all of them if absent.",
+)
 root_option = click.option(
     "--root",
     type=click.Path(file_okay=False, path_type=Path),
@@ -124,6 +133,13 @@ run_option = click.option(
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
     help="The run folder, as export or run printed it.",
+)
+target_option = click.option(
+    "--target",
+    "targets",
+    multiple=True,
+    metavar="NAME",
+    help="Make only this one of the spec's targets; may be repeated.",
 )
 constraint_option = click.option(
     "--constraint",
@@ -181,3 +197,23 @@ def _whole_number(option: str, name: str, value: str) -> int:
     except ValueError:
         msg = f"{option} '{name}={value}': {value!r} is no whole number"
         raise UsageError(msg, hint=f"write for example {option} {name}=1") from None
+
+
+def probe_names(text: str | None) -> tuple[str, ...] | None:
+    """Return the probes that `--probes` names; None if it is absent.
+
+    Raises:
+        UsageError: A name is no probe.
+    """
+    from paritygate.validate.probes.probe import PROBES
+
+    if text is None:
+        return None
+    names = [name.strip() for name in text.split(",")]
+    if names == ["none"]:
+        return ()
+    for name in names:
+        if name not in PROBES:
+            msg = f"--probes {name!r} is no probe (allowed: none, {', '.join(PROBES)})"
+            raise UsageError(msg, hint="write for example --probes batches,masks")
+    return tuple(name for name in PROBES if name in names)

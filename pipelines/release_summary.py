@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -66,10 +67,21 @@ def print_release_details(details: ReleaseDetails) -> None:
     print_table("History", ("record", "time", "what", "version", "alias", "reason"), history)
 
 
-def _evidence_of(evidence: dict[str, str] | None) -> str:
+def _evidence_of(evidence: dict[str, Any] | None) -> str:
     if evidence is None:
         return "source, not compared"
-    return f"{evidence['kind']} on {evidence['device']} by {evidence['runtime']}: {evidence['verdict']}"
+    found = [_found(item) for item in (evidence, *evidence.get("also", ()))]
+    # Releases from before it was recorded hold nothing that had never run.
+    remark = "" if evidence.get("has_run", True) else "; it never ran itself"
+    return "; ".join(found) + remark
+
+
+def _found(evidence: dict[str, Any]) -> str:
+    words = f"{evidence['kind']} on {evidence['device']} by {evidence['runtime']}: {evidence['verdict']}"
+    if evidence["kind"] != "emulated":
+        return words
+    devices = ", ".join(evidence.get("devices", ()))
+    return f"{words}, accepted for {devices}" if devices else words
 
 
 def print_verification(verification: Verification, *, to_stderr: bool = False) -> None:

@@ -25,6 +25,10 @@ __all__ = [
     "ErrorResult",
     "LimitRange",
     "OutputResult",
+    "ProbeFailureResult",
+    "ProbeResult",
+    "ProbesResult",
+    "RoleResult",
     "SideResult",
     "StratumOutput",
     "StratumResult",
@@ -154,11 +158,57 @@ class SideResult:
     runtime: str | None = None
     version: str | None = None
     device: str | None = None
+    provider: str | None = None
     precision_found: str | None = None
     tf32: bool | None = None
     optimisation: str | None = None
     executes_code: bool = False
     notes: list[str] = field(default_factory=list)
+    provider_warnings: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProbeFailureResult:
+    """One batch of a probe that the candidate answered otherwise; batch -1 is all of them together."""
+
+    batch: int
+    about: str
+    check: str
+    detail: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProbeResult:
+    """One probe: inputs derived from the samples, and whether the candidate answers them like the reference."""
+
+    status: str
+    detail: str
+    batches: int
+    rows: int
+    dropped: int
+    unfit: int
+    failed: int
+    failures: list[ProbeFailureResult]
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RoleResult:
+    """What an input was taken for, and why."""
+
+    role: str
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProbesResult:
+    """All probes: those asked, those switched off, and why none was asked where that is so."""
+
+    asked: dict[str, ProbeResult] = field(default_factory=dict)
+    switched_off: list[str] = field(default_factory=list)
+    skipped: str = ""
+    roles: dict[str, RoleResult] = field(default_factory=dict)
+    seed: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -196,6 +246,7 @@ class ComparisonResult:
     decisions: dict[str, DecisionResult] = field(default_factory=dict)
     strata: dict[str, dict[str, StratumResult]] = field(default_factory=dict)
     checks: list[CheckResult] = field(default_factory=list)
+    probes: ProbesResult = field(default_factory=ProbesResult)
     outputs_left_out: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     machine: dict[str, Any] = field(default_factory=dict)

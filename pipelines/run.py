@@ -99,11 +99,15 @@ class RunOutcome:
 
 
 def exit_code_of_run(
-    run: RunFolder, results: Mapping[str, ComparisonResult], failures: Mapping[str, FailedVariant]
+    run: RunFolder,
+    results: Mapping[str, ComparisonResult],
+    failures: Mapping[str, FailedVariant],
+    *,
+    device: str | None = None,
 ) -> int:
-    """Return the worst exit code of the required variants."""
+    """Return the worst exit code of the variants that are required on the device, as `required_variants` takes it."""
     codes = []
-    for name in required_variants(run):
+    for name in required_variants(run, device):
         if name in results:
             codes.append(results[name].exit_code)
         elif name in failures:
@@ -130,7 +134,7 @@ def run_spec(run: RunFolder, options: RunOptions, progress: Progress) -> RunOutc
     failures = export_stage(run, time_limit_s=options.time_limit_s, progress=progress)
     record_stage(run, time_limit_s=options.time_limit_s, progress=progress, device=options.device)
     results = validate_stage(run, time_limit_s=options.time_limit_s, progress=progress, device=options.device)
-    code = exit_code_of_run(run, results, failures)
+    code = exit_code_of_run(run, results, failures, device=options.device)
     _benchmark(run, options, progress)
     repository = options.repository or repository_of(run, options.root)
     promotion = _promotion_of_wrong_usage(code) if code == ExitCode.USAGE else _promote(run, options, repository)

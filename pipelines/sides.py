@@ -12,11 +12,12 @@ from paritygate.fixed_shape import FIXED_SHAPE_FILE
 from paritygate.formats import FORMATS
 from paritygate.importing import is_object_path
 from paritygate.pipelines.comparison import Side
-from paritygate.source import Source, is_there, parse_source
+from paritygate.source import Source, SourceKind, is_there, parse_source
 from paritygate.source_copy import SOURCE_FILE, read_source_copy
 from paritygate.validate.given import is_recorded_outputs
+from paritygate.validate.runners.onnxruntime_providers import check_provider
 
-__all__ = ["parse_side", "side_of_artifact", "source_of_artifact"]
+__all__ = ["parse_side", "side_of_artifact", "source_of_artifact", "with_provider"]
 
 
 def parse_side(text: str, folder: Path, *, rename: Mapping[str, str] | None = None) -> Side:
@@ -54,6 +55,25 @@ def parse_side(text: str, folder: Path, *, rename: Mapping[str, str] | None = No
     )
 
 
+def with_provider(side: Side, provider: str | None, *, device: str, is_emulated: bool = False) -> Side:
+    """Return the side, run by a provider of ONNX Runtime; as it is where none is named.
+
+    Raises:
+        UsageError: The side is no ONNX model, is emulated, or the provider is none of the device's.
+    """
+    if provider is None:
+        return side
+    if side.model is None or side.model.kind is not SourceKind.ONNX:
+        what = "recorded outputs" if side.model is None else f"a {side.model.kind} model"
+        msg = f"provider {provider!r} is one of ONNX Runtime, which does not run {side.name}: it is {what}"
+        raise UsageError(msg, hint="leave --provider out, or give an ONNX model")
+    if is_emulated:
+        msg = f"provider {provider!r} cannot run what is emulated: ONNX Runtime's CPU provider does"
+        raise UsageError(msg, hint="leave --provider or --emulate out")
+    check_provider(provider, device)
+    return replace(side, provider=provider)
+
+
 def source_of_artifact(artifact: Artifact) -> Source:
     """Return the artifact as a model that converters and runners open.
 
@@ -65,10 +85,18 @@ def source_of_artifact(artifact: Artifact) -> Source:
     return Source(text=artifact.main, folder=artifact.folder, kind=FORMATS[artifact.variant.format].kind)
 
 
-def side_of_artifact(artifact: Artifact) -> Side:
-    """Return the artifact as the candidate of a comparison."""
+def side_of_artifact(artifact: Artifact, *, provider: str | None = None) -> Side:
+    """Return the artifact as the candidate of a comparison.
+
+    Args:
+        artifact: The artifact.
+        provider: The provider of ONNX Runtime that runs it; None for that of the device, or another runtime.
+    """
     rule = artifact.folder / FIXED_SHAPE_FILE if artifact.variant.static else None
     side = Side(name=str(artifact.variant), model=source_of_artifact(artifact), fixed_shape=rule)
+    if provider is not None:
+        # The file says what its dims are called; how large they may be is in its record.
+        return replace(side, provider=provider, signature=artifact.signature)
     if artifact.main != SOURCE_FILE:
         return side
     # Of all artifacts, only this one does not say its names by itself.

@@ -21,8 +21,11 @@ from paritygate.pipelines.spec_parts import (
     CalibrationPart,
     DecisionPart,
     ModelPart,
+    OnnxruntimePart,
     Part,
+    ProbeName,
     PromotePart,
+    RolePart,
     SamplesPart,
     TensorPart,
     TensorrtPart,
@@ -33,6 +36,8 @@ from paritygate.precision import Precision, Variant
 from paritygate.signature import Dim, Signature, TensorSpec
 from paritygate.source import Source, parse_source
 from paritygate.validate.decisions import Decision, make_decision
+from paritygate.validate.probes.probe import PROBES
+from paritygate.validate.probes.roles import InputRole
 from paritygate.validate.sample_split import SampleSplit, SplitSide
 from paritygate.validate.samples import DEFAULT_BATCH_SIZE, SampleSource
 from paritygate.validate.tolerance import Tolerance, parse_tolerance
@@ -68,6 +73,13 @@ class Spec(Part):
     argmax_of: dict[str, str] = Field(default_factory=dict)
     axes: dict[str, int] = Field(default_factory=dict)
     non_finite: Literal["refuse", "match"] = "refuse"
+    roles: dict[str, RolePart] = Field(
+        default_factory=dict, description="What an input is, where that is not inferred right."
+    )
+    probes: list[ProbeName] | Literal["none"] | None = Field(
+        default=None,
+        description="The probes to make; all of them if absent. What is left out is recorded in a release.",
+    )
     min_rows: Annotated[int, Field(ge=1)] = 100
     repeat: Annotated[int, Field(ge=1)] = 1
     opset: int | None = None
@@ -76,6 +88,7 @@ class Spec(Part):
     benchmark: BenchmarkPart | None = Field(
         default=None, description="Measured where this is there, `benchmark: {}` included."
     )
+    onnxruntime: OnnxruntimePart = Field(default_factory=OnnxruntimePart)
     tensorrt: TensorrtPart = Field(default_factory=TensorrtPart)
     tensorrt_rtx: TensorrtRtxPart = Field(default_factory=TensorrtRtxPart)
     promote: PromotePart = Field(default_factory=PromotePart)
@@ -228,6 +241,21 @@ class ResolvedSpec:
         if variant.format == "tensorrt":
             return self.spec.tensorrt.settings(self.folder)
         return self.spec.tensorrt_rtx.settings if variant.format == "tensorrt-rtx" else EngineSettings()
+
+    def provider(self, variant: Variant, device: str) -> str | None:
+        """Return the provider of ONNX Runtime that runs a variant; None for that of the device, or another runtime."""
+        return self.spec.onnxruntime.provider if variant.format == "onnx" and device == "cuda" else None
+
+    @property
+    def probes(self) -> tuple[str, ...]:
+        """The probes to make, in the order of the table."""
+        wanted = tuple(PROBES) if self.spec.probes is None else () if self.spec.probes == "none" else self.spec.probes
+        return tuple(name for name in PROBES if name in wanted)
+
+    @property
+    def roles(self) -> dict[str, InputRole]:
+        """What the spec says that inputs are."""
+        return {name: part.role_of_input for name, part in self.spec.roles.items()}
 
     def tolerance(self, variant: Variant) -> Tolerance:
         """Return the limits of a variant."""

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from paritygate.convert.int8.nncf_tool import check_nncf_settings
 from paritygate.convert.int8.settings import Int8Settings
@@ -14,6 +14,8 @@ from paritygate.engine.settings import EngineSettings, HardwareCompatibility
 from paritygate.pipelines.calibration import LEAST_ROWS
 from paritygate.pipelines.choice.candidates import PREFERENCES
 from paritygate.pipelines.choice.constraint import check_limits
+from paritygate.validate.probes.probe import PROBES
+from paritygate.validate.probes.roles import InputRole, Role
 
 __all__ = [
     "BenchmarkPart",
@@ -21,8 +23,11 @@ __all__ = [
     "DecisionPart",
     "DimPart",
     "ModelPart",
+    "OnnxruntimePart",
     "Part",
+    "ProbeName",
     "PromotePart",
+    "RolePart",
     "SamplesPart",
     "TensorPart",
     "TensorrtPart",
@@ -118,6 +123,31 @@ class CalibrationPart(Part):
         return Int8Settings(tool=self.tool, method=self.method, activations=self.activations)
 
 
+class RolePart(Part):
+    """What one input is, for the probes."""
+
+    role: Role = Field(description="id, mask, length, image, number or text.")
+    low: int | None = Field(default=None, description="The smallest value that makes sense.")
+    high: int | None = Field(default=None, description="The largest value that makes sense; of ids, the last one.")
+    of: str | None = Field(default=None, description="Of a mask or lengths: the input whose positions it is about.")
+    pad: int | None = Field(default=None, description="Of ids: what stands where the mask is 0.")
+
+    @property
+    def role_of_input(self) -> InputRole:
+        """The role."""
+        return InputRole(role=self.role, why="the spec says so", low=self.low, high=self.high, of=self.of, pad=self.pad)
+
+
+def _known_probe(value: str) -> str:
+    if value not in PROBES:
+        msg = f"{value!r} is no probe (allowed: {', '.join(PROBES)}, or none in place of the list)"
+        raise ValueError(msg)
+    return value
+
+
+ProbeName = Annotated[str, AfterValidator(_known_probe)]
+
+
 class DecisionPart(Part):
     """The rule that turns an output into an answer: exactly one of threshold, argmax, top_k, multilabel."""
 
@@ -181,6 +211,14 @@ class PromotePart(Part):
     @classmethod
     def _known_limits(cls, value: dict[str, float]) -> dict[str, float]:
         return check_limits(value)
+
+
+class OnnxruntimePart(Part):
+    """How ONNX Runtime runs ONNX targets."""
+
+    provider: Literal["cuda", "tensorrt"] = Field(
+        default="cuda", description="The execution provider that runs them where the device is cuda."
+    )
 
 
 class TensorrtPart(Part):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
@@ -20,9 +20,17 @@ from paritygate.source import SourceKind
 # A comparison is printed without a run: what runs are made of is not imported for it.
 if TYPE_CHECKING:
     from paritygate.pipelines.run import RunOutcome
-    from paritygate.pipelines.workspace import FailedVariant
+    from paritygate.pipelines.workspace import FailedVariant, RunFolder
 
-__all__ = ["export_rows", "print_comparison", "print_error", "print_failures", "print_outcome"]
+__all__ = [
+    "export_rows",
+    "made_to_json",
+    "print_comparison",
+    "print_error",
+    "print_failures",
+    "print_made",
+    "print_outcome",
+]
 
 # A candidate of another kind was not run here: its outputs were recorded before.
 _RUN_KINDS = {str(kind) for kind in SourceKind}
@@ -74,6 +82,34 @@ def export_rows(artifacts: Mapping[str, Artifact]) -> list[tuple[str, str, str, 
         )
         for name, artifact in artifacts.items()
     ]
+
+
+def print_made(
+    run: RunFolder,
+    what: str,
+    artifacts: Mapping[str, Artifact],
+    failures: Mapping[str, FailedVariant],
+    *,
+    to_stderr: bool = False,
+) -> None:
+    """Print what was made of a run, what could not be and why, and where the run is."""
+    if artifacts and not to_stderr:
+        title = f"{run.resolved.name}: {what}"
+        print_table(title, ("variant", "size", "digest", "notes"), export_rows(artifacts))
+    print_failures(failures)
+    click.echo(f"run: {run.folder}", err=to_stderr)
+
+
+def made_to_json(
+    run: RunFolder, artifacts: Mapping[str, Artifact], failures: Mapping[str, FailedVariant]
+) -> dict[str, Any]:
+    """Return as JSON data what was made of a run, and what could not be."""
+    return {
+        "schema_version": 1,
+        "run": str(run.folder),
+        "artifacts": {name: {"digest": item.digest, "files": dict(item.files)} for name, item in artifacts.items()},
+        "failures": {name: item.to_json() for name, item in failures.items()},
+    }
 
 
 def print_failures(failures: Mapping[str, FailedVariant]) -> None:

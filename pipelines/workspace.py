@@ -207,22 +207,37 @@ def open_run(folder: Path) -> RunFolder:
     return RunFolder(folder=folder.resolve(), resolved=resolved, samples_path=data["samples_path"])
 
 
-def required_variants(run: RunFolder) -> tuple[str, ...]:
+def required_variants(run: RunFolder, device: str | None = None) -> tuple[str, ...]:
     """Return the variants whose outcome is the run's: the declared ones, else those whose backends are installed.
 
-    What no CPU runs is not required of itself. Where nothing is left, all are required: a run that could measure
-    nothing has not passed.
+    What a device cannot run is not required on it of itself. Where nothing is left, all are required: a run that could
+    measure nothing has not passed.
+
+    Args:
+        run: The run.
+        device: `cpu` or `cuda`; where the run was validated, else `cpu`, if None.
     """
     spec = run.resolved.spec
     if spec.required is not None:
         return tuple(spec.required)
+    where = device or _device_of(run)
     runnable = tuple(
         str(variant)
         for variant in run.resolved.variants
         if all(backend_state(name).is_available for name in needed_backends(variant, spec))
-        and why_not_run(variant, "cpu") is None
+        and why_not_run(variant, where) is None
     )
     return runnable or run.resolved.target_names
+
+
+def _device_of(run: RunFolder) -> str:
+    """Return the device that the run was validated on; `cpu` where it was not, or where its evidence is damaged."""
+    try:
+        name = str(read_json(run.evidence_file)["device"])
+    except (OSError, ValueError, KeyError, TypeError):
+        # Whoever judges by the evidence says what is wrong with it.
+        return "cpu"
+    return name.partition(":")[0]
 
 
 def worst_code(codes: list[int]) -> int:

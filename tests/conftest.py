@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import subprocess
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -14,6 +13,7 @@ import hypothesis
 import pytest
 
 from paritygate.backends import backend_state
+from paritygate.machine import gpu_of_machine
 
 # The same examples in every run: a red build is red again on the next machine. A loaded machine is no failure.
 hypothesis.settings.register_profile("deterministic", derandomize=True, database=None, deadline=None)
@@ -40,10 +40,7 @@ def _reason_without_backend(marker: str) -> str | None:
 
 
 def _reason_without_gpu() -> str | None:
-    nvidia_smi = shutil.which("nvidia-smi")
-    if nvidia_smi and subprocess.run([nvidia_smi, "-L"], check=False, capture_output=True).returncode == 0:
-        return None
-    return "needs an NVIDIA GPU, and nvidia-smi finds none"
+    return None if gpu_of_machine() else "needs an NVIDIA GPU, and the CUDA driver shows none to this process"
 
 
 def _reason_without_server() -> str | None:
@@ -61,7 +58,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skip, with its reason, each test whose marker asks for what this machine lacks."""
     for marker, reason_of in _REASONS.items():
         marked = [item for item in items if item.get_closest_marker(marker)]
-        # Asked once, and only if some test wants it: looking for a GPU starts a process.
+        # Asked once, and only if some test wants it: looking for a GPU wakes the driver.
         if marked and (reason := reason_of()):
             for item in marked:
                 item.add_marker(pytest.mark.skip(reason=reason))

@@ -62,7 +62,7 @@ class Entrant:
             self.worker = None
 
 
-def entrants_of(run: RunFolder) -> list[Entrant]:
+def entrants_of(run: RunFolder, device: str = "cpu") -> list[Entrant]:
     """Return the source, then the variants in the spec's order; one that is not fit to run has its error already."""
     resolved = run.resolved
     source = resolved.source
@@ -71,7 +71,8 @@ def entrants_of(run: RunFolder) -> list[Entrant]:
     found = [Entrant(name=SOURCE, side=side, recorded=recorded, size_bytes=size_of_source(source))]
     for name in run.exported():
         artifact = Artifact.read_record(run.variant_folder(name))
-        entrant = Entrant(name=name, side=side_of_artifact(artifact), artifact=artifact)
+        provider = resolved.provider(artifact.variant, device)
+        entrant = Entrant(name=name, side=side_of_artifact(artifact, provider=provider), artifact=artifact)
         found.append(entrant)
         result = run.result(name)
         if result is not None and result.error is not None:

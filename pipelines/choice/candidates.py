@@ -9,6 +9,7 @@ from typing import Any, Literal
 from paritygate.pipelines.benchmark.result import BenchmarkResult
 from paritygate.pipelines.choice.constraint import broken_constraints
 from paritygate.pipelines.choice.figures import Figures, MeasuringRules, Point, figures_of_variant
+from paritygate.pipelines.choice.standing import Standing, standings_of
 
 __all__ = ["PREFERENCES", "Candidate", "ChoiceRules", "Preference", "candidates_of", "in_order_of"]
 
@@ -47,12 +48,16 @@ class Candidate:
         hindrance: Why the evidence does not let it be released, in words; empty if it does.
         figures: Its speed and size.
         broken: The limits that it breaks, in words.
+        entries: The entry of the evidence that counts for each device of the release that it can run on.
+        has_run: Whether the file itself was compared on any device.
     """
 
     entry: Mapping[str, Any]
     hindrance: str
     figures: Figures
     broken: tuple[str, ...]
+    entries: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    has_run: bool = True
 
     @property
     def name(self) -> str:
@@ -80,6 +85,8 @@ class Candidate:
             "verdict": self.entry["verdict"],
             "evidence": self.entry["evidence"],
             "artifact": self.entry.get("artifact"),
+            "devices": {device: entry["evidence"] for device, entry in self.entries.items()},
+            "has_run": self.has_run,
             "is_fit": self.is_fit,
             "hindrance": self.hindrance,
             "broken": list(self.broken),
@@ -90,68 +97,35 @@ class Candidate:
 
 
 def candidates_of(
-    evidence: Mapping[str, Any], benchmark: BenchmarkResult | None, sizes: Mapping[str, int], rules: ChoiceRules
+    evidence: Mapping[str, Any],
+    benchmark: BenchmarkResult | None,
+    sizes: Mapping[str, int],
+    rules: ChoiceRules,
+    engines: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> tuple[Candidate, ...]:
     """Return every target of the run as it stands, in the spec's order; arguments as for `choose`."""
-    measuring = MeasuringRules(evidence=evidence, devices=rules.devices, points=rules.points)
-    return tuple(
-        _candidate(
-            entry,
-            hindrance,
-            figures_of_variant(entry, benchmark, sizes.get(entry["variant"]), measuring),
-            rules,
-        )
-        for entry, hindrance in _standings(evidence, rules)
-    )
-
-
-def _standings(evidence: Mapping[str, Any], rules: ChoiceRules) -> Iterable[tuple[Mapping[str, Any], str]]:
-    """Yield the entry that counts for each target, and why it may not be released, in words."""
-    home = evidence["device"]
-    emulated = {
-        entry["variant"]: entry
-        for entry in evidence.get("emulated", ())
-        if entry["verdict"] == "pass" and entry["evidence"] == rules.accept.get(entry["variant"])
-    }
-    for entry in evidence["variants"]:
-        hindrance = _hindrance(entry, rules.devices, home)
-        if hindrance and entry["variant"] in emulated and _may_be_emulated(entry, rules.devices, home):
-            yield emulated[entry["variant"]], ""
-        else:
-            yield entry, hindrance
-
-
-def _may_be_emulated(entry: Mapping[str, Any], devices: tuple[str, ...], home: str) -> bool:
-    """Return whether the emulated row may stand for devices that are absent, and for nothing else.
-
-    What ran elsewhere has to have passed there; what was not run has to be of a kind that no runtime here runs. A file
-    that failed, crashed or hung is not saved by what would be on another device.
-    """
-    if entry["evidence"] == "verified":
-        return bool(entry["verdict"] == "pass" and (entry["device"] == home or home not in devices))
-    return bool(entry["evidence"] == "built" and entry["verdict"] == "error" and home not in devices)
-
-
-def _hindrance(entry: Mapping[str, Any], devices: tuple[str, ...], home: str) -> str:
-    if entry["evidence"] == "built" and entry["verdict"] == "error":
-        return f"does not run on {home}"
-    if entry["verdict"] != "pass":
-        return str(entry["verdict"])
-    if entry["evidence"] != "verified":
-        return f"passed, and is {entry['evidence']}, not verified"
-    if any(entry["device"] != device for device in devices):
-        return f"passed on {entry['device']} only"
-    return ""
+    found = standings_of(evidence, devices=rules.devices, accept=rules.accept, engines=engines or {})
+    return tuple(_candidate(standing, evidence, benchmark, sizes, rules) for standing in found)
 
 
 def _candidate(
-    entry: Mapping[str, Any],
-    hindrance: str,
-    figures: Figures,
+    standing: Standing,
+    evidence: Mapping[str, Any],
+    benchmark: BenchmarkResult | None,
+    sizes: Mapping[str, int],
     rules: ChoiceRules,
 ) -> Candidate:
+    entry = standing.entry
+    # Where it cannot run, how fast it is there is no question.
+    measuring = MeasuringRules(evidence=evidence, devices=standing.devices or rules.devices, points=rules.points)
+    figures = figures_of_variant(entry, benchmark, sizes.get(entry["variant"]), measuring)
     return Candidate(
-        entry=entry, hindrance=hindrance, figures=figures, broken=broken_constraints(rules.limits, figures.by_name)
+        entry=entry,
+        hindrance=standing.hindrance,
+        figures=figures,
+        broken=broken_constraints(rules.limits, figures.by_name),
+        entries=standing.entries,
+        has_run=standing.has_run,
     )
 
 

@@ -15,6 +15,7 @@ from paritygate.pipelines.choice.candidates import Candidate, ChoiceRules, Prefe
 from paritygate.pipelines.choice.constraint import COST, broken_constraints
 from paritygate.pipelines.choice.figures import Figures, MeasuringRules, figures_of_source, point_in_words
 from paritygate.pipelines.choice.reason import why_none, why_these
+from paritygate.pipelines.choice.standing import can_run_on
 
 __all__ = ["Choice", "choose"]
 
@@ -42,6 +43,17 @@ class Choice:
     reason: str
     source: Figures
     source_broken: tuple[str, ...]
+
+    @property
+    def unserved(self) -> tuple[str, ...]:
+        """The devices of the release that nothing chosen runs on; none where nothing is chosen."""
+        if not self.chosen:
+            return ()
+        return tuple(
+            device
+            for device in self.rules.devices
+            if not any(can_run_on(candidate.name, device) for candidate in self.chosen)
+        )
 
     @property
     def is_open(self) -> bool:
@@ -86,6 +98,7 @@ def choose(
     benchmark: BenchmarkResult | None,
     sizes: Mapping[str, int],
     rules: ChoiceRules,
+    engines: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Choice:
     """Return what is to be released of a run.
 
@@ -95,8 +108,9 @@ def choose(
             that the evidence is about, on the machine and on every device of the release, counts.
         sizes: Size in bytes of each artifact that is there, by variant, and of the `SOURCE` where it is files.
         rules: What is asked for.
+        engines: What is known of the making of each engine, by variant: the GPUs it was built for among it.
     """
-    candidates = candidates_of(evidence, benchmark, sizes, rules)
+    candidates = candidates_of(evidence, benchmark, sizes, rules, engines)
     measuring = MeasuringRules(evidence=evidence, devices=rules.devices, points=rules.points)
     source = figures_of_source(benchmark, sizes.get(SOURCE), measuring)
     source_broken = broken_constraints(rules.limits, source.by_name)

@@ -11,6 +11,7 @@ from typing import Any
 from paritygate.pipelines.benchmark.recorded_source import digest_of_recorded
 from paritygate.pipelines.benchmark.result import SOURCE, BenchmarkPoint, BenchmarkResult, Speedup, VariantBenchmark
 from paritygate.pipelines.choice.constraint import CONSTRAINTS
+from paritygate.pipelines.other_machines import documents_by_device
 
 __all__ = ["Figures", "MeasuringRules", "Point", "figures_of_source", "figures_of_variant", "point_in_words"]
 
@@ -126,7 +127,9 @@ def _why_elsewhere(found: VariantBenchmark, benchmark: BenchmarkResult, rules: M
     """Return why it was measured on something else than what was validated on, in words; empty if it was not."""
     if any(found.device != device for device in rules.devices):
         return f"benchmarked on {found.device} only" if found.device else found.error or "it did not run"
-    here, there = (_machine_in_words(facts, found.device) for facts in (rules.evidence["machine"], benchmark.machine))
+    # It counts on the machine where that device was validated, whatever was validated since elsewhere.
+    judged_on = documents_by_device(rules.evidence).get(str(found.device), rules.evidence)["machine"]
+    here, there = (_machine_in_words(facts, found.device) for facts in (judged_on, benchmark.machine))
     return "" if here == there else f"benchmarked on {there}, validated on {here}"
 
 

@@ -26,7 +26,7 @@ def why_these(chosen: Sequence[Candidate], candidates: Sequence[Candidate], rule
         parts.append(_fastest(chosen[0], others, at))
     elif rules.prefer == "smallest":
         parts.append(_smallest(chosen[0], others))
-    emulated = ", ".join(candidate.name for candidate in chosen if candidate.entry["evidence"] == "emulated")
+    emulated = ", ".join(_accepted(candidate) for candidate in chosen if candidate.entry["evidence"] == "emulated")
     if emulated:
         parts.append(f"accepted on emulated evidence, as the spec says: {emulated}")
     if rules.limits:
@@ -35,6 +35,10 @@ def why_these(chosen: Sequence[Candidate], candidates: Sequence[Candidate], rule
     if left_out:
         parts.append(f"left out: {'; '.join(left_out)}")
     return "; ".join(parts)
+
+
+def _accepted(candidate: Candidate) -> str:
+    return candidate.name if candidate.has_run else f"{candidate.name} (never ran itself)"
 
 
 def _is_left_out(candidate: Candidate, rules: ChoiceRules) -> bool:

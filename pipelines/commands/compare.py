@@ -10,6 +10,8 @@ from paritygate.pipelines.options import (
     device_option,
     json_option,
     pairs,
+    probe_names,
+    probes_option,
     quiet_option,
     time_limit_option,
     whole_numbers,
@@ -111,7 +113,14 @@ __all__ = ["command"]
     is_flag=True,
     help="Run the candidate (ONNX) as a device of --precision fp16 or bf16 would: every value rounded to it.",
 )
+@probes_option
 @device_option
+@click.option(
+    "--provider",
+    type=click.Choice(["cpu", "cuda", "tensorrt"]),
+    default=None,
+    help="What of ONNX Runtime runs the candidate (ONNX); that of --device if absent.",
+)
 @time_limit_option
 @quiet_option
 @json_option
@@ -134,7 +143,9 @@ def command(
     pad: tuple[str, ...],
     seed: int,
     emulate: bool,
+    probes: str | None,
     device: str,
+    provider: str | None,
     time_limit: float,
     quiet: bool,
     json_target: str | None,
@@ -153,18 +164,22 @@ def command(
     from paritygate.pipelines.comparison import ComparisonJob, compare
     from paritygate.pipelines.console import progress_of, write_json
     from paritygate.pipelines.result import result_to_json
-    from paritygate.pipelines.sides import parse_side
+    from paritygate.pipelines.sides import parse_side, with_provider
     from paritygate.pipelines.summary import print_comparison
     from paritygate.precision import parse_precision
     from paritygate.validate.decisions import parse_decision
+    from paritygate.validate.probes.probe import PROBES
     from paritygate.validate.samples import SampleSource
     from paritygate.validate.tolerance import parse_tolerance
 
     here = Path.cwd()
+    chosen = probe_names(probes)
     kind = parse_precision(precision)
     job = ComparisonJob(
         reference=parse_side(reference, here),
-        candidate=parse_side(candidate, here, rename=pairs("--map", rename)),
+        candidate=with_provider(
+            parse_side(candidate, here, rename=pairs("--map", rename)), provider, device=device, is_emulated=emulate
+        ),
         samples=SampleSource(
             text=samples,
             folder=here,
@@ -183,6 +198,7 @@ def command(
         min_rows=min_rows,
         is_non_finite_declared=non_finite == "match",
         is_emulated=emulate,
+        probes=tuple(PROBES) if chosen is None else chosen,
         device=device,
         seed=seed,
     )

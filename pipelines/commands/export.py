@@ -6,7 +6,13 @@ from pathlib import Path
 
 import click
 
-from paritygate.pipelines.options import json_option, quiet_option, root_option, time_limit_option
+from paritygate.pipelines.options import (
+    json_option,
+    quiet_option,
+    root_option,
+    target_option,
+    time_limit_option,
+)
 
 __all__ = ["command"]
 
@@ -14,44 +20,44 @@ __all__ = ["command"]
 @click.command("export")
 @click.argument("spec")
 @click.option("--samples", "samples_path", metavar="PATH", help="Samples file that later stages of this run shall use.")
+@target_option
 @root_option
 @time_limit_option
 @quiet_option
 @json_option
 def command(
-    spec: str, *, samples_path: str | None, root: Path, time_limit: float, quiet: bool, json_target: str | None
+    spec: str,
+    *,
+    samples_path: str | None,
+    targets: tuple[str, ...],
+    root: Path,
+    time_limit: float,
+    quiet: bool,
+    json_target: str | None,
 ) -> int:
     """Convert the model of SPEC to its targets, in a new run folder, whose path is printed.
 
-    The exit code is 0 if every required target was made, 4 if one could not be, 5 if a package is missing.
+    The exit code is 0 if every required target was made, 4 if one could not be, 5 if a package or GPU is missing. An
+    engine that cannot be built here can be built elsewhere, from the run folder alone: pack, unpack, build.
 
     \b
     Example:
       convert-and-validate export klue-sts
+      convert-and-validate export klue-sts --target onnx-fp32 --target onnx-fp16
     """
-    from paritygate.pipelines.console import print_table, progress_of, write_json
+    from paritygate.pipelines.console import progress_of, write_json
     from paritygate.pipelines.spec_loading import load_spec_to_run
     from paritygate.pipelines.stages.export import export_stage
-    from paritygate.pipelines.summary import export_rows, print_failures
+    from paritygate.pipelines.summary import made_to_json, print_made
+    from paritygate.pipelines.target_choice import with_targets
     from paritygate.pipelines.workspace import new_run, required_variants, worst_code
 
-    run = new_run(load_spec_to_run(spec, samples_path=samples_path), root=root, samples_path=samples_path)
-    with progress_of(run.resolved.name, is_quiet=quiet) as progress:
+    resolved = with_targets(load_spec_to_run(spec, samples_path=samples_path), targets)
+    run = new_run(resolved, root=root, samples_path=samples_path)
+    with progress_of(resolved.name, is_quiet=quiet) as progress:
         failures = export_stage(run, time_limit_s=time_limit, progress=progress)
     artifacts = {name: run.artifact(name) for name in run.exported()}
-    if json_target != "-":
-        print_table(f"{run.resolved.name}: exported", ("variant", "size", "digest", "notes"), export_rows(artifacts))
-    print_failures(failures)
-    click.echo(f"run: {run.folder}", err=json_target == "-")
+    print_made(run, "exported", artifacts, failures, to_stderr=json_target == "-")
     code = worst_code([failures[name].exit_code for name in required_variants(run) if name in failures])
-    write_json(
-        json_target,
-        {
-            "schema_version": 1,
-            "run": str(run.folder),
-            "exit_code": code,
-            "artifacts": {name: {"digest": item.digest, "files": dict(item.files)} for name, item in artifacts.items()},
-            "failures": {name: item.to_json() for name, item in failures.items()},
-        },
-    )
+    write_json(json_target, {**made_to_json(run, artifacts, failures), "exit_code": code})
     return code

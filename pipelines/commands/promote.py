@@ -24,7 +24,7 @@ __all__ = ["command"]
     "devices",
     multiple=True,
     metavar="DEVICE",
-    help="Where the release will run, such as cpu: only what was verified there is released.",
+    help="Where the release will run, such as cpu; once for each device: only what was verified on each is released.",
 )
 @constraint_option
 @root_option
@@ -47,6 +47,7 @@ def command(
     Example:
       convert-and-validate promote --run artifacts/runs/klue-sts/20261120T101500Z-1a2b --alias prod
       convert-and-validate promote --run artifacts/runs/klue-sts/20261120T101500Z-1a2b --constraint size_mb=50
+      convert-and-validate promote --run artifacts/runs/klue-sts/20261120T101500Z-1a2b --for cpu --for cuda:sm90
     """
     from paritygate.errors import UsageError
     from paritygate.pipelines.choice.constraint import parse_constraints

@@ -33,6 +33,7 @@ from paritygate.pipelines.child import Progress
 from paritygate.pipelines.comparison import Side
 from paritygate.source import SourceKind
 from paritygate.tensorflow_import import import_keras, import_tensorflow
+from paritygate.validate.runners.onnxruntime_providers import prepare_process, say_provider
 from paritygate.validate.samples import SampleSource, open_samples
 
 if TYPE_CHECKING:
@@ -106,15 +107,15 @@ class _Worker:
 def run(args: Mapping[str, Any], report: Progress) -> None:
     """Load the model, say so, and answer until no more is asked."""
     report("reading the samples", 0, 0)
+    side = Side.from_json(args["side"])
+    prepare_process(side.provider)
     pool = take_rows(open_samples(SampleSource.from_json(args["samples"])), at_least=max(args["batch_sizes"]))
     kind = SourceKind(args["kind"])
     _import_framework(kind)
     # Reading all samples may have taken more than the model will.
     _forget_peak()
     report("loading the model", 0, 0)
-    worker = _Worker(
-        side=Side.from_json(args["side"]), kind=kind, device=args["device"], pool=pool, recorded=args["recorded"]
-    )
+    worker = _Worker(side=side, kind=kind, device=args["device"], pool=pool, recorded=args["recorded"])
     begin = time.perf_counter()
     worker.grow(1)
     load_s = time.perf_counter() - begin - worker.check_s
@@ -129,7 +130,7 @@ def run(args: Mapping[str, Any], report: Progress) -> None:
                 "load_s": load_s,
                 "first_call_ms": _first_call_ms(worker, args["batch_sizes"]),
                 "samples_digest": pool.digest,
-                "notes": worker.notes,
+                "notes": (*worker.notes, *say_provider(facts.provider), *facts.provider_warnings),
                 "peak_memory_bytes": _peak_memory_bytes(worker),
             },
         )

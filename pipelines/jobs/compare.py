@@ -11,11 +11,13 @@ from typing import Any
 from paritygate.errors import UsageError
 from paritygate.files import digest_of_file
 from paritygate.machine import machine_facts
+from paritygate.pipelines.asking import ask, recorded_probes, request_of
 from paritygate.pipelines.calibrated_rows import CalibratedRows, CalibrationLookup
 from paritygate.pipelines.child import Progress
 from paritygate.pipelines.comparison import ComparisonJob, Side
 from paritygate.pipelines.loading import LoadedModel
 from paritygate.pipelines.opening import open_side
+from paritygate.pipelines.probing import PROBES_FOLDER, Prober
 from paritygate.pipelines.result import (
     ComparisonResult,
     SideResult,
@@ -35,8 +37,10 @@ from paritygate.validate.given import (
     expected_from_recording,
     open_recording_reader,
 )
+from paritygate.validate.probes.recording import ProbesRecording
 from paritygate.validate.recording import RECORD_FILE, Recording
 from paritygate.validate.reference import RecordPlan, record_reference
+from paritygate.validate.runners.onnxruntime_providers import prepare_process
 from paritygate.validate.runners.runner import Runner
 from paritygate.validate.sample_split import RowsLeftOut
 from paritygate.validate.samples import open_samples
@@ -52,11 +56,12 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
     started = time.monotonic()
     job = ComparisonJob.from_json(args["job"])
     folder = Path(args["folder"])
+    prepare_process(job.candidate.provider)
     held_out = RowsLeftOut(strata=job.strata)
     read = open_samples(job.samples, left_out=held_out)
     if job.calibrated_rows is not None:
         read = CalibrationLookup(CalibratedRows.load(job.calibrated_rows)).watched(read)
-    expected, reference = _open_reference(job, folder, report)
+    expected, reference, probes = _open_reference(job, folder, report)
     candidate, candidate_side = _open_candidate(job, report)
     workspace = folder / "passes"
     workspace.mkdir(exist_ok=True)
@@ -78,21 +83,31 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
         ),
         progress=lambda number, rows: report(f"running the candidate, pass {number} of {job.passes}", rows, 0),
     )
+    answers = ask(job, candidate, probes, tuple(result.limits), report)
     notes = strata_held_out(held_out)
     if isinstance(candidate, ModelCandidate):
         # Some notes count calls: they are right only now.
         candidate_side = replace(candidate_side, notes=list(candidate.notes))
-    found = _result(job, result, expected, (reference, candidate_side), time.monotonic() - started)
-    return result_to_json(replace(found, notes=[*found.notes, *notes]))
+    found = _result(
+        job, replace(result, checks=(*result.checks, *answers.checks)), expected, (reference, candidate_side)
+    )
+    seconds = time.monotonic() - started
+    return result_to_json(replace(found, notes=[*found.notes, *notes], probes=answers.result, seconds=seconds))
 
 
-def _open_reference(job: ComparisonJob, folder: Path, report: Progress) -> tuple[ExpectedOutputs, SideResult]:
+def _open_reference(
+    job: ComparisonJob, folder: Path, report: Progress
+) -> tuple[ExpectedOutputs, SideResult, ProbesRecording | None]:
     side = job.reference
     if side.outputs is not None:
         report("reading the reference", 0, 0)
         if (side.outputs / RECORD_FILE).is_file():
             recording = Recording.load(side.outputs)
-            return expected_from_recording(recording), _describe_recording(side, recording)
+            return (
+                expected_from_recording(recording),
+                _describe_recording(side, recording),
+                recorded_probes(side.outputs),
+            )
         expected = expected_from_file(
             side.outputs,
             axes=job.axes,
@@ -100,12 +115,13 @@ def _open_reference(job: ComparisonJob, folder: Path, report: Progress) -> tuple
             is_non_finite_declared=job.is_non_finite_declared,
             selected=job.outputs,
         )
-        return expected, SideResult(name=side.name, kind="recorded outputs", digest=expected.digest)
+        return expected, SideResult(name=side.name, kind="recorded outputs", digest=expected.digest), None
     report("loading the reference", 0, 0)
     runner, loaded = open_side(side, job.device)
     described = _describe(side, runner, loaded)
     place = folder / "reference"
     place.mkdir(exist_ok=True)
+    prober = Prober(runner, request_of(job))
     recording = record_reference(
         runner,
         open_samples(job.samples),
@@ -118,8 +134,9 @@ def _open_reference(job: ComparisonJob, folder: Path, report: Progress) -> tuple
             seed=job.seed,
         ),
         progress=lambda rows: report("running the reference", rows, 0),
+        watch=prober.watch,
     )
-    return expected_from_recording(recording), described
+    return expected_from_recording(recording), described, prober.record(recording, place / PROBES_FOLDER, report)
 
 
 def _open_candidate(job: ComparisonJob, report: Progress) -> tuple[Candidate, SideResult]:
@@ -167,11 +184,13 @@ def _side_result(
         runtime=facts.get("runtime"),
         version=facts.get("version"),
         device=facts.get("device"),
+        provider=facts.get("provider"),
         precision_found=None if precision is None else str(precision),
         tf32=facts.get("tf32"),
         optimisation=facts.get("optimisation"),
         executes_code=executes_code,
         notes=list(facts.get("notes", ())),
+        provider_warnings=list(facts.get("provider_warnings", ())),
     )
 
 
@@ -180,13 +199,13 @@ def _result(
     result: GateResult,
     expected: ExpectedOutputs,
     sides: tuple[SideResult, SideResult],
-    seconds: float,
 ) -> ComparisonResult:
     reference, candidate = sides
     measured = result.measurement
     checks = (
         _check_distinct(job, reference, candidate),
         *_check_calibration(job, measured.rows),
+        *_check_provider(reference, candidate),
         *result.checks,
     )
     verdict = verdict_of(checks)
@@ -221,7 +240,6 @@ def _result(
         outputs_left_out=list(result.left_out),
         notes=_notes(job, reference, candidate),
         machine=machine_facts(),
-        seconds=seconds,
     )
 
 
@@ -234,6 +252,8 @@ def _check_distinct(job: ComparisonJob, reference: SideResult, candidate: SideRe
         and candidate.digest == reference.digest
         and (candidate.runtime, candidate.version, candidate.device)
         == (reference.runtime, reference.version, reference.device)
+        # What was recorded before providers were does not say.
+        and (None in {candidate.provider, reference.provider} or candidate.provider == reference.provider)
     )
     if is_same and job.candidate.outputs is not None and job.reference.outputs is not None:
         # Two models that agree bit for bit leave equal files; so does a copy, and nothing here tells them apart.
@@ -258,6 +278,15 @@ def _check_calibration(job: ComparisonJob, rows: int) -> tuple[Check, ...]:
     # Any that was would have ended the reading.
     detail = f"none of the {rows} rows compared was calibrated on"
     return (Check(name="calibration", status=Status.PASS, detail=detail),)
+
+
+def _check_provider(reference: SideResult, candidate: SideResult) -> tuple[Check, ...]:
+    """Return a warning for what a provider of either side leaves open or does otherwise than asked."""
+    return tuple(
+        Check(name="provider", status=Status.WARNING, detail=f"{side}: {text}")
+        for side, result in (("reference", reference), ("candidate", candidate))
+        for text in result.provider_warnings
+    )
 
 
 def _changed_code(job: ComparisonJob) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from paritygate.convert.fixed_shape import fix_and_check
 from paritygate.engine.settings import EngineSettings
 from paritygate.errors import UsageError
 from paritygate.fixed_shape import FixedShape
+from paritygate.formats import ENGINE_FORMATS
 from paritygate.pipelines.calibrated_rows import keep_calibrated_rows
 from paritygate.pipelines.calibration import CalibrationRequest, note_of_calibration, open_calibration
 from paritygate.pipelines.child import Progress
@@ -52,6 +53,7 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
         conversion = convert_and_check(job, args["format"])
     else:
         conversion = fix_and_check(job, args["format"], FixedShape.from_json(args["fixed_shape"]))
+    if args["fixed_shape"] is not None or args["format"] in ENGINE_FORMATS:
         # What its base was calibrated on, it was.
         keep_calibrated_rows(loaded.source.folder, job.folder)
     if opened is not None and opened.rows is not None:

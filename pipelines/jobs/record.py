@@ -8,6 +8,7 @@ from typing import Any
 
 from paritygate.pipelines.child import Progress
 from paritygate.pipelines.loading import load_model
+from paritygate.pipelines.probing import PROBES_FOLDER, Prober, ProbeRequest
 from paritygate.signature import Signature
 from paritygate.source import Source
 from paritygate.validate.reference import RecordPlan, record_reference
@@ -32,18 +33,22 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
         )
     )
     model = {"name": args["name"], **loaded.describe(args["files"])}
+    folder = Path(args["folder"])
+    prober = Prober(runner, ProbeRequest.from_json(args["probes"]))
     recording = record_reference(
         runner,
         read,
         RecordPlan(
-            folder=Path(args["folder"]),
+            folder=folder,
             model=model,
             axes=args["axes"],
             is_non_finite_declared=args["is_non_finite_declared"],
             seed=args["seed"],
         ),
         progress=lambda rows: report("running the reference", rows, 0),
+        watch=prober.watch,
     )
+    prober.record(recording, folder / PROBES_FOLDER, report)
     return {
         "rows": recording.rows,
         "samples_digest": recording.samples_digest,

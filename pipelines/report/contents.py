@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from paritygate.pipelines.report.machine_tables import machine_tables, other_devices_table
 from paritygate.pipelines.report.report_data import ReportData
 from paritygate.pipelines.report.run_tables import (
     artifact_table,
-    machine_tables,
+    evidence_words,
     parity_table,
     reference_tables,
     release_table,
@@ -23,6 +24,8 @@ def contents_of(report: ReportData) -> dict[str, Any]:
     return {
         "report": report,
         "parity": parity_table(report),
+        "evidence_words": evidence_words(report),
+        "elsewhere": other_devices_table(report),
         "release": release_table(report.release) if report.release is not None else None,
         "speed": speed_section(report),
         "sections": variant_sections(report),

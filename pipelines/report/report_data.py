@@ -16,9 +16,10 @@ from typing import Any
 from paritygate import __version__
 from paritygate.artifact import Artifact
 from paritygate.errors import ExitCode
-from paritygate.files import read_json
+from paritygate.files import digest_of_files, read_json
 from paritygate.pipelines.benchmark.result import BenchmarkResult
 from paritygate.pipelines.choice.choice import Choice
+from paritygate.pipelines.other_machines import OTHERS, is_evidence
 from paritygate.pipelines.result import ComparisonResult
 from paritygate.pipelines.stages.choose import read_benchmark
 from paritygate.pipelines.workspace import FailedVariant, RunFolder, required_variants, worst_code
@@ -88,6 +89,7 @@ class ReportData:
         marked: The variants that were released, or are to be.
         mark: Which of the two: `released` or `chosen`.
         machines: What each variant was measured on, by the names of the variants, equal ones together.
+        others: The evidence of other devices than that of the last validation, about the same reference.
         commands: What to type to do it again, `(what it does, command)` each.
         written: When the report was written, UTC.
         paritygate: The version that wrote it.
@@ -110,6 +112,7 @@ class ReportData:
     machines: tuple[tuple[str, Mapping[str, Any]], ...]
     commands: tuple[tuple[str, str], ...]
     written: str
+    others: tuple[Mapping[str, Any], ...] = ()
     paritygate: str = field(default=__version__)
 
 
@@ -155,6 +158,7 @@ def collect_report(
         mark="released" if release is not None else "chosen",
         machines=_machines(variants),
         commands=_commands(run),
+        others=_others(run, recording),
         written=datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
     )
 
@@ -169,6 +173,14 @@ def _evidence_entries(run: RunFolder) -> dict[str, Mapping[str, Any]]:
     if not run.evidence_file.is_file():
         return {}
     return {entry["variant"]: entry for entry in read_json(run.evidence_file)["variants"]}
+
+
+def _others(run: RunFolder, recording: Recording | None) -> tuple[Mapping[str, Any], ...]:
+    if recording is None or not run.evidence_file.is_file():
+        return ()
+    others = read_json(run.evidence_file).get(OTHERS, ())
+    reference = digest_of_files(recording.chunks)
+    return tuple(item for item in others if is_evidence(item) and item["reference"]["digest"] == reference)
 
 
 def _failed_variant(failure: FailedVariant, *, is_required: bool) -> VariantReport:

@@ -1,4 +1,4 @@
-"""The tables of a report that are about the run as a whole: parity, reference, machine, artifacts."""
+"""The tables of a report that are about the run as a whole: parity, reference, artifacts, release."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ from pathlib import Path
 from typing import Any
 
 from paritygate.artifact import Artifact
+from paritygate.formats import ENGINE_FORMATS
 from paritygate.pipelines.report.figures import number, size_words
 from paritygate.pipelines.report.report_data import NOT_MEASURED, ReportData, VariantReport
 from paritygate.pipelines.report.table import Cell, Column, Table, code, facts, figure, status, text
 from paritygate.pipelines.result import ComparisonResult, DecisionResult, OutputResult
+from paritygate.precision import Variant
 from paritygate.signature import is_float_dtype
 from paritygate.validate.bounds import upper_bound_text
 from paritygate.validate.recording import Recording
 
-__all__ = ["anchor_of", "artifact_table", "machine_tables", "parity_table", "reference_tables", "release_table"]
+__all__ = ["anchor_of", "artifact_table", "evidence_words", "parity_table", "reference_tables", "release_table"]
 
 _PARITY_COLUMNS = (
     Column(title="variant"),
@@ -30,6 +32,13 @@ _PARITY_COLUMNS = (
     Column(title="device"),
     Column(title="evidence"),
     Column(title="verdict"),
+)
+
+_BUILT = "built: the file was made and checked, and did not run here. That alone is never released."
+_EMULATED = "emulated: the file ran on the CPU with every value rounded to its precision, as an absent device would."
+_EMULATED_ENGINE = (
+    "emulated, of {names}: what ran on the CPU is the ONNX file that the engine was built from, held to the engine's "
+    "limits. The engine itself did not run for that row."
 )
 
 
@@ -50,6 +59,18 @@ def parity_table(report: ReportData) -> Table:
     )
 
 
+def evidence_words(report: ReportData) -> tuple[str, ...]:
+    """Return what the weaker kinds of evidence in the table mean, one sentence each; none where there are none."""
+    emulated = [variant.name for variant in report.variants if variant.emulated is not None]
+    engines = [name for name in emulated if Variant.parse(name).format in ENGINE_FORMATS]
+    built = any(variant.evidence == "built" for variant in report.variants)
+    return (
+        *((_BUILT,) if built else ()),
+        *((_EMULATED,) if len(emulated) > len(engines) else ()),
+        *((_EMULATED_ENGINE.format(names=", ".join(engines)),) if engines else ()),
+    )
+
+
 def _parity_rows(variant: VariantReport, anchor: str) -> Iterable[tuple[Cell, ...]]:
     name = text(variant.name, anchor=anchor, remark="" if variant.is_required else "optional")
     end = (text(variant.device or NOT_MEASURED), text(variant.evidence), status(variant.verdict))
@@ -57,7 +78,6 @@ def _parity_rows(variant: VariantReport, anchor: str) -> Iterable[tuple[Cell, ..
     if variant.emulated is not None:
         kind = "emulated" if variant.emulated.error is None else "none"
         device = text(variant.emulated.candidate.device or NOT_MEASURED)
-        end = (device, text(kind), status(variant.emulated.verdict))
         yield from _result_rows(
             text(variant.name, remark="emulated"),
             variant.emulated,
@@ -136,27 +156,6 @@ def _shape(shape: Iterable[int | str | None] | None) -> str:
     if shape is None:
         return "any"
     return "[" + ", ".join("?" if dim is None else str(dim) for dim in shape) + "]"
-
-
-def machine_tables(report: ReportData) -> tuple[Table, ...]:
-    """Return what the variants were measured on, one table for each different machine."""
-    return tuple(_machine_table(names, machine) for names, machine in report.machines)
-
-
-def _machine_table(names: str, machine: Mapping[str, Any]) -> Table:
-    cpu, gpu = machine.get("cpu") or {}, machine.get("gpu")
-    flags = ", ".join(cpu.get("flags", ())) or "none that matters"
-    found = [
-        ("processor", text(f"{cpu.get('model', 'not known')} ({flags})")),
-        (
-            "GPU",
-            text("none" if not gpu else f"{gpu['name']} ({gpu['device']}, driver {gpu['driver']}, CUDA {gpu['cuda']})"),
-        ),
-        ("system", text(str(machine.get("platform", "not known")))),
-        ("Python", text(str(machine.get("python", "not known")))),
-    ]
-    found += [(name, text(str(version))) for name, version in machine.get("versions", {}).items()]
-    return facts(f"Measured on this machine: {names}", found)
 
 
 def artifact_table(report: ReportData) -> Table:

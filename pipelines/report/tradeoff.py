@@ -92,7 +92,9 @@ def _point(variant: VariantReport, report: ReportData, benchmark: BenchmarkResul
 
 
 def _emulated(variants: Sequence[VariantReport]) -> Iterable[str]:
-    names = [variant.name for variant in variants if variant.emulated is not None]
+    # What ran on a GPU itself is in the chart itself.
+    absent = (variant for variant in variants if not (variant.device or "").startswith("cuda"))
+    names = [variant.name for variant in absent if variant.emulated is not None]
     if names:
         noun = "row" if len(names) == 1 else "rows"
         yield f"The emulated {noun} of {', '.join(names)}: the device is absent, so how fast it is there is not known."

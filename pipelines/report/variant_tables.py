@@ -305,6 +305,7 @@ def _side(side: SideResult) -> Iterable[tuple[str, str]]:
     yield "kind", side.kind
     yield "runtime", f"{side.runtime} {side.version or ''}".strip() if side.runtime else unknown
     yield "device", side.device or unknown
+    yield "execution provider", side.provider or "none"
     yield "precision found", side.precision_found or unknown
     yield "TF32", {True: "may be used", False: "off", None: "does not apply"}[side.tf32]
     yield "optimisation level", side.optimisation or "none"

@@ -49,6 +49,10 @@ class VariantEvidence:
         kind: `verified`, `emulated` or `built`; anything but `verified` needs the candidate's `accepted`.
         device: Where it was measured, such as `cpu` or `cuda:sm80`.
         runtime: What ran it, with its version.
+        emulated_from: Digest of the artifact that ran in its place, where the evidence is emulated.
+        has_run: Whether the artifact itself was compared on any device.
+        devices: The devices of the release that this stands for.
+        also: What was found on the other devices of the release.
     """
 
     verdict: str
@@ -56,8 +60,12 @@ class VariantEvidence:
     kind: str
     device: str
     runtime: str
+    emulated_from: str | None = None
+    has_run: bool = True
+    devices: tuple[str, ...] = ()
+    also: tuple[VariantEvidence, ...] = ()
 
-    def to_json(self) -> dict[str, str]:
+    def to_json(self) -> dict[str, Any]:
         """Return the evidence as JSON data."""
         return {
             "verdict": self.verdict,
@@ -65,6 +73,10 @@ class VariantEvidence:
             "kind": self.kind,
             "device": self.device,
             "runtime": self.runtime,
+            "emulated_from": self.emulated_from,
+            "has_run": self.has_run,
+            "devices": list(self.devices),
+            "also": [other.to_json() for other in self.also],
         }
 
 
@@ -107,7 +119,8 @@ class Provenance:
         samples: Digest of the samples.
         reference: Digest of the recorded reference.
         tools: Version of each tool by name.
-        device: The device of the measurements, in words and figures.
+        device: The machine of the last validation, in words and figures.
+        machines: The machine of each device that the run was validated on, by the device.
         tolerances: The limits of each variant.
         looser_tolerances: Those of the limits that are looser than the defaults, as the user set them.
         spec: The resolved spec, where there is one.
@@ -120,6 +133,7 @@ class Provenance:
     device: Mapping[str, Any]
     tolerances: Mapping[str, Any]
     looser_tolerances: Mapping[str, Any] = field(default_factory=dict)
+    machines: Mapping[str, Any] = field(default_factory=dict)
     spec: Mapping[str, Any] | None = None
 
     def to_json(self) -> dict[str, Any]:
@@ -130,6 +144,7 @@ class Provenance:
             "reference": self.reference,
             "tools": dict(self.tools),
             "device": dict(self.device),
+            "machines": dict(self.machines),
             "tolerances": dict(self.tolerances),
             "looser_tolerances": dict(self.looser_tolerances),
             "spec": None if self.spec is None else dict(self.spec),
@@ -231,20 +246,24 @@ def _check_source(variant: VariantCandidate, reason: str) -> None:
 
 def _check_evidence(variant: VariantCandidate, accepted_kind: str) -> None:
     Variant.parse(variant.name)
-    again = "judge it again with: convert-and-validate validate"
     if variant.record.get("variant") != variant.name:
         msg = f"the artifact put forward as {variant.name} is recorded as {variant.record.get('variant')!r}"
         raise RepositoryError(msg, hint="put each artifact forward under its own name")
     evidence = variant.evidence
     if evidence is None:
         msg = f"{variant.name} has no evidence: it was not measured, so it is not released"
-        raise RepositoryError(msg, hint=again)
+        raise RepositoryError(msg, hint="judge it again with: convert-and-validate validate")
+    for found in (evidence, *evidence.also):
+        _check_found(variant, found, accepted_kind)
+
+
+def _check_found(variant: VariantCandidate, evidence: VariantEvidence, accepted_kind: str) -> None:
     if evidence.verdict != "pass":
         msg = f"{variant.name} is not released: its verdict is {evidence.verdict!r}, only 'pass' is"
         raise RepositoryError(msg, hint="see the report for the reason; 'fallback: source' releases the source")
     if evidence.artifact != variant.digest:
         msg = f"the evidence of {variant.name} is about {evidence.artifact}, not about {variant.digest}"
-        raise RepositoryError(msg, hint=again)
+        raise RepositoryError(msg, hint="judge it again with: convert-and-validate validate")
     if evidence.kind == "verified" or evidence.kind == accepted_kind == "emulated":
         return
     msg = f"{variant.name} is not released: it is {evidence.kind!r} on {evidence.device}, not 'verified'"

@@ -58,7 +58,7 @@ def benchmark_stage(
     # Raises if the device is not there.
     device_name(device)
     load = mark_load()
-    entrants = entrants_of(run)
+    entrants = entrants_of(run, device)
     with ExitStack() as stack:
         for entrant in entrants:
             if not entrant.errors:
@@ -99,7 +99,7 @@ def _point_note(run: RunFolder, plan: BenchmarkPlan) -> tuple[str, ...]:
 
 def exit_code_of_benchmark(run: RunFolder, result: BenchmarkResult) -> int:
     """Return 5 if nothing was measured of the source or of a required variant, else 0."""
-    needed = (result.of(name) for name in (SOURCE, *required_variants(run)))
+    needed = (result.of(name) for name in (SOURCE, *required_variants(run, result.device)))
     is_measured = all(item is not None and item.points for item in needed)
     return int(ExitCode.PASS if is_measured else ExitCode.NOT_MEASURED)
 

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from paritygate.artifact import Artifact
 from paritygate.errors import ArtifactIntegrityError, InputFileError, UsageError
 from paritygate.files import digest_of_files, read_json
+from paritygate.formats import ENGINE_FORMATS
 from paritygate.model_digest import digest_of_model
 from paritygate.pipelines.benchmark.plan import plan_of
 from paritygate.pipelines.benchmark.recorded_source import digest_of_recorded, size_of_source
 from paritygate.pipelines.benchmark.result import SOURCE, BenchmarkResult
 from paritygate.pipelines.choice.candidates import Candidate, ChoiceRules, Preference
 from paritygate.pipelines.choice.choice import Choice, choose
+from paritygate.pipelines.other_machines import OTHERS, documents_by_device, entries_about, is_evidence
 from paritygate.pipelines.workspace import RunFolder
 from paritygate.validate.recording import Recording
 
 __all__ = ["choose_stage", "read_benchmark", "read_evidence"]
+
+_GPU = re.compile(r"cuda:sm[0-9]{2,3}")
 
 
 def choose_stage(
@@ -39,35 +44,81 @@ def choose_stage(
 
     Raises:
         InputFileError: The run was not validated, or its evidence or benchmark is damaged.
-        UsageError: Nothing in the run was verified on a device that was asked for.
+        UsageError: Nothing in the run was verified on a device that was asked for, nor accepted for it; or nothing
+            that would be released runs on a device of the release.
         ArtifactIntegrityError: The evidence is about another reference than the one that is there, or a variant that
             passed is not the file that it is about.
     """
     found = read_evidence(run) if evidence is None else evidence
+    engines = _engines(run)
+    found = _about_what_is_there(run, found)
     part = run.resolved.spec.promote
-    if devices:
-        _check_devices(found, devices)
     declared = tuple(part.prefer) if isinstance(part.prefer, list) else part.prefer
     rules = ChoiceRules(
-        devices=devices or tuple(part.devices or (found["device"],)),
+        devices=tuple(dict.fromkeys(devices or part.devices or (found["device"],))),
         points=plan_of(run.resolved).points,
         prefer=prefer or declared,
         limits={**part.limits, **(limits or {})},
         accept=part.accept,
     )
-    choice = choose(found, read_benchmark(run), _sizes(run, found), rules)
+    choice = choose(found, read_benchmark(run), _sizes(run, found), rules, engines)
     for candidate in choice.candidates:
         if not candidate.hindrance:
             _check_artifact(run, candidate)
+    if devices:
+        _check_devices(found, choice)
+    _check_served(choice)
     return choice
+
+
+def _engines(run: RunFolder) -> dict[str, Mapping[str, Any]]:
+    """Return what the conversion said of each engine that is there."""
+    made = {name: Artifact.read_record(run.variant_folder(name)) for name in run.exported()}
+    return {
+        name: artifact.made_by.get("facts", {})
+        for name, artifact in made.items()
+        if artifact.variant.format in ENGINE_FORMATS
+    }
+
+
+def _about_what_is_there(run: RunFolder, evidence: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the evidence, that of other devices only as far as it is about the files that are there."""
+    digests = {name: Artifact.read_record(run.variant_folder(name)).digest for name in run.exported()}
+    return {**evidence, OTHERS: [entries_about(document, digests) for document in evidence.get(OTHERS, ())]}
+
+
+def _check_served(choice: Choice) -> None:
+    """Check that a release has something for every device that it is for."""
+    if choice.unserved:
+        names = ", ".join(candidate.name for candidate in choice.chosen)
+        msg = f"nothing that would be released runs on {', '.join(choice.unserved)} (it would be: {names}"
+        left_out = _hindrances(choice)
+        raise UsageError(
+            f"{msg}; left out: {left_out})" if left_out else f"{msg})",
+            hint="validate what runs there on every device of the release, let promote.prefer take more than one, or "
+            "leave the device out",
+        )
+
+
+def _hindrances(choice: Choice) -> str:
+    return ", ".join(f"{item.name}: {item.hindrance}" for item in choice.candidates if item.hindrance)
 
 
 def _check_artifact(run: RunFolder, candidate: Candidate) -> None:
     """Check that what passed is what is there: nothing else is to be recommended."""
-    artifact, judged = run.artifact(candidate.name), candidate.entry["artifact"]
-    if artifact.digest != judged:
-        msg = f"the evidence of {candidate.name} is about {judged}, not about {artifact.digest}"
-        raise ArtifactIntegrityError(msg, hint=f"convert-and-validate validate --run {run.folder}")
+    artifact = run.artifact(candidate.name)
+    again = f"convert-and-validate validate --run {run.folder}"
+    for entry in (candidate.entry, *candidate.entries.values()):
+        if entry["artifact"] != artifact.digest:
+            msg = f"the evidence of {candidate.name} is about {entry['artifact']}, not about {artifact.digest}"
+            raise ArtifactIntegrityError(msg, hint=again)
+        built_from = artifact.made_by.get("base", {}).get("digest")
+        if entry.get("emulated_from") not in {None, artifact.digest, built_from}:
+            msg = (
+                f"the emulated row of {candidate.name} is about a file with digest {entry['emulated_from']}, and it "
+                f"was made from {built_from}"
+            )
+            raise ArtifactIntegrityError(msg, hint=again)
 
 
 def read_evidence(run: RunFolder) -> dict[str, Any]:
@@ -85,22 +136,46 @@ def read_evidence(run: RunFolder) -> dict[str, Any]:
         evidence: dict[str, Any] = read_json(run.evidence_file)
         reference, _, _ = evidence["reference"]["digest"], evidence["device"], evidence["variants"]
         _, _ = digest_of_recorded(evidence["reference"]["model"]), evidence["machine"]["cores"]
+        _check_others(evidence)
     except (ValueError, KeyError, TypeError) as err:
         msg = f"{run.evidence_file} is damaged: {type(err).__name__}: {err}"
         raise InputFileError(msg, hint=again) from err
-    if digest_of_files(Recording.load(run.reference).chunks) != reference:
+    others = (document["reference"]["digest"] for document in evidence.get(OTHERS, ()))
+    if {digest_of_files(Recording.load(run.reference).chunks)} != {reference, *others}:
         msg = f"the evidence of run {run.run_id} is about another reference than the one recorded in {run.reference}"
         raise ArtifactIntegrityError(msg, hint=again)
     return evidence
 
 
-def _check_devices(evidence: Mapping[str, Any], devices: tuple[str, ...]) -> None:
-    """Check that something ran on each device that was asked for: else a name was mistyped, or a run is missing."""
-    seen = sorted({entry["device"] for entry in evidence["variants"] if entry.get("device")})
-    for device in devices:
-        if device not in seen:
-            msg = f"nothing in this run was verified on {device!r} (verified on: {', '.join(seen) or 'no device'})"
-            raise UsageError(msg, hint=f"validate on that device first, or name one of: {', '.join(seen) or 'none'}")
+def _check_others(evidence: Mapping[str, Any]) -> None:
+    others = evidence.get(OTHERS, [])
+    devices = [evidence["device"]]
+    for document in others:
+        if not is_evidence(document):
+            msg = f"what stands under {OTHERS!r} is no evidence of a device"
+            raise ValueError(msg)
+        devices.append(document["device"])
+    if len(set(devices)) != len(devices):
+        msg = f"a device stands twice ({', '.join(devices)})"
+        raise ValueError(msg)
+
+
+def _check_devices(evidence: Mapping[str, Any], choice: Choice) -> None:
+    """Check that each device that was asked for has evidence: else a name was mistyped, or a run is missing.
+
+    Where an emulated row is accepted, a GPU may be absent: that is what it is accepted for.
+    """
+    documents = documents_by_device(evidence).values()
+    entries = [entry for document in documents for entry in document["variants"]]
+    seen = sorted({entry["device"] for entry in entries if entry.get("device")})
+    accepted = {device for item in choice.candidates if not item.hindrance for device in item.entries}
+    for device in choice.rules.devices:
+        if device in seen or (device in accepted and _GPU.fullmatch(device)):
+            continue
+        msg = f"nothing in this run was verified on {device!r} (verified on: {', '.join(seen) or 'no device'})"
+        if choice.rules.accept:
+            msg += f", and nothing that is accepted stands for it ({_hindrances(choice)})"
+        raise UsageError(msg, hint=f"validate on that device first, or name one of: {', '.join(seen) or 'none'}")
 
 
 def read_benchmark(run: RunFolder) -> BenchmarkResult | None:

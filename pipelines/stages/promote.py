@@ -22,11 +22,12 @@ from paritygate.files import (
     storage_errors,
     write_json_atomically,
 )
-from paritygate.machine import machine_facts
 from paritygate.model_digest import digest_of_model
 from paritygate.onnx_file import external_files, read_onnx
 from paritygate.pipelines.benchmark.plan import price_of
+from paritygate.pipelines.choice.candidates import Candidate
 from paritygate.pipelines.choice.choice import Choice
+from paritygate.pipelines.other_machines import documents_by_device
 from paritygate.pipelines.repository.candidate import (
     Provenance,
     ReleaseCandidate,
@@ -68,8 +69,9 @@ def promote_stage(
 
     Raises:
         InputFileError: The run was not validated, or its evidence or benchmark is damaged.
-        UsageError: Nothing in the run was verified on a device that was asked for; or nothing passed, and a variant was
-            not measured because the spec or the samples are wrong.
+        UsageError: Nothing in the run was verified on a device that was asked for, nor accepted for it; nothing that
+            would be released runs on a device of the release; or nothing passed, and a variant was not measured
+            because the spec or the samples are wrong.
         NothingToRelease: Nothing fits, and the spec wants no fallback or the source breaks its limits.
         MeasurementError: Nothing fits because the speed of what passed was not measured.
         RepositoryError: The repository refused the release.
@@ -83,7 +85,7 @@ def promote_stage(
         _check_one_source(run, names, evidence)
         if choice.chosen:
             reason = choice.reason
-            variants = tuple(_variant(run, item.entry) for item in choice.chosen)
+            variants = tuple(_variant(run, item) for item in choice.chosen)
         else:
             reason = _fallback_reason(run, choice)
             variants = (_source_variant(run, evidence, Path(place)),)
@@ -135,20 +137,35 @@ def _fallback_reason(run: RunFolder, choice: Choice) -> str:
     return f"fallback: source, because {choice.reason}"
 
 
-def _variant(run: RunFolder, entry: Mapping[str, Any]) -> VariantCandidate:
-    name = entry["variant"]
-    folder = run.variant_folder(name)
+def _variant(run: RunFolder, chosen: Candidate) -> VariantCandidate:
+    folder = run.variant_folder(chosen.name)
+    found = [_evidence(entry, chosen) for entry in _distinct((chosen.entry, *chosen.entries.values()))]
     return VariantCandidate(
-        name=name,
+        name=chosen.name,
         folder=folder,
         record=read_json(folder / ARTIFACT_FILE),
-        evidence=VariantEvidence(
-            verdict=entry["verdict"],
-            artifact=entry["artifact"],
-            kind=entry["evidence"],
-            device=entry["device"],
-            runtime=f"{entry['runtime']} {entry['version']}",
-        ),
+        evidence=replace(found[0], also=tuple(found[1:])),
+    )
+
+
+def _distinct(entries: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    found: list[Mapping[str, Any]] = []
+    for entry in entries:
+        if entry not in found:
+            found.append(entry)
+    return found
+
+
+def _evidence(entry: Mapping[str, Any], chosen: Candidate) -> VariantEvidence:
+    return VariantEvidence(
+        verdict=entry["verdict"],
+        artifact=entry["artifact"],
+        kind=entry["evidence"],
+        device=entry["device"],
+        runtime=f"{entry['runtime']} {entry['version']}",
+        emulated_from=entry.get("emulated_from"),
+        has_run=chosen.has_run,
+        devices=tuple(device for device, counting in chosen.entries.items() if counting == entry),
     )
 
 
@@ -221,7 +238,9 @@ def _provenance(run: RunFolder, evidence: Mapping[str, Any]) -> Provenance:
         samples=evidence["samples"]["digest"],
         reference=evidence["reference"]["digest"],
         tools=tools,
-        device=machine_facts(),
+        # Where it was measured, which is not where it is released.
+        device=evidence["machine"],
+        machines={device: document["machine"] for device, document in documents_by_device(evidence).items()},
         tolerances={entry["variant"]: entry.get("tolerance", {}) for entry in evidence["variants"]},
         looser_tolerances={
             entry["variant"]: entry["looser_than_default"]

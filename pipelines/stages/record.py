@@ -6,15 +6,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from paritygate.artifact import ARTIFACT_FILE, Artifact
 from paritygate.errors import BackendError, StorageError, UsageError
 from paritygate.files import MARKER, make_marked_folder, remove_marked_folder, storage_errors
 from paritygate.pipelines.child import ChildJob, Progress, run_child
+from paritygate.pipelines.probing import Graph, ProbeRequest
 from paritygate.pipelines.workspace import RunFolder
 from paritygate.source import SourceKind, parse_source
 from paritygate.validate.recording import Recording
 from paritygate.validate.samples import SampleSource
 
 __all__ = ["RecordRequest", "record_model", "record_stage"]
+
+# The variant that shows what the model does with its inputs.
+_GRAPH = "onnx-fp32"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,8 +70,29 @@ def record_stage(run: RunFolder, *, time_limit_s: float, progress: Progress, dev
         "is_non_finite_declared": resolved.spec.non_finite == "match",
         "seed": resolved.spec.seed,
         "device": device,
+        "probes": _probes(run).to_json(),
     }
     return _record(args, out=run.reference, jobs=run.jobs("record"), time_limit_s=time_limit_s, progress=progress)
+
+
+def _probes(run: RunFolder) -> ProbeRequest:
+    """Return what is asked of the reference besides the samples; the exported ONNX file says what its inputs are."""
+    resolved = run.resolved
+    base = next(
+        (
+            folder
+            for folder in (run.variant_folder(_GRAPH), run.base_folder(_GRAPH))
+            if (folder / ARTIFACT_FILE).is_file()
+        ),
+        None,
+    )
+    return ProbeRequest(
+        names=resolved.probes,
+        dims=resolved.dims,
+        roles=resolved.roles,
+        graph=None if base is None else Graph(path=Artifact.read_record(base).path),
+        seed=resolved.spec.seed,
+    )
 
 
 def record_model(request: RecordRequest, *, time_limit_s: float, progress: Progress) -> Recording:
@@ -92,6 +118,8 @@ def record_model(request: RecordRequest, *, time_limit_s: float, progress: Progr
         "is_non_finite_declared": request.is_non_finite_declared,
         "seed": request.seed,
         "device": request.device,
+        # Of a model file alone, no candidate is asked anything.
+        "probes": ProbeRequest(names=()).to_json(),
     }
     out = request.out.resolve()
     jobs = make_marked_folder(out.with_name(f".{out.name}.jobs"))

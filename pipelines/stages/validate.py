@@ -6,23 +6,23 @@ from dataclasses import replace
 
 from paritygate.artifact import Artifact
 from paritygate.errors import ArtifactIntegrityError, MissingBackendError, ParitygateError
-from paritygate.files import make_marked_folder, remove_marked_folder, write_json_atomically
+from paritygate.files import digest_of_files, make_marked_folder, remove_marked_folder, write_json_atomically
 from paritygate.formats import why_not_run
 from paritygate.machine import device_name
 from paritygate.pipelines.calibrated_rows import calibrated_rows_file
 from paritygate.pipelines.child import Progress
 from paritygate.pipelines.comparison import ComparisonJob, Side, compare, failed_comparison
-from paritygate.pipelines.evidence import Evidence, evidence_to_json
+from paritygate.pipelines.emulated_rows import emulated_row
+from paritygate.pipelines.evidence import EmulatedResult, Evidence, evidence_to_json
+from paritygate.pipelines.other_machines import OTHERS, evidence_of_others
 from paritygate.pipelines.result import ComparisonResult
 from paritygate.pipelines.sides import side_of_artifact
 from paritygate.pipelines.workspace import RunFolder, emulated_name
-from paritygate.precision import Precision
 from paritygate.validate.recording import Recording
 
-__all__ = ["EMULATED_PRECISIONS", "another_source", "validate_stage"]
+__all__ = ["another_source", "validate_stage"]
 
 _RUN_ELSEWHERE = "validate it where it runs, or accept the emulated row: promote.accept"
-EMULATED_PRECISIONS = frozenset({Precision.FP16, Precision.BF16})
 
 
 def validate_stage(
@@ -40,34 +40,39 @@ def validate_stage(
     """
     recording = Recording.load(run.reference)
     where = device_name(device)
+    validator = _Validator(run, time_limit_s=time_limit_s, progress=progress)
     results: dict[str, ComparisonResult] = {}
     artifacts: dict[str, Artifact] = {}
-    emulated: dict[str, ComparisonResult] = {}
+    emulated: dict[str, EmulatedResult] = {}
     for name in run.exported():
         artifact = Artifact.read_record(run.variant_folder(name))
         job = _job(run, artifact, device)
         # What is about to run is what was made: the digest is the one that the evidence will name.
         damage = _damage(artifact) or another_source(artifact, recording.model.get("digest"))
-        results[name] = (
-            _validate(run, artifact, job, time_limit_s=time_limit_s, progress=progress)
-            if damage is None
-            else failed_comparison(job, damage)
-        )
+        results[name] = validator.result_of(name, artifact, job, damage or _not_run(artifact, device))
         run.save_result(name, results[name])
         if results[name].error is None or (damage is None and why_not_run(artifact.variant, device) is not None):
             artifacts[name] = artifact
-        if artifact.variant.format == "onnx" and artifact.variant.precision in EMULATED_PRECISIONS:
-            # The CPU computes such a file in float32: how it would answer elsewhere is a second row, and no verdict.
-            again = replace(job, is_emulated=True)
-            emulated[name] = (
-                _validate(run, artifact, again, time_limit_s=time_limit_s, progress=progress)
-                if damage is None
-                else failed_comparison(again, damage)
+        row = emulated_row(run, artifact, job)
+        if row is not None:
+            # How the file would answer elsewhere is a second row, and no verdict.
+            again = validator.result_of(emulated_name(name), artifact, row.job, damage or row.damage)
+            emulated[name] = EmulatedResult(
+                result=row.described(again),
+                artifact=None if damage is not None else artifact,
+                emulated_from=row.emulated_from,
             )
-            run.save_result(emulated_name(name), emulated[name])
+            run.save_result(emulated_name(name), emulated[name].result)
     evidence = Evidence(recording=recording, artifacts=artifacts, results=results, emulated=emulated, device=where)
-    write_json_atomically(run.evidence_file, evidence_to_json(run, evidence))
+    others = evidence_of_others(run.evidence_file, device=where, reference=digest_of_files(recording.chunks))
+    write_json_atomically(run.evidence_file, {**evidence_to_json(run, evidence), OTHERS: others})
     return results
+
+
+def _not_run(artifact: Artifact, device: str) -> ParitygateError | None:
+    """Return why the artifact is not run on the device, as far as that is known without trying; None if it is."""
+    reason = why_not_run(artifact.variant, device)
+    return None if reason is None else MissingBackendError(f"built, and not run here: {reason}", hint=_RUN_ELSEWHERE)
 
 
 def _damage(artifact: Artifact) -> ParitygateError | None:
@@ -95,30 +100,37 @@ def another_source(artifact: Artifact, recorded: str | None) -> ArtifactIntegrit
     )
 
 
-def _validate(
-    run: RunFolder, artifact: Artifact, job: ComparisonJob, *, time_limit_s: float, progress: Progress
-) -> ComparisonResult:
-    reason = None if job.is_emulated else why_not_run(artifact.variant, job.device)
-    if reason is not None:
-        return failed_comparison(job, MissingBackendError(f"built, and not run here: {reason}", hint=_RUN_ELSEWHERE))
-    name = emulated_name(str(artifact.variant)) if job.is_emulated else str(artifact.variant)
-    place = run.jobs(f"validate-{name}")
-    remove_marked_folder(place)
-    make_marked_folder(place)
+class _Validator:
+    """Makes the comparisons of a run, each in a job of its own."""
 
-    def report(stage: str, done: int, total: int) -> None:
-        progress(f"{name}: {stage}", done, total)
+    def __init__(self, run: RunFolder, *, time_limit_s: float, progress: Progress) -> None:
+        self._run = run
+        self._time_limit_s = time_limit_s
+        self._progress = progress
 
-    result = compare(job, time_limit_s=time_limit_s, folder=place, progress=report)
-    # What the converter had to say belongs to the variant as much as what the runtimes had.
-    return replace(result, notes=[*artifact.made_by.get("notes", ()), *result.notes])
+    def result_of(
+        self, name: str, artifact: Artifact, job: ComparisonJob, unfit: ParitygateError | None
+    ) -> ComparisonResult:
+        """Return the result of the job; that it could not be made, if the artifact is unfit for it."""
+        if unfit is not None:
+            return failed_comparison(job, unfit)
+        place = self._run.jobs(f"validate-{name}")
+        remove_marked_folder(place)
+        make_marked_folder(place)
+
+        def report(stage: str, done: int, total: int) -> None:
+            self._progress(f"{name}: {stage}", done, total)
+
+        result = compare(job, time_limit_s=self._time_limit_s, folder=place, progress=report)
+        # What the converter had to say belongs to the variant as much as what the runtimes had.
+        return replace(result, notes=[*artifact.made_by.get("notes", ()), *result.notes])
 
 
 def _job(run: RunFolder, artifact: Artifact, device: str) -> ComparisonJob:
     resolved, variant = run.resolved, artifact.variant
     return ComparisonJob(
         reference=Side(name=resolved.name, outputs=run.reference),
-        candidate=side_of_artifact(artifact),
+        candidate=side_of_artifact(artifact, provider=resolved.provider(variant, device)),
         samples=resolved.samples(run.samples_path),
         precision=variant.precision,
         tolerance=resolved.tolerance(variant),
@@ -133,4 +145,5 @@ def _job(run: RunFolder, artifact: Artifact, device: str) -> ComparisonJob:
         calibrated_rows=calibrated_rows_file(artifact),
         device=device,
         seed=resolved.spec.seed,
+        probes=resolved.probes,
     )

@@ -10,6 +10,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from paritygate.engine.record import RECORD_FILE, EngineRecord
 from paritygate.errors import InputFileError, UsageError
 from paritygate.importing import is_object_path, load_object, require_backend_of, use_folder
 
@@ -35,7 +36,17 @@ class SourceKind(str, Enum):
         return self.value
 
 
-_EXECUTES_CODE = frozenset({SourceKind.CALLABLE, SourceKind.TORCH, SourceKind.TORCHSCRIPT, SourceKind.PT2})
+# An engine is a program for the GPU, and one that later versions run brings code for the CPU along.
+_EXECUTES_CODE = frozenset(
+    {
+        SourceKind.CALLABLE,
+        SourceKind.TORCH,
+        SourceKind.TORCHSCRIPT,
+        SourceKind.PT2,
+        SourceKind.TENSORRT,
+        SourceKind.TENSORRT_RTX,
+    }
+)
 _KIND_OF_SUFFIX = {
     ".onnx": SourceKind.ONNX,
     ".keras": SourceKind.KERAS,
@@ -45,6 +56,9 @@ _KIND_OF_SUFFIX = {
     ".xml": SourceKind.OPENVINO,
     ".tflite": SourceKind.TFLITE,
 }
+# By the library that its record names.
+_ENGINES = {str(kind): kind for kind in (SourceKind.TENSORRT, SourceKind.TENSORRT_RTX)}
+_ENGINE_SUFFIX = ".plan"
 # What a file of the kind is, that can be told without a framework, and how it is written.
 _ARCHIVES = {
     SourceKind.KERAS: ("a Keras file", "write it again with model.save('model.keras')"),
@@ -93,7 +107,8 @@ def parse_source(text: str, folder: Path) -> Source:
     Nothing is imported or executed.
 
     Raises:
-        InputFileError: The path does not exist, or is empty or no model of a known kind.
+        InputFileError: The path does not exist, or is empty or no model of a known kind, or an engine without its
+            record.
     """
     if is_object_path(text) and not is_there(folder / text):
         return Source(text=text, folder=folder, kind=SourceKind.CALLABLE)
@@ -123,9 +138,11 @@ def _kind_of_path(path: Path) -> SourceKind:
             return SourceKind.SAVEDMODEL
         msg = f"{path} is a folder without saved_model.pb: it is no TensorFlow SavedModel"
         raise InputFileError(msg, hint="give a SavedModel folder, or the path of a .onnx or .keras file")
+    if path.suffix == _ENGINE_SUFFIX:
+        return _kind_of_engine(path)
     kind = _KIND_OF_SUFFIX.get(path.suffix)
     if kind is None:
-        allowed = f"{', '.join(_KIND_OF_SUFFIX)}, a SavedModel folder"
+        allowed = f"{', '.join(_KIND_OF_SUFFIX)}, {_ENGINE_SUFFIX}, a SavedModel folder"
         msg = f"{path} is no model of a known kind (suffix {path.suffix!r}; allowed: {allowed})"
         raise InputFileError(msg, hint="for a PyTorch module give module:callable, a function that returns the module")
     if kind in _ARCHIVES and not zipfile.is_zipfile(path):
@@ -133,6 +150,15 @@ def _kind_of_path(path: Path) -> SourceKind:
         msg = f"{path} is not {what}: it is no zip archive"
         raise InputFileError(msg, hint=hint)
     return kind
+
+
+def _kind_of_engine(path: Path) -> SourceKind:
+    """Return which library the engine is for: the files of the two cannot be told apart."""
+    library = EngineRecord.load(path).library
+    if library not in _ENGINES:
+        msg = f"{path.parent / RECORD_FILE} names the library {library!r} (allowed: {', '.join(_ENGINES)})"
+        raise InputFileError(msg, hint="build the engine again: convert-and-validate build --run DIR")
+    return _ENGINES[library]
 
 
 def kind_of_object(model: object) -> SourceKind:
@@ -184,8 +210,8 @@ def user_files(folder: Path) -> dict[str, Path]:
     found: dict[str, Path] = {}
     for name, module in sorted(sys.modules.items()):
         file = getattr(module, "__file__", None)
-        # Modules that are made at run time may claim a file that does not exist.
-        if not file or not Path(file).is_absolute() or name.partition(".")[0] == "paritygate":
+        # Modules that are made at run time may claim a file that does not exist; `__main__` is the program itself.
+        if not file or not Path(file).is_absolute() or name.partition(".")[0] in {"paritygate", "__main__"}:
             continue
         path = Path(file).resolve()
         if path.is_file() and path.is_relative_to(root) and not path.is_relative_to(environment):

@@ -154,8 +154,8 @@ def test_every_folder_has_its_line(readme: Page, project_root: Path) -> None:
 
 def test_targets_of_make_exist(pages: dict[str, Page], project_root: Path) -> None:
     makefile = (project_root / "Makefile").read_text(encoding="utf-8")
-    targets = set(re.findall(r"^([a-z]+):", makefile, re.MULTILINE))
-    named = {target for page in pages.values() for target in re.findall(r"`make (\w+)`", page.text)}
+    targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
+    named = {target for page in pages.values() for target in re.findall(r"`make ([\w-]+)`", page.text)}
 
     assert {"demo", "test"} <= named
     assert named <= targets

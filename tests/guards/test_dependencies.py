@@ -20,8 +20,9 @@ DISTRIBUTION_OF = {
     "vl_convert": "vl-convert-python",
     "yaml": "pyyaml",
 }
-# protobuf and Keras 3 are parts of what onnx and TensorFlow offer, and come with every version we allow.
-PINNED_BESIDE = {"keras"}
+# protobuf and Keras 3 are parts of what onnx and TensorFlow offer, and come with every version we allow. Of TensorRT's
+# bindings the tests read the names.
+PINNED_BESIDE = {"keras", "tensorrt-cu12-bindings", "tensorrt-cu13-bindings"}
 EXTRAS_PINNED = {"cpu", "torch", "tensorflow", "openvino", "nncf", "litert", "report", "tensorrt-rtx", "dev"}
 
 

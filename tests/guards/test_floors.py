@@ -47,7 +47,8 @@ def upward_imports(text: str, part: str) -> list[str]:
 def files_of(project_root: Path, part: str) -> list[Path]:
     """Return the Python files of a part, or of the ground floor without the command's entrance."""
     if part == "ground floor":
-        return [path for path in (project_root / "src/paritygate").glob("*.py") if path.name != ENTRANCE]
+        folder = project_root / "src/paritygate"
+        return [path for path in (*folder.glob("*.py"), *folder.glob("engine/*.py")) if path.name != ENTRANCE]
     return list((project_root / part).rglob("*.py"))
 
 

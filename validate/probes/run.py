@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -112,21 +112,27 @@ def run_probes(
     recording: ProbesRecording,
     question: ProbeQuestion,
     *,
+    names: Collection[str] | None = None,
     progress: Callable[[str, int], None] = lambda *_: None,
 ) -> tuple[ProbeOutcome, ...]:
-    """Ask the candidate every probe recorded.
+    """Ask the candidate the probes recorded.
 
     Args:
         candidate: What answers; a loaded model.
         recording: The probes, with the reference's answers.
         question: What it is held to.
+        names: The probes to ask; all that were recorded if None.
         progress: Called with the probe and the number of its rows done so far.
 
     Raises:
         ArtifactIntegrityError: A recorded chunk is missing or was changed.
     """
     candidate.start_pass()
-    return tuple(_run_probe(candidate, recording, probe, question, progress) for probe in recording.probes)
+    return tuple(
+        _run_probe(candidate, recording, probe, question, progress)
+        for probe in recording.probes
+        if names is None or probe.name in names
+    )
 
 
 def _run_probe(

@@ -1,9 +1,10 @@
-"""Run an ONNX file in ONNX Runtime, on the CPU or on an NVIDIA GPU."""
+"""Run an ONNX file in ONNX Runtime, on the CPU or on an NVIDIA GPU, in the provider that is asked for and no other."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,23 +13,40 @@ from paritygate.backends import require_backend
 from paritygate.errors import BackendError, MissingBackendError
 from paritygate.machine import device_name
 from paritygate.onnx_file import precision_of_onnx, read_onnx, signature_of_onnx
-from paritygate.onnx_graph import graphs_in, nodes_in
-from paritygate.precision import Precision
 from paritygate.signature import Signature, rename_signature
 from paritygate.validate.runners.interface import check_inputs, describe_arrays, first_line
+from paritygate.validate.runners.onnxruntime_placement import GraphNode, nodes_of, placed_nodes
+from paritygate.validate.runners.onnxruntime_providers import (
+    CPU,
+    TENSORRT,
+    ProviderRequest,
+    bar_tf32,
+    check_options,
+    check_placement,
+    load_libraries,
+    lower_dtypes,
+    provider_request,
+    tf32_of,
+)
 from paritygate.validate.runners.runner import ModelToRun, RuntimeFacts
 
 if TYPE_CHECKING:
-    import onnx
     import onnxruntime
     from numpy.typing import NDArray
 
 __all__ = ["OnnxRuntimeRunner", "open_model"]
 
-_PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
 # What ONNX Runtime would log is in the exceptions as well: only what ends the process is printed.
 _FATAL = 4
 _BFLOAT16 = "bfloat16"
+_ON_THE_CPU = (
+    "ONNX Runtime's CPU provider computes most operators of lower precision in float32: "
+    "this run says nothing of another device"
+)
+_LIBRARIES_MISSING = "Please install TensorRT libraries"
+_LIBRARIES_HINT = (
+    "install the CUDA, cuDNN and TensorRT libraries that this onnxruntime names in the log, or use device cpu"
+)
 _ERROR_PREFIX = re.compile(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ")
 
 
@@ -38,10 +56,10 @@ def open_model(model: ModelToRun) -> OnnxRuntimeRunner:
     Reads all weights, to find their precision.
 
     Raises:
-        MissingBackendError: ONNX Runtime is not installed, or has no CUDA where CUDA is asked for.
+        MissingBackendError: ONNX Runtime is not installed, or has not the provider that is asked for.
         InputFileError: The file is no ONNX model, or its external data is missing, cut off or elsewhere.
-        BackendError: ONNX Runtime refused the model, or ran it on another device than was asked for.
-        UsageError: A name to be renamed is not in the model.
+        BackendError: ONNX Runtime refused the model, or runs it, or what of it computes, elsewhere than was asked for.
+        UsageError: A name to be renamed is not in the model, or the provider is none of the device's.
     """
     require_backend("onnxruntime")
     path = model.source.path
@@ -49,41 +67,51 @@ def open_model(model: ModelToRun) -> OnnxRuntimeRunner:
     own = signature_of_onnx(proto)
     served = rename_signature(own, model.rename)
     precision = precision_of_onnx(proto, path.parent)
-    has_lower = _has_lower_precision(proto)
+    dtypes = lower_dtypes(proto)
+    request = provider_request(model.provider, model.device, own=own, served=model.signature, dtypes=dtypes)
+    nodes = () if request.name == CPU else nodes_of(proto)
     # The parsed file is as large as the weights in it, and the session holds its own copy.
     del proto
-    session = _open_session(str(path), model.device)
-    return OnnxRuntimeRunner(
-        session=session, own=own, served=served, facts=_facts(session, model.device, precision, has_lower=has_lower)
-    )
+    device = device_name(model.device)
+    if request.name == TENSORRT:
+        request = replace(request, is_tf32_barred=bar_tf32())
+    session = _open_session(str(path), request)
+    facts = replace(_facts(session, request, nodes, device=device), precision_found=precision)
+    if request.name == CPU and dtypes - {"int8"}:
+        facts = replace(facts, notes=(*facts.notes, _ON_THE_CPU))
+    return OnnxRuntimeRunner(session=session, own=own, served=served, facts=facts)
 
 
-def _open_session(path: str, device: str) -> onnxruntime.InferenceSession:
+def _open_session(path: str, request: ProviderRequest) -> onnxruntime.InferenceSession:
     import onnxruntime
 
-    device_name(device)
-    provider = _PROVIDERS[device]
-    if provider not in onnxruntime.get_available_providers():
+    if request.name not in onnxruntime.get_available_providers():
         has = ", ".join(onnxruntime.get_available_providers())
-        msg = f"this build of onnxruntime has no {provider} (it has: {has})"
+        msg = f"this build of onnxruntime has no {request.name} (it has: {has})"
         raise MissingBackendError(msg, hint="pip uninstall onnxruntime && pip install 'paritygate[gpu]'")
+    load_libraries(onnxruntime, request.name)
     options = onnxruntime.SessionOptions()
     options.log_severity_level = _FATAL
     options.use_deterministic_compute = True
     # Two models often run in turn: threads that wait busily for the next batch of one slow the other down.
     options.add_session_config_entry("session.force_spinning_stop", "1")
+    options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
-    asked = (provider, {"use_tf32": "0"}) if device == "cuda" else provider
+    providers = [(name, dict(given)) for name, given in request.providers]
     try:
-        session = onnxruntime.InferenceSession(path, sess_options=options, providers=[asked])
+        # Without its own fall back, by which it prints what failed and goes on with the CPU.
+        session = onnxruntime.InferenceSession(path, sess_options=options, providers=providers, enable_fallback=0)
     except Exception as err:
+        if _LIBRARIES_MISSING in str(err):
+            msg = f"onnxruntime {onnxruntime.__version__} could not start {request.name}: its libraries are not found"
+            raise BackendError(msg, hint=_LIBRARIES_HINT) from err
         msg = f"onnxruntime {onnxruntime.__version__} refused {path}: {_reason(err)}"
         raise BackendError(msg, hint="export the model again with another opset or exporter") from err
-    if session.get_providers()[0] != provider:
-        msg = f"onnxruntime was asked for {provider} and runs {path} with {', '.join(session.get_providers())}"
-        raise BackendError(
-            msg, hint="check the CUDA and cuDNN libraries that this onnxruntime needs, or use device cpu"
-        )
+    # A session without its provider's libraries has the CPU's in their place; one that fails later falls back.
+    session.disable_fallback()
+    if session.get_providers()[0] != request.name:
+        msg = f"onnxruntime was asked for {request.name} and runs {path} with {', '.join(session.get_providers())}"
+        raise BackendError(msg, hint=_LIBRARIES_HINT)
     return session
 
 
@@ -91,48 +119,26 @@ def _reason(err: BaseException) -> str:
     return _ERROR_PREFIX.sub("", first_line(err))
 
 
-def _has_lower_precision(model: onnx.ModelProto) -> bool:
-    """Return whether the graph has tensors in float16 or bfloat16; weights in float32 may be of lower precision too."""
-    from onnx import TensorProto
-
-    lower = {TensorProto.FLOAT16, TensorProto.BFLOAT16}
-    values = (*model.graph.input, *model.graph.output)
-    if any(value.type.tensor_type.elem_type in lower for value in values):
-        return True
-    return any(tensor.data_type in lower for graph in graphs_in(model.graph) for tensor in graph.initializer) or any(
-        (attribute.name in {"to", "dtype"} and attribute.i in lower) or attribute.t.data_type in lower
-        for node in nodes_in(model.graph)
-        for attribute in node.attribute
-    )
-
-
 def _facts(
-    session: onnxruntime.InferenceSession, device: str, precision: Precision, *, has_lower: bool
+    session: onnxruntime.InferenceSession, request: ProviderRequest, nodes: Sequence[GraphNode], *, device: str
 ) -> RuntimeFacts:
+    """Return what a session says of itself, after checking that it is what was asked for."""
     import onnxruntime
 
+    options = session.get_provider_options()
+    check_options(request, options)
+    notes, warnings = check_placement(request, placed_nodes(session), nodes, version=onnxruntime.__version__)
     level = session.get_session_options().graph_optimization_level
-    notes = []
-    if device == "cpu" and has_lower:
-        notes.append(
-            "ONNX Runtime's CPU provider computes most operators of lower precision in float32: "
-            "this run says nothing of another device"
-        )
     return RuntimeFacts(
         runtime="onnxruntime",
         version=onnxruntime.__version__,
-        device=device_name(device),
-        precision_found=precision,
-        tf32=_is_tf32_allowed(session) if device == "cuda" else None,
+        device=device,
+        provider=session.get_providers()[0],
+        tf32=tf32_of(request, options),
         optimisation=level.name.removeprefix("ORT_ENABLE_").lower(),
-        notes=tuple(notes),
+        notes=(*request.notes, *notes),
+        provider_warnings=(*request.warnings, *warnings),
     )
-
-
-def _is_tf32_allowed(session: onnxruntime.InferenceSession) -> bool:
-    options: Mapping[str, str] = session.get_provider_options()["CUDAExecutionProvider"]
-    # A build that does not know the option has TF32 on for convolutions.
-    return options.get("use_tf32", "1") != "0"
 
 
 class OnnxRuntimeRunner:
@@ -176,8 +182,17 @@ class OnnxRuntimeRunner:
         return dict(zip(self._outputs, found, strict=True))
 
     def _run_bfloat16(self, feed: Mapping[str, NDArray[np.generic]]) -> list[NDArray[np.generic]]:
+        binding = self._session.io_binding()
+        # Bound values have to live as long as the call.
         values = {name: _ort_value(array) for name, array in feed.items()}
-        return [_array(value) for value in self._session.run_with_ort_values(self._own_outputs, values)]
+        for name, value in values.items():
+            binding.bind_ortvalue_input(name, value)
+        for name in self._own_outputs:
+            # ONNX Runtime copies what a GPU computed.
+            binding.bind_output(name, "cpu")
+        self._session.run_with_iobinding(binding)
+        binding.synchronize_outputs()
+        return [_array(value) for value in binding.get_outputs()]
 
 
 def _ort_value(array: NDArray[np.generic]) -> onnxruntime.OrtValue:

@@ -35,6 +35,8 @@ class ModelToRun:
         rename: `{name in the model: name served}`; a name that is not in it is served as it is. The runner
             takes and returns the names served.
         device: `cpu`, or `cuda`.
+        provider: What of ONNX Runtime runs it: `cpu`, `cuda` or `tensorrt`; None for that of the device. Nothing
+            to the other runners.
     """
 
     source: Source
@@ -42,6 +44,7 @@ class ModelToRun:
     signature: Signature | None = None
     rename: Mapping[str, str] = field(default_factory=dict)
     device: str = "cpu"
+    provider: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,21 +55,25 @@ class RuntimeFacts:
         runtime: Name of the runtime, such as `onnxruntime`.
         version: Its version.
         device: The device that really ran: `cpu`, `cuda:sm90`.
+        provider: The execution provider that runs it; None where the runtime has no such thing.
         precision_found: The precision of the weights found in the model; None where it cannot be read.
         tf32: Whether TF32 may be used; None where the question does not arise.
         optimisation: Optimisation level of the runtime; None where there is none.
         notes: What the user should know, one sentence each.
         warnings: What was not seen so far and weakens what a pass says, one sentence each.
+        provider_warnings: What the provider leaves open or does otherwise than asked, one sentence each.
     """
 
     runtime: str
     version: str
     device: str
+    provider: str | None = None
     precision_found: Precision | None = None
     tf32: bool | None = None
     optimisation: str | None = None
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    provider_warnings: tuple[str, ...] = ()
 
 
 class Runner(Protocol):

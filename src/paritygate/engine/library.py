@@ -83,13 +83,13 @@ def open_library(name: str) -> EngineLibrary:
 
 def _set_polygraphy(name: str) -> None:
     wanted = name == TENSORRT_RTX
-    if "polygraphy" in sys.modules:
-        config = importlib.import_module("polygraphy.config")
-        if bool(config.USE_TENSORRT_RTX) != wanted:
-            msg = f"this process has Polygraphy set to the other library already, and cannot open {_TITLES[name]} too"
-            raise BackendError(msg, hint="open it in a process of its own")
-        return
-    os.environ[_SWITCH] = "1" if wanted else "0"
+    if "polygraphy" not in sys.modules:
+        os.environ[_SWITCH] = "1" if wanted else "0"
+    # Imported here even if nobody asks for more: the first that is opened is then the one that Polygraphy has.
+    config = importlib.import_module("polygraphy.config")
+    if bool(config.USE_TENSORRT_RTX) != wanted:
+        msg = f"this process has Polygraphy set to the other library already, and cannot open {_TITLES[name]} too"
+        raise BackendError(msg, hint="open it in a process of its own")
 
 
 def _import_rtx() -> ModuleType:

@@ -59,7 +59,8 @@ def _unknown(signature: Signature) -> Iterator[str]:
 
 
 def _shapes(spec: TensorSpec, dims: Mapping[str, Dim]) -> ProfileShapes:
-    sizes = [dims[dim] if isinstance(dim, str) else Dim(min=dim, opt=dim, max=dim) for dim in spec.shape or () if dim]
+    declared = [dim for dim in spec.shape or () if dim is not None]
+    sizes = [dims[dim] if isinstance(dim, str) else Dim(min=dim, opt=dim, max=dim) for dim in declared]
     return ProfileShapes(
         min=tuple(size.min for size in sizes),
         opt=tuple(size.opt for size in sizes),

@@ -9,9 +9,10 @@ import pytest
 from tests.pipelines.report.conftest import HOSTILE_OUTPUT
 
 from paritygate.pipelines.report.figures import number
+from paritygate.pipelines.report.machine_tables import machine_tables
 from paritygate.pipelines.report.quantile_strip import WIDTH, quantile_strip
 from paritygate.pipelines.report.report_data import ReportData, collect_report
-from paritygate.pipelines.report.run_tables import artifact_table, machine_tables, parity_table, reference_tables
+from paritygate.pipelines.report.run_tables import artifact_table, parity_table, reference_tables
 from paritygate.pipelines.report.sections import VariantSection, variant_sections
 from paritygate.pipelines.report.table import Table
 from paritygate.pipelines.result import CheckResult, LimitRange, OutputResult

@@ -98,6 +98,10 @@ def test_the_manifest_says_what_the_release_was_made_and_judged_with(tmp_path: P
             "kind": "verified",
             "device": "cpu",
             "runtime": "onnxruntime 1.18",
+            "emulated_from": None,
+            "has_run": True,
+            "devices": [],
+            "also": [],
         },
     }
     assert json.loads((release.folder / "evidence.json").read_text()) == {"rows": 519}

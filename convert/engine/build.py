@@ -1,0 +1,202 @@
+"""ONNX to an engine: parse, count what it computes in, build, and write it with its record."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from paritygate.backends import version_of
+from paritygate.convert.contract import agreed_signature
+from paritygate.convert.conversion import Conversion, ConversionJob
+from paritygate.convert.engine.census import check_census, quantized_products, take_census
+from paritygate.convert.engine.config import create_config
+from paritygate.convert.engine.network import (
+    ParsedNetwork,
+    check_inputs_and_outputs,
+    library_errors,
+    parse_network,
+    signature_of_network,
+)
+from paritygate.convert.engine.onnx_dtypes import has_double, low_dtypes
+from paritygate.convert.engine.quantized import check_quantization, fold_integer_biases, has_integer_biases
+from paritygate.convert.engine.targets import targets_in_words
+from paritygate.convert.onnx_rewrite import save_onnx
+from paritygate.engine.builder_log import BuilderLog
+from paritygate.engine.capabilities import capabilities_of
+from paritygate.engine.library import TENSORRT, EngineLibrary, open_library
+from paritygate.engine.profile import ProfileShapes, profile_of
+from paritygate.engine.record import ENGINE_FILE, EngineRecord
+from paritygate.errors import ConversionError, MissingBackendError
+from paritygate.files import digest_of_file, digest_of_files, storage_errors, write_bytes_atomically
+from paritygate.machine import gpu_of_machine
+from paritygate.onnx_file import external_files, read_onnx, signature_of_onnx
+from paritygate.signature import Signature
+
+if TYPE_CHECKING:
+    import onnx
+
+__all__ = ["build_engine"]
+
+
+def build_engine(job: ConversionJob, name: str) -> Conversion:
+    """Write the engine as `model.plan`, and what the build saw as `engine.json`.
+
+    Args:
+        job: Its source is an ONNX artifact that computes in the job's precision; its signature declares the sizes of
+            every symbolic dim.
+        name: The library: `tensorrt` or `tensorrt-rtx`.
+
+    Raises:
+        MissingBackendError: The library is not installed, or there is no GPU for TensorRT to build on.
+        UsageError: The library cannot honour the settings, or sizes of dims are not declared.
+        UnsupportedOperatorsError: The library does not take every operator of the model.
+        ConversionError: The network does not compute in the precision, or the library does not build it.
+    """
+    _check_gpu(name)
+    library = open_library(name)
+    capabilities = capabilities_of(library)
+    capabilities.check(job.engine)
+    capabilities.check_precision(job.precision)
+    model = read_onnx(job.source.path)
+    promised = job.signature or signature_of_onnx(model)
+    profile = profile_of(promised)
+    check_quantization(model, title=library.title)
+    log = BuilderLog(library.title)
+    work = _Work(job=job, library=library, log=log, model=model, promised=promised, profile=profile)
+    with tempfile.TemporaryDirectory(dir=job.folder) as place:
+        path, folded = _readable(work, Path(place))
+        built = _build(work, parse_network(library, log, path, model))
+    built.record.save(job.folder / ENGINE_FILE)
+    return Conversion(
+        main=ENGINE_FILE,
+        signature=built.record.signature,
+        notes=tuple(_notes(work, built, folded)),
+        facts=_facts(work, built),
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Work:
+    job: ConversionJob
+    library: EngineLibrary
+    log: BuilderLog
+    model: onnx.ModelProto
+    promised: Signature
+    profile: Mapping[str, ProfileShapes]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Built:
+    record: EngineRecord
+    products: Mapping[str, int]
+    layers: int
+    computes: str
+    engine_bytes: int
+
+
+def _check_gpu(name: str) -> None:
+    if name == TENSORRT and gpu_of_machine() is None:
+        msg = "TensorRT builds an engine on the GPU that it will run on, and there is none here"
+        hint = (
+            "take the run to a machine with one: convert-and-validate pack RUN here, unpack and build --run DIR there"
+        )
+        raise MissingBackendError(msg, hint=hint)
+
+
+def _readable(work: _Work, place: Path) -> tuple[Path, int]:
+    """Return the model as the parser reads it, and how many biases had to be made float for that."""
+    import onnx
+
+    path = work.job.source.path
+    if not has_integer_biases(work.model):
+        return path, 0
+    whole = onnx.load(str(path))
+    folded = fold_integer_biases(whole)
+    save_onnx(whole, place / path.name)
+    return place / path.name, folded
+
+
+def _build(work: _Work, parsed: ParsedNetwork) -> _Built:
+    job, library, network = work.job, work.library, parsed.network
+    check_inputs_and_outputs(network, work.model, title=library.title)
+    # By names and dtypes alone: a network has no names for the dims of its outputs.
+    signature = agreed_signature(signature_of_network(network), work.promised, keeps_names=False)
+    census, products = take_census(network), quantized_products(network)
+    given = low_dtypes(work.model)
+    computes = check_census(census, job.precision, products=products, given=given, title=library.title)
+    size = _write_engine(work, parsed)
+    gpu = gpu_of_machine() if library.name == TENSORRT else None
+    record = EngineRecord(
+        library=library.name,
+        version=library.version,
+        precision=job.precision,
+        signature=signature,
+        profile=work.profile,
+        tf32=False,
+        settings=job.engine,
+        census=census,
+        built_on=None if gpu is None else asdict(gpu),
+        targets=targets_in_words(job.engine, gpu),
+    )
+    return _Built(record=record, products=products, layers=network.num_layers, computes=computes, engine_bytes=size)
+
+
+def _write_engine(work: _Work, parsed: ParsedNetwork) -> int:
+    """Build the engine, write it and return its size in bytes."""
+    from polygraphy.backend.trt import engine_bytes_from_network
+
+    job, library = work.job, work.library
+    cache = job.engine.timing_cache
+    if cache is not None:
+        # Now, not after a build that took minutes.
+        with storage_errors(cache):
+            cache.parent.mkdir(parents=True, exist_ok=True)
+            cache.open("ab").close()
+    with library_errors(library, work.log, "build the engine"):
+        config = create_config(library, parsed, work.profile, job.engine)
+        plan = engine_bytes_from_network(
+            (parsed.builder, parsed.network), config=config, save_timing_cache=None if cache is None else str(cache)
+        )
+    if cache is not None and not (cache.is_file() and cache.stat().st_size):
+        msg = f"{library.title} wrote no timings to the timing_cache {cache}"
+        raise ConversionError(msg, hint="leave timing_cache out, or name a file in a folder that can be written")
+    # Its memory itself, not a copy: engines are large.
+    write_bytes_atomically(job.folder / ENGINE_FILE, plan)
+    return int(plan.nbytes)
+
+
+def _notes(work: _Work, built: _Built, folded: int) -> Iterator[str]:
+    how = "built" if built.record.built_on else "built ahead of time"
+    yield f"{how} by {work.library.title} for {built.record.targets}"
+    yield built.computes
+    yield "TF32 is off: what is FP32 in the network is computed in FP32"
+    if folded:
+        yield f"{folded} biases that were stored in int32 became float constants: TensorRT dequantizes no int32"
+    if has_double(work.model):
+        yield "what is float64 inside of the model is computed in float32: engines have no float64"
+    warned = work.log.warned()
+    if warned:
+        yield f"warnings of {work.library.title}: {warned}"
+
+
+def _facts(work: _Work, built: _Built) -> dict[str, Any]:
+    record, path = built.record, work.job.source.path
+    names = [path.name, *external_files(work.model)]
+    facts: dict[str, Any] = {
+        "library": record.library,
+        "version": record.version,
+        "polygraphy": version_of("polygraphy"),
+        "tf32": record.tf32,
+        "census": record.census,
+        "layers": built.layers,
+        "profile": {name: shapes.to_json() for name, shapes in record.profile.items()},
+        "targets": record.targets,
+        "engine_settings": record.settings.to_json(),
+        "built_on": record.built_on,
+        "engine_bytes": built.engine_bytes,
+        "onnx": digest_of_files({name: digest_of_file(path.parent / name) for name in names}),
+    }
+    return facts | ({"int8_products": dict(built.products)} if built.products else {})

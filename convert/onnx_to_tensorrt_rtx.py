@@ -1,0 +1,14 @@
+"""ONNX to a TensorRT-RTX engine, built ahead of time: no GPU is needed."""
+
+from __future__ import annotations
+
+from paritygate.convert.conversion import Conversion, ConversionJob
+from paritygate.convert.engine.build import build_engine
+from paritygate.engine.library import TENSORRT_RTX
+
+__all__ = ["convert"]
+
+
+def convert(job: ConversionJob) -> Conversion:
+    """Write the engine as `model.plan` and its record as `engine.json`; see `build_engine`."""
+    return build_engine(job, TENSORRT_RTX)

@@ -1,0 +1,140 @@
+"""The job of looking for overflow, run in a child process: one ONNX model in its precision, beside FP32."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from paritygate.batch import Batch
+from paritygate.errors import BackendError, ZeroRowsError
+from paritygate.pipelines.calibrated_rows import CalibratedRows
+from paritygate.pipelines.calibration_choice import RowChoice
+from paritygate.pipelines.child import Progress
+from paritygate.pipelines.comparison import Side
+from paritygate.pipelines.opening import open_side
+from paritygate.precision import Precision
+from paritygate.signature import Signature
+from paritygate.validate.feeding import fit_inputs
+from paritygate.validate.runners.overflow_watch import open_overflow_watch
+from paritygate.validate.sample_split import rows_kept
+from paritygate.validate.samples import SampleSource, open_samples
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["run"]
+
+# Kinds of dtypes that nothing overflows in: whole numbers, truth values, text.
+_NO_FLOATS = frozenset("biuSUO")
+
+
+def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
+    """Return how many rows were run, how many of them overflowed, how many answers that cost, and the first of them.
+
+    A row whose answer is NaN or infinite where FP32 is finite has overflowed. So has one that came to infinity on the
+    way, and whose answer is off by more than the limit: what overflows and changes nothing, as under a mask, is left.
+    """
+    report("looking for overflow", 0, 0)
+    reference, _ = open_side(Side.from_json(args["reference"]), "cpu")
+    candidate = open_overflow_watch(Path(args["candidate"]), Precision(args["precision"]))
+    spread = {spec.name: _Spread() for spec in reference.signature.outputs}
+    broken: list[tuple[str, str]] = []
+    suspects: list[tuple[str, str, float]] = []
+    rows = 0
+    for batch in _some_rows(SampleSource.from_json(args["samples"]), reference.signature, args["most_rows"]):
+        expected = reference.run(fit_inputs(batch, reference.signature))
+        actual, overflowed = candidate.run(fit_inputs(batch, candidate.signature), batch.rows)
+        for name, wanted in expected.items():
+            if wanted.dtype.kind in _NO_FLOATS:
+                continue
+            spread[name].add(wanted)
+            off = _off(actual[name], wanted, batch.rows)
+            broken += [(batch.ids[row], name) for row in np.flatnonzero(np.isinf(off)).tolist()]
+            found = np.flatnonzero(overflowed & np.isfinite(off)).tolist()
+            suspects += [(batch.ids[row], name, float(off[row])) for row in found]
+        rows += batch.rows
+        report("looking for overflow", rows, 0)
+    if not rows:
+        msg = "the samples hold no rows"
+        raise ZeroRowsError(msg, hint="give at least one row")
+    hidden = [(row, name) for row, name, off in suspects if off > args["limit"] * max(1.0, spread[name].std)]
+    first, output = (*broken, *hidden, ("", ""))[0]
+    non_finite = {row for row, _ in broken}
+    return {
+        "rows": rows,
+        "non_finite": len(non_finite),
+        "hidden": len({row for row, _ in hidden} - non_finite),
+        "first": first,
+        "output": output,
+    }
+
+
+class _Spread:
+    """The spread of the finite values shown, in constant memory."""
+
+    def __init__(self) -> None:
+        self._count, self._mean, self._square = 0, 0.0, 0.0
+
+    def add(self, values: NDArray[Any]) -> None:
+        """Show some values."""
+        finite = values[np.isfinite(values)].astype(np.float64)
+        if not finite.size:
+            return
+        count, mean = self._count + finite.size, float(finite.mean())
+        change = mean - self._mean
+        self._square += float(((finite - mean) ** 2).sum()) + change**2 * self._count * finite.size / count
+        self._mean += change * finite.size / count
+        self._count = count
+
+    @property
+    def std(self) -> float:
+        """Their standard deviation; 0 of none."""
+        return math.sqrt(self._square / self._count) if self._count else 0.0
+
+
+def _some_rows(source: SampleSource, signature: Signature, most: int) -> Iterator[Batch]:
+    """Yield at most so many rows: those with the smallest digests. What takes a fixed number is given whole batches."""
+    read = open_samples(source)
+    is_open = not any(spec.shape and isinstance(spec.shape[0], int) for spec in signature.inputs)
+    chosen = _chosen(source, signature, most) if is_open else None
+    left = most
+    for batch in read():
+        kept = batch
+        if chosen is not None:
+            kept = rows_kept(batch, [digest in chosen.digests for digest in chosen.digests_of(batch)])
+        if not kept.rows:
+            continue
+        yield kept
+        left -= kept.rows
+        if left <= 0:
+            return
+
+
+def _chosen(source: SampleSource, signature: Signature, most: int) -> CalibratedRows:
+    inputs = tuple(spec.name for spec in signature.inputs)
+    rows = CalibratedRows(inputs=inputs, fill=source.fill, digests=frozenset())
+    choice = RowChoice(most, besides=())
+    for batch in open_samples(source)():
+        choice.add(rows.digests_of(batch))
+    return CalibratedRows(inputs=inputs, fill=source.fill, digests=choice.digests)
+
+
+def _off(actual: NDArray[Any], expected: NDArray[Any], rows: int) -> NDArray[np.float64]:
+    """Return by row the largest difference: infinite where the one is not finite and the other is.
+
+    What is not finite in FP32 is left out. An output without rows is of all rows.
+    """
+    if actual.shape != expected.shape:
+        msg = f"an output has the shape {actual.shape} in emulation, and {expected.shape} in fp32"
+        raise BackendError(msg, hint="validate the ONNX variant to see how it differs")
+    wanted, seen = expected.astype(np.float64), actual.astype(np.float64)
+    is_sound = np.isfinite(wanted)
+    with np.errstate(invalid="ignore"):
+        off = np.where(is_sound, np.where(np.isfinite(seen), np.abs(seen - wanted), np.inf), 0.0)
+    if off.ndim and off.shape[0] == rows:
+        return np.asarray(off.max(axis=tuple(range(1, off.ndim)), initial=0.0))
+    return np.full(rows, off.max(initial=0.0))

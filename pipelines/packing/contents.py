@@ -1,0 +1,86 @@
+"""What of a run folder goes into a pack, after it was checked against what was recorded of it."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from paritygate.artifact import ARTIFACT_FILE, Artifact
+from paritygate.errors import ArtifactIntegrityError, MeasurementError
+from paritygate.files import digest_of_file
+from paritygate.pipelines.packing.manifest import INPUTS
+from paritygate.pipelines.packing.walk import files_in
+from paritygate.pipelines.workspace import RunFolder
+from paritygate.validate.recording import RECORD_FILE, Recording
+
+__all__ = ["check_run", "files_of_run"]
+
+# Of a job, its log and its result are worth reading elsewhere. Its request names places of this machine, and its
+# passes are the outputs of a candidate while they are compared.
+_LEFT_OUT = ("jobs/*/*.job.json", "jobs/*/passes/*", ".*.tmp", "*/.*.tmp", "*.lock", "*/__pycache__/*")
+_AGAIN = "record the reference again: convert-and-validate record --run"
+
+
+def files_of_run(run: RunFolder) -> dict[str, Path]:
+    """Return the files of the run folder that go along, by relative path; its inputs are not among them.
+
+    Raises:
+        StorageError: Something in it is a link that leaves it, or no plain file.
+    """
+    found = files_in(run.folder, without={INPUTS})
+    return {
+        name: path
+        for name, path in found.items()
+        if not any(fnmatch.fnmatchcase(name, pattern) for pattern in _LEFT_OUT)
+    }
+
+
+def check_run(run: RunFolder) -> dict[Path, str]:
+    """Return the digests that are recorded of the run's files, by path, after checking the files against them.
+
+    Raises:
+        ArtifactIntegrityError: A file was changed, removed or added; the message names it.
+        InputFileError: A record is damaged.
+        MeasurementError: A stage is half written.
+    """
+    _check_whole(run)
+    known: dict[Path, str] = {}
+    for folder in _artifact_folders(run):
+        artifact = Artifact.load(folder)
+        known |= {folder / name: digest for name, digest in artifact.files.items()}
+    if run.reference.exists():
+        known |= _check_recording(run.reference)
+    return known
+
+
+def _artifact_folders(run: RunFolder) -> Iterable[Path]:
+    yield from (path for name in run.resolved.target_names if (path := run.variant_folder(name)).is_dir())
+    yield from sorted(path for path in run.base_folder("-").parent.glob("*") if path.is_dir())
+
+
+def _check_whole(run: RunFolder) -> None:
+    """Check that no stage is at work in the folder, or was when it was killed.
+
+    Raises:
+        MeasurementError: One is.
+    """
+    halves = sorted(path for place in (run.folder, run.folder / "bases") for path in place.glob(".*.partial"))
+    halves += [folder for folder in _artifact_folders(run) if not (folder / ARTIFACT_FILE).is_file()]
+    halves += [run.reference] if run.reference.is_dir() and not (run.reference / RECORD_FILE).is_file() else []
+    if halves:
+        msg = f"{halves[0]} is half written: a stage of the run is at work, or was stopped"
+        raise MeasurementError(
+            msg, hint="pack once the stage has ended; if none runs, call it again, or start a new run"
+        )
+
+
+def _check_recording(folder: Path) -> Mapping[Path, str]:
+    chunks = Recording.load(folder).chunks
+    for name, digest in chunks.items():
+        path = folder / name
+        if not path.is_file() or digest_of_file(path) != digest:
+            change = "was changed" if path.is_file() else "is missing"
+            msg = f"recorded outputs in {folder} are not what was recorded: {name} {change}"
+            raise ArtifactIntegrityError(msg, hint=f"{_AGAIN} {folder.parent}")
+    return {folder / name: digest for name, digest in chunks.items()}

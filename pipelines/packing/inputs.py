@@ -1,0 +1,242 @@
+"""What a run needs besides its folder: the files that its spec names, and the code beside it.
+
+Every input gets a place below one folder. What lies below the spec's folder keeps its place there; what lies
+elsewhere goes to `outside/<role>/`, and the spec that travels names it there.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from paritygate.errors import ArtifactIntegrityError, InputFileError, UsageError
+from paritygate.files import MARKER, digest_of_file
+from paritygate.importing import is_object_path
+from paritygate.model_digest import digest_of_model
+from paritygate.onnx_file import external_files, read_onnx
+from paritygate.pipelines.packing.walk import files_in
+from paritygate.pipelines.workspace import RunFolder
+from paritygate.source import Source, SourceKind
+from paritygate.validate.recording import RECORD_FILE, Recording
+
+__all__ = ["OUTSIDE", "RunInputs", "inputs_of", "moved_spec"]
+
+OUTSIDE = "outside"
+_PACKAGE = "paritygate"
+# More is no folder of one spec: it would be somebody's home, or a checkout with everything in it.
+_MOST_MODULES = 2000
+_MOST_CODE_BYTES = 64 << 20
+_ENVIRONMENT = "pyvenv.cfg"
+_NO_CODE = frozenset({"__pycache__", "site-packages", "node_modules", "artifacts"})
+_OWN_FOLDER = "put the spec and its modules into a folder of their own, or leave its files out with --without-inputs"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunInputs:
+    """The inputs of a run.
+
+    Attributes:
+        files: Where each of them is, by its place in the pack.
+        texts: What the spec has to say instead, by its key: `(part, key)`.
+        samples: The place of what the command line gave as samples; None if it gave nothing.
+        names: How the spec names an input that lies elsewhere, relative to its folder or absolute, by its place.
+        modules: Modules that the run imports and that do not lie beside the spec.
+    """
+
+    files: Mapping[str, Path]
+    texts: Mapping[tuple[str, str], str]
+    samples: str | None
+    names: Mapping[str, str]
+    modules: tuple[str, ...]
+
+
+def inputs_of(run: RunFolder) -> RunInputs:
+    """Return the inputs of a run.
+
+    Raises:
+        InputFileError: One is missing.
+        ArtifactIntegrityError: The source's code is not what the reference was recorded from.
+        UsageError: The spec's folder holds more code than belongs to a spec.
+    """
+    found = _Gathering(folder=Path(os.path.normpath(run.resolved.folder)))
+    spec = run.resolved.spec
+    _gather_source(found, run.resolved.source)
+    for name in spec.model.files:
+        found.add(found.place(found.folder / name, "files"), found.folder / name)
+    given = None if run.samples_path is None else Path(run.samples_path)
+    _gather_samples(found, "samples", spec.samples.source, spec.samples.path, given)
+    if run.resolved.calibrated and spec.calibration.source is not None:
+        _gather_samples(found, "calibration", spec.calibration.source, spec.calibration.path, None)
+    if found.has_code:
+        _gather_code(found)
+    _gather_recorded(found, run)
+    _gather_origin(found, run)
+    samples = None if given is None else found.add_path(given, "given")
+    return RunInputs(
+        files=dict(sorted(found.files.items())),
+        texts=dict(found.texts),
+        samples=samples,
+        names={place: found.name_of(place) for place in found.files},
+        modules=tuple(sorted(found.modules)),
+    )
+
+
+@dataclass(kw_only=True, slots=True)
+class _Gathering:
+    folder: Path
+    files: dict[str, Path] = field(default_factory=dict)
+    texts: dict[tuple[str, str], str] = field(default_factory=dict)
+    modules: set[str] = field(default_factory=set)
+    absolute: set[str] = field(default_factory=set)
+    has_code: bool = False
+
+    def place(self, path: Path, role: str) -> str:
+        """Return where a file or folder goes."""
+        whole = Path(os.path.normpath(path))
+        if whole.is_relative_to(self.folder) and whole != self.folder:
+            return whole.relative_to(self.folder).as_posix()
+        return f"{OUTSIDE}/{role}/{whole.name}"
+
+    def add(self, place: str, path: Path) -> None:
+        """Take in one file.
+
+        Raises:
+            InputFileError: It is missing.
+            UsageError: Another file goes to the same place.
+        """
+        if not path.is_file():
+            msg = f"{path}, which the run needs, is {'no file' if path.exists() else 'missing'}"
+            raise InputFileError(msg, hint="put it back, or leave the run's inputs out with --without-inputs")
+        known = self.files.setdefault(place, path)
+        if not known.samefile(path):
+            msg = f"{path} and {known} would both go to {place!r}"
+            raise UsageError(msg, hint="rename one of them, or leave the run's inputs out with --without-inputs")
+
+    def add_path(self, path: Path, role: str) -> str:
+        """Take in a file, or a folder with all that is below it, and return its place."""
+        place = self.place(path, role)
+        if path.is_dir():
+            for name, file in files_in(path).items():
+                self.add(f"{place}/{name}", file)
+        else:
+            self.add(place, path)
+        return place
+
+    def add_text(self, part: str, key: str, text: str) -> None:
+        """Take in what the spec names by a path, and say how the spec names it from now on."""
+        role = part if key == "source" else f"{part}-{key}"
+        if Path(text).is_absolute():
+            self.absolute.add(role)
+        place = self.add_path(self.folder / text, role)
+        if os.path.normpath(text) != place:
+            self.texts[part, key] = place
+
+    def name_of(self, place: str) -> str:
+        """Return how the spec names what goes to a place: relative to its folder, or absolute."""
+        whole = os.path.normpath(self.files[place])
+        if Path(whole).is_relative_to(self.folder):
+            return place
+        return whole if place.split("/")[1] in self.absolute else os.path.relpath(whole, self.folder)
+
+    def add_module(self, text: str) -> None:
+        """Note the module of a `module:callable`: the code beside the spec, or something to be installed."""
+        root = text.partition(":")[0].partition(".")[0]
+        if root == _PACKAGE:
+            return
+        if (self.folder / f"{root}.py").is_file() or (self.folder / root).is_dir():
+            self.has_code = True
+        else:
+            self.modules.add(root)
+
+
+def _gather_source(found: _Gathering, source: Source) -> None:
+    if source.kind is SourceKind.CALLABLE:
+        found.add_module(source.text)
+        return
+    found.add_text("model", "source", source.text)
+    if source.kind is SourceKind.ONNX:
+        beside = Path(found.place(source.path, "model")).parent
+        for name in external_files(read_onnx(source.path)):
+            found.add((beside / name).as_posix(), source.path.parent / name)
+
+
+def _gather_samples(found: _Gathering, part: str, text: str, path: str | None, given: Path | None) -> None:
+    if not is_object_path(text) or (found.folder / text).exists():
+        # What the command line gave is read in place of a file.
+        if given is None:
+            found.add_text(part, "source", text)
+        return
+    found.add_module(text)
+    if path is not None and given is None:
+        found.add_text(part, "path", path)
+
+
+def _gather_code(found: _Gathering) -> None:
+    """Take in every Python file below the spec's folder: what is imported late is not known before it is.
+
+    Raises:
+        UsageError: There are more than belong to one spec.
+    """
+    total = 0
+    for count, path in enumerate(_python_files(found.folder), start=1):
+        total += path.stat().st_size
+        if count > _MOST_MODULES or total > _MOST_CODE_BYTES:
+            msg = (
+                f"{found.folder} holds more than {_MOST_MODULES} Python files or {_MOST_CODE_BYTES >> 20} MiB of them: "
+                "they are not all the code of one spec"
+            )
+            raise UsageError(msg, hint=_OWN_FOLDER)
+        found.add(path.relative_to(found.folder).as_posix(), path)
+
+
+def _python_files(folder: Path) -> Iterable[Path]:
+    for parent, folders, names in os.walk(folder):
+        folders[:] = sorted(name for name in folders if _may_hold_code(Path(parent) / name))
+        yield from (Path(parent) / name for name in sorted(names) if name.endswith(".py"))
+
+
+def _may_hold_code(folder: Path) -> bool:
+    if folder.name in _NO_CODE or folder.name.startswith("."):
+        return False
+    # What a run made holds copies of code, and an environment that of others.
+    return not any((folder / name).exists() for name in (MARKER, _ENVIRONMENT))
+
+
+def _gather_recorded(found: _Gathering, run: RunFolder) -> None:
+    """Take in what the recording says the source's code came from: a release of the source copies these files."""
+    if not (run.reference / RECORD_FILE).is_file():
+        return
+    model = Recording.load(run.reference).model
+    for name, digest in model.get("files", {}).items():
+        path = found.folder / name
+        found.add(name, path)
+        if digest_of_file(path) != digest:
+            raise _changed(path)
+    source = run.resolved.source
+    if source.kind is not SourceKind.CALLABLE and digest_of_model(source) != model.get("digest"):
+        raise _changed(source.path)
+
+
+def _changed(path: Path) -> ArtifactIntegrityError:
+    return ArtifactIntegrityError(
+        f"the source is not what the reference was recorded from: {path} was changed",
+        hint="start a new run: convert-and-validate run SPEC",
+    )
+
+
+def _gather_origin(found: _Gathering, run: RunFolder) -> None:
+    origin = Path(run.resolved.origin)
+    if origin.suffix and (found.folder / origin.name).is_file():
+        # The report names it, for doing the whole run again.
+        found.add(origin.name, found.folder / origin.name)
+
+
+def moved_spec(spec: Mapping[str, Any], texts: Mapping[tuple[str, str], str]) -> dict[str, Any]:
+    """Return a spec as JSON data that names its inputs where they go."""
+    moved = {**spec}
+    for (part, key), text in texts.items():
+        moved[part] = {**moved[part], key: text}
+    return moved

@@ -1,0 +1,185 @@
+"""The first file in a pack: which files follow, with size and digest, and a digest over all that it says."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from paritygate.errors import ArtifactIntegrityError, InputFileError
+from paritygate.files import digest_of_json
+from paritygate.pipelines.packing.member_names import why_not_names
+from paritygate.pipelines.packing.tar_form import END, size_of_member
+
+__all__ = [
+    "INPUTS",
+    "MANIFEST_NAME",
+    "MOST_MANIFEST_BYTES",
+    "RUN",
+    "SPEC_MEMBER",
+    "PackManifest",
+    "PackedFile",
+    "damaged",
+]
+
+MANIFEST_NAME = "paritygate-pack.json"
+# That of half a million files; more is no manifest of ours.
+MOST_MANIFEST_BYTES = 64 << 20
+RUN = "run"
+INPUTS = "inputs"
+SPEC_MEMBER = f"{RUN}/spec.json"
+_SCHEMA_VERSION = 1
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+_AGAIN = "copy it again, or make it again with: convert-and-validate pack RUN"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PackedFile:
+    """A file in a pack, or one that a run needs and the pack leaves out.
+
+    Attributes:
+        name: Its relative path, with slashes.
+        size: Its bytes.
+        digest: `sha256:` and the hex digest of its bytes.
+    """
+
+    name: str
+    size: int
+    digest: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON data."""
+        return {"name": self.name, "size": self.size, "digest": self.digest}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> PackedFile:
+        """Return the file that `to_json` wrote.
+
+        Raises:
+            ValueError: It is none.
+        """
+        name, size, digest = data["name"], data["size"], data["digest"]
+        is_file = isinstance(name, str) and type(size) is int and size >= 0 and isinstance(digest, str)
+        if not is_file or not _DIGEST.fullmatch(digest):
+            msg = f"{data!r} is no file with its size and digest"
+            raise ValueError(msg)
+        return cls(name=name, size=size, digest=digest)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PackManifest:
+    """What a pack says of itself.
+
+    Attributes:
+        paritygate: The version that packed.
+        model: The model's name.
+        run_id: The run's.
+        files: Every file that follows, in its order.
+        missing: Files that the run needs and the pack leaves out, relative to the spec's folder.
+        needs_samples: The name of the samples file that the run was given and the pack leaves out; None if none.
+        modules: Modules outside of the spec's folder that the run imports, and that are to be installed.
+    """
+
+    paritygate: str
+    model: str
+    run_id: str
+    files: tuple[PackedFile, ...]
+    missing: tuple[PackedFile, ...] = ()
+    needs_samples: str | None = None
+    modules: tuple[str, ...] = ()
+
+    @property
+    def digest(self) -> str:
+        """Digest over all that the manifest says, and with that over every file."""
+        return digest_of_json(self._content())
+
+    @property
+    def content_bytes(self) -> int:
+        """Size of all files together."""
+        return sum(file.size for file in self.files)
+
+    @property
+    def pack_bytes(self) -> int:
+        """Size of the pack: it follows from what is in it."""
+        members = sum(size_of_member(file.name, file.size) for file in self.files)
+        return size_of_member(MANIFEST_NAME, len(self.to_bytes())) + members + len(END)
+
+    def to_bytes(self) -> bytes:
+        """Return the manifest as it stands in the pack."""
+        return (json.dumps({**self._content(), "digest": self.digest}, indent=1) + "\n").encode()
+
+    def _content(self) -> dict[str, Any]:
+        return {
+            "schema_version": _SCHEMA_VERSION,
+            "paritygate": self.paritygate,
+            "model": self.model,
+            "run_id": self.run_id,
+            "files": [file.to_json() for file in self.files],
+            "missing": [file.to_json() for file in self.missing],
+            "needs_samples": self.needs_samples,
+            "modules": list(self.modules),
+        }
+
+    @classmethod
+    def from_bytes(cls, text: bytes, where: str) -> PackManifest:
+        """Return the manifest that `to_bytes` wrote.
+
+        Args:
+            text: What stands in the pack.
+            where: The pack, for messages.
+
+        Raises:
+            ArtifactIntegrityError: It was changed, or names what may not be restored.
+            InputFileError: A later version of paritygate made it.
+        """
+        try:
+            data = json.loads(text)
+            version = data["schema_version"]
+        except (ValueError, KeyError, TypeError, RecursionError) as err:
+            raise damaged(where, f"its {MANIFEST_NAME} is no manifest: {type(err).__name__}") from err
+        if type(version) is int and version > _SCHEMA_VERSION:
+            msg = f"{where} is a pack of version {version} (read here: {_SCHEMA_VERSION})"
+            raise InputFileError(msg, hint="install the version of paritygate that made it, or a later one")
+        try:
+            manifest = cls(
+                paritygate=str(data["paritygate"]),
+                model=_name(data["model"]),
+                run_id=_name(data["run_id"]),
+                files=tuple(map(PackedFile.from_json, data["files"])),
+                missing=tuple(map(PackedFile.from_json, data["missing"])),
+                needs_samples=None if data["needs_samples"] is None else str(data["needs_samples"]),
+                modules=tuple(map(str, data["modules"])),
+            )
+        except (ValueError, KeyError, TypeError, AttributeError) as err:
+            raise damaged(where, f"its {MANIFEST_NAME} is no manifest: {type(err).__name__}: {err}") from err
+        # Equal text too: what stands beside what we read, such as a key twice, is nothing that we wrote.
+        if text != manifest.to_bytes():
+            raise damaged(where, f"{MANIFEST_NAME} was changed: it does not have the digest that it names")
+        manifest._check_names(where)
+        return manifest
+
+    def _check_names(self, where: str) -> None:
+        names = [file.name for file in self.files]
+        bad = why_not_names(names)
+        if bad is not None:
+            raise damaged(where, f"the name {bad[0]!r} {bad[1]}")
+        for name in names:
+            if name.partition("/")[0] not in {RUN, INPUTS} or "/" not in name:
+                raise damaged(where, f"{name!r} is neither of the run nor one of its inputs")
+        if SPEC_MEMBER not in names:
+            raise damaged(where, f"{SPEC_MEMBER} is missing")
+
+
+def damaged(where: str, what: str) -> ArtifactIntegrityError:
+    """Return that a pack is not what was packed."""
+    return ArtifactIntegrityError(f"{where} is not what was packed: {what}", hint=_AGAIN)
+
+
+def _name(text: object) -> str:
+    if not isinstance(text, str) or not _NAME.fullmatch(text):
+        msg = f"{text!r} is no name of a model or run"
+        raise ValueError(msg)
+    return text

@@ -1,0 +1,224 @@
+"""Restoring a run from a pack: staged beside its place, bound to this machine, and renamed when all of it is right."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from paritygate.errors import ArtifactIntegrityError, InputFileError, UsageError
+from paritygate.files import (
+    MARKER,
+    digest_of_file,
+    fsync_tree,
+    make_marked_folder,
+    read_json,
+    remove_marked_folder,
+    storage_errors,
+    write_json_atomically,
+)
+from paritygate.pipelines.child import Progress
+from paritygate.pipelines.packing.manifest import INPUTS, RUN, SPEC_MEMBER, PackedFile, PackManifest, damaged
+from paritygate.pipelines.packing.read import FILE_MODE, extract, read_manifest
+from paritygate.pipelines.workspace import DEFAULT_ROOT, RunFolder, open_run
+
+__all__ = ["OwnInputs", "UnpackResult", "unpack_run"]
+
+_FOLDER_MODE = 0o755
+_LISTED = 5
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OwnInputs:
+    """Where the inputs are on this machine that a pack left out.
+
+    Attributes:
+        folder: In place of the spec's folder; None if not given.
+        samples: In place of the samples that the command line gave; None if not given.
+    """
+
+    folder: Path | None = None
+    samples: Path | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UnpackResult:
+    """A run that was restored.
+
+    Attributes:
+        run: The run.
+        manifest: What the pack said of itself.
+    """
+
+    run: RunFolder
+    manifest: PackManifest
+
+    @property
+    def foreign_repository(self) -> Path | None:
+        """Where the run would be released to if the spec names a place beside itself; None if it does not."""
+        to = Path(self.run.resolved.spec.promote.to)
+        return None if to.parts[:1] == DEFAULT_ROOT.parts else self.run.resolved.folder / to
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON data."""
+        return {
+            "run": str(self.run.folder),
+            "model": self.manifest.model,
+            "run_id": self.manifest.run_id,
+            "digest": self.manifest.digest,
+            "files": len(self.manifest.files),
+            "content_bytes": self.manifest.content_bytes,
+            "folder": str(self.run.resolved.folder),
+            "samples_path": self.run.samples_path,
+            "modules": list(self.manifest.modules),
+        }
+
+
+def unpack_run(
+    pack: Path, *, root: Path, own: OwnInputs | None = None, progress: Progress = lambda *_: None
+) -> UnpackResult:
+    """Restore the run in a pack to `<root>/runs/<model>/<run-id>`. Runs none of its code.
+
+    Raises:
+        InputFileError: It is no pack, or an input that it left out is not there.
+        ArtifactIntegrityError: It is not what was packed, or an input is not what it was.
+        UsageError: The run is there already, or it is not said where the inputs are that were left out.
+        StorageError: It cannot be written.
+    """
+    own = own or OwnInputs()
+    manifest = read_manifest(pack)
+    final = root / "runs" / manifest.model / manifest.run_id
+    _check_absent(final)
+    _check_inputs(manifest, own)
+    staged = final.with_name(f".{manifest.run_id}.{secrets.token_hex(4)}.partial")
+    made = [folder for folder in final.parents if not folder.exists()]
+    try:
+        make_marked_folder(staged)
+        with storage_errors(staged):
+            if extract(pack, staged, progress) != manifest:
+                raise damaged(str(pack), "it was replaced while it was read")
+            restored = _arrange(staged)
+            _bind(restored, pack, manifest, own, place=final.absolute())
+            fsync_tree(restored)
+            _publish(restored, final)
+    finally:
+        remove_marked_folder(staged)
+        for folder in made:
+            # Only what is empty goes: after an error, what was made on the way to the run.
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+    return UnpackResult(run=open_run(final), manifest=manifest)
+
+
+def _check_absent(final: Path) -> None:
+    if final.exists() or final.is_symlink():
+        msg = f"{final} is there already: it is left alone"
+        raise UsageError(msg, hint="unpack elsewhere with --root DIR, or remove that folder first")
+
+
+def _check_inputs(manifest: PackManifest, own: OwnInputs) -> None:
+    """Check that what a pack left out is on this machine.
+
+    Raises:
+        UsageError: It is not said where.
+        InputFileError: It is not there.
+        ArtifactIntegrityError: It is not what it was.
+    """
+    names = [file.name for file in manifest.missing]
+    if names and own.folder is None:
+        listed = ", ".join(names[:_LISTED]) + (f" and {len(names) - _LISTED} more" if len(names) > _LISTED else "")
+        msg = f"the pack leaves out what the run needs: {listed}"
+        raise UsageError(msg, hint="name the folder where the spec's files are on this machine: unpack --folder DIR")
+    if not names and own.folder is not None:
+        msg = f"--folder {own.folder} is not needed: the pack leaves out no file of the spec"
+        raise UsageError(msg, hint="leave --folder out")
+    if manifest.needs_samples is not None and own.samples is None:
+        msg = f"the pack leaves out the samples that the run was given: {manifest.needs_samples}"
+        raise UsageError(msg, hint="name them on this machine: unpack --samples PATH")
+    if manifest.needs_samples is None and own.samples is not None:
+        msg = f"--samples {own.samples} are not needed: the run was given none, or the pack holds them"
+        raise UsageError(msg, hint="leave --samples out")
+    if own.samples is not None and not own.samples.exists():
+        msg = f"samples {own.samples} do not exist"
+        raise InputFileError(msg, hint="give the path of the samples with --samples")
+    if own.folder is not None:
+        _check_files(own.folder, manifest.missing)
+
+
+def _check_files(folder: Path, files: Iterable[PackedFile]) -> None:
+    for file in files:
+        path = folder / file.name
+        if not path.is_file():
+            msg = f"{path}, which the run needs, is missing"
+            raise InputFileError(msg, hint="name the folder where the spec's files are on this machine with --folder")
+        if path.stat().st_size != file.size or digest_of_file(path) != file.digest:
+            msg = f"{path} is not what it was where the run was packed"
+            raise ArtifactIntegrityError(msg, hint="copy it from there, or pack the run with its inputs")
+
+
+def _arrange(staged: Path) -> Path:
+    """Put the inputs into the run, as the one folder that will be its place."""
+    restored = staged / RUN
+    inputs = restored / INPUTS
+    if inputs.exists():
+        # The run's own folder of this name is never packed.
+        raise damaged(str(staged), f"{RUN}/{INPUTS} is no part of a run")
+    if (staged / INPUTS).is_dir():
+        (staged / INPUTS).rename(inputs)
+    inputs.mkdir(exist_ok=True)
+    (restored / MARKER).touch()
+    for folder, _, _ in os.walk(restored):
+        Path(folder).chmod(_FOLDER_MODE)
+    return restored
+
+
+def _bind(restored: Path, pack: Path, manifest: PackManifest, own: OwnInputs, *, place: Path) -> None:
+    """Say in the run's spec where its inputs are on this machine."""
+    path = restored / "spec.json"
+    data = _travelled_spec(path, pack)
+    folder = place / INPUTS if own.folder is None else own.folder.absolute()
+    samples = data["samples_path"]
+    if samples is not None:
+        samples = str(folder.joinpath(*samples.split("/")[1:]) if own.samples is None else own.samples.absolute())
+    write_json_atomically(path, {**data, "folder": str(folder), "samples_path": samples})
+    path.chmod(FILE_MODE)
+    try:
+        name = open_run(restored).resolved.name
+    except InputFileError as err:
+        raise damaged(str(pack), f"{SPEC_MEMBER} is no spec of a run") from err
+    if name != manifest.model:
+        raise damaged(str(pack), f"{SPEC_MEMBER} is of {name!r}, and the pack of {manifest.model!r}")
+
+
+def _travelled_spec(path: Path, pack: Path) -> Mapping[str, Any]:
+    try:
+        data: Mapping[str, Any] = read_json(path)
+        samples = data["samples_path"]
+        is_sound = data["folder"] == INPUTS and (
+            samples is None or (samples.startswith(f"{INPUTS}/") and ".." not in samples.split("/"))
+        )
+    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError, AttributeError, RecursionError):
+        is_sound = False
+    if not is_sound:
+        raise damaged(str(pack), f"{SPEC_MEMBER} is no spec that travels")
+    return data
+
+
+def _publish(restored: Path, final: Path) -> None:
+    try:
+        restored.rename(final)
+    except OSError:
+        # Somebody else was faster.
+        _check_absent(final)
+        raise
+    with storage_errors(final):
+        descriptor = os.open(final.parent, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,192 @@
+"""What the library behind engines can do, found once by looking at its module, and what it cannot be asked for.
+
+The libraries differ from version to version, and one that does not know a setting may ignore it without a word. So
+whatever is asked for is held against what is there before anything is built.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from types import ModuleType
+from typing import Any
+
+from paritygate.engine.library import TENSORRT_RTX, EngineLibrary
+from paritygate.engine.settings import EngineSettings, HardwareCompatibility
+from paritygate.errors import UsageError
+from paritygate.precision import Precision
+
+__all__ = ["Capabilities", "capabilities_of"]
+
+_DTYPES: Mapping[Precision, str] = {
+    Precision.FP32: "FLOAT",
+    Precision.TF32: "FLOAT",
+    Precision.FP16: "HALF",
+    Precision.BF16: "BF16",
+    Precision.INT8: "INT8",
+}
+# Beyond it the library takes the highest without a word. No member says it: it stands in the library's documentation.
+_HIGHEST_OPTIMIZATION_LEVEL = 5
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Capabilities:
+    """What one library can do.
+
+    Attributes:
+        library: `tensorrt` or `tensorrt-rtx`.
+        version: Its version.
+        title: Name and version for people.
+        strongly_typed_flag: Whether networks are created with the flag STRONGLY_TYPED.
+        has_tf32_flag: Whether TF32 can be switched off.
+        compute_capabilities: The GPUs that engines are built for ahead of time, such as `8.9`; empty where they are
+            built for the GPU that builds them.
+        hardware_compatibility: The levels of hardware compatibility that it honours, besides `none`.
+        has_version_compatible: Whether it makes engines that later versions run.
+        has_timing_cache: Whether it reads and adds to a file of timings.
+        has_optimization_level: Whether the effort of the build can be set.
+        has_workspace: Whether GPU memory for scratch can be limited.
+        dtypes: The dtypes of tensors, in the library's words.
+    """
+
+    library: str
+    version: str
+    title: str
+    strongly_typed_flag: bool
+    has_tf32_flag: bool
+    compute_capabilities: tuple[str, ...]
+    hardware_compatibility: frozenset[str]
+    has_version_compatible: bool
+    has_timing_cache: bool
+    has_optimization_level: bool
+    has_workspace: bool
+    dtypes: frozenset[str]
+
+    def check(self, settings: EngineSettings) -> None:
+        """Do nothing if the library honours every one of the settings.
+
+        Raises:
+            UsageError: It does not; the message says what was asked for, and what there is.
+        """
+        self._check_hardware_compatibility(settings.hardware_compatibility)
+        self._check_compute_capabilities(settings.compute_capabilities)
+        self._check_optimization_level(settings.optimization_level)
+        self._check_workspace(settings.workspace_mb)
+        if settings.version_compatible and not self.has_version_compatible:
+            msg = f"{self.title} makes no engines that other versions run, and version_compatible was asked for"
+            raise UsageError(msg, hint="leave version_compatible out, and build again with each version that serves")
+        if settings.timing_cache is not None and not self.has_timing_cache:
+            msg = f"{self.title} keeps no timings, and the timing_cache {settings.timing_cache} was asked for"
+            raise UsageError(msg, hint="leave timing_cache out")
+
+    def check_precision(self, precision: Precision) -> None:
+        """Do nothing if the library computes in the precision.
+
+        Raises:
+            UsageError: It does not, or no engine has this one precision.
+        """
+        if precision not in _DTYPES:
+            msg = f"no engine is built in {precision} (allowed: {', '.join(map(str, _DTYPES))})"
+            raise UsageError(msg, hint="give one of these in the target, such as tensorrt-fp16")
+        if _DTYPES[precision] not in self.dtypes:
+            msg = f"{self.title} has no dtype {_DTYPES[precision]}, which {precision} needs (it has: {self._dtypes})"
+            raise UsageError(msg, hint="install a later version, or choose another precision")
+        # Why fp32 too? A library that cannot be kept from TF32 computes fp32 in it.
+        if precision in {Precision.FP32, Precision.TF32} and not self.has_tf32_flag:
+            msg = f"{self.title} has no switch for TF32, and {precision} cannot be told from it"
+            raise UsageError(msg, hint="install another version, or choose another precision")
+
+    @property
+    def _dtypes(self) -> str:
+        return ", ".join(sorted(self.dtypes))
+
+    def _check_hardware_compatibility(self, level: HardwareCompatibility) -> None:
+        if level is HardwareCompatibility.NONE or str(level) in self.hardware_compatibility:
+            return
+        offered = ", ".join(["none", *sorted(self.hardware_compatibility)])
+        msg = f"{self.title} does not honour hardware_compatibility {str(level)!r} (honoured: {offered})"
+        if self.compute_capabilities:
+            hint = f"name the GPUs instead: compute_capabilities, of {', '.join(self.compute_capabilities)}"
+        else:
+            hint = "choose one of these, and build on every kind of GPU that serves"
+        raise UsageError(msg, hint=hint)
+
+    def _check_compute_capabilities(self, asked: tuple[str, ...]) -> None:
+        if not asked:
+            return
+        if not self.compute_capabilities:
+            msg = f"{self.title} builds for the GPU that it builds on, and was asked for {_listed(asked)}"
+            raise UsageError(
+                msg, hint="leave compute_capabilities out and build on that GPU, or choose the target tensorrt-rtx-fp32"
+            )
+        unknown = [name for name in asked if name not in self.compute_capabilities]
+        if unknown:
+            offered = ", ".join(self.compute_capabilities)
+            msg = f"{self.title} builds no engine for {_listed(unknown)} (it builds for: {offered})"
+            # What is missing between are the GPUs of data centers: H100 and H200 have 9.0, B200 has 10.0.
+            raise UsageError(msg, hint="for other GPUs choose a target such as tensorrt-fp32, and build it on that GPU")
+
+    def _check_optimization_level(self, level: int | None) -> None:
+        if level is None:
+            return
+        if not self.has_optimization_level:
+            msg = f"{self.title} has no optimization levels, and optimization_level {level} was asked for"
+            raise UsageError(msg, hint="leave optimization_level out")
+        if not 0 <= level <= _HIGHEST_OPTIMIZATION_LEVEL:
+            msg = f"optimization_level is {level} (allowed: 0 to {_HIGHEST_OPTIMIZATION_LEVEL})"
+            raise UsageError(msg, hint="0 builds fastest, 5 runs fastest; leave it out for the library's default")
+
+    def _check_workspace(self, mebibytes: int | None) -> None:
+        if mebibytes is None:
+            return
+        if not self.has_workspace:
+            msg = f"{self.title} cannot limit its scratch memory, and workspace_mb {mebibytes} was asked for"
+            raise UsageError(msg, hint="leave workspace_mb out")
+        if mebibytes < 1:
+            msg = f"workspace_mb is {mebibytes} (allowed: 1 and more, in MiB)"
+            raise UsageError(msg, hint="leave it out for the library's default")
+
+
+@cache
+def capabilities_of(library: EngineLibrary) -> Capabilities:
+    """Return what the library can do, from the names in its module."""
+    trt = library.module
+    config = trt.IBuilderConfig
+    flags = _members(trt, "BuilderFlag")
+    # Why by name here? TensorRT-RTX has the names of all three and honours none: a hardware compatibility level reads
+    # back as none, VERSION_COMPATIBLE wants a library that does not exist for it, and a timing cache stays empty.
+    is_rtx = library.name == TENSORRT_RTX
+    levels = _members(trt, "HardwareCompatibilityLevel") if hasattr(config, "hardware_compatibility_level") else set()
+    known = {level.name for level in HardwareCompatibility} - {HardwareCompatibility.NONE.name}
+    return Capabilities(
+        library=library.name,
+        version=library.version,
+        title=library.title,
+        strongly_typed_flag="STRONGLY_TYPED" in _members(trt, "NetworkDefinitionCreationFlag"),
+        has_tf32_flag="TF32" in flags,
+        compute_capabilities=_compute_capabilities(trt) if hasattr(config, "set_compute_capability") else (),
+        hardware_compatibility=frozenset() if is_rtx else frozenset(level.lower() for level in levels & known),
+        has_version_compatible="VERSION_COMPATIBLE" in flags and not is_rtx,
+        has_timing_cache=hasattr(config, "set_timing_cache") and not is_rtx,
+        has_optimization_level=hasattr(config, "builder_optimization_level"),
+        has_workspace=hasattr(config, "set_memory_pool_limit") and "WORKSPACE" in _members(trt, "MemoryPoolType"),
+        dtypes=frozenset(_members(trt, "DataType")),
+    )
+
+
+def _members(trt: ModuleType, name: str) -> set[str]:
+    enum: Any = getattr(trt, name, None)
+    return set() if enum is None else set(enum.__members__)
+
+
+def _compute_capabilities(trt: ModuleType) -> tuple[str, ...]:
+    # SM89 is 8.9 and SM120 is 12.0; NONE and CURRENT name no GPU.
+    found = [match for name in _members(trt, "ComputeCapability") if (match := re.fullmatch(r"SM(\d+)(\d)", name))]
+    pairs = sorted((int(match[1]), int(match[2])) for match in found)
+    return tuple(f"{major}.{minor}" for major, minor in pairs)
+
+
+def _listed(names: list[str] | tuple[str, ...]) -> str:
+    return f"compute capability {', '.join(names)}"

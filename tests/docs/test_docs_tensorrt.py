@@ -1,0 +1,71 @@
+"""The page on engines says what the code says: messages, settings, where things were run."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from paritygate.engine.capabilities import capabilities_of
+from paritygate.engine.library import TENSORRT_RTX, open_library
+from paritygate.formats import ENGINE_FORMATS
+from paritygate.pipelines.spec import AVAILABLE_TARGETS
+from paritygate.pipelines.spec_parts import TensorrtPart, TensorrtRtxPart
+
+if TYPE_CHECKING:
+    from tests.docs.conftest import Page
+
+SOURCES = ("src/paritygate", "convert", "validate", "pipelines")
+
+
+@pytest.fixture
+def engines_page(pages: dict[str, Page]) -> Page:
+    return pages["docs/tensorrt.md"]
+
+
+@pytest.fixture(scope="module")
+def code(project_root: Path) -> str:
+    """Return the text of the code, lines of one message joined."""
+    files = [path for folder in SOURCES for path in (project_root / folder).rglob("*.py")]
+    text = "\n".join(path.read_text(encoding="utf-8") for path in files)
+    return re.sub(r'"\n\s*f?"', "", text)
+
+
+def test_every_message_in_the_table_of_errors_is_one_of_the_code(engines_page: Page, code: str) -> None:
+    messages = [message for row in engines_page.rows("Errors") for message in re.findall(r"`([^`]+)`", row[0])]
+
+    assert len(messages) > 10
+    assert [message for message in messages if message not in code] == []
+
+
+def test_every_setting_of_engines_is_on_the_page(engines_page: Page) -> None:
+    named = set(re.findall(r"`(tensorrt(?:_rtx)?\.\w+)`", " ".join(row[0] for row in engines_page.rows("Settings"))))
+
+    assert named == {
+        *(f"tensorrt.{name}" for name in TensorrtPart.model_fields),
+        *(f"tensorrt_rtx.{name}" for name in TensorrtRtxPart.model_fields),
+    }
+
+
+def test_every_engine_target_is_on_the_page(engines_page: Page) -> None:
+    named = re.findall(r"`([\w-]+)`", " ".join(row[0] for row in engines_page.rows("Precision")))
+
+    assert sorted(named) == sorted(str(item) for item in AVAILABLE_TARGETS if item.format in ENGINE_FORMATS)
+
+
+@pytest.mark.rtx
+def test_the_compute_capabilities_are_those_of_the_library(engines_page: Page) -> None:
+    found = re.search(r"those that TensorRT-RTX names: ([\d., and]+);", " ".join(engines_page.prose.split()))
+
+    assert found
+    assert tuple(re.findall(r"\d+\.\d", found[1])) == capabilities_of(open_library(TENSORRT_RTX)).compute_capabilities
+
+
+def test_no_row_says_that_it_ran_on_a_gpu_without_figures(engines_page: Page, project_root: Path) -> None:
+    on_gpu = {row[0]: row[2] for row in engines_page.rows("What was run, and what never")}
+
+    assert {"TensorRT-RTX 1.7, build", "PyTorch, CUDA: FP32, TF32, FP16, BF16"} <= set(on_gpu)
+    if not (project_root / "benchmarks/results/gpu_parity.json").exists():
+        assert {name for name, said in on_gpu.items() if not said.startswith("never") and said != "-"} == set()

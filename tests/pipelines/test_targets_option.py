@@ -1,0 +1,103 @@
+"""`--target`: only some of a spec's targets are made, and the run's own spec says so to every later stage."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from paritygate.pipelines.spec_loading import parse_spec
+from paritygate.pipelines.target_choice import with_targets
+from paritygate.pipelines.workspace import open_run
+
+if TYPE_CHECKING:
+    from tests.pipelines.conftest import Desk
+
+    from paritygate.pipelines.spec import ResolvedSpec
+
+_STATIC = {"name": "onnx-fp32", "static": {"batch": 4}}
+
+
+def _resolved(**parts: object) -> ResolvedSpec:
+    data: dict[str, Any] = {
+        "model": {"name": "tiny", "source": "model.onnx"},
+        "samples": {"source": "inputs.npz"},
+        "targets": ["onnx-fp32", "onnx-fp16", "onnx-bf16", _STATIC],
+        **parts,
+    }
+    return parse_spec(yaml.safe_dump(data), folder=Path("/spec"), origin="spec.yaml")
+
+
+def test_only_the_targets_named_are_made_and_validated(desk: Desk) -> None:
+    desk.spec(
+        targets=["onnx-fp32", "onnx-fp16", "onnx-bf16"],
+        required=["onnx-fp32", "onnx-fp16"],
+        tolerance={"onnx-bf16": {"max_abs_diff": 1}},
+        promote={"accept": {"onnx-bf16": "emulated"}, "prefer": ["onnx-bf16", "onnx-fp16"]},
+    )
+
+    called = desk.json("run", "spec.yaml", "--target", "onnx-fp16")
+
+    assert called.code == 0, str(called)
+    (run,) = called.data["runs"]
+    assert list(run["variants"]) == run["required"] == run["release"]["variants"] == ["onnx-fp16"]
+    spec = json.loads((desk.run_folder / "spec.json").read_text(encoding="utf-8"))["spec"]
+    assert spec["targets"] == spec["required"] == spec["promote"]["prefer"] == ["onnx-fp16"]
+    assert spec["tolerance"] == spec["promote"]["accept"] == {}
+    # What it is made from is made on the way.
+    assert not (desk.run_folder / "onnx-fp32").exists()
+    assert (desk.run_folder / "bases/onnx-fp32/artifact.json").is_file()
+    assert desk.call("validate", "--run", str(desk.run_folder)).code == 0
+    assert [entry["variant"] for entry in desk.evidence()["variants"]] == ["onnx-fp16"]
+
+
+def test_several_targets_are_exported_in_the_order_of_the_spec(desk: Desk) -> None:
+    desk.spec(targets=["onnx-fp32", "onnx-fp16", "onnx-bf16"])
+
+    called = desk.json("export", "spec.yaml", "--target", "onnx-bf16", "--target", "onnx-fp32")
+
+    assert called.code == 0, str(called)
+    assert list(called.data["artifacts"]) == ["onnx-fp32", "onnx-bf16"]
+    assert open_run(desk.run_folder).resolved.target_names == ("onnx-fp32", "onnx-bf16")
+
+
+@pytest.mark.parametrize("command", ["export", "run"])
+def test_a_name_that_is_no_target_is_wrong_usage(desk: Desk, command: str) -> None:
+    called = desk.call(command, "spec.yaml", "--target", "onnx-fp32", "--target", "onnx-fp16")
+
+    assert called.code == 2
+    assert "error: --target 'onnx-fp16' is no target of spec spec.yaml (targets: onnx-fp32)\n" in called.err
+    assert "hint: name one of the targets, or add it to the spec's targets" in called.err
+    assert desk.runs == []
+
+
+def test_without_names_the_spec_stays_as_it_is() -> None:
+    resolved = _resolved(required=["onnx-fp32"])
+
+    assert with_targets(resolved, ()) is resolved
+
+
+def test_where_no_required_target_is_named_none_is_declared() -> None:
+    chosen = with_targets(_resolved(required=["onnx-fp32"]), ["onnx-fp16"])
+
+    assert chosen.spec.required is None
+
+
+def test_a_preference_for_others_than_those_named_is_none() -> None:
+    chosen = with_targets(_resolved(promote={"prefer": ["onnx-fp32"]}), ["onnx-fp16"])
+
+    assert chosen.spec.promote.prefer is None
+
+
+def test_a_target_with_fixed_dims_is_named_by_its_whole_name() -> None:
+    resolved = _resolved()
+    name = resolved.target_names[-1]
+
+    chosen = with_targets(resolved, [name])
+
+    assert name != "onnx-fp32"
+    assert chosen.target_names == (name,)
+    assert chosen.spec.targets == resolved.spec.targets[-1:]
