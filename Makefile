@@ -50,6 +50,7 @@ gpu-is-there:
 
 demo: $(DEMO_ENVIRONMENT) ## Export, compare, gate and release the two demo models
 	$(BIN)/convert-and-validate run klue-sts klue-sts-tf
+	$(BIN)/convert-and-validate export face-resnet50 --target tensorrt-rtx-fp32 --target tensorrt-rtx-fp16
 
 test: lint ## Lint, check the types and run all tests
 	$(BIN)/python -m pytest --numprocesses auto --dist worksteal
