@@ -143,7 +143,7 @@ def run_case(case: Case, folder: Path, runs: int) -> dict[str, object]:
     subprocess.run([sys.executable, __file__, "--prepare", str(folder), *sizes], check=True)
     plain = [sys.executable, "-c", PLAIN_LOOP, str(reference), str(candidate), str(samples)]
     ours = [sys.executable, "-m", "paritygate", "compare", str(reference), str(candidate), "--samples", str(samples)]
-    ours += ["--batch-size", str(BATCH), "--precision", "fp16", "--quiet"]
+    ours += ["--batch-size", str(BATCH), "--precision", "fp16", "--quiet", "--probes", "none"]
     measure(plain)  # Warm the file cache for both.
     pairs = [(measure(plain), measure(ours)) for _ in range(runs)]
 

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from paritygate.convert.contract import as_promised, our_file
 from paritygate.convert.conversion import Conversion, ConversionJob
-from paritygate.convert.engine.engine_check import read_engine, why_not_loaded
+from paritygate.engine.capabilities import capabilities_of
+from paritygate.engine.deserialized import check_engine, load_engine
+from paritygate.engine.gpu_fit import check_gpu
+from paritygate.engine.inspected import inspect_engine
+from paritygate.engine.library import open_library
 from paritygate.engine.record import EngineRecord
-from paritygate.errors import ConversionError
+from paritygate.errors import BackendError, ConversionError
+from paritygate.machine import gpu_of_machine
 
 __all__ = ["check"]
 
@@ -37,12 +43,39 @@ def check(job: ConversionJob, conversion: Conversion) -> Conversion:
         if wanted != found:
             msg = f"the record of the engine says {what} {found}, and it was built with {wanted}"
             raise ConversionError(msg, hint=_HINT)
-    reason = why_not_loaded(record)
+    reason = _why_not_loaded(record)
     facts: dict[str, Any]
     if reason is None:
-        facts = read_engine(path, record)
+        facts = _read(path, record)
     else:
         # What this machine cannot load is no failure of the build: where it runs is where it is proved.
         facts = {"not_loaded_here": reason}
         conversion = replace(conversion, notes=(*conversion.notes, f"the engine was not loaded here: {reason}"))
     return as_promised(job, conversion, record.signature, facts, keeps_names=True)
+
+
+def _why_not_loaded(record: EngineRecord) -> str | None:
+    """Return why the engine cannot be loaded on this machine; None if it can."""
+    gpu = gpu_of_machine()
+    if gpu is None:
+        return "engines are loaded on a GPU, and there is none here"
+    try:
+        check_gpu(record, gpu, capabilities_of(open_library(record.library)).compute_capabilities)
+    except BackendError as err:
+        return str(err)
+    return None
+
+
+def _read(path: Path, record: EngineRecord) -> dict[str, Any]:
+    """Return what the library says of the engine, once it is what the record says.
+
+    Raises:
+        ConversionError: The library does not load it, or its tensors or shapes are others.
+    """
+    library = open_library(record.library)
+    try:
+        loaded = load_engine(path, library)
+        check_engine(loaded.cuda_engine, record)
+    except BackendError as err:
+        raise ConversionError(str(err), hint=_HINT) from err
+    return {"loaded_in": f"{library.name} {library.version}", "engine_layers": inspect_engine(loaded)}

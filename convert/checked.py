@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Callable
 from typing import cast
 
-from paritygate.backends import require_backend
+from paritygate.building import require_builder
 from paritygate.convert.causes import one_line
 from paritygate.convert.conversion import CHECKS, CONVERTERS, DERIVATIONS, Check, Conversion, ConversionJob, Converter
 from paritygate.errors import BackendError, ConversionError, ParitygateError, StorageError, UsageError
@@ -41,7 +41,7 @@ def convert_and_check(job: ConversionJob, target_format: str) -> Conversion:
     variant = Variant(format=target_format, precision=job.precision)
     converter = cast("Converter", importlib.import_module(_module(job, variant)))
     # Before the work: what cannot be checked is not worth minutes of converting.
-    require_backend(FORMATS[target_format].runtime)
+    require_builder(target_format)
     _check_empty(job)
     conversion = _guarded(lambda: converter.convert(job), job, f"converting {job.source.kind} to {variant}")
     checker = cast("Check", importlib.import_module(CHECKS[target_format]))

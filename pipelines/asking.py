@@ -2,33 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 
-import numpy as np
-
-from paritygate.fixed_shape import FixedShape, read_fixed_shape
 from paritygate.pipelines.child import Progress
 from paritygate.pipelines.comparison import ComparisonJob
 from paritygate.pipelines.probing import PROBES_FOLDER, Graph, ProbeRequest
-from paritygate.pipelines.result import ProbeFailureResult, ProbeResult, ProbesResult, RoleResult
+from paritygate.pipelines.reproduction import Keeper
+from paritygate.pipelines.result import NOT_ASKED, ProbeFailureResult, ProbeResult, ProbesResult, RoleResult
+from paritygate.pipelines.session_probes import Place, session_plan
+from paritygate.pipelines.unfit_inputs import UnfitInputs
 from paritygate.source import SourceKind
 from paritygate.validate.candidate import Candidate, ModelCandidate
-from paritygate.validate.probes.probe import PROBES
-from paritygate.validate.probes.recording import PROBES_FILE, ProbesRecording
+from paritygate.validate.probes.catalogue import ALL_PROBES, to_record
+from paritygate.validate.probes.recording import PROBES_FILE, ProbeRecord, ProbesRecording
 from paritygate.validate.probes.run import ProbeOutcome, ProbeQuestion, run_probes
+from paritygate.validate.probes.sessions.session import run_sessions
 from paritygate.validate.verdict import Check, Status
 
-if TYPE_CHECKING:
-    from pathlib import Path
+__all__ = [
+    "Answers",
+    "ask",
+    "ask_again",
+    "broken_contract",
+    "not_asked",
+    "question_of",
+    "recorded_probes",
+    "request_of",
+]
 
-    from numpy.typing import NDArray
-
-    Arrays = Mapping[str, NDArray[np.generic]]
-
-__all__ = ["Answers", "ask", "recorded_probes", "request_of"]
-
+_SHOWN = 3
 _GIVEN = "outputs that were recorded elsewhere cannot be asked"
 
 
@@ -44,6 +48,11 @@ class Answers:
     checks: tuple[Check, ...]
     result: ProbesResult
 
+    def joined(self, again: Answers) -> Answers:
+        """Return these and those of asking again."""
+        asked = {**self.result.asked, **again.result.asked}
+        return Answers(checks=(*self.checks, *again.checks), result=replace(self.result, asked=asked))
+
 
 def request_of(job: ComparisonJob) -> ProbeRequest:
     """Return which probes to make of the reference, where it is a model: what either side's ONNX graph says counts."""
@@ -57,6 +66,29 @@ def recorded_probes(outputs: Path) -> ProbesRecording | None:
     """Return the probes recorded with a reference; None if none were."""
     folder = outputs / PROBES_FOLDER
     return ProbesRecording.load(folder) if (folder / PROBES_FILE).is_file() else None
+
+
+def question_of(
+    job: ComparisonJob, candidate: ModelCandidate, keeper: Keeper, outputs: tuple[str, ...]
+) -> ProbeQuestion:
+    """Return what the candidate is held to.
+
+    Args:
+        job: The comparison.
+        candidate: What answers.
+        keeper: Keeps the batches that are failed.
+        outputs: The outputs that are compared.
+    """
+    return ProbeQuestion(
+        tolerance=job.tolerance,
+        precision=job.precision,
+        decisions=job.decisions,
+        argmax_of=job.argmax_of,
+        outputs=outputs,
+        matches=job.matches,
+        unfit=UnfitInputs(candidate.signature, job.candidate.fixed_shape),
+        keep=keeper.keep,
+    )
 
 
 def ask(
@@ -75,79 +107,118 @@ def ask(
         outputs: The outputs that are compared.
         report: Takes the progress.
     """
-    wanted = tuple(name for name in PROBES if name in job.probes)
-    off = [name for name in PROBES if name not in wanted]
-    skipped = ""
-    if wanted and not isinstance(candidate, ModelCandidate):
-        skipped = f"the candidate: {_GIVEN}"
-    elif wanted and recording is None:
-        skipped = f"the reference: {_GIVEN}"
-    elif recording is not None and wanted:
-        skipped = recording.skipped
-    if not wanted or skipped or recording is None:
-        checks = (Check(name="probes", status=Status.WARNING, detail=f"not asked: {skipped}"),) if skipped else ()
-        return Answers(checks=checks, result=ProbesResult(switched_off=off, skipped=skipped))
-    question = ProbeQuestion(
-        tolerance=job.tolerance,
-        precision=job.precision,
-        decisions=job.decisions,
-        argmax_of=job.argmax_of,
-        outputs=outputs,
-        fits=_Fits(job),
-    )
+    skipped = _why_not(candidate, recording) if job.probes else ""
+    if not job.probes or skipped or recording is None or not isinstance(candidate, ModelCandidate):
+        return not_asked(job, skipped)
+    keeper = Keeper(job, recording)
     outcomes = run_probes(
         candidate,
         recording,
-        question,
-        names=wanted,
+        question_of(job, candidate, keeper, outputs),
+        names=job.probes,
         progress=lambda name, rows: report(f"asking the candidate: probe {name}", rows, 0),
     )
+    records = {record.name: record for record in recording.probes}
+    missing = [name for name in to_record(job.probes) if name not in records]
     return Answers(
-        checks=tuple(outcome.check for outcome in outcomes if outcome.batches or outcome.dropped or outcome.unfit),
+        checks=(*_checks_of_missing(missing), *_checks(outcomes)),
         result=ProbesResult(
-            asked={outcome.name: _probe_result(outcome) for outcome in outcomes},
-            switched_off=off,
+            asked={outcome.name: _probe_result(outcome, records[outcome.name], keeper) for outcome in outcomes},
+            switched_off=_switched_off(job),
+            not_recorded=missing,
             roles={name: RoleResult(role=str(role.role), why=role.why) for name, role in recording.roles.items()},
             seed=recording.seed,
         ),
     )
 
 
-class _Fits:
-    """Whether a candidate takes inputs of these shapes and values at all: one with fixed dims does not take all."""
+def ask_again(
+    job: ComparisonJob, candidate: Candidate, recording: ProbesRecording | None, outputs: tuple[str, ...], place: Place
+) -> Answers:
+    """Ask the candidate some of it again in other ways: what the probes of the session do.
 
-    def __init__(self, job: ComparisonJob) -> None:
-        path = job.candidate.fixed_shape
-        self._rule: FixedShape | None = None if path is None else read_fixed_shape(path)
+    Args:
+        job: The comparison.
+        candidate: What answers.
+        recording: The probes, with the reference's answers; None where the reference could not be asked.
+        outputs: The outputs that are compared.
+        place: Where the comparison works.
+    """
+    if recording is None or recording.skipped or not isinstance(candidate, ModelCandidate):
+        return Answers(checks=(), result=ProbesResult())
+    keeper = Keeper(job, recording)
+    outcomes = run_sessions(
+        candidate,
+        recording,
+        question_of(job, candidate, keeper, outputs),
+        session_plan(job, candidate, recording, outputs, place),
+        job.probes,
+    )
+    results = {outcome.name: _probe_result(outcome, None, keeper) for outcome in outcomes}
+    return Answers(checks=_checks(outcomes), result=ProbesResult(asked=results))
 
-    def __call__(self, inputs: Arrays) -> bool:
-        rule = self._rule
-        if rule is None:
-            return True
-        for spec in rule.signature.inputs:
-            array: NDArray[Any] = inputs[spec.name]
-            for dim, size in zip(spec.shape or (), array.shape, strict=False):
-                if isinstance(dim, str) and dim in rule.padded_dims and size > rule.dims[dim]:
-                    return False
-            if spec.name in rule.dtypes and not np.array_equal(
-                array.astype(rule.dtypes[spec.name]).astype(array.dtype), array
-            ):
-                return False
-        return True
+
+def not_asked(job: ComparisonJob, reason: str) -> Answers:
+    """Return that nothing was asked: for a reason, or because all of it is switched off."""
+    checks = (Check(name="probes", status=Status.WARNING, detail=f"not asked: {reason}"),) if reason else ()
+    return Answers(checks=checks, result=ProbesResult(switched_off=_switched_off(job), skipped=reason))
 
 
-def _probe_result(outcome: ProbeOutcome) -> ProbeResult:
+def broken_contract(checks: Sequence[Check]) -> str:
+    """Return that the candidate breaks the contract on the samples already, in words; nothing where it does not."""
+    broken = next((check for check in checks if check.status is Status.FAIL and _is_of_contract(check)), None)
+    return "" if broken is None else f"the candidate breaks the contract on the samples already ({broken.name})"
+
+
+def _switched_off(job: ComparisonJob) -> list[str]:
+    return [name for name in ALL_PROBES if name not in job.probes]
+
+
+def _checks(outcomes: Sequence[ProbeOutcome]) -> tuple[Check, ...]:
+    return tuple(item.check for item in outcomes if item.batches or item.dropped or item.unfit or item.failed)
+
+
+def _why_not(candidate: Candidate, recording: ProbesRecording | None) -> str:
+    if not isinstance(candidate, ModelCandidate):
+        return f"the candidate: {_GIVEN}"
+    return f"the reference: {_GIVEN}" if recording is None else recording.skipped
+
+
+def _is_of_contract(check: Check) -> bool:
+    return check.name == "accepts_inputs" or check.name.startswith("contract")
+
+
+def _checks_of_missing(missing: Sequence[str]) -> tuple[Check, ...]:
+    if not missing:
+        return ()
+    detail = f"not asked: the reference was recorded without {', '.join(missing)}"
+    return (Check(name="probes", status=Status.WARNING, detail=detail),)
+
+
+def _probe_result(outcome: ProbeOutcome, record: ProbeRecord | None, keeper: Keeper) -> ProbeResult:
+    dropped = () if record is None else record.dropped
     return ProbeResult(
-        status=str(outcome.status),
+        looks_for=ALL_PROBES[outcome.name].looks_for,
+        status=str(outcome.status) if outcome.batches or outcome.failed else NOT_ASKED,
         detail=outcome.detail,
         batches=outcome.batches,
         rows=outcome.rows,
         dropped=outcome.dropped,
-        unfit=outcome.unfit,
+        dropped_first=[f"{item.about}: {item.reason}" for item in dropped[:_SHOWN]],
+        unfit=len(outcome.unfit),
+        unfit_first=list(outcome.unfit[:_SHOWN]),
         failed=outcome.failed,
         failures=[
-            ProbeFailureResult(batch=item.batch, about=item.about, check=item.check, detail=item.detail)
+            ProbeFailureResult(
+                batch=item.batch,
+                about=item.about,
+                check=item.check,
+                detail=item.detail,
+                inputs=item.inputs or None,
+                again=keeper.again(outcome.name, item),
+            )
             for item in outcome.failures
         ],
         seconds=outcome.seconds,
+        reference_seconds=None if record is None else record.seconds,
     )

@@ -23,11 +23,13 @@ __all__ = ["JOBS", "main"]
 
 # Each job: `run(args, report)`, JSON data in and out, `report(stage, done, total)` on the way.
 JOBS: Mapping[str, str] = {
+    "answer": "paritygate.pipelines.jobs.answer",
     "benchmark": "paritygate.pipelines.jobs.benchmark",
     "compare": "paritygate.pipelines.jobs.compare",
     "export": "paritygate.pipelines.jobs.export",
     "overflow": "paritygate.pipelines.jobs.overflow",
     "record": "paritygate.pipelines.jobs.record",
+    "selftest": "paritygate.pipelines.jobs.selftest",
 }
 
 _PR_SET_PDEATHSIG = 1

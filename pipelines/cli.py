@@ -20,6 +20,7 @@ COMMANDS: Mapping[str, str] = {
     "build": "Make the targets that a run lacks, such as engines, from what it has.",
     "record": "Record the reference outputs of a spec's model, or of a model file.",
     "validate": "Hold every exported variant of a run against the recorded reference.",
+    "selftest": "Plant faults into a spec's own model, and say which of them the gate catches.",
     "choose": "Say which variant of a run would be released within limits on speed and size, and why.",
     "benchmark": "Measure how fast the variants of a run are, beside its source.",
     "promote": "Release the variants of a run that passed.",

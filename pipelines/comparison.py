@@ -23,6 +23,8 @@ from paritygate.precision import Precision
 from paritygate.signature import Signature
 from paritygate.source import Source
 from paritygate.validate.decisions import Decision
+from paritygate.validate.gold.rule import GoldRule
+from paritygate.validate.matching.rule import MatchRule
 from paritygate.validate.samples import SampleSource
 from paritygate.validate.tolerance import Tolerance
 
@@ -41,6 +43,7 @@ class Side:
         rename: The side's own name: the name compared by.
         fixed_shape: The file with the rule by which inputs are brought to its fixed dims; None where none is fixed.
         provider: The execution provider of ONNX Runtime that runs an ONNX model; None for that of the device.
+        engine: The engine that the model stands for, whose shapes alone it is run on; None where it is itself.
     """
 
     name: str
@@ -50,6 +53,7 @@ class Side:
     rename: Mapping[str, str] = field(default_factory=dict)
     fixed_shape: Path | None = None
     provider: str | None = None
+    engine: Path | None = None
 
     @property
     def place(self) -> Path | None:
@@ -67,6 +71,7 @@ class Side:
             "rename": dict(self.rename),
             "fixed_shape": str(self.fixed_shape) if self.fixed_shape else None,
             "provider": self.provider,
+            "engine": str(self.engine) if self.engine else None,
         }
 
     @classmethod
@@ -80,6 +85,7 @@ class Side:
             rename=data["rename"],
             fixed_shape=Path(data["fixed_shape"]) if data["fixed_shape"] else None,
             provider=data["provider"],
+            engine=Path(data["engine"]) if data["engine"] else None,
         )
 
 
@@ -95,6 +101,9 @@ class ComparisonJob:
     decisions: tuple[Decision, ...] = ()
     outputs: tuple[str, ...] = ()
     argmax_of: Mapping[str, str] = field(default_factory=dict)
+    gold: tuple[GoldRule, ...] = ()
+    matches: tuple[MatchRule, ...] = ()
+    ignored: Mapping[str, str] = field(default_factory=dict)
     axes: Mapping[str, int] = field(default_factory=dict)
     passes: int = 1
     min_rows: int = 1
@@ -108,6 +117,10 @@ class ComparisonJob:
     calibrated_rows: Path | None = None
     # The probes to ask, by the table of those there are.
     probes: tuple[str, ...] = ()
+    # Where batches of probes go that the candidate fails; None for nowhere.
+    failures: Path | None = None
+    # What makes the comparison of such a batch again, where it is no `compare`; None where it is.
+    again: str | None = None
     device: str = "cpu"
     seed: int = 0
 
@@ -122,6 +135,9 @@ class ComparisonJob:
             "decisions": [decision.to_json() for decision in self.decisions],
             "outputs": list(self.outputs),
             "argmax_of": dict(self.argmax_of),
+            "gold": [rule.to_json() for rule in self.gold],
+            "matches": [rule.to_json() for rule in self.matches],
+            "ignored": dict(self.ignored),
             "axes": dict(self.axes),
             "passes": self.passes,
             "min_rows": self.min_rows,
@@ -131,6 +147,8 @@ class ComparisonJob:
             "is_emulated": self.is_emulated,
             "calibrated_rows": str(self.calibrated_rows) if self.calibrated_rows else None,
             "probes": list(self.probes),
+            "failures": str(self.failures) if self.failures else None,
+            "again": self.again,
             "device": self.device,
             "seed": self.seed,
         }
@@ -147,6 +165,9 @@ class ComparisonJob:
             decisions=tuple(Decision.from_json(item) for item in data["decisions"]),
             outputs=tuple(data["outputs"]),
             argmax_of=data["argmax_of"],
+            gold=tuple(GoldRule.from_json(item) for item in data["gold"]),
+            matches=tuple(MatchRule.from_json(item) for item in data["matches"]),
+            ignored=data["ignored"],
             axes=data["axes"],
             passes=data["passes"],
             min_rows=data["min_rows"],
@@ -156,6 +177,8 @@ class ComparisonJob:
             is_emulated=data["is_emulated"],
             calibrated_rows=Path(data["calibrated_rows"]) if data["calibrated_rows"] else None,
             probes=tuple(data["probes"]),
+            failures=Path(data["failures"]) if data["failures"] else None,
+            again=data["again"],
             device=data["device"],
             seed=data["seed"],
         )
@@ -189,7 +212,7 @@ def compare(
         value = run_child(
             ChildJob(
                 name="compare",
-                args={"job": job.to_json(), "folder": str(place)},
+                args={"job": job.to_json(), "folder": str(place), "time_limit_s": time_limit_s},
                 folder=place,
                 what=f"the comparison of {job.candidate.name} with {job.reference.name}",
                 time_limit_s=time_limit_s,

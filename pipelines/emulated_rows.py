@@ -84,7 +84,7 @@ def _row_of_engine(run: RunFolder, engine: Artifact, job: ComparisonJob) -> Emul
     return EmulatedRow(
         job=replace(
             job,
-            candidate=replace(side_of_artifact(base), name=str(engine.variant)),
+            candidate=replace(side_of_artifact(base), name=str(engine.variant), engine=engine.folder / engine.main),
             is_emulated=precision in _ROUNDED,
             calibrated_rows=calibrated_rows_file(base),
         ),

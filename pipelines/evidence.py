@@ -11,7 +11,7 @@ from paritygate.artifact import Artifact
 from paritygate.files import digest_of_files
 from paritygate.machine import machine_facts
 from paritygate.pipelines.benchmark.load import cores
-from paritygate.pipelines.result import ComparisonResult
+from paritygate.pipelines.result import ComparisonResult, ProbesResult
 from paritygate.pipelines.workspace import FailedVariant, RunFolder
 from paritygate.validate.recording import Recording
 
@@ -118,9 +118,24 @@ def _entry(name: str, artifact: Artifact | None, result: ComparisonResult, *, ki
         "strata": {
             name: {value: asdict(item) for value, item in values.items()} for name, values in result.strata.items()
         },
+        "gold": {rule: asdict(item) for rule, item in result.gold.items()},
+        "matches": {rule: asdict(item) for rule, item in result.matches.items()},
+        "outputs_ignored": result.outputs_ignored,
         "checks": [asdict(check) for check in result.checks],
+        "probes": _probes(result.probes),
         "notes": result.notes,
         "reason": result.error.message if result.error is not None else "",
+    }
+
+
+def _probes(probes: ProbesResult) -> dict[str, Any]:
+    kept = ("status", "detail", "batches", "rows", "dropped", "unfit", "failed")
+    return {
+        "asked": {name: {key: getattr(probe, key) for key in kept} for name, probe in probes.asked.items()},
+        "switched_off": probes.switched_off,
+        "not_recorded": probes.not_recorded,
+        "skipped": probes.skipped,
+        "seed": probes.seed,
     }
 
 

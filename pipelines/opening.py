@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from paritygate.engine.record import EngineRecord
 from paritygate.errors import UsageError
 from paritygate.fixed_shape import read_fixed_shape
 from paritygate.machine import check_environment
@@ -12,17 +13,21 @@ from paritygate.source import SourceKind
 from paritygate.validate.runners.emulated import open_emulated
 from paritygate.validate.runners.fixed_shape import FixedShapeRunner
 from paritygate.validate.runners.runner import ModelToRun, Runner, open_runner
+from paritygate.validate.runners.within_profile import WithinProfile
 
 __all__ = ["open_side"]
 
 
-def open_side(side: Side, device: str, *, emulate: Precision | None = None) -> tuple[Runner, LoadedModel]:
+def open_side(
+    side: Side, device: str, *, emulate: Precision | None = None, is_optimised: bool = True
+) -> tuple[Runner, LoadedModel]:
     """Return the runner of a side that is a model, and what was loaded for it.
 
     Args:
         side: A side with a model.
         device: Where it runs: `cpu`, or `cuda`.
         emulate: The precision that all of its values are rounded to; None to run it as it is.
+        is_optimised: Whether ONNX Runtime rewrites the graph, as it does where it is deployed.
 
     Raises:
         UsageError: It is to be emulated and is no ONNX model, or the source's callable is not found.
@@ -37,10 +42,13 @@ def open_side(side: Side, device: str, *, emulate: Precision | None = None) -> t
         rename=side.rename,
         device=device,
         provider=side.provider,
+        is_optimised=is_optimised,
     )
     runner = open_runner(model) if emulate is None else _open_emulated(side, model, emulate)
     if side.fixed_shape is not None:
         runner = FixedShapeRunner(runner, read_fixed_shape(side.fixed_shape))
+    if side.engine is not None:
+        runner = WithinProfile(runner, EngineRecord.load(side.engine))
     return runner, loaded
 
 

@@ -21,6 +21,7 @@ __all__ = [
     "probe_names",
     "probes_option",
     "quiet_option",
+    "reasons_by_name",
     "repository_option",
     "root_option",
     "run_option",
@@ -118,7 +119,7 @@ probes_option = click.option(
     "--probes",
     "probes",
     metavar="none|NAME,...",
-    help="Ask only these of the inputs that are derived from the samples; all of them if absent.",
+    help="Ask only these of the inputs that are derived from the samples, beside the samples; all of them if absent.",
 )
 root_option = click.option(
     "--root",
@@ -182,6 +183,25 @@ def pairs(option: str, texts: Iterable[str], *, number: bool = False) -> dict[st
     return found
 
 
+def reasons_by_name(option: str, texts: Iterable[str]) -> dict[str, str]:
+    """Return `NAME=REASON` texts as a mapping; the reason may hold `=`.
+
+    Raises:
+        UsageError: A text is not of that form, or a name stands twice.
+    """
+    found: dict[str, str] = {}
+    for text in texts:
+        name, _, reason = text.partition("=")
+        if not name or not reason.strip():
+            msg = f"{option} {text!r} is not of the form OUTPUT=REASON"
+            raise UsageError(msg, hint=f"say why: {option} {name or 'OUTPUT'}='random by design'")
+        if name in found:
+            msg = f"{option} names {name!r} twice"
+            raise UsageError(msg, hint="give each name once")
+        found[name] = reason.strip()
+    return found
+
+
 def whole_numbers(option: str, texts: Iterable[str]) -> dict[str, int]:
     """Return `NAME=N` texts as a mapping.
 
@@ -205,7 +225,7 @@ def probe_names(text: str | None) -> tuple[str, ...] | None:
     Raises:
         UsageError: A name is no probe.
     """
-    from paritygate.validate.probes.probe import PROBES
+    from paritygate.validate.probes.catalogue import ALL_PROBES, in_order
 
     if text is None:
         return None
@@ -213,7 +233,7 @@ def probe_names(text: str | None) -> tuple[str, ...] | None:
     if names == ["none"]:
         return ()
     for name in names:
-        if name not in PROBES:
-            msg = f"--probes {name!r} is no probe (allowed: none, {', '.join(PROBES)})"
+        if name not in ALL_PROBES:
+            msg = f"--probes {name!r} is no probe (allowed: none, {', '.join(ALL_PROBES)})"
             raise UsageError(msg, hint="write for example --probes batches,masks")
-    return tuple(name for name in PROBES if name in names)
+    return in_order(names)

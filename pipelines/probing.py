@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from paritygate.errors import InputFileError
 from paritygate.pipelines.child import Progress
 from paritygate.signature import Dim
+from paritygate.validate.probes.catalogue import to_record
 from paritygate.validate.probes.graph_uses import GraphUse, uses_of_inputs
 from paritygate.validate.probes.probe import PROBES, ProbeContext
 from paritygate.validate.probes.record import ProbePlan, record_probes
@@ -53,7 +54,7 @@ class ProbeRequest:
     """Which probes to make, and from what.
 
     Attributes:
-        names: The probes, by the table.
+        names: The probes that are to be asked, by the table of all.
         dims: The declared sizes of symbolic dims.
         roles: What the user says that inputs are.
         graph: An ONNX file of the model; None where there is none.
@@ -120,7 +121,7 @@ class Prober:
         )
         return record_probes(
             self._runner,
-            ProbePlan(context=context, profiles=recording.profiles, folder=folder, names=request.names),
+            ProbePlan(context=context, profiles=recording.profiles, folder=folder, names=to_record(request.names)),
             progress=lambda name, rows: report(f"asking the reference: probe {name}", rows, 0),
         )
 

@@ -60,6 +60,8 @@ def print_release_details(details: ReleaseDetails) -> None:
         for entry in details.manifest.get("variants", ())
     ]
     print_table("Variants", ("variant", "digest", "evidence"), variants)
+    for name, probes in details.manifest.get("provenance", {}).get("probes_not_asked", {}).items():
+        click.echo(f"{name} was released without these probes: {', '.join(probes)}")
     history = [
         (str(number), record.time, str(record.kind.value), str(record.version), record.alias or "-", record.reason)
         for number, record in enumerate(details.history, start=1)

@@ -12,6 +12,8 @@ from typing import Any
 
 from paritygate import __version__
 from paritygate.validate.decisions import DecisionStatistics
+from paritygate.validate.gold.measurement import GoldStatistics
+from paritygate.validate.matching.measurement import MatchStatistics
 from paritygate.validate.measurement import Measurement
 from paritygate.validate.profile import OutputProfile
 from paritygate.validate.statistics import DiffStatistics
@@ -19,11 +21,15 @@ from paritygate.validate.tolerance import Limits
 from paritygate.validate.verdict import Check
 
 __all__ = [
+    "NOT_ASKED",
     "CheckResult",
     "ComparisonResult",
     "DecisionResult",
     "ErrorResult",
+    "GoldResult",
+    "GoldStratumResult",
     "LimitRange",
+    "MatchResult",
     "OutputResult",
     "ProbeFailureResult",
     "ProbeResult",
@@ -36,6 +42,8 @@ __all__ = [
     "check_result",
     "decision_result",
     "error_result",
+    "gold_result",
+    "match_result",
     "output_result",
     "reasons",
     "result_to_json",
@@ -44,6 +52,8 @@ __all__ = [
 ]
 
 SCHEMA_VERSION = 1
+# Beside the words for checks: what came of a probe that has nothing to ask of this candidate.
+NOT_ASKED = "not asked"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,6 +80,8 @@ class OutputResult:
     """The difference of one output. Numbers that could not be measured are null.
 
     `scale` is max(1, std of the reference), the largest over the channels; default limits are multiplied by it.
+    `rows_beyond` counts rows beyond a limit, null where the output has no row of its own per input; `looks_like`
+    says of an output that failed what its difference looks like.
     """
 
     dtype: str
@@ -99,6 +111,8 @@ class OutputResult:
     non_finite: int
     limits: dict[str, LimitRange]
     worst_rows: list[WorstRowResult]
+    rows_beyond: int | None = None
+    looks_like: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -119,12 +133,28 @@ class DecisionResult:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StratumOutput:
-    """The difference of one output within one stratum."""
+    """The difference of one output within one stratum; the counts are of its rows and values alone."""
 
     max_abs_diff: float | None
     mean_abs_diff: float | None
     std_abs_diff: float | None
     bias: float | None
+    rows: int | None = None
+    compared: int | None = None
+    rows_beyond: int | None = None
+    min_abs_diff: float | None = None
+    p50_abs_diff: float | None = None
+    p90_abs_diff: float | None = None
+    p99_abs_diff: float | None = None
+    p999_abs_diff: float | None = None
+    bias_low_95: float | None = None
+    bias_high_95: float | None = None
+    std_diff: float | None = None
+    cosine_similarity: float | None = None
+    max_rel_diff: float | None = None
+    max_row_rel_diff: float | None = None
+    mismatches: int | None = None
+    non_finite: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -168,6 +198,64 @@ class SideResult:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class GoldStratumResult:
+    """A metric over the rows of one stratum; null where it is not defined."""
+
+    rows: int
+    reference: float | None
+    candidate: float | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GoldResult:
+    """A metric of both sides against gold. Null is what is not defined, or not known.
+
+    `limit` is the least that the candidate may have; the intervals are of the candidate's metric less the reference's,
+    and less the limit.
+    """
+
+    metric: str
+    output: str
+    rows: int
+    rows_without: int
+    reference: float | None
+    candidate: float | None
+    difference: float | None
+    difference_low_95: float | None
+    difference_high_95: float | None
+    limit: float | None
+    margin_low_95: float | None
+    margin_high_95: float | None
+    ratio: float | None
+    max_drop: float | None
+    gold_above: float | None
+    digest: str
+    strata: dict[str, dict[str, GoldStratumResult]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MatchResult:
+    """Detections of both sides, matched one to one; `missing` and `extra` have no partner, `near_floor` need none."""
+
+    outputs: list[str]
+    iou: float
+    score_tolerance: float
+    score_floor: float
+    rows: int
+    expected: int
+    actual: int
+    matched: int
+    missing: int
+    extra: int
+    near_floor: int
+    non_finite: int
+    min_iou: float | None
+    max_box_diff: float | None
+    max_score_diff: float | None
+    examples: list[str]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ProbeFailureResult:
     """One batch of a probe that the candidate answered otherwise; batch -1 is all of them together."""
 
@@ -175,21 +263,30 @@ class ProbeFailureResult:
     about: str
     check: str
     detail: str
+    inputs: str | None = None
+    again: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProbeResult:
-    """One probe: inputs derived from the samples, and whether the candidate answers them like the reference."""
+    """One probe: inputs derived from the samples, and whether the candidate answers them like the reference.
 
+    Times are of deriving and answering: the reference's is null where it answers nothing of its own to the probe.
+    """
+
+    looks_for: str
     status: str
     detail: str
     batches: int
     rows: int
     dropped: int
+    dropped_first: list[str]
     unfit: int
+    unfit_first: list[str]
     failed: int
     failures: list[ProbeFailureResult]
     seconds: float
+    reference_seconds: float | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -202,13 +299,19 @@ class RoleResult:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProbesResult:
-    """All probes: those asked, those switched off, and why none was asked where that is so."""
+    """All probes: those asked, those switched off, and why none was asked where that is so.
+
+    The seconds are of the samples, for those of the probes to be held against: null where they were answered before.
+    """
 
     asked: dict[str, ProbeResult] = field(default_factory=dict)
     switched_off: list[str] = field(default_factory=list)
     skipped: str = ""
+    not_recorded: list[str] = field(default_factory=list)
     roles: dict[str, RoleResult] = field(default_factory=dict)
     seed: int = 0
+    samples_seconds: float | None = None
+    reference_samples_seconds: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -247,7 +350,10 @@ class ComparisonResult:
     strata: dict[str, dict[str, StratumResult]] = field(default_factory=dict)
     checks: list[CheckResult] = field(default_factory=list)
     probes: ProbesResult = field(default_factory=ProbesResult)
+    gold: dict[str, GoldResult] = field(default_factory=dict)
+    matches: dict[str, MatchResult] = field(default_factory=dict)
     outputs_left_out: list[str] = field(default_factory=list)
+    outputs_ignored: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     machine: dict[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
@@ -263,30 +369,39 @@ def _range(values: Iterable[float]) -> LimitRange:
     return LimitRange(lowest=min(seen), highest=max(seen))
 
 
+_FIGURES = (
+    "max_abs_diff",
+    "min_abs_diff",
+    "mean_abs_diff",
+    "std_abs_diff",
+    "p50_abs_diff",
+    "p90_abs_diff",
+    "p99_abs_diff",
+    "p999_abs_diff",
+    "bias",
+    "bias_low_95",
+    "bias_high_95",
+    "std_diff",
+    "cosine_similarity",
+    "max_rel_diff",
+    "max_row_rel_diff",
+)
+
+
+def _figures(statistics: DiffStatistics) -> dict[str, float | None]:
+    return {name: _number(getattr(statistics, name)) for name in _FIGURES}
+
+
+def _rows_beyond(measured: Measurement, output: str) -> int | None:
+    return measured.patterns[output].beyond if output in measured.patterns else None
+
+
 def output_result(
-    statistics: DiffStatistics, profile: OutputProfile, limits: Limits, repeat_max_abs_diff: float | None
+    name: str, measured: Measurement, profile: OutputProfile, limits: Limits, looks_like: Iterable[str] = ()
 ) -> OutputResult:
-    """Return the result of one output."""
-    plain = {
-        name: _number(getattr(statistics, name))
-        for name in (
-            "max_abs_diff",
-            "min_abs_diff",
-            "mean_abs_diff",
-            "std_abs_diff",
-            "p50_abs_diff",
-            "p90_abs_diff",
-            "p99_abs_diff",
-            "p999_abs_diff",
-            "bias",
-            "bias_low_95",
-            "bias_high_95",
-            "std_diff",
-            "cosine_similarity",
-            "max_rel_diff",
-            "max_row_rel_diff",
-        )
-    }
+    """Return the result of one output, and what its difference looks like where it failed."""
+    statistics = measured.statistics[name]
+    repeat_max_abs_diff = measured.repeat_max_abs_diff.get(name)
     return OutputResult(
         dtype=profile.dtype,
         axis=profile.axis,
@@ -294,7 +409,7 @@ def output_result(
         rows=statistics.rows,
         values=statistics.values,
         compared=statistics.compared,
-        **plain,
+        **_figures(statistics),
         max_row_rel_id=statistics.max_row_rel_id,
         repeat_max_abs_diff=None if repeat_max_abs_diff is None else _number(repeat_max_abs_diff),
         mismatches=statistics.mismatches,
@@ -315,6 +430,8 @@ def output_result(
             )
             for row in statistics.worst_rows
         ],
+        rows_beyond=_rows_beyond(measured, name),
+        looks_like=list(looks_like),
     )
 
 
@@ -336,14 +453,75 @@ def decision_result(statistics: DecisionStatistics) -> DecisionResult:
 
 def stratum_result(measured: Measurement) -> StratumResult:
     """Return the result of one stratum."""
-    names = ("max_abs_diff", "mean_abs_diff", "std_abs_diff", "bias")
     return StratumResult(
         rows=measured.rows,
         outputs={
-            output: StratumOutput(**{name: _number(getattr(statistics, name)) for name in names})
+            output: StratumOutput(
+                **_figures(statistics),
+                rows=statistics.rows,
+                compared=statistics.compared,
+                rows_beyond=_rows_beyond(measured, output),
+                mismatches=statistics.mismatches,
+                non_finite=statistics.non_finite + statistics.non_finite_mismatches,
+            )
             for output, statistics in measured.statistics.items()
         },
         decisions={output: decision_result(decision) for output, decision in measured.decisions.items()},
+    )
+
+
+def gold_result(measured: GoldStatistics) -> GoldResult:
+    """Return the result of a metric against gold."""
+    rule, interval, margin = measured.rule, measured.interval, measured.margin
+    return GoldResult(
+        metric=rule.metric,
+        output=rule.output,
+        rows=measured.rows,
+        rows_without=measured.rows_without,
+        reference=_number(measured.reference),
+        candidate=_number(measured.candidate),
+        difference=_number(measured.difference),
+        difference_low_95=None if interval is None else interval.low,
+        difference_high_95=None if interval is None else interval.high,
+        limit=None if measured.limit is None else _number(measured.limit),
+        margin_low_95=None if margin is None else margin.low,
+        margin_high_95=None if margin is None else margin.high,
+        ratio=rule.ratio,
+        max_drop=rule.max_drop,
+        gold_above=rule.gold_above,
+        digest=measured.digest,
+        strata={
+            name: {
+                value: GoldStratumResult(
+                    rows=item.rows, reference=_number(item.reference), candidate=_number(item.candidate)
+                )
+                for value, item in values.items()
+            }
+            for name, values in measured.strata.items()
+        },
+    )
+
+
+def match_result(measured: MatchStatistics) -> MatchResult:
+    """Return the result of detections matched."""
+    rule = measured.rule
+    return MatchResult(
+        outputs=list(rule.outputs),
+        iou=rule.iou,
+        score_tolerance=rule.score_tolerance,
+        score_floor=rule.score_floor,
+        rows=measured.rows,
+        expected=measured.expected,
+        actual=measured.actual,
+        matched=measured.matched,
+        missing=measured.missing,
+        extra=measured.extra,
+        near_floor=measured.near_floor,
+        non_finite=measured.non_finite,
+        min_iou=_number(measured.min_iou),
+        max_box_diff=_number(measured.max_box_diff) if measured.matched else None,
+        max_score_diff=_number(measured.max_score_diff) if measured.matched else None,
+        examples=list(measured.examples),
     )
 
 
@@ -368,12 +546,13 @@ _SHOWN = {"fail", "error", "inconclusive", "warning"}
 
 
 def reasons(result: ComparisonResult) -> list[str]:
-    """Return one line for each check that is not a pass."""
+    """Return one line for each check that is not a pass, and what the outputs that failed look like."""
     lines = []
     for check in result.checks:
         if check.status in _SHOWN:
             output = f" [{check.output}]" if check.output else ""
             lines.append(f"{check.status}: {check.name}{output}: {check.detail}")
+    lines += [f"looks like [{name}]: {words}" for name, output in result.outputs.items() for words in output.looks_like]
     return lines
 
 

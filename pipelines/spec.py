@@ -20,8 +20,12 @@ from paritygate.pipelines.spec_parts import (
     BenchmarkPart,
     CalibrationPart,
     DecisionPart,
+    GoldPart,
+    GoldParts,
+    MatchPart,
     ModelPart,
     OnnxruntimePart,
+    OutputPart,
     Part,
     ProbeName,
     PromotePart,
@@ -36,7 +40,9 @@ from paritygate.precision import Precision, Variant
 from paritygate.signature import Dim, Signature, TensorSpec
 from paritygate.source import Source, parse_source
 from paritygate.validate.decisions import Decision, make_decision
-from paritygate.validate.probes.probe import PROBES
+from paritygate.validate.gold.rule import GoldRule, make_gold_rule
+from paritygate.validate.matching.rule import MatchRule, make_match_rule
+from paritygate.validate.probes.catalogue import ALL_PROBES, in_order
 from paritygate.validate.probes.roles import InputRole
 from paritygate.validate.sample_split import SampleSplit, SplitSide
 from paritygate.validate.samples import DEFAULT_BATCH_SIZE, SampleSource
@@ -71,6 +77,11 @@ class Spec(Part):
     )
     tolerance: dict[str, dict[str, float]] = Field(default_factory=dict)
     argmax_of: dict[str, str] = Field(default_factory=dict)
+    gold: GoldParts = Field(default_factory=list, description="One metric against gold, or a list of them.")
+    matches: dict[str, MatchPart] = Field(default_factory=dict)
+    outputs: dict[str, OutputPart] = Field(
+        default_factory=dict, description="Outputs that are not compared, each with the reason: {ignore: REASON}."
+    )
     axes: dict[str, int] = Field(default_factory=dict)
     non_finite: Literal["refuse", "match"] = "refuse"
     roles: dict[str, RolePart] = Field(
@@ -249,8 +260,40 @@ class ResolvedSpec:
     @property
     def probes(self) -> tuple[str, ...]:
         """The probes to make, in the order of the table."""
-        wanted = tuple(PROBES) if self.spec.probes is None else () if self.spec.probes == "none" else self.spec.probes
-        return tuple(name for name in PROBES if name in wanted)
+        wanted = self.spec.probes
+        return in_order(ALL_PROBES if wanted is None else () if wanted == "none" else wanted)
+
+    @property
+    def gold(self) -> tuple[GoldRule, ...]:
+        """The metrics against gold.
+
+        Raises:
+            UsageError: A metric or its tolerance is not one that can be asked for.
+        """
+        parts = [self.spec.gold] if isinstance(self.spec.gold, GoldPart) else self.spec.gold
+        return tuple(
+            make_gold_rule(
+                part.metric,
+                part.output,
+                gold_above=part.gold_above,
+                **({} if part.tolerance is None else part.tolerance.model_dump()),
+            )
+            for part in parts
+        )
+
+    @property
+    def matches(self) -> tuple[MatchRule, ...]:
+        """The outputs that are lists of detections.
+
+        Raises:
+            UsageError: The values of one do not fit.
+        """
+        return tuple(make_match_rule(name, **part.model_dump()) for name, part in self.spec.matches.items())
+
+    @property
+    def ignored(self) -> dict[str, str]:
+        """The outputs that are not compared, each with the reason."""
+        return {name: part.ignore for name, part in self.spec.outputs.items()}
 
     @property
     def roles(self) -> dict[str, InputRole]:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from paritygate.convert.int8.settings import DYNAMIC
 from paritygate.errors import UsageError
+from paritygate.formats import ENGINE_FORMATS
 from paritygate.pipelines.benchmark.plan import check_price, plan_of
+from paritygate.pipelines.output_checks import check_output_uses
 from paritygate.pipelines.repository.names import check_alias, check_name
 from paritygate.pipelines.spec import AVAILABLE_TARGETS, ResolvedSpec
 from paritygate.pipelines.targets import check_targets
+from paritygate.precision import Precision
 
 __all__ = ["check_spec"]
+
+_ONNX_INT8 = "onnx-int8"
 
 
 def check_spec(resolved: ResolvedSpec) -> None:
@@ -19,6 +25,7 @@ def check_spec(resolved: ResolvedSpec) -> None:
     """
     _check_targets(resolved)
     _check_names(resolved)
+    _check_calibration(resolved)
     # Raises if what is to be measured does not fit the model.
     plan_of(resolved)
     check_price(resolved, resolved.spec.promote.limits)
@@ -55,6 +62,7 @@ def _check_names(resolved: ResolvedSpec) -> None:
         raise UsageError(msg, hint="add the other one, or leave both to be taken from the source")
     # Making them raises what is wrong with a dtype, a dim or a rule.
     signature, decisions = resolved.signature, resolved.decisions
+    check_output_uses(resolved)
     if signature is None:
         return
     for name in spec.model.dims:
@@ -67,3 +75,33 @@ def _check_names(resolved: ResolvedSpec) -> None:
             known = ", ".join(outputs)
             msg = f"spec {origin}: decisions names {decision.output!r}, which is no output (outputs: {known})"
             raise UsageError(msg, hint="name one of model.outputs")
+
+
+def _check_calibration(resolved: ResolvedSpec) -> None:
+    """Refuse what engines are not built from, which would be found out after the quantizing alone."""
+    part = resolved.spec.calibration
+    engines = [
+        str(variant)
+        for variant in resolved.variants
+        if variant.format in ENGINE_FORMATS and variant.precision is Precision.INT8
+    ]
+    unfit = [
+        f"calibration.{name} {value}"
+        for name, value, is_unfit in (
+            ("tool", part.tool, part.tool != "onnxruntime"),
+            ("method", part.method, part.method == DYNAMIC),
+            ("activations", part.activations, part.activations == "uint8"),
+        )
+        if is_unfit
+    ]
+    if not engines or not unfit:
+        return
+    msg = (
+        f"spec {resolved.origin}: {', '.join(engines)} cannot be built with {' and '.join(unfit)}: engines compute in "
+        "int8, in ranges that are known before and with zero points of 0"
+    )
+    hint = "write calibration: {tool: onnxruntime, method: minmax, activations: int8}"
+    if _ONNX_INT8 in resolved.target_names:
+        msg += f"; they are made from {_ONNX_INT8}, and one calibration cannot make it both ways"
+        hint += f", or give {_ONNX_INT8} a spec of its own"
+    raise UsageError(msg, hint=hint)

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, field_validator, model_validator
 
 from paritygate.convert.int8.nncf_tool import check_nncf_settings
 from paritygate.convert.int8.settings import Int8Settings
@@ -14,7 +14,9 @@ from paritygate.engine.settings import EngineSettings, HardwareCompatibility
 from paritygate.pipelines.calibration import LEAST_ROWS
 from paritygate.pipelines.choice.candidates import PREFERENCES
 from paritygate.pipelines.choice.constraint import check_limits
-from paritygate.validate.probes.probe import PROBES
+from paritygate.validate.gold.metrics import METRICS
+from paritygate.validate.matching.rule import DEFAULT_IOU, DEFAULT_SCORE_TOLERANCE
+from paritygate.validate.probes.catalogue import ALL_PROBES
 from paritygate.validate.probes.roles import InputRole, Role
 
 __all__ = [
@@ -22,8 +24,12 @@ __all__ = [
     "CalibrationPart",
     "DecisionPart",
     "DimPart",
+    "GoldPart",
+    "GoldParts",
+    "MatchPart",
     "ModelPart",
     "OnnxruntimePart",
+    "OutputPart",
     "Part",
     "ProbeName",
     "PromotePart",
@@ -139,8 +145,8 @@ class RolePart(Part):
 
 
 def _known_probe(value: str) -> str:
-    if value not in PROBES:
-        msg = f"{value!r} is no probe (allowed: {', '.join(PROBES)}, or none in place of the list)"
+    if value not in ALL_PROBES:
+        msg = f"{value!r} is no probe (allowed: {', '.join(ALL_PROBES)}, or none in place of the list)"
         raise ValueError(msg)
     return value
 
@@ -165,6 +171,64 @@ class DecisionPart(Part):
             msg = f"exactly one of threshold, argmax: true, top_k, multilabel is needed (seen: {seen})"
             raise ValueError(msg)
         return self
+
+
+class GoldTolerancePart(Part):
+    """What a metric against gold may lose: exactly one of ratio, max_drop, mlperf."""
+
+    ratio: float | None = Field(default=None, description="The least share of the reference's metric.")
+    max_drop: float | None = Field(default=None, description="What the metric may be below the reference's.")
+    mlperf: float | None = Field(default=None, description="99 or 99.9: percent of the reference's, as in MLPerf.")
+
+    @model_validator(mode="after")
+    def _one_limit(self) -> GoldTolerancePart:
+        limits = [name for name in ("ratio", "max_drop", "mlperf") if getattr(self, name) is not None]
+        if len(limits) != 1:
+            msg = f"exactly one of ratio, max_drop, mlperf is needed (seen: {', '.join(limits) or 'none'})"
+            raise ValueError(msg)
+        return self
+
+
+class GoldPart(Part):
+    """A metric against the gold that samples carry."""
+
+    metric: str = Field(
+        description=f"{', '.join(METRICS)}, or module:callable of (outputs, gold) -> float, where higher is better."
+    )
+    output: str
+    tolerance: GoldTolerancePart | None = Field(
+        default=None, description="What a variant may lose; the metric is information only if absent."
+    )
+    gold_above: float | None = Field(default=None, description="Gold above this is positive, where it is no label.")
+
+
+def _kind_of_gold(value: object) -> str:
+    return "list" if isinstance(value, list) else "one"
+
+
+GoldParts = Annotated[
+    Annotated[GoldPart, Tag("one")] | Annotated[list[GoldPart], Tag("list")], Discriminator(_kind_of_gold)
+]
+
+
+class MatchPart(Part):
+    """Outputs that are a list of detections a row, whose order and number may differ."""
+
+    boxes: str = Field(description="The output of boxes, (batch, N, 4).")
+    scores: str = Field(description="The output of scores, (batch, N).")
+    classes: str | None = Field(default=None, description="The output of classes, (batch, N); compared exactly.")
+    num: str | None = Field(default=None, description="The output of how many of the N are meant; all if absent.")
+    iou: float = Field(default=DEFAULT_IOU, description="From this overlap on, boxes are the same detection.")
+    score_tolerance: float = DEFAULT_SCORE_TOLERANCE
+    score_floor: float = Field(default=0.0, description="The score from which on the model reports detections.")
+    max_box_diff: float | None = None
+    format: Literal["xyxy", "xywh", "cxcywh"] = "xyxy"
+
+
+class OutputPart(Part):
+    """What is to be done with an output."""
+
+    ignore: str = Field(min_length=1, pattern=r"\S", description="Why it is not compared; recorded in a release.")
 
 
 class PromotePart(Part):
@@ -254,7 +318,8 @@ class TensorrtRtxPart(Part):
 
     compute_capabilities: list[Annotated[str, Field(pattern=r"^[0-9]{1,2}\.[0-9]$")]] = Field(
         default_factory=list,
-        description='The GPUs an engine is built for, such as "8.9"; every one that TensorRT-RTX names if empty.',
+        description='The GPUs an engine is built for, such as "8.9"; if empty, those of 8.0 and above that '
+        "TensorRT-RTX names (7.5 only if asked for).",
     )
     workspace_mb: int | None = Field(
         default=None, ge=1, description="GPU memory for scratch, in MiB; TensorRT-RTX's default if absent."

@@ -1,4 +1,4 @@
-"""A choice among a spec's targets: the spec of a run that makes only some of them."""
+"""A choice among a spec's targets and probes: the spec of a run that makes, or asks, only some of them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from paritygate.errors import UsageError
 from paritygate.pipelines.spec import ResolvedSpec
 from paritygate.pipelines.targets import name_of_target
 
-__all__ = ["check_names", "with_targets"]
+__all__ = ["check_names", "with_probes", "with_targets"]
 
 
 def check_names(names: Sequence[str], resolved: ResolvedSpec) -> None:
@@ -53,3 +53,16 @@ def with_targets(resolved: ResolvedSpec, names: Sequence[str]) -> ResolvedSpec:
         ),
     }
     return replace(resolved, spec=spec.model_copy(update=chosen))
+
+
+def with_probes(resolved: ResolvedSpec, names: Sequence[str] | None) -> ResolvedSpec:
+    """Return the spec with only the probes named in place of its own; as it is if None.
+
+    Args:
+        resolved: The spec.
+        names: The probes, none of them for an empty sequence.
+    """
+    if names is None:
+        return resolved
+    chosen = list(names) or "none"
+    return replace(resolved, spec=resolved.spec.model_copy(update={"probes": chosen}))

@@ -52,8 +52,10 @@ Target = Annotated[Annotated[str, Tag("name")] | Annotated[StaticTarget, Tag("st
 
 
 def place_in_spec(location: Sequence[int | str]) -> tuple[int | str, ...]:
-    """Return where in the spec an error is, without what only tells the kinds of targets apart."""
+    """Return where in the spec an error is, without what only tells the kinds of targets and of metrics apart."""
     place = tuple(location)
+    if place[:1] == ("gold",):
+        return (place[0], *place[2:])
     return (*place[:2], *place[3:]) if place[:1] == ("targets",) else place
 
 

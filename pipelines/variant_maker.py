@@ -12,19 +12,21 @@ from pathlib import Path
 from typing import Any
 
 from paritygate.artifact import ARTIFACT_FILE, Artifact, file_digests
-from paritygate.backends import require_backend, version_of
+from paritygate.backends import version_of
+from paritygate.building import require_builder
 from paritygate.convert.conversion import DERIVATIONS
 from paritygate.convert.int8.settings import DYNAMIC, Int8Settings
 from paritygate.errors import (
     ConversionError,
     InputFileError,
     MissingBackendError,
+    MissingGpuError,
     ParitygateError,
     StorageError,
     UsageError,
 )
 from paritygate.files import MARKER, make_marked_folder, remove_marked_folder, storage_errors
-from paritygate.formats import ENGINE_FORMATS, FORMATS
+from paritygate.formats import ENGINE_FORMATS
 from paritygate.machine import machine_facts
 from paritygate.pipelines.calibration import CalibrationRequest
 from paritygate.pipelines.child import ChildJob, Progress, run_child
@@ -111,12 +113,13 @@ class VariantMaker:
         """Return what is known of overflow in what an engine is built from; None where nothing is asked.
 
         Raises:
-            MissingBackendError: The engine's library is not installed: then nothing is worth looking at.
+            MissingBackendError: The engine's library is not installed, or the GPU not there that it is built on: then
+                nothing is worth looking at.
             ConversionError: Rows overflow.
         """
         if variant.format not in ENGINE_FORMATS or base is None or base.variant.precision not in OVERFLOW_PRECISIONS:
             return None
-        require_backend(FORMATS[variant.format].runtime)
+        require_builder(variant.format)
         name = str(base.variant)
         if name not in self._overflow:
             origin = base_of(base.variant)
@@ -221,7 +224,9 @@ def _failure(run: RunFolder, variant: Variant, err: ParitygateError) -> FailedVa
     elsewhere = (
         f"convert-and-validate pack {run.folder}, and where it can be built: convert-and-validate build --run DIR"
     )
-    return replace(failure, hint=f"{err.hint}; or {elsewhere}" if err.hint else elsewhere)
+    # What there is to install is no way out where the GPU is missing.
+    is_installable = err.hint and not isinstance(err, MissingGpuError)
+    return replace(failure, hint=f"{err.hint}; or {elsewhere}" if is_installable else elsewhere)
 
 
 def _fixed_shape(run: RunFolder, variant: Variant, base: Artifact) -> dict[str, Any] | None:

@@ -103,6 +103,10 @@ class RunFolder:
         """Where the benchmark goes."""
         return self.folder / "benchmark.json"
 
+    def failed_batches(self, name: str) -> Path:
+        """Where the batches of probes are put that a variant fails."""
+        return self.folder / "probes" / name
+
     def jobs(self, name: str) -> Path:
         """Return the folder for a job's request, result and log."""
         return self.folder / "jobs" / name

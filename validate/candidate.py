@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from paritygate.batch import Batch
+    from paritygate.signature import Signature
     from paritygate.validate.given import OutputReader
     from paritygate.validate.runners.runner import Runner
 
@@ -77,6 +78,16 @@ class ModelCandidate:
     def input_names(self) -> frozenset[str] | None:
         """All inputs of the model."""
         return frozenset(spec.name for spec in self._runner.signature.inputs)
+
+    @property
+    def signature(self) -> Signature:
+        """Inputs and outputs of the model."""
+        return self._runner.signature
+
+    @property
+    def may_be_called_at_once(self) -> bool:
+        """Whether its runner may be called from several threads at once."""
+        return self._runner.facts.may_be_called_at_once
 
     @property
     def notes(self) -> tuple[str, ...]:

@@ -6,19 +6,28 @@ import functools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from paritygate.batch import Batch
 from paritygate.errors import MeasurementError, UsageError, ZeroRowsError
 from paritygate.signature import is_comparable_dtype
 from paritygate.validate.candidate import Candidate, RefusedInputsError
 from paritygate.validate.decisions import Decision
+from paritygate.validate.fault_words import faults_in_words
 from paritygate.validate.given import ExpectedOutputs
+from paritygate.validate.gold.judgement import judge_gold
+from paritygate.validate.gold.measurement import GoldComparison, GoldStatistics, check_gold_rules
+from paritygate.validate.gold.rule import GoldRule
+from paritygate.validate.matching.judgement import judge_matches
+from paritygate.validate.matching.measurement import MatchComparison, MatchStatistics, check_match_rules
+from paritygate.validate.matching.rule import MatchRule
 from paritygate.validate.measurement import Comparison, ComparisonPlan, Measurement
+from paritygate.validate.noise_floor import noise_checks
 from paritygate.validate.recording import ChunkWriter, StoredBatch, read_chunks
+from paritygate.validate.reference import check_some_left
 from paritygate.validate.sample_split import RowsLeftOut
 from paritygate.validate.samples import BatchDigest
-from paritygate.validate.strata import StratifiedComparison
+from paritygate.validate.strata import StratifiedComparison, strata_coverage
 from paritygate.validate.tolerance import DECISION_LIMITS, Limits, Tolerance, limits_for
 from paritygate.validate.verdict import Check, JudgePlan, Status, judge
 
@@ -38,24 +47,37 @@ class GatePlan:
         decisions: The rules.
         outputs: The outputs to compare; empty for all.
         argmax_of: Integer output: the scores whose argmax it is.
+        gold: The metrics against the gold that samples carry.
+        matches: The outputs that are lists of detections, matched before they are compared.
+        ignored: The outputs that are not compared, each with the reason.
         passes: How often the whole sequence of batches is run.
         min_rows: Fewer rows are inconclusive.
         is_non_finite_declared: Whether NaN and infinity in the reference are right.
         strata: The strata that are measured apart.
         workspace: An empty folder for what passes are compared by.
         held_out: The rows of the samples that are not compared, counted while they are read.
+        seed: Seed of the resamples that intervals of metrics come from.
     """
 
     tolerance: Tolerance
     decisions: tuple[Decision, ...] = ()
     outputs: tuple[str, ...] = ()
     argmax_of: Mapping[str, str] = field(default_factory=dict)
+    gold: tuple[GoldRule, ...] = ()
+    matches: tuple[MatchRule, ...] = ()
+    ignored: Mapping[str, str] = field(default_factory=dict)
     passes: int = 1
     min_rows: int = 1
     is_non_finite_declared: bool = False
     strata: tuple[str, ...] = ()
     workspace: Path
     held_out: RowsLeftOut = field(default_factory=RowsLeftOut)
+    seed: int = 0
+
+    @property
+    def matched(self) -> tuple[str, ...]:
+        """The outputs that are matched and not compared value by value."""
+        return tuple(name for rule in self.matches for name in rule.outputs)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,6 +91,9 @@ class GateResult:
         samples_digest: Digest of the samples.
         left_out: Outputs that were not compared because others were selected.
         strata: All numbers again for each value of each declared stratum.
+        looks_like: Of outputs that failed, what the difference looks like, in words.
+        gold: The metrics against gold, as the rules are written.
+        matches: The detections matched, by the name of their rule.
     """
 
     measurement: Measurement
@@ -77,6 +102,23 @@ class GateResult:
     samples_digest: str
     left_out: tuple[str, ...]
     strata: Mapping[str, Mapping[str, Measurement]]
+    looks_like: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    gold: Mapping[str, GoldStatistics] = field(default_factory=dict)
+    matches: Mapping[str, MatchStatistics] = field(default_factory=dict)
+
+
+class _Observer(Protocol):
+    """What looks at both sides' outputs besides the comparison value by value."""
+
+    def add(
+        self, batch: Batch, actual: Mapping[str, NDArray[np.generic]], expected: Mapping[str, NDArray[np.generic]]
+    ) -> None:
+        """Take in one batch with all outputs of both sides."""
+        ...
+
+    def end_pass(self) -> None:
+        """Mark the end of the sequence of batches."""
+        ...
 
 
 def run_gate(
@@ -101,6 +143,7 @@ def run_gate(
         ZeroRowsError: There are no samples.
         MeasurementError: Samples and expected outputs do not hold the same rows.
     """
+    _check_ignored(candidate, expected, plan)
     compared = _outputs_compared(expected, plan)
     profiles = {name: expected.profiles[name] for name in compared}
     limits = {name: limits_for(plan.tolerance, profile) for name, profile in profiles.items()}
@@ -113,7 +156,16 @@ def run_gate(
     comparison = Comparison(comparison_plan)
     strata = StratifiedComparison(comparison_plan, plan.strata)
     _compare_names(comparison, candidate, expected, compared, plan)
-    passes = _Passes(candidate=candidate, expected=expected, compared=compared, comparison=comparison, strata=strata)
+    gold = {str(rule): _gold_comparison(rule, plan) for rule in plan.gold}
+    matches = {rule.name: MatchComparison(rule) for rule in plan.matches}
+    passes = _Passes(
+        candidate=candidate,
+        expected=expected,
+        compared=compared,
+        comparison=comparison,
+        strata=strata,
+        observers=(*gold.values(), *matches.values()),
+    )
     digest = passes.run(read, plan, progress)
     measurement = comparison.finish()
     checks = judge(
@@ -129,21 +181,52 @@ def run_gate(
         ),
     )
     health = tuple(_health_check(name, detail) for name, detail in expected.health)
-    left_out = sorted((expected.output_names | candidate.output_names) - set(compared)) if plan.outputs else []
+    by_stratum = strata.finish()
+    metrics = {name: item.finish(seed=plan.seed) for name, item in gold.items()}
+    matched = {name: item.finish() for name, item in matches.items()}
+    looked_at = {*compared, *plan.matched, *plan.ignored}
+    left_out = sorted((expected.output_names | candidate.output_names) - looked_at) if plan.outputs else []
     return GateResult(
         measurement=measurement,
-        checks=(*health, *checks, *_coverage(candidate)),
+        checks=(
+            *health,
+            *noise_checks(expected.noise, limits),
+            *checks,
+            *(judge_gold(item, min_rows=plan.min_rows) for item in metrics.values()),
+            *(check for item in matched.values() for check in judge_matches(item)),
+            *strata_coverage(by_stratum),
+            *_coverage(candidate),
+        ),
         limits=limits,
         samples_digest=digest,
         left_out=tuple(left_out),
-        strata=strata.finish(),
+        strata=by_stratum,
+        looks_like=faults_in_words(measurement, checks, by_stratum),
+        gold=metrics,
+        matches=matched,
     )
 
 
+def _gold_comparison(rule: GoldRule, plan: GatePlan) -> GoldComparison:
+    decision = next((item for item in plan.decisions if item.output == rule.output), None)
+    return GoldComparison(rule, decision, plan.strata)
+
+
 def _health_check(name: str, detail: str) -> Check:
-    # What could not be looked at did not pass: it is said, and left to the reader.
-    status = Status.WARNING if detail.startswith("not measured") else Status.PASS
+    # What could not be looked at did not pass, nor what is no fault of the candidate: it is left to the reader.
+    status = Status.WARNING if detail.startswith(("not measured", "depends on the batch")) else Status.PASS
     return Check(name=name, status=status, detail=detail)
+
+
+def _check_ignored(candidate: Candidate, expected: ExpectedOutputs, plan: GatePlan) -> None:
+    known = expected.output_names | candidate.output_names
+    for name in plan.ignored:
+        if name not in known:
+            msg = f"output {name!r} is to be ignored, and neither side has it (there are: {', '.join(sorted(known))})"
+            raise UsageError(msg, hint="ignore outputs by the names compared by")
+        if name in plan.outputs:
+            msg = f"output {name!r} is selected, and it is to be ignored"
+            raise UsageError(msg, hint="leave it out of --outputs, or do not ignore it")
 
 
 def _outputs_compared(expected: ExpectedOutputs, plan: GatePlan) -> tuple[str, ...]:
@@ -152,7 +235,14 @@ def _outputs_compared(expected: ExpectedOutputs, plan: GatePlan) -> tuple[str, .
         if name not in expected.profiles:
             msg = f"output {name!r} was selected, and the reference has no such output (it has: {known})"
             raise UsageError(msg, hint="--outputs takes names of the reference")
-    compared = plan.outputs or tuple(expected.profiles)
+    chosen = tuple(name for name in plan.outputs or tuple(expected.profiles) if name not in plan.ignored)
+    check_some_left(chosen, plan.ignored)
+    uses = {rule.output: f"decision {rule}" for rule in plan.decisions}
+    uses |= {name: "--argmax-of" for pair in plan.argmax_of.items() for name in pair}
+    uses |= {rule.output: f"gold {rule}" for rule in plan.gold}
+    check_match_rules(plan.matches, chosen, uses)
+    compared = tuple(name for name in chosen if name not in plan.matched)
+    check_gold_rules(plan.gold, compared)
     _check_decisions(plan)
     for decision in plan.decisions:
         if decision.output not in compared:
@@ -169,7 +259,7 @@ def _outputs_compared(expected: ExpectedOutputs, plan: GatePlan) -> tuple[str, .
         if expected.profiles[label].is_float or not expected.profiles[scores].is_float:
             msg = f"--argmax-of {label}={scores}: the first must be an integer output, the second a float one"
             raise UsageError(msg, hint="name the integer output first, then the scores")
-    return tuple(compared)
+    return compared
 
 
 def _check_decisions(plan: GatePlan) -> None:
@@ -192,11 +282,11 @@ def _compare_names(
     plan: GatePlan,
 ) -> None:
     has = ", ".join(sorted(candidate.output_names)) or "none"
-    for name in compared:
+    for name in (*compared, *plan.matched):
         if name not in candidate.output_names:
             comparison.violate("outputs", name, f"the candidate has no output {name!r} (it has: {has})")
     if not plan.outputs:
-        for name in sorted(candidate.output_names - set(expected.profiles)):
+        for name in sorted(candidate.output_names - set(expected.profiles) - set(plan.ignored)):
             comparison.violate("outputs", name, f"the candidate has an output {name!r} that the reference lacks")
     if candidate.input_names is None or expected.inputs is None:
         return
@@ -215,6 +305,7 @@ class _Passes:
     compared: tuple[str, ...]
     comparison: Comparison
     strata: StratifiedComparison
+    observers: tuple[_Observer, ...] = ()
 
     def run(self, read: Callable[[], Iterator[Batch]], plan: GatePlan, progress: Callable[[int, int], None]) -> str:
         """Run every pass and return the digest of the samples."""
@@ -251,6 +342,8 @@ class _Passes:
                 expected = {name: wanted[name] for name in self.compared}
                 self.comparison.add(batch, actual, expected)
                 self.strata.add(batch, actual, expected)
+                for observer in self.observers:
+                    observer.add(batch, actual, wanted)
             kept = {name: array for name, array in (actual or {}).items() if self._is_kept(name, array)}
             if stored is not None:
                 self.comparison.add_repeat(next(stored).outputs, kept)
@@ -266,6 +359,8 @@ class _Passes:
         self.candidate.end_pass(digest.value)
         self.comparison.end_pass()
         self.strata.end_pass()
+        for observer in self.observers:
+            observer.end_pass()
         return digest.value
 
     def _is_kept(self, name: str, array: NDArray[np.generic]) -> bool:

@@ -6,7 +6,7 @@ case where the keys are of the form `CASE/OUTPUT`; what does not match is an err
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -15,10 +15,11 @@ from paritygate.batch import Batch
 from paritygate.errors import ArtifactIntegrityError, InputFileError, MeasurementError, UsageError, ZeroRowsError
 from paritygate.files import digest_of_file, digest_of_files
 from paritygate.signature import is_comparable_dtype
+from paritygate.validate.noise_floor import NoiseFloor
 from paritygate.validate.npy_stream import NpyStream, npz_names
 from paritygate.validate.profile import OutputProfile
 from paritygate.validate.recording import RECORD_FILE, Recording, StoredBatch
-from paritygate.validate.reference import check_health, check_selected, profile_all
+from paritygate.validate.reference import check_health, check_selected, check_some_left, profile_all
 
 if TYPE_CHECKING:
     import numpy as np
@@ -76,6 +77,7 @@ class ExpectedOutputs:
         output_names: All outputs there are, those without a profile included because others were selected.
         inputs: Names of the inputs they were recorded on; None where that is not known.
         open_reader: Starts a pass over them.
+        noise: How much the reference differs from itself; None where that is not known.
     """
 
     name: str
@@ -85,10 +87,12 @@ class ExpectedOutputs:
     output_names: frozenset[str]
     inputs: frozenset[str] | None
     open_reader: Callable[[], OutputReader]
+    noise: NoiseFloor | None = None
 
 
 def expected_from_recording(recording: Recording) -> ExpectedOutputs:
     """Return the outputs of one of our own recordings."""
+    noise = recording.settings.get("noise")
     return ExpectedOutputs(
         name=str(recording.folder),
         digest=digest_of_files(recording.chunks),
@@ -97,6 +101,8 @@ def expected_from_recording(recording: Recording) -> ExpectedOutputs:
         output_names=frozenset(spec.name for spec in recording.signature.outputs),
         inputs=frozenset(spec.name for spec in recording.signature.inputs),
         open_reader=lambda: _RecordingReader(recording),
+        # A recording of before it was measured has none.
+        noise=None if noise is None else NoiseFloor.from_json(noise),
     )
 
 
@@ -135,13 +141,14 @@ class _RecordingReader:
             raise ArtifactIntegrityError(msg, hint="use the same samples, or record the reference again")
 
 
-def expected_from_file(
+def expected_from_file(  # noqa: PLR0913 - one argument a choice of the user's
     path: Path,
     *,
     axes: Mapping[str, int],
     rename: Mapping[str, str],
     is_non_finite_declared: bool,
     selected: Sequence[str] = (),
+    ignored: Collection[str] = (),
 ) -> ExpectedOutputs:
     """Return the outputs in an npz file, after checking that they can be judged by.
 
@@ -151,14 +158,16 @@ def expected_from_file(
         rename: The name in the file: the name compared by.
         is_non_finite_declared: Whether NaN and infinity in them are right.
         selected: The outputs that are compared; empty for all.
+        ignored: Outputs that are not compared, and not read.
 
     Raises:
         InputFileError: The file is missing or no npz file.
         ZeroRowsError: It holds no values.
         ReferenceRefusedError: The outputs are not finite, or constant.
     """
-    outputs = GivenOutputs(path, rename, selected)
+    outputs = GivenOutputs(path, rename, selected, ignored)
     check_selected(selected, outputs.names)
+    check_some_left(set(selected or outputs.names) - set(ignored), ignored)
     shapes, dtypes = outputs.shapes_and_dtypes()
     if not dtypes:
         msg = f"recorded outputs {path} hold no arrays"
@@ -186,7 +195,9 @@ class GivenOutputs:
         is_by_case: Whether the keys name cases.
     """
 
-    def __init__(self, path: Path, rename: Mapping[str, str], selected: Sequence[str] = ()) -> None:
+    def __init__(
+        self, path: Path, rename: Mapping[str, str], selected: Sequence[str] = (), ignored: Collection[str] = ()
+    ) -> None:
         self._path = path
         names = npz_names(path)
         with_case = [name for name in names if "/" in name]
@@ -205,7 +216,9 @@ class GivenOutputs:
         self.names = frozenset(name for keys in found.values() for name in keys)
         self._check_cases(found, rename)
         self.cases = {
-            case: {name: key for name, key in keys.items() if not selected or name in selected}
+            case: {
+                name: key for name, key in keys.items() if (not selected or name in selected) and name not in ignored
+            }
             for case, keys in found.items()
         }
 

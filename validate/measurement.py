@@ -10,10 +10,12 @@ import numpy as np
 
 from paritygate.batch import Batch
 from paritygate.errors import UsageError
-from paritygate.validate import decisions, statistics
+from paritygate.validate import decisions, row_pattern, statistics
 from paritygate.validate.decisions import Decision, DecisionState, DecisionStatistics
 from paritygate.validate.profile import OutputProfile, by_channel
-from paritygate.validate.statistics import DiffState, DiffStatistics
+from paritygate.validate.row_pattern import RowPattern, SeenBatch
+from paritygate.validate.row_traits import RowTraits
+from paritygate.validate.statistics import DiffState, DiffStatistics, RowFigures
 from paritygate.validate.tolerance import Limits
 
 if TYPE_CHECKING:
@@ -69,6 +71,7 @@ class Measurement:
         repeat_ratio: By output, the largest difference between two passes of the candidate, in units
             of the repeat limit of its channel; empty if there was one pass.
         repeat_max_abs_diff: The same in the unit of the output.
+        patterns: By output that has a row of its own per input, which rows are beyond its limits.
     """
 
     rows: int
@@ -81,6 +84,7 @@ class Measurement:
     refused_count: int
     repeat_ratio: Mapping[str, float]
     repeat_max_abs_diff: Mapping[str, float]
+    patterns: Mapping[str, RowPattern] = field(default_factory=dict)
 
 
 class Comparison:
@@ -102,6 +106,7 @@ class Comparison:
         self._rows = self._batches = self._pass_rows = self._pass_batches = self._passes = 0
         self._repeat_ratio: dict[str, float] = {}
         self._repeat_diff: dict[str, float] = {}
+        self._patterns: dict[str, RowPattern] = {}
 
     def add(self, batch: Batch, actual: Outputs, expected: Outputs) -> None:
         """Take in one batch.
@@ -114,9 +119,7 @@ class Comparison:
         comparable = {
             name: array for name, array in expected.items() if self._is_comparable(name, actual, array, batch.ids)
         }
-        for name, array in comparable.items():
-            if name not in self._plan.argmax_of:
-                statistics.update(self._states[name], actual[name], array, batch.ids)
+        self._add_differences(batch, actual, {n: a for n, a in comparable.items() if n not in self._plan.argmax_of})
         for name, decision in self._plan.decisions.items():
             if name in comparable:
                 decisions.check_rank(decision, expected[name].ndim)
@@ -127,6 +130,25 @@ class Comparison:
                 self._add_labels(label, scores, actual, expected, batch)
         self._pass_rows += batch.rows
         self._pass_batches += 1
+
+    def _add_differences(self, batch: Batch, actual: Outputs, expected: Outputs) -> None:
+        traits = RowTraits(batch)
+        for name, array in expected.items():
+            has_rows = array.ndim > 0 and len(array) == batch.rows and array.size > 0
+            # Later passes see the same rows again.
+            figures = RowFigures() if has_rows and self._passes == 0 else None
+            statistics.update(self._states[name], actual[name], array, batch.ids, figures)
+            if figures is not None:
+                seen = SeenBatch(
+                    output=name,
+                    actual=actual[name],
+                    expected=array,
+                    figures=figures,
+                    traits=traits,
+                    peers=expected,
+                    limits=self._plan.limits,
+                )
+                row_pattern.update(self._patterns.setdefault(name, RowPattern()), seen)
 
     def _add_labels(self, label: str, scores: str, actual: Outputs, expected: Outputs, batch: Batch) -> None:
         rule = self._plan.decisions.get(scores)
@@ -241,6 +263,7 @@ class Comparison:
             refused_count=self._refused_count,
             repeat_ratio=dict(self._repeat_ratio),
             repeat_max_abs_diff=dict(self._repeat_diff),
+            patterns=dict(self._patterns),
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from paritygate.precision import Precision
 from paritygate.signature import Signature, is_float_dtype
 from paritygate.validate.feeding import fit_inputs
 from paritygate.validate.measurement import repeat_difference
+from paritygate.validate.noise_floor import OtherBatches, measure_noise, noise_health
 from paritygate.validate.profile import (
     OutputProfile,
     has_columns,
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
     from paritygate.validate.runners.runner import Runner
 
-__all__ = ["RecordPlan", "check_health", "check_selected", "profile_all", "record_reference"]
+__all__ = ["RecordPlan", "check_health", "check_selected", "check_some_left", "profile_all", "record_reference"]
 
 # How many rows are run twice to see that the reference is equal to itself.
 _REPEATED_ROWS = 64
@@ -52,6 +53,7 @@ class RecordPlan:
         axes: The channel axis by output, where the user declares it.
         is_non_finite_declared: Whether NaN and infinity in the reference are right.
         selected: The outputs to record; empty for all.
+        ignored: The outputs that are not compared, each with the reason: they are not recorded.
         seed: Seed of the choice of rows that are run twice.
     """
 
@@ -60,6 +62,7 @@ class RecordPlan:
     axes: Mapping[str, int]
     is_non_finite_declared: bool = False
     selected: tuple[str, ...] = ()
+    ignored: Mapping[str, str] = field(default_factory=dict)
     seed: int = 0
 
 
@@ -87,7 +90,7 @@ def record_reference(
         BackendError: The reference did not answer.
     """
     folder = plan.folder
-    recorded = _outputs_recorded(runner.signature, plan.selected)
+    recorded = _outputs_recorded(runner.signature, plan)
     has_fixed_batch = any(spec.shape and isinstance(spec.shape[0], int) for spec in runner.signature.inputs)
     writer = ChunkWriter(folder)
     again_folder = folder / "again"
@@ -95,6 +98,7 @@ def record_reference(
     again = ChunkWriter(again_folder)
     digest = BatchDigest()
     chooser = _RepeatChooser(plan.seed)
+    others = OtherBatches(runner, recorded, is_batch_fixed=has_fixed_batch)
     for batch in read():
         if batch.rows == 0:
             continue
@@ -107,7 +111,9 @@ def record_reference(
         if rows:
             first, second = _run_again(runner, inputs, outputs, batch.rows if has_fixed_batch else rows, batch)
             both = {f"first/{name}": first[name] for name in recorded}
-            again.add(both | {f"again/{name}": second[name] for name in recorded}, rows=rows, case=None)
+            both |= {f"again/{name}": second[name] for name in recorded}
+            head = None if first is outputs else first
+            again.add(both | others.answers(batch, inputs, outputs, head), rows=rows, case=None)
         progress(digest.rows)
     if digest.rows == 0:
         msg = "the samples hold no rows"
@@ -120,6 +126,8 @@ def record_reference(
     )
     health = check_health(profiles, is_non_finite_declared=plan.is_non_finite_declared)
     health += (_check_repeat(again_folder, again.chunks, profiles, chooser.repeated),)
+    noise = measure_noise(read_chunks(again_folder, again.chunks), profiles, why_no_batches=others.why_not)
+    health += noise_health(noise, profiles)
     shutil.rmtree(again_folder)
     recording = Recording(
         folder=folder,
@@ -136,6 +144,7 @@ def record_reference(
         settings={
             "seed": plan.seed,
             "repeated_rows": chooser.repeated,
+            "noise": noise.to_json(),
             "non_finite": "match" if plan.is_non_finite_declared else "refuse",
         },
     )
@@ -143,10 +152,12 @@ def record_reference(
     return recording
 
 
-def _outputs_recorded(signature: Signature, selected: tuple[str, ...]) -> tuple[str, ...]:
+def _outputs_recorded(signature: Signature, plan: RecordPlan) -> tuple[str, ...]:
     known = tuple(spec.name for spec in signature.outputs)
-    check_selected(selected, known)
-    return selected or known
+    check_selected(plan.selected, known)
+    recorded = tuple(name for name in plan.selected or known if name not in plan.ignored)
+    check_some_left(recorded, plan.ignored)
+    return recorded
 
 
 def check_selected(selected: Iterable[str], known: Iterable[str]) -> None:
@@ -160,6 +171,18 @@ def check_selected(selected: Iterable[str], known: Iterable[str]) -> None:
         if name not in has:
             msg = f"output {name!r} was selected, and the reference has no such output (it has: {', '.join(has)})"
             raise UsageError(msg, hint="--outputs takes names of the reference")
+
+
+def check_some_left(left: Iterable[str], ignored: Iterable[str]) -> None:
+    """Check that ignoring outputs leaves one to compare.
+
+    Raises:
+        UsageError: It leaves none.
+    """
+    names = sorted(ignored)
+    if names and not any(True for _ in left):
+        msg = f"every output is ignored ({', '.join(names)}): nothing would be compared"
+        raise UsageError(msg, hint="compare one of the outputs at least")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

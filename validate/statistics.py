@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from paritygate.validate.profile import OutputProfile
     from paritygate.validate.tolerance import Limits
 
-__all__ = ["DiffState", "DiffStatistics", "WorstRow", "counts", "empty", "finish", "merge", "update"]
+__all__ = ["DiffState", "DiffStatistics", "RowFigures", "WorstRow", "counts", "empty", "finish", "merge", "update"]
 
 _WORST_ROWS = 10
 # Floor of the denominator of the elementwise relative difference, in the unit of the output.
@@ -84,6 +84,33 @@ class DiffState:
     worst: list[WorstRow] = field(default_factory=list)
 
 
+@dataclass(kw_only=True, slots=True)
+class RowFigures:
+    """What was found of each row of one batch, block by block.
+
+    Attributes:
+        largest_blocks: The largest |actual - expected|; infinite where the one is finite otherwise than the other.
+        relative_blocks: The difference relative to the row, in 2-norms.
+    """
+
+    largest_blocks: list[NDArray[np.float64]] = field(default_factory=list)
+    relative_blocks: list[NDArray[np.float64]] = field(default_factory=list)
+
+    @property
+    def largest(self) -> NDArray[np.float64]:
+        """The largest |actual - expected| of each row."""
+        return _joined(self.largest_blocks)
+
+    @property
+    def relative(self) -> NDArray[np.float64]:
+        """The relative difference of each row."""
+        return _joined(self.relative_blocks)
+
+
+def _joined(blocks: list[NDArray[np.float64]]) -> NDArray[np.float64]:
+    return blocks[0] if len(blocks) == 1 else np.concatenate(blocks)
+
+
 def empty(profile: OutputProfile, limits: Limits) -> DiffState:
     """Return the state before the first batch, for an output with the given reference profile and limits."""
     channels = limits.max_abs_diff.size
@@ -103,6 +130,7 @@ def update(
     actual: NDArray[np.generic],
     expected: NDArray[np.generic],
     ids: Sequence[str],
+    figures: RowFigures | None = None,
 ) -> DiffState:
     """Take in one batch and return the state, which is changed in place.
 
@@ -111,16 +139,23 @@ def update(
         actual: The candidate's output, numeric or bool.
         expected: The reference's output, of the same shape and dtype.
         ids: The ids of the batch's rows. An output without a row of its own per input counts as one row.
+        figures: Where what is found of each row is put, if it is wanted.
     """
     for first, last in blocks_of_rows(expected.shape, len(ids)):
         if last - first == len(ids):
-            _update(state, actual, expected, ids)
+            _update(state, actual, expected, ids, figures)
         else:
-            _update(state, actual[first:last], expected[first:last], ids[first:last])
+            _update(state, actual[first:last], expected[first:last], ids[first:last], figures)
     return state
 
 
-def _update(state: DiffState, actual: NDArray[np.generic], expected: NDArray[np.generic], ids: Sequence[str]) -> None:
+def _update(
+    state: DiffState,
+    actual: NDArray[np.generic],
+    expected: NDArray[np.generic],
+    ids: Sequence[str],
+    figures: RowFigures | None,
+) -> None:
     wide_expected = expected.astype(np.float64)
     wide_actual = actual.astype(np.float64)
     state.values += expected.size
@@ -133,9 +168,11 @@ def _update(state: DiffState, actual: NDArray[np.generic], expected: NDArray[np.
     # The sum of magnitudes is finite exactly when no difference is NaN or infinite (or it overflowed: then look).
     sum_abs = float(magnitude.sum())
     finite: NDArray[np.bool_] | None = None
+    is_broken: NDArray[np.bool_] | None = None
     if not math.isfinite(sum_abs):
         finite = np.isfinite(wide_actual) & np.isfinite(wide_expected)
         _count_non_finite(state, wide_actual, wide_expected)
+        is_broken = ~(finite | (wide_actual == wide_expected) | (np.isnan(wide_actual) & np.isnan(wide_expected)))
         difference = np.where(finite, difference, 0.0)
         magnitude = np.abs(difference)
         wide_actual = np.where(finite, wide_actual, 0.0)
@@ -145,7 +182,12 @@ def _update(state: DiffState, actual: NDArray[np.generic], expected: NDArray[np.
     _add_sums(state, difference, magnitude, finite)
     _add_products(state, wide_actual, wide_expected, magnitude)
     _add_histograms(state, magnitude, finite)
-    _add_rows(state, (actual, expected), (difference, wide_expected), magnitude, ids)
+    largest, relative = _add_rows(state, (actual, expected), (difference, wide_expected), magnitude, ids)
+    if figures is not None:
+        if is_broken is not None:
+            largest = np.where(is_broken.reshape(len(largest), -1).any(axis=1), np.inf, largest)
+        figures.largest_blocks.append(largest)
+        figures.relative_blocks.append(relative)
 
 
 def _count_non_finite(state: DiffState, actual: NDArray[np.float64], expected: NDArray[np.float64]) -> None:
@@ -229,7 +271,8 @@ def _add_rows(
     wide: tuple[NDArray[np.float64], NDArray[np.float64]],
     magnitude: NDArray[np.float64],
     ids: Sequence[str],
-) -> None:
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Take in the rows, and return the largest and the relative difference of each."""
     rows = len(rows_of(magnitude, len(ids)))
     names = ids if rows == len(ids) else [f"{ids[0]}..{ids[-1]}"] * rows
     difference, expected = (array.reshape(rows, -1) for array in wide)
@@ -241,7 +284,7 @@ def _add_rows(
     at = int(relative.argmax())
     if relative[at] > state.max_row_rel:
         state.max_row_rel, state.max_row_rel_id = float(relative[at]), names[at]
-    _keep_worst(state, raw, magnitude.reshape(rows, -1), names)
+    return _keep_worst(state, raw, magnitude.reshape(rows, -1), names), relative
 
 
 def _keep_worst(
@@ -249,9 +292,10 @@ def _keep_worst(
     raw: tuple[NDArray[np.generic], NDArray[np.generic]],
     magnitude: NDArray[np.float64],
     names: Sequence[str],
-) -> None:
+) -> NDArray[np.float64]:
+    """Keep the rows that differ most, and return the largest difference of each."""
     actual, expected = (array.reshape(magnitude.shape) for array in raw)
-    largest = magnitude.max(axis=1)
+    largest: NDArray[np.float64] = magnitude.max(axis=1)
     if actual.dtype.kind not in "iub":
         is_broken = (~np.isfinite(actual.astype(np.float64)) & np.isfinite(expected.astype(np.float64))).any(axis=1)
         largest = np.where(is_broken, np.inf, largest)
@@ -272,6 +316,7 @@ def _keep_worst(
             )
         )
     state.worst = _worst_of(state.worst)
+    return largest
 
 
 def _worst_of(rows: list[WorstRow]) -> list[WorstRow]:
@@ -341,6 +386,8 @@ class DiffStatistics:
     NaN where nothing could be subtracted. Quantiles are upper edges of bins, at most 1/128 above the
     true value. `std_abs_diff` is of |d| with ddof 0; `bias` is the mean of the signed difference;
     `p9999_in_limits` is the 99.99 % quantile of each difference divided by the max limit of its channel.
+    `slope` is the factor of the reference that comes nearest to the candidate, in least squares, and
+    `off_slope` the part of the squared difference that it does not explain.
     """
 
     rows: int
@@ -359,6 +406,8 @@ class DiffStatistics:
     bias_high_95: float
     std_diff: float
     cosine_similarity: float
+    slope: float
+    off_slope: float
     max_rel_diff: float
     max_row_rel_diff: float
     max_row_rel_id: str
@@ -392,6 +441,7 @@ def finish(state: DiffState, counted: Mapping[str, int] | None = None) -> DiffSt
         p9999_in_limits = quantile(state.unit_histogram, 0.9999)
     else:
         p9999_in_limits = quantile(state.histogram, 0.9999) / float(state.unit[0])
+    slope, off_slope = _slope(state)
     with np.errstate(invalid="ignore"):
         mean_by_channel = state.sum_abs / np.maximum(state.count, 1.0)
     return DiffStatistics(
@@ -409,6 +459,8 @@ def finish(state: DiffState, counted: Mapping[str, int] | None = None) -> DiffSt
         bias_high_95=high,
         std_diff=math.sqrt(variance) if compared else nothing,
         cosine_similarity=_cosine(state),
+        slope=slope,
+        off_slope=off_slope,
         max_rel_diff=state.max_rel if compared else nothing,
         max_row_rel_diff=state.max_row_rel if compared else nothing,
         max_row_rel_id=state.max_row_rel_id,
@@ -425,3 +477,12 @@ def _cosine(state: DiffState) -> float:
         # Two zero vectors point the same way; a zero vector and another one do not.
         return 1.0 if state.total and state.actual_norm == state.expected_norm else math.nan
     return max(-1.0, min(1.0, state.dot / product))
+
+
+def _slope(state: DiffState) -> tuple[float, float]:
+    squares = state.squares + state.total * state.mean**2
+    if state.expected_norm == 0 or squares == 0:
+        return math.nan, math.nan
+    # From the differences: subtracting the norms themselves would lose what is looked for.
+    along = state.dot - state.expected_norm
+    return 1.0 + along / state.expected_norm, max(0.0, 1.0 - along * along / (state.expected_norm * squares))

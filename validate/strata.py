@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 
 from paritygate.batch import Batch
 from paritygate.errors import UsageError
+from paritygate.validate.bounds import mismatch_rate_upper_95, upper_bound_text
 from paritygate.validate.measurement import Comparison, ComparisonPlan, Measurement
 from paritygate.validate.sample_split import RowsLeftOut
+from paritygate.validate.verdict import Check, Status
 
 if TYPE_CHECKING:
     import numpy as np
@@ -19,10 +21,12 @@ if TYPE_CHECKING:
 
     Outputs = Mapping[str, NDArray[np.generic]]
 
-__all__ = ["StratifiedComparison", "strata_held_out"]
+__all__ = ["StratifiedComparison", "strata_coverage", "strata_held_out"]
 
 # Each value keeps statistics of its own; a stratum with more values than this is an id, not a stratum.
 _MAX_VALUES = 100
+# Fewer rows than this bound nothing: of 30 without a mismatch, still 9.5 % may be wrong.
+_COVERED_ROWS = 30
 # More values than this are counted in a sentence, not named.
 _NAMED_VALUES = 5
 
@@ -72,6 +76,33 @@ class StratifiedComparison:
 
 def _rows(outputs: Outputs, rows: list[int], of: int) -> dict[str, NDArray[np.generic]]:
     return {name: array[rows] for name, array in outputs.items() if array.ndim and array.shape[0] == of}
+
+
+def strata_coverage(strata: Mapping[str, Mapping[str, Measurement]]) -> tuple[Check, ...]:
+    """Return for each declared stratum whether each of its values has enough rows to say anything of it."""
+    checks = []
+    for name, values in strata.items():
+        rows = {value: measured.rows for value, measured in values.items()}
+        few = {value: count for value, count in sorted(rows.items(), key=lambda item: item[1]) if count < _COVERED_ROWS}
+        detail = f"each of the {len(rows)} values of {name!r} has {_COVERED_ROWS} rows or more"
+        if few:
+            named = ", ".join(f"{value!r} (rows: {count})" for value, count in list(few.items())[:_NAMED_VALUES])
+            more = f" and {len(few) - _NAMED_VALUES} other values" if len(few) > _NAMED_VALUES else ""
+            bound = upper_bound_text(mismatch_rate_upper_95(0, _COVERED_ROWS))
+            detail = (
+                f"of {name!r} are not covered, with fewer than {_COVERED_ROWS} rows: {named}{more}; "
+                f"{_COVERED_ROWS} rows without a mismatch bound its rate at {bound}"
+            )
+        checks.append(
+            Check(
+                name="strata_coverage",
+                status=Status.WARNING if few else Status.PASS,
+                detail=detail,
+                measured=min(rows.values(), default=0),
+                limit=_COVERED_ROWS,
+            )
+        )
+    return tuple(checks)
 
 
 def strata_held_out(held_out: RowsLeftOut) -> list[str]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paritygate.backends import version_of
+from paritygate.building import require_builder
 from paritygate.convert.contract import agreed_signature
 from paritygate.convert.conversion import Conversion, ConversionJob
 from paritygate.convert.engine.census import check_census, quantized_products, take_census
@@ -22,14 +23,14 @@ from paritygate.convert.engine.network import (
 )
 from paritygate.convert.engine.onnx_dtypes import has_double, low_dtypes
 from paritygate.convert.engine.quantized import check_quantization, fold_integer_biases, has_integer_biases
-from paritygate.convert.engine.targets import targets_in_words
 from paritygate.convert.onnx_rewrite import save_onnx
 from paritygate.engine.builder_log import BuilderLog
 from paritygate.engine.capabilities import capabilities_of
+from paritygate.engine.gpu_fit import targets_in_words
 from paritygate.engine.library import TENSORRT, EngineLibrary, open_library
 from paritygate.engine.profile import ProfileShapes, profile_of
 from paritygate.engine.record import ENGINE_FILE, EngineRecord
-from paritygate.errors import ConversionError, MissingBackendError
+from paritygate.errors import ConversionError
 from paritygate.files import digest_of_file, digest_of_files, storage_errors, write_bytes_atomically
 from paritygate.machine import gpu_of_machine
 from paritygate.onnx_file import external_files, read_onnx, signature_of_onnx
@@ -50,12 +51,12 @@ def build_engine(job: ConversionJob, name: str) -> Conversion:
         name: The library: `tensorrt` or `tensorrt-rtx`.
 
     Raises:
-        MissingBackendError: The library is not installed, or there is no GPU for TensorRT to build on.
+        MissingBackendError: The library is not installed; MissingGpuError where TensorRT has no GPU to build on.
         UsageError: The library cannot honour the settings, or sizes of dims are not declared.
         UnsupportedOperatorsError: The library does not take every operator of the model.
         ConversionError: The network does not compute in the precision, or the library does not build it.
     """
-    _check_gpu(name)
+    require_builder(name)
     library = open_library(name)
     capabilities = capabilities_of(library)
     capabilities.check(job.engine)
@@ -95,15 +96,6 @@ class _Built:
     layers: int
     computes: str
     engine_bytes: int
-
-
-def _check_gpu(name: str) -> None:
-    if name == TENSORRT and gpu_of_machine() is None:
-        msg = "TensorRT builds an engine on the GPU that it will run on, and there is none here"
-        hint = (
-            "take the run to a machine with one: convert-and-validate pack RUN here, unpack and build --run DIR there"
-        )
-        raise MissingBackendError(msg, hint=hint)
 
 
 def _readable(work: _Work, place: Path) -> tuple[Path, int]:

@@ -10,6 +10,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from paritygate.engine.dtypes import DTYPE_OF_PRECISION
+from paritygate.engine.layer_types import MOVING, QUANTIZE
 from paritygate.errors import ConversionError
 from paritygate.precision import Precision
 
@@ -21,15 +23,6 @@ _FLOATS = ("FLOAT", "HALF", "BF16", "FP8", "FP4")
 # What our quantizers dequantize to: a product of quantized values gives its result in it.
 _DEQUANTIZED = "FLOAT"
 _LOW = frozenset(_FLOATS) - {"FLOAT"}
-_DTYPE_OF_PRECISION = {Precision.FP32: "FLOAT", Precision.FP16: "HALF", Precision.BF16: "BF16"}
-# They move, convert, choose or hold values. Why not a list of what computes? A layer of a later version computes until
-# it is known to do not.
-_MOVING = frozenset(
-    {"ASSERTION", "CAST", "CONCATENATION", "CONDITION", "CONDITIONAL_INPUT", "CONDITIONAL_OUTPUT", "CONSTANT",
-     "DEQUANTIZE", "FILL", "GATHER", "IDENTITY", "ITERATOR", "LOOP_OUTPUT", "NON_ZERO", "ONE_HOT", "PADDING",
-     "QUANTIZE", "RECURRENCE", "REVERSE_SEQUENCE", "SCATTER", "SELECT", "SHAPE", "SHUFFLE", "SLICE", "SQUEEZE",
-     "TOPK", "TRIP_LIMIT", "UNSQUEEZE"}
-)  # fmt: skip
 _PRODUCTS = frozenset({"CONVOLUTION", "DECONVOLUTION", "MATRIX_MULTIPLY"})
 # Between the dequantized weights and their product.
 _PASSING = frozenset({"SHUFFLE", "IDENTITY", "SQUEEZE", "UNSQUEEZE"})
@@ -72,7 +65,7 @@ def _computing(census: Census, products: Mapping[str, int]) -> Census:
     """Return what of a census computes in floating point, products of quantized values left out."""
     found = {}
     for dtype in _FLOATS:
-        layers = {kind: count for kind, count in census.get(dtype, {}).items() if kind not in _MOVING}
+        layers = {kind: count for kind, count in census.get(dtype, {}).items() if kind not in MOVING}
         if dtype == _DEQUANTIZED:
             layers = {kind: count - products.get(kind, 0) for kind, count in layers.items()}
             layers = {kind: count for kind, count in layers.items() if count}
@@ -101,12 +94,12 @@ def check_census(
     """
     found = _computing(census, products)
     described = _described(found)
-    wanted = _DTYPE_OF_PRECISION.get(precision, "FLOAT")
+    wanted = _DEQUANTIZED if precision is Precision.INT8 else DTYPE_OF_PRECISION[precision]
     if precision in {Precision.FP16, Precision.BF16} and wanted not in found:
         msg = f"{precision} was asked for, and no layer of the network computes in it: {title} reads {described}"
         hint = f"remove the {precision} target, or give an ONNX model that was rewritten to {precision}"
         raise ConversionError(msg, hint=hint)
-    if precision is Precision.INT8 and not (census.get("INT8", {}).get("QUANTIZE") and products):
+    if precision is Precision.INT8 and not (census.get("INT8", {}).get(QUANTIZE) and products):
         msg = f"int8 was asked for, and no product of the network is of quantized values: {title} reads {described}"
         raise ConversionError(msg, hint=_INT8_HINT)
     unasked = sorted(set(found) & _LOW - {wanted} - given)

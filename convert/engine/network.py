@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from paritygate.convert.engine.parser_errors import parser_error
 from paritygate.engine.builder_log import BuilderLog, make_logger, said
 from paritygate.engine.capabilities import capabilities_of
+from paritygate.engine.dtypes import NUMPY_DTYPES
 from paritygate.engine.library import TENSORRT, EngineLibrary
 from paritygate.errors import ConversionError
 from paritygate.onnx_file import signature_of_onnx
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     import onnx
 
 __all__ = [
-    "DTYPES",
     "ParsedNetwork",
     "check_inputs_and_outputs",
     "library_errors",
@@ -28,17 +28,6 @@ __all__ = [
     "signature_of_network",
 ]
 
-# NumPy's names of dtypes, by the library's; the libraries have others, of weights alone.
-DTYPES: Mapping[str, str] = {
-    "FLOAT": "float32",
-    "HALF": "float16",
-    "BF16": "bfloat16",
-    "INT8": "int8",
-    "INT32": "int32",
-    "INT64": "int64",
-    "UINT8": "uint8",
-    "BOOL": "bool",
-}
 # From this version on a network is strongly typed whatever the flag says.
 _ALWAYS_STRONGLY_TYPED = 11
 _TYPED_HINT = "install a later version of the library"
@@ -79,11 +68,13 @@ def library_errors(library: EngineLibrary, log: BuilderLog, what: str) -> Iterat
     except (PolygraphyException, RuntimeError, TypeError) as err:
         reason = log.reason() or said(str(err)) or type(err).__name__
         msg = f"{library.title} does not {what}: {reason}"
-        raise ConversionError(msg, hint=_hint_for(reason)) from err
+        raise ConversionError(msg, hint=_hint_for(reason, library.name)) from err
 
 
-def _hint_for(reason: str) -> str:
+def _hint_for(reason: str, name: str) -> str:
     lowered = reason.lower()
+    if "workspace" in lowered:
+        return f"raise {name.replace('-', '_')}.workspace_mb in the spec, or leave it out"
     if "memory" in lowered:
         return "free memory of the GPU, or limit workspace_mb in the spec"
     if "profile" in lowered or "dimension" in lowered:
@@ -143,9 +134,9 @@ def signature_of_network(network: Any) -> Signature:  # noqa: ANN401 - an INetwo
 
 
 def _spec(tensor: Any) -> TensorSpec:  # noqa: ANN401 - an ITensor
-    dtype = DTYPES.get(tensor.dtype.name)
+    dtype = NUMPY_DTYPES.get(tensor.dtype.name)
     if dtype is None:
-        msg = f"{tensor.name!r} is {tensor.dtype.name} in the network (allowed: {', '.join(DTYPES)})"
+        msg = f"{tensor.name!r} is {tensor.dtype.name} in the network (allowed: {', '.join(NUMPY_DTYPES)})"
         raise ConversionError(msg, hint="give the model inputs and outputs of another dtype")
     try:
         shape = tuple(int(size) if size >= 0 else None for size in tensor.shape)

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from paritygate.formats import ENGINE_FORMATS
-from paritygate.pipelines.choice.engine_devices import why_not_built_for
+from paritygate.engine.gpu_fit import why_not_built_for
+from paritygate.formats import CPU_FORMATS, ENGINE_FORMATS
 from paritygate.pipelines.other_machines import documents_by_device
 from paritygate.precision import Variant
 
@@ -41,8 +41,8 @@ class Standing:
 
 
 def can_run_on(variant: str, device: str) -> bool:
-    """Return whether a variant is of a format that runs on the device at all: engines run on GPUs alone."""
-    return device != _CPU or Variant.parse(variant).format not in ENGINE_FORMATS
+    """Return whether a variant is of a format that runs on the device at all."""
+    return Variant.parse(variant).format not in (ENGINE_FORMATS if device == _CPU else CPU_FORMATS)
 
 
 def standings_of(

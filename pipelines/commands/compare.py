@@ -13,6 +13,7 @@ from paritygate.pipelines.options import (
     probe_names,
     probes_option,
     quiet_option,
+    reasons_by_name,
     time_limit_option,
     whole_numbers,
 )
@@ -77,6 +78,30 @@ __all__ = ["command"]
     help="Declare an integer output the argmax of another: it may differ where the scores are within the limits.",
 )
 @click.option(
+    "--gold",
+    "gold",
+    multiple=True,
+    metavar="METRIC:OUTPUT",
+    help="A metric against the gold that samples carry: pearson:logits, spearman, accuracy, f1, f1_macro, auc, or "
+    "MODULE:CALLABLE:OUTPUT; with ,ratio=0.99, ,mlperf=99 (or 99.9) or ,max_drop=D a limit, with ,gold_above=V "
+    "labels of gold that is none.",
+)
+@click.option(
+    "--match",
+    "matches",
+    multiple=True,
+    metavar="NAME:boxes=B,scores=S,...",
+    help="Outputs that are lists of detections, matched before they are compared: NAME:boxes=B,scores=S with "
+    ",classes=C ,num=N ,iou=0.9 ,score_tolerance=0.01 ,score_floor=0.3 ,max_box_diff=D ,format=xyxy|xywh|cxcywh.",
+)
+@click.option(
+    "--ignore",
+    "ignored",
+    multiple=True,
+    metavar="OUTPUT=REASON",
+    help="Do not compare this output; the reason is recorded.",
+)
+@click.option(
     "--axis",
     "axes",
     multiple=True,
@@ -114,6 +139,12 @@ __all__ = ["command"]
     help="Run the candidate (ONNX) as a device of --precision fp16 or bf16 would: every value rounded to it.",
 )
 @probes_option
+@click.option(
+    "--failures",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Put every batch of a probe that the candidate fails here, with the answers of both.",
+)
 @device_option
 @click.option(
     "--provider",
@@ -136,6 +167,9 @@ def command(
     rename: tuple[str, ...],
     outputs: tuple[str, ...],
     argmax_of: tuple[str, ...],
+    gold: tuple[str, ...],
+    matches: tuple[str, ...],
+    ignored: tuple[str, ...],
     axes: tuple[str, ...],
     non_finite: str,
     min_rows: int,
@@ -144,6 +178,7 @@ def command(
     seed: int,
     emulate: bool,
     probes: str | None,
+    failures: Path | None,
     device: str,
     provider: str | None,
     time_limit: float,
@@ -168,7 +203,9 @@ def command(
     from paritygate.pipelines.summary import print_comparison
     from paritygate.precision import parse_precision
     from paritygate.validate.decisions import parse_decision
-    from paritygate.validate.probes.probe import PROBES
+    from paritygate.validate.gold.rule import parse_gold_rule
+    from paritygate.validate.matching.rule import parse_match_rule
+    from paritygate.validate.probes.catalogue import ALL_PROBES
     from paritygate.validate.samples import SampleSource
     from paritygate.validate.tolerance import parse_tolerance
 
@@ -193,12 +230,16 @@ def command(
         decisions=tuple(parse_decision(text) for text in decisions),
         outputs=outputs,
         argmax_of=pairs("--argmax-of", argmax_of),
+        gold=tuple(parse_gold_rule(text) for text in gold),
+        matches=tuple(parse_match_rule(text) for text in matches),
+        ignored=reasons_by_name("--ignore", ignored),
         axes=whole_numbers("--axis", axes),
         passes=repeat,
         min_rows=min_rows,
         is_non_finite_declared=non_finite == "match",
         is_emulated=emulate,
-        probes=tuple(PROBES) if chosen is None else chosen,
+        probes=tuple(ALL_PROBES) if chosen is None else chosen,
+        failures=failures,
         device=device,
         seed=seed,
     )

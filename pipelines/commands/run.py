@@ -10,6 +10,8 @@ from paritygate.pipelines.options import (
     constraint_option,
     device_option,
     json_option,
+    probe_names,
+    probes_option,
     quiet_option,
     root_option,
     target_option,
@@ -41,6 +43,7 @@ __all__ = ["command"]
 )
 @click.option("--alias", help="Move this alias instead of the spec's.")
 @target_option
+@probes_option
 @constraint_option
 @root_option
 @device_option
@@ -56,6 +59,7 @@ def command(
     repository: Path | None,
     alias: str | None,
     targets: tuple[str, ...],
+    probes: str | None,
     constraints: tuple[str, ...],
     root: Path,
     device: str,
@@ -84,12 +88,15 @@ def command(
     from paritygate.pipelines.run import RunOptions, run_spec
     from paritygate.pipelines.spec_loading import load_spec_to_run
     from paritygate.pipelines.summary import print_error, print_outcome
-    from paritygate.pipelines.target_choice import with_targets
+    from paritygate.pipelines.target_choice import with_probes, with_targets
     from paritygate.pipelines.workspace import RunFolder, new_run, worst_code
 
     limits = parse_constraints(constraints)
+    asked = probe_names(probes)
     # All specs are read before any work starts: a typing error in the second must not cost the first's time.
-    resolved = [with_targets(load_spec_to_run(text, samples_path=samples_path), targets) for text in specs]
+    resolved = [
+        with_probes(with_targets(load_spec_to_run(text, samples_path=samples_path), targets), asked) for text in specs
+    ]
     for spec in resolved:
         if is_promoting:
             check_price(spec, limits)

@@ -2,22 +2,40 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import click
 
-from paritygate.pipelines.options import device_option, json_option, quiet_option, run_option, time_limit_option
+from paritygate.pipelines.options import (
+    device_option,
+    json_option,
+    probe_names,
+    probes_option,
+    quiet_option,
+    run_option,
+    time_limit_option,
+)
 
 __all__ = ["command"]
 
 
 @click.command("validate")
 @run_option
+@probes_option
 @device_option
 @time_limit_option
 @quiet_option
 @json_option
-def command(*, run_folder: Path | None, device: str, time_limit: float, quiet: bool, json_target: str | None) -> int:
+def command(
+    *,
+    run_folder: Path | None,
+    probes: str | None,
+    device: str,
+    time_limit: float,
+    quiet: bool,
+    json_target: str | None,
+) -> int:
     """Hold every exported variant of a run against its recorded reference, and write evidence and reports.
 
     The exit code is that of the worst required variant.
@@ -32,12 +50,16 @@ def command(*, run_folder: Path | None, device: str, time_limit: float, quiet: b
     from paritygate.pipelines.run import RunOutcome, exit_code_of_run
     from paritygate.pipelines.stages.validate import validate_stage
     from paritygate.pipelines.summary import print_outcome
+    from paritygate.pipelines.target_choice import with_probes
     from paritygate.pipelines.workspace import open_run
 
     if run_folder is None:
         msg = "validate needs --run DIR"
         raise UsageError(msg, hint="give the run folder that export printed")
+    asked = probe_names(probes)
     run = open_run(run_folder)
+    # Of what is asked, the evidence says what was left out; the spec of the run stays as it is.
+    run = replace(run, resolved=with_probes(run.resolved, asked))
     with progress_of(run.resolved.name, is_quiet=quiet) as progress:
         results = validate_stage(run, time_limit_s=time_limit, progress=progress, device=device)
     failures = run.failures()

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from paritygate.errors import UsageError
 from paritygate.files import digest_of_file
 from paritygate.machine import machine_facts
-from paritygate.pipelines.asking import ask, recorded_probes, request_of
+from paritygate.pipelines.asking import Answers, ask, ask_again, broken_contract, not_asked, recorded_probes, request_of
 from paritygate.pipelines.calibrated_rows import CalibratedRows, CalibrationLookup
 from paritygate.pipelines.child import Progress
 from paritygate.pipelines.comparison import ComparisonJob, Side
@@ -23,10 +23,13 @@ from paritygate.pipelines.result import (
     SideResult,
     check_result,
     decision_result,
+    gold_result,
+    match_result,
     output_result,
     result_to_json,
     stratum_result,
 )
+from paritygate.pipelines.session_probes import Place
 from paritygate.source_copy import is_source_copy, read_source_copy
 from paritygate.validate.candidate import Candidate, GivenCandidate, ModelCandidate
 from paritygate.validate.gate import GatePlan, GateResult, run_gate
@@ -61,10 +64,12 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
     read = open_samples(job.samples, left_out=held_out)
     if job.calibrated_rows is not None:
         read = CalibrationLookup(CalibratedRows.load(job.calibrated_rows)).watched(read)
-    expected, reference, probes = _open_reference(job, folder, report)
+    opened = _open_reference(job, folder, report)
+    expected = opened.expected
     candidate, candidate_side = _open_candidate(job, report)
     workspace = folder / "passes"
     workspace.mkdir(exist_ok=True)
+    before = time.monotonic()
     result = run_gate(
         candidate,
         expected,
@@ -74,39 +79,65 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
             decisions=job.decisions,
             outputs=job.outputs,
             argmax_of=job.argmax_of,
+            gold=job.gold,
+            matches=job.matches,
+            ignored=job.ignored,
             passes=job.passes,
             min_rows=job.min_rows,
             is_non_finite_declared=job.is_non_finite_declared,
             strata=job.strata,
             workspace=workspace,
             held_out=held_out,
+            seed=job.seed,
         ),
         progress=lambda number, rows: report(f"running the candidate, pass {number} of {job.passes}", rows, 0),
     )
-    answers = ask(job, candidate, probes, tuple(result.limits), report)
+    passed = time.monotonic() - before
+    place = Place(folder=folder, deadline=started + float(args["time_limit_s"]), report=report)
+    answers = _ask(job, candidate, opened.probes, result, place)
     notes = strata_held_out(held_out)
     if isinstance(candidate, ModelCandidate):
         # Some notes count calls: they are right only now.
         candidate_side = replace(candidate_side, notes=list(candidate.notes))
     found = _result(
-        job, replace(result, checks=(*result.checks, *answers.checks)), expected, (reference, candidate_side)
+        job, replace(result, checks=(*result.checks, *answers.checks)), expected, (opened.side, candidate_side)
     )
     seconds = time.monotonic() - started
-    return result_to_json(replace(found, notes=[*found.notes, *notes], probes=answers.result, seconds=seconds))
+    asked = replace(answers.result, samples_seconds=passed, reference_samples_seconds=opened.seconds)
+    return result_to_json(replace(found, notes=[*found.notes, *notes], probes=asked, seconds=seconds))
 
 
-def _open_reference(
-    job: ComparisonJob, folder: Path, report: Progress
-) -> tuple[ExpectedOutputs, SideResult, ProbesRecording | None]:
+def _ask(
+    job: ComparisonJob, candidate: Candidate, probes: ProbesRecording | None, result: GateResult, place: Place
+) -> Answers:
+    broken = broken_contract(result.checks)
+    if job.probes and broken:
+        return not_asked(job, broken)
+    outputs = tuple(result.limits)
+    first = ask(job, candidate, probes, outputs, place.report)
+    return first.joined(ask_again(job, candidate, probes, outputs, place))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Reference:
+    """The reference: its answers, what it is, its answers to probes, and how long it took over the samples."""
+
+    expected: ExpectedOutputs
+    side: SideResult
+    probes: ProbesRecording | None
+    seconds: float | None = None
+
+
+def _open_reference(job: ComparisonJob, folder: Path, report: Progress) -> _Reference:
     side = job.reference
     if side.outputs is not None:
         report("reading the reference", 0, 0)
         if (side.outputs / RECORD_FILE).is_file():
             recording = Recording.load(side.outputs)
-            return (
-                expected_from_recording(recording),
-                _describe_recording(side, recording),
-                recorded_probes(side.outputs),
+            return _Reference(
+                expected=expected_from_recording(recording),
+                side=_describe_recording(side, recording),
+                probes=recorded_probes(side.outputs),
             )
         expected = expected_from_file(
             side.outputs,
@@ -114,14 +145,17 @@ def _open_reference(
             rename=side.rename,
             is_non_finite_declared=job.is_non_finite_declared,
             selected=job.outputs,
+            ignored=tuple(job.ignored),
         )
-        return expected, SideResult(name=side.name, kind="recorded outputs", digest=expected.digest), None
+        described = SideResult(name=side.name, kind="recorded outputs", digest=expected.digest)
+        return _Reference(expected=expected, side=described, probes=None)
     report("loading the reference", 0, 0)
     runner, loaded = open_side(side, job.device)
     described = _describe(side, runner, loaded)
     place = folder / "reference"
     place.mkdir(exist_ok=True)
     prober = Prober(runner, request_of(job))
+    started = time.monotonic()
     recording = record_reference(
         runner,
         open_samples(job.samples),
@@ -131,12 +165,18 @@ def _open_reference(
             axes=job.axes,
             is_non_finite_declared=job.is_non_finite_declared,
             selected=job.outputs,
+            ignored=job.ignored,
             seed=job.seed,
         ),
         progress=lambda rows: report("running the reference", rows, 0),
         watch=prober.watch,
     )
-    return expected_from_recording(recording), described, prober.record(recording, place / PROBES_FOLDER, report)
+    return _Reference(
+        expected=expected_from_recording(recording),
+        side=described,
+        seconds=time.monotonic() - started,
+        probes=prober.record(recording, place / PROBES_FOLDER, report),
+    )
 
 
 def _open_candidate(job: ComparisonJob, report: Progress) -> tuple[Candidate, SideResult]:
@@ -151,7 +191,7 @@ def _open_candidate(job: ComparisonJob, report: Progress) -> tuple[Candidate, Si
                 output_names=recording.dtypes, open_reader=lambda: open_recording_reader(recording)
             )
             return candidate, _describe_recording(side, recording)
-        given = GivenOutputs(side.outputs, side.rename, job.outputs)
+        given = GivenOutputs(side.outputs, side.rename, job.outputs, tuple(job.ignored))
         described = SideResult(name=side.name, kind="recorded outputs", digest=digest_of_file(side.outputs))
         return GivenCandidate(output_names=given.names, open_reader=given.open_reader), described
     report("loading the candidate", 0, 0)
@@ -224,12 +264,9 @@ def _result(
         looser_than_default=list(looser_than_default(job.tolerance, job.precision, expected.profiles.values())),
         outputs={
             name: output_result(
-                statistics,
-                expected.profiles[name],
-                result.limits[name],
-                measured.repeat_max_abs_diff.get(name),
+                name, measured, expected.profiles[name], result.limits[name], result.looks_like.get(name, ())
             )
-            for name, statistics in measured.statistics.items()
+            for name in measured.statistics
         },
         decisions={name: decision_result(decision) for name, decision in measured.decisions.items()},
         strata={
@@ -237,7 +274,10 @@ def _result(
             for name, values in result.strata.items()
         },
         checks=[check_result(check) for check in checks],
+        gold={name: gold_result(item) for name, item in result.gold.items()},
+        matches={name: match_result(item) for name, item in result.matches.items()},
         outputs_left_out=list(result.left_out),
+        outputs_ignored=dict(job.ignored),
         notes=_notes(job, reference, candidate),
         machine=machine_facts(),
     )
@@ -306,6 +346,7 @@ def _notes(job: ComparisonJob, reference: SideResult, candidate: SideResult) -> 
         notes.append(f"the precision found in the candidate is {found}, judged as {job.precision}")
     if job.argmax_of:
         notes += [f"{label} is declared the argmax of {scores}" for label, scores in job.argmax_of.items()]
+    notes += [f"metric {rule.metric} is code of yours" for rule in job.gold if rule.is_function]
     for side in (reference, candidate):
         if side.executes_code:
             notes.append(f"loading {side.name} executes code of its author")

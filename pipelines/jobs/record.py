@@ -43,6 +43,7 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
             model=model,
             axes=args["axes"],
             is_non_finite_declared=args["is_non_finite_declared"],
+            ignored=args["ignored"],
             seed=args["seed"],
         ),
         progress=lambda rows: report("running the reference", rows, 0),

@@ -11,7 +11,9 @@ from paritygate.errors import ArtifactIntegrityError, MeasurementError
 from paritygate.files import digest_of_file
 from paritygate.pipelines.packing.manifest import INPUTS
 from paritygate.pipelines.packing.walk import files_in
+from paritygate.pipelines.probing import PROBES_FOLDER
 from paritygate.pipelines.workspace import RunFolder
+from paritygate.validate.probes.recording import ProbesRecording
 from paritygate.validate.recording import RECORD_FILE, Recording
 
 __all__ = ["check_run", "files_of_run"]
@@ -50,7 +52,7 @@ def check_run(run: RunFolder) -> dict[Path, str]:
         artifact = Artifact.load(folder)
         known |= {folder / name: digest for name, digest in artifact.files.items()}
     if run.reference.exists():
-        known |= _check_recording(run.reference)
+        known |= _check_recording(run)
     return known
 
 
@@ -75,12 +77,18 @@ def _check_whole(run: RunFolder) -> None:
         )
 
 
-def _check_recording(folder: Path) -> Mapping[Path, str]:
-    chunks = Recording.load(folder).chunks
-    for name, digest in chunks.items():
-        path = folder / name
+def _check_recording(run: RunFolder) -> Mapping[Path, str]:
+    known = {run.reference / name: digest for name, digest in Recording.load(run.reference).chunks.items()}
+    probes = run.reference / PROBES_FOLDER
+    if probes.exists():
+        known |= {
+            probes / probe.name / name: digest
+            for probe in ProbesRecording.load(probes).probes
+            for name, digest in probe.chunks.items()
+        }
+    for path, digest in known.items():
         if not path.is_file() or digest_of_file(path) != digest:
             change = "was changed" if path.is_file() else "is missing"
-            msg = f"recorded outputs in {folder} are not what was recorded: {name} {change}"
-            raise ArtifactIntegrityError(msg, hint=f"{_AGAIN} {folder.parent}")
-    return {folder / name: digest for name, digest in chunks.items()}
+            msg = f"recorded outputs in {path.parent} are not what was recorded: {path.name} {change}"
+            raise ArtifactIntegrityError(msg, hint=f"{_AGAIN} {run.folder}")
+    return known

@@ -70,6 +70,9 @@ def inputs_of(run: RunFolder) -> RunInputs:
     _gather_samples(found, "samples", spec.samples.source, spec.samples.path, given)
     if run.resolved.calibrated and spec.calibration.source is not None:
         _gather_samples(found, "calibration", spec.calibration.source, spec.calibration.path, None)
+    for rule in run.resolved.gold:
+        if rule.is_function:
+            found.add_module(rule.metric)
     if found.has_code:
         _gather_code(found)
     _gather_recorded(found, run)

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from paritygate.pipelines.report.figures import number
+from paritygate.pipelines.report.probe_tables import probe_tables, probe_words
+from paritygate.pipelines.report.quality_tables import quality_tables
 from paritygate.pipelines.report.quantile_strip import QuantileStrip, quantile_strip
 from paritygate.pipelines.report.report_data import ReportData, VariantReport
 from paritygate.pipelines.report.run_tables import anchor_of
@@ -47,6 +49,8 @@ class VariantSection:
         lead: What was done, in one sentence.
         operators: The unsupported operators; None if there are none.
         before: Tables that stand before the outputs.
+        probe_words: What is said of the probes.
+        probes: The probes.
         outputs: The outputs.
         apart: The strata.
         after: The limits, and what ran.
@@ -58,6 +62,8 @@ class VariantSection:
     lead: str
     operators: Table | None
     before: tuple[Table, ...]
+    probe_words: tuple[str, ...]
+    probes: tuple[Table, ...]
     outputs: tuple[OutputSection, ...]
     apart: tuple[Table, ...]
     after: tuple[Table, ...]
@@ -73,14 +79,17 @@ def _section(variant: VariantReport, anchor: str) -> VariantSection:
     result = variant.result
     operators = operators_table(variant.operators) if variant.operators else None
     before: tuple[Table, ...] = ()
+    probes: tuple[Table, ...] = ()
+    words: tuple[str, ...] = ()
     outputs: tuple[OutputSection, ...] = ()
     apart: tuple[Table, ...] = ()
     after: tuple[Table, ...] = ()
     # Of a comparison that could not be made there is no more to say than why.
     if result is not None and result.error is None:
         decisions = (decisions_table(result.decisions),) if result.decisions else ()
-        before = (checks_table(result), *decisions)
+        before = (checks_table(result), *decisions, *quality_tables(result))
         outputs = tuple(_output(name, output, result) for name, output in result.outputs.items())
+        probes, words = probe_tables(result), probe_words(result)
         apart = strata_tables(result.strata)
         after = (tolerance_table(result), sides_table(result))
     return VariantSection(
@@ -89,6 +98,8 @@ def _section(variant: VariantReport, anchor: str) -> VariantSection:
         lead=_lead(variant),
         operators=operators,
         before=before,
+        probe_words=words,
+        probes=probes,
         outputs=outputs,
         apart=apart,
         after=after,
@@ -140,6 +151,7 @@ def _notes(variant: VariantReport) -> Iterable[str]:
             found.append(f"limits looser than the default for {result.precision}: {loose}")
         if result.outputs_left_out:
             found.append(f"not compared: {', '.join(result.outputs_left_out)}")
+        found += [f"output {name} is ignored: {why}" for name, why in result.outputs_ignored.items()]
     if variant.emulated is not None:
         found += [f"emulated: {line}" for line in (*reasons(variant.emulated), *variant.emulated.notes)]
     found += [f"conversion: {name} {fact}" for name, fact in made_by.get("facts", {}).items()]

@@ -16,6 +16,7 @@ SYMBOLS = {
     "warning": "△",
     "looser": "△",
     "not measured": "○",
+    "not asked": "○",
 }
 
 

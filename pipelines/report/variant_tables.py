@@ -13,6 +13,7 @@ from paritygate.pipelines.result import (
     LimitRange,
     OutputResult,
     SideResult,
+    StratumOutput,
     StratumResult,
 )
 from paritygate.precision import Precision
@@ -34,7 +35,8 @@ __all__ = [
 
 _SEVERITY = ("fail", "error", "inconclusive", "warning", "pass")
 # Its limit is the least that is asked for: more is better, so it is no part of anything.
-_AT_LEAST = {"rows"}
+_AT_LEAST = {"rows", "strata_coverage"}
+_METRIC = "gold_"
 _CLASSES_SHOWN = 10
 _DIGEST = "digest as loaded"
 _DIFFERENCES = {
@@ -46,6 +48,16 @@ _DIFFERENCES = {
     "max": "max_abs_diff",
     "mean": "mean_abs_diff",
     "std": "std_abs_diff",
+}
+
+
+_STRATUM_FIGURES = {
+    "max diff": "max_abs_diff",
+    "p99": "p99_abs_diff",
+    "mean diff": "mean_abs_diff",
+    "std of diff": "std_abs_diff",
+    "of a row": "max_row_rel_diff",
+    "bias": "bias",
 }
 
 
@@ -75,13 +87,17 @@ def _check_row(check: CheckResult) -> tuple[Cell, ...]:
     else:
         texts = number_pair(measured, limit)
         middle = (figure(texts[0]), figure(texts[1]), _share_cell(check.name, abs(measured), limit))
-        if check.name in _AT_LEAST:
+        if _is_at_least(check.name):
             middle = (middle[0], figure(f"at least {texts[1]}"), figure("-"))
     return (*start, *middle, text(check.detail))
 
 
+def _is_at_least(name: str) -> bool:
+    return name in _AT_LEAST or name.startswith(_METRIC)
+
+
 def _share_cell(name: str, measured: float, limit: float) -> Cell:
-    if limit <= 0 or name in _AT_LEAST:
+    if limit <= 0 or _is_at_least(name):
         return figure("-")
     return figure(share(measured, limit), fraction=measured / limit)
 
@@ -118,6 +134,8 @@ def _exact_facts(output: OutputResult) -> Iterable[tuple[str, str]]:
     yield "dtype", f"{output.dtype}, compared exactly"
     yield "values", f"{number(output.values)} in {number(output.rows)} rows"
     yield "values that differ", number(output.mismatches)
+    for words in output.looks_like:
+        yield "what it looks like", words
 
 
 def _float_facts(output: OutputResult) -> Iterable[tuple[str, str]]:
@@ -139,7 +157,11 @@ def _float_facts(output: OutputResult) -> Iterable[tuple[str, str]]:
     else:
         limit = _limit_of(output, "repeat_max_abs_diff")
         yield "largest between two passes", f"{number(output.repeat_max_abs_diff)}{limit}"
+    if output.rows_beyond is not None:
+        yield "rows beyond a limit", f"{number(output.rows_beyond)} of {number(output.rows)}"
     yield "scale of the default limits", _scale(output)
+    for words in output.looks_like:
+        yield "what it looks like", words
 
 
 def _limit_of(output: OutputResult, name: str) -> str:
@@ -226,10 +248,9 @@ def strata_tables(strata: Mapping[str, Mapping[str, StratumResult]]) -> tuple[Ta
         Column(title="rows of"),
         Column(title="output"),
         Column(title="rows", is_figure=True),
-        Column(title="max diff", is_figure=True),
-        Column(title="mean diff", is_figure=True),
-        Column(title="std of diff", is_figure=True),
-        Column(title="bias", is_figure=True),
+        *(Column(title=title, is_figure=True) for title in _STRATUM_FIGURES),
+        Column(title="bias, 95 %", is_figure=True),
+        Column(title="rows beyond a limit", is_figure=True),
         Column(title="mismatches", is_figure=True),
         Column(title="95 % bound", is_figure=True),
     )
@@ -246,15 +267,22 @@ def strata_tables(strata: Mapping[str, Mapping[str, StratumResult]]) -> tuple[Ta
 def _stratum_rows(name: str, stratum: StratumResult) -> Iterable[tuple[Cell, ...]]:
     for output_name, output in stratum.outputs.items():
         decision = stratum.decisions.get(output_name)
-        diffs = (output.max_abs_diff, output.mean_abs_diff, output.std_abs_diff, output.bias)
         yield (
             text(name),
             text(output_name),
             figure(number(stratum.rows)),
-            *(figure(number(diff)) for diff in diffs),
+            *(figure(number(getattr(output, key))) for key in _STRATUM_FIGURES.values()),
+            figure(_interval(output)),
+            figure(number(output.rows_beyond, missing="-")),
             figure("no rule" if decision is None else number(decision.mismatches)),
             figure("-" if decision is None else f"< {upper_bound_text(decision.mismatch_rate_upper_95)}"),
         )
+
+
+def _interval(output: StratumOutput) -> str:
+    if output.bias_low_95 is None or output.bias_high_95 is None:
+        return "-"
+    return f"{number(output.bias_low_95)} to {number(output.bias_high_95)}"
 
 
 def tolerance_table(result: ComparisonResult) -> Table:

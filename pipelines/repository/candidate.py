@@ -123,6 +123,8 @@ class Provenance:
         machines: The machine of each device that the run was validated on, by the device.
         tolerances: The limits of each variant.
         looser_tolerances: Those of the limits that are looser than the defaults, as the user set them.
+        ignored_outputs: The outputs that were not compared, each with the reason.
+        probes_not_asked: By variant, the probes that were switched off or could not be asked.
         spec: The resolved spec, where there is one.
     """
 
@@ -133,6 +135,8 @@ class Provenance:
     device: Mapping[str, Any]
     tolerances: Mapping[str, Any]
     looser_tolerances: Mapping[str, Any] = field(default_factory=dict)
+    ignored_outputs: Mapping[str, str] = field(default_factory=dict)
+    probes_not_asked: Mapping[str, Sequence[str]] = field(default_factory=dict)
     machines: Mapping[str, Any] = field(default_factory=dict)
     spec: Mapping[str, Any] | None = None
 
@@ -147,6 +151,8 @@ class Provenance:
             "machines": dict(self.machines),
             "tolerances": dict(self.tolerances),
             "looser_tolerances": dict(self.looser_tolerances),
+            "ignored_outputs": dict(self.ignored_outputs),
+            "probes_not_asked": {name: list(probes) for name, probes in self.probes_not_asked.items()},
             "spec": None if self.spec is None else dict(self.spec),
         }
 

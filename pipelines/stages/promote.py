@@ -28,6 +28,7 @@ from paritygate.pipelines.benchmark.plan import price_of
 from paritygate.pipelines.choice.candidates import Candidate
 from paritygate.pipelines.choice.choice import Choice
 from paritygate.pipelines.other_machines import documents_by_device
+from paritygate.pipelines.probes_left_out import probes_not_asked
 from paritygate.pipelines.repository.candidate import (
     Provenance,
     ReleaseCandidate,
@@ -247,6 +248,8 @@ def _provenance(run: RunFolder, evidence: Mapping[str, Any]) -> Provenance:
             for entry in evidence["variants"]
             if entry.get("looser_than_default")
         },
+        ignored_outputs=run.resolved.ignored,
+        probes_not_asked=probes_not_asked(documents_by_device(evidence).values()),
         spec=run.resolved.spec.model_dump(mode="json", by_alias=True),
     )
 

@@ -68,6 +68,7 @@ def record_stage(run: RunFolder, *, time_limit_s: float, progress: Progress, dev
         "files": list(resolved.spec.model.files),
         "axes": dict(resolved.spec.axes),
         "is_non_finite_declared": resolved.spec.non_finite == "match",
+        "ignored": resolved.ignored,
         "seed": resolved.spec.seed,
         "device": device,
         "probes": _probes(run).to_json(),
@@ -116,6 +117,7 @@ def record_model(request: RecordRequest, *, time_limit_s: float, progress: Progr
         "files": [],
         "axes": {},
         "is_non_finite_declared": request.is_non_finite_declared,
+        "ignored": {},
         "seed": request.seed,
         "device": request.device,
         # Of a model file alone, no candidate is asked anything.

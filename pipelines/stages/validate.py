@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import shutil
 from dataclasses import replace
 
 from paritygate.artifact import Artifact
@@ -20,8 +22,10 @@ from paritygate.pipelines.sides import side_of_artifact
 from paritygate.pipelines.workspace import RunFolder, emulated_name
 from paritygate.validate.recording import Recording
 
-__all__ = ["another_source", "validate_stage"]
+__all__ = ["another_source", "comparison_job", "validate_stage"]
 
+_CPU = "cpu"
+_RUN_ON_CPU = "validate it on the CPU too: --device cpu"
 _RUN_ELSEWHERE = "validate it where it runs, or accept the emulated row: promote.accept"
 
 
@@ -46,7 +50,7 @@ def validate_stage(
     emulated: dict[str, EmulatedResult] = {}
     for name in run.exported():
         artifact = Artifact.read_record(run.variant_folder(name))
-        job = _job(run, artifact, device)
+        job = comparison_job(run, artifact, device)
         # What is about to run is what was made: the digest is the one that the evidence will name.
         damage = _damage(artifact) or another_source(artifact, recording.model.get("digest"))
         results[name] = validator.result_of(name, artifact, job, damage or _not_run(artifact, device))
@@ -72,7 +76,10 @@ def validate_stage(
 def _not_run(artifact: Artifact, device: str) -> ParitygateError | None:
     """Return why the artifact is not run on the device, as far as that is known without trying; None if it is."""
     reason = why_not_run(artifact.variant, device)
-    return None if reason is None else MissingBackendError(f"built, and not run here: {reason}", hint=_RUN_ELSEWHERE)
+    if reason is None:
+        return None
+    hint = _RUN_ELSEWHERE if device == _CPU else _RUN_ON_CPU
+    return MissingBackendError(f"built, and not run here: {reason}", hint=hint)
 
 
 def _damage(artifact: Artifact) -> ParitygateError | None:
@@ -115,6 +122,10 @@ class _Validator:
         if unfit is not None:
             return failed_comparison(job, unfit)
         place = self._run.jobs(f"validate-{name}")
+        failures = self._run.failed_batches(name)
+        shutil.rmtree(failures, ignore_errors=True)
+        again = f"convert-and-validate validate --run {shlex.quote(str(self._run.folder))}"
+        job = replace(job, failures=failures, again=again)
         remove_marked_folder(place)
         make_marked_folder(place)
 
@@ -126,7 +137,8 @@ class _Validator:
         return replace(result, notes=[*artifact.made_by.get("notes", ()), *result.notes])
 
 
-def _job(run: RunFolder, artifact: Artifact, device: str) -> ComparisonJob:
+def comparison_job(run: RunFolder, artifact: Artifact, device: str) -> ComparisonJob:
+    """Return the comparison of an artifact with the run's reference, as the spec asks for it."""
     resolved, variant = run.resolved, artifact.variant
     return ComparisonJob(
         reference=Side(name=resolved.name, outputs=run.reference),
@@ -136,6 +148,9 @@ def _job(run: RunFolder, artifact: Artifact, device: str) -> ComparisonJob:
         tolerance=resolved.tolerance(variant),
         decisions=resolved.decisions,
         argmax_of=dict(resolved.spec.argmax_of),
+        gold=resolved.gold,
+        matches=resolved.matches,
+        ignored=resolved.ignored,
         axes=dict(resolved.spec.axes),
         passes=resolved.spec.repeat,
         min_rows=resolved.spec.min_rows,

@@ -14,6 +14,7 @@ __all__ = [
     "InputFileError",
     "MeasurementError",
     "MissingBackendError",
+    "MissingGpuError",
     "ParitygateError",
     "ReferenceRefusedError",
     "RepositoryError",
@@ -87,6 +88,10 @@ class UnsupportedOperatorsError(ConversionError):
 
 class MissingBackendError(ParitygateError, ImportError):
     """A runtime or converter that is needed is not installed."""
+
+
+class MissingGpuError(MissingBackendError):
+    """What is to be built is built on a GPU, and there is none."""
 
 
 class BackendError(ParitygateError, RuntimeError):

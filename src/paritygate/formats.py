@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from paritygate.precision import Precision, Variant
 from paritygate.source import SourceKind
 
-__all__ = ["ENGINE_FORMATS", "FORMATS", "Format", "why_not_run"]
+__all__ = ["CPU_FORMATS", "ENGINE_FORMATS", "FORMATS", "Format", "why_not_run"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -19,11 +19,13 @@ class Format:
         name: Its name: that of a variant before the last dash.
         runtime: The backend that runs it.
         kind: The kind of model that an artifact of this format is to converters and runners.
+        is_built_on_gpu: Whether it is built on the GPU that will run it, and nowhere else.
     """
 
     name: str
     runtime: str
     kind: SourceKind
+    is_built_on_gpu: bool = False
 
 
 FORMATS: Mapping[str, Format] = {
@@ -36,12 +38,15 @@ FORMATS: Mapping[str, Format] = {
         Format(name="pt2", runtime="torch", kind=SourceKind.PT2),
         Format(name="savedmodel", runtime="tensorflow", kind=SourceKind.SAVEDMODEL),
         Format(name="tflite", runtime="litert", kind=SourceKind.TFLITE),
-        Format(name="tensorrt", runtime="tensorrt", kind=SourceKind.TENSORRT),
+        Format(name="tensorrt", runtime="tensorrt", kind=SourceKind.TENSORRT, is_built_on_gpu=True),
         Format(name="tensorrt-rtx", runtime="tensorrt-rtx", kind=SourceKind.TENSORRT_RTX),
     )
 }
 # Engines: compiled for kinds of GPUs, by versions of a library.
 ENGINE_FORMATS = frozenset({"tensorrt", "tensorrt-rtx"})
+# Formats whose runtime is driven on the CPU alone, and its title.
+_CPU_RUNTIMES: Mapping[str, str] = {"openvino": "OpenVINO", "tflite": "LiteRT"}
+CPU_FORMATS = frozenset(_CPU_RUNTIMES)
 # What a runtime has no operators for on a CPU: such a variant is built and emulated there, and not run.
 _NOT_ON_CPU: Mapping[tuple[str, Precision], str] = {
     ("onnx", Precision.BF16): "ONNX Runtime's CPU provider has no BF16 operators",
@@ -56,7 +61,8 @@ def why_not_run(variant: Variant, device: str) -> str | None:
         device: `cpu`, or `cuda`.
     """
     if device != "cpu":
-        return None
+        runtime = _CPU_RUNTIMES.get(variant.format)
+        return None if runtime is None else f"{runtime} is run on the CPU only"
     if variant.format in ENGINE_FORMATS:
         return "engines run on NVIDIA GPUs only"
     return _NOT_ON_CPU.get((variant.format, variant.precision))

@@ -13,20 +13,21 @@ import onnx
 import pytest
 from tests.convert.conftest import Bench, sign
 
+from paritygate import building
 from paritygate.convert.conversion import ConversionJob
 from paritygate.convert.engine import build as build_module
 from paritygate.convert.engine import network as network_module
 from paritygate.convert.engine.census import check_census
 from paritygate.convert.engine.network import library_errors, parse_network
 from paritygate.convert.engine.parser_errors import parser_error
-from paritygate.convert.engine.targets import is_built_for, targets_in_words
 from paritygate.convert.onnx_to_tensorrt import convert
 from paritygate.engine.builder_log import BuilderLog
 from paritygate.engine.capabilities import capabilities_of
+from paritygate.engine.gpu_fit import targets_in_words
 from paritygate.engine.library import TENSORRT, EngineLibrary, open_library
 from paritygate.engine.record import EngineRecord
 from paritygate.engine.settings import EngineSettings, HardwareCompatibility
-from paritygate.errors import ConversionError, MissingBackendError, StorageError, UsageError
+from paritygate.errors import ConversionError, MissingGpuError, StorageError, UsageError
 from paritygate.machine import Gpu
 from paritygate.precision import Precision
 
@@ -50,13 +51,14 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> EngineLibrary:
     library = EngineLibrary(name=TENSORRT, module=open_library("tensorrt-rtx").module)
     monkeypatch.setattr(build_module, "open_library", lambda _: library)
     monkeypatch.setattr(build_module, "gpu_of_machine", lambda: _GPU)
+    monkeypatch.setattr(build_module, "require_builder", lambda _: None)
     return library
 
 
 def test_without_a_gpu_nothing_is_built(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(build_module, "gpu_of_machine", lambda: None)
+    monkeypatch.setattr(building, "gpu_of_machine", lambda: None)
     with pytest.raises(
-        MissingBackendError, match="builds an engine on the GPU that it will run on, and there is"
+        MissingGpuError, match="builds an engine on the GPU that it will run on, and there is"
     ) as caught:
         convert(_job(bench))
     assert "convert-and-validate pack RUN" in caught.value.hint
@@ -177,6 +179,10 @@ def test_tensorrt_11_needs_no_flag_to_be_strongly_typed(bench: Bench, monkeypatc
     ("line", "hint"),
     [
         ("Error Code 2: OutOfMemory (Requested size was 123 bytes.)", "free memory of the GPU, or limit workspace_mb"),
+        (
+            "no tactics to implement the operation within workspace limit.",
+            "raise tensorrt_rtx.workspace_mb in the spec",
+        ),
         ("kMAX dimensions in profile 0 are [5] but input has [4]", "declare in model.dims only sizes"),
         ("Error Code 10: no implementation for node", "the log of the job holds all that the library said"),
     ],
@@ -311,25 +317,6 @@ def test_a_network_without_floats_is_said_to_have_none() -> None:
 )
 def test_what_it_runs_on_is_said(level: HardwareCompatibility, words: str) -> None:
     assert targets_in_words(EngineSettings(hardware_compatibility=level), _GPU) == words
-
-
-@pytest.mark.parametrize(
-    ("capability", "asked", "is_built"),
-    [
-        ("89", (), True),
-        ("75", (), False),
-        ("90", (), False),
-        ("120", (), True),
-        ("89", ("8.6",), False),
-        ("75", ("7.5", "8.9"), True),
-    ],
-)
-def test_which_gpus_an_engine_built_ahead_of_time_is_for(
-    capability: str, asked: tuple[str, ...], *, is_built: bool
-) -> None:
-    offered = ("7.5", "8.0", "8.6", "8.9", "12.0", "12.1")
-    gpu = replace(_GPU, capability=capability)
-    assert is_built_for(gpu, EngineSettings(compute_capabilities=asked), offered) is is_built
 
 
 @pytest.mark.gpu

@@ -34,8 +34,16 @@ if TYPE_CHECKING:
     from tests.docs.conftest import Page
 
 # Where checks are named.
-JUDGES = ("validate/verdict.py", "validate/reference.py", "validate/gate.py", "validate/measurement.py")
-JUDGES_OF_PIPELINES = ("pipelines/jobs/compare.py", "pipelines/comparison.py")
+JUDGES = (
+    "validate/verdict.py",
+    "validate/reference.py",
+    "validate/gate.py",
+    "validate/measurement.py",
+    "validate/noise_floor.py",
+    "validate/strata.py",
+    "validate/matching/judgement.py",
+)
+JUDGES_OF_PIPELINES = ("pipelines/jobs/compare.py", "pipelines/comparison.py", "pipelines/asking.py")
 
 
 def codes(cell: str) -> list[str]:
@@ -198,7 +206,7 @@ def test_the_table_of_conversions_is_that_of_the_code(pages: dict[str, Page]) ->
     page = pages["docs/spec.md"]
     rows = page.rows("Sources and targets")
     heading = next(line for line in page.section("Sources and targets").splitlines() if line.startswith("| source |"))
-    columns = [re.findall(r"`(\w+)`", cell) for cell in heading.strip("| ").split("|")][2:]
+    columns = [re.findall(r"`([\w-]+)`", cell) for cell in heading.strip("| ").split("|")][2:]
 
     assert {form for forms in columns for form in forms} == set(FORMATS)
     assert [row[0].split()[0] for row in rows] == list(kinds)
@@ -222,7 +230,7 @@ def test_the_table_of_formats_is_that_of_the_code(pages: dict[str, Page]) -> Non
     assert shown == set(map(str, AVAILABLE_TARGETS))
     for row in rows:
         runtime = backend_state(FORMATS[row[0].strip("`")].runtime).backend
-        assert runtime.extra == re.findall(r"`(\w+)`", row[3])[0], row
+        assert runtime.extra == re.findall(r"`([\w-]+)`", row[3])[0], row
 
 
 def test_every_limit_on_speed_is_on_its_page(pages: dict[str, Page]) -> None:

@@ -30,6 +30,7 @@ _PLACES = (
     "convert/engine/*.py",
     "convert/onnx_to_tensorrt*.py",
     "convert/check_tensorrt.py",
+    "validate/runners/engine_*.py",
     "validate/runners/tensorrt.py",
 )
 # What our code calls the library's objects, and their classes. A parameter that is declared as Any has one of these
@@ -58,7 +59,16 @@ _NOT_THE_LIBRARYS = {"runner"}
 # Only TensorRT-RTX builds ahead of time; nothing reaches these with the other.
 _RTX_ALONE = {"get_compute_capability", "num_compute_capabilities"}
 # In capitals, and no names of the library's: what ONNX, the inspector of engines and we ourselves say.
-_OTHER_CAPITALS = {"BFLOAT16", "DOUBLE", "FLOAT16", "FLOAT4E2M1", "FLOAT8E4M3FN", "POLYGRAPHY_USE_TENSORRT_RTX"}
+_OTHER_CAPITALS = {
+    "BFLOAT16",
+    "DOUBLE",
+    "FLOAT16",
+    "FLOAT4E2M1",
+    "FLOAT8E4M3FN",
+    "NOOP",
+    "POLYGRAPHY_USE_TENSORRT_RTX",
+    "REFORMAT",
+}
 _METHODS_OF_VALUES = set(dir(str)) | set(dir(tuple)) | set(dir(dict))
 _CAPITALS = re.compile(r"[A-Z][A-Z0-9_]+")
 
@@ -281,7 +291,11 @@ def uses() -> Uses:
 
 
 def test_the_files_are_found_and_their_uses_collected(uses: Uses) -> None:
-    assert {"src/paritygate/engine/capabilities.py", "convert/engine/network.py"} <= set(our_files())
+    assert {
+        "src/paritygate/engine/capabilities.py",
+        "src/paritygate/engine/deserialized.py",
+        "convert/engine/network.py",
+    } <= set(our_files())
     assert "validate/runners/tensorrt.py" in our_files()
     assert {"create_network", "parse_from_file", "clear_flag", "get_tensor_mode"} <= set(uses.attributes)
     assert {("IBuilderConfig", "clear_flag"), ("OnnxParser", "num_errors"), ("ILayer", "get_output")} <= uses.members

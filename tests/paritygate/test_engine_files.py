@@ -103,11 +103,10 @@ def test_a_profile_names_every_size_that_is_not_declared_once() -> None:
     assert caught.value.hint == "declare them, such as model.dims: {batch: {min: 1, opt: 8, max: 64}}"
 
 
-def test_a_dim_of_no_size_is_refused_rather_than_left_out() -> None:
+def test_a_dim_fixed_at_no_size_stays_in_its_place() -> None:
     signature = Signature(inputs=(TensorSpec(name="a", dtype="float32", shape=(0, 3)),), outputs=())
 
-    with pytest.raises(UsageError, match="min=0, opt=0, max=0 are not 0 < min <= opt <= max"):
-        profile_of(signature)
+    assert profile_of(signature) == {"a": ProfileShapes(min=(0, 3), opt=(0, 3), max=(0, 3))}
 
 
 @pytest.mark.parametrize(

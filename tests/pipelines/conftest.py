@@ -21,7 +21,8 @@ import yaml
 
 import paritygate.errors
 from paritygate.__main__ import _run
-from paritygate.pipelines import comparison
+from paritygate.pipelines import comparison, session_probes
+from paritygate.pipelines.jobs import answer as answer_job
 from paritygate.pipelines.jobs import compare as compare_job
 from paritygate.pipelines.result import schema_of_result
 
@@ -182,7 +183,8 @@ def _run_here(job: ChildJob, progress: Progress = lambda *_: None) -> dict[str, 
     """Do what the child would, here, and turn an unexpected exception into the job's error as the parent does."""
     job.folder.mkdir(parents=True, exist_ok=True)
     try:
-        return compare_job.run(json.loads(json.dumps(dict(job.args))), progress)
+        run = {"compare": compare_job.run, "answer": answer_job.run}[job.name]
+        return run(json.loads(json.dumps(dict(job.args))), progress)
     except paritygate.errors.ParitygateError:
         raise
     except Exception as err:
@@ -194,6 +196,7 @@ def _run_here(job: ChildJob, progress: Progress = lambda *_: None) -> dict[str, 
 def bench(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Bench:
     """Return a bench that compares in this process: the whole command but for the child, which costs a second."""
     monkeypatch.setattr(comparison, "run_child", _run_here)
+    monkeypatch.setattr(session_probes, "run_child", _run_here)
     return Bench(folder=tmp_path, capture=capsys)
 
 
@@ -275,6 +278,8 @@ class Desk:
             "samples": {"source": "inputs.npz"},
             "decisions": {"logits": {"argmax": True}},
             "targets": ["onnx-fp32"],
+            # Probes start a process a variant, and most tests are about other matters.
+            "probes": "none",
             **parts,
         }
         (self.folder / name).write_text(yaml.safe_dump(data, sort_keys=False), encoding="utf-8")

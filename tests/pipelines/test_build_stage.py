@@ -12,6 +12,7 @@ import pytest
 
 from paritygate.errors import MissingBackendError
 from paritygate.formats import ENGINE_FORMATS
+from paritygate.machine import gpu_of_machine
 from paritygate.pipelines import overflow, variant_maker
 from paritygate.pipelines.child import ChildJob, Progress, run_child
 
@@ -47,7 +48,7 @@ def builder(monkeypatch: pytest.MonkeyPatch) -> _Builder:
     found = _Builder()
     monkeypatch.setattr(variant_maker, "run_child", found)
     monkeypatch.setattr(overflow, "run_child", found)
-    monkeypatch.setattr(variant_maker, "require_backend", lambda _: None)
+    monkeypatch.setattr(variant_maker, "require_builder", lambda _: None)
     return found
 
 
@@ -92,6 +93,24 @@ def test_an_engine_that_cannot_be_built_here_says_how_to_build_it_elsewhere(desk
     ) in called.err
     assert called.data["failures"]["tensorrt-fp16"]["exit_code"] == 5
     assert (desk.run_folder / "bases/onnx-fp16/artifact.json").is_file()
+
+
+@pytest.mark.skipif(gpu_of_machine() is not None, reason="says what happens where there is no GPU")
+@pytest.mark.parametrize("target", ["tensorrt-fp32", "tensorrt-fp16"])
+def test_without_a_gpu_the_run_is_to_be_taken_to_one(desk: Desk, target: str) -> None:
+    desk.spec(targets=[target], required=[target])
+
+    called = desk.json("export", "spec.yaml")
+
+    assert called.code == 5
+    assert (
+        f"error: {target}: TensorRT builds an engine on the GPU that it will run on, and there is none here\n"
+    ) in called.err
+    assert (
+        f"hint: convert-and-validate pack {desk.run_folder}, and where it can be built: "
+        "convert-and-validate build --run DIR\n"
+    ) in called.err
+    assert "pip install" not in called.err
 
 
 def test_what_is_missing_is_built_from_the_run_alone(exported: Desk, builder: _Builder) -> None:

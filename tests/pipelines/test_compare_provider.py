@@ -181,8 +181,8 @@ def test_the_provider_of_the_spec_runs_validation_and_benchmark_on_the_gpu(desk:
     side = side_of_artifact(artifact, provider="tensorrt")
     # With the sizes of its dims, which the file does not say and an engine is built for.
     assert (side.provider, side.signature) == ("tensorrt", artifact.signature)
-    assert validate._job(run, artifact, "cuda").candidate == side
-    assert validate._job(run, artifact, "cpu").candidate == side_of_artifact(artifact)
+    assert validate.comparison_job(run, artifact, "cuda").candidate == side
+    assert validate.comparison_job(run, artifact, "cpu").candidate == side_of_artifact(artifact)
     for device, expected in (("cuda", "tensorrt"), ("cpu", None)):
         source, variant = entrants_of(run, device)
         assert (source.side.provider, variant.side.provider) == (None, expected)

@@ -12,7 +12,7 @@ import pytest
 from tests.pipelines.conftest import make_desk
 
 from paritygate.artifact import Artifact
-from paritygate.pipelines.choice.engine_devices import why_not_built_for
+from paritygate.engine.gpu_fit import why_not_built_for
 
 if TYPE_CHECKING:
     from tests.pipelines.conftest import Called, Desk

@@ -351,7 +351,7 @@ def test_the_rare_overflow_of_the_battery_is_stopped_before_it_is_built(desk: De
 
 def test_the_engines_of_one_base_share_the_look_at_it(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     _norms(desk)
-    monkeypatch.setattr(variant_maker, "require_backend", lambda _: None)
+    monkeypatch.setattr(variant_maker, "require_builder", lambda _: None)
     looks: list[str] = []
 
     def look(job: ChildJob, progress: Progress = lambda *_: None) -> object:

@@ -5,15 +5,23 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
 
 import pytest
 import yaml
 
 from paritygate.backends import backend_state
 from paritygate.pipelines import workspace
+from paritygate.pipelines.choice.standing import can_run_on
 from paritygate.pipelines.run import exit_code_of_run
 from paritygate.pipelines.spec_loading import parse_spec
+from paritygate.pipelines.stages.validate import _not_run
 from paritygate.pipelines.workspace import FailedVariant, RunFolder, required_variants
+from paritygate.precision import Variant
+
+if TYPE_CHECKING:
+    from paritygate.artifact import Artifact
 
 _TARGETS = ["onnx-fp32", "tensorrt-fp16", "tensorrt-rtx-fp16"]
 _STATE = backend_state("onnxruntime")
@@ -46,6 +54,13 @@ def test_engines_whose_packages_are_installed_are_required_on_a_gpu(
     assert required_variants(_run(tmp_path), device) == required
 
 
+def test_what_runs_on_the_cpu_only_is_not_required_on_a_gpu(tmp_path: Path) -> None:
+    run = _run(tmp_path, targets=["onnx-fp32", "openvino-fp32", "tflite-fp32"])
+
+    assert required_variants(run, "cpu") == ("onnx-fp32", "openvino-fp32", "tflite-fp32")
+    assert required_variants(run, "cuda") == ("onnx-fp32",)
+
+
 @pytest.mark.parametrize(
     ("evidence", "required"),
     [
@@ -75,3 +90,32 @@ def test_an_engine_that_could_not_be_built_counts_where_it_is_required(tmp_path:
     assert exit_code_of_run(_run(tmp_path), {}, {**failures, **measured}, device="cuda") == 5
     declared = _run(tmp_path, required=["tensorrt-fp16"])
     assert exit_code_of_run(declared, {}, {**failures, **measured}, device="cpu") == 5
+
+
+@pytest.mark.parametrize(
+    ("variant", "devices"),
+    [
+        ("onnx-fp32", ["cpu", "cuda:sm89"]),
+        ("openvino-fp32", ["cpu"]),
+        ("tflite-int8", ["cpu"]),
+        ("tensorrt-fp16", ["cuda:sm89"]),
+        ("tensorrt-rtx-fp16", ["cuda:sm89"]),
+    ],
+)
+def test_a_release_asks_of_a_format_only_what_it_runs_on(variant: str, devices: list[str]) -> None:
+    assert [device for device in ("cpu", "cuda:sm89") if can_run_on(variant, device)] == devices
+
+
+@pytest.mark.parametrize(
+    ("variant", "device", "words", "hint"),
+    [
+        ("openvino-fp32", "cuda", "OpenVINO is run on the CPU only", "validate it on the CPU too: --device cpu"),
+        ("tensorrt-fp16", "cpu", "engines run on NVIDIA GPUs only", "validate it where it runs, or accept the emulat"),
+    ],
+)
+def test_what_is_not_run_on_the_device_says_where_it_is(variant: str, device: str, words: str, hint: str) -> None:
+    error = _not_run(cast("Artifact", SimpleNamespace(variant=Variant.parse(variant))), device)
+
+    assert str(error) == f"built, and not run here: {words}"
+    assert error is not None
+    assert error.hint.startswith(hint)

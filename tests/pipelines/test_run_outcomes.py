@@ -61,6 +61,7 @@ def test_the_evidence_of_a_run_names_the_bytes_and_where_they_ran(finished: Desk
         "reference_finite",
         "reference_varies",
         "reference_repeats",
+        "reference_noise",
     ]
     assert evidence["device"] == "cpu"
     assert evidence["run"] == finished.run_folder.name

@@ -280,7 +280,7 @@ def test_rows_alone_may_be_fixed_by_name() -> None:
             "the dims of 'savedmodel-fp32@batch=1' cannot be fixed (form",
         ),
         (_static("onnx-fp64", static={"batch": 1}), "ends in 'fp64', which is no precision"),
-        (_static("tensorrt-fp16", static={"batch": 1}), "target 'tensorrt-fp16@batch=1' is not available"),
+        (_static("tflite-bf16", static={"batch": 1}), "target 'tflite-bf16@batch=1' is not available"),
         (_static("onnx-fp32@batch=1", static={"batch": 1}), "has fixed dims in its name, and static beside it"),
         (_static(static={"a-b": 1}), "dim 'a-b' cannot be fixed"),
         (_static(static={"batch": 1}, dtypes={"ids": "int8"}), "cannot be given as 'int8'"),

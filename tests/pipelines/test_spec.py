@@ -35,6 +35,10 @@ def _with(old: str, new: str) -> str:
     return _MODULE.replace(old, new)
 
 
+def _int8(calibration: str, targets: str = "tensorrt-rtx-int8") -> str:
+    return _with("[onnx-fp32]", f"[{targets}]") + f"calibration: {calibration}\n"
+
+
 def _parse(text: str, folder: Path = Path("/spec")) -> ResolvedSpec:
     return parse_spec(text, folder=folder, origin="spec.yaml")
 
@@ -115,8 +119,19 @@ def test_a_wrong_key_is_named_with_its_place_and_with_what_was_meant(wrong: str,
         (_with("[onnx-fp32]", "[]"), "targets: "),
         (_with("[onnx-fp32]", "[onnx]"), "target 'onnx' is not of the form FORMAT-PRECISION"),
         (_with("[onnx-fp32]", "[onnx-fp64]"), "ends in 'fp64', which is no precision"),
-        (_with("[onnx-fp32]", "[tensorrt-fp16]"), "target 'tensorrt-fp16' is not available"),
+        (_with("[onnx-fp32]", "[tflite-bf16]"), "target 'tflite-bf16' is not available"),
         (_with("[onnx-fp32]", "[onnx-fp32, onnx-fp32]"), "a target stands twice"),
+        (_int8("{method: dynamic}"), "tensorrt-rtx-int8 cannot be built with calibration.method dynamic: engines comp"),
+        (_int8("{activations: uint8}"), "tensorrt-rtx-int8 cannot be built with calibration.activations uint8: "),
+        (_int8("{tool: nncf}"), "tensorrt-rtx-int8 cannot be built with calibration.tool nncf: "),
+        (
+            _int8("{method: dynamic, activations: uint8}"),
+            "cannot be built with calibration.method dynamic and calibration.activations uint8",
+        ),
+        (
+            _int8("{method: dynamic}", "onnx-int8, tensorrt-int8"),
+            "and with zero points of 0; they are made from onnx-int8, and one calibration cannot make it both ways",
+        ),
         (_MODULE + "required: [savedmodel-fp32]\n", "required names 'savedmodel-fp32', which is no target"),
         (_MODULE + "tolerance: {savedmodel-fp32: {}}\n", "tolerance names 'savedmodel-fp32', which is no target"),
         (_MODULE + "tolerance: {onnx-fp32: {max: 1}}\n", "tolerance 'max' is not known"),
@@ -155,6 +170,22 @@ def test_a_wrong_key_is_named_with_its_place_and_with_what_was_meant(wrong: str,
 )
 def test_a_wrong_spec_is_refused_in_words(text: str, words: str) -> None:
     assert words in str(_refusal(text))
+
+
+@pytest.mark.parametrize(
+    ("targets", "more"),
+    [("tensorrt-rtx-int8", ""), ("onnx-int8, tensorrt-int8", ", or give onnx-int8 a spec of its own")],
+)
+def test_what_engines_are_built_from_is_said(targets: str, more: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        _parse(_int8("{method: dynamic}", targets))
+
+    assert caught.value.hint == (f"write calibration: {{tool: onnxruntime, method: minmax, activations: int8}}{more}")
+
+
+@pytest.mark.parametrize("targets", ["onnx-int8", "tensorrt-rtx-fp16"])
+def test_without_an_int8_engine_ranges_may_be_dynamic(targets: str) -> None:
+    assert _parse(_int8("{method: dynamic}", targets)).target_names == tuple(targets.split(", "))
 
 
 def test_a_path_is_taken_for_a_path_if_it_has_a_suffix_or_exists(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ __all__ = ["derive"]
 _NAME = "batches"
 _GROUPS = 2
 _ALONE = 3
+_COMPANY = 4
 
 
 def derive(context: ProbeContext) -> Iterator[ProbeBatch]:
@@ -22,6 +23,8 @@ def derive(context: ProbeContext) -> Iterator[ProbeBatch]:
     random = context.random(_NAME)
     sizes = batch_sizes(context)
     for rows in context.survey.groups[:_GROUPS]:
+        if not rows.with_rows:
+            return
         order = [int(at) for at in random.permutation(len(rows.ids))]
         yield from _of_sizes(rows, order, sizes)
         yield from _around_one(rows, order, sizes)
@@ -38,20 +41,19 @@ def _of_sizes(rows: Rows, order: Sequence[int], sizes: Sequence[int]) -> Iterato
 
 def _around_one(rows: Rows, order: Sequence[int], sizes: Sequence[int]) -> Iterator[ProbeBatch]:
     low, high = min(sizes), max(sizes)
-    first, others = order[0], list(order[1:])
+    first, others = order[0], list(order[1:]) or [order[0]]
     for row in order[:_ALONE]:
         yield _batch(rows, [row] * low, f"row {rows.ids[row]} alone")
     if high > 1:
         yield _batch(rows, [first] * high, f"row {rows.ids[first]} repeated {high} times")
     # One row, with others beside it, first, in the middle and last.
-    company = min(len(others), max(high - 1, 0), 4)
-    if company and low <= company + 1:
+    company = max(low - 1, min(len(others), high - 1, _COMPANY))
+    if company:
         for position in dict.fromkeys((0, company // 2, company)):
-            chosen = others[:company]
+            chosen = _filled(others, company)
             chosen.insert(position, first)
             yield _batch(rows, chosen, f"row {rows.ids[first]} at position {position} of {company + 1}")
-        chosen = [first, *others[-company:]]
-        yield _batch(rows, chosen, f"row {rows.ids[first]} in other company")
+        yield _batch(rows, [first, *_filled(others[::-1], company)], f"row {rows.ids[first]} in other company")
 
 
 def _filled(order: Sequence[int], size: int) -> list[int]:

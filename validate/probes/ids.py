@@ -1,18 +1,20 @@
 """Ids: every region of the vocabulary, the first and the last, the same one everywhere, and values that are no ids.
 
-Where the table is small enough for the rows allowed, every id is asked for once.
+Where the table is small enough for the rows allowed, every id is asked for once; rows are drawn out for it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from paritygate.validate.probes.probe import ProbeBatch, ProbeContext
 from paritygate.validate.probes.roles import InputRole, Role
-from paritygate.validate.probes.sizes import batch_sizes
+from paritygate.validate.probes.shapes import resized
+from paritygate.validate.probes.sizes import OpenDim, batch_sizes, open_dims
 from paritygate.validate.probes.survey import Rows
 
 if TYPE_CHECKING:
@@ -26,64 +28,111 @@ _BEYOND_FLOAT32 = 2**24 + 1
 _BEYOND_INT32 = 2**31 + 1
 # An id a row costs little: more rows of them are allowed than of texts.
 _ROWS_OF_SINGLE_IDS = 8
+# Rows are drawn out to so many positions: of more, one wrong id is lost among the others.
+_POSITIONS = 128
 
 
 def derive(context: ProbeContext) -> Iterator[ProbeBatch]:
     """Yield real rows with other ids."""
     rows = context.survey.groups[0]
     for name, role in context.roles.items():
-        if role.role is Role.ID and name in rows.with_rows:
-            yield from _regions(context, rows, name, role)
-            yield from _special(context, rows, name, role)
+        if role.role is Role.ID and name in rows.with_rows and rows.inputs[name].size:
+            asker = _Asker(context, rows, name)
+            yield from _regions(context, asker, role)
+            yield from _special(context, asker, role)
 
 
-def _regions(context: ProbeContext, rows: Rows, name: str, role: InputRole) -> Iterator[ProbeBatch]:
+class _Asker:
+    """Puts ids into real rows, drawn out to as many positions as the model surely takes."""
+
+    def __init__(self, context: ProbeContext, rows: Rows, name: str) -> None:
+        self._context = context
+        self._rows = rows
+        self._dim, self._size = _drawn_out(context, rows, name)
+        self.name = name
+        self.positions = int(np.prod(self._base(1)[name].shape[1:]))
+
+    def _base(self, count: int) -> dict[str, NDArray[np.generic]]:
+        at = [int(row) for row in np.resize(np.arange(len(self._rows.ids)), count)]
+        sizes = {} if self._dim is None else {self._dim: self._size}
+        return resized(self._context, self._rows, at, sizes)
+
+    def batch(self, ids: NDArray[Any], about: str, *, is_beyond: bool = False, is_unlike: bool = False) -> ProbeBatch:
+        """Return rows with these ids, as many as they fill; every mask is full."""
+        count = len(ids) // self.positions
+        inputs = self._base(count)
+        shape, dtype = inputs[self.name].shape, inputs[self.name].dtype
+        inputs[self.name] = ids.reshape(shape).astype(dtype)
+        for other, role in self._context.roles.items():
+            if role.role is Role.MASK and role.of == self.name:
+                inputs[other] = np.ones_like(inputs[other])
+        return ProbeBatch(
+            inputs=inputs, rows=count, about=about, is_beyond_seen=is_beyond, is_unlike_seen=is_unlike or is_beyond
+        )
+
+
+def _drawn_out(context: ProbeContext, rows: Rows, name: str) -> tuple[OpenDim | None, int]:
+    """Return the dim of the positions and a larger size that it surely takes; no dim if there is none."""
+    dim = next((dim for dim in open_dims(context, rows) if (name, 1) in dim.places), None)
+    if dim is None:
+        return None, 0
+    seen = [shape[1] for shape in context.survey.inputs[name].shapes if len(shape) > 1]
+    declared = context.dims.get(dim.name)
+    # What the graph's tables suggest is tried by another probe: were it refused here, no id would be asked at all.
+    known = declared.max if declared else max(seen)
+    size = max(dim.size, min(known, _POSITIONS))
+    return (dim, size) if size != dim.size else (None, 0)
+
+
+def _regions(context: ProbeContext, asker: _Asker, role: InputRole) -> Iterator[ProbeBatch]:
     if role.low is None or role.high is None or role.high < role.low:
         return
-    positions = int(np.prod(rows.inputs[name].shape[1:]))
+    positions, name = asker.positions, asker.name
+    if role.high - role.low < context.max_rows:
+        yield from _one_by_one(context, asker, range(role.low, role.high + 1))
+        return
     allowed = context.max_rows * (_ROWS_OF_SINGLE_IDS if positions == 1 else 1) * positions
     count = role.high - role.low + 1
-    ids = np.arange(role.low, role.high + 1)
+    note = ""
     if count > allowed:
         # Regions, evenly spread, with the ends: what lies between is not looked at.
         ids = np.unique(np.linspace(role.low, role.high, allowed).astype(np.int64))
-    size = max(batch_sizes(context))
+        note = f"{len(ids)} of {count} ids of {name} asked"
+    else:
+        ids = np.arange(role.low, role.high + 1)
+    least, size = min(batch_sizes(context)), max(batch_sizes(context))
     for start in range(0, len(ids), positions * size):
         part = ids[start : start + positions * size]
-        needed = -(-len(part) // positions)
-        fitting = needed if needed in range(min(batch_sizes(context)), size + 1) else size
-        filled = np.resize(part, fitting * positions)
-        yield _with_ids(context, name, filled, f"ids {part[0]} to {part[-1]} of {name}")
+        fitting = max(least, -(-len(part) // positions))
+        # Neighbours stand in different rows: what is exchanged within a row may come to the same sum.
+        filled = np.resize(part, fitting * positions).reshape(positions, fitting).T.reshape(-1)
+        yield replace(asker.batch(filled, f"ids {part[0]} to {part[-1]} of {name}"), note=note)
 
 
-def _special(context: ProbeContext, rows: Rows, name: str, role: InputRole) -> Iterator[ProbeBatch]:
-    low = min(batch_sizes(context))
-    positions = low * int(np.prod(rows.inputs[name].shape[1:]))
+def _one_by_one(context: ProbeContext, asker: _Asker, ids: range) -> Iterator[ProbeBatch]:
+    """Yield rows that hold one id each, at every position."""
+    least, size = min(batch_sizes(context)), max(batch_sizes(context))
+    for start in range(0, len(ids), size):
+        part = ids[start : start + size]
+        whole = np.resize(np.asarray(part), max(least, len(part)))
+        about = f"ids {part[0]} to {part[-1]} of {asker.name}, one a row"
+        yield asker.batch(np.repeat(whole, asker.positions), about, is_unlike=asker.positions > 1)
+
+
+def _special(context: ProbeContext, asker: _Asker, role: InputRole) -> Iterator[ProbeBatch]:
+    low, name = min(batch_sizes(context)), asker.name
+    positions = low * asker.positions
     if role.low is not None and role.high is not None:
         for about, value in (("the first", role.low), ("the last", role.high)):
-            yield _with_ids(context, name, np.full(positions, value), f"{about} id of {name} everywhere")
+            yield asker.batch(np.full(positions, value), f"{about} id of {name} everywhere", is_unlike=True)
         ends = np.resize([role.low, role.high], positions)
-        yield _with_ids(context, name, ends, f"the first and the last id of {name} in turn")
+        yield asker.batch(ends, f"the first and the last id of {name} in turn", is_unlike=True)
     # A table of known size says what is an id; what is none, the reference refuses or answers in its own way.
-    array: NDArray[Any] = rows.inputs[name]
-    if array.dtype.kind not in "iu":
+    dtype = context.survey.inputs[name].dtype
+    if not dtype.startswith(("int", "uint")):
         return
-    limits = np.iinfo(array.dtype)
+    limits = np.iinfo(dtype)
     for value in (-1, _BEYOND_FLOAT32, _BEYOND_INT32):
-        if limits.min <= value <= limits.max:
-            about = f"the value {value} in {name}"
-            yield _with_ids(context, name, np.full(positions, value), about, is_beyond_seen=True)
-
-
-def _with_ids(
-    context: ProbeContext, name: str, ids: NDArray[Any], about: str, *, is_beyond_seen: bool = False
-) -> ProbeBatch:
-    rows = context.survey.groups[0]
-    positions = int(np.prod(rows.inputs[name].shape[1:]))
-    count = len(ids) // positions
-    inputs = rows.take([int(row) for row in np.resize(np.arange(len(rows.ids)), count)])
-    inputs[name] = ids.reshape(inputs[name].shape).astype(inputs[name].dtype)
-    for other, role in context.roles.items():
-        if role.role is Role.MASK and role.of == name:
-            inputs[other] = np.ones_like(inputs[other])
-    return ProbeBatch(inputs=inputs, rows=count, about=about, is_beyond_seen=is_beyond_seen)
+        is_asked = role.low is not None and role.high is not None and role.low <= value <= role.high
+        if limits.min <= value <= limits.max and not is_asked:
+            yield asker.batch(np.full(positions, value), f"the value {value} in {name}", is_beyond=True)

@@ -8,19 +8,21 @@ samples.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from paritygate.signature import Dim, Signature
-from paritygate.validate.probes.roles import InputRole
+from paritygate.validate.probes.roles import InputRole, Role
 from paritygate.validate.probes.survey import Survey
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["PROBES", "Probe", "ProbeBatch", "ProbeContext", "ProbeKind"]
+__all__ = ["PROBES", "Probe", "ProbeBatch", "ProbeContext", "ProbeKind", "with_reach"]
+
+_NUMERIC = frozenset({Role.IMAGE, Role.LENGTH, Role.NUMBER})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,14 +33,22 @@ class ProbeBatch:
         inputs: Every input of the signature, in its dtype.
         rows: How many rows they are; the first axis of each input that has rows.
         about: What is special about them, in a few words, such as `row 12 alone` or `every id from 9000 to 9063`.
-        is_beyond_seen: Whether they hold values outside of what the samples hold. A candidate of lower precision may
-            clip there honestly: it is held to finiteness and contract alone.
+        is_beyond_seen: Whether they hold values larger in magnitude than the samples do, or the answer hangs on digits
+            that a lower precision lacks. A candidate of lower precision may clip there honestly: it is held to
+            finiteness and contract alone.
+        is_unlike_seen: Whether no row of the samples is like these: values outside of their range, or all of them the
+            same. What is calibrated on samples may clip there honestly: INT8 is held to finiteness and contract alone.
+        is_invented: Whether values were made up, so that it has to be seen whether the answer hangs on their last bit.
+        note: What is not asked of all that there is to ask, in words; empty where nothing is left out.
     """
 
     inputs: Mapping[str, NDArray[np.generic]]
     rows: int
     about: str
     is_beyond_seen: bool = False
+    is_unlike_seen: bool = False
+    is_invented: bool = False
+    note: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,6 +74,21 @@ class ProbeContext:
     def random(self, name: str) -> np.random.Generator:
         """Return the random numbers of a probe: always the same for one seed."""
         return np.random.default_rng([self.seed, *name.encode()])
+
+
+def with_reach(context: ProbeContext, batch: ProbeBatch) -> ProbeBatch:
+    """Return the batch, marked where its numbers lie outside of what the samples hold."""
+    is_outside = is_larger = False
+    for name, array in batch.inputs.items():
+        role = context.roles.get(name)
+        if role is not None and role.role in _NUMERIC:
+            reach = context.survey.inputs[name].reach(array)
+            is_outside, is_larger = is_outside or reach[0], is_larger or reach[1]
+    return replace(
+        batch,
+        is_beyond_seen=batch.is_beyond_seen or is_larger,
+        is_unlike_seen=batch.is_unlike_seen or is_outside,
+    )
 
 
 class Probe(Protocol):

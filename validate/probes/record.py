@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import importlib
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -15,7 +15,7 @@ from paritygate.errors import BackendError, MeasurementError, UsageError
 from paritygate.precision import Precision
 from paritygate.signature import is_float_dtype
 from paritygate.validate.measurement import repeat_difference
-from paritygate.validate.probes.probe import PROBES, Probe, ProbeBatch, ProbeContext
+from paritygate.validate.probes.probe import PROBES, Probe, ProbeBatch, ProbeContext, with_reach
 from paritygate.validate.probes.recording import (
     INPUT,
     OUTPUT,
@@ -25,9 +25,8 @@ from paritygate.validate.probes.recording import (
     ProbesRecording,
 )
 from paritygate.validate.profile import OutputProfile
-from paritygate.validate.recording import ChunkWriter, StoredBatch, read_chunks
-from paritygate.validate.reference import profile_all
-from paritygate.validate.tolerance import DEFAULT_TOLERANCES, limits_for
+from paritygate.validate.recording import ChunkWriter
+from paritygate.validate.tolerance import DEFAULT_TOLERANCES, Limits, limits_for
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -40,6 +39,12 @@ __all__ = ["ProbePlan", "record_probes"]
 
 # More than this many that were dropped are counted, not named.
 _DROPPED_KEPT = 50
+# What a probe derives ends by itself, and is cut where that would be many times the rows meant for it.
+_ROWS_FACTOR = 8
+# An answer that moves by more than this share of a limit, when its inputs move by a rounding, says nothing.
+_STEADY_SHARE = 0.5
+_ROUNDING_OF_FP32 = 2.0**-23
+_ROUNDING_OF_FP16 = 2.0**-11
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -98,26 +103,38 @@ def _record(runner: Runner, plan: ProbePlan, name: str, progress: Callable[[str,
     batches: list[BatchRecord] = []
     dropped: list[Dropped] = []
     rows = 0
-    for batch in probe.derive(plan.context):
+    notes: dict[str, None] = {}
+    allowed = plan.context.max_rows * _ROWS_FACTOR
+    for derived in probe.derive(plan.context):
+        if rows + derived.rows > allowed:
+            dropped.append(Dropped(about=derived.about, reason=f"the probe may use {allowed} rows"))
+            continue
+        batch = with_reach(plan.context, derived)
         outputs = _answered(runner, batch, plan.profiles)
+        if not isinstance(outputs, str) and batch.is_invented:
+            batch, outputs = _if_steady(runner, batch, outputs, plan)
         if isinstance(outputs, str):
             dropped.append(Dropped(about=batch.about, reason=outputs))
         else:
             answers = {f"{OUTPUT}{key}": outputs[key] for key in plan.profiles}
             asked = {f"{INPUT}{key}": array for key, array in batch.inputs.items()}
             writer.add({**asked, **answers}, rows=batch.rows, case=None)
-            batches.append(BatchRecord(rows=batch.rows, about=batch.about, is_beyond_seen=batch.is_beyond_seen))
+            batches.append(BatchRecord.of(batch))
+            notes.update({batch.note: None} if batch.note else {})
         rows += batch.rows
         progress(name, rows)
     writer.flush()
+    if not writer.chunks:
+        folder.rmdir()
     return ProbeRecord(
         name=name,
         batches=tuple(batches),
         dropped=_bounded(dropped),
-        profiles=_profiles(folder, writer.chunks, [not item.is_beyond_seen for item in batches], plan.profiles),
-        profiles_beyond=_profiles(folder, writer.chunks, [item.is_beyond_seen for item in batches], plan.profiles),
+        profiles=plan.profiles,
         chunks=writer.chunks,
         seconds=time.monotonic() - started,
+        asked_rows=rows,
+        notes=tuple(notes),
     )
 
 
@@ -147,27 +164,51 @@ def _answered(runner: Runner, batch: ProbeBatch, profiles: Mapping[str, OutputPr
     return first
 
 
-def _profiles(
-    folder: Path, chunks: Mapping[str, str], chosen: Sequence[bool], profiles: Mapping[str, OutputProfile]
-) -> dict[str, OutputProfile]:
-    """Return the profiles of the answers to the chosen batches, by the same channels as on the samples if they fit."""
-    if not any(chosen):
-        return {}
+def _if_steady(
+    runner: Runner, batch: ProbeBatch, outputs: Outputs, plan: ProbePlan
+) -> tuple[ProbeBatch, Outputs | str]:
+    """Return the batch and its answer, or why that hangs on the last digits of the inputs.
 
-    def read() -> Iterator[StoredBatch]:
-        for is_chosen, batch in zip(chosen, read_chunks(folder, chunks), strict=True):
-            if is_chosen:
-                outputs = {key[len(OUTPUT) :]: value for key, value in batch.outputs.items() if key.startswith(OUTPUT)}
-                yield StoredBatch(rows=batch.rows, case=batch.case, outputs=outputs)
+    Made-up rows may be such that a model divides by next to nothing, as a normalisation of a constant row does: any
+    conversion differs there. What only a lower precision lacks is marked as beyond what it can be held to.
+    """
+    random = plan.context.random(batch.about)
+    float32 = _movement(runner, outputs, plan, _moved(batch, _ROUNDING_OF_FP32, random), Precision.FP32)
+    if float32 > _STEADY_SHARE:
+        return batch, f"the reference's answer hangs on the last digits of its inputs ({float32:.3g} limits)"
+    if _movement(runner, outputs, plan, _moved(batch, _ROUNDING_OF_FP16, random), Precision.FP16) > _STEADY_SHARE:
+        return replace(batch, is_beyond_seen=True), outputs
+    return batch, outputs
 
-    shapes: dict[str, list[tuple[int, ...]]] = {name: [] for name in profiles}
-    for batch in read():
-        for name, array in batch.outputs.items():
-            shapes[name] += [array.shape] if array.shape not in shapes[name] else []
-    axes = {
-        name: profile.axis
-        for name, profile in profiles.items()
-        if profile.axis is not None and len({shape[profile.axis] for shape in shapes[name]}) == 1
+
+def _moved(batch: ProbeBatch, rounding: float, random: np.random.Generator) -> Outputs:
+    """Return the inputs, every float of them moved by a rounding."""
+    return {
+        name: _rounded(array, rounding, random) if is_float_dtype(array.dtype.name) else array
+        for name, array in batch.inputs.items()
     }
-    dtypes = {name: profile.dtype for name, profile in profiles.items()}
-    return profile_all(read, shapes=shapes, dtypes=dtypes, axes=axes, signature=None)
+
+
+def _movement(runner: Runner, outputs: Outputs, plan: ProbePlan, moved: Outputs, precision: Precision) -> float:
+    """Return how far the answer to the moved inputs is from the answer, in limits of a precision."""
+    try:
+        found = runner.run(moved)
+    except (BackendError, UsageError, MeasurementError):
+        return float("inf")
+    floats = {name: profile for name, profile in plan.profiles.items() if profile.is_float}
+    ratios = [
+        repeat_difference(found[name], outputs[name], profile, _strict(profile, precision))[0]
+        for name, profile in (floats or plan.profiles).items()
+    ]
+    return max(ratios, default=0.0)
+
+
+def _strict(profile: OutputProfile, precision: Precision) -> Limits:
+    limits = limits_for(DEFAULT_TOLERANCES[precision], profile)
+    return replace(limits, repeat_max_abs_diff=limits.max_abs_diff)
+
+
+def _rounded(array: NDArray[np.generic], rounding: float, random: np.random.Generator) -> NDArray[np.generic]:
+    wide = array.astype(np.float64)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return (wide * (1 + rounding * random.choice([-1.0, 1.0], size=wide.shape))).astype(array.dtype)

@@ -8,12 +8,13 @@ candidate is asked the same, on whatever machine, and a batch that it fails can 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paritygate.errors import ArtifactIntegrityError, InputFileError
 from paritygate.files import digest_of_json, read_json, write_json_atomically
+from paritygate.validate.probes.probe import ProbeBatch
 from paritygate.validate.probes.roles import InputRole
 from paritygate.validate.profile import OutputProfile
 from paritygate.validate.recording import read_chunks
@@ -37,6 +38,17 @@ class BatchRecord:
     rows: int
     about: str
     is_beyond_seen: bool
+    is_unlike_seen: bool
+
+    @classmethod
+    def of(cls, batch: ProbeBatch) -> BatchRecord:
+        """Return what is kept of a batch beside its arrays."""
+        return cls(
+            rows=batch.rows,
+            about=batch.about,
+            is_beyond_seen=batch.is_beyond_seen,
+            is_unlike_seen=batch.is_unlike_seen,
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,20 +76,21 @@ class ProbeRecord:
         name: Its name.
         batches: What the reference answered, in order.
         dropped: What it did not.
-        profiles: Profile of the reference's answers, by output: the limits are scaled by them.
-        profiles_beyond: The same of the batches that are beyond what the samples hold: large answers to those must not
-            loosen the limits of the others.
+        profiles: Profile of each output on the samples: limits are scaled by it, and by each batch's own answer.
         chunks: Digest of each chunk file, relative to the probe's folder.
         seconds: How long deriving and answering took.
+        asked_rows: Rows that the reference was asked, the dropped ones too; it is asked more than once.
+        notes: What was left out of all that there is to ask, one sentence each.
     """
 
     name: str
     batches: tuple[BatchRecord, ...]
     dropped: tuple[Dropped, ...]
     profiles: Mapping[str, OutputProfile]
-    profiles_beyond: Mapping[str, OutputProfile]
     chunks: Mapping[str, str]
     seconds: float
+    asked_rows: int = 0
+    notes: tuple[str, ...] = ()
 
     @property
     def rows(self) -> int:
@@ -88,14 +101,13 @@ class ProbeRecord:
         """Return the probe as JSON data."""
         return {
             "name": self.name,
-            "batches": [
-                {"rows": item.rows, "about": item.about, "is_beyond_seen": item.is_beyond_seen} for item in self.batches
-            ],
+            "batches": [asdict(item) for item in self.batches],
             "dropped": [{"about": item.about, "reason": item.reason} for item in self.dropped],
             "profiles": {name: profile.to_json() for name, profile in self.profiles.items()},
-            "profiles_beyond": {name: profile.to_json() for name, profile in self.profiles_beyond.items()},
             "chunks": dict(self.chunks),
             "seconds": self.seconds,
+            "asked_rows": self.asked_rows,
+            "notes": list(self.notes),
         }
 
     @classmethod
@@ -106,9 +118,10 @@ class ProbeRecord:
             batches=tuple(BatchRecord(**item) for item in data["batches"]),
             dropped=tuple(Dropped(**item) for item in data["dropped"]),
             profiles={name: OutputProfile.from_json(item) for name, item in data["profiles"].items()},
-            profiles_beyond={name: OutputProfile.from_json(item) for name, item in data["profiles_beyond"].items()},
             chunks=dict(data["chunks"]),
             seconds=data["seconds"],
+            asked_rows=data["asked_rows"],
+            notes=tuple(data["notes"]),
         )
 
 
@@ -129,6 +142,11 @@ class ProbesRecording:
     roles: Mapping[str, InputRole]
     skipped: str = ""
     seed: int = 0
+
+    @property
+    def rows(self) -> int:
+        """Rows of all probes that the reference answered: what every candidate is asked."""
+        return sum(probe.rows for probe in self.probes)
 
     def batches(self, probe: ProbeRecord) -> Iterator[StoredProbeBatch]:
         """Yield every batch of a probe, checking digests on the way.

@@ -45,12 +45,26 @@ def infer_roles(
         declared: What the spec says; it stands above everything.
     """
     roles = {
-        spec.name: (declared or {}).get(spec.name)
-        or _role(spec, survey.inputs[spec.name], (uses or {}).get(spec.name, GraphUse()))
+        spec.name: _as_declared(
+            (declared or {}).get(spec.name),
+            _role(spec, survey.inputs[spec.name], (uses or {}).get(spec.name, GraphUse())),
+        )
         for spec in signature.inputs
         if spec.name in survey.inputs
     }
     return {name: _with_positions(name, role, roles, signature, survey) for name, role in roles.items()}
+
+
+def _as_declared(declared: InputRole | None, found: InputRole) -> InputRole:
+    """Return what is declared; what it leaves open is as found, where that is of the same role."""
+    if declared is None or declared.role is not found.role:
+        return declared or found
+    left_open = {
+        name: getattr(found, name)
+        for name in ("low", "high", "of", "pad", "axis", "positions")
+        if getattr(declared, name) is None
+    }
+    return replace(declared, **left_open)
 
 
 def _role(spec: TensorSpec, seen: InputSurvey, use: GraphUse) -> InputRole:
@@ -58,7 +72,10 @@ def _role(spec: TensorSpec, seen: InputSurvey, use: GraphUse) -> InputRole:
         return InputRole(role=Role.TEXT, why="it holds texts")
     if is_integer_dtype(spec.dtype) and use.table_rows is not None:
         why = f"it indexes a table of {use.table_rows} rows"
-        return InputRole(role=Role.ID, why=why, low=0, high=use.table_rows - 1)
+        longest = max((shape[1] for shape in seen.shapes if len(shape) >= _MATRIX_RANK), default=0)
+        positions = min((size for size in use.positions if size >= longest), default=None) if longest else None
+        high = min(use.table_rows - 1, int(np.iinfo(spec.dtype).max)) if spec.dtype != "bool" else 1
+        return InputRole(role=Role.ID, why=why, low=0, high=high, pad=use.equals, positions=positions)
     return _mask(spec, seen, use) or _by_shape_and_name(spec, seen, use)
 
 
@@ -111,9 +128,24 @@ def _with_positions(
         pad = role.pad if role.pad is not None else _pad(name, roles, signature, survey)
         return replace(role, axis=1 if has_positions else None, pad=pad)
     if role.role is Role.LENGTH and role.of is None:
-        ids = [other for other, item in roles.items() if item.role is Role.ID]
-        return replace(role, of=ids[0] if ids else None)
+        return replace(role, of=_counted(name, roles, survey))
     return role
+
+
+def _counted(name: str, roles: Mapping[str, InputRole], survey: Survey) -> str | None:
+    """Return the input whose positions the lengths count: ids first; its second axis is never shorter than they say."""
+    longest = survey.inputs[name].high or 0
+    others = [
+        other
+        for other in roles
+        if other != name
+        and survey.inputs[other].has_rows
+        and survey.inputs[other].shapes
+        and all(len(shape) >= _MATRIX_RANK for shape in survey.inputs[other].shapes)
+        and max(shape[1] for shape in survey.inputs[other].shapes) >= longest
+    ]
+    ranked = sorted(others, key=lambda other: (roles[other].role is not Role.ID, -len(survey.inputs[other].shapes[0])))
+    return ranked[0] if ranked else None
 
 
 def _beside(name: str, roles: Mapping[str, InputRole], signature: Signature, survey: Survey) -> str | None:

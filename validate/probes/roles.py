@@ -35,6 +35,7 @@ class InputRole:
         high: Largest value that makes sense; None where nothing says. Of ids, the last row of the table.
         of: For a mask or lengths: the input whose positions it is about; None where there is none.
         pad: For ids: what stands where the mask is 0; None where that is not known.
+        positions: For ids: how many positions a row may have, by the graph's own tables; None where nothing says.
         axis: For a mask, ids or a picture: the axis of positions; None where there is none.
     """
 
@@ -45,6 +46,7 @@ class InputRole:
     of: str | None = None
     pad: int | None = None
     axis: int | None = None
+    positions: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the role as JSON data."""
@@ -56,6 +58,7 @@ class InputRole:
             "of": self.of,
             "pad": self.pad,
             "axis": self.axis,
+            "positions": self.positions,
         }
 
     @classmethod

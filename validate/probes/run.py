@@ -14,22 +14,59 @@ from paritygate.precision import Precision
 from paritygate.signature import is_float_dtype
 from paritygate.validate.candidate import Candidate, RefusedInputsError
 from paritygate.validate.decisions import Decision
+from paritygate.validate.matching.judgement import failed_match
+from paritygate.validate.matching.rule import MatchRule
 from paritygate.validate.measurement import Comparison, ComparisonPlan, Measurement
-from paritygate.validate.probes.recording import ProbeRecord, ProbesRecording, StoredProbeBatch
+from paritygate.validate.probes.recording import BatchRecord, ProbeRecord, ProbesRecording, StoredProbeBatch
+from paritygate.validate.profile import OutputProfile, profile_outputs
 from paritygate.validate.tolerance import Tolerance, limits_for
 from paritygate.validate.verdict import Check, JudgePlan, Status, judge
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from paritygate.validate.profile import OutputProfile
-
     _Outputs = Mapping[str, NDArray[np.generic]]
 
-__all__ = ["ProbeFailure", "ProbeOutcome", "ProbeQuestion", "run_probes"]
+__all__ = [
+    "FAILURES_KEPT",
+    "FailedBatch",
+    "JudgedProbe",
+    "ProbeFailure",
+    "ProbeOutcome",
+    "ProbeQuestion",
+    "run_probes",
+    "with_labels",
+]
 
 # The mean is held against its limit over many rows: one row alone may honestly lie above it.
 _NOT_OF_ONE_BATCH = frozenset({"mean_abs_diff"})
+# An answer that is larger than any to the samples is held to this share of its excess, as if it were their spread.
+_SHARE_OF_LARGE = 0.1
+# What computes as float32 does, or nearly so, clips nothing: it is held to everything, and to the mean.
+_LIKE_FP32 = frozenset({Precision.FP32, Precision.TF32})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FailedBatch:
+    """A batch that a candidate failed.
+
+    Attributes:
+        at: Its position among the batches of the probe, from 0.
+        stored: The batch, with what the reference answered.
+        check: The name of the check that it failed.
+        detail: In words, with the numbers.
+        actual: What the candidate answered; None where it did not.
+        output: The output that it failed on; None for all of them.
+        limit: The limit, where there is one.
+    """
+
+    at: int
+    stored: StoredProbeBatch
+    check: str
+    detail: str
+    actual: _Outputs | None = None
+    output: str | None = None
+    limit: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,8 +78,11 @@ class ProbeQuestion:
         precision: The declared precision of the candidate.
         decisions: The rules; near the boundary an answer may be another one, away from it never.
         argmax_of: Integer output: the scores whose argmax it is.
-        outputs: The outputs that are compared.
-        fits: Whether a candidate takes the shapes of these inputs at all: one with fixed dims does not take all.
+        outputs: The outputs that are compared value by value.
+        matches: The outputs that are lists of detections, matched before they are compared.
+        unfit: Why a candidate does not take these inputs at all, such as one with fixed dims; empty where it does.
+        keep: Puts a batch of a probe that was failed where the user finds it, and returns where that is; empty for
+            nowhere.
     """
 
     tolerance: Tolerance
@@ -50,7 +90,9 @@ class ProbeQuestion:
     decisions: tuple[Decision, ...]
     argmax_of: Mapping[str, str]
     outputs: tuple[str, ...]
-    fits: Callable[[Mapping[str, NDArray[np.generic]]], bool] = lambda _: True
+    matches: tuple[MatchRule, ...] = ()
+    unfit: Callable[[_Outputs], str] = lambda _: ""
+    keep: Callable[[str, FailedBatch], str] = lambda *_: ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,12 +104,14 @@ class ProbeFailure:
         about: What is special about it.
         check: The name of the check that it failed.
         detail: In words, with the numbers.
+        inputs: Where its inputs were put; empty for nowhere.
     """
 
     batch: int
     about: str
     check: str
     detail: str
+    inputs: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,12 +120,12 @@ class ProbeOutcome:
 
     Attributes:
         name: The probe.
-        status: `pass`, `fail`, or `warning` where nothing of it could be asked.
+        status: `pass`, `fail`, or `warning` where nothing of it could be asked; the detail says why.
         detail: In words.
         batches: Batches asked.
         rows: Rows of them.
         dropped: Batches that the reference does not answer finitely and repeatably.
-        unfit: Batches of sizes that the candidate, its dims fixed, does not take.
+        unfit: Why batches were left out that the candidate does not take, one a batch.
         failures: The batches failed, the first ones.
         failed: How many failed.
         seconds: How long the candidate took.
@@ -93,7 +137,7 @@ class ProbeOutcome:
     batches: int
     rows: int
     dropped: int
-    unfit: int
+    unfit: tuple[str, ...]
     failures: tuple[ProbeFailure, ...]
     failed: int
     seconds: float
@@ -104,7 +148,7 @@ class ProbeOutcome:
         return Check(name=f"probe_{self.name}", status=self.status, detail=self.detail)
 
 
-_FAILURES_KEPT = 5
+FAILURES_KEPT = 5
 
 
 def run_probes(
@@ -128,6 +172,7 @@ def run_probes(
         ArtifactIntegrityError: A recorded chunk is missing or was changed.
     """
     candidate.start_pass()
+    question = with_labels(recording, question)
     return tuple(
         _run_probe(candidate, recording, probe, question, progress)
         for probe in recording.probes
@@ -143,13 +188,15 @@ def _run_probe(
     progress: Callable[[str, int], None],
 ) -> ProbeOutcome:
     started = time.monotonic()
-    judged = _JudgedProbe(probe, question)
-    batches = rows = unfit = 0
+    judged = JudgedProbe(probe, question)
+    batches = rows = 0
+    unfit: list[str] = []
     for at, stored in enumerate(recording.batches(probe)):
-        if not question.fits(stored.inputs):
-            unfit += 1
+        why_not = question.unfit(stored.inputs)
+        if why_not:
+            unfit.append(f"{stored.record.about}: {why_not}")
             continue
-        judged.add(at, stored, candidate)
+        judged.ask(at, stored, candidate)
         batches += 1
         rows += stored.record.rows
         progress(probe.name, rows)
@@ -157,12 +204,12 @@ def _run_probe(
     return ProbeOutcome(
         name=probe.name,
         status=Status.FAIL if failures else Status.PASS if batches else Status.WARNING,
-        detail=_in_words(failures, probe, rows=rows, unfit=unfit),
+        detail=_in_words(failures, probe, rows=rows, unfit=len(unfit)),
         batches=batches,
         rows=rows,
         dropped=len(probe.dropped),
-        unfit=unfit,
-        failures=tuple(failures[:_FAILURES_KEPT]),
+        unfit=tuple(unfit),
+        failures=tuple(failures[:FAILURES_KEPT]),
         failed=len(failures),
         seconds=time.monotonic() - started,
     )
@@ -171,8 +218,9 @@ def _run_probe(
 def _in_words(failures: list[ProbeFailure], probe: ProbeRecord, *, rows: int, unfit: int) -> str:
     left_out = [
         *([f"{len(probe.dropped)} batches the reference does not answer"] if probe.dropped else []),
-        *([f"{unfit} batches of other sizes than its fixed dims"] if unfit else []),
+        *([f"{unfit} batches of sizes or values that the candidate does not take"] if unfit else []),
     ]
+    left_out += probe.notes
     rest = f" (left out: {', '.join(left_out)})" if left_out else ""
     if failures:
         first = failures[0]
@@ -183,69 +231,173 @@ def _in_words(failures: list[ProbeFailure], probe: ProbeRecord, *, rows: int, un
     return f"{rows} rows answered alike{rest}"
 
 
-class _JudgedProbe:
+def _may_clip(record: BatchRecord, precision: Precision) -> bool:
+    """Return whether a candidate may clip honestly there, so that finiteness and contract are all it is held to."""
+    if precision in _LIKE_FP32:
+        return False
+    return record.is_beyond_seen or (record.is_unlike_seen and precision is Precision.INT8)
+
+
+def with_labels(recording: ProbesRecording, question: ProbeQuestion) -> ProbeQuestion:
+    """Return the question with every label that is, in all of the reference's answers, the argmax of some scores.
+
+    In lower precision such a label may be another one where scores are as good as equal: there it is judged as a
+    decision, though nobody declared it one. In float32 it is compared exactly, so that ties are seen.
+    """
+    if question.precision in _LIKE_FP32:
+        return question
+    profiles = [profile for probe in recording.probes for profile in probe.profiles.values()]
+    labels = {item.name for item in profiles if not item.is_float and item.name in question.outputs}
+    pairs = {
+        (label, item.name)
+        for label in labels - set(question.argmax_of)
+        for item in profiles
+        if item.is_float and item.name in question.outputs
+    }
+    for probe in recording.probes if pairs else ():
+        for stored in recording.batches(probe):
+            pairs = {pair for pair in pairs if _is_argmax(stored.outputs[pair[0]], stored.outputs[pair[1]])}
+    return replace(question, argmax_of={**dict(sorted(pairs)), **question.argmax_of})
+
+
+def _is_argmax(label: NDArray[np.generic], scores: NDArray[np.generic]) -> bool:
+    axes = [axis for axis in range(1, scores.ndim) if scores.shape[:axis] + scores.shape[axis + 1 :] == label.shape]
+    return len(axes) == 1 and bool((scores.astype(np.float64).argmax(axis=axes[0]) == label).all())
+
+
+class JudgedProbe:
     """Every batch judged alone, so that a fault is found where it is, and all of them together, for the mean."""
 
-    def __init__(self, probe: ProbeRecord, question: ProbeQuestion) -> None:
+    def __init__(self, probe: ProbeRecord, question: ProbeQuestion, *, name: str | None = None) -> None:
+        """Begin.
+
+        Args:
+            probe: What was recorded.
+            question: What the answers are held to.
+            name: What to call it, where the batches of one probe are asked for another.
+        """
         self._question = question
-        self._name = probe.name
-        self._within = _Scale.of(probe.profiles, question)
-        self._beyond = _Scale.of(probe.profiles_beyond, question)
+        self._name = name or probe.name
+        self._profiles = probe.profiles
+        self._together = _Scale.of(probe.profiles, question)
+        self._all = Comparison(self._together.plan)
         self._failures: list[ProbeFailure] = []
 
-    def add(self, at: int, stored: StoredProbeBatch, candidate: Candidate) -> None:
-        """Ask one batch."""
-        scale = self._beyond if stored.record.is_beyond_seen else self._within
+    def ask(self, at: int, stored: StoredProbeBatch, candidate: Candidate) -> None:
+        """Ask one batch and judge the answer."""
         try:
-            batch = Batch(inputs=stored.inputs, ids=[f"{self._name}/{at}/{row}" for row in range(stored.record.rows)])
-            actual = candidate.answer(batch)
+            actual = candidate.answer(self.batch(at, stored))
         except RefusedInputsError as err:
-            self._fail(at, stored, "refused", f"the candidate does not answer: {err}")
+            self.refuse(at, stored, str(err))
             return
-        expected = {name: stored.outputs[name] for name in scale.plan.profiles}
-        missing = next((name for name in expected if name not in actual), None)
+        self.hear(at, stored, actual)
+
+    def batch(self, at: int, stored: StoredProbeBatch) -> Batch:
+        """Return what is asked."""
+        return Batch(inputs=stored.inputs, ids=[f"{self._name}/{at}/{row}" for row in range(stored.record.rows)])
+
+    def refuse(self, at: int, stored: StoredProbeBatch, reason: str) -> None:
+        """Take in that a batch was not answered."""
+        detail = f"the candidate does not answer: {reason}"
+        self.fail(FailedBatch(at=at, stored=stored, check="refused", detail=detail))
+
+    def hear(self, at: int, stored: StoredProbeBatch, actual: _Outputs) -> None:
+        """Judge an answer."""
+        batch = self.batch(at, stored)
+        expected = {name: stored.outputs[name] for name in self._together.plan.profiles}
+        matched = [name for rule in self._question.matches for name in rule.outputs]
+        missing = next((name for name in (*expected, *matched) if name not in actual), None)
         if missing is not None:
-            self._fail(at, stored, "outputs", f"the candidate answers without {missing!r}")
-        elif stored.record.is_beyond_seen and self._question.precision is not Precision.FP32:
+            detail = f"the candidate answers without {missing!r}"
+            self.fail(FailedBatch(at=at, stored=stored, check="outputs", detail=detail, actual=actual))
+        elif _may_clip(stored.record, self._question.precision):
             self._hold_to_contract(at, stored, actual, expected)
         else:
+            scale = _Scale.of(_own_profiles(self._profiles, stored), self._question)
             alone = Comparison(scale.plan)
             alone.add(batch, actual, expected)
             check = next(_failed(alone, scale, self._question, skipped=_NOT_OF_ONE_BATCH), None)
+            check = check or failed_match(self._question.matches, batch, actual, stored.outputs)
             if check is not None:
-                self._fail(at, stored, check.name, check.detail)
-            scale.all.add(batch, actual, expected)
+                failed = FailedBatch(
+                    at=at,
+                    stored=stored,
+                    check=check.name,
+                    detail=check.detail,
+                    actual=actual,
+                    output=check.output,
+                    limit=None if check.limit is None else float(check.limit),
+                )
+                self.fail(failed)
+            elif not (stored.record.is_beyond_seen or stored.record.is_unlike_seen):
+                self._all.add(batch, actual, expected)
 
     def _hold_to_contract(self, at: int, stored: StoredProbeBatch, actual: _Outputs, expected: _Outputs) -> None:
         for name, array in expected.items():
             found = actual[name]
             if found.shape != array.shape or found.dtype != array.dtype:
                 both = f"{found.dtype}{list(found.shape)}, the reference's {array.dtype}{list(array.shape)}"
-                self._fail(at, stored, "contract", f"the candidate's {name!r} is {both}")
+                detail = f"the candidate's {name!r} is {both}"
+                self.fail(
+                    FailedBatch(at=at, stored=stored, check="contract", detail=detail, actual=actual, output=name)
+                )
             elif is_float_dtype(array.dtype.name) and not np.isfinite(found.astype(np.float64)).all():
-                self._fail(at, stored, "finite", f"{name!r} is NaN or infinite where the reference is finite")
+                detail = f"{name!r} is NaN or infinite where the reference is finite"
+                self.fail(FailedBatch(at=at, stored=stored, check="finite", detail=detail, actual=actual, output=name))
 
-    def _fail(self, at: int, stored: StoredProbeBatch, check: str, detail: str) -> None:
-        self._failures.append(ProbeFailure(batch=at, about=stored.record.about, check=check, detail=detail))
+    def fail(self, failed: FailedBatch) -> None:
+        """Take in that a batch was failed."""
+        inputs = self._question.keep(self._name, failed) if len(self._failures) < FAILURES_KEPT else ""
+        about = failed.stored.record.about
+        self._failures.append(
+            ProbeFailure(batch=failed.at, about=about, check=failed.check, detail=failed.detail, inputs=inputs)
+        )
+
+    @property
+    def failed(self) -> int:
+        """How many batches were failed so far."""
+        return len(self._failures)
 
     def failures(self) -> list[ProbeFailure]:
         """Return every batch that failed; where none did alone, what all of them together failed."""
         if self._failures:
             return self._failures
+        # The mean of lower precision is honest on real rows: what is asked here holds more rare values than those.
+        skipped = frozenset[str]() if self._question.precision in _LIKE_FP32 else _NOT_OF_ONE_BATCH
         together = (
             ProbeFailure(batch=-1, about="all batches together", check=check.name, detail=check.detail)
-            for scale in (self._within, self._beyond)
-            for check in _failed(scale.all, scale, self._question)
+            for check in _failed(self._all, self._together, self._question, skipped=skipped)
         )
         return list(together)[:1]
 
 
+def _own_profiles(profiles: Mapping[str, OutputProfile], stored: StoredProbeBatch) -> dict[str, OutputProfile]:
+    """Return the profiles that a batch is judged by: those of the samples, widened by its own answer.
+
+    A large answer must not loosen the limits of another batch, and rounding grows with the answer.
+    """
+    found = {}
+    is_real = not (stored.record.is_beyond_seen or stored.record.is_unlike_seen)
+    for name, profile in profiles.items():
+        array = stored.outputs[name]
+        axis = profile.axis
+        if axis is not None and (axis >= array.ndim or array.shape[axis] != profile.std.size):
+            axis = None
+        own = profile_outputs(name, [(array, stored.record.rows)], axis=axis, dtype=profile.dtype)
+        std, largest = (
+            values if axis == profile.axis else values.max(keepdims=True) for values in (profile.std, profile.max_abs)
+        )
+        beyond = np.zeros_like(std) if is_real else _SHARE_OF_LARGE * np.maximum(own.max_abs - largest, 0.0)
+        widened = np.maximum(np.maximum(std, own.std), beyond)
+        found[name] = replace(profile, axis=axis, std=widened, max_abs=np.maximum(largest, own.max_abs))
+    return found
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Scale:
-    """The limits of some batches, scaled by the reference's answers to them, and what was compared so far."""
+    """The limits of a batch, or of all together."""
 
     plan: ComparisonPlan
-    all: Comparison
 
     @classmethod
     def of(cls, profiles: Mapping[str, OutputProfile], question: ProbeQuestion) -> _Scale:
@@ -256,7 +408,7 @@ class _Scale:
             decisions={rule.output: rule for rule in question.decisions if rule.output in kept},
             argmax_of={label: scores for label, scores in question.argmax_of.items() if label in kept},
         )
-        return cls(plan=plan, all=Comparison(plan))
+        return cls(plan=plan)
 
 
 def _failed(

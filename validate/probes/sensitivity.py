@@ -20,6 +20,8 @@ _ROWS = 6
 def derive(context: ProbeContext) -> Iterator[ProbeBatch]:
     """Yield real rows of which one input comes from other rows, or from another input."""
     for rows in context.survey.groups:
+        if not rows.with_rows:
+            return
         sizes = batch_sizes(context)
         count = max(min(sizes), min(_ROWS, max(sizes)))
         order = context.random(_NAME).permutation(len(rows.ids))
@@ -27,7 +29,7 @@ def derive(context: ProbeContext) -> Iterator[ProbeBatch]:
         other = [int(row) for row in np.resize(np.roll(order, 1), count)]
         if len(rows.ids) > 1:
             yield from _changed_alone(rows, at, other)
-            yield from _exchanged(rows, at)
+            yield from _exchanged(context, rows, at)
             return
 
 
@@ -39,10 +41,12 @@ def _changed_alone(rows: Rows, at: list[int], other: list[int]) -> Iterator[Prob
             yield ProbeBatch(inputs=inputs, rows=len(at), about=f"{name} from other rows")
 
 
-def _exchanged(rows: Rows, at: list[int]) -> Iterator[ProbeBatch]:
+def _exchanged(context: ProbeContext, rows: Rows, at: list[int]) -> Iterator[ProbeBatch]:
+    """Yield rows in which two inputs of one kind are exchanged; ids in place of a mask would mean nothing."""
     inputs = rows.take(at)
     for first, second in itertools.combinations(inputs, 2):
         one, two = inputs[first], inputs[second]
-        if one.shape == two.shape and one.dtype == two.dtype and not np.array_equal(one, two):
+        is_one_kind = context.roles[first].role is context.roles[second].role
+        if is_one_kind and one.shape == two.shape and one.dtype == two.dtype and not np.array_equal(one, two):
             exchanged = {**inputs, first: two, second: one}
             yield ProbeBatch(inputs=exchanged, rows=len(at), about=f"{first} and {second} exchanged")

@@ -26,12 +26,20 @@ def derive(context: ProbeContext) -> Iterator[ProbeBatch]:
     for rows in context.survey.groups[:1]:
         dims = open_dims(context, rows)
         sizes = batch_sizes(context)
-        count = max(min(_ROWS, max(sizes)), min(sizes))
+        count = max(min(_ROWS, max(sizes)), min(sizes)) if rows.with_rows else 1
         at = [int(row) for row in np.resize(context.random(_NAME).permutation(len(rows.ids)), count)]
         for chosen in _combinations(dims):
             inputs = resized(context, rows, at, {dim: size for dim, size in chosen.items() if size != dim.size})
             about = ", ".join(f"{dim.name} of {size}" for dim, size in chosen.items())
-            yield ProbeBatch(inputs=inputs, rows=len(at), about=about)
+            is_unlike = any(not _is_seen(context, dim, size) for dim, size in chosen.items())
+            yield ProbeBatch(inputs=inputs, rows=len(at), about=about, is_unlike_seen=is_unlike)
+
+
+def _is_seen(context: ProbeContext, dim: OpenDim, size: int) -> bool:
+    """Return whether the size lies between sizes that the samples have."""
+    name, axis = dim.places[0]
+    seen = [shape[axis] for shape in context.survey.inputs[name].shapes if axis < len(shape)]
+    return min(seen) <= size <= max(seen)
 
 
 def _combinations(dims: tuple[OpenDim, ...]) -> Iterator[dict[OpenDim, int]]:
@@ -47,7 +55,10 @@ def _combinations(dims: tuple[OpenDim, ...]) -> Iterator[dict[OpenDim, int]]:
 def resized(
     context: ProbeContext, rows: Rows, at: list[int], sizes: Mapping[OpenDim, int]
 ) -> dict[str, NDArray[np.generic]]:
-    """Return the rows with some dims of other sizes: what is real starts over at its end, and every mask is full."""
+    """Return the rows with some dims of other sizes: what is real starts over at its end, and every mask is full.
+
+    Lengths of what was resized are the new size.
+    """
     inputs = rows.take(at)
     for dim, size in sizes.items():
         for name, axis in dim.places:
@@ -58,4 +69,7 @@ def resized(
     for name, role in context.roles.items():
         if role.role is Role.MASK and any(name == place for dim in sizes for place, _ in dim.places):
             inputs[name] = np.ones_like(inputs[name])
+        longest = [size for dim, size in sizes.items() for place in dim.places if place == (role.of, 1)]
+        if role.role is Role.LENGTH and longest:
+            inputs[name] = np.full_like(inputs[name], longest[0])
     return inputs

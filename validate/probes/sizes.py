@@ -10,8 +10,12 @@ from paritygate.validate.probes.survey import Rows
 
 __all__ = ["OpenDim", "batch_sizes", "open_dims"]
 
-# The largest batch that is tried where none is declared, and as the largest of a wide range.
-_LARGEST_BATCH = 64
+# The largest batch of a wide declared range, and the one where none is declared: where rows are small, and where not.
+_LARGEST_DECLARED = (256, 64)
+_LARGEST_UNDECLARED = (33, 17)
+_SMALL_ROW_BYTES = 4096
+# An open dim is not tried beyond so many times the largest size seen, unless that is declared.
+_LARGEST_FACTOR = 64
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,7 +37,9 @@ class OpenDim:
 
 def batch_sizes(context: ProbeContext) -> tuple[int, ...]:
     """Return the numbers of rows to try, the largest first: what follows a large batch is a case of its own."""
-    seen_low, seen_high = context.survey.batch_sizes
+    seen_high = context.survey.batch_sizes[1]
+    if not any(seen.has_rows for seen in context.survey.inputs.values()):
+        return (1,)
     symbols = set()
     for spec in context.signature.inputs:
         if context.survey.inputs[spec.name].has_rows and spec.shape:
@@ -42,14 +48,23 @@ def batch_sizes(context: ProbeContext) -> tuple[int, ...]:
     if fixed:
         return (min(fixed),)
     declared = next((context.dims[size] for size in symbols if isinstance(size, str) and size in context.dims), None)
-    low, high = (declared.min, declared.max) if declared else (1, max(seen_high, 2 * seen_low, 8))
-    high = min(high, max(_LARGEST_BATCH, low))
+    at = 0 if _row_bytes(context) <= _SMALL_ROW_BYTES else 1
+    low, high = (declared.min, declared.max) if declared else (1, max(seen_high, _LARGEST_UNDECLARED[at]))
+    high = min(high, max(_LARGEST_DECLARED[at], low))
     wanted = {low, high, 1, 2, 3, _odd(high // 2)}
     return tuple(sorted((size for size in wanted if low <= size <= high), reverse=True))
 
 
+def _row_bytes(context: ProbeContext) -> int:
+    group = context.survey.groups[0]
+    return max(sum(group.inputs[name].nbytes // len(group.ids) for name in group.with_rows), 1)
+
+
 def open_dims(context: ProbeContext, rows: Rows) -> tuple[OpenDim, ...]:
-    """Return every open dim but that of the rows; dims without a name that are always of one size are one dim."""
+    """Return every open dim but that of the rows.
+
+    Dims without a name are one dim where they have one size, but for two of the same input: the sides of a picture.
+    """
     places: dict[str, list[tuple[str, int]]] = {}
     sizes: dict[str, int] = {}
     for spec in context.signature.inputs:
@@ -60,13 +75,18 @@ def open_dims(context: ProbeContext, rows: Rows) -> tuple[OpenDim, ...]:
             dim = shape[axis]
             if isinstance(dim, int):
                 continue
-            key = dim or f"the dim of size {array.shape[axis]}"
+            key = dim or _unnamed(array.shape, axis, first)
             places.setdefault(key, []).append((spec.name, axis))
             sizes[key] = int(array.shape[axis])
     return tuple(
         OpenDim(name=name, places=tuple(found), size=sizes[name], others=_others(name, found, sizes, context))
         for name, found in places.items()
     )
+
+
+def _unnamed(shape: tuple[int, ...], axis: int, first: int) -> str:
+    before = shape[first:axis].count(shape[axis])
+    return f"the {'next ' * before}dim of size {shape[axis]}"
 
 
 def _others(
@@ -80,8 +100,14 @@ def _others(
         return tuple(sorted(item for item in wanted if declared.min <= item <= declared.max and item != size))
     seen = {shape[axis] for name, axis in places for shape in context.survey.inputs[name].shapes if axis < len(shape)}
     low, high = min(seen | {size}), max(seen | {size})
-    wanted = {1, max(1, low // 2), _odd((low + high) // 2), _odd(high + 1), 2 * high}
-    return tuple(sorted(wanted - {size}))
+    wanted = {1, max(1, low // 2), _odd((low + high) // 2), _odd(high + 1), 2 * high, *_by_tables(places, context)}
+    return tuple(sorted(item for item in wanted - {size} if item <= _LARGEST_FACTOR * high))
+
+
+def _by_tables(places: list[tuple[str, int]], context: ProbeContext) -> set[int]:
+    """Return the most positions that the tables of the model hold, and one less."""
+    roles = [context.roles[name] for name, axis in places if axis == 1 and name in context.roles]
+    return {size for role in roles if role.positions for size in (role.positions, role.positions - 1) if size > 0}
 
 
 def _odd(size: int) -> int:

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
 __all__ = ["InputSurvey", "Rows", "Survey"]
@@ -26,6 +27,9 @@ class InputSurvey:
         has_infinity: Whether a value is infinite.
         distinct: Its distinct values, in order, where they are few; None otherwise.
         shapes: Distinct shapes, the first ones.
+        feature_lows: The smallest finite value of each feature, which is the last axis up to rank 3; None where that
+            axis changes its size or is long, and beyond rank 3. What is not finite at all has `inf` here.
+        feature_highs: The largest finite value of each feature; `-inf` where there is none.
     """
 
     dtype: str
@@ -36,6 +40,45 @@ class InputSurvey:
     has_infinity: bool
     distinct: tuple[float, ...] | None
     shapes: tuple[tuple[int, ...], ...]
+    feature_lows: tuple[float, ...] | None = None
+    feature_highs: tuple[float, ...] | None = None
+
+    def bounds(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return the smallest and the largest value by feature, or of all where features are not told apart.
+
+        A value seen in one feature may be far beyond what another one holds. A feature without a finite value has the
+        range of all.
+        """
+        low, high = self.low or 0.0, self.high or 0.0
+        if self.feature_lows is None or self.feature_highs is None:
+            return np.asarray(low), np.asarray(high)
+        lows, highs = np.asarray(self.feature_lows), np.asarray(self.feature_highs)
+        is_known = lows <= highs
+        return np.where(is_known, lows, low), np.where(is_known, highs, high)
+
+    def reach(self, values: NDArray[np.generic]) -> tuple[bool, bool]:
+        """Return whether a finite value lies outside of the range seen, and whether one is larger in magnitude.
+
+        NaN where none was seen lies outside; so does infinity, which is larger as well.
+        """
+        if values.dtype.kind not in "fiubV" or not values.size:
+            return False, False
+        wide = values.astype(np.float64)
+        lows, highs = self.bounds()
+        if lows.ndim and (not wide.ndim or wide.shape[-1] != lows.size):
+            lows, highs = lows.min(), highs.max()
+        # Rounding to the dtype of the input moves a bound itself.
+        slack = 1e-6 * np.maximum(np.abs(lows), np.abs(highs))
+        is_infinite = np.isinf(wide)
+        with np.errstate(invalid="ignore"):
+            outside = (wide < lows - slack) | (wide > highs + slack)
+            # Whether a flag is set is no question of size, though it was never set in the samples.
+            least = 0.0 if values.dtype.kind in "fV" else 1.0
+            larger = np.abs(wide) > np.maximum(np.maximum(np.abs(lows), np.abs(highs)), least) + slack
+        if self.has_infinity:
+            outside, larger = outside & ~is_infinite, larger & ~is_infinite
+        is_new_nan = not self.has_nan and bool(np.isnan(wide).any())
+        return bool(outside.any()) or is_new_nan, bool(larger.any())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,7 +86,8 @@ class Rows:
     """Real rows whose inputs have the same shapes, so that they fit into one batch.
 
     Attributes:
-        inputs: Every input, the rows along the first axis of those that have rows.
+        inputs: Every input, the rows along the first axis of those that have rows; of the others, what stood in one
+            call.
         ids: The id of each row.
         with_rows: The inputs that have rows; the others are the same in every call.
     """

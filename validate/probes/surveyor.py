@@ -1,6 +1,6 @@
 """Taking in the samples for a survey, batch by batch, while the reference runs over them: they are read no more often.
 
-Memory does not grow with the number of rows.
+Memory does not grow with the number of rows, and what is found does not hang on how they are cut into batches.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from paritygate.signature import Signature
+from paritygate.signature import Signature, TensorSpec
 from paritygate.validate.probes.survey import InputSurvey, Rows, Survey
 
 if TYPE_CHECKING:
@@ -25,17 +25,26 @@ __all__ = ["Surveyor"]
 
 # Distinct values that are remembered of an input: enough to tell a mask or a class from ids.
 _DISTINCT_KEPT = 64
+# So many values show that there are more than that: all of a large batch need not be sorted for it.
+_DISTINCT_PEEK = 4096
 _SHAPES_KEPT = 64
-# Rows that are kept to derive others from: so many of one shape, and so many shapes.
+# Rows that are kept to derive others from: so many of one shape, fewer where they are large, and so many shapes.
 _ROWS_KEPT = 24
+_LEAST_ROWS_KEPT = 2
+_BYTES_KEPT = 4 << 20
 _GROUPS_KEPT = 8
+_FEATURES_KEPT = 4096
+# The last axis of up to this rank holds features: beyond it is a place in a picture.
+_FEATURE_RANK = 3
 
 
 class Surveyor:
     """Takes in batch after batch of inputs, as the reference takes them."""
 
     def __init__(self, signature: Signature, *, seed: int) -> None:
-        self._inputs = {spec.name: _InputState(dtype=spec.dtype) for spec in signature.inputs}
+        self._inputs = {
+            spec.name: _InputState(dtype=spec.dtype, has_rows=may) for spec, may in _may_have_rows(signature)
+        }
         self._groups: dict[tuple[tuple[int, ...], ...], _GroupState] = {}
         self._random = np.random.default_rng([seed, len(self._inputs)])
         self._rows = 0
@@ -51,51 +60,67 @@ class Surveyor:
         least, largest = self._batch_sizes or (batch.rows, batch.rows)
         self._batch_sizes = (min(least, batch.rows), max(largest, batch.rows))
         self._rows += batch.rows
+        with_rows = self._with_rows()
         for name, array in inputs.items():
             self._inputs[name].add(array, batch.rows)
-        key = tuple(array.shape[1:] if _has_rows(array, batch.rows) else array.shape for array in inputs.values())
+        if self._with_rows() != with_rows:
+            # What looked like rows was none: what was cut out of it by row is of no use.
+            with_rows = self._with_rows()
+            self._groups.clear()
+        key = tuple(array.shape[1:] if name in with_rows else array.shape for name, array in inputs.items())
         if key not in self._groups and len(self._groups) < _GROUPS_KEPT:
-            self._groups[key] = _GroupState()
+            self._groups[key] = _GroupState(with_rows)
         if key in self._groups:
             self._groups[key].add(batch, inputs, self._random)
 
+    def _with_rows(self) -> frozenset[str]:
+        return frozenset(name for name, state in self._inputs.items() if state.has_rows)
+
     def finish(self) -> Survey:
         """Return what was seen."""
-        with_rows = frozenset(name for name, state in self._inputs.items() if state.has_rows)
         groups = sorted(self._groups.values(), key=lambda group: -group.seen)
         return Survey(
             rows=self._rows,
             batch_sizes=self._batch_sizes or (0, 0),
             inputs={name: state.finish() for name, state in self._inputs.items()},
-            groups=tuple(group.finish(with_rows) for group in groups),
+            groups=tuple(group.finish() for group in groups),
         )
 
 
-def _has_rows(array: NDArray[np.generic], rows: int) -> bool:
-    return array.ndim > 0 and array.shape[0] == rows
+def _may_have_rows(signature: Signature) -> list[tuple[TensorSpec, bool]]:
+    """Return each input with whether its first axis may hold rows: not of fixed size beside inputs of open size."""
+    is_open = any(spec.shape and not isinstance(spec.shape[0], int) for spec in signature.inputs)
+    return [
+        (spec, spec.shape is None or bool(spec.shape and not (is_open and isinstance(spec.shape[0], int))))
+        for spec in signature.inputs
+    ]
 
 
 @dataclass(kw_only=True, slots=True)
 class _InputState:
     dtype: str
-    has_rows: bool = True
+    has_rows: bool
     low: float | None = None
     high: float | None = None
     has_nan: bool = False
     has_infinity: bool = False
     distinct: set[float] | None = field(default_factory=set)
     shapes: list[tuple[int, ...]] = field(default_factory=list)
+    features: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None
+    has_features: bool = True
 
     def add(self, array: NDArray[np.generic], rows: int) -> None:
-        self.has_rows = self.has_rows and _has_rows(array, rows)
+        self.has_rows = self.has_rows and array.ndim > 0 and array.shape[0] == rows
         if array.shape not in self.shapes and len(self.shapes) < _SHAPES_KEPT:
             self.shapes.append(array.shape)
         if array.dtype.kind not in "fiubV" or not array.size:
             self.distinct = None if array.size else self.distinct
             return
         wide = array.astype(np.float32) if array.dtype.kind == "V" else array
+        low, high = float(wide.min()), float(wide.max())
+        is_finite = bool(np.isfinite(low) and np.isfinite(high))
         finite = wide
-        if array.dtype.kind in "fV":
+        if not is_finite:
             self.has_nan = self.has_nan or bool(np.isnan(wide).any())
             self.has_infinity = self.has_infinity or bool(np.isinf(wide).any())
             finite = wide[np.isfinite(wide)]
@@ -103,12 +128,34 @@ class _InputState:
             low, high = float(finite.min()), float(finite.max())
             self.low = low if self.low is None else min(self.low, low)
             self.high = high if self.high is None else max(self.high, high)
-        if self.distinct is not None:
-            self.distinct.update(np.unique(finite).tolist())
-            if len(self.distinct) > _DISTINCT_KEPT:
-                self.distinct = None
+        self._add_features(wide, is_finite=is_finite)
+        self._add_distinct(finite.ravel())
+
+    def _add_features(self, array: NDArray[np.generic], *, is_finite: bool) -> None:
+        is_table = 1 < array.ndim <= _FEATURE_RANK and array.shape[-1] <= _FEATURES_KEPT
+        if not is_table or (self.features is not None and self.features[0].size != array.shape[-1]):
+            self.has_features = False
+        if not self.has_features:
+            return
+        flat = array.reshape(-1, array.shape[-1])
+        if is_finite:
+            lows, highs = flat.min(axis=0).astype(np.float64), flat.max(axis=0).astype(np.float64)
+        else:
+            known = np.isfinite(flat)
+            lows = np.where(known, flat, np.inf).min(axis=0).astype(np.float64)
+            highs = np.where(known, flat, -np.inf).max(axis=0).astype(np.float64)
+        before = self.features or (lows, highs)
+        self.features = (np.minimum(before[0], lows), np.maximum(before[1], highs))
+
+    def _add_distinct(self, finite: NDArray[np.generic]) -> None:
+        for part in (finite[:_DISTINCT_PEEK], finite[_DISTINCT_PEEK:]):
+            if self.distinct is not None and part.size:
+                self.distinct.update(np.unique(part).tolist())
+                if len(self.distinct) > _DISTINCT_KEPT:
+                    self.distinct = None
 
     def finish(self) -> InputSurvey:
+        features = self.features if self.has_features else None
         return InputSurvey(
             dtype=self.dtype,
             has_rows=self.has_rows,
@@ -118,36 +165,39 @@ class _InputState:
             has_infinity=self.has_infinity,
             distinct=None if self.distinct is None else tuple(sorted(self.distinct)),
             shapes=tuple(self.shapes),
+            feature_lows=None if features is None else tuple(features[0].tolist()),
+            feature_highs=None if features is None else tuple(features[1].tolist()),
         )
 
 
 class _GroupState:
     """Some of the rows of one shape: every one has the same chance to stay."""
 
-    def __init__(self) -> None:
+    def __init__(self, with_rows: frozenset[str]) -> None:
         self.seen = 0
+        self._with_rows = with_rows
+        self._whole: Inputs = {}
         self._kept: list[tuple[str, Inputs]] = []
 
     def add(self, batch: Batch, inputs: Inputs, random: np.random.Generator) -> None:
+        if not self._whole:
+            self._whole = {name: array for name, array in inputs.items() if name not in self._with_rows}
+        row_bytes = sum(inputs[name].nbytes // batch.rows for name in self._with_rows)
+        most = max(_LEAST_ROWS_KEPT, min(_ROWS_KEPT, _BYTES_KEPT // max(1, row_bytes)))
         for row in range(batch.rows):
             self.seen += 1
-            at = len(self._kept) if len(self._kept) < _ROWS_KEPT else int(random.integers(self.seen))
-            if at >= _ROWS_KEPT:
+            at = len(self._kept) if len(self._kept) < most else int(random.integers(self.seen))
+            if at >= most:
                 continue
             # Copies: a view would keep the whole batch.
-            parts = {
-                name: array[row : row + 1].copy() if _has_rows(array, batch.rows) else array
-                for name, array in inputs.items()
-            }
+            parts = {name: array[row : row + 1].copy() for name, array in inputs.items() if name in self._with_rows}
             self._kept[at : at + 1] = [(batch.ids[row], parts)]
 
-    def finish(self, with_rows: frozenset[str]) -> Rows:
+    def finish(self) -> Rows:
         _, first = self._kept[0]
+        together = {name: np.concatenate([parts[name] for _, parts in self._kept]) for name in first}
         return Rows(
-            inputs={
-                name: np.concatenate([parts[name] for _, parts in self._kept]) if name in with_rows else array
-                for name, array in first.items()
-            },
+            inputs={**together, **self._whole},
             ids=tuple(row_id for row_id, _ in self._kept),
-            with_rows=with_rows,
+            with_rows=self._with_rows,
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +15,8 @@ from paritygate.validate.probes.survey import InputSurvey, Rows
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    Floats = NDArray[np.float64]
+
 __all__ = ["derive"]
 
 _NAME = "values"
@@ -22,10 +24,12 @@ _PLAIN = frozenset({Role.NUMBER, Role.IMAGE, Role.LENGTH})
 _ROWS = 4
 # How far beyond the seen range: what a service may meet, not what overflows honestly.
 _BEYOND = (2.0, 4.0)
-# Features that are looked at one by one; of more, so many are drawn.
+# Features that are looked at one by one; of more, so many are drawn, and all are looked at by halves.
 _FEATURES = 32
 _BEYOND_FLOAT32 = 2**24 + 1
 _BEYOND_INT32 = 2**31 + 1
+_TABLE_RANK = 2
+_SERIES_RANK = 3
 
 
 def derive(context: ProbeContext) -> Iterator[ProbeBatch]:
@@ -34,71 +38,86 @@ def derive(context: ProbeContext) -> Iterator[ProbeBatch]:
     for name, role in context.roles.items():
         array = rows.inputs[name]
         seen = context.survey.inputs[name]
-        if role.role not in _PLAIN or seen.low is None or seen.high is None:
+        if role.role not in _PLAIN or seen.low is None or seen.high is None or not array.size:
             continue
+        batch = _Batches(context, rows, name)
         if array.dtype.kind in "fV":
-            yield from _floats(context, rows, name, seen)
+            yield from _floats(batch, seen)
         elif array.dtype.kind in "iu":
-            yield from _whole_numbers(context, rows, name, seen)
+            yield from _whole_numbers(batch, seen)
+        elif array.dtype.kind == "b":
+            yield from _flags(batch)
 
 
-def _floats(context: ProbeContext, rows: Rows, name: str, seen: InputSurvey) -> Iterator[ProbeBatch]:
-    batch = _Batches(context, rows, name)
-    low, high = float(seen.low or 0.0), float(seen.high or 0.0)
-    real = batch.real.astype(np.float64)
-    yield batch.of(np.zeros_like(real), "zeros", beyond=not low <= 0 <= high)
-    yield batch.of(np.ones_like(real), "ones", beyond=not low <= 1 <= high)
-    yield batch.of(np.full_like(real, low), "the smallest value seen, everywhere")
-    yield batch.of(np.full_like(real, high), "the largest value seen, everywhere")
+def _floats(batch: _Batches, seen: InputSurvey) -> Iterator[ProbeBatch]:
+    real = _without_missing(batch.real.astype(np.float64), seen)
+    lows, highs = (np.broadcast_to(bound, real.shape[-1:]) for bound in seen.bounds())
+    low, high = float(lows.min()), float(highs.max())
+    yield batch.of(np.zeros_like(real), "zeros")
+    yield batch.of(np.ones_like(real), "ones")
+    yield batch.of(np.broadcast_to(lows, real.shape), "the smallest value seen, everywhere")
+    yield batch.of(np.broadcast_to(highs, real.shape), "the largest value seen, everywhere")
     yield batch.of(np.full_like(real, real.mean()), "the mean, everywhere")
-    yield batch.of(
-        np.broadcast_to(
-            real.reshape(len(real), -1)[:, :1].reshape((len(real),) + (1,) * (real.ndim - 1))
-            if real.ndim > 1
-            else real,
-            real.shape,
-        ),
-        "each row constant",
-    )
-    yield batch.of(-real, "negated", beyond=bool((-real).min() < low or (-real).max() > high))
+    yield batch.of(_constant_rows(real, batch.has_rows), "each row constant")
+    # What is symmetric in real rows is not in these: sides of a picture, channels, places.
+    rising = np.linspace(0.0, 1.0, max(1, real[:1].size if batch.has_rows else real.size))
+    rising = np.broadcast_to(rising.reshape(real.shape[1:] if batch.has_rows else real.shape), real.shape)
+    yield batch.of(lows + (highs - lows) * rising, "rising from the smallest to the largest value seen")
+    yield batch.of(highs - (highs - lows) * rising, "falling from the largest to the smallest value seen")
+    yield batch.of(-real, "negated")
+    yield batch.of(np.where(np.arange(real.size).reshape(real.shape) % 2, real, -real), "every other value negated")
     for factor in _BEYOND:
-        yield batch.of(real * factor, f"{factor:g} times what was seen", beyond=True)
-    yield from _by_feature(batch, real, low, high)
+        yield batch.of(real * factor, f"{factor:g} times what was seen")
+        yield batch.of(-real * factor, f"{-factor:g} times what was seen")
+    yield from _by_feature(batch, real, (lows, highs), low=low, high=high)
     for value in (np.nan, np.inf, -np.inf):
         yield from _not_finite(batch, real, value)
 
 
-def _by_feature(batch: _Batches, real: NDArray[np.float64], low: float, high: float) -> Iterator[ProbeBatch]:
-    """Yield rows of which one feature alone is the smallest, the largest or beyond."""
-    if real.ndim != 2:  # noqa: PLR2004 - rows of features
+def _without_missing(real: Floats, seen: InputSurvey) -> Floats:
+    """Return the values, each that is not finite replaced by the middle of its feature."""
+    lows, highs = seen.bounds()
+    return np.where(np.isfinite(real), real, np.broadcast_to((lows + highs) / 2, real.shape))
+
+
+def _constant_rows(real: Floats, has_rows: bool) -> Floats:  # noqa: FBT001 - the one thing that it hangs on
+    if not has_rows or real.ndim < _TABLE_RANK:
+        return real
+    first = real.reshape(len(real), -1)[:, :1]
+    return np.broadcast_to(first.reshape((len(real),) + (1,) * (real.ndim - 1)), real.shape)
+
+
+def _by_feature(
+    batch: _Batches, real: Floats, bounds: tuple[Floats, Floats], *, low: float, high: float
+) -> Iterator[ProbeBatch]:
+    """Yield rows of which some features alone are the smallest, the largest or beyond."""
+    lows, highs = bounds
+    spread = np.where(highs > lows, highs - lows, 1.0)
+    axis = batch.feature_axis
+    if axis is None:
         return
-    for about, value, beyond in (
-        ("the smallest value seen", low, False),
-        ("the largest value seen", high, False),
-        ("a value beyond those seen", high + (high - low or 1.0), True),
-        ("a value below those seen", low - (high - low or 1.0), True),
+    by_axis = axis == real.ndim - 1
+    for about, values, whole in (
+        ("the smallest value seen", lows, low),
+        ("the largest value seen", highs, high),
+        ("a value beyond those seen", highs + spread, 2 * high - low or 1.0),
+        ("a value below those seen", lows - spread, 2 * low - high or -1.0),
     ):
-        for features in batch.features(real.shape[1]):
-            changed = real.copy()
-            changed[np.arange(len(features)), features] = value
-            yield batch.of(changed, f"{about} in features {_listed(features)}", beyond=beyond)
+        wanted = np.broadcast_to(values, real.shape) if by_axis else np.full_like(real, whole)
+        yield from batch.with_features(real, wanted, about)
 
 
-def _not_finite(batch: _Batches, real: NDArray[np.float64], value: float) -> Iterator[ProbeBatch]:
-    yield batch.of(np.full_like(real, value), f"{value} everywhere", beyond=True)
-    if real.ndim == 2:  # noqa: PLR2004 - rows of features
-        for features in batch.features(real.shape[1]):
-            changed = real.copy()
-            changed[np.arange(len(features)), features] = value
-            yield batch.of(changed, f"{value} in features {_listed(features)}", beyond=True)
-    elif real.ndim > 1:
+def _not_finite(batch: _Batches, real: Floats, value: float) -> Iterator[ProbeBatch]:
+    yield batch.of(np.full_like(real, value), f"{value} everywhere")
+    if batch.feature_axis is not None:
+        yield from batch.with_features(real, np.full_like(real, value), f"{value}")
+    if real.ndim > _TABLE_RANK and batch.has_rows:
         changed = real.copy()
         changed.reshape(len(real), -1)[:, 0] = value
-        yield batch.of(changed, f"{value} at the first place of each row", beyond=True)
+        yield batch.of(changed, f"{value} at the first place of each row")
 
 
-def _whole_numbers(context: ProbeContext, rows: Rows, name: str, seen: InputSurvey) -> Iterator[ProbeBatch]:
-    batch = _Batches(context, rows, name)
+def _whole_numbers(batch: _Batches, seen: InputSurvey) -> Iterator[ProbeBatch]:
     low, high = int(seen.low or 0), int(seen.high or 0)
     limits = np.iinfo(batch.real.dtype)
     wanted = {
@@ -107,14 +126,32 @@ def _whole_numbers(context: ProbeContext, rows: Rows, name: str, seen: InputSurv
         _BEYOND_FLOAT32: "what float32 does not hold", -_BEYOND_FLOAT32: "the same, negated",
         _BEYOND_INT32: "what int32 does not hold",
     }  # fmt: skip
+    if limits.bits < 32:  # noqa: PLR2004 - larger ones are nobody's values
+        wanted |= {int(limits.max): "the largest of its dtype", int(limits.min): "the smallest of its dtype"}
     for value, about in wanted.items():
         if limits.min <= value <= limits.max:
             whole = np.full(batch.real.shape, value, dtype=batch.real.dtype)
-            yield batch.of(whole, f"{about} ({value})", beyond=not low <= value <= high)
+            yield batch.of(whole, f"{about} ({value})")
+    # Every part of the range, in each row another.
+    parts = np.linspace(low, high, batch.real.size).astype(batch.real.dtype)
+    yield batch.of(parts.reshape(batch.real.shape), "all through the range seen")
+    yield batch.of(parts[::-1].reshape(batch.real.shape), "all through the range seen, backwards")
+    for about, value in (("the smallest value seen", low), ("the largest value seen", high)):
+        if batch.feature_axis is not None:
+            yield from batch.with_features(batch.real, np.full_like(batch.real, value), about)
     if limits.min < 0:
-        yield batch.of(-batch.real, "negated", beyond=True)
+        yield batch.of(-batch.real, "negated")
         spread = np.arange(batch.real.size).reshape(batch.real.shape) - batch.real.size
-        yield batch.of(spread.astype(batch.real.dtype), "small negative numbers, each another", beyond=True)
+        yield batch.of(spread.astype(batch.real.dtype), "small negative numbers, each another")
+
+
+def _flags(batch: _Batches) -> Iterator[ProbeBatch]:
+    yield batch.of(np.zeros_like(batch.real), "all false")
+    yield batch.of(np.ones_like(batch.real), "all true")
+    yield batch.of(~batch.real, "negated")
+    turns = np.arange(batch.real.size).reshape(batch.real.shape) % 2 == 0
+    yield batch.of(turns, "true and false in turn")
+    yield batch.of(~turns, "false and true in turn")
 
 
 class _Batches:
@@ -127,23 +164,52 @@ class _Batches:
         self._rows = rows
         self._name = name
         self._random = context.random(f"{_NAME}/features/{name}")
-        self._at = [int(row) for row in np.resize(order, count)]
+        self._at = [int(row) for row in np.resize(order, count)] if rows.with_rows else [0]
+        self.has_rows = name in rows.with_rows
         self.real: NDArray[Any] = rows.take(self._at)[name]
+        self.feature_axis = self._feature_axis(context.roles[name].role)
 
-    def of(self, values: NDArray[Any], about: str, *, beyond: bool = False) -> ProbeBatch:
+    def _feature_axis(self, role: Role) -> int | None:
+        """Return the axis of features: the last one up to rank 3, and of a picture the shortest."""
+        rank = self.real.ndim
+        if not self.has_rows or rank < _TABLE_RANK:
+            return None
+        if role is Role.IMAGE:
+            return min(range(1, rank), key=lambda axis: self.real.shape[axis])
+        return rank - 1 if rank <= _SERIES_RANK else None
+
+    def of(self, values: NDArray[Any], about: str) -> ProbeBatch:
         """Return the rows with these values in place of the real ones."""
         inputs = self._rows.take(self._at)
         with np.errstate(over="ignore", invalid="ignore"):
-            inputs[self._name] = values.astype(self.real.dtype)
-        return ProbeBatch(inputs=inputs, rows=len(self._at), about=f"{self._name}: {about}", is_beyond_seen=beyond)
+            inputs[self._name] = np.array(values).astype(self.real.dtype)
+        return ProbeBatch(
+            inputs=inputs, rows=len(self._at), about=f"{self._name}: {about}", is_unlike_seen=True, is_invented=True
+        )
 
-    def features(self, count: int) -> Iterator[list[int]]:
-        """Yield features, one for each row of a batch, until all were named, or as many as are looked at."""
+    def with_features(self, real: NDArray[Any], wanted: NDArray[Any], about: str) -> Iterator[ProbeBatch]:
+        """Yield rows of which one feature each is taken from what is wanted, and where there are many, half of them."""
+        axis = self.feature_axis or 0
+        count = real.shape[axis]
         chosen = [int(at) for at in self._random.permutation(count)[:_FEATURES]]
         size = len(self._at)
         for start in range(0, len(chosen), size):
-            yield chosen[start : start + size]
+            part = chosen[start : start + size]
+            is_wanted = [np.arange(count) == feature for feature in part]
+            yield self._mixed(real, wanted, is_wanted, f"{about} in features {', '.join(map(str, part))}")
+        if count <= _FEATURES:
+            return
+        # Every feature is in one half for some bit and in the other for another.
+        bits = [(np.arange(count) >> bit & 1) == side for bit in range(count.bit_length()) for side in (0, 1)]
+        for start in range(0, len(bits), size):
+            yield self._mixed(real, wanted, bits[start : start + size], f"{about} in half of {count} features")
 
-
-def _listed(features: list[int]) -> str:
-    return ", ".join(map(str, features))
+    def _mixed(
+        self, real: NDArray[Any], wanted: NDArray[Any], is_wanted: Sequence[NDArray[np.bool_]], about: str
+    ) -> ProbeBatch:
+        changed = real.copy()
+        shape = [1] * (real.ndim - 1)
+        shape[(self.feature_axis or 1) - 1] = -1
+        for row, features in enumerate(is_wanted):
+            changed[row] = np.where(features.reshape(shape), wanted[row], real[row])
+        return self.of(changed, about)

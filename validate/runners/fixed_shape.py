@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from threading import Lock
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -43,6 +44,7 @@ class FixedShapeRunner:
         _check_is_of(rule, runner.signature)
         self._runner = runner
         self._rule = rule
+        self._counting = Lock()
         self._calls = 0
         self._filled_up = Counter[str]()
 
@@ -96,8 +98,9 @@ class FixedShapeRunner:
         left = dict(sizes)
         if rows is not None and self._rule.rows_dim is not None:
             left[self._rule.rows_dim] = rows
-        self._calls += 1
-        self._filled_up.update(dim for dim, size in self._rule.dims.items() if left[dim] < size)
+        with self._counting:
+            self._calls += 1
+            self._filled_up.update(dim for dim, size in self._rule.dims.items() if left[dim] < size)
         return {spec.name: self._cut_back(spec, outputs[spec.name], left) for spec in self._outputs}
 
     def _filled(self, spec: TensorSpec, array: NDArray[np.generic]) -> NDArray[np.generic]:

@@ -75,14 +75,14 @@ def open_model(model: ModelToRun) -> OnnxRuntimeRunner:
     device = device_name(model.device)
     if request.name == TENSORRT:
         request = replace(request, is_tf32_barred=bar_tf32())
-    session = _open_session(str(path), request)
+    session = _open_session(str(path), request, is_optimised=model.is_optimised)
     facts = replace(_facts(session, request, nodes, device=device), precision_found=precision)
     if request.name == CPU and dtypes - {"int8"}:
         facts = replace(facts, notes=(*facts.notes, _ON_THE_CPU))
     return OnnxRuntimeRunner(session=session, own=own, served=served, facts=facts)
 
 
-def _open_session(path: str, request: ProviderRequest) -> onnxruntime.InferenceSession:
+def _open_session(path: str, request: ProviderRequest, *, is_optimised: bool) -> onnxruntime.InferenceSession:
     import onnxruntime
 
     if request.name not in onnxruntime.get_available_providers():
@@ -96,7 +96,8 @@ def _open_session(path: str, request: ProviderRequest) -> onnxruntime.InferenceS
     # Two models often run in turn: threads that wait busily for the next batch of one slow the other down.
     options.add_session_config_entry("session.force_spinning_stop", "1")
     options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
+    levels = onnxruntime.GraphOptimizationLevel
+    options.graph_optimization_level = levels.ORT_ENABLE_ALL if is_optimised else levels.ORT_DISABLE_ALL
     providers = [(name, dict(given)) for name, given in request.providers]
     try:
         # Without its own fall back, by which it prints what failed and goes on with the CPU.
@@ -135,9 +136,11 @@ def _facts(
         device=device,
         provider=session.get_providers()[0],
         tf32=tf32_of(request, options),
-        optimisation=level.name.removeprefix("ORT_ENABLE_").lower(),
+        optimisation=level.name.removeprefix("ORT_").removeprefix("ENABLE_").lower(),
         notes=(*request.notes, *notes),
         provider_warnings=(*request.warnings, *warnings),
+        # Of the CPU's provider ONNX Runtime says so; of the others it was not seen.
+        may_be_called_at_once=request.name == CPU,
     )
 
 

@@ -37,6 +37,8 @@ class ModelToRun:
         device: `cpu`, or `cuda`.
         provider: What of ONNX Runtime runs it: `cpu`, `cuda` or `tensorrt`; None for that of the device. Nothing
             to the other runners.
+        is_optimised: Whether ONNX Runtime rewrites the graph, as it does where nothing is said. Nothing to the other
+            runners.
     """
 
     source: Source
@@ -45,6 +47,7 @@ class ModelToRun:
     rename: Mapping[str, str] = field(default_factory=dict)
     device: str = "cpu"
     provider: str | None = None
+    is_optimised: bool = True
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,6 +65,7 @@ class RuntimeFacts:
         notes: What the user should know, one sentence each.
         warnings: What was not seen so far and weakens what a pass says, one sentence each.
         provider_warnings: What the provider leaves open or does otherwise than asked, one sentence each.
+        may_be_called_at_once: Whether `run` may be called from several threads at once.
     """
 
     runtime: str
@@ -74,6 +78,7 @@ class RuntimeFacts:
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     provider_warnings: tuple[str, ...] = ()
+    may_be_called_at_once: bool = False
 
 
 class Runner(Protocol):

@@ -6,7 +6,6 @@ import contextlib
 import math
 import weakref
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,15 +13,17 @@ import numpy as np
 
 from paritygate.engine.builder_log import BuilderLog, make_logger
 from paritygate.engine.capabilities import capabilities_of
-from paritygate.engine.library import EngineLibrary, open_library
-from paritygate.engine.profile import ProfileShapes
+from paritygate.engine.deserialized import BUILD_AGAIN, LoadedEngine, check_engine, load_engine
+from paritygate.engine.gpu_fit import check_gpu
+from paritygate.engine.inspected import inspect_engine
+from paritygate.engine.library import open_library
 from paritygate.engine.record import RECORD_FILE, EngineRecord
 from paritygate.errors import BackendError, InputFileError
 from paritygate.machine import Gpu, device_name
 from paritygate.signature import Signature, TensorSpec, rename_signature
 from paritygate.validate.runners.cuda_runtime import show_cuda_runtime
-from paritygate.validate.runners.engine_fit import check_gpu, check_version, gpu_for_engines
-from paritygate.validate.runners.engine_precision import describe_census, inspected_dtypes, precision_of_dtypes
+from paritygate.validate.runners.engine_fit import check_version, gpu_for_engines
+from paritygate.validate.runners.engine_precision import describe_census, precision_of_dtypes
 from paritygate.validate.runners.interface import check_inputs, describe_arrays, reason_of
 from paritygate.validate.runners.profile_limits import check_profile, describe_profile
 from paritygate.validate.runners.runner import ModelToRun, RuntimeFacts
@@ -30,21 +31,9 @@ from paritygate.validate.runners.runner import ModelToRun, RuntimeFacts
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["LoadedEngine", "TensorrtRunner", "check_engine", "engine_facts", "load_engine", "open_model"]
+__all__ = ["TensorrtRunner", "engine_facts", "open_model"]
 
 _BFLOAT16 = "bfloat16"
-_BUILD_AGAIN = "build the engine again: convert-and-validate build"
-# By the library's names of its dtypes.
-_DTYPES: Mapping[str, str] = {
-    "BF16": _BFLOAT16,
-    "BOOL": "bool",
-    "FLOAT": "float32",
-    "HALF": "float16",
-    "INT8": "int8",
-    "INT32": "int32",
-    "INT64": "int64",
-    "UINT8": "uint8",
-}
 
 
 def open_model(model: ModelToRun) -> TensorrtRunner:
@@ -77,116 +66,17 @@ def _read_record(path: Path, kind: str) -> EngineRecord:
     record = EngineRecord.load(path)
     if record.library != kind:
         msg = f"{path} was built by {record.library!r} by its {RECORD_FILE}, and is to be run as {kind!r}"
-        raise InputFileError(msg, hint=_BUILD_AGAIN)
+        raise InputFileError(msg, hint=BUILD_AGAIN)
     if set(record.profile) != {spec.name for spec in record.signature.inputs}:
         msg = (
             f"{path.parent / RECORD_FILE} is damaged: it has shapes of {', '.join(record.profile) or 'nothing'}, and "
             f"the inputs {', '.join(spec.name for spec in record.signature.inputs)}"
         )
-        raise InputFileError(msg, hint=_BUILD_AGAIN)
+        raise InputFileError(msg, hint=BUILD_AGAIN)
     if record.built_on is not None and not {"name", "capability"} <= set(record.built_on):
         msg = f"{path.parent / RECORD_FILE} is damaged: it does not say name and capability of the GPU it was built on"
-        raise InputFileError(msg, hint=_BUILD_AGAIN)
+        raise InputFileError(msg, hint=BUILD_AGAIN)
     return record
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LoadedEngine:
-    """An engine in the memory of the GPU.
-
-    Attributes:
-        library: What loaded it.
-        cuda_engine: The library's ICudaEngine.
-        runtime: The library's Runtime, which has to live as long as the engine does.
-    """
-
-    library: EngineLibrary
-    cuda_engine: Any
-    runtime: Any
-
-
-def load_engine(path: Path, library: EngineLibrary) -> LoadedEngine:
-    """Return the engine, deserialized.
-
-    Raises:
-        InputFileError: The file is empty.
-        BackendError: The library refused it; the message has the errors that it logged.
-    """
-    from polygraphy.backend.trt import engine_from_bytes
-
-    content = path.read_bytes()
-    if not content:
-        msg = f"{path} is empty: it is no engine"
-        raise InputFileError(msg, hint=_BUILD_AGAIN)
-    log = BuilderLog(library.title)
-    # Ours before Polygraphy's: the library logs to the first logger that it is given.
-    runtime = library.module.Runtime(make_logger(library, log))
-    try:
-        cuda_engine = engine_from_bytes(content, runtime=runtime)
-    except Exception as err:
-        msg = f"{library.title} could not load the engine {path}: {log.reason() or reason_of(err)}"
-        raise BackendError(msg, hint=f"{_BUILD_AGAIN}, with this library and for this GPU") from err
-    return LoadedEngine(library=library, cuda_engine=cuda_engine, runtime=runtime)
-
-
-def check_engine(engine: Any, record: EngineRecord) -> None:  # noqa: ANN401 - an ICudaEngine of either library
-    """Check that the engine has the inputs, outputs and shapes that its record says.
-
-    Raises:
-        BackendError: It has not; the message names the first difference.
-    """
-    found = _found_tensors(engine)
-    for mode, specs in (("INPUT", record.signature.inputs), ("OUTPUT", record.signature.outputs)):
-        names = [name for name, its_mode in found.items() if its_mode == mode]
-        wanted = [spec.name for spec in specs]
-        if sorted(names) != sorted(wanted):
-            _differs(f"its {mode.lower()}s are {', '.join(names) or 'none'}", ", ".join(wanted))
-        for spec in specs:
-            _check_tensor(engine, spec)
-    if engine.num_optimization_profiles != 1:
-        _differs(f"it has {engine.num_optimization_profiles} optimization profiles", "1")
-    for name, shapes in record.profile.items():
-        _check_profile_of(engine, name, shapes)
-
-
-def _found_tensors(engine: Any) -> dict[str, str]:  # noqa: ANN401
-    names = [engine.get_tensor_name(index) for index in range(engine.num_io_tensors)]
-    return {name: engine.get_tensor_mode(name).name for name in names}
-
-
-def _check_tensor(engine: Any, spec: TensorSpec) -> None:  # noqa: ANN401
-    dtype = engine.get_tensor_dtype(spec.name).name
-    if _DTYPES.get(dtype) != spec.dtype:
-        _differs(f"{spec.name!r} is of dtype {dtype}", spec.dtype)
-    shape = tuple(engine.get_tensor_shape(spec.name))
-    if spec.shape is not None and not _agrees(shape, spec.shape):
-        _differs(f"{spec.name!r} has shape {list(shape)}", str(spec))
-    layout = engine.get_tensor_format(spec.name).name
-    if layout != "LINEAR":
-        _differs(f"{spec.name!r} has the layout {layout}", "LINEAR")
-
-
-def _agrees(found: tuple[int, ...], wanted: tuple[int | str | None, ...]) -> bool:
-    # -1 is a size that is known at run time only; one that is known to the engine alone is no contradiction.
-    return len(found) == len(wanted) and all(
-        not isinstance(dim, int) or size in {dim, -1} for size, dim in zip(found, wanted, strict=True)
-    )
-
-
-def _check_profile_of(engine: Any, name: str, shapes: ProfileShapes) -> None:  # noqa: ANN401
-    if -1 not in tuple(engine.get_tensor_shape(name)):
-        return
-    found = tuple(tuple(shape) for shape in engine.get_tensor_profile_shape(name, 0))
-    if found != (shapes.min, shapes.opt, shapes.max):
-        _differs(
-            f"{name!r} takes shapes {' '.join(str(list(shape)) for shape in found)} (min, opt, max)",
-            f"{list(shapes.min)} {list(shapes.opt)} {list(shapes.max)}",
-        )
-
-
-def _differs(found: str, recorded: str) -> None:
-    msg = f"the engine is not what its {RECORD_FILE} says: {found}; recorded is {recorded}"
-    raise BackendError(msg, hint=_BUILD_AGAIN)
 
 
 def _activate(engine: LoadedEngine) -> Any:  # noqa: ANN401 - a TrtRunner, and Polygraphy has no types
@@ -216,7 +106,7 @@ def engine_facts(
         device: Its name in evidence.
         notes: What else is to be noted.
     """
-    inspected = _inspect(engine)
+    inspected = inspect_engine(engine)
     level = record.settings.optimization_level
     compatibility = engine.cuda_engine.hardware_compatibility_level.name.lower()
     said = [
@@ -241,15 +131,6 @@ def engine_facts(
         ),
         notes=tuple(said),
     )
-
-
-def _inspect(engine: LoadedEngine) -> dict[str, dict[str, int]]:
-    """Return the dtypes of the engine's layers; nothing where it was not built to say them."""
-    trt = engine.library.module
-    if engine.cuda_engine.profiling_verbosity != trt.ProfilingVerbosity.DETAILED:
-        return {}
-    inspector = engine.cuda_engine.create_engine_inspector()
-    return inspected_dtypes(inspector.get_engine_information(trt.LayerInformationFormat.JSON))
 
 
 class TensorrtRunner:
@@ -329,13 +210,13 @@ def _own_array(found: Mapping[str, Any], spec: TensorSpec) -> NDArray[np.generic
     """Return a copy of one output: Polygraphy writes the next one to where this one is."""
     if spec.name not in found:
         msg = f"the engine returned {', '.join(found) or 'nothing'}, and not the output {spec.name!r}"
-        raise BackendError(msg, hint=_BUILD_AGAIN)
+        raise BackendError(msg, hint=BUILD_AGAIN)
     raw = np.asarray(found[spec.name].array)
     shape = tuple(int(size) for size in found[spec.name].shape)
     dtype = _numpy_dtype(spec.dtype)
     if raw.nbytes != math.prod(shape) * dtype.itemsize or (spec.shape is not None and len(shape) != len(spec.shape)):
         msg = f"the engine returned {raw.nbytes} bytes of shape {list(shape)} for the output {spec}"
-        raise BackendError(msg, hint=_BUILD_AGAIN)
+        raise BackendError(msg, hint=BUILD_AGAIN)
     own: NDArray[np.generic] = raw.reshape(-1).view(np.uint8).copy().view(dtype).reshape(shape)
     return own
 

@@ -88,6 +88,8 @@ def torch_facts(device: str, precision: Precision | None, notes: Iterable[str | 
         precision_found=precision,
         tf32=tf32,
         notes=tuple(found),
+        # No gradients and no switch of a call's own: what is set for every batch is the same for all.
+        may_be_called_at_once=device == "cpu",
     )
 
 

@@ -7,12 +7,12 @@ whatever is asked for is held against what is there before anything is built.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from types import ModuleType
 from typing import Any
 
+from paritygate.engine.dtypes import DTYPE_OF_PRECISION
 from paritygate.engine.library import TENSORRT_RTX, EngineLibrary
 from paritygate.engine.settings import EngineSettings, HardwareCompatibility
 from paritygate.errors import UsageError
@@ -20,13 +20,6 @@ from paritygate.precision import Precision
 
 __all__ = ["Capabilities", "capabilities_of"]
 
-_DTYPES: Mapping[Precision, str] = {
-    Precision.FP32: "FLOAT",
-    Precision.TF32: "FLOAT",
-    Precision.FP16: "HALF",
-    Precision.BF16: "BF16",
-    Precision.INT8: "INT8",
-}
 # Beyond it the library takes the highest without a word. No member says it: it stands in the library's documentation.
 _HIGHEST_OPTIMIZATION_LEVEL = 5
 
@@ -87,11 +80,12 @@ class Capabilities:
         Raises:
             UsageError: It does not, or no engine has this one precision.
         """
-        if precision not in _DTYPES:
-            msg = f"no engine is built in {precision} (allowed: {', '.join(map(str, _DTYPES))})"
+        if precision not in DTYPE_OF_PRECISION:
+            msg = f"no engine is built in {precision} (allowed: {', '.join(map(str, DTYPE_OF_PRECISION))})"
             raise UsageError(msg, hint="give one of these in the target, such as tensorrt-fp16")
-        if _DTYPES[precision] not in self.dtypes:
-            msg = f"{self.title} has no dtype {_DTYPES[precision]}, which {precision} needs (it has: {self._dtypes})"
+        dtype = DTYPE_OF_PRECISION[precision]
+        if dtype not in self.dtypes:
+            msg = f"{self.title} has no dtype {dtype}, which {precision} needs (it has: {self._dtypes})"
             raise UsageError(msg, hint="install a later version, or choose another precision")
         # Why fp32 too? A library that cannot be kept from TF32 computes fp32 in it.
         if precision in {Precision.FP32, Precision.TF32} and not self.has_tf32_flag:

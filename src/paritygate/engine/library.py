@@ -18,14 +18,14 @@ from types import ModuleType
 from paritygate.backends import require_backend
 from paritygate.errors import BackendError, MissingBackendError
 
-__all__ = ["TENSORRT", "TENSORRT_RTX", "EngineLibrary", "open_library"]
+__all__ = ["TENSORRT", "TENSORRT_RTX", "TITLES", "EngineLibrary", "open_library"]
 
 TENSORRT = "tensorrt"
 TENSORRT_RTX = "tensorrt-rtx"
 _SWITCH = "POLYGRAPHY_USE_TENSORRT_RTX"
 _RTX_MODULE = "tensorrt_rtx"
 _RTX_BINDINGS = "tensorrt_rtx_bindings"
-_TITLES: Mapping[str, str] = {TENSORRT: "TensorRT", TENSORRT_RTX: "TensorRT-RTX"}
+TITLES: Mapping[str, str] = {TENSORRT: "TensorRT", TENSORRT_RTX: "TensorRT-RTX"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,7 +53,7 @@ class EngineLibrary:
     @property
     def title(self) -> str:
         """Name and version for people, such as `TensorRT 10.16.1.11`."""
-        return f"{_TITLES[self.name]} {self.version}"
+        return f"{TITLES[self.name]} {self.version}"
 
 
 def open_library(name: str) -> EngineLibrary:
@@ -73,7 +73,7 @@ def open_library(name: str) -> EngineLibrary:
         module = _import_rtx() if name == TENSORRT_RTX else importlib.import_module("tensorrt")
     except (ImportError, OSError) as err:
         reason = (str(err).strip() or type(err).__name__).splitlines()[0]
-        msg = f"{_TITLES[name]} is installed and does not load: {reason}"
+        msg = f"{TITLES[name]} is installed and does not load: {reason}"
         extra = "tensorrt-rtx" if name == TENSORRT_RTX else "gpu"
         raise MissingBackendError(
             msg, hint=f"install it with its libraries: pip install 'paritygate[{extra}]'"
@@ -88,7 +88,7 @@ def _set_polygraphy(name: str) -> None:
     # Imported here even if nobody asks for more: the first that is opened is then the one that Polygraphy has.
     config = importlib.import_module("polygraphy.config")
     if bool(config.USE_TENSORRT_RTX) != wanted:
-        msg = f"this process has Polygraphy set to the other library already, and cannot open {_TITLES[name]} too"
+        msg = f"this process has Polygraphy set to the other library already, and cannot open {TITLES[name]} too"
         raise BackendError(msg, hint="open it in a process of its own")
 
 

@@ -60,9 +60,14 @@ def _unknown(signature: Signature) -> Iterator[str]:
 
 def _shapes(spec: TensorSpec, dims: Mapping[str, Dim]) -> ProfileShapes:
     declared = [dim for dim in spec.shape or () if dim is not None]
-    sizes = [dims[dim] if isinstance(dim, str) else Dim(min=dim, opt=dim, max=dim) for dim in declared]
+    # A fixed size may be 0, which no declared one is.
+    sizes = [(dim, dim, dim) if isinstance(dim, int) else _range(dims[dim]) for dim in declared]
     return ProfileShapes(
-        min=tuple(size.min for size in sizes),
-        opt=tuple(size.opt for size in sizes),
-        max=tuple(size.max for size in sizes),
+        min=tuple(low for low, _, _ in sizes),
+        opt=tuple(opt for _, opt, _ in sizes),
+        max=tuple(high for _, _, high in sizes),
     )
+
+
+def _range(dim: Dim) -> tuple[int, int, int]:
+    return dim.min, dim.opt, dim.max

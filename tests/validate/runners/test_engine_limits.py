@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from paritygate.engine.gpu_fit import check_gpu
+from paritygate.engine.inspected import inspected_dtypes
 from paritygate.engine.profile import profile_of
 from paritygate.engine.record import EngineRecord
 from paritygate.engine.settings import EngineSettings, HardwareCompatibility
@@ -16,8 +18,8 @@ from paritygate.machine import Gpu
 from paritygate.precision import Precision
 from paritygate.signature import Dim, Signature, TensorSpec
 from paritygate.validate.runners import engine_fit
-from paritygate.validate.runners.engine_fit import check_gpu, check_version, gpu_for_engines
-from paritygate.validate.runners.engine_precision import describe_census, inspected_dtypes, precision_of_dtypes
+from paritygate.validate.runners.engine_fit import check_version, gpu_for_engines
+from paritygate.validate.runners.engine_precision import describe_census, precision_of_dtypes
 from paritygate.validate.runners.profile_limits import check_profile, describe_profile
 
 _SIGNATURE = Signature(

@@ -24,8 +24,10 @@ import pytest
 from paritygate.backends import backend_state
 from paritygate.convert.checked import convert_and_check
 from paritygate.convert.conversion import ConversionJob
-from paritygate.engine import builder_log
+from paritygate.engine import builder_log, deserialized, inspected
 from paritygate.engine.capabilities import capabilities_of
+from paritygate.engine.deserialized import LoadedEngine, check_engine, load_engine
+from paritygate.engine.dtypes import NUMPY_DTYPES
 from paritygate.engine.library import EngineLibrary, open_library
 from paritygate.engine.profile import ProfileShapes, profile_of
 from paritygate.engine.record import RECORD_FILE, EngineRecord
@@ -38,14 +40,7 @@ from paritygate.source import Source, SourceKind, parse_source
 from paritygate.validate.runners import engine_fit, tensorrt
 from paritygate.validate.runners.cuda_runtime import show_cuda_runtime
 from paritygate.validate.runners.runner import ModelToRun, open_runner
-from paritygate.validate.runners.tensorrt import (
-    LoadedEngine,
-    TensorrtRunner,
-    check_engine,
-    engine_facts,
-    load_engine,
-    open_model,
-)
+from paritygate.validate.runners.tensorrt import TensorrtRunner, engine_facts, open_model
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -665,10 +660,11 @@ class TestRunning:
 @pytest.mark.rtx
 def test_every_member_of_an_engine_that_is_used_exists() -> None:
     trt = open_library("tensorrt-rtx").module
-    tree = ast.parse(Path(tensorrt.__file__).read_text(encoding="utf-8"))
+    trees = [ast.parse(Path(str(found.__file__)).read_text("utf-8")) for found in (tensorrt, deserialized, inspected)]
     engines = {"engine", "cuda_engine"}
     used = {
         node.attr
+        for tree in trees
         for node in ast.walk(tree)
         if isinstance(node, ast.Attribute)
         and getattr(node.value, "attr", getattr(node.value, "id", None)) in engines
@@ -680,7 +676,7 @@ def test_every_member_of_an_engine_that_is_used_exists() -> None:
     assert hasattr(trt.EngineInspector, "get_engine_information")
     assert hasattr(trt.LayerInformationFormat, "JSON")
     assert hasattr(trt.ProfilingVerbosity, "DETAILED")
-    assert set(tensorrt._DTYPES) <= set(trt.DataType.__members__)
+    assert set(NUMPY_DTYPES) <= set(trt.DataType.__members__)
     assert {trt.TensorIOMode.INPUT.name, trt.TensorIOMode.OUTPUT.name} == {"INPUT", "OUTPUT"}
     assert trt.TensorFormat.LINEAR.name == "LINEAR"
 

@@ -1,0 +1,52 @@
+"""The job of answering afresh: the candidate loaded in a process of its own, asked what it was asked before."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from paritygate.pipelines.asking import question_of
+from paritygate.pipelines.child import Progress
+from paritygate.pipelines.comparison import ComparisonJob
+from paritygate.pipelines.opening import open_side
+from paritygate.pipelines.reproduction import Keeper
+from paritygate.validate.candidate import ModelCandidate
+from paritygate.validate.probes.recording import ProbesRecording
+from paritygate.validate.probes.run import with_labels
+from paritygate.validate.probes.sessions.session import AskedBatch, Hearing, probe_asked
+from paritygate.validate.recording import read_chunks
+from paritygate.validate.runners.onnxruntime_providers import prepare_process
+
+__all__ = ["run"]
+
+
+def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
+    """Answer, judge, and return what failed as JSON data."""
+    job = ComparisonJob.from_json(args["job"])
+    prepare_process(job.candidate.provider)
+    recording = ProbesRecording.load(Path(args["probes"]))
+    report("loading the candidate", 0, 0)
+    runner, _ = open_side(job.candidate, job.device)
+    candidate = ModelCandidate(runner)
+    question = with_labels(recording, question_of(job, candidate, Keeper(job, recording), tuple(args["outputs"])))
+    probe = probe_asked(recording)
+    assert probe is not None  # noqa: S101 - its batches were asked before
+    first = {int(batch.case or 0): batch.outputs for batch in read_chunks(Path(args["answers"]), args["chunks"])}
+    asked = [
+        AskedBatch(at=at, stored=stored, first=first[at], is_failed=at in args["failed"])
+        for at, stored in enumerate(recording.batches(probe))
+        if at in first
+    ]
+    hearing = Hearing("fresh", candidate, probe, asked, question)
+    for item in asked:
+        hearing.hear(item, hearing.answer(item, candidate))
+        report("answering", hearing.rows, 0)
+    failures, failed = hearing.failures()
+    return {
+        "batches": hearing.batches,
+        "rows": hearing.rows,
+        "failures": [asdict(failure) for failure in failures],
+        "failed": failed,
+    }

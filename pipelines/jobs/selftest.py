@@ -1,0 +1,167 @@
+"""The job of a selftest, run in a child process: plant, hold against the reference, and the next one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from paritygate.convert.planted.kinds import PLANTS, NotApplicable, PlantContext, Planted, PlantKind
+from paritygate.convert.planted.plant import plant
+from paritygate.errors import BackendError, InputFileError
+from paritygate.pipelines.asking import recorded_probes
+from paritygate.pipelines.child import Progress
+from paritygate.pipelines.selftest import result as results
+from paritygate.pipelines.selftest.effect import effects_of
+from paritygate.pipelines.selftest.explaining import why_missed
+from paritygate.pipelines.selftest.request import SelftestRequest
+from paritygate.pipelines.selftest.result import PlantResult, SelftestResult, result_to_json
+from paritygate.pipelines.selftest.trial import Trial, open_planted, try_file
+from paritygate.validate.probes.probe import PROBES
+from paritygate.validate.probes.roles import InputRole, Role
+from paritygate.validate.recording import Recording
+from paritygate.validate.samples import open_samples
+from paritygate.validate.verdict import Verdict
+
+__all__ = ["run"]
+
+# More distinct ids than this are not remembered: of so large a table, the first unused row is not found by them.
+_IDS_KEPT = 1_000_000
+
+
+def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
+    """Plant everything asked for, one at a time, and return what came of it as JSON data."""
+    started = time.monotonic()
+    request = SelftestRequest.from_json(args)
+    tester = _Tester(request, report)
+    unchanged = tester.unchanged
+    can_go_on = unchanged.verdict in {Verdict.PASS, Verdict.INCONCLUSIVE}
+    count = len(request.plants)
+    plants = [
+        tester.result_of(PLANTS[name], f"{at} of {count}, {name}")
+        for at, name in enumerate(request.plants if can_go_on else (), start=1)
+    ]
+    result = SelftestResult(
+        model=request.job.reference.name,
+        run=str(request.run),
+        variant=request.job.candidate.name,
+        precision=str(request.job.precision),
+        rows=unchanged.rows,
+        probe_rows=dict(unchanged.probe_rows),
+        probes_off=_probes_off(request),
+        seed=request.seed,
+        unchanged=str(unchanged.verdict),
+        unchanged_findings=unchanged.no_passes,
+        plants=plants,
+        seconds=time.monotonic() - started,
+    )
+    return result_to_json(result)
+
+
+class _Tester:
+    """Tries the unchanged artifact, and then one planted file after the other."""
+
+    def __init__(self, request: SelftestRequest, report: Progress) -> None:
+        self._request = request
+        self._report = report
+        model = request.job.candidate.model
+        assert model is not None  # noqa: S101 - a selftest is of an artifact
+        self._source = model.path
+        report("the unchanged artifact", 0, 0)
+        self._runner = open_planted(request.job, self._source)
+        self.unchanged = try_file(self._runner, request.job, request.folder, report, "the unchanged artifact")
+        self._facts = _facts(request)
+
+    def result_of(self, kind: PlantKind, what: str) -> PlantResult:
+        """Return what came of planting one fault."""
+        started = time.monotonic()
+        self._report(what, 0, 0)
+        target = self._request.folder / "planted.onnx"
+        random = np.random.default_rng([self._request.seed, *kind.name.encode()])
+        planted = plant(self._source, kind.name, PlantContext(random=random, **self._facts), target)
+        found = self._tried(kind, planted, target, what)
+        for path in (target, Path(f"{target}.data")):
+            path.unlink(missing_ok=True)
+        return replace(found, seconds=time.monotonic() - started)
+
+    def _tried(self, kind: PlantKind, planted: Planted | NotApplicable, target: Path, what: str) -> PlantResult:
+        if isinstance(planted, NotApplicable):
+            return _result(kind, results.NOT_APPLICABLE, planted.reason)
+        try:
+            runner = open_planted(self._request.job, target)
+        except (BackendError, InputFileError) as err:
+            return _result(kind, results.NOT_APPLICABLE, f"ONNX Runtime does not take what comes of it: {err}")
+        trial = try_file(runner, self._request.job, self._request.folder, self._report, what)
+        outcome = _outcome(kind, trial)
+        if outcome != results.MISSED:
+            return _result(kind, outcome, planted.what, trial)
+        effects = effects_of(runner, self._runner, self._request.job, trial.limits)
+        why = why_missed(effects, reached_by=planted.reached_by, probes_off=_probes_off(self._request))
+        return _result(kind, outcome, planted.what, trial, effects=effects, why=why)
+
+
+def _outcome(kind: PlantKind, trial: Trial) -> str:
+    by_samples, by_probes = bool(trial.by_samples), bool(trial.by_probes)
+    if kind.is_innocent:
+        return results.FALSE_ALARM if by_samples or by_probes else results.PASSED
+    if by_samples and by_probes:
+        return results.CAUGHT_BY_BOTH
+    if by_samples:
+        return results.CAUGHT_BY_SAMPLES
+    return results.CAUGHT_BY_PROBES if by_probes else results.MISSED
+
+
+def _result(
+    kind: PlantKind,
+    outcome: str,
+    what: str,
+    trial: Trial | None = None,
+    **found: Any,  # noqa: ANN401 - fields
+) -> PlantResult:
+    return PlantResult(
+        name=kind.name,
+        title=kind.title,
+        is_innocent=kind.is_innocent,
+        outcome=outcome,
+        what=what,
+        by_samples=[] if trial is None else trial.by_samples,
+        by_probes=[] if trial is None else trial.by_probes,
+        **found,
+    )
+
+
+def _probes_off(request: SelftestRequest) -> list[str]:
+    return [name for name in PROBES if name not in request.job.probes]
+
+
+def _facts(request: SelftestRequest) -> dict[str, Any]:
+    """Return what is known of the model besides its graph: from the samples, the probes' roles and the reference."""
+    outputs = request.job.reference.outputs
+    assert outputs is not None  # noqa: S101 - a selftest records its reference
+    recording, probes = Recording.load(outputs), recorded_probes(outputs)
+    roles: Mapping[str, InputRole] = {} if probes is None else probes.roles
+    ids = {name: role.high for name, role in roles.items() if role.role is Role.ID}
+    seen: dict[str, set[int]] = {name: set() for name in ids}
+    sizes: dict[str, tuple[int, ...]] = {}
+    largest = 1
+    for batch in open_samples(request.job.samples)():
+        largest = max(largest, batch.rows)
+        for name, array in batch.inputs.items():
+            sizes.setdefault(name, array.shape)
+            if name in seen and len(seen[name]) < _IDS_KEPT:
+                seen[name].update(int(value) for value in np.unique(array))
+    return {
+        "masks": tuple(name for name, role in roles.items() if role.role is Role.MASK),
+        "ids": ids,
+        "seen_ids": {name: frozenset(values) for name, values in seen.items()},
+        "sizes": sizes,
+        "largest_batch": largest,
+        "most_rows": request.most_rows,
+        "scales": {
+            name: float(profile.scale.min()) for name, profile in recording.profiles.items() if profile.is_float
+        },
+    }

@@ -1,0 +1,41 @@
+"""Probes in the terminal: how many were asked and how long that took, what was left out, and how to fail again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from paritygate.pipelines.result import NOT_ASKED, ComparisonResult, ProbesResult
+
+__all__ = ["probe_lines", "seconds_of_gate"]
+
+
+def probe_lines(result: ComparisonResult) -> Iterator[str]:
+    """Yield what there is to say of the probes of a comparison, one line each."""
+    probes = result.probes
+    asked = {name: probe for name, probe in probes.asked.items() if probe.status != NOT_ASKED}
+    if asked:
+        yield f"probes: {sum(probe.rows for probe in asked.values())} rows for {', '.join(asked)}; {_times(probes)}"
+    for name, probe in probes.asked.items():
+        if probe.status == NOT_ASKED:
+            yield f"probe {name}: {probe.detail}"
+    if probes.switched_off:
+        yield f"probes switched off: {', '.join(probes.switched_off)}"
+    for name, probe in asked.items():
+        for failure in probe.failures[:1]:
+            if failure.inputs is not None:
+                yield f"probe {name}: its inputs are in {failure.inputs}"
+            yield f"probe {name}: to see this alone: {failure.again}"
+
+
+def seconds_of_gate(probes: ProbesResult) -> tuple[float, float]:
+    """Return how long both sides took over the samples, as far as they answered them now, and over the probes."""
+    samples = (probes.samples_seconds or 0.0) + (probes.reference_samples_seconds or 0.0)
+    # Of a reference that answered before, its part was paid before.
+    is_here = probes.reference_samples_seconds is not None
+    times = (probe.seconds + ((probe.reference_seconds or 0.0) if is_here else 0.0) for probe in probes.asked.values())
+    return samples, sum(times)
+
+
+def _times(probes: ProbesResult) -> str:
+    samples, of_probes = seconds_of_gate(probes)
+    return f"{of_probes:.1f} s, the samples {samples:.1f} s"

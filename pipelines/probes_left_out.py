@@ -1,0 +1,29 @@
+"""Which probes the evidence of a run leaves out: a release says so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from paritygate.validate.probes.catalogue import ALL_PROBES, in_order
+
+__all__ = ["probes_not_asked"]
+
+
+def probes_not_asked(documents: Iterable[Mapping[str, Any]]) -> dict[str, tuple[str, ...]]:
+    """Return, by variant, the probes that were switched off or could not be asked on some device.
+
+    A probe that has nothing to ask of a model is none of these. Evidence from before there were probes asked none.
+    """
+    found: dict[str, set[str]] = {}
+    for document in documents:
+        for entry in document["variants"]:
+            if entry["artifact"] is not None and "checks" in entry:
+                found.setdefault(entry["variant"], set()).update(_left_out(entry.get("probes")))
+    return {name: in_order(left_out) for name, left_out in found.items() if left_out}
+
+
+def _left_out(probes: Mapping[str, Any] | None) -> Iterable[str]:
+    if probes is None or probes["skipped"]:
+        return ALL_PROBES
+    return (*probes["switched_off"], *probes["not_recorded"])

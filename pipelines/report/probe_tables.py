@@ -1,0 +1,149 @@
+"""The tables of a report that are about probes: what was asked, what came of it, and what inputs were taken for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from paritygate.pipelines.probe_summary import seconds_of_gate
+from paritygate.pipelines.report.figures import number
+from paritygate.pipelines.report.table import Cell, Column, Table, code, facts, figure, status, text
+from paritygate.pipelines.result import NOT_ASKED, ComparisonResult, ProbeResult, ProbesResult
+from paritygate.validate.probes.catalogue import ALL_PROBES
+
+__all__ = ["probe_tables", "probe_words"]
+
+_LEAD = (
+    "Probes are inputs derived from the samples, which a right conversion answers like the reference. What the "
+    "reference does not answer finitely and repeatably is left out, and so is what a candidate does not take by its "
+    "own declaration."
+)
+_PROBE_COLUMNS = (
+    Column(title="probe"),
+    Column(title="result"),
+    Column(title="looks for"),
+    Column(title="batches", is_figure=True),
+    Column(title="rows", is_figure=True),
+    Column(title="left out", is_figure=True),
+    Column(title="seconds", is_figure=True),
+    Column(title="of the reference", is_figure=True),
+    Column(title="in words"),
+)
+
+
+def probe_tables(result: ComparisonResult) -> tuple[Table, ...]:
+    """Return the tables of the probes; none where none was asked."""
+    probes = result.probes
+    if not probes.asked:
+        return ()
+    left_out = tuple(_left_out_rows(probes))
+    failed = tuple(_failure_rows(probes))
+    return (
+        _asked_table(probes),
+        *((_failures_table(failed),) if failed else ()),
+        *((_left_out_table(left_out),) if left_out else ()),
+        *((_roles_table(probes),) if probes.roles else ()),
+        _times_table(probes),
+    )
+
+
+def probe_words(result: ComparisonResult) -> tuple[str, ...]:
+    """Return what is said above the tables."""
+    probes = result.probes
+    found = [f"No probe was asked: {probes.skipped}."] if probes.skipped else [_LEAD]
+    if probes.switched_off:
+        found.append(f"Switched off: {', '.join(probes.switched_off)}.")
+    if probes.not_recorded:
+        found.append(f"Not asked, because the reference was recorded without them: {', '.join(probes.not_recorded)}.")
+    if probes.roles:
+        found.append(
+            "What an input was taken for is inferred; the spec overrules it, such as "
+            f"roles: {{{next(iter(probes.roles))}: {{role: id, low: 0, high: 999}}}}."
+        )
+    return tuple(found)
+
+
+def _asked_table(probes: ProbesResult) -> Table:
+    rows = [_probe_row(name, probe) for name, probe in probes.asked.items()]
+    rows += [_switched_off_row(name) for name in probes.switched_off]
+    return Table(caption="Probes", columns=_PROBE_COLUMNS, rows=tuple(rows))
+
+
+def _probe_row(name: str, probe: ProbeResult) -> tuple[Cell, ...]:
+    word = status("not asked") if probe.status == NOT_ASKED else status(probe.status)
+    return (
+        text(name),
+        word,
+        text(probe.looks_for),
+        figure(number(probe.batches)),
+        figure(number(probe.rows)),
+        figure(number(probe.dropped + probe.unfit)),
+        figure(f"{probe.seconds:.2f}"),
+        figure("-" if probe.reference_seconds is None else f"{probe.reference_seconds:.2f}"),
+        text(probe.detail),
+    )
+
+
+def _switched_off_row(name: str) -> tuple[Cell, ...]:
+    empty = (figure("-"),) * 5
+    return (text(name), status("not asked"), text(ALL_PROBES[name].looks_for), *empty, text("switched off"))
+
+
+def _failure_rows(probes: ProbesResult) -> Iterable[tuple[Cell, ...]]:
+    for name, probe in probes.asked.items():
+        for failure in probe.failures:
+            yield (
+                text(name),
+                text(failure.about),
+                text(f"{failure.check}: {failure.detail}"),
+                code(failure.inputs or "-"),
+                code(failure.again),
+            )
+
+
+def _failures_table(rows: tuple[tuple[Cell, ...], ...]) -> Table:
+    titles = ("probe", "at", "what failed", "inputs", "to see it alone")
+    return Table(caption="Failed at, the first ones", columns=tuple(Column(title=title) for title in titles), rows=rows)
+
+
+def _left_out_rows(probes: ProbesResult) -> Iterable[tuple[Cell, ...]]:
+    for name, probe in probes.asked.items():
+        for who, count, first in (
+            ("by the reference", probe.dropped, probe.dropped_first),
+            ("by the candidate", probe.unfit, probe.unfit_first),
+        ):
+            if count:
+                more = f"; and {number(count - len(first))} more" if count > len(first) else ""
+                yield text(name), text(who), figure(number(count)), text("; ".join(first) + more)
+
+
+def _left_out_table(rows: tuple[tuple[Cell, ...], ...]) -> Table:
+    columns = (
+        Column(title="probe"),
+        Column(title="not answered, or not taken"),
+        Column(title="batches", is_figure=True),
+        Column(title="why, the first ones"),
+    )
+    return Table(caption="Left out", columns=columns, rows=rows)
+
+
+def _roles_table(probes: ProbesResult) -> Table:
+    columns = (Column(title="input"), Column(title="taken for"), Column(title="because"))
+    rows = tuple((text(name), text(role.role), text(role.why)) for name, role in probes.roles.items())
+    return Table(caption="What inputs are", columns=columns, rows=rows)
+
+
+def _times_table(probes: ProbesResult) -> Table:
+    samples, of_probes = seconds_of_gate(probes)
+    once = "answered when it was recorded" if probes.reference_samples_seconds is None else None
+    found = [
+        ("the candidate over the samples", text(_seconds(probes.samples_seconds))),
+        ("the reference over the samples", text(once or _seconds(probes.reference_samples_seconds))),
+        ("probes", text(f"{of_probes:.2f} s")),
+    ]
+    if samples:
+        found.append(("all of it, over the samples alone", text(f"{(samples + of_probes) / samples:.1f} times")))
+    return facts("Where the time went", found)
+
+
+def _seconds(seconds: float | None) -> str:
+    return "not known" if seconds is None else f"{seconds:.2f} s"

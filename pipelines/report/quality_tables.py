@@ -1,0 +1,111 @@
+"""The tables of a comparison that are about answers as users know them: metrics against gold, detections matched."""
+
+from __future__ import annotations
+
+from paritygate.pipelines.report.figures import number, value
+from paritygate.pipelines.report.table import Cell, Column, Table, figure, text
+from paritygate.pipelines.result import ComparisonResult, GoldResult
+
+__all__ = ["quality_tables"]
+
+_NOT_DEFINED = "not defined"
+
+
+def quality_tables(result: ComparisonResult) -> tuple[Table, ...]:
+    """Return a table of metrics and one of detections, each where there are any."""
+    tables = []
+    if result.gold:
+        tables.append(_gold_table(result))
+    if result.matches:
+        tables.append(_match_table(result))
+    return tuple(tables)
+
+
+def _gold_table(result: ComparisonResult) -> Table:
+    titles = ("rows", "reference", "candidate", "difference", "95 % interval", "at least")
+    rows: list[tuple[Cell, ...]] = []
+    for rule, found in result.gold.items():
+        rows.append(_gold_row(rule, found))
+        for name, values in found.strata.items():
+            for stratum, item in values.items():
+                difference = (
+                    None if item.candidate is None or item.reference is None else item.candidate - item.reference
+                )
+                figures = (item.reference, item.candidate)
+                rows.append(
+                    (
+                        text(f"{rule}, {name} {stratum}"),
+                        figure(number(item.rows)),
+                        *(figure(_shown(each)) for each in figures),
+                        figure(number(difference, missing=_NOT_DEFINED)),
+                        figure("-"),
+                        figure("-"),
+                    )
+                )
+    return Table(
+        caption="Against gold",
+        columns=(Column(title="metric"), *(Column(title=title, is_figure=True) for title in titles)),
+        rows=tuple(rows),
+    )
+
+
+def _gold_row(rule: str, found: GoldResult) -> tuple[Cell, ...]:
+    interval = "not known"
+    if found.difference_low_95 is not None and found.difference_high_95 is not None:
+        interval = f"{number(found.difference_low_95)} to {number(found.difference_high_95)}"
+    rows = number(found.rows)
+    without = f" ({number(found.rows_without)} without gold)" if found.rows_without else ""
+    return (
+        text(rule),
+        figure(f"{rows}{without}"),
+        figure(_shown(found.reference)),
+        figure(_shown(found.candidate)),
+        figure(number(found.difference, missing=_NOT_DEFINED)),
+        figure(interval),
+        figure("no limit" if found.limit is None else value(found.limit)),
+    )
+
+
+def _shown(found: float | None) -> str:
+    return _NOT_DEFINED if found is None else value(found)
+
+
+def _match_table(result: ComparisonResult) -> Table:
+    titles = (
+        "rows",
+        "of the reference",
+        "of the candidate",
+        "matched",
+        "missing",
+        "extra",
+        "near the floor",
+        "smallest IoU",
+        "largest box difference",
+        "largest score difference",
+    )
+    rows = [
+        (
+            text(name),
+            *(
+                figure(number(each, missing="-"))
+                for each in (
+                    found.rows,
+                    found.expected,
+                    found.actual,
+                    found.matched,
+                    found.missing,
+                    found.extra,
+                    found.near_floor,
+                    found.min_iou,
+                    found.max_box_diff,
+                    found.max_score_diff,
+                )
+            ),
+        )
+        for name, found in result.matches.items()
+    ]
+    return Table(
+        caption="Detections matched",
+        columns=(Column(title="detections"), *(Column(title=title, is_figure=True) for title in titles)),
+        rows=tuple(rows),
+    )

@@ -1,0 +1,113 @@
+"""How far a fault changes the answers, whatever the limits: the planted file beside the unchanged one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from paritygate.errors import BackendError, UsageError
+from paritygate.pipelines.asking import recorded_probes
+from paritygate.pipelines.comparison import ComparisonJob
+from paritygate.pipelines.selftest.result import EffectResult
+from paritygate.validate.feeding import fit_inputs
+from paritygate.validate.profile import ulp_of
+from paritygate.validate.samples import open_samples
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from paritygate.validate.runners.runner import Runner
+    from paritygate.validate.tolerance import Limits
+
+    Arrays = Mapping[str, NDArray[np.generic]]
+
+__all__ = ["effects_of"]
+
+_SAMPLES = "samples"
+# Another order of the same sums moves answers by a few steps of their dtype.
+_ROUNDING_ULPS = 16
+
+
+def effects_of(
+    planted: Runner, unchanged: Runner, job: ComparisonJob, limits: Mapping[str, Limits]
+) -> list[EffectResult]:
+    """Return, for each output, where the two files differ most, in limits.
+
+    Args:
+        planted: The file with the fault in it; it answers everything, or it would not have been missed.
+        unchanged: The file without.
+        job: The comparison that missed it.
+        limits: The limits of each output on the samples.
+    """
+    worst = {name: _nothing(name) for name in limits}
+    for where, inputs in _asked(unchanged, job):
+        try:
+            actual, expected = planted.run(inputs), unchanged.run(inputs)
+        except (BackendError, UsageError):
+            # A probe of a kind that one of them refuses shows no difference to measure.
+            continue
+        for name, known in worst.items():
+            found = _effect(name, where, actual[name], expected[name], limits[name])
+            if _weight(found) > _weight(known):
+                worst[name] = found
+    return list(worst.values())
+
+
+def _nothing(name: str, where: str = _SAMPLES) -> EffectResult:
+    return EffectResult(output=name, max_abs_diff=0.0, where=where, in_limits=0.0, is_rounding=True)
+
+
+def _weight(effect: EffectResult) -> tuple[bool, float, float]:
+    # A change that is no number outweighs all that are.
+    return (
+        effect.max_abs_diff is None,
+        0.0 if effect.in_limits is None else effect.in_limits,
+        effect.max_abs_diff or 0.0,
+    )
+
+
+def _asked(runner: Runner, job: ComparisonJob) -> Iterator[tuple[str, Arrays]]:
+    """Yield everything that was asked: its kind and the inputs."""
+    for batch in open_samples(job.samples)():
+        if batch.rows:
+            yield _SAMPLES, fit_inputs(batch, runner.signature)
+    recording = recorded_probes(job.reference.outputs) if job.reference.outputs is not None else None
+    for probe in recording.probes if recording is not None else ():
+        if probe.name in job.probes and recording is not None:
+            for stored in recording.batches(probe):
+                yield f"probe {probe.name}", stored.inputs
+
+
+def _effect(name: str, where: str, actual: NDArray[Any], expected: NDArray[Any], limits: Limits) -> EffectResult:
+    if np.array_equal(actual, expected, equal_nan=expected.dtype.kind == "f"):
+        return _nothing(name, where)
+    largest = math.nan
+    if actual.shape == expected.shape and actual.dtype == expected.dtype and actual.dtype.kind in "fiub":
+        wide, wanted = actual.astype(np.float64), expected.astype(np.float64)
+        with np.errstate(invalid="ignore"):
+            is_same = (wide == wanted) | (np.isnan(wide) & np.isnan(wanted))
+            difference = np.where(is_same, 0.0, np.abs(wide - wanted))
+        largest = float(difference.max(initial=0.0))
+    if not math.isfinite(largest):
+        return EffectResult(output=name, max_abs_diff=None, where=where, in_limits=None, is_rounding=False)
+    if expected.dtype.kind != "f" or not limits.max_abs_diff.all():
+        return EffectResult(output=name, max_abs_diff=largest, where=where, in_limits=None, is_rounding=False)
+    magnitude = float(np.abs(wanted[np.isfinite(wanted)]).max(initial=0.0))
+    return EffectResult(
+        output=name,
+        max_abs_diff=largest,
+        where=where,
+        in_limits=_in_limits(difference, limits),
+        is_rounding=largest <= _ROUNDING_ULPS * ulp_of(magnitude, expected.dtype.name),
+    )
+
+
+def _in_limits(difference: NDArray[np.float64], limits: Limits) -> float:
+    axis, rank = limits.axis, difference.ndim
+    if axis is not None and not (axis < rank and difference.shape[axis] == limits.max_abs_diff.size):
+        # A size that the samples have not: there is no limit for each channel.
+        return float(difference.max(initial=0.0) / limits.max_abs_diff.max())
+    return float((difference / limits.by_element(rank)).max(initial=0.0))

@@ -1,0 +1,186 @@
+"""What came of a selftest, as the terminal, the JSON file and the page have it.
+
+The JSON Schema is made from these classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from paritygate import __version__
+from paritygate.errors import ExitCode
+from paritygate.pipelines.workspace import worst_code
+
+__all__ = [
+    "CAUGHT_BY_BOTH",
+    "CAUGHT_BY_PROBES",
+    "CAUGHT_BY_SAMPLES",
+    "FALSE_ALARM",
+    "MISSED",
+    "NOT_APPLICABLE",
+    "PASSED",
+    "EffectResult",
+    "FindingResult",
+    "PlantResult",
+    "SelftestResult",
+    "result_from_json",
+    "result_to_json",
+    "schema_of_selftest",
+]
+
+SCHEMA_VERSION = 1
+CAUGHT_BY_SAMPLES, CAUGHT_BY_PROBES, CAUGHT_BY_BOTH = "caught by samples", "caught by probes", "caught by both"
+MISSED, NOT_APPLICABLE, PASSED, FALSE_ALARM = "missed", "not applicable", "passed", "false alarm"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FindingResult:
+    """One check that failed."""
+
+    check: str
+    output: str | None
+    detail: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EffectResult:
+    """How far a fault that was missed changes an output, on everything that was asked.
+
+    Attributes:
+        output: The output.
+        max_abs_diff: Largest difference from the unchanged model's answers; None where that is not a number.
+        where: What was asked there: `samples`, or the name of a probe.
+        in_limits: That difference as a multiple of the limit on the samples; None for outputs compared exactly.
+        is_rounding: Whether it is within a few steps of the dtype, as any other order of the sums would be.
+    """
+
+    output: str
+    max_abs_diff: float | None
+    where: str
+    in_limits: float | None
+    is_rounding: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlantResult:
+    """What came of one fault or innocent rewrite.
+
+    Attributes:
+        name: Its name in the table.
+        title: Its class, in words.
+        is_innocent: Whether a right conversion may do this.
+        outcome: For a fault: caught by samples, probes or both, or missed. For a rewrite: passed, or false alarm.
+        what: What was changed; why nothing was, where it is not applicable.
+        by_samples: The checks on the samples that failed.
+        by_probes: The probes that failed.
+        effects: How far it changes the outputs, for what was missed.
+        why: Why it was missed, and what would catch it; empty otherwise.
+        seconds: How long it took.
+    """
+
+    name: str
+    title: str
+    is_innocent: bool
+    outcome: str
+    what: str
+    by_samples: list[FindingResult] = field(default_factory=list)
+    by_probes: list[FindingResult] = field(default_factory=list)
+    effects: list[EffectResult] = field(default_factory=list)
+    why: str = ""
+    seconds: float = 0.0
+
+    @property
+    def has_no_effect(self) -> bool:
+        """Whether all that was measured of its effects is rounding."""
+        return bool(self.effects) and all(effect.is_rounding for effect in self.effects)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SelftestResult:
+    """What came of all of them.
+
+    Attributes:
+        model: The model's name.
+        run: The run folder.
+        variant: The artifact that faults were planted into.
+        precision: The precision it was judged as.
+        rows: Rows of the samples.
+        probe_rows: Rows of each probe that was asked.
+        probes_off: The probes that were not asked.
+        seed: Seed of all choices.
+        unchanged: Verdict of the unchanged artifact.
+        unchanged_findings: What of it is no pass.
+        plants: Each fault and each rewrite; none where the unchanged artifact fails.
+        seconds: How long it took.
+    """
+
+    model: str
+    run: str
+    variant: str
+    precision: str
+    rows: int
+    probe_rows: dict[str, int]
+    probes_off: list[str]
+    seed: int
+    unchanged: str
+    unchanged_findings: list[FindingResult]
+    plants: list[PlantResult]
+    seconds: float
+    version: str = __version__
+    schema_version: int = SCHEMA_VERSION
+
+    def having(self, *outcomes: str) -> list[PlantResult]:
+        """Return what came out so."""
+        return [plant for plant in self.plants if plant.outcome in outcomes]
+
+    @property
+    def exit_code(self) -> int:
+        """0 unless the unchanged artifact does not pass or an innocent rewrite fails; a miss is information."""
+        unchanged = {"pass": ExitCode.PASS, "inconclusive": ExitCode.INCONCLUSIVE, "fail": ExitCode.PARITY_FAILED}
+        alarm = ExitCode.PARITY_FAILED if self.having(FALSE_ALARM) else ExitCode.PASS
+        return worst_code([int(unchanged.get(self.unchanged, ExitCode.NOT_MEASURED)), int(alarm)])
+
+    @property
+    def summary(self) -> str:
+        """The whole selftest in one line."""
+        if not self.plants:
+            return f"nothing was planted: the unchanged {self.variant} does not pass"
+        on_samples = len(self.having(CAUGHT_BY_SAMPLES, CAUGHT_BY_BOTH))
+        by_probes, missed = len(self.having(CAUGHT_BY_PROBES)), self.having(MISSED)
+        silent = sum(plant.has_no_effect for plant in missed)
+        faults = f"{on_samples} caught on the samples, {by_probes} more by probes, {len(missed)} missed"
+        if silent:
+            faults += f" ({silent} of them without effect on what was asked)"
+        alarms = len(self.having(FALSE_ALARM))
+        return (
+            f"{_counted(on_samples + by_probes + len(missed), 'fault')} planted: {faults}; "
+            f"{_counted(len(self.having(PASSED)) + alarms, 'innocent rewrite')}: {_counted(alarms, 'false alarm')}"
+        )
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def result_to_json(result: SelftestResult) -> dict[str, Any]:
+    """Return the result as JSON data."""
+    return {**asdict(result), "summary": result.summary, "exit_code": result.exit_code}
+
+
+def result_from_json(data: Mapping[str, Any]) -> SelftestResult:
+    """Return the result that `result_to_json` wrote."""
+    from pydantic import TypeAdapter
+
+    kept = {name: value for name, value in data.items() if name not in {"summary", "exit_code"}}
+    return TypeAdapter(SelftestResult).validate_python(kept)
+
+
+def schema_of_selftest() -> dict[str, Any]:
+    """Return the JSON Schema of a selftest's result."""
+    from pydantic import TypeAdapter
+
+    schema = TypeAdapter(SelftestResult).json_schema()
+    schema["properties"] |= {"summary": {"type": "string"}, "exit_code": {"type": "integer"}}
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "paritygate selftest"}

@@ -1,0 +1,134 @@
+"""The stage of a selftest: export, record, and try the gate on what is planted, in a run folder of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from paritygate.errors import (
+    BackendError,
+    ConversionError,
+    ExitCode,
+    MissingBackendError,
+    ParitygateError,
+    UsageError,
+)
+from paritygate.files import make_marked_folder, remove_marked_folder, write_bytes_atomically, write_json_atomically
+from paritygate.pipelines.child import ChildJob, Progress, run_child
+from paritygate.pipelines.selftest.page import page_of
+from paritygate.pipelines.selftest.request import SelftestRequest
+from paritygate.pipelines.selftest.result import SelftestResult, result_from_json, result_to_json
+from paritygate.pipelines.spec import ResolvedSpec
+from paritygate.pipelines.stages.export import export_stage
+from paritygate.pipelines.stages.record import record_stage
+from paritygate.pipelines.stages.validate import comparison_job
+from paritygate.pipelines.target_choice import with_targets
+from paritygate.pipelines.workspace import FailedVariant, RunFolder
+from paritygate.signature import Signature
+from paritygate.validate.probes.probe import PROBES
+
+__all__ = ["SELFTEST_FILE", "SELFTEST_PAGE", "SelftestOptions", "selftest_stage", "spec_of_selftest"]
+
+SELFTEST_FILE, SELFTEST_PAGE = "selftest.json", "selftest.md"
+# What faults are planted into: every converter's ONNX, in the precision of the source.
+_VARIANT = "onnx-fp32"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SelftestOptions:
+    """How a selftest is done.
+
+    Attributes:
+        plants: What to plant, by the table.
+        time_limit_s: Seconds that the export, the recording and the trying may take, each.
+    """
+
+    plants: tuple[str, ...]
+    time_limit_s: float
+
+
+def spec_of_selftest(resolved: ResolvedSpec, *, probes: Sequence[str] | None, seed: int | None) -> ResolvedSpec:
+    """Return the spec with ONNX in the source's precision as its one target.
+
+    Args:
+        resolved: The spec as written.
+        probes: The probes to ask; the spec's own if None.
+        seed: Seed of all choices; the spec's own if None.
+    """
+    changes: dict[str, object] = {}
+    if _VARIANT not in resolved.target_names:
+        changes["targets"] = [*resolved.spec.targets, _VARIANT]
+    if probes is not None:
+        changes["probes"] = list(probes) or "none"
+    if seed is not None:
+        changes["seed"] = seed
+    return with_targets(replace(resolved, spec=resolved.spec.model_copy(update=changes)), [_VARIANT])
+
+
+def selftest_stage(run: RunFolder, options: SelftestOptions, progress: Progress) -> SelftestResult:
+    """Export, record, plant and try; write `selftest.json` and `selftest.md` into the run folder.
+
+    Args:
+        run: A new run of a spec by `spec_of_selftest`.
+        options: How it is done.
+        progress: Takes the progress.
+
+    Raises:
+        ConversionError: The model could not be exported to ONNX.
+        ParitygateError: As `record_stage`; or the gate could not be tried.
+    """
+    failures = export_stage(run, time_limit_s=options.time_limit_s, progress=progress)
+    if _VARIANT in failures:
+        raise _error_of(failures[_VARIANT])
+    record_stage(run, time_limit_s=options.time_limit_s, progress=progress)
+    result = _try(run, options, progress)
+    write_json_atomically(run.folder / SELFTEST_FILE, result_to_json(result))
+    write_bytes_atomically(run.folder / SELFTEST_PAGE, page_of(result).encode())
+    return result
+
+
+def _error_of(failure: FailedVariant) -> ParitygateError:
+    kinds: dict[int, type[ParitygateError]] = {ExitCode.NOT_BUILT: ConversionError, ExitCode.USAGE: UsageError}
+    kind = kinds.get(failure.exit_code, MissingBackendError)
+    return kind(f"nothing to plant faults into: {failure.message}", hint=failure.hint)
+
+
+def _try(run: RunFolder, options: SelftestOptions, progress: Progress) -> SelftestResult:
+    artifact = run.artifact(_VARIANT)
+    job = comparison_job(run, artifact, "cpu")
+    place = make_marked_folder(run.jobs("selftest"))
+    folder = make_marked_folder(place / "planted")
+    request = SelftestRequest(
+        # What is asked in other sessions takes a process each: too much for every fault.
+        job=replace(job, failures=None, probes=tuple(name for name in job.probes if name in PROBES)),
+        plants=options.plants,
+        most_rows=_most_rows(artifact.signature),
+        folder=folder,
+        run=run.folder,
+        seed=run.resolved.spec.seed,
+    )
+    try:
+        found = run_child(
+            ChildJob(
+                name="selftest",
+                args=request.to_json(),
+                folder=place,
+                what=f"the selftest of {run.resolved.name}",
+                time_limit_s=options.time_limit_s,
+                crash_error=BackendError,
+            ),
+            progress,
+        )
+    finally:
+        remove_marked_folder(folder)
+    return result_from_json(found)
+
+
+def _most_rows(signature: Signature) -> int | None:
+    for spec in signature.inputs:
+        rows = spec.shape[0] if spec.shape else None
+        if isinstance(rows, str):
+            return signature.dims[rows].max if rows in signature.dims else None
+        if rows is not None:
+            return rows
+    return None

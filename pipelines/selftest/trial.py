@@ -1,0 +1,144 @@
+"""One ONNX file through the gate, on samples and probes, in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from paritygate.files import make_marked_folder, remove_marked_folder
+from paritygate.pipelines.asking import broken_contract, recorded_probes
+from paritygate.pipelines.child import Progress
+from paritygate.pipelines.comparison import ComparisonJob
+from paritygate.pipelines.opening import open_side
+from paritygate.pipelines.selftest.first_failures import ask_until_failed
+from paritygate.pipelines.selftest.result import FindingResult
+from paritygate.source import Source, SourceKind
+from paritygate.validate.candidate import ModelCandidate
+from paritygate.validate.gate import GatePlan, run_gate
+from paritygate.validate.given import expected_from_recording
+from paritygate.validate.recording import Recording
+from paritygate.validate.samples import open_samples
+from paritygate.validate.verdict import Check, Status, Verdict, verdict_of
+
+if TYPE_CHECKING:
+    from paritygate.validate.runners.runner import Runner
+    from paritygate.validate.tolerance import Limits
+
+__all__ = ["Trial", "open_planted", "try_file"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Trial:
+    """What came of one file.
+
+    Attributes:
+        checks: Every check on the samples.
+        probe_checks: One check a probe that was asked something.
+        probe_rows: Rows of each, up to its first failure.
+        limits: The limits of each output on the samples.
+        rows: Rows of the samples.
+    """
+
+    checks: tuple[Check, ...]
+    probe_checks: tuple[Check, ...]
+    probe_rows: Mapping[str, int]
+    limits: Mapping[str, Limits]
+    rows: int
+
+    @property
+    def verdict(self) -> Verdict:
+        """What the gate says of the file."""
+        return verdict_of((*self.checks, *self.probe_checks))
+
+    @property
+    def by_samples(self) -> list[FindingResult]:
+        """The checks on the samples that failed."""
+        return _findings(self.checks, (Status.FAIL,))
+
+    @property
+    def by_probes(self) -> list[FindingResult]:
+        """The probes that failed."""
+        return _findings(self.probe_checks, (Status.FAIL,))
+
+    @property
+    def no_passes(self) -> list[FindingResult]:
+        """Every check that keeps the file from passing."""
+        return _findings((*self.checks, *self.probe_checks), (Status.FAIL, Status.ERROR, Status.INCONCLUSIVE))
+
+
+def _findings(checks: tuple[Check, ...], statuses: tuple[Status, ...]) -> list[FindingResult]:
+    return [
+        FindingResult(check=check.name, output=check.output, detail=check.detail)
+        for check in checks
+        if check.status in statuses
+    ]
+
+
+def open_planted(job: ComparisonJob, path: Path) -> Runner:
+    """Return the runner of a file that stands in for the job's candidate.
+
+    Raises:
+        BackendError: The runtime refuses the file.
+    """
+    model = Source(text=path.name, folder=path.parent, kind=SourceKind.ONNX)
+    runner, _ = open_side(replace(job.candidate, model=model), job.device)
+    return runner
+
+
+def try_file(runner: Runner, job: ComparisonJob, folder: Path, report: Progress, what: str) -> Trial:
+    """Hold a loaded file against the recorded reference, exactly as `validate` does.
+
+    Args:
+        runner: The file, loaded.
+        job: The comparison; its reference is recorded.
+        folder: A folder to work in.
+        report: Takes the progress.
+        what: What the file is, in words.
+
+    Raises:
+        MeasurementError: The samples are not those of the recording.
+    """
+    assert job.reference.outputs is not None  # noqa: S101 - a selftest records its reference
+    recording = Recording.load(job.reference.outputs)
+    candidate = ModelCandidate(runner)
+    workspace = make_marked_folder(folder / "passes")
+    result = run_gate(
+        candidate,
+        expected_from_recording(recording),
+        open_samples(job.samples),
+        GatePlan(
+            tolerance=job.tolerance,
+            decisions=job.decisions,
+            outputs=job.outputs,
+            argmax_of=job.argmax_of,
+            gold=job.gold,
+            matches=job.matches,
+            ignored=job.ignored,
+            passes=job.passes,
+            min_rows=job.min_rows,
+            is_non_finite_declared=job.is_non_finite_declared,
+            strata=job.strata,
+            workspace=workspace,
+            seed=job.seed,
+        ),
+        progress=lambda _, rows: report(f"{what}: samples", rows, recording.rows),
+    )
+    remove_marked_folder(workspace)
+    # A broken contract is broken in every probe as well.
+    is_asked = not broken_contract(result.checks)
+    outcomes = ask_until_failed(
+        job,
+        candidate,
+        recorded_probes(job.reference.outputs) if is_asked else None,
+        tuple(result.limits),
+        lambda _, done, total: report(f"{what}: probes", done, total),
+    )
+    return Trial(
+        checks=result.checks,
+        probe_checks=tuple(outcome.check for outcome in outcomes),
+        probe_rows={outcome.name: outcome.rows for outcome in outcomes},
+        limits=result.limits,
+        rows=result.measurement.rows,
+    )

@@ -1,0 +1,146 @@
+"""On which GPUs an engine runs: an engine is no model, but code for kinds of GPUs.
+
+The library refuses others too, in words that do not say what to do, or after it has loaded all of the engine.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from paritygate.engine.library import TENSORRT, TENSORRT_RTX
+from paritygate.engine.record import EngineRecord
+from paritygate.engine.settings import EngineSettings, HardwareCompatibility
+from paritygate.errors import BackendError
+from paritygate.machine import Gpu
+
+__all__ = ["BUILD_HERE", "RTX_CAPABILITIES", "check_gpu", "targets_in_words", "why_not_built_for"]
+
+# It knows no data centre GPU of capability 9.0 or 10.0.
+# Source: ComputeCapability of tensorrt_rtx 1.7.
+RTX_CAPABILITIES = ("7.5", "8.0", "8.6", "8.9", "12.0", "12.1")
+# What TensorRT-RTX builds for from where nothing is asked for, and what `ampere_plus` means.
+_AMPERE = 80
+_AMPERE_AND_ABOVE = "8.0 and above"
+_CUDA = re.compile(r"cuda:sm(\d{2,3})")
+BUILD_HERE = "build it again on this machine: convert-and-validate build"
+
+
+def _dotted(capability: str) -> str:
+    """Return the digits of a compute capability as they are written: `8.9` of `89`, `12.0` of `120`."""
+    return f"{capability[:-1]}.{capability[-1]}"
+
+
+def _targets(asked: tuple[str, ...], offered: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the compute capabilities that TensorRT-RTX builds for."""
+    return asked or tuple(name for name in offered if int(name.replace(".", "")) >= _AMPERE)
+
+
+def _is_for(level: str, built_on: str, capability: str) -> bool:
+    """Return whether TensorRT's engine, built where the first capability is, runs where the second is."""
+    return int(capability) >= _AMPERE if level == HardwareCompatibility.AMPERE_PLUS else capability == built_on
+
+
+def targets_in_words(settings: EngineSettings, gpu: Gpu | None) -> str:
+    """Return what an engine is built to run on.
+
+    Args:
+        settings: What was asked for.
+        gpu: The GPU it is built on; None if it is built ahead of time.
+    """
+    if gpu is None:
+        return f"compute capability {', '.join(settings.compute_capabilities) or _AMPERE_AND_ABOVE}"
+    if settings.hardware_compatibility is HardwareCompatibility.AMPERE_PLUS:
+        return f"compute capability {_AMPERE_AND_ABOVE}"
+    if settings.hardware_compatibility is HardwareCompatibility.SAME_COMPUTE_CAPABILITY:
+        return f"compute capability {_dotted(gpu.capability)}"
+    return f"{gpu.name} (compute capability {_dotted(gpu.capability)})"
+
+
+def check_gpu(record: EngineRecord, gpu: Gpu, offered: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """Return what is to be noted of the GPU, once it is one that the engine was built for.
+
+    Args:
+        record: What is known of the engine.
+        gpu: The GPU that it is to run on.
+        offered: Every compute capability that the library builds for ahead of time, such as `8.9`; empty where it
+            builds for the GPU it is on.
+
+    Raises:
+        BackendError: It is not.
+    """
+    if record.library == TENSORRT_RTX:
+        _check_target(record.settings.compute_capabilities, gpu, offered)
+        return ()
+    if record.built_on is None:
+        return ("its record does not say on which GPU it was built",)
+    return _check_built_on(record.settings.hardware_compatibility, record.built_on, gpu)
+
+
+def _check_target(asked: tuple[str, ...], gpu: Gpu, offered: tuple[str, ...]) -> None:
+    here = _dotted(gpu.capability)
+    if here in _targets(asked, offered):
+        return
+    built = ", ".join(asked) or _AMPERE_AND_ABOVE
+    msg = f"the engine was built for compute capability {built}; the GPU here, {gpu.name}, has {here}"
+    if here not in offered:
+        msg += f", which TensorRT-RTX has no engines for (it has: {', '.join(offered)})"
+        raise BackendError(msg, hint="build a tensorrt target on this GPU instead")
+    wanted = ", ".join(f'"{item}"' for item in (*asked, here))
+    raise BackendError(msg, hint=f"build it for this GPU: tensorrt_rtx: {{compute_capabilities: [{wanted}]}}")
+
+
+def _check_built_on(level: HardwareCompatibility, built_on: Mapping[str, Any], gpu: Gpu) -> tuple[str, ...]:
+    there = str(built_on["capability"])
+    built = f"the engine was built on {built_on['name']} (compute capability {_dotted(there)})"
+    here = f"the GPU here, {gpu.name}, has {_dotted(gpu.capability)}"
+    if not _is_for(level, there, gpu.capability):
+        if level is HardwareCompatibility.AMPERE_PLUS:
+            msg = f"{built} for compute capability 8.0 and later; {here}"
+            raise BackendError(msg, hint=BUILD_HERE)
+        msg = f"{built}, and runs on that alone; {here}"
+        hint = f"{BUILD_HERE}; tensorrt: {{hardware_compatibility: ampere_plus}} makes one for 8.0 and later"
+        raise BackendError(msg, hint=hint)
+    if built_on["name"] == gpu.name:
+        return ()
+    advice = "; TensorRT advises to build on the GPU that runs it" if level is HardwareCompatibility.NONE else ""
+    return (f"{built}, and runs on {gpu.name}{advice}",)
+
+
+def why_not_built_for(device: str, facts: Mapping[str, Any]) -> str:
+    """Return why an engine was not built to run on a device, in words; empty if it was.
+
+    Args:
+        device: As evidence bears it, such as `cuda:sm89`.
+        facts: What the conversion said of the engine: its library, its settings, the GPU it was built on.
+    """
+    found = _CUDA.fullmatch(device)
+    if found is None:
+        return f"is built for GPUs, not for {device}"
+    settings = facts.get("engine_settings")
+    library = facts.get("library")
+    if not isinstance(settings, Mapping) or library not in {TENSORRT, TENSORRT_RTX}:
+        return "does not say which GPUs it was built for"
+    if library == TENSORRT_RTX:
+        return _why_not_rtx(device, found[1], settings)
+    return _why_not_tensorrt(device, found[1], settings, facts.get("built_on"))
+
+
+def _why_not_rtx(device: str, capability: str, settings: Mapping[str, Any]) -> str:
+    targets = _targets(tuple(settings.get("compute_capabilities") or ()), RTX_CAPABILITIES)
+    if _dotted(capability) in targets:
+        return ""
+    return f"was built for compute capability {', '.join(targets)}, not for {device}"
+
+
+def _why_not_tensorrt(
+    device: str, capability: str, settings: Mapping[str, Any], built_on: Mapping[str, Any] | None
+) -> str:
+    built_for = str((built_on or {}).get("capability", ""))
+    if not built_for.isdecimal():
+        return "does not say which GPU it was built on"
+    level = str(settings.get("hardware_compatibility"))
+    if _is_for(level, built_for, capability):
+        return ""
+    return f"was built on cuda:sm{built_for} with hardware compatibility {level}, not for {device}"

@@ -1,0 +1,446 @@
+"""`selftest`: faults planted into a user's own model, what catches them, and what is said of those that are missed."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jsonschema
+import numpy as np
+import onnx
+import pytest
+
+from paritygate.convert.planted.kinds import PLANTS, PlantContext, Planted
+from paritygate.convert.planted.plant import plant
+from paritygate.pipelines.child_main import JOBS
+from paritygate.pipelines.jobs import selftest as selftest_job
+from paritygate.pipelines.selftest.explaining import why_missed
+from paritygate.pipelines.selftest.page import lines_below, page_of
+from paritygate.pipelines.selftest.request import SelftestRequest
+from paritygate.pipelines.selftest.result import (
+    EffectResult,
+    FindingResult,
+    PlantResult,
+    SelftestResult,
+    result_from_json,
+    result_to_json,
+    schema_of_selftest,
+)
+from paritygate.pipelines.selftest.trial import open_planted, try_file
+from paritygate.pipelines.stages.validate import comparison_job
+from paritygate.pipelines.workspace import open_run
+from paritygate.source import Source, SourceKind
+
+if TYPE_CHECKING:
+    from tests.pipelines.conftest import Called, Desk
+
+    from paritygate.pipelines.child import ChildJob, Progress
+
+_TEXT = """
+<ir_version: 9, opset_import: ["" : 17]>
+text (int64[batch, seq] ids, int64[batch, seq] mask) => (float[batch, 3] logits)
+{
+  embedded = Gather (table, ids)
+  is_real = Cast <to = 1> (mask)
+  columns = Unsqueeze (is_real, last_axis)
+  kept = Mul (embedded, columns)
+  positions = Shape <start = 1, end = 2> (ids)
+  mixed = LayerNormalization <axis = -1> (kept, gain)
+  weighed = Mul (mixed, columns)
+  total = ReduceSum <keepdims = 0> (weighed, sequence_axis)
+  length = ReduceSum <keepdims = 0> (columns, sequence_axis)
+  one_at_least = Max (length, one)
+  pooled = Div (total, one_at_least)
+  logits = Gemm (pooled, head, bias)
+}
+"""
+
+
+def _run_here(job: ChildJob, progress: Progress = lambda *_: None) -> Any:  # noqa: ANN401 - the job's JSON
+    """Do what the child would, here: three children for each selftest take seconds."""
+    job.folder.mkdir(parents=True, exist_ok=True)
+    run: Callable[..., Any] = importlib.import_module(JOBS[job.name]).run
+    return json.loads(json.dumps(run(json.loads(json.dumps(dict(job.args))), progress)))
+
+
+@pytest.fixture
+def quick(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> Desk:
+    """Return the desk, its jobs done in this process."""
+    for module in ("variant_maker", "stages.record", "selftest.stage"):
+        monkeypatch.setattr(f"paritygate.pipelines.{module}.run_child", _run_here)
+    return desk
+
+
+def _faults(*names: str) -> list[str]:
+    return [part for name in names for part in ("--fault", name)]
+
+
+def _write_text_model(desk: Desk) -> None:
+    """Put a model of texts, and right-padded texts with the ids 1 to 39 of 60, in place of the desk's own."""
+    random = np.random.default_rng(0)
+    model = onnx.parser.parse_model(_TEXT)
+    weights: dict[str, Any] = {
+        "table": random.standard_normal((60, 8)).astype(np.float32),
+        "gain": np.ones(8, dtype=np.float32),
+        "head": random.standard_normal((8, 3)).astype(np.float32),
+        "bias": np.zeros(3, dtype=np.float32),
+        "one": np.ones((1, 1), dtype=np.float32),
+        "last_axis": np.array([2], dtype=np.int64),
+        "sequence_axis": np.array([1], dtype=np.int64),
+    }
+    model.graph.initializer.extend(onnx.numpy_helper.from_array(value, name) for name, value in weights.items())
+    onnx.save(model, str(desk.folder / "model.onnx"))
+    lengths = random.integers(3, 13, 120)
+    mask = (np.arange(12) < lengths[:, None]).astype(np.int64)
+    np.savez(desk.folder / "inputs.npz", ids=random.integers(1, 40, (120, 12)) * mask, mask=mask)
+    desk.spec(
+        model={
+            "name": "tiny",
+            "source": "model.onnx",
+            "dims": {"batch": {"min": 1, "opt": 8, "max": 32}, "seq": {"min": 1, "opt": 12, "max": 24}},
+        }
+    )
+
+
+def _plants(called: Called) -> dict[str, dict[str, Any]]:
+    return {plant["name"]: plant for plant in called.data["plants"]}
+
+
+def test_a_user_learns_what_is_caught_what_is_missed_and_that_nothing_is_alarmed_by(desk: Desk) -> None:
+    called = desk.json(
+        "selftest", "spec.yaml", *_faults("offset-added", "output-nan-cleared", "tensors-renamed", "gelu-tanh")
+    )
+
+    assert called.code == 0, str(called)
+    jsonschema.validate(called.data, schema_of_selftest())
+    plants = _plants(called)
+    assert plants["offset-added"]["outcome"] == "caught by both"
+    assert "max_abs_diff" in {finding["check"] for finding in plants["offset-added"]["by_samples"]}
+    assert plants["output-nan-cleared"]["outcome"] == "missed"
+    assert plants["tensors-renamed"]["outcome"] == "passed"
+    assert plants["gelu-tanh"]["outcome"] == "not applicable"
+    assert called.data["unchanged"] == "pass"
+    assert called.data["summary"] == (
+        "2 faults planted: 1 caught on the samples, 0 more by probes, "
+        "1 missed (1 of them without effect on what was asked); 1 innocent rewrite: 0 false alarms"
+    )
+    assert called.data["summary"] in called.out
+    assert "faults planted into onnx-fp32 of tiny" in called.out
+    assert (
+        "missed: output-nan-cleared: no sample and no probe has an answer that changes beyond rounding; " in called.out
+    )
+    assert "not applicable to this model: gelu-tanh" in called.out
+    page = (desk.run_folder / "selftest.md").read_text(encoding="utf-8")
+    assert f"page: {desk.run_folder / 'selftest.md'}" in called.out
+    assert "| offset-added | caught by both |" in page
+    assert json.loads((desk.run_folder / "selftest.json").read_text(encoding="utf-8")) == called.data
+    # What was planted is not left lying about, where somebody might take it for the model.
+    assert [path.parent.name for path in desk.run_folder.rglob("*.onnx")] == ["onnx-fp32"]
+
+
+def test_on_ordinary_texts_the_probes_catch_what_the_samples_do_not_reach(quick: Desk) -> None:
+    _write_text_model(quick)
+    faults = ("embedding-row-lost", "mask-as-length", "rows-beyond-seen", "size-baked", "mask-dropped")
+
+    with_probes = quick.json("selftest", "spec.yaml", *_faults(*faults))
+    without = quick.json("selftest", "spec.yaml", *_faults(*faults), "--probes", "none")
+
+    assert with_probes.code == without.code == 0, str(with_probes)
+    found = {name: plant["outcome"] for name, plant in _plants(with_probes).items()}
+    assert found == {**dict.fromkeys(faults, "caught by probes"), "mask-dropped": "caught by both"}
+    (ids,) = _plants(with_probes)["embedding-row-lost"]["by_probes"]
+    assert ids["check"] == "probe_ids"
+    missed = {name: plant["outcome"] for name, plant in _plants(without).items()}
+    assert missed == {**dict.fromkeys(faults, "missed"), "mask-dropped": "caught by samples"}
+    why = _plants(without)["size-baked"]["why"]
+    assert "what would show it: a seq other than 12; probes that were not asked: batches, " in why
+    assert "probes not asked: batches, shapes, masks, ids, values, sensitivity" in without.out
+    assert without.data["probe_rows"] == {}
+
+
+def test_two_selftests_with_one_seed_find_the_same(quick: Desk) -> None:
+    _write_text_model(quick)
+    command = ("selftest", "spec.yaml", *_faults("weight-row-zeroed", "row-noise", "bias-dropped"), "--seed", "5")
+
+    first, second = quick.json(*command), quick.json(*command)
+
+    def steady(called: Called) -> list[dict[str, Any]]:
+        return [{**plant, "seconds": 0} for plant in called.data["plants"]]
+
+    assert first.data["seed"] == 5
+    assert steady(first) == steady(second)
+    other = quick.json(*command[:-1], "6")
+    assert [plant["what"] for plant in other.data["plants"]] != [plant["what"] for plant in first.data["plants"]]
+
+
+def test_a_tolerance_that_rounding_breaks_is_a_false_alarm(quick: Desk) -> None:
+    quick.spec(tolerance={"onnx-fp32": {"max_abs_diff": 1e-12, "mean_abs_diff": 1e-12}})
+
+    called = quick.json("selftest", "spec.yaml", *_faults("sums-reassociated", "tensors-renamed"), "--probes", "none")
+
+    assert called.code == called.data["exit_code"] == 1, str(called)
+    assert _plants(called)["sums-reassociated"]["outcome"] == "false alarm"
+    assert "false alarm: sums-reassociated: max_abs_diff [logits]: " in called.out
+    assert "0 faults planted: 0 caught on the samples, 0 more by probes, 0 missed; " in called.out
+    assert "2 innocent rewrites: 1 false alarm" in called.out
+    page = (quick.run_folder / "selftest.md").read_text(encoding="utf-8")
+    assert "- false alarm: sums-reassociated: " in page
+
+
+def test_what_a_loose_tolerance_misses_is_measured_and_what_would_catch_it_said(quick: Desk) -> None:
+    quick.spec(tolerance={"onnx-fp32": {"max_abs_diff": 1, "mean_abs_diff": 1, "max_row_rel_diff": 1}})
+
+    called = quick.json("selftest", "spec.yaml", *_faults("offset-added"), "--probes", "none")
+
+    plant = _plants(called)["offset-added"]
+    assert (called.code, plant["outcome"]) == (0, "missed"), str(called)
+    offset = float(plant["what"].split()[0])
+    (effect,) = plant["effects"]
+    assert (effect["output"], effect["where"], effect["is_rounding"]) == ("logits", "samples", False)
+    assert effect["max_abs_diff"] == pytest.approx(offset, rel=0.01)
+    # The declared limit is 1: so many of it are the difference itself.
+    assert effect["in_limits"] == pytest.approx(effect["max_abs_diff"])
+    assert f"a max_abs_diff below {effect['max_abs_diff']:.2g} would catch it" in called.out
+    assert "1 fault planted: 0 caught on the samples, 0 more by probes, 1 missed; 0 innocent rewrites" in called.out
+
+
+def test_a_probe_that_was_failed_is_not_asked_on(quick: Desk) -> None:
+    request = _request(quick, probes="batches")
+    job = request.job
+    source = job.candidate.model
+    assert source is not None
+    target = quick.folder / "scaled.onnx"
+    context = PlantContext(random=np.random.default_rng(0))
+    assert isinstance(plant(source.path, "output-scaled", context, target), Planted)
+    trials = [
+        try_file(open_planted(job, path), job, request.folder, lambda *_: None, "it") for path in (source.path, target)
+    ]
+
+    unchanged, scaled = trials
+    assert [check.status for check in unchanged.probe_checks] == ["pass"]
+    assert [check.status for check in scaled.probe_checks] == ["fail"]
+    assert 0 < scaled.probe_rows["batches"] < unchanged.probe_rows["batches"]
+
+
+def test_too_few_rows_are_inconclusive_and_said_so(quick: Desk) -> None:
+    quick.spec(min_rows=500)
+
+    called = quick.json("selftest", "spec.yaml", *_faults("output-scaled"))
+
+    assert called.code == called.data["exit_code"] == 3, str(called)
+    assert called.data["unchanged"] == "inconclusive"
+    assert _plants(called)["output-scaled"]["outcome"] == "caught by both"
+    assert "unchanged onnx-fp32: rows: 120 rows in " in called.out
+
+
+def test_json_to_standard_output_is_json_alone(quick: Desk) -> None:
+    called = quick.call(
+        "selftest", "spec.yaml", *_faults("output-scaled"), "--probes", "none", "--json", "-", "--quiet"
+    )
+
+    assert called.code == 0, str(called)
+    assert json.loads(called.out)["plants"][0]["outcome"] == "caught by samples"
+    assert "1 fault planted: 1 caught on the samples" in called.err
+
+
+def test_a_spec_of_other_targets_is_tested_by_its_onnx(quick: Desk) -> None:
+    quick.spec(targets=["onnx-fp16"], required=["onnx-fp16"], tolerance={"onnx-fp16": {"max_abs_diff": 1}})
+
+    called = quick.json("selftest", "spec.yaml", *_faults("output-scaled"), "--probes", "none")
+
+    assert called.code == 0, str(called)
+    assert (called.data["variant"], called.data["precision"]) == ("onnx-fp32", "fp32")
+    assert _plants(called)["output-scaled"]["outcome"] == "caught by samples"
+
+
+def test_an_unknown_fault_is_refused_before_anything_is_done(quick: Desk) -> None:
+    called = quick.call("selftest", "spec.yaml", "--fault", "gremlin")
+
+    assert called.code == 2
+    assert "error: --fault 'gremlin' is none of the faults and innocent rewrites that are planted" in called.err
+    assert "hint: write one of: weights-bf16, " in called.err
+    assert quick.runs == []
+
+
+def test_a_model_that_cannot_be_exported_has_nothing_to_plant_faults_into(desk: Desk) -> None:
+    desk.module("broken", "def model():\n    raise RuntimeError('no weights here')\n")
+    desk.module_spec("broken:model")
+
+    called = desk.call("selftest", "spec.yaml")
+
+    assert called.code != 0
+    assert "error: nothing to plant faults into: " in called.err
+
+
+def _request(desk: Desk, *, probes: str = "none") -> SelftestRequest:
+    """Return the request of a run that was exported and recorded, on which faults are planted in this process."""
+    assert desk.call("selftest", "spec.yaml", "--fault", "output-scaled", "--probes", probes).code == 0
+    run = open_run(desk.run_folder)
+    folder = desk.folder / "planted"
+    folder.mkdir()
+    job = comparison_job(run, run.artifact("onnx-fp32"), "cpu")
+    return SelftestRequest(job=job, plants=("output-scaled",), most_rows=None, folder=folder, run=run.folder, seed=0)
+
+
+def test_where_the_unchanged_artifact_fails_nothing_is_planted(quick: Desk) -> None:
+    request = _request(quick)
+    quick.onnx("other.onnx", fill=0.5, output="logits")
+    other = Source(text="other.onnx", folder=quick.folder, kind=SourceKind.ONNX)
+    request = replace(request, job=replace(request.job, candidate=replace(request.job.candidate, model=other)))
+
+    result = result_from_json(selftest_job.run(request.to_json(), lambda *_: None))
+
+    assert (result.unchanged, result.exit_code, result.plants) == ("fail", 1, [])
+    assert result.summary == "nothing was planted: the unchanged onnx-fp32 does not pass"
+    assert any(line.startswith("unchanged onnx-fp32: max_abs_diff [logits]: ") for line in lines_below(result))
+
+
+def test_a_file_that_the_runtime_refuses_is_not_applicable(quick: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    request = _request(quick)
+
+    def no_model(source: Path, name: str, context: object, target: Path) -> Planted:
+        del source, name, context
+        target.write_bytes(b"no model")
+        return Planted(what="broken")
+
+    monkeypatch.setattr(selftest_job, "plant", no_model)
+
+    result = result_from_json(selftest_job.run(request.to_json(), lambda *_: None))
+
+    assert [plant.outcome for plant in result.plants] == ["not applicable"]
+    assert result.plants[0].what.startswith("ONNX Runtime does not take what comes of it: ")
+
+
+def _effect(**fields: Any) -> EffectResult:  # noqa: ANN401 - any field
+    known: dict[str, Any] = {
+        "output": "logits",
+        "max_abs_diff": 3e-5,
+        "where": "samples",
+        "in_limits": 0.3,
+        "is_rounding": False,
+    }
+    return EffectResult(**{**known, **fields})
+
+
+_SILENT = _effect(max_abs_diff=1e-7, in_limits=0.001, is_rounding=True)
+
+
+@pytest.mark.parametrize(
+    ("effects", "reached_by", "probes_off", "words"),
+    [
+        (
+            [_SILENT],
+            "",
+            [],
+            "no sample and no probe has an answer that changes beyond rounding, so on what was asked it is no fault",
+        ),
+        (
+            [_SILENT],
+            "a row with a tie",
+            ["values"],
+            (
+                "no sample and no probe has an answer that changes beyond rounding; "
+                "what would show it: a row with a tie; probes that were not asked: values"
+            ),
+        ),
+        (
+            [_SILENT, _effect()],
+            "",
+            [],
+            "logits changes by 3e-05 at most (samples), 0.3 of the limit: a max_abs_diff below 3e-05 would catch it",
+        ),
+        (
+            [_effect()],
+            "a row with a tie",
+            [],
+            (
+                "logits changes by 3e-05 at most (samples), 0.3 of the limit: "
+                "a max_abs_diff below 3e-05 would catch it; what shows it better: a row with a tie"
+            ),
+        ),
+        (
+            [_effect(where="probe values", max_abs_diff=2.0, in_limits=200.0)],
+            "",
+            [],
+            (
+                "logits changes by 2 at most (probe values), 2e+02 limits of the samples: "
+                "the limit is wider where answers are larger"
+            ),
+        ),
+        (
+            [_effect(max_abs_diff=None, in_limits=None)],
+            "",
+            [],
+            "logits changes to or from NaN or infinity (samples), which is not held against it",
+        ),
+        (
+            [_effect(max_abs_diff=1.0, in_limits=None, where="probe ids")],
+            "",
+            [],
+            "logits changes by 1 at most (probe ids), in answers that are held to finiteness and contract alone",
+        ),
+    ],
+)
+def test_why_a_fault_was_missed(
+    effects: list[EffectResult], reached_by: str, probes_off: list[str], words: str
+) -> None:
+    assert why_missed(effects, reached_by=reached_by, probes_off=probes_off) == words
+
+
+def _result(*plants: PlantResult, unchanged: str = "pass") -> SelftestResult:
+    return SelftestResult(
+        model="tiny",
+        run="runs/tiny/1",
+        variant="onnx-fp32",
+        precision="fp32",
+        rows=120,
+        probe_rows={"batches": 64},
+        probes_off=["ids"],
+        seed=0,
+        unchanged=unchanged,
+        unchanged_findings=[],
+        plants=list(plants),
+        seconds=3.0,
+    )
+
+
+def _plant(outcome: str, *, name: str = "offset-added", **fields: Any) -> PlantResult:  # noqa: ANN401 - any field
+    kind = PLANTS[name]
+    known: dict[str, Any] = {"what": "a | b", "title": kind.title, "is_innocent": kind.is_innocent}
+    return PlantResult(name=name, outcome=outcome, **{**known, **fields})
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "unchanged", "code"),
+    [
+        (["missed", "passed"], "pass", 0),
+        (["false alarm"], "pass", 1),
+        ([], "fail", 1),
+        (["passed"], "inconclusive", 3),
+        (["false alarm"], "inconclusive", 1),
+        ([], "error", 5),
+    ],
+)
+def test_a_miss_is_information_and_an_alarm_is_not(outcomes: list[str], unchanged: str, code: int) -> None:
+    assert _result(*map(_plant, outcomes), unchanged=unchanged).exit_code == code
+
+
+def test_the_result_survives_json_and_follows_its_schema() -> None:
+    finding = FindingResult(check="probe_ids", output=None, detail="at ids 1 to 9")
+    result = _result(_plant("caught by probes", by_probes=[finding]), _plant("missed", effects=[_effect()], why="so"))
+    data = json.loads(json.dumps(result_to_json(result)))
+
+    jsonschema.validate(data, schema_of_selftest())
+    assert result_from_json(data) == result
+
+
+def test_the_page_escapes_what_would_break_its_tables() -> None:
+    page = page_of(_result(_plant("missed", why="so it is")))
+
+    assert "a \\| b |" in page
+    assert "| offset-added | so it is |" in page
+    assert "- probes not asked: ids" in page

@@ -1,0 +1,213 @@
+"""A desk for probes: a reference, a candidate and ordinary samples go in, what each probe says comes out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from paritygate.batch import Batch
+from paritygate.precision import Precision
+from paritygate.signature import Dim
+from paritygate.source import parse_source
+from paritygate.validate.candidate import ModelCandidate
+from paritygate.validate.decisions import Decision
+from paritygate.validate.measurement import Comparison, ComparisonPlan
+from paritygate.validate.probes.graph_uses import uses_of_inputs
+from paritygate.validate.probes.probe import PROBES, ProbeContext
+from paritygate.validate.probes.record import ProbePlan, record_probes
+from paritygate.validate.probes.recording import ProbesRecording
+from paritygate.validate.probes.role_inference import infer_roles
+from paritygate.validate.probes.roles import InputRole
+from paritygate.validate.probes.run import ProbeOutcome, ProbeQuestion, run_probes
+from paritygate.validate.probes.surveyor import Surveyor
+from paritygate.validate.reference import RecordPlan, record_reference
+from paritygate.validate.runners.runner import ModelToRun, open_runner
+from paritygate.validate.tolerance import limits_for, parse_tolerance
+from paritygate.validate.verdict import JudgePlan, Status, judge
+
+if TYPE_CHECKING:
+    import onnx
+
+    from paritygate.validate.recording import Recording
+    from paritygate.validate.runners.runner import Runner
+
+Array = NDArray[Any]
+Samples = list[dict[str, Array]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """A reference with its probes."""
+
+    runner: Runner
+    recording: Recording
+    probes: ProbesRecording
+    context: ProbeContext
+    samples: Samples
+
+    @property
+    def roles(self) -> dict[str, str]:
+        """The role of each input, by name."""
+        return {name: str(role.role) for name, role in self.context.roles.items()}
+
+    @property
+    def dropped(self) -> list[str]:
+        """What is special about each batch that was dropped."""
+        return [item.about for probe in self.probes.probes for item in probe.dropped]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answered:
+    """What came of a candidate."""
+
+    outcomes: tuple[ProbeOutcome, ...]
+    gate: tuple[str, ...]
+
+    @property
+    def failed(self) -> dict[str, str]:
+        """The detail of each probe that failed."""
+        return {item.name: item.detail for item in self.outcomes if item.status is Status.FAIL}
+
+
+class ProbeDesk:
+    """Builds models, records references with their probes and asks candidates."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._made = 0
+
+    def _next(self) -> Path:
+        self._made += 1
+        path = self._folder / str(self._made)
+        path.mkdir()
+        return path
+
+    @staticmethod
+    def parsed(text: str, weights: Mapping[str, Array]) -> onnx.ModelProto:
+        """Return the model of a graph in ONNX's own text form, with these initializers; nothing else is looked at."""
+        from onnx import numpy_helper, parser
+
+        model = parser.parse_model('<ir_version: 9, opset_import: ["" : 17]> g ' + text)
+        model.graph.initializer.extend(
+            numpy_helper.from_array(np.asarray(array), name) for name, array in weights.items()
+        )
+        return model
+
+    @classmethod
+    def model(cls, text: str, weights: Mapping[str, Array]) -> onnx.ModelProto:
+        """Return the same, once it is seen to be a model."""
+        import onnx
+
+        model = cls.parsed(text, weights)
+        onnx.checker.check_model(model)
+        return model
+
+    def runner(self, model: onnx.ModelProto) -> Runner:
+        """Return the model, loaded."""
+        import onnx
+
+        folder = self._next()
+        onnx.save(model, folder / "model.onnx")
+        return open_runner(ModelToRun(source=parse_source("model.onnx", folder)))
+
+    def ask(
+        self,
+        model: onnx.ModelProto,
+        samples: Iterable[dict[str, Array]],
+        *,
+        dims: Mapping[str, Dim] | None = None,
+        declared: Mapping[str, InputRole] | None = None,
+        names: Iterable[str] = tuple(PROBES),
+        seed: int = 0,
+        max_rows: int = 64,
+        has_graph: bool = True,
+    ) -> Asked:
+        """Record the reference on the samples, and its probes."""
+        runner, folder = self.runner(model), self._next()
+        (folder / "reference").mkdir()
+        (folder / "probes").mkdir()
+        samples = list(samples)
+        surveyor = Surveyor(runner.signature, seed=seed)
+        recording = record_reference(
+            runner,
+            lambda: iter(_batches(samples)),
+            RecordPlan(folder=folder / "reference", model={}, axes={}),
+            watch=surveyor.add,
+        )
+        survey = surveyor.finish()
+        uses = uses_of_inputs(model) if has_graph else None
+        context = ProbeContext(
+            signature=runner.signature,
+            dims=dims or {},
+            roles=infer_roles(runner.signature, survey, uses=uses, declared=declared),
+            survey=survey,
+            seed=seed,
+            max_rows=max_rows,
+        )
+        plan = ProbePlan(context=context, profiles=recording.profiles, folder=folder / "probes", names=tuple(names))
+        record_probes(runner, plan)
+        probes = ProbesRecording.load(folder / "probes")
+        return Asked(runner=runner, recording=recording, probes=probes, context=context, samples=samples)
+
+    def answer(
+        self,
+        asked: Asked,
+        candidate: onnx.ModelProto,
+        *,
+        precision: str = "fp32",
+        decisions: tuple[Decision, ...] = (),
+        argmax_of: Mapping[str, str] | None = None,
+    ) -> Answered:
+        """Ask a candidate the probes, and hold it to the plain samples as well."""
+        kind = Precision(precision)
+        question = ProbeQuestion(
+            tolerance=parse_tolerance(kind, {}),
+            precision=kind,
+            decisions=decisions,
+            argmax_of=argmax_of or {},
+            outputs=tuple(asked.recording.profiles),
+        )
+        model = ModelCandidate(self.runner(candidate))
+        return Answered(outcomes=run_probes(model, asked.probes, question), gate=_gate(model, asked, question))
+
+
+def _batches(samples: Samples) -> list[Batch]:
+    found, done = [], 0
+    for inputs in samples:
+        rows = next((len(array) for array in inputs.values() if array.ndim), 1)
+        found.append(Batch(inputs=inputs, ids=[str(row) for row in range(done, done + rows)]))
+        done += rows
+    return found
+
+
+def _gate(candidate: ModelCandidate, asked: Asked, question: ProbeQuestion) -> tuple[str, ...]:
+    profiles = asked.recording.profiles
+    limits = {name: limits_for(question.tolerance, profile) for name, profile in profiles.items()}
+    plan = ComparisonPlan(profiles=profiles, limits=limits, argmax_of=question.argmax_of)
+    comparison = Comparison(plan)
+    for batch, stored in zip(_batches(asked.samples), asked.recording.batches(), strict=True):
+        comparison.add(batch, candidate.answer(batch), stored.outputs)
+    comparison.end_pass()
+    checks = judge(
+        comparison.finish(),
+        JudgePlan(
+            tolerance=question.tolerance,
+            limits=limits,
+            profiles=profiles,
+            min_rows=1,
+            argmax_of=question.argmax_of,
+        ),
+    )
+    return tuple(f"{check.name}: {check.detail}" for check in checks if check.status is Status.FAIL)
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> ProbeDesk:
+    """Return a desk that keeps its files in a folder of the test."""
+    return ProbeDesk(tmp_path)

@@ -1,0 +1,39 @@
+"""What the runners of engines and of ONNX Runtime's providers say to do next."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from paritygate.errors import BackendError, UsageError
+from paritygate.precision import Precision
+from paritygate.validate.runners.onnxruntime_providers import check_provider
+from paritygate.validate.runners.overflow_watch import open_overflow_watch
+
+_ROWS_OF_8 = """
+< ir_version: 8, opset_import: ["" : 17] >
+rows (float[batch, 4] x) => (float[8, 4] y) <int64[2] shape = {8, 4}>
+{ h = Cast <to = 10> (x)  r = Reshape (h, shape)  y = Cast <to = 1> (r) }
+"""
+
+
+def test_a_provider_that_is_not_known_is_answered_with_those_that_are() -> None:
+    with pytest.raises(UsageError) as caught:
+        check_provider("rocm", "cuda")
+
+    assert str(caught.value).startswith("provider 'rocm' is not known (allowed: ")
+    assert caught.value.hint == "name one of the providers above"
+
+
+def test_a_batch_that_fails_in_the_look_for_overflow_says_what_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    onnx.save(onnx.parser.parse_model(_ROWS_OF_8), str(path))
+    watch = open_overflow_watch(path, Precision.FP16)
+
+    with pytest.raises(BackendError, match="onnxruntime failed in emulation on x: float32") as caught:
+        watch.run({"x": np.zeros((3, 4), np.float32)}, 3)
+
+    assert caught.value.hint == "check that the samples are within what the model was exported for"

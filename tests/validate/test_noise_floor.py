@@ -1,0 +1,213 @@
+"""The noise floor: how much the reference differs from itself, and what is said of limits below it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from paritygate.batch import Batch
+from paritygate.errors import BackendError
+from paritygate.precision import Precision
+from paritygate.signature import Signature, TensorSpec
+from paritygate.validate.candidate import GivenCandidate
+from paritygate.validate.gate import GatePlan, GateResult, run_gate
+from paritygate.validate.given import expected_from_recording, open_recording_reader
+from paritygate.validate.noise_floor import NoiseFloor, OtherBatches
+from paritygate.validate.recording import Recording
+from paritygate.validate.reference import RecordPlan, record_reference
+from paritygate.validate.runners.runner import RuntimeFacts
+from paritygate.validate.tolerance import parse_tolerance
+from paritygate.validate.verdict import Check, Status, Verdict, verdict_of
+
+Array = NDArray[Any]
+
+
+class _Model:
+    """A model in NumPy that counts its calls: it answers `y` by what it is made of."""
+
+    facts = RuntimeFacts(runtime="numpy", version="1", device="cpu")
+
+    def __init__(self, answer: Callable[[Array, int], Array], *, batch: int | str = "batch") -> None:
+        self._answer = answer
+        self.calls = 0
+        self.rows_alone = 0
+        self.signature = Signature(
+            inputs=(TensorSpec(name="x", dtype="float32", shape=(batch, 3)),),
+            outputs=(TensorSpec(name="y", dtype="float32", shape=None),),
+        )
+
+    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        self.calls += 1
+        self.rows_alone += len(inputs["x"]) == 1
+        return {"y": self._answer(inputs["x"], self.calls).astype(np.float32)}
+
+
+def _read(sizes: tuple[int, ...]) -> Callable[[], Iterator[Batch]]:
+    def batches() -> Iterator[Batch]:
+        rng = np.random.default_rng(0)
+        for number, size in enumerate(sizes):
+            values = rng.standard_normal((size, 3)).astype(np.float32)
+            yield Batch(inputs={"x": values}, ids=[f"{number}/{row}" for row in range(size)])
+
+    return batches
+
+
+def _record(folder: Path, model: _Model, sizes: tuple[int, ...] = (16, 16, 16, 5)) -> Recording:
+    folder.mkdir(parents=True, exist_ok=True)
+    plan = RecordPlan(folder=folder, model={"name": "m", "digest": None}, axes={})
+    record_reference(model, _read(sizes), plan)
+    return Recording.load(folder)
+
+
+def _gate(recording: Recording, workspace: Path, **declared: float) -> GateResult:
+    workspace.mkdir(parents=True, exist_ok=True)
+    return run_gate(
+        GivenCandidate(output_names=["y"], open_reader=lambda: open_recording_reader(recording)),
+        expected_from_recording(recording),
+        _read((16, 16, 16, 5)),
+        GatePlan(tolerance=parse_tolerance(Precision.FP32, declared), workspace=workspace),
+    )
+
+
+def _checks(result: GateResult, name: str) -> list[Check]:
+    return [check for check in result.checks if check.name == name]
+
+
+def _health(recording: Recording) -> dict[str, str]:
+    return dict(recording.health)
+
+
+def test_a_model_that_is_equal_to_itself_has_no_noise(tmp_path: Path) -> None:
+    recording = _record(tmp_path, _Model(lambda x, _: 2 * x))
+
+    assert _health(recording)["reference_noise"] == "noise floor: 0 over repeats and batch sizes"
+    assert recording.settings["noise"] == {"repeats": {"y": [0.0]}, "batches": {"y": [0.0]}, "why_no_batches": ""}
+
+
+def test_the_floor_of_repeats_is_measured(tmp_path: Path) -> None:
+    # Exact in float32, so that the floor is what was planted.
+    recording = _record(tmp_path, _Model(lambda x, call: np.round(x * 8) / 8 + (call % 2) * 2.0**-18))
+
+    assert recording.settings["noise"]["repeats"] == {"y": [2.0**-18]}
+    assert _health(recording)["reference_noise"] == "noise floor: 3.81e-06 over repeats and batch sizes, in output 'y'"
+
+
+def test_the_floor_over_batch_sizes_is_measured(tmp_path: Path) -> None:
+    recording = _record(tmp_path, _Model(lambda x, _: np.round(x * 8) / 8 + (len(x) == 1) * 2.0**-18))
+
+    assert recording.settings["noise"]["repeats"] == {"y": [0.0]}
+    assert recording.settings["noise"]["batches"] == {"y": [2.0**-18]}
+    assert "reference_batch" not in _health(recording)
+
+
+def test_the_rows_that_were_repeated_already_count_as_another_batch(tmp_path: Path) -> None:
+    # Wrong in batches of 16 alone: the first batch is cut for its repeats, and answered otherwise.
+    recording = _record(tmp_path, _Model(lambda x, _: np.round(x * 8) / 8 + (len(x) == 20) * 2.0**-18), (20, 20, 16, 5))
+
+    assert recording.settings["noise"]["batches"] == {"y": [2.0**-18]}
+
+
+@pytest.mark.parametrize("floor", [1e-6, 1.0])
+def test_rows_that_depend_on_their_batch_are_said_and_are_no_fault_of_the_candidate(
+    tmp_path: Path, floor: float
+) -> None:
+    recording = _record(tmp_path / "reference", _Model(lambda x, _: x + floor * x.mean(axis=0)))
+    result = _gate(recording, tmp_path / "passes")
+
+    (check,) = _checks(result, "reference_noise")
+    assert check.status is Status.PASS
+    found = _checks(result, "reference_batch")
+    assert [item.status for item in found] == ([Status.WARNING] if floor == 1.0 else [])
+    assert verdict_of(result.checks) is Verdict.PASS
+    if found:
+        assert found[0].detail.startswith("depends on the batch: a row of output 'y' differs by ")
+        assert found[0].detail.endswith(": parity is shown for batches like those of the samples only")
+
+
+def test_an_output_of_another_shape_for_one_row_depends_on_its_batch(tmp_path: Path) -> None:
+    recording = _record(tmp_path, _Model(lambda x, _: x @ x.T if len(x) > 1 else x @ x.T + np.zeros((1, 2))))
+
+    assert recording.settings["noise"]["batches"] == {"y": [None]}
+    assert "a row of output 'y' differs in shape or finiteness between" in _health(recording)["reference_batch"]
+
+
+def _fail_alone(x: Array, _: int) -> Array:
+    if len(x) == 1:
+        msg = "one row only"
+        raise BackendError(msg)
+    return x
+
+
+@pytest.mark.parametrize(
+    ("model", "sizes", "why"),
+    [
+        (_Model(_fail_alone), (16, 16), "as it does not answer a row alone (one row only)"),
+        (_Model(lambda x, _: x, batch=16), (16, 16), "as its batch size is fixed"),
+        (_Model(lambda x, _: x), (1, 1, 1), "as no batch held several rows"),
+    ],
+)
+def test_why_batch_sizes_were_not_measured_is_said(
+    tmp_path: Path, model: _Model, sizes: tuple[int, ...], why: str
+) -> None:
+    recording = _record(tmp_path, model, sizes)
+
+    assert _health(recording)["reference_noise"] == f"noise floor: 0 over repeats only, {why}"
+
+
+def test_few_rows_are_asked_alone() -> None:
+    model = _Model(lambda x, _: x)
+    others = OtherBatches(model, ("y",), is_batch_fixed=False)
+
+    found = [others.answers(batch, batch.inputs, {"y": batch.inputs["x"]}, None) for batch in _read((16,) * 100)()]
+
+    assert (model.calls, model.rows_alone) == (16, 16)
+    assert [len(answers["alone/y"]) for answers in found if answers] == [4, 4, 4, 4]
+
+
+@pytest.mark.parametrize(
+    "names", [("max_abs_diff",), ("repeat_max_abs_diff",), ("max_abs_diff", "repeat_max_abs_diff")]
+)
+def test_a_limit_below_the_floor_is_a_warning_that_says_what_to_declare(tmp_path: Path, names: tuple[str, ...]) -> None:
+    model = _Model(lambda x, call: np.round(x * 8) / 8 + (call % 2) * 2.0**-18)
+    recording = _record(tmp_path / "reference", model)
+
+    result = _gate(recording, tmp_path / "passes", **dict.fromkeys(names, 1e-6))
+
+    found = _checks(result, "noise_floor")
+    assert [check.status for check in found] == [Status.WARNING] * len(names)
+    assert [check.detail.split(" and ")[-1].split(" allows")[0] for check in found] == list(names)
+    assert found[0].detail.endswith(
+        f"the reference differs from itself by 3.81e-06, and {names[0]} allows 1e-06: "
+        f"an exact copy of it could fail; declare {names[0]} of 7.6e-06 or more"
+    )
+    assert (found[0].measured, found[0].limit, found[0].output) == (2.0**-18, 1e-6, "y")
+    # It is said, and changes nothing: the candidate holds the reference's own answers.
+    assert verdict_of(result.checks) is Verdict.PASS
+
+
+def test_limits_above_the_floor_are_not_spoken_of(tmp_path: Path) -> None:
+    recording = _record(tmp_path / "reference", _Model(lambda x, call: x + (call % 2) * 1e-6))
+
+    assert _checks(_gate(recording, tmp_path / "passes"), "noise_floor") == []
+
+
+def test_a_recording_of_before_has_no_floor_and_is_judged_as_before(tmp_path: Path) -> None:
+    recording = _record(tmp_path / "reference", _Model(lambda x, _: x))
+    del recording.settings["noise"]  # type: ignore[attr-defined]  # a mapping that is a dict
+
+    assert expected_from_recording(recording).noise is None
+    assert verdict_of(_gate(recording, tmp_path / "passes", max_abs_diff=0).checks) is Verdict.PASS
+
+
+def test_the_floor_is_the_same_after_it_was_written() -> None:
+    floor = NoiseFloor(repeats={"y": np.array([0.0, 1e-7])}, batches={"y": np.array([np.inf, 2e-7])}, why_no_batches="")
+
+    again = NoiseFloor.from_json(floor.to_json())
+
+    assert again.to_json() == floor.to_json()
+    assert again.of("y").tolist() == [np.inf, 2e-7]

@@ -1,0 +1,258 @@
+"""Metrics of both sides against gold, over the rows that carry any."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from paritygate.batch import Batch
+from paritygate.errors import MeasurementError, UsageError
+from paritygate.importing import load_object
+from paritygate.validate.decisions import Decision
+from paritygate.validate.gold.bootstrap import Interval, paired_resamples
+from paritygate.validate.gold.columns import gold_column, output_column
+from paritygate.validate.gold.metrics import metric_function
+from paritygate.validate.gold.rule import GoldRule
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Outputs = Mapping[str, NDArray[np.generic]]
+    Metric = Callable[[NDArray[np.float64], NDArray[np.float64]], NDArray[np.float64]]
+
+__all__ = ["GoldComparison", "GoldStatistics", "GoldStratum", "check_gold_rules"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GoldStratum:
+    """The metric over the rows of one stratum; NaN where it is not defined."""
+
+    rows: int
+    reference: float
+    candidate: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GoldStatistics:
+    """A metric of both sides.
+
+    Attributes:
+        rule: What was measured.
+        rows: Rows that carry gold.
+        rows_without: Rows that carry none: they are left out.
+        reference: The metric of the reference; NaN where it is not defined.
+        candidate: That of the candidate.
+        limit: The least that the candidate may have; None without a limit.
+        interval: Of the candidate's less the reference's; None where it is not known.
+        margin: Of the candidate's less the limit; None where there is no limit, or it is not known.
+        strata: By stratum and value.
+        digest: Digest of the gold, row by row, NaN for none.
+    """
+
+    rule: GoldRule
+    rows: int
+    rows_without: int
+    reference: float
+    candidate: float
+    limit: float | None
+    interval: Interval | None
+    margin: Interval | None
+    strata: Mapping[str, Mapping[str, GoldStratum]] = field(default_factory=dict)
+    digest: str = ""
+
+    @property
+    def difference(self) -> float:
+        """The candidate's metric less the reference's."""
+        return self.candidate - self.reference
+
+
+def check_gold_rules(rules: Sequence[GoldRule], compared: Sequence[str]) -> None:
+    """Do nothing if each metric is of an output that is compared, and stands once.
+
+    Raises:
+        UsageError: It is not.
+    """
+    for rule in rules:
+        if rule.output not in compared:
+            msg = f"gold {rule} is of an output that is not compared (compared: {', '.join(compared) or 'none'})"
+            raise UsageError(msg, hint="name one of the outputs compared")
+        if [str(other) for other in rules].count(str(rule)) > 1:
+            msg = f"gold {rule} stands twice"
+            raise UsageError(msg, hint="give each metric of an output once")
+
+
+class GoldComparison:
+    """Takes in batch after batch; keeps 8 bytes a row for each side of a rule, for gold, and 4 for each stratum.
+
+    Of several passes the first one counts: the others are held to the reference value by value.
+    """
+
+    def __init__(self, rule: GoldRule, decision: Decision | None, strata: Sequence[str] = ()) -> None:
+        self._rule = rule
+        self._decision = decision
+        # Looked up before anything runs: a name that is wrong costs nothing.
+        self._metric = _function_metric(rule) if rule.is_function else metric_function(rule.metric)
+        self._columns: dict[str, list[NDArray[np.float64]]] = {"candidate": [], "reference": [], "gold": []}
+        self._codes: dict[str, list[NDArray[np.int32]]] = {name: [] for name in strata}
+        self._values: dict[str, dict[str, int]] = {name: {} for name in strata}
+        self._is_first_pass = True
+
+    def add(self, batch: Batch, actual: Outputs, expected: Outputs) -> None:
+        """Take in one batch.
+
+        Raises:
+            UsageError: The output does not fit the metric, or gold is not of the kind it takes.
+        """
+        rule = self._rule
+        if not self._is_first_pass:
+            return
+        gold = gold_column(rule, batch)
+        wanted = output_column(rule, self._decision, expected[rule.output], batch.rows)
+        found = actual.get(rule.output)
+        if found is None or found.shape != expected[rule.output].shape or found.dtype.kind not in "fiubV":
+            # The contract has failed already; what is not there predicts nothing.
+            predicted = np.full(batch.rows, np.nan)
+        else:
+            predicted = output_column(rule, self._decision, found, batch.rows)
+        for name, column in (("candidate", predicted), ("reference", wanted), ("gold", gold)):
+            self._columns[name].append(column)
+        for name, codes in self._codes.items():
+            known = self._values[name]
+            values = map(str, batch.strata[name])
+            codes.append(np.array([known.setdefault(value, len(known)) for value in values], dtype=np.int32))
+
+    def end_pass(self) -> None:
+        """Mark the end of the sequence of batches."""
+        self._is_first_pass = False
+
+    def finish(self, *, seed: int) -> GoldStatistics:
+        """Return the metrics.
+
+        Raises:
+            UsageError: No row carries gold.
+            MeasurementError: The user's function raised, or returned no number.
+        """
+        candidate, reference, gold = (_joined(self._columns[name]) for name in ("candidate", "reference", "gold"))
+        has_gold = ~np.isnan(gold)
+        rows = int(np.count_nonzero(has_gold))
+        if not rows and len(gold):
+            msg = f"gold {self._rule}: none of the {len(gold)} rows of the samples carries gold"
+            raise UsageError(msg, hint="samples of a module:callable carry it as Batch.gold; files hold none")
+        known = _Known(candidate=candidate[has_gold], reference=reference[has_gold], gold=gold[has_gold])
+        of_candidate, of_reference = known.metric_of_both(self._metric)
+        limit = _limit(self._rule, of_reference)
+        interval, margin = known.intervals(self._metric, self._rule, seed=seed)
+        return GoldStatistics(
+            rule=self._rule,
+            rows=rows,
+            rows_without=len(gold) - rows,
+            reference=of_reference,
+            candidate=of_candidate,
+            limit=limit,
+            interval=interval,
+            margin=margin,
+            strata={
+                name: self._strata(name, np.concatenate(codes)[has_gold], known)
+                for name, codes in self._codes.items()
+                if codes
+            },
+            digest=f"sha256:{hashlib.sha256(gold.tobytes()).hexdigest()}",
+        )
+
+    def _strata(self, name: str, codes: NDArray[np.int32], known: _Known) -> dict[str, GoldStratum]:
+        found = {}
+        for value, code in sorted(self._values[name].items()):
+            part = known.rows(codes == code)
+            candidate, reference = part.metric_of_both(self._metric) if len(part.gold) else (math.nan, math.nan)
+            found[value] = GoldStratum(rows=len(part.gold), candidate=candidate, reference=reference)
+        return found
+
+
+def _joined(columns: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
+    return np.concatenate(columns) if columns else np.zeros(0)
+
+
+def _limit(rule: GoldRule, reference: float) -> float | None:
+    if rule.ratio is not None:
+        return rule.ratio * reference
+    return None if rule.max_drop is None else reference - rule.max_drop
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Known:
+    """The rows that carry gold."""
+
+    candidate: NDArray[np.float64]
+    reference: NDArray[np.float64]
+    gold: NDArray[np.float64]
+
+    def rows(self, chosen: NDArray[np.bool_]) -> _Known:
+        return _Known(candidate=self.candidate[chosen], reference=self.reference[chosen], gold=self.gold[chosen])
+
+    def metric_of_both(self, metric: Metric) -> tuple[float, float]:
+        if not len(self.gold):
+            return math.nan, math.nan
+        candidate, reference = (
+            float(metric(side[None], self.gold[None])[0]) for side in (self.candidate, self.reference)
+        )
+        return candidate, reference
+
+    def intervals(self, metric: Metric, rule: GoldRule, *, seed: int) -> tuple[Interval | None, Interval | None]:
+        if not len(self.gold):
+            return None, None
+        drawn = paired_resamples(
+            _lenient(metric) if rule.is_function else metric, (self.candidate, self.reference), self.gold, seed=seed
+        )
+        difference = drawn.candidate - drawn.reference
+        interval = drawn.interval(difference)
+        if rule.ratio is not None:
+            return interval, drawn.interval(drawn.candidate - rule.ratio * drawn.reference)
+        return interval, None if rule.max_drop is None else drawn.interval(difference + rule.max_drop)
+
+
+def _function_metric(rule: GoldRule) -> Metric:
+    function = load_object(rule.metric)
+    if not callable(function):
+        msg = f"gold {rule}: {rule.metric!r} is no function"
+        raise UsageError(msg, hint="give a function (outputs, gold) -> float, where higher is better")
+
+    def metric(predicted: NDArray[np.float64], gold: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.array([_called(rule, function, *pair) for pair in zip(predicted, gold, strict=True)])
+
+    return metric
+
+
+def _called(
+    rule: GoldRule, function: Callable[..., object], predicted: NDArray[np.float64], gold: NDArray[np.float64]
+) -> float:
+    try:
+        found = function(predicted.copy(), gold.copy())
+    except Exception as err:
+        msg = f"gold {rule}: the function raised {type(err).__name__}: {err}"
+        raise MeasurementError(msg, hint="correct the function: it is code of yours") from err
+    try:
+        return float(found)  # type: ignore[arg-type]  # what it returns is what is being found out
+    except (TypeError, ValueError) as err:
+        msg = f"gold {rule}: the function returned a {type(found).__name__}, not a number"
+        raise MeasurementError(msg, hint="return one float, where higher is better") from err
+
+
+def _lenient(metric: Metric) -> Metric:
+    """Return the metric where it raises for a resample that it is not defined of, one of a single class say, as NaN."""
+
+    def found(predicted: NDArray[np.float64], gold: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.array([_or_nan(metric, *pair) for pair in zip(predicted, gold, strict=True)])
+
+    return found
+
+
+def _or_nan(metric: Metric, predicted: NDArray[np.float64], gold: NDArray[np.float64]) -> float:
+    try:
+        return float(metric(predicted[None], gold[None])[0])
+    except MeasurementError:
+        return math.nan

@@ -1,0 +1,88 @@
+"""Which detections of two lists are the same: one to one, of one class, by intersection over union."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["Detections", "corners_of", "intersection_over_union", "match_detections"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Detections:
+    """The detections of one picture.
+
+    Attributes:
+        boxes: As the model gives them, shape `(n, 4)`.
+        corners: The same as corners, the lower one first, shape `(n, 4)`.
+        scores: Shape `(n,)`.
+        classes: Shape `(n,)`.
+    """
+
+    boxes: NDArray[np.float64]
+    corners: NDArray[np.float64]
+    scores: NDArray[np.float64]
+    classes: NDArray[np.float64]
+
+
+def corners_of(boxes: NDArray[np.float64], form: str) -> NDArray[np.float64]:
+    """Return boxes of a format as two corners, the lower one first, shape `(n, 4)`."""
+    first, second = boxes[:, :2], boxes[:, 2:]
+    if form == "xywh":
+        second = first + second
+    elif form == "cxcywh":
+        first, second = first - second / 2, first + second / 2
+    return np.concatenate([np.minimum(first, second), np.maximum(first, second)], axis=1)
+
+
+def intersection_over_union(first: NDArray[np.float64], second: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the area that two boxes share over the area that they cover, shape `(n, m)`.
+
+    Boxes without area are 1 where they are equal, else 0.
+
+    Source:
+        Jaccard (1912); for boxes Everingham et al. (2010), The PASCAL Visual Object Classes Challenge, 4.2.
+
+    Args:
+        first: Corners, the lower one first, shape `(n, 4)`.
+        second: The same, shape `(m, 4)`.
+    """
+    low = np.maximum(first[:, None, :2], second[None, :, :2])
+    high = np.minimum(first[:, None, 2:], second[None, :, 2:])
+    shared = np.prod(np.clip(high - low, 0.0, None), axis=2)
+    areas = [np.prod(boxes[:, 2:] - boxes[:, :2], axis=1) for boxes in (first, second)]
+    covered = areas[0][:, None] + areas[1][None, :] - shared
+    with np.errstate(invalid="ignore", divide="ignore"):
+        found: NDArray[np.float64] = np.where(covered > 0, shared / covered, 0.0)
+    is_equal = (first[:, None] == second[None]).all(axis=2)
+    return np.where(is_equal, 1.0, found)
+
+
+def match_detections(
+    actual: Detections, expected: Detections, *, iou: float
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
+    """Return which detections are the same: indices on both sides, and the IoU of each pair.
+
+    As many pairs as there can be; of those the ones of the largest IoU, and of equal boxes the ones of nearest score.
+    The order of the detections makes no difference.
+
+    Source:
+        Kuhn (1955), the Hungarian method, as `scipy.optimize.linear_sum_assignment`.
+    """
+    from scipy.optimize import linear_sum_assignment
+
+    overlap = intersection_over_union(actual.corners, expected.corners)
+    is_same = (overlap >= iou) & (actual.classes[:, None] == expected.classes[None, :])
+    apart = np.minimum(1.0, np.abs(actual.scores[:, None] - expected.scores[None, :]))
+    # A pair more outweighs whatever the others gain or lose by it.
+    pair = 2.0 * min(is_same.shape, default=0) + 1.0
+    worth = np.where(is_same, pair + overlap - apart, 0.0)
+    rows, columns = linear_sum_assignment(worth, maximize=True)
+    kept = is_same[rows, columns]
+    rows, columns = rows[kept], columns[kept]
+    return rows, columns, overlap[rows, columns]

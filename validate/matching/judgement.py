@@ -1,0 +1,93 @@
+"""What matched detections mean for the verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from paritygate.batch import Batch
+from paritygate.validate.matching.measurement import MatchComparison, MatchStatistics
+from paritygate.validate.matching.rule import MatchRule
+from paritygate.validate.verdict import Check, Status
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Outputs = Mapping[str, NDArray[np.generic]]
+
+__all__ = ["failed_match", "judge_matches"]
+
+
+def judge_matches(measured: MatchStatistics) -> tuple[Check, ...]:
+    """Return every check of one list of detections."""
+    if measured.violations:
+        detail = "; ".join(measured.violations)
+        return (Check(name="contract.match", status=Status.FAIL, detail=detail, output=measured.rule.name),)
+    if not measured.expected and not measured.actual and not measured.non_finite:
+        words = f"neither side has a detection in {measured.rows} rows"
+        return (Check(name="detections_matched", status=Status.INCONCLUSIVE, detail=words, output=measured.rule.name),)
+    found = [_check_matched(measured), _check_finite(measured)]
+    if measured.matched:
+        rule = measured.rule
+        found.append(_within(measured, "match_score_diff", measured.max_score_diff, rule.score_tolerance))
+        if rule.max_box_diff is not None:
+            found.append(_within(measured, "match_box_diff", measured.max_box_diff, rule.max_box_diff))
+    return tuple(found)
+
+
+def _check_matched(measured: MatchStatistics) -> Check:
+    rule, left = measured.rule, measured.missing + measured.extra
+    near = f", {measured.near_floor} left over near the score floor {rule.score_floor:g}" if measured.near_floor else ""
+    words = (
+        f"{measured.matched} of {measured.expected} detections matched at IoU {rule.iou:g}, "
+        f"{measured.missing} missing, {measured.extra} extra{near}"
+    )
+    if measured.matched:
+        words += f"; smallest IoU {measured.min_iou:.4g}, coordinates differ by {measured.max_box_diff:.4g} at most"
+    if measured.examples:
+        words += f"; {measured.examples[0]}"
+    status = Status.FAIL if left else Status.PASS
+    return Check(name="detections_matched", status=status, detail=words, output=rule.name, measured=left, limit=0)
+
+
+def _check_finite(measured: MatchStatistics) -> Check:
+    bad = measured.non_finite
+    return Check(
+        name="finite",
+        status=Status.FAIL if bad else Status.PASS,
+        detail=f"{bad} detections of the candidate are NaN or infinite" if bad else "every detection is finite",
+        output=measured.rule.name,
+        measured=bad,
+        limit=0,
+    )
+
+
+def _within(measured: MatchStatistics, name: str, value: float, limit: float) -> Check:
+    is_within = value <= limit
+    return Check(
+        name=name,
+        status=Status.PASS if is_within else Status.FAIL,
+        detail=f"{value:.6g} {'<=' if is_within else '>'} {limit:.6g}",
+        output=measured.rule.name,
+        measured=value,
+        limit=limit,
+    )
+
+
+def failed_match(rules: Iterable[MatchRule], batch: Batch, actual: Outputs, expected: Outputs) -> Check | None:
+    """Return the first check that one batch alone fails; None if it fails none.
+
+    It is about no output, since a match is about several.
+
+    Raises:
+        UsageError: The reference's outputs hold no detections, or too many to match.
+    """
+    for rule in rules:
+        comparison = MatchComparison(rule)
+        comparison.add(batch, actual, expected)
+        comparison.end_pass()
+        for check in judge_matches(comparison.finish()):
+            if check.status is Status.FAIL:
+                return Check(name=check.name, status=check.status, detail=f"{rule.name}: {check.detail}")
+    return None

@@ -1,0 +1,18 @@
+"""The same batches in a fresh process, whose first calls they are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from paritygate.validate.probes.sessions.session import Hearing, SessionPlan
+
+__all__ = ["ask"]
+
+
+def ask(hearing: Hearing, plan: SessionPlan) -> str:
+    """Have another process load the candidate and answer."""
+    if plan.why_not_afresh:
+        return plan.why_not_afresh
+    hearing.adopt(plan.answer_afresh(hearing.asked))
+    return ""

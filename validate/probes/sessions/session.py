@@ -1,0 +1,317 @@
+"""What a probe of the session is: it derives nothing, it asks again what was asked, in another way.
+
+Each asks some batches of the probe `batches`, whose answers of the reference are recorded. The answers are held to
+those, within the limits of the samples, and to the first answers of the candidate itself.
+"""
+
+from __future__ import annotations
+
+import importlib
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Protocol, cast
+
+import numpy as np
+
+from paritygate.validate.candidate import Candidate, RefusedInputsError
+from paritygate.validate.measurement import repeat_difference
+from paritygate.validate.probes.catalogue import ASKED_AGAIN, SESSION_PROBES
+from paritygate.validate.probes.recording import ProbeRecord, ProbesRecording, StoredProbeBatch
+from paritygate.validate.probes.run import (
+    FAILURES_KEPT,
+    FailedBatch,
+    JudgedProbe,
+    ProbeFailure,
+    ProbeOutcome,
+    ProbeQuestion,
+    with_labels,
+)
+from paritygate.validate.tolerance import Limits, limits_for
+from paritygate.validate.verdict import Status
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Outputs = Mapping[str, NDArray[np.generic]]
+
+__all__ = ["Afresh", "AskedBatch", "Hearing", "SessionPlan", "probe_asked", "run_sessions"]
+
+# Rows of all batches asked again, rows of one of them, and how much of their answers is held in memory.
+_ROWS = 150
+_ROWS_OF_ONE = 64
+_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AskedBatch:
+    """One batch that is asked again.
+
+    Attributes:
+        at: Its position among the batches of the probe, from 0.
+        stored: The batch, with what the reference answered.
+        first: The first answer of the candidate; None where it gave none.
+        is_failed: Whether the probe it belongs to fails by it already: then only another answer is news.
+    """
+
+    at: int
+    stored: StoredProbeBatch
+    first: Outputs | None
+    is_failed: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Afresh:
+    """What a fresh process answered, judged there."""
+
+    batches: int
+    rows: int
+    failures: tuple[ProbeFailure, ...]
+    failed: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SessionPlan:
+    """What the probes of the session need besides the candidate.
+
+    Attributes:
+        seed: Seed of the orders.
+        why_not_at_once: Why several calls may not run at once; empty where they may.
+        why_not_plain: Why there is no such thing as without graph optimisations; empty where there is.
+        open_plain: Opens the candidate without graph optimisations.
+        why_not_afresh: Why no fresh process is asked; empty where one is.
+        answer_afresh: Has the batches answered by a fresh process.
+        progress: Called with each probe when it begins.
+    """
+
+    seed: int
+    why_not_at_once: str
+    why_not_plain: str
+    open_plain: Callable[[], Candidate]
+    why_not_afresh: str
+    answer_afresh: Callable[[Sequence[AskedBatch]], Afresh]
+    progress: Callable[[str], None] = lambda _: None
+
+    def random(self) -> np.random.Generator:
+        """Return the random numbers of orders: always the same for one seed."""
+        return np.random.default_rng([self.seed, *b"sessions"])
+
+
+class SessionProbe(Protocol):
+    """What every module of such a probe offers."""
+
+    def ask(self, hearing: Hearing, plan: SessionPlan) -> str:
+        """Ask again; return why nothing was asked, or nothing."""
+        ...
+
+
+class Hearing:
+    """One probe of the session while it asks."""
+
+    def __init__(
+        self, name: str, candidate: Candidate, probe: ProbeRecord, asked: Sequence[AskedBatch], question: ProbeQuestion
+    ) -> None:
+        """Begin.
+
+        Args:
+            name: The probe of the session.
+            candidate: What answers.
+            probe: The probe whose batches are asked again.
+            asked: The batches.
+            question: What answers are held to.
+        """
+        self.candidate = candidate
+        self.asked = tuple(asked)
+        self._judged = JudgedProbe(probe, question, name=name)
+        self._limits = {
+            name: (profile, limits_for(question.tolerance, profile))
+            for name, profile in probe.profiles.items()
+            if name in question.outputs
+        }
+        self._afresh: Afresh | None = None
+        self.batches = self.rows = 0
+
+    def answer(self, asked: AskedBatch, candidate: Candidate) -> Outputs | str:
+        """Return the answer to a batch, or why there is none; may be called from several threads at once."""
+        try:
+            return candidate.answer(self._judged.batch(asked.at, asked.stored))
+        except RefusedInputsError as err:
+            return str(err)
+
+    def hear(self, asked: AskedBatch, actual: Outputs | str, *, is_same_build: bool = True) -> None:
+        """Judge an answer.
+
+        Args:
+            asked: What was asked.
+            actual: The answer, or why there is none.
+            is_same_build: Whether the same build answered first: then the limit of repeats holds between the two.
+        """
+        self.batches += 1
+        self.rows += asked.stored.record.rows
+        if isinstance(actual, str):
+            self._judged.refuse(asked.at, asked.stored, actual)
+            return
+        before = self._judged.failed
+        if not asked.is_failed:
+            self._judged.hear(asked.at, asked.stored, actual)
+        if self._judged.failed == before and asked.first is not None:
+            self._hold_to_first(asked, actual, asked.first, is_same_build=is_same_build)
+
+    def adopt(self, afresh: Afresh) -> None:
+        """Take in what another process judged."""
+        self._afresh = afresh
+        self.batches, self.rows = afresh.batches, afresh.rows
+
+    def failures(self) -> tuple[list[ProbeFailure], int]:
+        """Return the first batches that failed, and how many failed."""
+        if self._afresh is not None:
+            return list(self._afresh.failures), self._afresh.failed
+        found = self._judged.failures()
+        return found[:FAILURES_KEPT], len(found)
+
+    def _hold_to_first(self, asked: AskedBatch, actual: Outputs, first: Outputs, *, is_same_build: bool) -> None:
+        for name, (profile, own) in self._limits.items():
+            limits = own if is_same_build else _as_of_samples(own)
+            ratio, difference = repeat_difference(actual[name], first[name], profile, limits)
+            if ratio > 1:
+                limit = float(limits.repeat_max_abs_diff.max())
+                where = _worst_row(actual[name], first[name])
+                what = "own first answer" if is_same_build else "answer as it is deployed"
+                detail = f"{name!r} differs by {difference:.3g} from the candidate's {what}{where} (limit {limit:.3g})"
+                failed = FailedBatch(
+                    at=asked.at,
+                    stored=asked.stored,
+                    check="repeat_max_abs_diff",
+                    detail=detail,
+                    actual=actual,
+                    output=name,
+                    limit=limit,
+                )
+                self._judged.fail(failed)
+                return
+
+
+def _as_of_samples(limits: Limits) -> Limits:
+    return replace(limits, repeat_max_abs_diff=limits.max_abs_diff)
+
+
+def _worst_row(actual: NDArray[np.generic], first: NDArray[np.generic]) -> str:
+    if actual.ndim == 0 or actual.shape != first.shape or not actual.size:
+        return ""
+    with np.errstate(invalid="ignore", over="ignore"):
+        difference = np.abs(actual.astype(np.float64) - first.astype(np.float64))
+    by_row = np.where(np.isnan(difference), np.inf, difference).reshape(len(actual), -1).max(axis=1)
+    return f" in row {int(by_row.argmax())} of the batch"
+
+
+def _first_answers(
+    candidate: Candidate, recording: ProbesRecording, question: ProbeQuestion, *, is_asked: bool
+) -> tuple[AskedBatch, ...]:
+    """Return the batches that are asked again, with the candidate's first answers to them.
+
+    Args:
+        candidate: What answers.
+        recording: The probes, with the reference's answers.
+        question: What answers are held to.
+        is_asked: Whether the probe that the batches belong to is asked as well, and fails by what is wrong in them.
+
+    Raises:
+        ArtifactIntegrityError: A recorded chunk is missing or was changed.
+    """
+    probe = probe_asked(recording)
+    if probe is None:
+        return ()
+    of_one = max(_ROWS_OF_ONE, min((batch.rows for batch in probe.batches), default=0))
+    found: list[AskedBatch] = []
+    rows = size = 0
+    for at, stored in enumerate(recording.batches(probe)):
+        count = stored.record.rows
+        is_enough = bool(found) and (rows + count > _ROWS or size > _BYTES)
+        if count > of_one or is_enough or question.unfit(stored.inputs):
+            continue
+        asked = _first_answer(candidate, probe, question, at, stored)
+        if not is_asked:
+            asked = replace(asked, is_failed=False)
+        elif asked.first is None:
+            continue
+        found.append(asked)
+        rows += count
+        size += sum(array.nbytes for array in (*stored.inputs.values(), *stored.outputs.values()))
+    return tuple(found)
+
+
+def _first_answer(
+    candidate: Candidate, probe: ProbeRecord, question: ProbeQuestion, at: int, stored: StoredProbeBatch
+) -> AskedBatch:
+    judged = JudgedProbe(probe, replace(question, keep=lambda *_: ""))
+    try:
+        answer = candidate.answer(judged.batch(at, stored))
+    except RefusedInputsError:
+        return AskedBatch(at=at, stored=stored, first=None, is_failed=True)
+    judged.hear(at, stored, answer)
+    first = {name: array for name, array in answer.items() if name in stored.outputs and name in question.outputs}
+    return AskedBatch(at=at, stored=stored, first=first, is_failed=judged.failed > 0)
+
+
+def probe_asked(recording: ProbesRecording) -> ProbeRecord | None:
+    """Return the probe whose batches are asked again; None if it was not recorded."""
+    return next((probe for probe in recording.probes if probe.name == ASKED_AGAIN), None)
+
+
+def run_sessions(
+    candidate: Candidate,
+    recording: ProbesRecording,
+    question: ProbeQuestion,
+    plan: SessionPlan,
+    names: Collection[str],
+) -> tuple[ProbeOutcome, ...]:
+    """Ask the candidate again what it was asked.
+
+    Args:
+        candidate: What answers; a loaded model.
+        recording: The probes, with the reference's answers.
+        question: What answers are held to.
+        plan: How to ask.
+        names: The probes of the session to ask.
+
+    Raises:
+        ArtifactIntegrityError: A recorded chunk is missing or was changed.
+    """
+    wanted = [name for name in SESSION_PROBES if name in names]
+    probe = probe_asked(recording)
+    if not wanted or probe is None:
+        return ()
+    question = with_labels(recording, question)
+    asked = _first_answers(candidate, recording, question, is_asked=ASKED_AGAIN in names)
+    found = []
+    for name in wanted:
+        plan.progress(name)
+        found.append(_run(name, Hearing(name, candidate, probe, asked, question), plan))
+    return tuple(found)
+
+
+def _run(name: str, hearing: Hearing, plan: SessionPlan) -> ProbeOutcome:
+    started = time.monotonic()
+    module = cast("SessionProbe", importlib.import_module(SESSION_PROBES[name].module))
+    skipped = module.ask(hearing, plan) if hearing.asked else "no batch of the samples is asked again"
+    failures, failed = hearing.failures()
+    return ProbeOutcome(
+        name=name,
+        status=Status.FAIL if failures else Status.WARNING if skipped else Status.PASS,
+        detail=_in_words(hearing, failures, failed, skipped),
+        batches=hearing.batches,
+        rows=hearing.rows,
+        dropped=0,
+        unfit=(),
+        failures=tuple(failures),
+        failed=failed,
+        seconds=time.monotonic() - started,
+    )
+
+
+def _in_words(hearing: Hearing, failures: Sequence[ProbeFailure], failed: int, skipped: str) -> str:
+    if failures:
+        first = failures[0]
+        more = f", and {failed - 1} more batches" if failed > 1 else ""
+        return f"at {first.about}: {first.check}: {first.detail}{more}"
+    return f"not asked: {skipped}" if skipped else f"{hearing.rows} rows answered alike"

@@ -1,0 +1,107 @@
+"""What could tell the rows of one batch apart: how long they are, and what is special about their inputs."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from numpy.typing import NDArray
+
+    from paritygate.batch import Batch
+
+__all__ = ["TRAITS", "RowTraits"]
+
+# The words of each trait, the special ones before those that they are a case of.
+TRAITS = {
+    "empty_mask": "a mask of zeros only",
+    "left_padded": "padding on the left",
+    "padded": "padding",
+    "non_finite": "NaN or infinity among their inputs",
+    "large_integer": "integers beyond 2^24",
+    "negative_integer": "negative integers",
+    "constant": "one value all over an input",
+}
+_LARGE_INTEGER = 2**24
+_MASK_RANK = 2
+
+
+class RowTraits:
+    """The traits of the rows of one batch. What is only asked of batches that differ is found when it is asked for."""
+
+    def __init__(self, batch: Batch) -> None:
+        self._rows = batch.rows
+        self._inputs: Mapping[str, NDArray[np.generic]] = {
+            name: array
+            for name, array in batch.inputs.items()
+            if array.ndim and array.shape[0] == batch.rows and array.dtype.kind in "fiub"
+        }
+
+    @functools.cached_property
+    def lengths(self) -> NDArray[np.float64] | None:
+        """The length of each row: places that its mask does not hide, else integers that are not 0, else values."""
+        if not self._inputs or not self._rows:
+            return None
+        masks = list(self._masks())
+        if masks:
+            return np.asarray(np.count_nonzero(masks[0], axis=1), dtype=np.float64)
+        integers = [array for array in self._inputs.values() if array.dtype.kind in "iub" and array.ndim == _MASK_RANK]
+        if integers:
+            longest = np.max([np.count_nonzero(array, axis=1) for array in integers], axis=0)
+            return np.asarray(longest, dtype=np.float64)
+        return np.full(self._rows, float(sum(array.size for array in self._inputs.values()) // self._rows))
+
+    @functools.cached_property
+    def width(self) -> int:
+        """How many places a row of the batch has, hidden ones included: of a mask or integers, else its values."""
+        flat: list[int] = [
+            array.shape[1]
+            for name, array in self._inputs.items()
+            if array.ndim == _MASK_RANK and (array.dtype.kind in "iub" or "mask" in name.lower())
+        ]
+        if flat:
+            return max(flat)
+        return sum(array.size for array in self._inputs.values()) // max(1, self._rows)
+
+    def _masks(self) -> Iterator[NDArray[np.generic]]:
+        for name, array in self._inputs.items():
+            if "mask" in name.lower() and array.ndim == _MASK_RANK and array.shape[1] > 1:
+                yield array
+
+    @functools.cached_property
+    def held(self) -> dict[str, NDArray[np.bool_]]:
+        """Which rows have each of the `TRAITS`."""
+        held = {name: np.zeros(self._rows, dtype=bool) for name in TRAITS}
+        for mask in self._masks():
+            seen = mask != 0
+            held["empty_mask"] |= ~seen.any(axis=1)
+            held["padded"] |= ~seen.all(axis=1)
+            held["left_padded"] |= ~seen[:, 0] & seen.any(axis=1)
+        for array in self._inputs.values():
+            flat = array.reshape(self._rows, -1)
+            if not flat.shape[1]:
+                continue
+            if flat.dtype.kind in "iu":
+                wide = flat.astype(np.float64)
+                held["large_integer"] |= (np.abs(wide) > _LARGE_INTEGER).any(axis=1)
+                held["negative_integer"] |= (wide < 0).any(axis=1)
+            elif flat.dtype.kind == "f":
+                held["non_finite"] |= ~np.isfinite(flat).all(axis=1)
+                if flat.shape[1] > 1:
+                    held["constant"] |= (flat == flat[:, :1]).all(axis=1)
+        return held
+
+    @functools.cached_property
+    def magnitudes(self) -> NDArray[np.float64] | None:
+        """The largest finite magnitude among the float inputs of each row."""
+        floats = [
+            array.reshape(self._rows, -1) for array in self._inputs.values() if array.dtype.kind == "f" and array.size
+        ]
+        if not floats:
+            return None
+        largest = [np.where(np.isfinite(flat), np.abs(flat), 0).max(axis=1).astype(np.float64) for flat in floats]
+        return np.asarray(np.max(largest, axis=0), dtype=np.float64)
