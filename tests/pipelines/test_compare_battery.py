@@ -89,3 +89,29 @@ def test_a_pair_gets_its_verdict_with_ordinary_samples_alone_and_probes(bench: B
 
 def test_a_pair_gets_the_same_verdict_in_a_child_process(isolated_bench: Bench, battery: Path) -> None:
     assert _compare(isolated_bench, battery / "intermittent_rows")[:2] == (1, "fail")
+
+
+def _is_caught_naively(pair: Path) -> bool:
+    """Return whether one random input tells the models apart, outputs by position, as a first script would."""
+    import onnxruntime
+
+    samples = np.load(pair / "inputs.npz")
+    feed = {name.partition("/")[2]: samples[name] for name in samples.files if name.startswith("naive/")}
+    sides = [onnxruntime.InferenceSession(pair / f"{side}.onnx").run(None, feed) for side in ("reference", "candidate")]
+    return not all(np.allclose(actual, expected, rtol=1e-3, atol=1e-3) for expected, actual in zip(*sides, strict=True))
+
+
+def test_the_readme_says_what_each_gate_catches(bench: Bench, battery: Path, project_root: Path) -> None:
+    caught = {"naive": {"pass": 0, "fail": 0}, "ordinary": {"pass": 0, "fail": 0}}
+    there = {"pass": 0, "fail": 0}
+    for name in _names():
+        expected = json.loads((battery / name / "meta.json").read_text())["expected"]
+        samples = _ordinary(bench, battery / name)
+        caught["naive"][expected] += _is_caught_naively(battery / name)
+        caught["ordinary"][expected] += _compare(bench, battery / name, "--probes", "none", samples=samples)[0] != 0
+        there[expected] += 1
+    table = (project_root / "README.md").read_text(encoding="utf-8").partition("| faults caught of 17 |")[2]
+    shown = [tuple(map(int, row)) for row in re.findall(r"\| (\d+) \| (\d+) \|$", table, re.MULTILINE)][:3]
+
+    # With probes every pair gets its verdict, as the test above holds.
+    assert shown == [*((counts["fail"], counts["pass"]) for counts in caught.values()), (there["fail"], 0)]
