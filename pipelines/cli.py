@@ -30,7 +30,7 @@ COMMANDS: Mapping[str, str] = {
     "show": "Show one release: variants, numbers, aliases, history.",
     "verify": "Check a release byte for byte against its manifest.",
     "backends": "List frameworks and runtimes: which are there, and how to install the others.",
-    "schema": "Print a JSON Schema: of a spec, or of a comparison's result.",
+    "schema": "Print a JSON Schema: of a spec, of a comparison's result, or of a selftest's.",
 }
 
 

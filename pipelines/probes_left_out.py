@@ -13,7 +13,8 @@ __all__ = ["probes_not_asked"]
 def probes_not_asked(documents: Iterable[Mapping[str, Any]]) -> dict[str, tuple[str, ...]]:
     """Return, by variant, the probes that were switched off or could not be asked on some device.
 
-    A probe that has nothing to ask of a model is none of these. Evidence from before there were probes asked none.
+    A probe that has nothing to ask of a model is none of these; one of which the reference or the candidate took no
+    batch is. Evidence from before there were probes asked none.
     """
     found: dict[str, set[str]] = {}
     for document in documents:
@@ -24,6 +25,10 @@ def probes_not_asked(documents: Iterable[Mapping[str, Any]]) -> dict[str, tuple[
 
 
 def _left_out(probes: Mapping[str, Any] | None) -> Iterable[str]:
-    if probes is None or probes["skipped"]:
-        return ALL_PROBES
-    return (*probes["switched_off"], *probes["not_recorded"])
+    # What is not known to have been asked was not, whatever else is said of it.
+    asked = {} if probes is None or probes["skipped"] else probes["asked"]
+    return (name for name in ALL_PROBES if name not in asked or _was_not_taken(asked[name]))
+
+
+def _was_not_taken(probe: Mapping[str, Any]) -> bool:
+    return not probe["batches"] and bool(probe["dropped"] or probe["unfit"])

@@ -121,7 +121,13 @@ class Prober:
         )
         return record_probes(
             self._runner,
-            ProbePlan(context=context, profiles=recording.profiles, folder=folder, names=to_record(request.names)),
+            ProbePlan(
+                context=context,
+                profiles=recording.profiles,
+                folder=folder,
+                names=to_record(request.names),
+                is_non_finite_declared=recording.settings.get("non_finite") == "match",
+            ),
             progress=lambda name, rows: report(f"asking the reference: probe {name}", rows, 0),
         )
 

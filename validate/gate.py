@@ -190,7 +190,7 @@ def run_gate(
         measurement=measurement,
         checks=(
             *health,
-            *noise_checks(expected.noise, limits),
+            *noise_checks(expected.noise, limits, profiles),
             *checks,
             *(judge_gold(item, min_rows=plan.min_rows) for item in metrics.values()),
             *(check for item in matched.values() for check in judge_matches(item)),

@@ -191,10 +191,13 @@ def noise_health(noise: NoiseFloor, profiles: Mapping[str, OutputProfile]) -> tu
     )
 
 
+def _limit_of_batches(profile: OutputProfile) -> NDArray[np.float64]:
+    return limits_for(DEFAULT_TOLERANCES[Precision.FP32], profile).repeat_max_abs_diff
+
+
 def _dependence(noise: NoiseFloor, profiles: Mapping[str, OutputProfile]) -> Iterable[tuple[str, str]]:
-    tolerance = DEFAULT_TOLERANCES[Precision.FP32]
     for name, floor in noise.batches.items():
-        limit = limits_for(tolerance, profiles[name]).repeat_max_abs_diff
+        limit = _limit_of_batches(profiles[name])
         at = int(np.argmax(floor / limit))
         if floor[at] > limit[at]:
             differs = f"differs by {floor[at]:.3g}" if math.isfinite(floor[at]) else "differs in shape or finiteness"
@@ -205,15 +208,24 @@ def _dependence(noise: NoiseFloor, profiles: Mapping[str, OutputProfile]) -> Ite
             yield "reference_batch", detail
 
 
-def noise_checks(noise: NoiseFloor | None, limits: Mapping[str, Limits]) -> tuple[Check, ...]:
-    """Return a warning for each limit that lies below the noise floor; it changes no verdict."""
+def noise_checks(
+    noise: NoiseFloor | None, limits: Mapping[str, Limits], profiles: Mapping[str, OutputProfile]
+) -> tuple[Check, ...]:
+    """Return a warning for each limit that lies below the noise floor; it changes no verdict.
+
+    What a row of another batch is answered where rows depend on their batch is no noise: a copy answers so too, and no
+    limit should make room for it.
+    """
     if noise is None:
         return ()
-    both = "repeats" if noise.why_no_batches else "repeats and batch sizes"
     checks = []
     for name in noise.repeats:
         if name in limits:
-            checks += _below(name, "max_abs_diff", noise.of(name), limits[name].max_abs_diff, both)
+            others = noise.batches.get(name)
+            is_noise = others is not None and bool((others <= _limit_of_batches(profiles[name])).all())
+            floor = noise.of(name) if is_noise else noise.repeats[name]
+            over = "repeats and batch sizes" if is_noise else "repeats"
+            checks += _below(name, "max_abs_diff", floor, limits[name].max_abs_diff, over)
             checks += _below(
                 name, "repeat_max_abs_diff", noise.repeats[name], limits[name].repeat_max_abs_diff, "repeats"
             )

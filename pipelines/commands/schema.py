@@ -10,17 +10,18 @@ __all__ = ["command"]
 
 
 @click.command("schema")
-@click.argument("kind", type=click.Choice(["spec", "comparison"]))
+@click.argument("kind", type=click.Choice(["spec", "comparison", "selftest"]))
 def command(kind: str) -> int:
-    """Print a JSON Schema: of a spec, or of the result of a comparison (compare --json).
+    """Print a JSON Schema: of a spec, or of the result of compare --json or selftest --json.
 
     \b
     Example:
       convert-and-validate schema spec
     """
     from paritygate.pipelines.result import schema_of_result
+    from paritygate.pipelines.selftest.result import schema_of_selftest
     from paritygate.pipelines.spec import schema_of_spec
 
-    schema = schema_of_spec() if kind == "spec" else schema_of_result()
-    click.echo(json.dumps(schema, indent=2))
+    schemas = {"spec": schema_of_spec, "comparison": schema_of_result, "selftest": schema_of_selftest}
+    click.echo(json.dumps(schemas[kind](), indent=2))
     return 0

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from paritygate.errors import UsageError
+from paritygate.errors import ArtifactIntegrityError, UsageError
 from paritygate.files import digest_of_file
 from paritygate.machine import machine_facts
 from paritygate.pipelines.asking import Answers, ask, ask_again, broken_contract, not_asked, recorded_probes, request_of
@@ -40,7 +40,7 @@ from paritygate.validate.given import (
     expected_from_recording,
     open_recording_reader,
 )
-from paritygate.validate.probes.recording import ProbesRecording
+from paritygate.validate.probes.recording import PROBES_FILE, ProbesRecording
 from paritygate.validate.recording import RECORD_FILE, Recording
 from paritygate.validate.reference import RecordPlan, record_reference
 from paritygate.validate.runners.onnxruntime_providers import prepare_process
@@ -134,6 +134,7 @@ def _open_reference(job: ComparisonJob, folder: Path, report: Progress) -> _Refe
         report("reading the reference", 0, 0)
         if (side.outputs / RECORD_FILE).is_file():
             recording = Recording.load(side.outputs)
+            _check_probes(recording)
             return _Reference(
                 expected=expected_from_recording(recording),
                 side=_describe_recording(side, recording),
@@ -177,6 +178,20 @@ def _open_reference(job: ComparisonJob, folder: Path, report: Progress) -> _Refe
         seconds=time.monotonic() - started,
         probes=prober.record(recording, place / PROBES_FOLDER, report),
     )
+
+
+def _check_probes(recording: Recording) -> None:
+    """Check that the probes beside a recording are those recorded with it; of one from before, nothing is known."""
+    wanted, path = recording.settings.get(PROBES_FOLDER), recording.folder / PROBES_FOLDER / PROBES_FILE
+    if wanted is None or (path.is_file() and digest_of_file(path) == wanted):
+        return
+    found = (
+        "is not what was recorded with the reference"
+        if path.is_file()
+        else "is missing, and was recorded with the reference"
+    )
+    msg = f"{path} {found}"
+    raise ArtifactIntegrityError(msg, hint="record the reference again: convert-and-validate record --run DIR")
 
 
 def _open_candidate(job: ComparisonJob, report: Progress) -> tuple[Candidate, SideResult]:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from paritygate.files import digest_of_file
 from paritygate.pipelines.child import Progress
 from paritygate.pipelines.loading import load_model
 from paritygate.pipelines.probing import PROBES_FOLDER, Prober, ProbeRequest
 from paritygate.signature import Signature
 from paritygate.source import Source
+from paritygate.validate.probes.recording import PROBES_FILE
 from paritygate.validate.reference import RecordPlan, record_reference
 from paritygate.validate.runners.runner import ModelToRun, open_runner
 from paritygate.validate.samples import SampleSource, open_samples
@@ -50,6 +53,9 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
         watch=prober.watch,
     )
     prober.record(recording, folder / PROBES_FOLDER, report)
+    # The probes belong to these answers: without them, or with others, the folder is not what was recorded.
+    probes = digest_of_file(folder / PROBES_FOLDER / PROBES_FILE)
+    replace(recording, settings={**recording.settings, PROBES_FOLDER: probes}).save()
     return {
         "rows": recording.rows,
         "samples_digest": recording.samples_digest,

@@ -29,6 +29,7 @@ def arrived(tmp_path_factory: pytest.TempPathFactory) -> Desk:
         model=_MODEL,
         targets=["onnx-fp32", "tensorrt-rtx-fp32", "tensorrt-rtx-fp16"],
         promote={"accept": {"tensorrt-rtx-fp16": "emulated"}},
+        probes=["values"],
     )
     for called in (desk.call("run", "spec.yaml", "--quiet", "--no-promote"), _pack(desk)):
         assert called.code == 0, str(called)

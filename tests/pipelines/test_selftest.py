@@ -98,11 +98,12 @@ def _write_text_model(desk: Desk) -> None:
     mask = (np.arange(12) < lengths[:, None]).astype(np.int64)
     np.savez(desk.folder / "inputs.npz", ids=random.integers(1, 40, (120, 12)) * mask, mask=mask)
     desk.spec(
+        probes=None,
         model={
             "name": "tiny",
             "source": "model.onnx",
             "dims": {"batch": {"min": 1, "opt": 8, "max": 32}, "seq": {"min": 1, "opt": 12, "max": 24}},
-        }
+        },
     )
 
 
@@ -111,6 +112,8 @@ def _plants(called: Called) -> dict[str, dict[str, Any]]:
 
 
 def test_a_user_learns_what_is_caught_what_is_missed_and_that_nothing_is_alarmed_by(desk: Desk) -> None:
+    desk.spec(probes=None)
+
     called = desk.json(
         "selftest", "spec.yaml", *_faults("offset-added", "output-nan-cleared", "tensors-renamed", "gelu-tanh")
     )
@@ -227,7 +230,7 @@ def test_a_probe_that_was_failed_is_not_asked_on(quick: Desk) -> None:
 
 
 def test_too_few_rows_are_inconclusive_and_said_so(quick: Desk) -> None:
-    quick.spec(min_rows=500)
+    quick.spec(min_rows=500, probes=None)
 
     called = quick.json("selftest", "spec.yaml", *_faults("output-scaled"))
 

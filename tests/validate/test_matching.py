@@ -14,7 +14,13 @@ from hypothesis import strategies as st
 
 from paritygate.batch import Batch
 from paritygate.errors import UsageError
-from paritygate.validate.matching.boxes import Detections, corners_of, intersection_over_union, match_detections
+from paritygate.validate.matching.boxes import (
+    Detections,
+    corners_of,
+    intersection_over_union,
+    is_turned,
+    match_detections,
+)
 from paritygate.validate.matching.judgement import failed_match, judge_matches
 from paritygate.validate.matching.measurement import MatchComparison, MatchStatistics, check_match_rules
 from paritygate.validate.matching.rule import MatchRule, make_match_rule, parse_match_rule
@@ -245,6 +251,22 @@ def test_iou_is_what_counting_cells_gives(numbers: list[int]) -> None:
     assert found == pytest.approx(1.0 if is_equal else _naive_iou(pair[0], pair[1]))
 
 
+def test_corners_in_another_order_are_another_box() -> None:
+    expected = _outputs(0)
+    turned = {**expected, "boxes": expected["boxes"][..., [2, 3, 0, 1]]}
+
+    found = _matched(turned, expected)
+
+    assert _statuses(found)["detections_matched"] == "fail"
+    assert (found.matched, found.missing, found.extra) == (0, 12, 12)
+    assert _statuses(_matched(turned, turned))["detections_matched"] == "pass"
+
+
+@pytest.mark.parametrize("form", ["xywh", "cxcywh"])
+def test_a_negative_size_is_another_box(form: str) -> None:
+    assert is_turned(np.array([[4.0, 6.0, 4.0, -6.0]]), form).tolist() == [[False, True]]
+
+
 def test_formats_of_one_box_are_the_same_corners() -> None:
     corners = np.array([[2.0, 3.0, 6.0, 9.0]])
 
@@ -256,7 +278,13 @@ def test_formats_of_one_box_are_the_same_corners() -> None:
 def test_as_many_pairs_as_there_can_be_and_of_equal_boxes_the_nearest_scores() -> None:
     def of(boxes: list[list[float]], scores: list[float]) -> Detections:
         array = np.array(boxes)
-        return Detections(boxes=array, corners=array, scores=np.array(scores), classes=np.zeros(len(scores)))
+        return Detections(
+            boxes=array,
+            corners=array,
+            is_turned=is_turned(array, "xyxy"),
+            scores=np.array(scores),
+            classes=np.zeros(len(scores)),
+        )
 
     # The best pair alone would leave the other two without a partner.
     first = of([[0, 0, 10, 10], [0, 1, 10, 11]], [0.9, 0.8])

@@ -124,6 +124,8 @@ def test_rows_that_depend_on_their_batch_are_said_and_are_no_fault_of_the_candid
     found = _checks(result, "reference_batch")
     assert [item.status for item in found] == ([Status.WARNING] if floor == 1.0 else [])
     assert verdict_of(result.checks) is Verdict.PASS
+    # What depends on the batch is no noise that a limit should make room for.
+    assert _checks(result, "noise_floor") == []
     if found:
         assert found[0].detail.startswith("depends on the batch: a row of output 'y' differs by ")
         assert found[0].detail.endswith(": parity is shown for batches like those of the samples only")

@@ -10,7 +10,7 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Detections", "corners_of", "intersection_over_union", "match_detections"]
+__all__ = ["Detections", "corners_of", "intersection_over_union", "is_turned", "match_detections"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -20,12 +20,14 @@ class Detections:
     Attributes:
         boxes: As the model gives them, shape `(n, 4)`.
         corners: The same as corners, the lower one first, shape `(n, 4)`.
+        is_turned: Along which axis the model gives the higher corner first, shape `(n, 2)`.
         scores: Shape `(n,)`.
         classes: Shape `(n,)`.
     """
 
     boxes: NDArray[np.float64]
     corners: NDArray[np.float64]
+    is_turned: NDArray[np.bool_]
     scores: NDArray[np.float64]
     classes: NDArray[np.float64]
 
@@ -38,6 +40,15 @@ def corners_of(boxes: NDArray[np.float64], form: str) -> NDArray[np.float64]:
     elif form == "cxcywh":
         first, second = first - second / 2, first + second / 2
     return np.concatenate([np.minimum(first, second), np.maximum(first, second)], axis=1)
+
+
+def is_turned(boxes: NDArray[np.float64], form: str) -> NDArray[np.bool_]:
+    """Return along which axis a box has the higher corner first, or a negative size, shape `(n, 2)`.
+
+    Such a box covers the same area, and whoever cuts it out of the picture gets nothing.
+    """
+    found: NDArray[np.bool_] = boxes[:, 2:] < (boxes[:, :2] if form == "xyxy" else 0)
+    return found
 
 
 def intersection_over_union(first: NDArray[np.float64], second: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -78,6 +89,7 @@ def match_detections(
 
     overlap = intersection_over_union(actual.corners, expected.corners)
     is_same = (overlap >= iou) & (actual.classes[:, None] == expected.classes[None, :])
+    is_same &= (actual.is_turned[:, None] == expected.is_turned[None]).all(axis=2)
     apart = np.minimum(1.0, np.abs(actual.scores[:, None] - expected.scores[None, :]))
     # A pair more outweighs whatever the others gain or lose by it.
     pair = 2.0 * min(is_same.shape, default=0) + 1.0

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from paritygate.errors import UsageError
-from paritygate.validate.matching.boxes import Detections, corners_of, match_detections
+from paritygate.validate.matching.boxes import Detections, corners_of, is_turned, match_detections
 from paritygate.validate.matching.rule import MatchRule
 
 if TYPE_CHECKING:
@@ -246,6 +246,7 @@ def _pictures(rule: MatchRule, outputs: Outputs, rows: int) -> list[Detections] 
         Detections(
             boxes=boxes[row, :count],
             corners=corners_of(boxes[row, :count], rule.format),
+            is_turned=is_turned(boxes[row, :count], rule.format),
             scores=scores[row, :count],
             classes=classes[row, :count],
         )
@@ -265,6 +266,7 @@ def _chosen(side: Detections, chosen: NDArray[np.bool_]) -> Detections:
     return Detections(
         boxes=side.boxes[chosen],
         corners=side.corners[chosen],
+        is_turned=side.is_turned[chosen],
         scores=side.scores[chosen],
         classes=side.classes[chosen],
     )

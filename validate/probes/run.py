@@ -341,7 +341,7 @@ class JudgedProbe:
                 self.fail(
                     FailedBatch(at=at, stored=stored, check="contract", detail=detail, actual=actual, output=name)
                 )
-            elif is_float_dtype(array.dtype.name) and not np.isfinite(found.astype(np.float64)).all():
+            elif is_float_dtype(array.dtype.name) and (_is_finite(array) & ~_is_finite(found)).any():
                 detail = f"{name!r} is NaN or infinite where the reference is finite"
                 self.fail(FailedBatch(at=at, stored=stored, check="finite", detail=detail, actual=actual, output=name))
 
@@ -369,6 +369,11 @@ class JudgedProbe:
             for check in _failed(self._all, self._together, self._question, skipped=skipped)
         )
         return list(together)[:1]
+
+
+def _is_finite(array: NDArray[np.generic]) -> NDArray[np.bool_]:
+    found: NDArray[np.bool_] = np.isfinite(array.astype(np.float64))
+    return found
 
 
 def _own_profiles(profiles: Mapping[str, OutputProfile], stored: StoredProbeBatch) -> dict[str, OutputProfile]:
