@@ -15,7 +15,7 @@ from paritygate.pipelines.session_probes import Place, session_plan
 from paritygate.pipelines.unfit_inputs import UnfitInputs
 from paritygate.source import SourceKind
 from paritygate.validate.candidate import Candidate, ModelCandidate
-from paritygate.validate.probes.catalogue import ALL_PROBES, to_record
+from paritygate.validate.probes.catalogue import ALL_PROBES, ASKED_AGAIN, SESSION_PROBES, to_record
 from paritygate.validate.probes.recording import PROBES_FILE, ProbeRecord, ProbesRecording
 from paritygate.validate.probes.run import ProbeOutcome, ProbeQuestion, run_probes
 from paritygate.validate.probes.sessions.session import run_sessions
@@ -87,6 +87,7 @@ def question_of(
         outputs=outputs,
         matches=job.matches,
         unfit=UnfitInputs(candidate.signature, job.candidate.fixed_shape),
+        runtime=candidate.runtime,
         keep=keeper.keep,
     )
 
@@ -121,7 +122,7 @@ def ask(
     records = {record.name: record for record in recording.probes}
     missing = [name for name in to_record(job.probes) if name not in records]
     return Answers(
-        checks=(*_checks_of_missing(missing), *_checks(outcomes)),
+        checks=(*_checks_of_missing(missing, job), *_checks(outcomes)),
         result=ProbesResult(
             asked={outcome.name: _probe_result(outcome, records[outcome.name], keeper) for outcome in outcomes},
             switched_off=_switched_off(job),
@@ -188,10 +189,13 @@ def _is_of_contract(check: Check) -> bool:
     return check.name == "accepts_inputs" or check.name.startswith("contract")
 
 
-def _checks_of_missing(missing: Sequence[str]) -> tuple[Check, ...]:
+def _checks_of_missing(missing: Sequence[str], job: ComparisonJob) -> tuple[Check, ...]:
     if not missing:
         return ()
     detail = f"not asked: the reference was recorded without {', '.join(missing)}"
+    again = [name for name in job.probes if name in SESSION_PROBES]
+    if ASKED_AGAIN in missing and again:
+        detail += f", and so neither were {', '.join(again)}"
     return (Check(name="probes", status=Status.WARNING, detail=detail),)
 
 

@@ -90,6 +90,11 @@ class ModelCandidate:
         return self._runner.facts.may_be_called_at_once
 
     @property
+    def runtime(self) -> str:
+        """What runs it."""
+        return self._runner.facts.runtime
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """What its runner has to say by now."""
         return self._runner.facts.notes

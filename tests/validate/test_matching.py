@@ -142,6 +142,18 @@ def test_detections_near_the_floor_may_be_there_or_not() -> None:
     assert _statuses(_matched(without, expected, rule))["detections_matched"] == "fail"
 
 
+def test_scores_below_a_floor_that_nobody_declared_are_no_pass() -> None:
+    expected = _outputs(0)
+    expected["scores"][0, :4] -= np.float32(3)
+
+    (check, *_) = judge_matches(_matched(expected, expected))
+
+    assert str(check.status) == "inconclusive"
+    assert "4 of the reference score below 0 and were not looked at: say where scores begin, with" in check.detail
+    assert _statuses(_matched(expected, expected, replace(_RULE, score_floor=0.1)))["detections_matched"] == "pass"
+    assert _statuses(_matched(expected, expected, replace(_RULE, score_floor=-4.0)))["detections_matched"] == "pass"
+
+
 def test_detections_that_are_not_finite_fail() -> None:
     expected = _outputs(0)
     actual = {**expected, "boxes": expected["boxes"].copy()}

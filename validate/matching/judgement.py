@@ -48,6 +48,11 @@ def _check_matched(measured: MatchStatistics) -> Check:
     if measured.examples:
         words += f"; {measured.examples[0]}"
     status = Status.FAIL if left else Status.PASS
+    if measured.below_floor:
+        words += f"; {measured.below_floor} of the reference score below {rule.score_floor:g} and were not looked at"
+        if not left and not rule.score_floor:
+            # Nobody said that such scores mean nothing: scores may be logits.
+            status, words = Status.INCONCLUSIVE, f"{words}: say where scores begin, with score_floor"
     return Check(name="detections_matched", status=status, detail=words, output=rule.name, measured=left, limit=0)
 
 

@@ -41,6 +41,7 @@ class MatchStatistics:
         missing: Detections of the reference that the candidate lacks.
         extra: Detections of the candidate that the reference lacks.
         near_floor: Left over on either side so near the floor that they may be: not counted above.
+        below_floor: Of the reference, below the floor: not looked at.
         non_finite: Detections of the candidate with a box or score that is NaN or infinite.
         min_iou: The smallest IoU of a pair; NaN without pairs.
         max_box_diff: The largest difference of a coordinate of a pair, in the unit of the boxes.
@@ -57,6 +58,7 @@ class MatchStatistics:
     missing: int
     extra: int
     near_floor: int
+    below_floor: int
     non_finite: int
     min_iou: float
     max_box_diff: float
@@ -104,6 +106,7 @@ class _Counts:
     missing: int = 0
     extra: int = 0
     near_floor: int = 0
+    below_floor: int = 0
     non_finite: int = 0
 
     @property
@@ -166,7 +169,9 @@ class MatchComparison:
         # What is not finite is in no list: the candidate's is a fault of its own, the reference's was declared.
         actual, broken = _finite(actual)
         expected, _ = _finite(expected)
+        there = len(expected.scores)
         actual, expected = (_reported(side, rule) for side in (actual, expected))
+        now.below_floor += there - len(expected.scores)
         for side in (actual, expected):
             if len(side.scores) > _MOST_DETECTIONS:
                 msg = f"match {rule.name!r}: row {row_id} holds {len(side.scores)} detections"
@@ -209,6 +214,7 @@ class MatchComparison:
             missing=counts.missing,
             extra=counts.extra,
             near_floor=counts.near_floor,
+            below_floor=counts.below_floor,
             non_finite=counts.non_finite,
             min_iou=seen.min_iou if math.isfinite(seen.min_iou) else math.nan,
             max_box_diff=seen.box_diff,

@@ -19,6 +19,7 @@ _PASSING = frozenset(
 _COMPARING = frozenset({"And", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Not", "Or", "Where"})
 _MULTIPLYING = frozenset({"Add", "Div", "Mul", "Sub", "ReduceSum"})
 _CONVOLVING = frozenset({"AveragePool", "Conv", "ConvInteger", "GlobalAveragePool", "MaxPool", "QLinearConv"})
+_TESTING = frozenset({"IsInf", "IsNaN"})
 _GATHERS = frozenset({"Gather", "GatherElements", "GatherND"})
 
 
@@ -31,6 +32,7 @@ class GraphUse:
         is_compared: It goes into a comparison, a negation or the condition of a selection.
         is_multiplied: It goes into arithmetic.
         is_convolved: It goes into a convolution or a pooling.
+        is_tested: It is looked at for NaN or infinity.
         equals: A whole number that it is compared with for equality, such as the id of padding; None if with none.
         positions: Sizes of constant tables that no input indexes: how many positions a row may have, if it has any.
     """
@@ -39,6 +41,7 @@ class GraphUse:
     is_compared: bool = False
     is_multiplied: bool = False
     is_convolved: bool = False
+    is_tested: bool = False
     equals: int | None = None
     positions: tuple[int, ...] = ()
 
@@ -141,6 +144,7 @@ def _with_node(use: GraphUse, node: onnx.NodeProto, tensor: str, constants: _Con
         is_compared=use.is_compared or node.op_type in _COMPARING,
         is_multiplied=use.is_multiplied or node.op_type in _MULTIPLYING,
         is_convolved=use.is_convolved or node.op_type in _CONVOLVING,
+        is_tested=use.is_tested or node.op_type in _TESTING,
     )
 
 

@@ -127,12 +127,22 @@ def _special(context: ProbeContext, asker: _Asker, role: InputRole) -> Iterator[
             yield asker.batch(np.full(positions, value), f"{about} id of {name} everywhere", is_unlike=True)
         ends = np.resize([role.low, role.high], positions)
         yield asker.batch(ends, f"the first and the last id of {name} in turn", is_unlike=True)
-    # A table of known size says what is an id; what is none, the reference refuses or answers in its own way.
-    dtype = context.survey.inputs[name].dtype
+    yield from _outside(context, asker, role, positions)
+
+
+def _outside(context: ProbeContext, asker: _Asker, role: InputRole, positions: int) -> Iterator[ProbeBatch]:
+    """Yield values that are in no table known, and may be ids all the same: a table may have been cut on the way."""
+    name, dtype = asker.name, context.survey.inputs[asker.name].dtype
     if not dtype.startswith(("int", "uint")):
         return
     limits = np.iinfo(dtype)
-    for value in (-1, _BEYOND_FLOAT32, _BEYOND_INT32):
+    wanted = [-1, _BEYOND_FLOAT32, _BEYOND_INT32]
+    guard = None
+    if role.is_table and role.high is not None:
+        wanted += [role.high + 1, 2 * role.high + 1, 4 * role.high + 3]
+        guard = asker.batch(np.full(positions, limits.max), "").inputs
+    for value in wanted:
         is_asked = role.low is not None and role.high is not None and role.low <= value <= role.high
-        if limits.min <= value <= limits.max and not is_asked:
-            yield asker.batch(np.full(positions, value), f"the value {value} in {name}", is_beyond=True)
+        if limits.min <= value < limits.max and not is_asked:
+            batch = asker.batch(np.full(positions, value), f"the value {value} in {name}", is_beyond=True)
+            yield replace(batch, must_refuse=guard)

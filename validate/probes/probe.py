@@ -39,6 +39,10 @@ class ProbeBatch:
         is_unlike_seen: Whether no row of the samples is like these: values outside of their range, or all of them the
             same. What is calibrated on samples may clip there honestly: INT8 is held to finiteness and contract alone.
         is_invented: Whether values were made up, so that it has to be seen whether the answer hangs on their last bit.
+        hangs_on_runtime: Whether what a right model answers hangs on its runtime, as with NaN that nobody looks for:
+            only a candidate of the reference's own runtime is held to the answer.
+        must_refuse: Inputs that the reference has to refuse for this batch to count: one that answers ids outside of
+            every table does not say which ids are right. None where nothing of the kind is asked.
         note: What is not asked of all that there is to ask, in words; empty where nothing is left out.
     """
 
@@ -48,6 +52,8 @@ class ProbeBatch:
     is_beyond_seen: bool = False
     is_unlike_seen: bool = False
     is_invented: bool = False
+    hangs_on_runtime: bool = False
+    must_refuse: Mapping[str, NDArray[np.generic]] | None = None
     note: str = ""
 
 

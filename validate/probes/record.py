@@ -91,6 +91,7 @@ def record_probes(
         roles=context.roles,
         skipped=skipped,
         seed=context.seed,
+        runtime=runner.facts.runtime,
     )
     recording.save()
     return recording
@@ -148,6 +149,8 @@ def _bounded(dropped: list[Dropped]) -> tuple[Dropped, ...]:
 
 def _answered(runner: Runner, batch: ProbeBatch, plan: ProbePlan) -> Outputs | str:
     """Return the reference's answer, or why it counts for nothing."""
+    if batch.must_refuse is not None and _is_answered(runner, batch.must_refuse):
+        return "the reference answers values that are right for no model: which of them are, it does not say"
     # Of made-up NaN and infinity nobody declared what becomes.
     may_be_non_finite = plan.is_non_finite_declared and not (batch.is_invented and _holds_non_finite(batch.inputs))
     try:
@@ -166,6 +169,14 @@ def _answered(runner: Runner, batch: ProbeBatch, plan: ProbePlan) -> Outputs | s
         if ratio > 1:
             return f"the reference differs from itself by {difference:.3g} in {name!r}"
     return first
+
+
+def _is_answered(runner: Runner, inputs: Outputs) -> bool:
+    try:
+        runner.run(inputs)
+    except (BackendError, UsageError, MeasurementError):
+        return False
+    return True
 
 
 def _holds_non_finite(arrays: Outputs) -> bool:

@@ -39,6 +39,7 @@ class BatchRecord:
     about: str
     is_beyond_seen: bool
     is_unlike_seen: bool
+    hangs_on_runtime: bool = False
 
     @classmethod
     def of(cls, batch: ProbeBatch) -> BatchRecord:
@@ -48,6 +49,7 @@ class BatchRecord:
             about=batch.about,
             is_beyond_seen=batch.is_beyond_seen,
             is_unlike_seen=batch.is_unlike_seen,
+            hangs_on_runtime=batch.hangs_on_runtime,
         )
 
 
@@ -135,6 +137,7 @@ class ProbesRecording:
         roles: What each input was taken for.
         skipped: Why no probe was made at all; empty where some were.
         seed: Seed of all choices.
+        runtime: What ran the reference.
     """
 
     folder: Path
@@ -142,6 +145,7 @@ class ProbesRecording:
     roles: Mapping[str, InputRole]
     skipped: str = ""
     seed: int = 0
+    runtime: str = ""
 
     @property
     def rows(self) -> int:
@@ -170,6 +174,7 @@ class ProbesRecording:
             "roles": {name: role.to_json() for name, role in self.roles.items()},
             "skipped": self.skipped,
             "seed": self.seed,
+            "runtime": self.runtime,
         }
         write_json_atomically(self.folder / PROBES_FILE, {**data, "digest": digest_of_json(data)})
 
@@ -200,6 +205,7 @@ class ProbesRecording:
                 roles={name: InputRole.from_json(item) for name, item in data["roles"].items()},
                 skipped=data["skipped"],
                 seed=data["seed"],
+                runtime=data["runtime"],
             )
         except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as err:
             msg = f"{path} is damaged: {err}"

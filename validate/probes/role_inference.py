@@ -64,7 +64,7 @@ def _as_declared(declared: InputRole | None, found: InputRole) -> InputRole:
         for name in ("low", "high", "of", "pad", "axis", "positions")
         if getattr(declared, name) is None
     }
-    return replace(declared, **left_open)
+    return replace(declared, takes_missing=found.takes_missing, **left_open)
 
 
 def _role(spec: TensorSpec, seen: InputSurvey, use: GraphUse) -> InputRole:
@@ -75,8 +75,9 @@ def _role(spec: TensorSpec, seen: InputSurvey, use: GraphUse) -> InputRole:
         longest = max((shape[1] for shape in seen.shapes if len(shape) >= _MATRIX_RANK), default=0)
         positions = min((size for size in use.positions if size >= longest), default=None) if longest else None
         high = min(use.table_rows - 1, int(np.iinfo(spec.dtype).max)) if spec.dtype != "bool" else 1
-        return InputRole(role=Role.ID, why=why, low=0, high=high, pad=use.equals, positions=positions)
-    return _mask(spec, seen, use) or _by_shape_and_name(spec, seen, use)
+        return InputRole(role=Role.ID, why=why, low=0, high=high, pad=use.equals, positions=positions, is_table=True)
+    found = _mask(spec, seen, use) or _by_shape_and_name(spec, seen, use)
+    return replace(found, takes_missing=use.is_tested)
 
 
 def _by_shape_and_name(spec: TensorSpec, seen: InputSurvey, use: GraphUse) -> InputRole:

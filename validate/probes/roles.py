@@ -36,6 +36,8 @@ class InputRole:
         of: For a mask or lengths: the input whose positions it is about; None where there is none.
         pad: For ids: what stands where the mask is 0; None where that is not known.
         positions: For ids: how many positions a row may have, by the graph's own tables; None where nothing says.
+        is_table: For ids: whether the range is that of a table in the graph, and not guessed.
+        takes_missing: Whether the model looks for NaN or infinity in it.
         axis: For a mask, ids or a picture: the axis of positions; None where there is none.
     """
 
@@ -47,6 +49,8 @@ class InputRole:
     pad: int | None = None
     axis: int | None = None
     positions: int | None = None
+    is_table: bool = False
+    takes_missing: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """Return the role as JSON data."""
@@ -59,6 +63,8 @@ class InputRole:
             "pad": self.pad,
             "axis": self.axis,
             "positions": self.positions,
+            "is_table": self.is_table,
+            "takes_missing": self.takes_missing,
         }
 
     @classmethod

@@ -81,6 +81,7 @@ class ProbeQuestion:
         outputs: The outputs that are compared value by value.
         matches: The outputs that are lists of detections, matched before they are compared.
         unfit: Why a candidate does not take these inputs at all, such as one with fixed dims; empty where it does.
+        runtime: What runs the candidate; empty to hold it to everything.
         keep: Puts a batch of a probe that was failed where the user finds it, and returns where that is; empty for
             nowhere.
     """
@@ -92,6 +93,7 @@ class ProbeQuestion:
     outputs: tuple[str, ...]
     matches: tuple[MatchRule, ...] = ()
     unfit: Callable[[_Outputs], str] = lambda _: ""
+    runtime: str = ""
     keep: Callable[[str, FailedBatch], str] = lambda *_: ""
 
 
@@ -192,7 +194,7 @@ def _run_probe(
     batches = rows = 0
     unfit: list[str] = []
     for at, stored in enumerate(recording.batches(probe)):
-        why_not = question.unfit(stored.inputs)
+        why_not = question.unfit(stored.inputs) or _why_not_held(stored.record, recording, question)
         if why_not:
             unfit.append(f"{stored.record.about}: {why_not}")
             continue
@@ -218,7 +220,7 @@ def _run_probe(
 def _in_words(failures: list[ProbeFailure], probe: ProbeRecord, *, rows: int, unfit: int) -> str:
     left_out = [
         *([f"{len(probe.dropped)} batches the reference does not answer"] if probe.dropped else []),
-        *([f"{unfit} batches of sizes or values that the candidate does not take"] if unfit else []),
+        *([f"{unfit} batches of sizes or values that the candidate does not take or is not held to"] if unfit else []),
     ]
     left_out += probe.notes
     rest = f" (left out: {', '.join(left_out)})" if left_out else ""
@@ -229,6 +231,17 @@ def _in_words(failures: list[ProbeFailure], probe: ProbeRecord, *, rows: int, un
     if not rows:
         return f"nothing to ask of this model{rest}"
     return f"{rows} rows answered alike{rest}"
+
+
+def _why_not_held(record: BatchRecord, recording: ProbesRecording, question: ProbeQuestion) -> str:
+    """Return why the candidate may honestly answer otherwise, whatever it answers; empty where it may not."""
+    if not record.hangs_on_runtime:
+        return ""
+    if question.runtime and question.runtime != recording.runtime:
+        return f"{question.runtime} may treat NaN and infinity otherwise than {recording.runtime}"
+    if question.precision is Precision.INT8:
+        return "what is quantized holds no NaN and no infinity"
+    return ""
 
 
 def _may_clip(record: BatchRecord, precision: Precision) -> bool:

@@ -163,6 +163,8 @@ class _Batches:
         order = context.random(f"{_NAME}/{name}").permutation(len(rows.ids))
         self._rows = rows
         self._name = name
+        self._seen = context.survey.inputs[name]
+        self._takes_missing = context.roles[name].takes_missing
         self._random = context.random(f"{_NAME}/features/{name}")
         self._at = [int(row) for row in np.resize(order, count)] if rows.with_rows else [0]
         self.has_rows = name in rows.with_rows
@@ -184,7 +186,21 @@ class _Batches:
         with np.errstate(over="ignore", invalid="ignore"):
             inputs[self._name] = np.array(values).astype(self.real.dtype)
         return ProbeBatch(
-            inputs=inputs, rows=len(self._at), about=f"{self._name}: {about}", is_unlike_seen=True, is_invented=True
+            inputs=inputs,
+            rows=len(self._at),
+            about=f"{self._name}: {about}",
+            is_unlike_seen=True,
+            is_invented=True,
+            hangs_on_runtime=self._hangs_on_runtime(inputs[self._name]),
+        )
+
+    def _hangs_on_runtime(self, values: NDArray[Any]) -> bool:
+        """Return whether there is NaN or infinity that neither the samples hold nor the model looks for."""
+        if values.dtype.kind not in "fV" or self._takes_missing:
+            return False
+        wide = values.astype(np.float64)
+        return bool(
+            (np.isnan(wide).any() and not self._seen.has_nan) or (np.isinf(wide).any() and not self._seen.has_infinity)
         )
 
     def with_features(self, real: NDArray[Any], wanted: NDArray[Any], about: str) -> Iterator[ProbeBatch]:

@@ -127,8 +127,9 @@ class ProbeDesk:
         seed: int = 0,
         max_rows: int = 64,
         has_graph: bool = True,
+        graph: onnx.ModelProto | None = None,
     ) -> Asked:
-        """Record the reference on the samples, and its probes."""
+        """Record the reference on the samples, and its probes; another graph may be looked at than its own."""
         runner, folder = self.runner(model), self._next()
         (folder / "reference").mkdir()
         (folder / "probes").mkdir()
@@ -141,7 +142,7 @@ class ProbeDesk:
             watch=surveyor.add,
         )
         survey = surveyor.finish()
-        uses = uses_of_inputs(model) if has_graph else None
+        uses = uses_of_inputs(graph or model) if has_graph else None
         context = ProbeContext(
             signature=runner.signature,
             dims=dims or {},
@@ -163,6 +164,7 @@ class ProbeDesk:
         precision: str = "fp32",
         decisions: tuple[Decision, ...] = (),
         argmax_of: Mapping[str, str] | None = None,
+        runtime: str = "",
     ) -> Answered:
         """Ask a candidate the probes, and hold it to the plain samples as well."""
         kind = Precision(precision)
@@ -172,6 +174,7 @@ class ProbeDesk:
             decisions=decisions,
             argmax_of=argmax_of or {},
             outputs=tuple(asked.recording.profiles),
+            runtime=runtime,
         )
         model = ModelCandidate(self.runner(candidate))
         return Answered(outcomes=run_probes(model, asked.probes, question), gate=_gate(model, asked, question))

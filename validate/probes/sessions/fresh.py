@@ -14,5 +14,7 @@ def ask(hearing: Hearing, plan: SessionPlan) -> str:
     """Have another process load the candidate and answer."""
     if plan.why_not_afresh:
         return plan.why_not_afresh
+    if not hearing.asked:
+        return "no batch was answered that could be asked again"
     hearing.adopt(plan.answer_afresh(hearing.asked))
     return ""

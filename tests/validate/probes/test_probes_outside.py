@@ -1,0 +1,96 @@
+"""What lies outside of every table and every number: asked where an answer is right or wrong, and not elsewhere."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+if TYPE_CHECKING:
+    import onnx
+    from numpy.typing import NDArray
+    from tests.validate.probes.conftest import ProbeDesk
+
+_LOOKUP = (
+    "(int64[B, S] ids) => (float[B, 4] out) "
+    "{ rows = Gather(table, ids) out = ReduceMean<axes = [1], keepdims = 0>(rows) }"
+)
+_RANDOM = np.random.default_rng(5)
+_TABLE = _RANDOM.normal(size=(100, 4)).astype(np.float32)
+
+
+def _ids() -> list[dict[str, NDArray[Any]]]:
+    return [{"ids": _RANDOM.integers(0, 20, size=(4, 6))} for _ in range(6)]
+
+
+def _features() -> list[dict[str, NDArray[Any]]]:
+    return [{"x": _RANDOM.normal(size=(4, 3)).astype(np.float32)} for _ in range(6)]
+
+
+def _lookup(desk: ProbeDesk, rows: int) -> onnx.ModelProto:
+    return desk.model(_LOOKUP, {"table": _TABLE[:rows]})
+
+
+def test_a_table_that_was_cut_is_found_though_only_the_cut_one_is_looked_at(desk: ProbeDesk) -> None:
+    cut = _lookup(desk, 30)
+    asked = desk.ask(_lookup(desk, 100), _ids(), graph=cut, names=["ids"])
+
+    answered = desk.answer(asked, cut)
+
+    assert answered.gate == ()
+    assert set(answered.failed) == {"ids"}
+    assert desk.answer(asked, _lookup(desk, 100)).failed == {}
+
+
+def test_a_reference_that_answers_ids_of_any_size_does_not_say_which_are_right(desk: ProbeDesk) -> None:
+    tolerant = _LOOKUP.replace("rows = Gather(table, ids)", "known = Clip(ids, zero, last) rows = Gather(table, known)")
+    weights = {"table": _TABLE, "zero": np.int64(0), "last": np.int64(99)}
+    asked = desk.ask(desk.model(tolerant, weights), _ids(), names=["ids"])
+
+    assert any(about.startswith("the value 100") for about in asked.dropped)
+    assert desk.answer(asked, _lookup(desk, 100)).failed == {}
+
+
+_CLEARED = "(float[B, 3] x) => (float[B, 3] out) { gone = IsNaN(x) out = Where(gone, fill, x) }"
+
+
+@pytest.mark.parametrize(("runtime", "is_held"), [("onnxruntime", True), ("another", False)])
+def test_infinity_that_nobody_looks_for_is_held_against_the_same_runtime_alone(
+    desk: ProbeDesk, runtime: str, *, is_held: bool
+) -> None:
+    reference = desk.model("(float[B, 3] x) => (float[B, 3] out) { out = Tanh(x) }", {})
+    faulty = desk.model(
+        "(float[B, 3] x) => (float[B, 3] out) { far = IsInf(x) some = Tanh(x) out = Where(far, zero, some) }",
+        {"zero": np.float32(0)},
+    )
+    asked = desk.ask(reference, _features(), names=["values"])
+
+    answered = desk.answer(asked, faulty, runtime=runtime)
+
+    assert ("values" in answered.failed) is is_held
+    (outcome,) = answered.outcomes
+    assert (
+        any("another may treat NaN and infinity otherwise than onnxruntime" in why for why in outcome.unfit)
+        is not is_held
+    )
+
+
+def test_what_is_quantized_is_not_held_to_infinity(desk: ProbeDesk) -> None:
+    reference = desk.model("(float[B, 3] x) => (float[B, 3] out) { out = Tanh(x) }", {})
+    asked = desk.ask(reference, _features(), names=["values"])
+
+    (outcome,) = desk.answer(asked, reference, precision="int8").outcomes
+
+    assert any("what is quantized holds no NaN and no infinity" in why for why in outcome.unfit)
+
+
+@pytest.mark.parametrize("runtime", ["onnxruntime", "another"])
+def test_nan_that_the_model_looks_for_is_held_against_every_runtime(desk: ProbeDesk, runtime: str) -> None:
+    asked = desk.ask(desk.model(_CLEARED, {"fill": np.float32(0)}), _features(), names=["values"])
+
+    answered = desk.answer(asked, desk.model(_CLEARED, {"fill": np.float32(1)}), runtime=runtime)
+
+    assert answered.gate == ()
+    assert "nan" in answered.failed["values"]
+    assert asked.context.roles["x"].takes_missing
