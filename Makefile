@@ -52,8 +52,9 @@ demo: $(DEMO_ENVIRONMENT) ## Export, compare, gate and release the two demo mode
 	$(BIN)/convert-and-validate run klue-sts klue-sts-tf
 	$(BIN)/convert-and-validate export face-resnet50 --target tensorrt-rtx-fp32 --target tensorrt-rtx-fp16
 
+# Passive: where each core has a worker, threads of PyTorch that wait busily take the core from the other one.
 test: lint ## Lint, check the types and run all tests
-	$(BIN)/python -m pytest --numprocesses auto --dist worksteal
+	OMP_WAIT_POLICY=passive $(BIN)/python -m pytest --numprocesses auto --dist worksteal
 
 gpu-test: gpu-is-there $(GPU_ENVIRONMENT) ## On a GPU machine: run what needs a GPU, write benchmarks/results/gpu_parity.json
 	status=0; \

@@ -230,6 +230,7 @@ def compared(run: Run, runner: str, precision: str, candidate: Path, options: Se
     result = tool(
         [
             *("compare", str(run.folder / "reference"), str(candidate), "--samples", model.samples),
+            *("--probes", "none"),
             *("--precision", precision, "--decision", model.decision, "--min-rows", "100", "--quiet", *options),
         ]
     )

@@ -136,7 +136,12 @@ def test_without_a_gpu_make_gpu_test_ends_with_one_line_before_it_installs_anyth
     was_there = environment.exists()
 
     ran = subprocess.run(
-        ["make", "gpu-test"], cwd=project_root, check=False, capture_output=True, text=True, env=NO_GPU
+        ["make", "--no-print-directory", "gpu-test"],
+        cwd=project_root,
+        check=False,
+        capture_output=True,
+        text=True,
+        env=NO_GPU,
     )
 
     first = ran.stderr.splitlines()[0]

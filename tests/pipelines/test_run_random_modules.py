@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 from tests.pipelines.conftest import Called, Desk
 
-from paritygate.pipelines import comparison
+from paritygate.pipelines import comparison, variant_maker
 from paritygate.pipelines.child_main import JOBS
-from paritygate.pipelines.stages import export, record
+from paritygate.pipelines.stages import record
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -247,7 +247,7 @@ def _make(folder: Path, kind: str, seed: int, outputs: int) -> _Case:
 def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[_Case]:
     """Yield a module of random make, and its run; what the run does in children is done in this process."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (comparison, export, record):
+        for module in (comparison, variant_maker, record):
             patch.setattr(module, "run_child", _run_here)
         patch.setattr(sys, "path", list(sys.path))
         yield _make(tmp_path_factory.mktemp("random"), *request.param)
