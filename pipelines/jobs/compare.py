@@ -15,6 +15,7 @@ from paritygate.pipelines.asking import Answers, ask, ask_again, broken_contract
 from paritygate.pipelines.calibrated_rows import CalibratedRows, CalibrationLookup
 from paritygate.pipelines.child import Progress
 from paritygate.pipelines.comparison import ComparisonJob, Side
+from paritygate.pipelines.gate_plan import gate_plan
 from paritygate.pipelines.loading import LoadedModel
 from paritygate.pipelines.opening import open_side
 from paritygate.pipelines.probing import PROBES_FOLDER, Prober
@@ -32,7 +33,7 @@ from paritygate.pipelines.result import (
 from paritygate.pipelines.session_probes import Place
 from paritygate.source_copy import is_source_copy, read_source_copy
 from paritygate.validate.candidate import Candidate, GivenCandidate, ModelCandidate
-from paritygate.validate.gate import GatePlan, GateResult, run_gate
+from paritygate.validate.gate import GateResult, run_gate
 from paritygate.validate.given import (
     ExpectedOutputs,
     GivenOutputs,
@@ -74,22 +75,7 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
         candidate,
         expected,
         read,
-        GatePlan(
-            tolerance=job.tolerance,
-            decisions=job.decisions,
-            outputs=job.outputs,
-            argmax_of=job.argmax_of,
-            gold=job.gold,
-            matches=job.matches,
-            ignored=job.ignored,
-            passes=job.passes,
-            min_rows=job.min_rows,
-            is_non_finite_declared=job.is_non_finite_declared,
-            strata=job.strata,
-            workspace=workspace,
-            held_out=held_out,
-            seed=job.seed,
-        ),
+        gate_plan(job, workspace, held_out=held_out),
         progress=lambda number, rows: report(f"running the candidate, pass {number} of {job.passes}", rows, 0),
     )
     passed = time.monotonic() - before

@@ -11,12 +11,13 @@ from paritygate.files import make_marked_folder, remove_marked_folder
 from paritygate.pipelines.asking import broken_contract, recorded_probes
 from paritygate.pipelines.child import Progress
 from paritygate.pipelines.comparison import ComparisonJob
+from paritygate.pipelines.gate_plan import gate_plan
 from paritygate.pipelines.opening import open_side
 from paritygate.pipelines.selftest.first_failures import ask_until_failed
 from paritygate.pipelines.selftest.result import FindingResult
 from paritygate.source import Source, SourceKind
 from paritygate.validate.candidate import ModelCandidate
-from paritygate.validate.gate import GatePlan, run_gate
+from paritygate.validate.gate import run_gate
 from paritygate.validate.given import expected_from_recording
 from paritygate.validate.recording import Recording
 from paritygate.validate.samples import open_samples
@@ -108,21 +109,7 @@ def try_file(runner: Runner, job: ComparisonJob, folder: Path, report: Progress,
         candidate,
         expected_from_recording(recording),
         open_samples(job.samples),
-        GatePlan(
-            tolerance=job.tolerance,
-            decisions=job.decisions,
-            outputs=job.outputs,
-            argmax_of=job.argmax_of,
-            gold=job.gold,
-            matches=job.matches,
-            ignored=job.ignored,
-            passes=job.passes,
-            min_rows=job.min_rows,
-            is_non_finite_declared=job.is_non_finite_declared,
-            strata=job.strata,
-            workspace=workspace,
-            seed=job.seed,
-        ),
+        gate_plan(job, workspace),
         progress=lambda _, rows: report(f"{what}: samples", rows, recording.rows),
     )
     remove_marked_folder(workspace)
