@@ -11,6 +11,9 @@ BIN := $(VENV)/bin
 # where pip is shown a place that has it, with PIP_FIND_LINKS or PIP_EXTRA_INDEX_URL.
 INSTALL := $(BIN)/python -m pip install --constraint constraints.txt --editable
 
+# Every child process would compile the package anew where the environment forbids to keep what was compiled.
+unexport PYTHONDONTWRITEBYTECODE
+
 # Stamps: nothing is installed again until pyproject.toml or constraints.txt changes.
 DEMO_ENVIRONMENT := $(VENV)/.installed-demo
 TEST_ENVIRONMENT := $(VENV)/.installed-test
@@ -49,7 +52,8 @@ gpu-is-there:
 	  gpu_of_machine() else "gpu-test: the CUDA driver shows no NVIDIA GPU to this process: nothing was run")'
 
 demo: $(DEMO_ENVIRONMENT) ## Export, compare, gate and release the two demo models
-	$(BIN)/convert-and-validate run klue-sts klue-sts-tf
+	$(BIN)/convert-and-validate run klue-sts
+	$(BIN)/convert-and-validate run klue-sts-tf
 	$(BIN)/convert-and-validate export face-resnet50 --target tensorrt-rtx-fp32 --target tensorrt-rtx-fp16
 
 # Passive: where each core has a worker, threads of PyTorch that wait busily take the core from the other one.

@@ -8,9 +8,9 @@ from typing import Any
 
 from paritygate import __version__
 from paritygate.artifact import Artifact
-from paritygate.files import digest_of_files
 from paritygate.machine import machine_facts
 from paritygate.pipelines.benchmark.load import cores
+from paritygate.pipelines.judged_by import JUDGED_BY
 from paritygate.pipelines.result import ComparisonResult, ProbesResult
 from paritygate.pipelines.workspace import FailedVariant, RunFolder
 from paritygate.validate.recording import Recording
@@ -26,11 +26,13 @@ class EmulatedResult:
         result: The comparison.
         artifact: The artifact that it is about; None if its files are not what was made.
         emulated_from: Digest of the artifact that ran in its place; its own where that is what ran.
+        judged_by: Digest of the rules that it was judged by.
     """
 
     result: ComparisonResult
     artifact: Artifact | None
     emulated_from: str | None
+    judged_by: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,6 +44,7 @@ class Evidence:
         artifacts: The artifact of each variant that ran, or that was built and runs elsewhere only.
         results: The comparison of each variant that was exported, as it ran on the device.
         emulated: The comparison that stands for a variant on a device that is absent, where that was made.
+        judged_by: Digest of the rules that each of the results was judged by.
         device: The device.
     """
 
@@ -49,6 +52,7 @@ class Evidence:
     artifacts: Mapping[str, Artifact]
     results: Mapping[str, ComparisonResult]
     emulated: Mapping[str, EmulatedResult]
+    judged_by: Mapping[str, str]
     device: str
 
 
@@ -59,7 +63,8 @@ def evidence_to_json(run: RunFolder, evidence: Evidence) -> dict[str, Any]:
     entries = []
     for name in run.resolved.target_names:
         if name in evidence.results:
-            entries.append(_entry(name, evidence.artifacts.get(name), evidence.results[name], kind="verified"))
+            entry = _entry(name, evidence.artifacts.get(name), evidence.results[name], kind="verified")
+            entries.append({**entry, JUDGED_BY: evidence.judged_by[name]})
         elif name in failures:
             entries.append(_failure_entry(failures[name]))
         else:
@@ -84,14 +89,18 @@ def evidence_to_json(run: RunFolder, evidence: Evidence) -> dict[str, Any]:
         "samples": {"digest": recording.samples_digest, "rows": recording.rows},
         "reference": {
             "model": dict(recording.model),
-            "digest": digest_of_files(recording.chunks),
+            "digest": recording.digest,
             "runtime": dict(recording.runtime),
             "health": [list(item) for item in recording.health],
         },
         "variants": entries,
         # How a file would answer where its precision is real; it decides no verdict.
         "emulated": [
-            {**_entry(name, row.artifact, row.result, kind="emulated"), "emulated_from": row.emulated_from}
+            {
+                **_entry(name, row.artifact, row.result, kind="emulated"),
+                "emulated_from": row.emulated_from,
+                JUDGED_BY: row.judged_by,
+            }
             for name, row in evidence.emulated.items()
         ],
     }

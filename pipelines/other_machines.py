@@ -2,7 +2,7 @@
 
 A run folder may move from machine to machine. Each validation writes the evidence of its device, and keeps that of the
 others with it. It stays evidence as long as it is about the reference that is there, and for each variant as long as it
-is about the file that is there.
+is about the file that is there, judged by the rules that the spec asks for.
 """
 
 from __future__ import annotations
@@ -10,13 +10,19 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from paritygate.errors import ParitygateError
 from paritygate.files import read_json
+
+# The spec imports this module, and the rules the spec.
+if TYPE_CHECKING:
+    from paritygate.pipelines.judged_by import RunRules
 
 __all__ = ["OTHERS", "documents_by_device", "entries_about", "evidence_of_others", "is_evidence"]
 
 OTHERS = "others"
+_KINDS = ("variants", "emulated")
 
 
 def is_evidence(document: object) -> bool:
@@ -27,7 +33,7 @@ def is_evidence(document: object) -> bool:
             and isinstance(document["device"], str)
             and isinstance(document["reference"]["digest"], str)
             and "cores" in document["machine"]
-            and all(_is_entry(entry) for kind in ("variants", "emulated") for entry in document[kind])
+            and all(_is_entry(entry) for kind in _KINDS for entry in document[kind])
         )
     except (KeyError, TypeError):
         return False
@@ -39,7 +45,7 @@ def _is_entry(entry: Mapping[str, Any]) -> bool:
     return is_complete and isinstance(entry["variant"], str) and isinstance(entry["evidence"], str)
 
 
-def evidence_of_others(path: Path, *, device: str, reference: str) -> list[dict[str, Any]]:
+def evidence_of_others(path: Path, *, device: str, reference: str, rules: RunRules) -> list[dict[str, Any]]:
     """Return the evidence of other devices that is to be kept with new evidence, the newest first, one a device.
 
     Args:
@@ -47,6 +53,8 @@ def evidence_of_others(path: Path, *, device: str, reference: str) -> list[dict[
         device: The device of the new evidence.
         reference: Digest of the reference that is there: what is about another one is left out, and so is what is
             damaged.
+        rules: The rules that the spec asks for: of each document, what was judged by others is left out. The document
+            itself stays: that there is such a device is still so, and nothing stands in for it.
     """
     try:
         last = read_json(path)
@@ -60,7 +68,18 @@ def evidence_of_others(path: Path, *, device: str, reference: str) -> list[dict[
     for document in (own, *(others if isinstance(others, list) else ())):
         if is_evidence(document) and document["reference"]["digest"] == reference and document["device"] != device:
             found.setdefault(document["device"], document)
-    return list(found.values())
+    return [_allowed(document, rules) for document in found.values()]
+
+
+def _allowed(document: Mapping[str, Any], rules: RunRules) -> dict[str, Any]:
+    def is_allowed(entry: Mapping[str, Any], kind: str) -> bool:
+        try:
+            return rules.allow(entry, document["device"], is_emulated=kind == "emulated")
+        except ParitygateError:
+            # What cannot be told is not kept.
+            return False
+
+    return {**document, **{kind: [entry for entry in document[kind] if is_allowed(entry, kind)] for kind in _KINDS}}
 
 
 def documents_by_device(evidence: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:

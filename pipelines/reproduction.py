@@ -17,6 +17,7 @@ from paritygate.validate.probes.catalogue import SESSION_PROBES
 from paritygate.validate.probes.recording import ProbesRecording, StoredProbeBatch
 from paritygate.validate.probes.run import FailedBatch, ProbeFailure
 from paritygate.validate.samples import DEFAULT_BATCH_SIZE
+from paritygate.validate.tolerance import DECISION_LIMITS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -97,7 +98,8 @@ def command_of_probe(job: ComparisonJob, probe: str) -> str:
     if job.again is not None:
         return f"{job.again} --probes {probe}"
     words = ["compare", _place(job.reference), _place(job.candidate), "--samples", job.samples.text]
-    words += ["--probes", probe, *_options(job, job.outputs)]
+    # Probes are derived by the seed: another one asks other batches.
+    words += ["--probes", probe, *_options(job, job.outputs), *(["--seed", str(job.seed)] if job.seed else [])]
     if job.samples.batch_size != DEFAULT_BATCH_SIZE:
         words += ["--batch-size", str(job.samples.batch_size)]
     words += [word for name, value in job.samples.pad.items() for word in ("--pad", f"{name}={value:g}")]
@@ -111,8 +113,11 @@ def _command_of_batch(job: ComparisonJob, probe: str, failed: FailedBatch, path:
     if probe in SESSION_PROBES or model is None or is_source_copy(model) or model.kind is SourceKind.CALLABLE:
         # What a call does after others, the inputs alone do not say; the names of some models are in the spec alone.
         return command_of_probe(job, probe)
-    reference = str(_expected(path)) if job.reference.model is None else _place(job.reference)
-    outputs = job.outputs if failed.output is None else (failed.output,)
+    is_recorded = job.reference.model is None
+    if is_recorded and not all(_is_storable(name, array) for name, array in failed.stored.outputs.items()):
+        return command_of_probe(job, probe)
+    reference = str(_expected(path)) if is_recorded else _place(job.reference)
+    outputs = _outputs_alone(job, failed)
     words = ["compare", reference, _place(job.candidate), "--samples", str(path), "--probes", "none"]
     words += _options(job, outputs)
     if failed.limit is not None and failed.check in _LIMITS and failed.check not in job.tolerance.declared:
@@ -121,27 +126,46 @@ def _command_of_batch(job: ComparisonJob, probe: str, failed: FailedBatch, path:
     return _joined(words)
 
 
+def _outputs_alone(job: ComparisonJob, failed: FailedBatch) -> tuple[str, ...]:
+    if failed.output is None:
+        # Not answered at all, or detections, which are several outputs.
+        return job.outputs
+    scores = job.argmax_of.get(failed.output)
+    # A label is held to its scores only where they are compared as well.
+    return (failed.output,) if scores is None else (failed.output, scores)
+
+
 def _joined(words: Sequence[str]) -> str:
     return shlex.join(["convert-and-validate", *words])
 
 
 def _place(side: Side) -> str:
-    if Path(side.name).exists():
-        return side.name
     path = side.outputs or (side.model.path if side.model is not None else None)
-    return side.name if path is None else str(path.resolve())
+    if path is None or Path(side.name).resolve() == path.resolve():
+        return side.name
+    return str(path.resolve())
 
 
 def _options(job: ComparisonJob, outputs: Sequence[str]) -> Iterator[str]:
+    """Yield the options that what was asked of the outputs is written by.
+
+    `--gold` is none of them: a probe is held to the reference, and its inputs have no gold. Nor is what only the
+    samples are judged by, as `--min-rows` and `--repeat`.
+    """
     compared = set(outputs)
+    decisions = [str(rule) for rule in job.decisions if not compared or rule.output in compared]
+    argmax_of = [f"{a}={b}" for a, b in job.argmax_of.items() if not compared or {a, b} <= compared]
+    # A limit on decisions is refused where none is left.
+    limits = job.tolerance.declared - (frozenset() if decisions or argmax_of else DECISION_LIMITS)
     pairs = [
         ("--precision", [str(job.precision)]),
-        ("--decision", [str(rule) for rule in job.decisions if not compared or rule.output in compared]),
-        ("--tolerance", [f"{name}={getattr(job.tolerance, name)!r}" for name in sorted(job.tolerance.declared)]),
+        ("--decision", decisions),
+        ("--tolerance", [f"{name}={getattr(job.tolerance, name)!r}" for name in sorted(limits)]),
         ("--map", [f"{own}={served}" for own, served in job.candidate.rename.items()]),
         ("--outputs", list(outputs)),
-        ("--argmax-of", [f"{a}={b}" for a, b in job.argmax_of.items() if not compared or {a, b} <= compared]),
+        ("--argmax-of", argmax_of),
         ("--match", [str(rule) for rule in job.matches if not compared or set(rule.outputs) <= compared]),
+        # Beside selected outputs, no other is looked at.
         ("--ignore", [f"{name}={why}" for name, why in job.ignored.items() if not compared]),
         ("--axis", [f"{name}={axis}" for name, axis in job.axes.items() if not compared or name in compared]),
         ("--non-finite", ["match"] if job.is_non_finite_declared else []),

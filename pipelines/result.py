@@ -14,6 +14,7 @@ from paritygate import __version__
 from paritygate.validate.decisions import DecisionStatistics
 from paritygate.validate.gold.measurement import GoldStatistics
 from paritygate.validate.matching.measurement import MatchStatistics
+from paritygate.validate.matching.tally import MatchFigures
 from paritygate.validate.measurement import Measurement
 from paritygate.validate.profile import OutputProfile
 from paritygate.validate.statistics import DiffStatistics
@@ -30,6 +31,7 @@ __all__ = [
     "GoldStratumResult",
     "LimitRange",
     "MatchResult",
+    "MatchStratumResult",
     "OutputResult",
     "ProbeFailureResult",
     "ProbeResult",
@@ -234,8 +236,29 @@ class GoldResult:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class MatchStratumResult:
+    """Detections matched in the rows of one stratum."""
+
+    rows: int
+    expected: int
+    actual: int
+    matched: int
+    missing: int
+    extra: int
+    near_floor: int
+    below_floor: int
+    non_finite: int
+    min_iou: float | None
+    max_box_diff: float | None
+    max_score_diff: float | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class MatchResult:
-    """Detections of both sides, matched one to one; `missing` and `extra` have no partner, `near_floor` need none."""
+    """Detections of both sides, matched one to one; `missing` and `extra` have no partner, `near_floor` need none.
+
+    `below_floor` of the reference were not looked at.
+    """
 
     outputs: list[str]
     iou: float
@@ -253,6 +276,8 @@ class MatchResult:
     max_box_diff: float | None
     max_score_diff: float | None
     examples: list[str]
+    below_floor: int = 0
+    strata: dict[str, dict[str, MatchStratumResult]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -510,19 +535,30 @@ def match_result(measured: MatchStatistics) -> MatchResult:
         iou=rule.iou,
         score_tolerance=rule.score_tolerance,
         score_floor=rule.score_floor,
-        rows=measured.rows,
-        expected=measured.expected,
-        actual=measured.actual,
-        matched=measured.matched,
-        missing=measured.missing,
-        extra=measured.extra,
-        near_floor=measured.near_floor,
-        non_finite=measured.non_finite,
-        min_iou=_number(measured.min_iou),
-        max_box_diff=_number(measured.max_box_diff) if measured.matched else None,
-        max_score_diff=_number(measured.max_score_diff) if measured.matched else None,
+        **_match_figures(measured),
         examples=list(measured.examples),
+        strata={
+            name: {value: MatchStratumResult(**_match_figures(found)) for value, found in values.items()}
+            for name, values in measured.strata.items()
+        },
     )
+
+
+def _match_figures(measured: MatchFigures) -> dict[str, Any]:
+    return {
+        "rows": measured.rows,
+        "expected": measured.expected,
+        "actual": measured.actual,
+        "matched": measured.matched,
+        "missing": measured.missing,
+        "extra": measured.extra,
+        "near_floor": measured.near_floor,
+        "below_floor": measured.below_floor,
+        "non_finite": measured.non_finite,
+        "min_iou": _number(measured.min_iou),
+        "max_box_diff": _number(measured.max_box_diff) if measured.matched else None,
+        "max_score_diff": _number(measured.max_score_diff) if measured.matched else None,
+    }
 
 
 def check_result(check: Check) -> CheckResult:

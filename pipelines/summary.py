@@ -13,6 +13,7 @@ from paritygate.errors import ParitygateError
 from paritygate.files import read_json
 from paritygate.pipelines.benchmark.table import print_benchmark
 from paritygate.pipelines.console import PARITY_COLUMNS, parity_rows, print_table
+from paritygate.pipelines.match_summary import match_lines
 from paritygate.pipelines.probe_summary import probe_lines
 from paritygate.pipelines.release_summary import print_release
 from paritygate.pipelines.result import ComparisonResult, reasons
@@ -49,7 +50,7 @@ def print_comparison(result: ComparisonResult, *, to_stderr: bool = False) -> No
         evidence = _evidence_in_words(result)
         print_table(title, PARITY_COLUMNS, parity_rows(result.precision, result, evidence))
     stream = sys.stderr if to_stderr else sys.stdout
-    for line in (*reasons(result), *probe_lines(result)):
+    for line in (*reasons(result), *match_lines(result), *probe_lines(result)):
         click.echo(line, file=stream)
     for note in result.notes:
         click.echo(f"note: {note}", file=stream)
@@ -173,7 +174,7 @@ def _print_result(name: str, result: ComparisonResult, stream: TextIO, said: set
         if result.error.hint:
             click.echo(f"hint: {result.error.hint}", err=True)
         return
-    for line in (*reasons(result), *probe_lines(result)):
+    for line in (*reasons(result), *match_lines(result), *probe_lines(result)):
         click.echo(f"{name}: {line}", file=stream)
     for note in result.notes:
         if note not in said:

@@ -21,6 +21,7 @@ from paritygate.pipelines.result import ComparisonResult, result_from_json, resu
 from paritygate.pipelines.spec import ResolvedSpec, Spec
 
 __all__ = [
+    "ASIDE",
     "DEFAULT_ROOT",
     "FailedVariant",
     "RunFolder",
@@ -32,6 +33,7 @@ __all__ = [
 ]
 
 DEFAULT_ROOT = Path("artifacts")
+ASIDE = "aside"
 _SPEC_FILE = "spec.json"
 _FAILURES_FILE = "export-failures.json"
 
@@ -77,11 +79,13 @@ class RunFolder:
         folder: Where it is: `<root>/runs/<model>/<run-id>`.
         resolved: The spec it was made from.
         samples_path: What the command line gave as the samples' path.
+        is_aside: Whether what is found out now goes beside the run's evidence, results and reports, which stay.
     """
 
     folder: Path
     resolved: ResolvedSpec
     samples_path: str | None
+    is_aside: bool = False
 
     @property
     def run_id(self) -> str:
@@ -94,9 +98,14 @@ class RunFolder:
         return self.folder / "reference"
 
     @property
+    def findings(self) -> Path:
+        """The folder of evidence, results, reports, and of the jobs that find them."""
+        return self.folder / ASIDE if self.is_aside else self.folder
+
+    @property
     def evidence_file(self) -> Path:
         """Where the evidence goes."""
-        return self.folder / "evidence.json"
+        return self.findings / "evidence.json"
 
     @property
     def benchmark_file(self) -> Path:
@@ -105,11 +114,11 @@ class RunFolder:
 
     def failed_batches(self, name: str) -> Path:
         """Where the batches of probes are put that a variant fails."""
-        return self.folder / "probes" / name
+        return self.findings / "probes" / name
 
     def jobs(self, name: str) -> Path:
         """Return the folder for a job's request, result and log."""
-        return self.folder / "jobs" / name
+        return self.findings / "jobs" / name
 
     def variant_folder(self, variant: str) -> Path:
         """Return the folder of a variant's artifact."""
@@ -152,7 +161,7 @@ class RunFolder:
 
     def save_result(self, variant: str, result: ComparisonResult) -> None:
         """Write down the comparison of a variant."""
-        write_json_atomically(self.folder / f"{variant}.result.json", result_to_json(result))
+        write_json_atomically(self.findings / f"{variant}.result.json", result_to_json(result))
 
     def emulated_result(self, variant: str) -> ComparisonResult | None:
         """Return the comparison of a variant with its precision emulated; None if it was not made."""
@@ -160,7 +169,7 @@ class RunFolder:
 
     def result(self, variant: str) -> ComparisonResult | None:
         """Return the comparison of a variant; None if it was not made."""
-        path = self.folder / f"{variant}.result.json"
+        path = self.findings / f"{variant}.result.json"
         return result_from_json(read_json(path)) if path.is_file() else None
 
 

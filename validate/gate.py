@@ -18,8 +18,9 @@ from paritygate.validate.given import ExpectedOutputs
 from paritygate.validate.gold.judgement import judge_gold
 from paritygate.validate.gold.measurement import GoldComparison, GoldStatistics, check_gold_rules
 from paritygate.validate.gold.rule import GoldRule
-from paritygate.validate.matching.judgement import judge_matches
+from paritygate.validate.matching.judgement import detections_coverage, judge_matches
 from paritygate.validate.matching.measurement import MatchComparison, MatchStatistics, check_match_rules
+from paritygate.validate.matching.repeats import MatchRepeats
 from paritygate.validate.matching.rule import MatchRule
 from paritygate.validate.measurement import Comparison, ComparisonPlan, Measurement
 from paritygate.validate.noise_floor import noise_checks
@@ -157,7 +158,8 @@ def run_gate(
     strata = StratifiedComparison(comparison_plan, plan.strata)
     _compare_names(comparison, candidate, expected, compared, plan)
     gold = {str(rule): _gold_comparison(rule, plan) for rule in plan.gold}
-    matches = {rule.name: MatchComparison(rule) for rule in plan.matches}
+    matches = {rule.name: MatchComparison(rule, plan.strata) for rule in plan.matches}
+    repeats = tuple(MatchRepeats(rule) for rule in plan.matches)
     passes = _Passes(
         candidate=candidate,
         expected=expected,
@@ -165,6 +167,8 @@ def run_gate(
         comparison=comparison,
         strata=strata,
         observers=(*gold.values(), *matches.values()),
+        kept=frozenset((*compared, *plan.matched)),
+        repeats=repeats,
     )
     digest = passes.run(read, plan, progress)
     measurement = comparison.finish()
@@ -194,7 +198,9 @@ def run_gate(
             *checks,
             *(judge_gold(item, min_rows=plan.min_rows) for item in metrics.values()),
             *(check for item in matched.values() for check in judge_matches(item)),
+            *(check for item in repeats for check in item.finish()),
             *strata_coverage(by_stratum),
+            *(check for item in matched.values() for check in detections_coverage(item)),
             *_coverage(candidate),
         ),
         limits=limits,
@@ -214,7 +220,7 @@ def _gold_comparison(rule: GoldRule, plan: GatePlan) -> GoldComparison:
 
 def _health_check(name: str, detail: str) -> Check:
     # What could not be looked at did not pass, nor what is no fault of the candidate: it is left to the reader.
-    status = Status.WARNING if detail.startswith(("not measured", "depends on the batch")) else Status.PASS
+    status = Status.WARNING if detail.startswith(("not measured", "depends on")) else Status.PASS
     return Check(name=name, status=status, detail=detail)
 
 
@@ -298,14 +304,19 @@ def _compare_names(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Passes:
-    """The sequence of batches, run as often as asked for, each pass in step with the expected outputs."""
+    """The sequence of batches, run as often as asked for, each pass in step with the expected outputs.
+
+    The outputs of `kept` are stored in the first pass, for the later ones to be held to.
+    """
 
     candidate: Candidate
     expected: ExpectedOutputs
     compared: tuple[str, ...]
     comparison: Comparison
     strata: StratifiedComparison
-    observers: tuple[_Observer, ...] = ()
+    observers: tuple[_Observer, ...]
+    kept: frozenset[str]
+    repeats: tuple[MatchRepeats, ...]
 
     def run(self, read: Callable[[], Iterator[Batch]], plan: GatePlan, progress: Callable[[int, int], None]) -> str:
         """Run every pass and return the digest of the samples."""
@@ -346,7 +357,7 @@ class _Passes:
                     observer.add(batch, actual, wanted)
             kept = {name: array for name, array in (actual or {}).items() if self._is_kept(name, array)}
             if stored is not None:
-                self.comparison.add_repeat(next(stored).outputs, kept)
+                self._hold_to_first(batch, kept, next(stored).outputs)
             elif first_pass is not None:
                 first_pass.add(kept, rows=batch.rows, case=batch.case)
             progress(digest.rows)
@@ -363,9 +374,16 @@ class _Passes:
             observer.end_pass()
         return digest.value
 
+    def _hold_to_first(
+        self, batch: Batch, again: Mapping[str, NDArray[np.generic]], first: Mapping[str, NDArray[np.generic]]
+    ) -> None:
+        self.comparison.add_repeat(first, again)
+        for repeat in self.repeats:
+            repeat.add(batch, again, first)
+
     def _is_kept(self, name: str, array: NDArray[np.generic]) -> bool:
         # What is no number has broken the contract already and cannot be stored.
-        return name in self.compared and is_comparable_dtype(array.dtype.name)
+        return name in self.kept and is_comparable_dtype(array.dtype.name)
 
 
 def _answer(

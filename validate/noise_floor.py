@@ -1,4 +1,4 @@
-"""The noise floor: how much the reference differs from itself, run again and in batches of other sizes.
+"""The noise floor: how much the reference differs from itself, run again, in batches of other sizes, on other threads.
 
 No tolerance can ask for less. It is measured on the reference alone, never on the error of a candidate.
 """
@@ -7,36 +7,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from paritygate.errors import BackendError, UsageError
 from paritygate.precision import Precision
 from paritygate.validate.profile import OutputProfile, by_channel
-from paritygate.validate.row_digest import has_rows
 from paritygate.validate.tolerance import DEFAULT_TOLERANCES, Limits, limits_for
 from paritygate.validate.verdict import Check, Status
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from paritygate.batch import Batch
     from paritygate.validate.recording import StoredBatch
-    from paritygate.validate.runners.runner import Runner
 
-    Arrays = Mapping[str, NDArray[np.generic]]
+__all__ = ["NoiseFloor", "largest_difference", "measure_noise", "noise_checks", "noise_health"]
 
-__all__ = ["NoiseFloor", "OtherBatches", "measure_noise", "noise_checks", "noise_health"]
-
-# Rows that are answered one by one, in all and of one batch.
-_ROWS_ALONE = 16
-_ROWS_ALONE_OF_BATCH = 4
 # What a limit below the floor should be at least: a candidate has noise of its own.
 _ROOM = 2.0
 # Keys of stored arrays: in its batch, in another one. Names of outputs come after the first slash.
 _WHOLE, _OTHER = ("head-whole", "alone-whole"), ("head", "alone")
+_THREADS_OF_BEFORE = "that was not measured when it was recorded"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,16 +39,23 @@ class NoiseFloor:
         repeats: Between two runs on the same batch.
         batches: Between the same row in batches of other sizes; empty where that was not measured.
         why_no_batches: Why it was not; empty if it was.
+        threads: Between a run on as many threads as the runtime takes and one on a single one; empty where that was
+            not measured.
+        why_no_threads: Why it was not; empty if it was.
     """
 
     repeats: Mapping[str, NDArray[np.float64]]
     batches: Mapping[str, NDArray[np.float64]]
     why_no_batches: str = ""
+    threads: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
+    why_no_threads: str = ""
 
     def of(self, output: str) -> NDArray[np.float64]:
-        """Return the floor of an output, over repeats and batches."""
-        repeats = self.repeats[output]
-        return np.maximum(repeats, self.batches.get(output, repeats))
+        """Return the floor of an output, over all that was measured."""
+        largest = self.repeats[output]
+        for others in (self.batches, self.threads):
+            largest = np.maximum(largest, others.get(output, 0.0))
+        return largest
 
     def to_json(self) -> dict[str, Any]:
         """Return the floor as JSON data; a difference that is not finite is null."""
@@ -64,15 +63,19 @@ class NoiseFloor:
             "repeats": {name: _to_json(floor) for name, floor in self.repeats.items()},
             "batches": {name: _to_json(floor) for name, floor in self.batches.items()},
             "why_no_batches": self.why_no_batches,
+            "threads": {name: _to_json(floor) for name, floor in self.threads.items()},
+            "why_no_threads": self.why_no_threads,
         }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> NoiseFloor:
-        """Return the floor that `to_json` wrote."""
+        """Return the floor that `to_json` wrote; of before there were threads in it, they were not measured."""
         return cls(
             repeats={name: _from_json(floor) for name, floor in data["repeats"].items()},
             batches={name: _from_json(floor) for name, floor in data["batches"].items()},
             why_no_batches=data["why_no_batches"],
+            threads={name: _from_json(floor) for name, floor in data.get("threads", {}).items()},
+            why_no_threads=data.get("why_no_threads", _THREADS_OF_BEFORE),
         )
 
 
@@ -84,62 +87,10 @@ def _from_json(floor: list[float | None]) -> NDArray[np.float64]:
     return np.array([math.inf if value is None else value for value in floor])
 
 
-class OtherBatches:
-    """Asks the reference for some rows again, in batches of other sizes."""
-
-    def __init__(self, runner: Runner, outputs: tuple[str, ...], *, is_batch_fixed: bool) -> None:
-        self._runner = runner
-        self._outputs = outputs
-        self._rows_left = 0 if is_batch_fixed else _ROWS_ALONE
-        self.why_not = "its batch size is fixed" if is_batch_fixed else "no batch held several rows"
-
-    def answers(self, batch: Batch, inputs: Arrays, outputs: Arrays, head: Arrays | None) -> dict[str, Any]:
-        """Return some rows as answered in their batch and otherwise, by keys that `measure_noise` knows.
-
-        Args:
-            batch: The batch, for its rows.
-            inputs: Its inputs as the model takes them.
-            outputs: What was answered.
-            head: What the first rows alone were answered, where they were asked.
-        """
-        rows = min(self._rows_left, _ROWS_ALONE_OF_BATCH, batch.rows)
-        if batch.rows == 1 or not rows or not has_rows(batch):
-            return {}
-        self._rows_left -= rows
-        try:
-            alone = [self._runner.run(_row(inputs, row, batch.rows)) for row in range(rows)]
-        except (BackendError, UsageError) as err:
-            self._rows_left = 0
-            self.why_not = f"it does not answer a row alone ({err})"
-            return {}
-        self.why_not = ""
-        found: dict[str, Any] = {}
-        for name in self._outputs:
-            whole = outputs[name]
-            if not whole.ndim or len(whole) != batch.rows:
-                continue
-            if head is not None:
-                found[f"head-whole/{name}"], found[f"head/{name}"] = whole[: len(head[name])], head[name]
-            found[f"alone-whole/{name}"] = whole[:rows]
-            found[f"alone/{name}"] = _stacked([answer[name] for answer in alone])
-        return found
-
-
-def _row(inputs: Arrays, row: int, of: int) -> dict[str, NDArray[np.generic]]:
-    return {name: array[row : row + 1] if array.ndim and len(array) == of else array for name, array in inputs.items()}
-
-
-def _stacked(rows: list[NDArray[np.generic]]) -> NDArray[np.generic]:
-    # Rows of several shapes are not those of one batch: the first alone shows that the shape is another one.
-    if len({row.shape for row in rows}) > 1 or not rows[0].ndim:
-        return rows[0]
-    return np.concatenate(rows)
-
-
 def measure_noise(
     batches: Iterable[StoredBatch], profiles: Mapping[str, OutputProfile], *, why_no_batches: str
 ) -> NoiseFloor:
-    """Return the floor of what the reference answered twice.
+    """Return the floor of what the reference answered twice; of threads it holds nothing yet.
 
     Args:
         batches: Outputs by `first/NAME` and `again/NAME`, and those that `OtherBatches` returned.
@@ -152,16 +103,16 @@ def measure_noise(
     for batch in batches:
         for name, size in sizes.items():
             axis = profiles[name].axis
-            again = _largest(batch.outputs[f"again/{name}"], batch.outputs[f"first/{name}"], axis, size)
+            again = largest_difference(batch.outputs[f"again/{name}"], batch.outputs[f"first/{name}"], axis, size)
             repeats[name] = np.maximum(repeats[name], again)
             for whole, other in zip(_WHOLE, _OTHER, strict=True):
                 if f"{other}/{name}" in batch.outputs:
                     pair = batch.outputs[f"{other}/{name}"], batch.outputs[f"{whole}/{name}"]
-                    others[name] = np.maximum(others.get(name, 0.0), _largest(*pair, axis, size))
+                    others[name] = np.maximum(others.get(name, 0.0), largest_difference(*pair, axis, size))
     return NoiseFloor(repeats=repeats, batches=others, why_no_batches=why_no_batches)
 
 
-def _largest(
+def largest_difference(
     actual: NDArray[np.generic], expected: NDArray[np.generic], axis: int | None, channels: int
 ) -> NDArray[np.float64]:
     """Return the largest difference by channel; infinite where shape or finiteness differ."""
@@ -178,34 +129,79 @@ def _largest(
 
 
 def noise_health(noise: NoiseFloor, profiles: Mapping[str, OutputProfile]) -> tuple[tuple[str, str], ...]:
-    """Return what was found, as `(name, detail)` each; that rows depend on their batch, where they do."""
+    """Return what was found, as `(name, detail)` each; on what answers depend besides their inputs, where they do."""
     if not noise.repeats:
         return (("reference_noise", "no float output: the noise floor is 0"),)
-    over = f"repeats only, as {noise.why_no_batches}" if noise.why_no_batches else "repeats and batch sizes"
     worst = max(noise.repeats, key=lambda name: float(noise.of(name).max()))
     largest = float(noise.of(worst).max())
     where = f", in output {worst!r}" if largest else ""
+    over = _listed(["repeats", *(source.name for source in _sources(noise) if not source.why_not)])
+    detail = "; ".join([f"noise floor: {largest:.3g} over {over}{where}", *_not_over(noise)])
+    return (("reference_noise", detail), *_dependence(noise, profiles))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Source:
+    """What a reference may depend on besides its inputs, and how it is said."""
+
+    name: str
+    floors: Mapping[str, NDArray[np.float64]]
+    why_not: str
+    check: str
+    depends: str
+    between: str
+    shown: str
+
+
+def _sources(noise: NoiseFloor) -> tuple[_Source, ...]:
     return (
-        ("reference_noise", f"noise floor: {largest:.3g} over {over}{where}"),
-        *_dependence(noise, profiles),
+        _Source(
+            name="batch sizes",
+            floors=noise.batches,
+            why_not=noise.why_no_batches,
+            check="reference_batch",
+            depends="depends on the batch: a row of output",
+            between="between batches of other sizes",
+            shown="batches like those of the samples",
+        ),
+        _Source(
+            name="threads",
+            floors=noise.threads,
+            why_not=noise.why_no_threads,
+            check="reference_threads",
+            depends="depends on the number of threads: output",
+            between="between the runtime's threads and a single one",
+            shown="as many threads as there were here",
+        ),
     )
 
 
-def _limit_of_batches(profile: OutputProfile) -> NDArray[np.float64]:
+def _not_over(noise: NoiseFloor) -> list[str]:
+    return [f"not over {source.name}, as {source.why_not}" for source in _sources(noise) if source.why_not]
+
+
+def _listed(names: list[str]) -> str:
+    return " and ".join(part for part in (", ".join(names[:-1]), names[-1]) if part)
+
+
+def _limit_of_others(profile: OutputProfile) -> NDArray[np.float64]:
     return limits_for(DEFAULT_TOLERANCES[Precision.FP32], profile).repeat_max_abs_diff
 
 
 def _dependence(noise: NoiseFloor, profiles: Mapping[str, OutputProfile]) -> Iterable[tuple[str, str]]:
-    for name, floor in noise.batches.items():
-        limit = _limit_of_batches(profiles[name])
-        at = int(np.argmax(floor / limit))
-        if floor[at] > limit[at]:
-            differs = f"differs by {floor[at]:.3g}" if math.isfinite(floor[at]) else "differs in shape or finiteness"
-            detail = (
-                f"depends on the batch: a row of output {name!r} {differs} between batches of other sizes "
-                f"(limit {limit[at]:.3g}): parity is shown for batches like those of the samples only"
-            )
-            yield "reference_batch", detail
+    for source in _sources(noise):
+        for name, floor in source.floors.items():
+            limit = _limit_of_others(profiles[name])
+            at = int(np.argmax(floor / limit))
+            if floor[at] > limit[at]:
+                differs = (
+                    f"differs by {floor[at]:.3g}" if math.isfinite(floor[at]) else "differs in shape or finiteness"
+                )
+                detail = (
+                    f"{source.depends} {name!r} {differs} {source.between} "
+                    f"(limit {limit[at]:.3g}): parity is shown for {source.shown} only"
+                )
+                yield source.check, detail
 
 
 def noise_checks(
@@ -213,22 +209,27 @@ def noise_checks(
 ) -> tuple[Check, ...]:
     """Return a warning for each limit that lies below the noise floor; it changes no verdict.
 
-    What a row of another batch is answered where rows depend on their batch is no noise: a copy answers so too, and no
-    limit should make room for it.
+    What a row of another batch, or on other threads, is answered where the reference depends on these is no noise: a
+    copy answers so too, and no limit should make room for it.
     """
     if noise is None:
         return ()
     checks = []
-    for name in noise.repeats:
+    for name, repeats in noise.repeats.items():
         if name in limits:
-            others = noise.batches.get(name)
-            is_noise = others is not None and bool((others <= _limit_of_batches(profiles[name])).all())
-            floor = noise.of(name) if is_noise else noise.repeats[name]
-            over = "repeats and batch sizes" if is_noise else "repeats"
-            checks += _below(name, "max_abs_diff", floor, limits[name].max_abs_diff, over)
-            checks += _below(
-                name, "repeat_max_abs_diff", noise.repeats[name], limits[name].repeat_max_abs_diff, "repeats"
-            )
+            floor, over, apart = repeats, ["repeats"], _not_over(noise)
+            for source in _sources(noise):
+                found = source.floors.get(name)
+                if found is None:
+                    continue
+                if (found <= _limit_of_others(profiles[name])).all():
+                    floor, over = np.maximum(floor, found), [*over, source.name]
+                else:
+                    apart.append(f"not over {source.name}, on which it depends")
+            not_over = "; ".join(apart)
+            said = f"{_listed(over)} ({not_over})" if not_over else _listed(over)
+            checks += _below(name, "max_abs_diff", floor, limits[name].max_abs_diff, said)
+            checks += _below(name, "repeat_max_abs_diff", repeats, limits[name].repeat_max_abs_diff, "repeats")
     return tuple(checks)
 
 

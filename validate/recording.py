@@ -183,9 +183,18 @@ class Recording:
         """Yield every batch, checking digests on the way."""
         return read_chunks(self.folder, self.chunks)
 
+    @property
+    def digest(self) -> str:
+        """Digest over all that was recorded: chunks, profiles, samples, how, and by its own digest the probes."""
+        return digest_of_json(self._to_json())
+
     def save(self) -> None:
         """Write `record.json`: from now on the folder is a recording."""
-        data = {
+        # Limits follow from the profiles: a slip of an editor in them must not loosen the gate.
+        write_json_atomically(self.folder / RECORD_FILE, {**self._to_json(), "digest": self.digest})
+
+    def _to_json(self) -> dict[str, Any]:
+        return {
             "format": FORMAT_VERSION,
             "rows": self.rows,
             "samples_digest": self.samples_digest,
@@ -199,8 +208,6 @@ class Recording:
             "settings": dict(self.settings),
             "chunks": dict(self.chunks),
         }
-        # Limits follow from the profiles: a slip of an editor in them must not loosen the gate.
-        write_json_atomically(self.folder / RECORD_FILE, {**data, "digest": digest_of_json(data)})
 
     @classmethod
     def load(cls, folder: Path) -> Recording:

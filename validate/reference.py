@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,9 @@ from paritygate.precision import Precision
 from paritygate.signature import Signature, is_float_dtype
 from paritygate.validate.feeding import fit_inputs
 from paritygate.validate.measurement import repeat_difference
-from paritygate.validate.noise_floor import OtherBatches, measure_noise, noise_health
+from paritygate.validate.noise_floor import measure_noise, noise_health
+from paritygate.validate.other_batches import OtherBatches
+from paritygate.validate.other_threads import OtherThreads
 from paritygate.validate.profile import (
     OutputProfile,
     has_columns,
@@ -99,6 +101,7 @@ def record_reference(
     digest = BatchDigest()
     chooser = _RepeatChooser(plan.seed)
     others = OtherBatches(runner, recorded, is_batch_fixed=has_fixed_batch)
+    threads = OtherThreads(runner)
     for batch in read():
         if batch.rows == 0:
             continue
@@ -109,7 +112,9 @@ def record_reference(
         watch(batch, inputs)
         rows = chooser.rows_to_repeat(inputs, batch.rows)
         if rows:
-            first, second = _run_again(runner, inputs, outputs, batch.rows if has_fixed_batch else rows, batch)
+            asked = batch.rows if has_fixed_batch else rows
+            again_inputs, first, second = _run_again(runner, inputs, outputs, asked, batch)
+            threads.keep(again_inputs, asked)
             both = {f"first/{name}": first[name] for name in recorded}
             both |= {f"again/{name}": second[name] for name in recorded}
             head = None if first is outputs else first
@@ -127,6 +132,8 @@ def record_reference(
     health = check_health(profiles, is_non_finite_declared=plan.is_non_finite_declared)
     health += (_check_repeat(again_folder, again.chunks, profiles, chooser.repeated),)
     noise = measure_noise(read_chunks(again_folder, again.chunks), profiles, why_no_batches=others.why_not)
+    by_threads = threads.measure(read_chunks(again_folder, again.chunks), profiles)
+    noise = replace(noise, threads=by_threads, why_no_threads=threads.why_not)
     health += noise_health(noise, profiles)
     shutil.rmtree(again_folder)
     recording = Recording(
@@ -221,12 +228,13 @@ def _run_again(
     outputs: Mapping[str, NDArray[np.generic]],
     rows: int,
     batch: Batch,
-) -> tuple[Mapping[str, NDArray[np.generic]], Mapping[str, NDArray[np.generic]]]:
+) -> tuple[Mapping[str, NDArray[np.generic]], Mapping[str, NDArray[np.generic]], Mapping[str, NDArray[np.generic]]]:
+    """Return what was asked twice, and both answers."""
     first = outputs
     if rows < batch.rows:
         inputs = {name: _head(array, rows, batch.rows) for name, array in inputs.items()}
         first = runner.run(inputs)
-    return first, runner.run(inputs)
+    return inputs, first, runner.run(inputs)
 
 
 def _head(array: NDArray[np.generic], rows: int, of: int) -> NDArray[np.generic]:

@@ -23,6 +23,12 @@ __all__ = ["command"]
 @click.command("validate")
 @run_option
 @probes_option
+@click.option(
+    "--aside",
+    "is_aside",
+    is_flag=True,
+    help="Put evidence, results and reports into DIR/aside: those of the run, and what may be released, stay.",
+)
 @device_option
 @time_limit_option
 @quiet_option
@@ -31,6 +37,7 @@ def command(
     *,
     run_folder: Path | None,
     probes: str | None,
+    is_aside: bool,
     device: str,
     time_limit: float,
     quiet: bool,
@@ -38,7 +45,8 @@ def command(
 ) -> int:
     """Hold every exported variant of a run against its recorded reference, and write evidence and reports.
 
-    The exit code is that of the worst required variant.
+    The exit code is that of the worst required variant. With --probes, the evidence says what was left out, and so
+    does a release.
 
     \b
     Example:
@@ -50,18 +58,15 @@ def command(
     from paritygate.pipelines.run import RunOutcome, exit_code_of_run
     from paritygate.pipelines.stages.validate import validate_stage
     from paritygate.pipelines.summary import print_outcome
-    from paritygate.pipelines.target_choice import with_probes
     from paritygate.pipelines.workspace import open_run
 
     if run_folder is None:
         msg = "validate needs --run DIR"
         raise UsageError(msg, hint="give the run folder that export printed")
     asked = probe_names(probes)
-    run = open_run(run_folder)
-    # Of what is asked, the evidence says what was left out; the spec of the run stays as it is.
-    run = replace(run, resolved=with_probes(run.resolved, asked))
+    run = replace(open_run(run_folder), is_aside=is_aside)
     with progress_of(run.resolved.name, is_quiet=quiet) as progress:
-        results = validate_stage(run, time_limit_s=time_limit, progress=progress, device=device)
+        results = validate_stage(run, time_limit_s=time_limit, progress=progress, device=device, probes=asked)
     failures = run.failures()
     outcome = RunOutcome(
         run=run,
@@ -74,5 +79,13 @@ def command(
         reports=write_reports(run),
     )
     print_outcome(outcome, to_stderr=json_target == "-")
+    left_out = [name for name in run.resolved.probes if asked is not None and name not in asked]
+    if left_out and not is_aside:
+        # Whoever looked at one probe only should not release by it unawares.
+        click.echo(
+            f"note: the evidence of the run is now without probes that its spec asks for ({', '.join(left_out)}), and "
+            "a release would say so; validate without --probes to ask them all, with --aside to leave the evidence",
+            err=json_target == "-",
+        )
     write_json(json_target, {"schema_version": 1, "exit_code": outcome.exit_code, "runs": [outcome.to_json()]})
     return outcome.exit_code

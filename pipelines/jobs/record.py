@@ -55,7 +55,8 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
     prober.record(recording, folder / PROBES_FOLDER, report)
     # The probes belong to these answers: without them, or with others, the folder is not what was recorded.
     probes = digest_of_file(folder / PROBES_FOLDER / PROBES_FILE)
-    replace(recording, settings={**recording.settings, PROBES_FOLDER: probes}).save()
+    bound = {PROBES_FOLDER: probes, "recorded_by": args["recorded_by"]}
+    replace(recording, settings={**recording.settings, **bound}).save()
     return {
         "rows": recording.rows,
         "samples_digest": recording.samples_digest,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from paritygate.pipelines.report.figures import number, value
 from paritygate.pipelines.report.table import Cell, Column, Table, figure, text
-from paritygate.pipelines.result import ComparisonResult, GoldResult
+from paritygate.pipelines.result import ComparisonResult, GoldResult, MatchResult, MatchStratumResult
 
 __all__ = ["quality_tables"]
 
@@ -70,42 +70,34 @@ def _shown(found: float | None) -> str:
     return _NOT_DEFINED if found is None else value(found)
 
 
+_MATCH_FIGURES = {
+    "rows": "rows",
+    "of the reference": "expected",
+    "of the candidate": "actual",
+    "matched": "matched",
+    "missing": "missing",
+    "extra": "extra",
+    "near the floor": "near_floor",
+    "below the floor": "below_floor",
+    "not finite": "non_finite",
+    "smallest IoU": "min_iou",
+    "largest box difference": "max_box_diff",
+    "largest score difference": "max_score_diff",
+}
+
+
 def _match_table(result: ComparisonResult) -> Table:
-    titles = (
-        "rows",
-        "of the reference",
-        "of the candidate",
-        "matched",
-        "missing",
-        "extra",
-        "near the floor",
-        "smallest IoU",
-        "largest box difference",
-        "largest score difference",
-    )
-    rows = [
-        (
-            text(name),
-            *(
-                figure(number(each, missing="-"))
-                for each in (
-                    found.rows,
-                    found.expected,
-                    found.actual,
-                    found.matched,
-                    found.missing,
-                    found.extra,
-                    found.near_floor,
-                    found.min_iou,
-                    found.max_box_diff,
-                    found.max_score_diff,
-                )
-            ),
-        )
-        for name, found in result.matches.items()
-    ]
+    rows: list[tuple[Cell, ...]] = []
+    for rule, found in result.matches.items():
+        rows.append(_match_row(rule, found))
+        for name, values in found.strata.items():
+            rows += [_match_row(f"{rule}, {name} {stratum}", item) for stratum, item in values.items()]
     return Table(
         caption="Detections matched",
-        columns=(Column(title="detections"), *(Column(title=title, is_figure=True) for title in titles)),
+        columns=(Column(title="detections"), *(Column(title=title, is_figure=True) for title in _MATCH_FIGURES)),
         rows=tuple(rows),
     )
+
+
+def _match_row(name: str, found: MatchResult | MatchStratumResult) -> tuple[Cell, ...]:
+    return (text(name), *(figure(number(getattr(found, key), missing="-")) for key in _MATCH_FIGURES.values()))

@@ -16,7 +16,7 @@ from typing import Any
 from paritygate import __version__
 from paritygate.artifact import Artifact
 from paritygate.errors import ExitCode
-from paritygate.files import digest_of_files, read_json
+from paritygate.files import read_json
 from paritygate.pipelines.benchmark.result import BenchmarkResult
 from paritygate.pipelines.choice.choice import Choice
 from paritygate.pipelines.other_machines import OTHERS, is_evidence
@@ -179,8 +179,7 @@ def _others(run: RunFolder, recording: Recording | None) -> tuple[Mapping[str, A
     if recording is None or not run.evidence_file.is_file():
         return ()
     others = read_json(run.evidence_file).get(OTHERS, ())
-    reference = digest_of_files(recording.chunks)
-    return tuple(item for item in others if is_evidence(item) and item["reference"]["digest"] == reference)
+    return tuple(item for item in others if is_evidence(item) and item["reference"]["digest"] == recording.digest)
 
 
 def _failed_variant(failure: FailedVariant, *, is_required: bool) -> VariantReport:

@@ -254,7 +254,7 @@ def strata_tables(strata: Mapping[str, Mapping[str, StratumResult]]) -> tuple[Ta
         Column(title="mismatches", is_figure=True),
         Column(title="95 % bound", is_figure=True),
     )
-    return tuple(
+    tables = (
         Table(
             caption=f"By {name}",
             columns=columns,
@@ -262,6 +262,8 @@ def strata_tables(strata: Mapping[str, Mapping[str, StratumResult]]) -> tuple[Ta
         )
         for name, values in strata.items()
     )
+    # Where all outputs are matched, their table has the strata.
+    return tuple(table for table in tables if table.rows)
 
 
 def _stratum_rows(name: str, stratum: StratumResult) -> Iterable[tuple[Cell, ...]]:

@@ -19,7 +19,7 @@ __all__ = ["write_reports"]
 def write_reports(
     run: RunFolder, *, release: Mapping[str, Any] | None = None, choice: Choice | None = None
 ) -> tuple[Path, ...]:
-    """Write `report.html` and `report.md` into the run's folder and return their paths.
+    """Write `report.html` and `report.md` beside the run's evidence and return their paths.
 
     Args:
         run: The run, as far as it went: what is missing is reported as not measured.
@@ -33,5 +33,5 @@ def write_reports(
     report = collect_report(run, release=release, choice=choice)
     pages = {"report.html": render_html(report), "report.md": render_markdown(report)}
     for name, text in pages.items():
-        write_bytes_atomically(run.folder / name, text.encode())
-    return tuple(run.folder / name for name in pages)
+        write_bytes_atomically(run.findings / name, text.encode())
+    return tuple(run.findings / name for name in pages)

@@ -8,7 +8,7 @@ from typing import Any
 
 from paritygate.artifact import Artifact
 from paritygate.errors import ArtifactIntegrityError, InputFileError, UsageError
-from paritygate.files import digest_of_files, read_json
+from paritygate.files import read_json
 from paritygate.formats import ENGINE_FORMATS
 from paritygate.model_digest import digest_of_model
 from paritygate.pipelines.benchmark.plan import plan_of
@@ -16,7 +16,9 @@ from paritygate.pipelines.benchmark.recorded_source import digest_of_recorded, s
 from paritygate.pipelines.benchmark.result import SOURCE, BenchmarkResult
 from paritygate.pipelines.choice.candidates import Candidate, ChoiceRules, Preference
 from paritygate.pipelines.choice.choice import Choice, choose
+from paritygate.pipelines.judged_by import JUDGED_BY, RunRules
 from paritygate.pipelines.other_machines import OTHERS, documents_by_device, entries_about, is_evidence
+from paritygate.pipelines.stages.record import check_recorded_by
 from paritygate.pipelines.workspace import RunFolder
 from paritygate.validate.recording import Recording
 
@@ -46,12 +48,14 @@ def choose_stage(
         InputFileError: The run was not validated, or its evidence or benchmark is damaged.
         UsageError: Nothing in the run was verified on a device that was asked for, nor accepted for it; or nothing
             that would be released runs on a device of the release.
-        ArtifactIntegrityError: The evidence is about another reference than the one that is there, or a variant that
-            passed is not the file that it is about.
+        ArtifactIntegrityError: The evidence is about another reference than the one that is there, or was judged by
+            other rules than the spec asks for now; or a variant that passed is not the file that it is about.
     """
     found = read_evidence(run) if evidence is None else evidence
     engines = _engines(run)
     found = _about_what_is_there(run, found)
+    asked = RunRules(run)
+    _check_rules(run, asked, found)
     part = run.resolved.spec.promote
     declared = tuple(part.prefer) if isinstance(part.prefer, list) else part.prefer
     rules = ChoiceRules(
@@ -64,7 +68,7 @@ def choose_stage(
     choice = choose(found, read_benchmark(run), _sizes(run, found), rules, engines)
     for candidate in choice.candidates:
         if not candidate.hindrance:
-            _check_artifact(run, candidate)
+            _check_artifact(run, asked, candidate)
     if devices:
         _check_devices(found, choice)
     _check_served(choice)
@@ -104,10 +108,30 @@ def _hindrances(choice: Choice) -> str:
     return ", ".join(f"{item.name}: {item.hindrance}" for item in choice.candidates if item.hindrance)
 
 
-def _check_artifact(run: RunFolder, candidate: Candidate) -> None:
+def _check_rules(run: RunFolder, asked: RunRules, evidence: Mapping[str, Any]) -> None:
+    """Check that what was measured was judged as the spec asks for: a release carries the one and the other."""
+    for device, document in documents_by_device(evidence).items():
+        for entry in document["variants"]:
+            if not asked.allow(entry, device):
+                raise _judged_otherwise(run, entry["variant"], device)
+
+
+def _judged_otherwise(run: RunFolder, name: str, device: str) -> ArtifactIntegrityError:
+    msg = (
+        f"the evidence of {name} on {device} was judged by other rules than the run's spec asks for now: limits, "
+        "decisions, probes or the like were changed since"
+    )
+    return ArtifactIntegrityError(msg, hint=_again(run))
+
+
+def _again(run: RunFolder) -> str:
+    return f"convert-and-validate validate --run {run.folder}"
+
+
+def _check_artifact(run: RunFolder, asked: RunRules, candidate: Candidate) -> None:
     """Check that what passed is what is there: nothing else is to be recommended."""
     artifact = run.artifact(candidate.name)
-    again = f"convert-and-validate validate --run {run.folder}"
+    again = _again(run)
     for entry in (candidate.entry, *candidate.entries.values()):
         if entry["artifact"] != artifact.digest:
             msg = f"the evidence of {candidate.name} is about {entry['artifact']}, not about {artifact.digest}"
@@ -119,6 +143,8 @@ def _check_artifact(run: RunFolder, candidate: Candidate) -> None:
                 f"was made from {built_from}"
             )
             raise ArtifactIntegrityError(msg, hint=again)
+        if entry["evidence"] == "emulated" and not asked.allow(entry, "cpu", is_emulated=True):
+            raise _judged_otherwise(run, candidate.name, entry["device"])
 
 
 def read_evidence(run: RunFolder) -> dict[str, Any]:
@@ -126,9 +152,10 @@ def read_evidence(run: RunFolder) -> dict[str, Any]:
 
     Raises:
         InputFileError: The run was not validated, or its evidence is damaged.
-        ArtifactIntegrityError: The evidence is about another reference.
+        ArtifactIntegrityError: The evidence is about another reference, or does not say by which rules it was judged;
+            or the reference was recorded by other rules than the spec asks for now.
     """
-    again = f"convert-and-validate validate --run {run.folder}"
+    again = _again(run)
     if not run.evidence_file.is_file():
         msg = f"run {run.folder} was not validated: {run.evidence_file.name} is missing"
         raise InputFileError(msg, hint=again)
@@ -137,14 +164,35 @@ def read_evidence(run: RunFolder) -> dict[str, Any]:
         reference, _, _ = evidence["reference"]["digest"], evidence["device"], evidence["variants"]
         _, _ = digest_of_recorded(evidence["reference"]["model"]), evidence["machine"]["cores"]
         _check_others(evidence)
+        nameless = _not_said_how(evidence)
     except (ValueError, KeyError, TypeError) as err:
         msg = f"{run.evidence_file} is damaged: {type(err).__name__}: {err}"
         raise InputFileError(msg, hint=again) from err
+    if nameless:
+        msg = f"the evidence of {', '.join(nameless)} does not say how it was judged: it is from before that was kept"
+        raise ArtifactIntegrityError(msg, hint=again)
     others = (document["reference"]["digest"] for document in evidence.get(OTHERS, ()))
-    if {digest_of_files(Recording.load(run.reference).chunks)} != {reference, *others}:
+    recording = Recording.load(run.reference)
+    if {recording.digest} != {reference, *others}:
         msg = f"the evidence of run {run.run_id} is about another reference than the one recorded in {run.reference}"
         raise ArtifactIntegrityError(msg, hint=again)
+    check_recorded_by(run, recording)
     return evidence
+
+
+def _not_said_how(evidence: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the variants of which something was measured, and not said by which rules."""
+    entries = [
+        entry
+        for document in (evidence, *evidence.get(OTHERS, ()))
+        for kind in ("variants", "emulated")
+        for entry in document.get(kind, ())
+    ]
+    return tuple(
+        dict.fromkeys(
+            entry["variant"] for entry in entries if entry.get("artifact") is not None and JUDGED_BY not in entry
+        )
+    )
 
 
 def _check_others(evidence: Mapping[str, Any]) -> None:

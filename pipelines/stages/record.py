@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from paritygate.artifact import ARTIFACT_FILE, Artifact
-from paritygate.errors import BackendError, StorageError, UsageError
-from paritygate.files import MARKER, make_marked_folder, remove_marked_folder, storage_errors
+from paritygate.errors import ArtifactIntegrityError, BackendError, StorageError, UsageError
+from paritygate.files import MARKER, digest_of_json, make_marked_folder, remove_marked_folder, storage_errors
 from paritygate.pipelines.child import ChildJob, Progress, run_child
 from paritygate.pipelines.probing import Graph, ProbeRequest
 from paritygate.pipelines.workspace import RunFolder
@@ -16,10 +17,12 @@ from paritygate.source import SourceKind, parse_source
 from paritygate.validate.recording import Recording
 from paritygate.validate.samples import SampleSource
 
-__all__ = ["RecordRequest", "record_model", "record_stage"]
+__all__ = ["RecordRequest", "check_recorded_by", "record_model", "record_stage"]
 
 # The variant that shows what the model does with its inputs.
 _GRAPH = "onnx-fp32"
+# Of what is asked of a recording, what is bound by its content, and which probes are left out: the evidence says that.
+_NO_RULES = {"samples": ("text", "folder", "path"), "probes": ("names", "graph")}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,11 +60,40 @@ def record_stage(run: RunFolder, *, time_limit_s: float, progress: Progress, dev
         UsageError: Samples and model do not fit each other.
         StorageError: The disk is full.
     """
+    asked = _asked(run)
+    args: dict[str, Any] = {
+        **asked,
+        "name": run.resolved.name,
+        "source": run.resolved.source.to_json(),
+        "device": device,
+        "probes": replace(_probes(run), graph=_graph(run)).to_json(),
+        "recorded_by": _rules(asked),
+    }
+    return _record(args, out=run.reference, jobs=run.jobs("record"), time_limit_s=time_limit_s, progress=progress)
+
+
+def check_recorded_by(run: RunFolder, recording: Recording) -> None:
+    """Check that the reference was recorded as the run's spec asks for: limits and probes follow from it.
+
+    Raises:
+        ArtifactIntegrityError: It was recorded otherwise, or does not say how.
+    """
+    found = recording.settings.get("recorded_by")
+    if found == _rules(_asked(run)):
+        return
+    why = "was recorded by other rules than the run's spec asks for now: seed, dims, roles, axes, names or the like"
+    if found is None:
+        why = "does not say by which rules it was recorded: it is from before that was kept"
+    msg = f"the reference in {run.reference} {why}"
+    hint = f"record it again, then validate: convert-and-validate record --run {run.folder}"
+    raise ArtifactIntegrityError(msg, hint=hint)
+
+
+def _asked(run: RunFolder) -> dict[str, Any]:
+    """Return what the run's spec asks of a recording; the source need not be there."""
     resolved = run.resolved
     signature = resolved.signature
-    args: dict[str, Any] = {
-        "name": resolved.name,
-        "source": resolved.source.to_json(),
+    return {
         "samples": resolved.samples(run.samples_path).to_json(),
         "signature": signature.to_json() if signature else None,
         "rename": dict(resolved.spec.model.rename),
@@ -70,30 +102,30 @@ def record_stage(run: RunFolder, *, time_limit_s: float, progress: Progress, dev
         "is_non_finite_declared": resolved.spec.non_finite == "match",
         "ignored": resolved.ignored,
         "seed": resolved.spec.seed,
-        "device": device,
         "probes": _probes(run).to_json(),
     }
-    return _record(args, out=run.reference, jobs=run.jobs("record"), time_limit_s=time_limit_s, progress=progress)
+
+
+def _rules(asked: Mapping[str, Any]) -> str:
+    """Return the digest of what is asked, the same on every machine."""
+    kept: dict[str, Any] = dict(asked)
+    for part, names in _NO_RULES.items():
+        kept[part] = {key: value for key, value in asked[part].items() if key not in names}
+    # Why an output is ignored is for readers.
+    return digest_of_json({**kept, "ignored": sorted(asked["ignored"])})
 
 
 def _probes(run: RunFolder) -> ProbeRequest:
-    """Return what is asked of the reference besides the samples; the exported ONNX file says what its inputs are."""
     resolved = run.resolved
-    base = next(
-        (
-            folder
-            for folder in (run.variant_folder(_GRAPH), run.base_folder(_GRAPH))
-            if (folder / ARTIFACT_FILE).is_file()
-        ),
-        None,
-    )
-    return ProbeRequest(
-        names=resolved.probes,
-        dims=resolved.dims,
-        roles=resolved.roles,
-        graph=None if base is None else Graph(path=Artifact.read_record(base).path),
-        seed=resolved.spec.seed,
-    )
+    return ProbeRequest(names=resolved.probes, dims=resolved.dims, roles=resolved.roles, seed=resolved.spec.seed)
+
+
+def _graph(run: RunFolder) -> Graph | None:
+    """Return the exported ONNX file, which says what the inputs are; None if there is none."""
+    for folder in (run.variant_folder(_GRAPH), run.base_folder(_GRAPH)):
+        if (folder / ARTIFACT_FILE).is_file():
+            return Graph(path=Artifact.read_record(folder).path)
+    return None
 
 
 def record_model(request: RecordRequest, *, time_limit_s: float, progress: Progress) -> Recording:
@@ -122,6 +154,7 @@ def record_model(request: RecordRequest, *, time_limit_s: float, progress: Progr
         "device": request.device,
         # Of a model file alone, no candidate is asked anything.
         "probes": ProbeRequest(names=()).to_json(),
+        "recorded_by": None,
     }
     out = request.out.resolve()
     jobs = make_marked_folder(out.with_name(f".{out.name}.jobs"))

@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import shlex
 import shutil
+from collections.abc import Collection
 from dataclasses import replace
 
 from paritygate.artifact import Artifact
 from paritygate.errors import ArtifactIntegrityError, MissingBackendError, ParitygateError
-from paritygate.files import digest_of_files, make_marked_folder, remove_marked_folder, write_json_atomically
+from paritygate.files import make_marked_folder, remove_marked_folder, write_json_atomically
 from paritygate.formats import why_not_run
 from paritygate.machine import device_name
-from paritygate.pipelines.calibrated_rows import calibrated_rows_file
 from paritygate.pipelines.child import Progress
-from paritygate.pipelines.comparison import ComparisonJob, Side, compare, failed_comparison
+from paritygate.pipelines.comparison import ComparisonJob, compare, failed_comparison
 from paritygate.pipelines.emulated_rows import emulated_row
 from paritygate.pipelines.evidence import EmulatedResult, Evidence, evidence_to_json
+from paritygate.pipelines.judged_by import RunRules, judged_by
 from paritygate.pipelines.other_machines import OTHERS, evidence_of_others
 from paritygate.pipelines.result import ComparisonResult
-from paritygate.pipelines.sides import side_of_artifact
+from paritygate.pipelines.run_comparison import comparison_job
+from paritygate.pipelines.stages.record import check_recorded_by
 from paritygate.pipelines.workspace import RunFolder, emulated_name
+from paritygate.validate.probes.catalogue import in_order
 from paritygate.validate.recording import Recording
 
-__all__ = ["another_source", "comparison_job", "validate_stage"]
+__all__ = ["another_source", "validate_stage"]
 
 _CPU = "cpu"
 _RUN_ON_CPU = "validate it on the CPU too: --device cpu"
@@ -30,27 +33,43 @@ _RUN_ELSEWHERE = "validate it where it runs, or accept the emulated row: promote
 
 
 def validate_stage(
-    run: RunFolder, *, time_limit_s: float, progress: Progress, device: str = "cpu"
+    run: RunFolder,
+    *,
+    time_limit_s: float,
+    progress: Progress,
+    device: str = "cpu",
+    probes: Collection[str] | None = None,
 ) -> dict[str, ComparisonResult]:
     """Compare every exported variant with the reference and write `evidence.json`.
+
+    Args:
+        run: The run, exported and recorded.
+        time_limit_s: Seconds that each comparison may take.
+        progress: Told what is done.
+        device: Where the variants run, `cpu` or `cuda`.
+        probes: The probes to ask in place of those that the spec asks for; the evidence says what was left out.
 
     Returns:
         The result of each variant that was exported, in the spec's order.
 
     Raises:
         InputFileError: No reference was recorded.
+        ArtifactIntegrityError: The reference was recorded by other rules than the spec's.
         BackendError: The device is not there.
         StorageError: The disk is full.
     """
     recording = Recording.load(run.reference)
+    check_recorded_by(run, recording)
     where = device_name(device)
-    validator = _Validator(run, time_limit_s=time_limit_s, progress=progress)
+    validator = _Validator(run, time_limit_s=time_limit_s, progress=progress, probes=probes)
     results: dict[str, ComparisonResult] = {}
     artifacts: dict[str, Artifact] = {}
     emulated: dict[str, EmulatedResult] = {}
+    rules: dict[str, str] = {}
     for name in run.exported():
         artifact = Artifact.read_record(run.variant_folder(name))
         job = comparison_job(run, artifact, device)
+        rules[name] = judged_by(job)
         # What is about to run is what was made: the digest is the one that the evidence will name.
         damage = _damage(artifact) or another_source(artifact, recording.model.get("digest"))
         results[name] = validator.result_of(name, artifact, job, damage or _not_run(artifact, device))
@@ -65,10 +84,13 @@ def validate_stage(
                 result=row.described(again),
                 artifact=None if damage is not None else artifact,
                 emulated_from=row.emulated_from,
+                judged_by=judged_by(row.job),
             )
             run.save_result(emulated_name(name), emulated[name].result)
-    evidence = Evidence(recording=recording, artifacts=artifacts, results=results, emulated=emulated, device=where)
-    others = evidence_of_others(run.evidence_file, device=where, reference=digest_of_files(recording.chunks))
+    evidence = Evidence(
+        recording=recording, artifacts=artifacts, results=results, emulated=emulated, judged_by=rules, device=where
+    )
+    others = evidence_of_others(run.evidence_file, device=where, reference=recording.digest, rules=RunRules(run))
     write_json_atomically(run.evidence_file, {**evidence_to_json(run, evidence), OTHERS: others})
     return results
 
@@ -110,8 +132,11 @@ def another_source(artifact: Artifact, recorded: str | None) -> ArtifactIntegrit
 class _Validator:
     """Makes the comparisons of a run, each in a job of its own."""
 
-    def __init__(self, run: RunFolder, *, time_limit_s: float, progress: Progress) -> None:
+    def __init__(
+        self, run: RunFolder, *, time_limit_s: float, progress: Progress, probes: Collection[str] | None
+    ) -> None:
         self._run = run
+        self._probes = probes
         self._time_limit_s = time_limit_s
         self._progress = progress
 
@@ -119,12 +144,17 @@ class _Validator:
         self, name: str, artifact: Artifact, job: ComparisonJob, unfit: ParitygateError | None
     ) -> ComparisonResult:
         """Return the result of the job; that it could not be made, if the artifact is unfit for it."""
+        if self._probes is not None:
+            job = replace(job, probes=in_order(self._probes))
         if unfit is not None:
             return failed_comparison(job, unfit)
         place = self._run.jobs(f"validate-{name}")
         failures = self._run.failed_batches(name)
         shutil.rmtree(failures, ignore_errors=True)
-        again = f"convert-and-validate validate --run {shlex.quote(str(self._run.folder))}"
+        # To look at one probe is no reason to lose the evidence of the others.
+        again = f"convert-and-validate validate --run {shlex.quote(str(self._run.folder))} --aside"
+        if job.device != _CPU:
+            again += f" --device {job.device}"
         job = replace(job, failures=failures, again=again)
         remove_marked_folder(place)
         make_marked_folder(place)
@@ -135,30 +165,3 @@ class _Validator:
         result = compare(job, time_limit_s=self._time_limit_s, folder=place, progress=report)
         # What the converter had to say belongs to the variant as much as what the runtimes had.
         return replace(result, notes=[*artifact.made_by.get("notes", ()), *result.notes])
-
-
-def comparison_job(run: RunFolder, artifact: Artifact, device: str) -> ComparisonJob:
-    """Return the comparison of an artifact with the run's reference, as the spec asks for it."""
-    resolved, variant = run.resolved, artifact.variant
-    return ComparisonJob(
-        reference=Side(name=resolved.name, outputs=run.reference),
-        candidate=side_of_artifact(artifact, provider=resolved.provider(variant, device)),
-        samples=resolved.samples(run.samples_path),
-        precision=variant.precision,
-        tolerance=resolved.tolerance(variant),
-        decisions=resolved.decisions,
-        argmax_of=dict(resolved.spec.argmax_of),
-        gold=resolved.gold,
-        matches=resolved.matches,
-        ignored=resolved.ignored,
-        axes=dict(resolved.spec.axes),
-        passes=resolved.spec.repeat,
-        min_rows=resolved.spec.min_rows,
-        is_non_finite_declared=resolved.spec.non_finite == "match",
-        strata=tuple(resolved.spec.samples.strata),
-        may_be_the_source=True,
-        calibrated_rows=calibrated_rows_file(artifact),
-        device=device,
-        seed=resolved.spec.seed,
-        probes=resolved.probes,
-    )

@@ -42,6 +42,7 @@ JUDGES = (
     "validate/noise_floor.py",
     "validate/strata.py",
     "validate/matching/judgement.py",
+    "validate/matching/repeats.py",
 )
 JUDGES_OF_PIPELINES = ("pipelines/jobs/compare.py", "pipelines/comparison.py", "pipelines/asking.py")
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+import graphlib
 import json
 import subprocess
 import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TypedDict
 
@@ -26,8 +29,7 @@ HEAVY = (
     "torch",
 )
 
-# Runs in a process of its own, whose finder records every attempt on a heavy module and says there is none. Each
-# module is imported with no other of ours loaded before, as a user may import it: a circle shows from one end only.
+# Runs in a process of its own, whose finder records every attempt on a heavy module and says there is none.
 PROGRAM = """
 import importlib, json, os, pathlib, sys
 
@@ -48,8 +50,6 @@ for folder, _, names in os.walk(root, followlinks=True):
     for file in (pathlib.Path(folder, name) for name in names if name.endswith(".py")):
         parts = file.relative_to(root.parent).with_suffix("").parts
         current = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-        for name in [name for name in sys.modules if name.partition(".")[0] == root.name]:
-            del sys.modules[name]
         try:
             importlib.import_module(current)
         except BaseException as err:
@@ -115,3 +115,63 @@ def test_this_guard_sees_a_heavy_import_even_where_its_absence_is_caught(tmp_pat
     assert sorted(planted["attempted"]) == ["planted.careful: torch", "planted.hasty: onnx"]
     assert list(planted["failed"]) == ["planted.hasty"]
     assert sorted(planted["imported"]) == ["planted", "planted.careful"]
+
+
+def _imported_at_once(statements: Iterable[ast.stmt]) -> Iterator[tuple[str, str | None]]:
+    """Yield module and name of what these statements import when the module is, and not later in a function."""
+    for node in statements:
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, None) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from ((node.module or "", alias.name) for alias in node.names)
+        elif isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+            yield from _imported_at_once(node.orelse)
+        elif not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            for part in ("body", "orelse", "finalbody", "handlers"):
+                yield from _imported_at_once(getattr(node, part, ()))
+
+
+def circle_of_imports(package: Path) -> list[str]:
+    """Return modules of a package each of which imports the next, and the last the first; none if there are none.
+
+    Which of them can be imported then depends on which of them is imported first.
+    """
+    files = {
+        ".".join(path.relative_to(package.parent).with_suffix("").parts).removesuffix(".__init__"): path
+        for part in (package, *(path for path in package.iterdir() if path.is_dir()))
+        for path in (part.rglob("*.py") if part != package else part.glob("*.py"))
+    }
+    needs: dict[str, set[str]] = {}
+    for module, path in files.items():
+        wanted = needs.setdefault(module, set())
+        for name, attribute in _imported_at_once(ast.parse(path.read_text(encoding="utf-8")).body):
+            target = f"{name}.{attribute}" if f"{name}.{attribute}" in files else name
+            parts = target.split(".")
+            # A package is imported before what is in it, but not again by what is in it itself.
+            chain = (".".join(parts[:depth]) for depth in range(1, len(parts) + 1))
+            wanted |= {each for each in chain if each in files and not f"{module}.".startswith(f"{each}.")}
+    try:
+        graphlib.TopologicalSorter(needs).prepare()
+    except graphlib.CycleError as err:
+        circle: list[str] = err.args[1]
+        return circle
+    return []
+
+
+def test_no_module_is_imported_in_a_circle(project_root: Path) -> None:
+    assert circle_of_imports(project_root / "src/paritygate") == []
+
+
+def test_a_circle_through_a_package_is_seen_and_a_late_import_is_none(tmp_path: Path) -> None:
+    package = tmp_path / "planted"
+    (package / "part").mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package / "part/__init__.py").write_text("from planted.part.inner import VALUE\n")
+    (package / "part/inner.py").write_text("from planted import outer\nVALUE = 1\n")
+    (package / "outer.py").write_text("def late():\n    import planted.part.other\n")
+    (package / "part/other.py").touch()
+    assert circle_of_imports(package) == []
+
+    (package / "outer.py").write_text("try:\n    import planted.part.other\nfinally:\n    pass\n")
+
+    assert set(circle_of_imports(package)) == {"planted.part", "planted.part.inner", "planted.outer"}

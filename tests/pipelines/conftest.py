@@ -21,10 +21,14 @@ import yaml
 
 import paritygate.errors
 from paritygate.__main__ import _run
+from paritygate.artifact import Artifact
 from paritygate.pipelines import comparison, session_probes
 from paritygate.pipelines.jobs import answer as answer_job
 from paritygate.pipelines.jobs import compare as compare_job
+from paritygate.pipelines.judged_by import judged_by
 from paritygate.pipelines.result import schema_of_result
+from paritygate.pipelines.run_comparison import comparison_job
+from paritygate.pipelines.workspace import open_run
 
 if TYPE_CHECKING:
     import onnx
@@ -345,6 +349,12 @@ class Desk:
     def evidence(self) -> dict[str, Any]:
         """Return the evidence of the one run."""
         return strict_json((self.run_folder / "evidence.json").read_text(encoding="utf-8"))
+
+    def judged_by(self, variant: str, device: str) -> str:
+        """Return the digest of the rules that the spec of the one run asks for, as evidence of the device says it."""
+        run = open_run(self.run_folder)
+        artifact = Artifact.read_record(run.variant_folder(variant))
+        return judged_by(comparison_job(run, artifact, device.partition(":")[0]))
 
     def copy(self, folder: Path) -> Desk:
         """Return a copy in `folder` that may be tampered with: its runs refer to its own files."""

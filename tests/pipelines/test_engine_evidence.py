@@ -302,6 +302,7 @@ def _as_on_a_gpu(desk: Desk, device: str, **entries: dict[str, object]) -> None:
     for entry, name in zip(evidence["variants"], ("onnx_fp32", "rtx_fp32", "rtx_fp16"), strict=True):
         made = Artifact.load(desk.run_folder / entry["variant"]).digest
         entry.update({"device": device, "evidence": "verified", "verdict": "pass", "artifact": made, "exit_code": 0})
+        entry["judged_by"] = desk.judged_by(entry["variant"], device)
         entry.update(entries.get(name, {}))
     path = desk.run_folder / "evidence.json"
     path.write_text(json.dumps({**evidence, "device": device, "others": [cpu]}), encoding="utf-8")

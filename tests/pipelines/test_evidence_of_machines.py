@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.pipelines.conftest import make_desk
 
+from paritygate.pipelines.judged_by import RunRules
 from paritygate.pipelines.other_machines import evidence_of_others, is_evidence
+from paritygate.pipelines.workspace import open_run
 
 if TYPE_CHECKING:
     from tests.pipelines.conftest import Called, Desk
@@ -44,13 +46,13 @@ def _write(desk: Desk, evidence: dict[str, Any]) -> None:
     (desk.run_folder / "evidence.json").write_text(json.dumps(evidence), encoding="utf-8")
 
 
-def _on(evidence: dict[str, Any], device: str, **entries: dict[str, object]) -> dict[str, Any]:
+def _on(desk: Desk, evidence: dict[str, Any], device: str, **entries: dict[str, object]) -> dict[str, Any]:
     """Return the evidence as it would be of another device; `entries` are changes by variant, with `_` for dashes."""
     found = deepcopy({key: value for key, value in evidence.items() if key != "others"})
     found["device"] = device
     found["machine"] = {**found["machine"], "gpu": None if device == "cpu" else {**_H100, "device": device}}
     for entry in found["variants"]:
-        entry["device"] = device
+        entry.update(device=device, judged_by=desk.judged_by(entry["variant"], device))
         entry.update(entries.get(entry["variant"].replace("-", "_"), {}))
     return found
 
@@ -58,7 +60,7 @@ def _on(evidence: dict[str, Any], device: str, **entries: dict[str, object]) -> 
 def _with_gpu(desk: Desk, *, is_last: bool = False, **entries: dict[str, object]) -> None:
     """Write the evidence as it is after a validation on a GPU too, before or after the one on the CPU."""
     cpu = {**desk.evidence(), "others": []}
-    gpu = {**_on(cpu, _GPU, **entries), "others": []}
+    gpu = {**_on(desk, cpu, _GPU, **entries), "others": []}
     last, other = (gpu, cpu) if is_last else (cpu, gpu)
     other.pop("others")
     _write(desk, {**last, "others": [other]})
@@ -214,7 +216,7 @@ def test_damaged_evidence_of_another_device_releases_nothing(run: Desk, damage: 
 
 def test_a_device_that_stands_twice_releases_nothing(run: Desk) -> None:
     evidence = run.evidence()
-    _write(run, {**evidence, "others": [_on(evidence, "cpu")]})
+    _write(run, {**evidence, "others": [_on(run, evidence, "cpu")]})
 
     called = _promote(run)
 
@@ -224,7 +226,7 @@ def test_a_device_that_stands_twice_releases_nothing(run: Desk) -> None:
 
 def test_evidence_of_another_device_about_another_reference_releases_nothing(run: Desk) -> None:
     evidence = run.evidence()
-    other = _on(evidence, _GPU)
+    other = _on(run, evidence, _GPU)
     other["reference"]["digest"] = "sha256:" + "0" * 64
     _write(run, {**evidence, "others": [other]})
 
@@ -261,23 +263,24 @@ def test_a_validation_of_another_reference_keeps_nothing(run: Desk) -> None:
 def test_of_the_kept_evidence_the_newest_comes_first_and_one_stands_for_a_device(run: Desk, tmp_path: Path) -> None:
     cpu = run.evidence()
     reference = cpu["reference"]["digest"]
-    documents = [_on(cpu, device) for device in ("cuda:sm80", _GPU, "cuda:sm80")]
+    documents = [_on(run, cpu, device) for device in ("cuda:sm80", _GPU, "cuda:sm80")]
     path = tmp_path / "evidence.json"
     path.write_text(json.dumps({**cpu, "others": [*documents, {"device": "cuda:sm75"}, "text"]}), encoding="utf-8")
 
-    kept = evidence_of_others(path, device=_GPU, reference=reference)
+    kept = evidence_of_others(path, device=_GPU, reference=reference, rules=RunRules(open_run(run.run_folder)))
 
     assert [item["device"] for item in kept] == ["cpu", "cuda:sm80"]
     assert all("others" not in item for item in kept)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"others": 3}'])
-def test_of_evidence_that_cannot_be_read_nothing_is_kept(tmp_path: Path, text: str) -> None:
+def test_of_evidence_that_cannot_be_read_nothing_is_kept(run: Desk, tmp_path: Path, text: str) -> None:
     path = tmp_path / "evidence.json"
     path.write_text(text, encoding="utf-8")
+    asked = {"device": "cpu", "reference": "sha256:0", "rules": RunRules(open_run(run.run_folder))}
 
-    assert evidence_of_others(path, device="cpu", reference="sha256:0") == []
-    assert evidence_of_others(tmp_path / "absent.json", device="cpu", reference="sha256:0") == []
+    assert evidence_of_others(path, **asked) == []
+    assert evidence_of_others(tmp_path / "absent.json", **asked) == []
 
 
 @pytest.mark.parametrize("key", ["device", "reference", "machine", "variants", "emulated"])

@@ -137,7 +137,7 @@ def test_the_device_of_the_spec_is_that_of_the_release(run: Desk) -> None:
 
 
 def test_without_a_declared_device_it_is_the_one_that_was_validated_on(run: Desk) -> None:
-    _judge(run, device="cuda:sm90")
+    _judge(run, device="cuda:sm90", judged_by=run.judged_by("onnx-fp32", "cuda:sm90"))
     _edit(run.run_folder / "evidence.json", device="cuda:sm90")
 
     assert _promote(run).data["variants"] == ["onnx-fp32"]
@@ -251,7 +251,7 @@ def test_files_that_a_module_reads_and_its_code_are_released_with_the_source(run
     run.module("blocks", "x = 1")
     (run.folder / "weights.bin").write_bytes(b"w")
     spec = json.loads((run.run_folder / "spec.json").read_text(encoding="utf-8"))["spec"]
-    _edit(run.run_folder / "spec.json", spec={**spec, "model": {"name": "tiny", "source": "net:model"}})
+    _edit(run.run_folder / "spec.json", spec={**spec, "model": {**spec["model"], "source": "net:model"}})
     evidence = json.loads((run.run_folder / "evidence.json").read_text(encoding="utf-8"))
     files = {
         name: of for name, of in file_digests(run.folder).items() if name in {"blocks.py", "net.py", "weights.bin"}

@@ -1,4 +1,4 @@
-"""The packaged specs on the official pairs; on the generated ones the README's own commands run them."""
+"""The packaged specs of sentence pairs on the official ones; on the generated ones the README's own commands run."""
 
 from __future__ import annotations
 
@@ -11,18 +11,17 @@ from paritygate.__main__ import main
 
 pytestmark = [pytest.mark.slow, pytest.mark.torch, pytest.mark.tensorflow, pytest.mark.timeout(600)]
 
-# Not every target again: of the others, the README's commands make one each.
-_TARGETS = {
-    "klue-sts": ("onnx-fp32", "onnx-fp16", "onnx-int8", "openvino-int8"),
-    "klue-sts-tf": ("onnx-fp32", "savedmodel-fp32", "tflite-fp32"),
+# What the README's commands make of the one, and ask it, is not done again; of the other, everything is done here.
+_OPTIONS = {
+    "klue-sts": ("--target", "onnx-fp32", "--target", "onnx-fp16", "--probes", "none"),
+    "klue-sts-tf": (),
 }
 
 
 def _run(folder: Path, spec: str, monkeypatch: pytest.MonkeyPatch, *options: str) -> list[dict[str, object]]:
     monkeypatch.chdir(folder)
-    targets = [word for name in _TARGETS[spec] for word in ("--target", name)]
     with pytest.raises(SystemExit) as ended:
-        main(["run", spec, *targets, "--quiet", "--probes", "none", "--json", "result.json", *options])
+        main(["run", spec, *_OPTIONS[spec], "--quiet", "--json", "result.json", *options])
     result = json.loads((folder / "result.json").read_text())
     assert ended.value.code == result["exit_code"] == 0
     runs: list[dict[str, object]] = result["runs"]
@@ -43,7 +42,7 @@ def _assert_all_pass(runs: list[dict[str, object]]) -> None:
             assert decision["mismatch_rate_upper_95"] == pytest.approx(1 - 0.05 ** (1 / 519))
 
 
-@pytest.mark.parametrize("spec", list(_TARGETS))
+@pytest.mark.parametrize("spec", list(_OPTIONS))
 def test_the_model_passes_on_the_official_pairs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, klue_sts_file: Path, spec: str
 ) -> None:

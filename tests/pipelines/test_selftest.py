@@ -18,6 +18,7 @@ from paritygate.convert.planted.kinds import PLANTS, PlantContext, Planted
 from paritygate.convert.planted.plant import plant
 from paritygate.pipelines.child_main import JOBS
 from paritygate.pipelines.jobs import selftest as selftest_job
+from paritygate.pipelines.run_comparison import comparison_job
 from paritygate.pipelines.selftest.explaining import why_missed
 from paritygate.pipelines.selftest.page import lines_below, page_of
 from paritygate.pipelines.selftest.request import SelftestRequest
@@ -31,7 +32,6 @@ from paritygate.pipelines.selftest.result import (
     schema_of_selftest,
 )
 from paritygate.pipelines.selftest.trial import open_planted, try_file
-from paritygate.pipelines.stages.validate import comparison_job
 from paritygate.pipelines.workspace import open_run
 from paritygate.source import Source, SourceKind
 

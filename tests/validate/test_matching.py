@@ -21,8 +21,9 @@ from paritygate.validate.matching.boxes import (
     is_turned,
     match_detections,
 )
-from paritygate.validate.matching.judgement import failed_match, judge_matches
+from paritygate.validate.matching.judgement import detections_coverage, failed_match, judge_matches
 from paritygate.validate.matching.measurement import MatchComparison, MatchStatistics, check_match_rules
+from paritygate.validate.matching.repeats import MatchRepeats, changed_detections
 from paritygate.validate.matching.rule import MatchRule, make_match_rule, parse_match_rule
 
 if TYPE_CHECKING:
@@ -232,6 +233,93 @@ def test_of_several_passes_the_worst_counts() -> None:
     assert (found.rows, found.matched, found.missing, found.extra) == (2, 0, 12, 12)
 
 
+_COUNTED = ("rows", "expected", "actual", "matched", "missing", "extra", "near_floor", "below_floor", "non_finite")
+
+
+@given(seed=st.integers(0, 1000), of=st.integers(1, 4), fault=st.sampled_from(["moved", "class", "nan", "floor"]))
+def test_strata_add_up_to_all_pictures(seed: int, of: int, fault: str) -> None:
+    random = np.random.default_rng(seed)
+    expected = _outputs(seed, rows=8)
+    actual = {name: array.copy() for name, array in expected.items()}
+    at = random.integers(0, 8), random.integers(0, 6)
+    actual["boxes"][at] += np.float32({"moved": 5, "nan": np.nan}.get(fault, 0))
+    actual["labels"][at] += fault == "class"
+    rule = replace(_RULE, score_floor=0.5) if fault == "floor" else _RULE
+    light = [str(row % of) for row in range(8)]
+    comparison = MatchComparison(rule, ["light"])
+    batch = Batch(inputs={}, ids=[str(row) for row in range(8)], strata={"light": light})
+    for side in (expected, actual):
+        # Of two passes the worse counts, in each stratum by itself.
+        comparison.add(batch, side, expected)
+        comparison.end_pass()
+
+    found = comparison.finish()
+
+    apart = found.strata["light"]
+    for name in _COUNTED:
+        assert sum(getattr(item, name) for item in apart.values()) == getattr(found, name), name
+    assert min(item.min_iou for item in apart.values()) == found.min_iou
+    if fault != "floor":
+        bad = [value for value, item in apart.items() if item.missing + item.extra + item.non_finite]
+        assert bad == [light[int(at[0])]]
+    assert {name: getattr(found, name) for name in _COUNTED} == {
+        name: getattr(_matched(actual, expected, rule, rows=8), name) for name in _COUNTED
+    }
+
+
+def test_values_in_whose_pictures_nothing_is_detected_are_not_covered() -> None:
+    expected = _outputs(0, rows=40)
+    expected["scores"][:35] = 0
+    comparison = MatchComparison(replace(_RULE, score_floor=0.2), ["light"])
+    batch = Batch(inputs={}, ids=[str(row) for row in range(40)], strata={"light": ["dark"] * 35 + ["day"] * 5})
+    comparison.add(batch, expected, expected)
+    comparison.end_pass()
+
+    (check,) = detections_coverage(comparison.finish())
+
+    assert (check.name, str(check.status), check.output) == ("strata_coverage", "warning", "detections")
+    assert check.detail == "of 'light' are not covered, as the reference detects nothing there: 'dark' (rows: 35)"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({}, ""),
+        ({"scores": 0.009}, ""),
+        ({"scores": 0.02}, "match_score_diff: 0.02"),
+        ({"labels": 1}, "detections_matched: 0 of 12"),
+        ({"boxes": 5}, "detections_matched: 0 of 12"),
+        ({"boxes": np.nan}, "detections_matched: 0 of 12"),
+    ],
+)
+def test_detections_are_held_to_earlier_ones_by_the_same_rule(change: dict[str, float], words: str) -> None:
+    first = _outputs(0)
+    again = {name: (array + change.get(name, 0)).astype(array.dtype) for name, array in first.items()}
+    batch = Batch(inputs={}, ids=["a", "b"])
+    repeats = MatchRepeats(_RULE)
+    repeats.add(batch, again, first)
+
+    assert changed_detections(_RULE, batch, again, first).startswith(words)
+    assert bool(changed_detections(_RULE, batch, again, first)) == bool(words)
+    assert [str(check.status) for check in repeats.finish()] == ["fail" if words else "pass"]
+    assert MatchRepeats(_RULE).finish() == ()
+
+
+def test_what_was_broken_before_and_comes_again_is_no_change() -> None:
+    whole = _outputs(0)
+    broken = {**whole, "boxes": np.full_like(whole["boxes"], np.nan)}
+    flat = {**whole, "boxes": whole["boxes"].reshape(2, 24)}
+    lacking = {name: array for name, array in whole.items() if name != "labels"}
+    batch = Batch(inputs={}, ids=["a", "b"])
+
+    for first in (broken, flat, lacking):
+        assert changed_detections(_RULE, batch, dict(first), first) == ""
+    assert changed_detections(_RULE, batch, whole, flat).startswith("the first answer holds no detections ('boxes'")
+    assert changed_detections(_RULE, batch, flat, whole).startswith("contract.match: ")
+    assert changed_detections(_RULE, batch, lacking, whole) == "one of the answers is without 'labels'"
+    assert changed_detections(_RULE, batch, whole, broken).startswith("detections_matched: 0 of 0")
+
+
 def test_one_batch_alone_says_what_failed() -> None:
     expected = _outputs(0)
     batch = Batch(inputs={}, ids=["a", "b"])
@@ -336,6 +424,7 @@ def test_a_rule_is_read_as_written_and_written_as_read() -> None:
     ("text", "message"),
     [
         ("detections", "is not of the form NAME:boxes=OUTPUT"),
+        (":boxes=b,scores=s", "is not of the form NAME:boxes=OUTPUT"),
         ("d:boxes=b,colour=s", "does not say which output holds the scores"),
         ("d:color=b", "is not of the form NAME:boxes=OUTPUT"),
         ("d:boxes=b", "does not say which output holds the scores"),
@@ -366,6 +455,8 @@ def test_an_output_is_asked_for_one_thing() -> None:
         check_match_rules((rule,), known, {"s": "decision s:argmax"})
     with pytest.raises(UsageError, match="matches 'd' and 'e' both name 'b'"):
         check_match_rules((rule, make_match_rule("e", boxes="b", scores="logits")), known, {})
+    with pytest.raises(UsageError, match="match 'a:b' has no name that can be written before a colon"):
+        make_match_rule("a:b", boxes="b", scores="s")
     with pytest.raises(UsageError, match="two matches have one name"):
         check_match_rules((rule, rule), known, {})
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ from paritygate.signature import Signature, TensorSpec
 from paritygate.validate.candidate import GivenCandidate
 from paritygate.validate.gate import GatePlan, GateResult, run_gate
 from paritygate.validate.given import expected_from_recording, open_recording_reader
-from paritygate.validate.noise_floor import NoiseFloor, OtherBatches
+from paritygate.validate.noise_floor import NoiseFloor
+from paritygate.validate.other_batches import OtherBatches
 from paritygate.validate.recording import Recording
 from paritygate.validate.reference import RecordPlan, record_reference
 from paritygate.validate.runners.runner import RuntimeFacts
@@ -25,6 +27,7 @@ from paritygate.validate.tolerance import parse_tolerance
 from paritygate.validate.verdict import Check, Status, Verdict, verdict_of
 
 Array = NDArray[Any]
+_NO_THREADS = "; not over threads, as its runner does not choose them"
 
 
 class _Model:
@@ -45,6 +48,26 @@ class _Model:
         self.calls += 1
         self.rows_alone += len(inputs["x"]) == 1
         return {"y": self._answer(inputs["x"], self.calls).astype(np.float32)}
+
+
+class _Threaded(_Model):
+    """A model that answers otherwise on one thread; rows that it was asked there are counted."""
+
+    def __init__(self, answer: Callable[[Array, int], Array], alone: Callable[[Array], Array], **options: int) -> None:
+        super().__init__(answer, **options)
+        self._alone = alone
+        self.rows: list[int] = []
+
+    @contextmanager
+    def _opened(self) -> Iterator[_Model]:
+        def answer(x: Array, _: int) -> Array:
+            self.rows.append(len(x))
+            return self._alone(x)
+
+        yield _Model(answer)
+
+    def on_one_thread(self) -> AbstractContextManager[_Model]:
+        return self._opened()
 
 
 def _read(sizes: tuple[int, ...]) -> Callable[[], Iterator[Batch]]:
@@ -85,8 +108,14 @@ def _health(recording: Recording) -> dict[str, str]:
 def test_a_model_that_is_equal_to_itself_has_no_noise(tmp_path: Path) -> None:
     recording = _record(tmp_path, _Model(lambda x, _: 2 * x))
 
-    assert _health(recording)["reference_noise"] == "noise floor: 0 over repeats and batch sizes"
-    assert recording.settings["noise"] == {"repeats": {"y": [0.0]}, "batches": {"y": [0.0]}, "why_no_batches": ""}
+    assert _health(recording)["reference_noise"] == f"noise floor: 0 over repeats and batch sizes{_NO_THREADS}"
+    assert recording.settings["noise"] == {
+        "repeats": {"y": [0.0]},
+        "batches": {"y": [0.0]},
+        "why_no_batches": "",
+        "threads": {},
+        "why_no_threads": "its runner does not choose them",
+    }
 
 
 def test_the_floor_of_repeats_is_measured(tmp_path: Path) -> None:
@@ -94,7 +123,9 @@ def test_the_floor_of_repeats_is_measured(tmp_path: Path) -> None:
     recording = _record(tmp_path, _Model(lambda x, call: np.round(x * 8) / 8 + (call % 2) * 2.0**-18))
 
     assert recording.settings["noise"]["repeats"] == {"y": [2.0**-18]}
-    assert _health(recording)["reference_noise"] == "noise floor: 3.81e-06 over repeats and batch sizes, in output 'y'"
+    assert _health(recording)["reference_noise"] == (
+        f"noise floor: 3.81e-06 over repeats and batch sizes, in output 'y'{_NO_THREADS}"
+    )
 
 
 def test_the_floor_over_batch_sizes_is_measured(tmp_path: Path) -> None:
@@ -138,6 +169,85 @@ def test_an_output_of_another_shape_for_one_row_depends_on_its_batch(tmp_path: P
     assert "a row of output 'y' differs in shape or finiteness between" in _health(recording)["reference_batch"]
 
 
+def _whole(x: Array, _: int = 0) -> Array:
+    return np.round(x * 8) / 8
+
+
+def test_the_floor_over_threads_is_measured(tmp_path: Path) -> None:
+    recording = _record(tmp_path / "reference", _Threaded(_whole, lambda x: _whole(x) + 2.0**-18))
+    result = _gate(recording, tmp_path / "passes", max_abs_diff=1e-6)
+
+    assert recording.settings["noise"]["threads"] == {"y": [2.0**-18]}
+    assert _health(recording)["reference_noise"] == (
+        "noise floor: 3.81e-06 over repeats, batch sizes and threads, in output 'y'"
+    )
+    assert "reference_threads" not in _health(recording)
+    (check,) = _checks(result, "noise_floor")
+    assert check.detail.startswith(
+        "over repeats, batch sizes and threads the reference differs from itself by 3.81e-06"
+    )
+
+
+def test_few_rows_are_asked_on_one_thread(tmp_path: Path) -> None:
+    model = _Threaded(_whole, _whole)
+    _record(tmp_path / "open", model, (16,) * 40)
+    fixed = _Threaded(_whole, _whole, batch=60)
+    _record(tmp_path / "fixed", fixed, (60,) * 4)
+
+    # Those that were run twice: 16, then a quarter of what is left of 64.
+    assert (model.rows, fixed.rows) == ([16, 12], [60])
+
+
+@pytest.mark.parametrize(
+    ("alone", "differs"),
+    [
+        (lambda x: x + 1.0, "differs by 1 "),
+        (lambda x: np.full_like(x, np.nan), "differs in shape or finiteness "),
+        (lambda x: x[:, :2], "differs in shape or finiteness "),
+    ],
+)
+def test_a_reference_that_depends_on_threads_is_a_warning_and_no_fault_of_the_candidate(
+    tmp_path: Path, alone: Callable[[Array], Array], differs: str
+) -> None:
+    recording = _record(tmp_path / "reference", _Threaded(lambda x, _: x, alone))
+    result = _gate(recording, tmp_path / "passes")
+
+    (found,) = _checks(result, "reference_threads")
+    assert found.status is Status.WARNING
+    assert found.detail.startswith(f"depends on the number of threads: output 'y' {differs}between the runtime's ")
+    assert found.detail.endswith(": parity is shown for as many threads as there were here only")
+    assert verdict_of(result.checks) is Verdict.PASS
+    # What depends on the threads is no noise that a limit should make room for.
+    assert _checks(result, "noise_floor") == []
+
+
+def test_a_warning_says_what_its_floor_leaves_out(tmp_path: Path) -> None:
+    model = _Threaded(lambda x, call: _whole(x) + (call % 2) * 2.0**-18 + (len(x) == 1), lambda x: _whole(x) + 1.0)
+    recording = _record(tmp_path / "reference", model)
+
+    (check,) = _checks(_gate(recording, tmp_path / "passes", max_abs_diff=1e-6), "noise_floor")
+
+    assert check.detail.startswith(
+        "over repeats (not over batch sizes, on which it depends; not over threads, on which it depends) the reference "
+        "differs from itself by 3.81e-06"
+    )
+
+
+def _fail(_: Array) -> Array:
+    msg = "no memory left"
+    raise BackendError(msg)
+
+
+def test_what_fails_on_one_thread_is_not_measured_and_says_so(tmp_path: Path) -> None:
+    recording = _record(tmp_path, _Threaded(_whole, _fail))
+
+    assert recording.settings["noise"]["threads"] == {}
+    assert _health(recording)["reference_noise"] == (
+        "noise floor: 0 over repeats and batch sizes; "
+        "not over threads, as it does not answer on one thread (no memory left)"
+    )
+
+
 def _fail_alone(x: Array, _: int) -> Array:
     if len(x) == 1:
         msg = "one row only"
@@ -158,7 +268,10 @@ def test_why_batch_sizes_were_not_measured_is_said(
 ) -> None:
     recording = _record(tmp_path, model, sizes)
 
-    assert _health(recording)["reference_noise"] == f"noise floor: 0 over repeats only, {why}"
+    assert (
+        _health(recording)["reference_noise"]
+        == f"noise floor: 0 over repeats; not over batch sizes, {why}{_NO_THREADS}"
+    )
 
 
 def test_few_rows_are_asked_alone() -> None:
@@ -206,10 +319,26 @@ def test_a_recording_of_before_has_no_floor_and_is_judged_as_before(tmp_path: Pa
     assert verdict_of(_gate(recording, tmp_path / "passes", max_abs_diff=0).checks) is Verdict.PASS
 
 
+def test_a_recording_of_before_threads_were_measured_still_loads_and_says_that_they_were_not(tmp_path: Path) -> None:
+    recording = _record(tmp_path / "reference", _Model(lambda x, call: x + (call % 2) * 1e-6))
+    for name in ("threads", "why_no_threads"):
+        del recording.settings["noise"][name]
+
+    (check,) = _checks(_gate(recording, tmp_path / "passes", max_abs_diff=1e-9), "noise_floor")
+
+    assert check.detail.startswith(
+        "over repeats and batch sizes (not over threads, as that was not measured when it was recorded) the reference"
+    )
+
+
 def test_the_floor_is_the_same_after_it_was_written() -> None:
-    floor = NoiseFloor(repeats={"y": np.array([0.0, 1e-7])}, batches={"y": np.array([np.inf, 2e-7])}, why_no_batches="")
+    floor = NoiseFloor(
+        repeats={"y": np.array([0.0, 1e-7])},
+        batches={"y": np.array([np.inf, 2e-7])},
+        threads={"y": np.array([1e-8, 3e-7])},
+    )
 
     again = NoiseFloor.from_json(floor.to_json())
 
     assert again.to_json() == floor.to_json()
-    assert again.of("y").tolist() == [np.inf, 2e-7]
+    assert again.of("y").tolist() == [np.inf, 3e-7]

@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
     Outputs = Mapping[str, NDArray[np.generic]]
 
-__all__ = ["failed_match", "judge_matches"]
+__all__ = ["detections_coverage", "failed_match", "judge_matches"]
+
+# More values of a stratum than this are not named in a sentence.
+_NAMED_VALUES = 5
 
 
 def judge_matches(measured: MatchStatistics) -> tuple[Check, ...]:
@@ -46,7 +49,7 @@ def _check_matched(measured: MatchStatistics) -> Check:
     if measured.matched:
         words += f"; smallest IoU {measured.min_iou:.4g}, coordinates differ by {measured.max_box_diff:.4g} at most"
     if measured.examples:
-        words += f"; {measured.examples[0]}"
+        words += f"; {measured.examples[0]}{_by_stratum(measured)}"
     status = Status.FAIL if left else Status.PASS
     if measured.below_floor:
         words += f"; {measured.below_floor} of the reference score below {rule.score_floor:g} and were not looked at"
@@ -54,6 +57,40 @@ def _check_matched(measured: MatchStatistics) -> Check:
             # Nobody said that such scores mean nothing: scores may be logits.
             status, words = Status.INCONCLUSIVE, f"{words}: say where scores begin, with score_floor"
     return Check(name="detections_matched", status=status, detail=words, output=rule.name, measured=left, limit=0)
+
+
+def _by_stratum(measured: MatchStatistics) -> str:
+    """Return where detections are left over, in words; nothing where no strata are declared."""
+    words = ""
+    for name, values in measured.strata.items():
+        left = {value: found.missing + found.extra for value, found in values.items() if found.missing + found.extra}
+        most = sorted(left.items(), key=lambda item: -item[1])[:_NAMED_VALUES]
+        more = f" and {len(left) - len(most)} other values" if len(left) > len(most) else ""
+        listed = ", ".join(f"{count} of {value!r} (rows: {values[value].rows})" for value, count in most)
+        words += f"; left over by {name!r}: {listed}{more}"
+    return words
+
+
+def detections_coverage(measured: MatchStatistics) -> tuple[Check, ...]:
+    """Return a warning for each stratum with values in whose pictures the reference detects nothing.
+
+    However many their rows: a detector that is blind there alone is not found by them.
+    """
+    if not measured.expected:
+        return ()
+    checks = []
+    for name, values in measured.strata.items():
+        empty = [f"{value!r} (rows: {found.rows})" for value, found in values.items() if not found.expected]
+        if empty:
+            more = f" and {len(empty) - _NAMED_VALUES} other values" if len(empty) > _NAMED_VALUES else ""
+            detail = (
+                f"of {name!r} are not covered, as the reference detects nothing there: "
+                f"{', '.join(empty[:_NAMED_VALUES])}{more}"
+            )
+            checks.append(
+                Check(name="strata_coverage", status=Status.WARNING, detail=detail, output=measured.rule.name)
+            )
+    return tuple(checks)
 
 
 def _check_finite(measured: MatchStatistics) -> Check:

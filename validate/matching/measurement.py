@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from paritygate.errors import UsageError
-from paritygate.validate.matching.boxes import Detections, corners_of, is_turned, match_detections
+from paritygate.validate.matching.boxes import Detections, match_detections
+from paritygate.validate.matching.pictures import finite_of, pictures_of, reported_of
 from paritygate.validate.matching.rule import MatchRule
+from paritygate.validate.matching.tally import MatchFigures, PictureMatch, Tally
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -25,46 +28,23 @@ __all__ = ["MatchComparison", "MatchStatistics", "check_match_rules"]
 # Of two lists this long every pair is looked at; of longer ones that would take gigabytes.
 _MOST_DETECTIONS = 4000
 _EXAMPLES = 5
-_BOX_RANK = 3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class MatchStatistics:
-    """How the detections compare; counts are those of one pass, the worst.
+class MatchStatistics(MatchFigures):
+    """How the detections compare, over all pictures.
 
     Attributes:
         rule: What was matched.
-        rows: Pictures looked at.
-        expected: Detections of the reference, at or above the floor less the tolerance.
-        actual: Those of the candidate.
-        matched: Pairs that are the same detection.
-        missing: Detections of the reference that the candidate lacks.
-        extra: Detections of the candidate that the reference lacks.
-        near_floor: Left over on either side so near the floor that they may be: not counted above.
-        below_floor: Of the reference, below the floor: not looked at.
-        non_finite: Detections of the candidate with a box or score that is NaN or infinite.
-        min_iou: The smallest IoU of a pair; NaN without pairs.
-        max_box_diff: The largest difference of a coordinate of a pair, in the unit of the boxes.
-        max_score_diff: The largest difference of the scores of a pair.
         violations: Breaches of contract: a dtype or shape that holds no detections.
         examples: The first pictures with a detection left over, in words.
+        strata: The figures again, by stratum and value.
     """
 
     rule: MatchRule
-    rows: int
-    expected: int
-    actual: int
-    matched: int
-    missing: int
-    extra: int
-    near_floor: int
-    below_floor: int
-    non_finite: int
-    min_iou: float
-    max_box_diff: float
-    max_score_diff: float
     violations: tuple[str, ...]
     examples: tuple[str, ...]
+    strata: Mapping[str, Mapping[str, MatchFigures]] = field(default_factory=dict)
 
 
 def check_match_rules(rules: Sequence[MatchRule], known: Sequence[str], taken: Mapping[str, str]) -> None:
@@ -95,44 +75,21 @@ def check_match_rules(rules: Sequence[MatchRule], known: Sequence[str], taken: M
                 raise UsageError(msg, hint="an output belongs to one list of detections")
 
 
-@dataclass(kw_only=True, slots=True)
-class _Counts:
-    """What one pass counted."""
-
-    rows: int = 0
-    expected: int = 0
-    actual: int = 0
-    matched: int = 0
-    missing: int = 0
-    extra: int = 0
-    near_floor: int = 0
-    below_floor: int = 0
-    non_finite: int = 0
-
-    @property
-    def badness(self) -> tuple[int, int, int]:
-        return self.missing + self.extra, self.non_finite, -self.matched
-
-
-@dataclass(kw_only=True, slots=True)
-class _Largest:
-    """Extremes over all passes, and what is said in words."""
-
-    min_iou: float = math.inf
-    box_diff: float = 0.0
-    score_diff: float = 0.0
-    violations: list[str] = field(default_factory=list)
-    examples: list[str] = field(default_factory=list)
-
-
 class MatchComparison:
     """Takes in batch after batch of both sides' detections. Memory does not grow with the number of rows."""
 
-    def __init__(self, rule: MatchRule) -> None:
+    def __init__(self, rule: MatchRule, strata: Sequence[str] = ()) -> None:
+        """Begin.
+
+        Args:
+            rule: What is matched.
+            strata: The strata that are counted apart; every batch has them, with few values each.
+        """
         self._rule = rule
-        self._now = _Counts()
-        self._worst: _Counts | None = None
-        self._seen = _Largest()
+        self._all = Tally()
+        self._apart: dict[str, dict[str, Tally]] = {name: {} for name in strata}
+        self._violations: list[str] = []
+        self._examples: list[str] = []
 
     def add(self, batch: Batch, actual: Outputs, expected: Outputs) -> None:
         """Take in one batch.
@@ -141,7 +98,9 @@ class MatchComparison:
             UsageError: The reference's outputs hold no detections, or too many to match.
         """
         rule = self._rule
-        self._now.rows += batch.rows
+        tallies = [self._tallies(batch, row) for row in range(batch.rows)]
+        for tally in itertools.chain.from_iterable(tallies):
+            tally.add_row()
         if any(name not in actual for name in rule.outputs):
             # The missing name is reported once, by the check of names.
             return
@@ -149,29 +108,35 @@ class MatchComparison:
             if actual[name].dtype != expected[name].dtype:
                 both = f"{actual[name].dtype}, the reference's {expected[name].dtype}"
                 self._violate(f"the candidate's dtype of {name!r} is {both}")
-        wanted = _pictures(rule, expected, batch.rows)
+        wanted = pictures_of(rule, expected, batch.rows)
         if isinstance(wanted, str):
             msg = f"match {rule.name!r}: the reference's outputs hold no detections: {wanted}"
             raise UsageError(msg, hint="boxes are (rows, N, 4); scores and classes (rows, N); num (rows,)")
-        found = _pictures(rule, actual, batch.rows)
+        found = pictures_of(rule, actual, batch.rows)
         if isinstance(found, str):
             self._violate(f"the candidate's outputs hold no detections: {found}")
             return
-        for row_id, candidate, reference in zip(batch.ids, found, wanted, strict=True):
-            self._add_picture(row_id, candidate, reference)
+        for row_id, candidate, reference, counted in zip(batch.ids, found, wanted, tallies, strict=True):
+            picture = self._match(row_id, candidate, reference)
+            for tally in counted:
+                tally.add(picture)
+
+    def _tallies(self, batch: Batch, row: int) -> list[Tally]:
+        """Return where a row is counted: among all, and among those of its value of each stratum."""
+        apart = [values.setdefault(str(batch.strata[name][row]), Tally()) for name, values in self._apart.items()]
+        return [self._all, *apart]
 
     def _violate(self, detail: str) -> None:
-        if detail not in self._seen.violations and len(self._seen.violations) < _EXAMPLES:
-            self._seen.violations.append(detail)
+        if detail not in self._violations and len(self._violations) < _EXAMPLES:
+            self._violations.append(detail)
 
-    def _add_picture(self, row_id: str, actual: Detections, expected: Detections) -> None:
-        rule, now, seen = self._rule, self._now, self._seen
+    def _match(self, row_id: str, actual: Detections, expected: Detections) -> PictureMatch:
+        rule = self._rule
         # What is not finite is in no list: the candidate's is a fault of its own, the reference's was declared.
-        actual, broken = _finite(actual)
-        expected, _ = _finite(expected)
+        actual, broken = finite_of(actual)
+        expected, _ = finite_of(expected)
         there = len(expected.scores)
-        actual, expected = (_reported(side, rule) for side in (actual, expected))
-        now.below_floor += there - len(expected.scores)
+        actual, expected = (reported_of(side, rule) for side in (actual, expected))
         for side in (actual, expected):
             if len(side.scores) > _MOST_DETECTIONS:
                 msg = f"match {rule.name!r}: row {row_id} holds {len(side.scores)} detections"
@@ -181,112 +146,42 @@ class MatchComparison:
         extra, missing = np.ones(len(actual.scores), dtype=bool), np.ones(len(expected.scores), dtype=bool)
         extra[at] = missing[of] = False
         near = [side.scores <= rule.score_floor + rule.score_tolerance for side in (actual, expected)]
-        now.near_floor += int((extra & near[0]).sum() + (missing & near[1]).sum())
+        near_floor = int((extra & near[0]).sum() + (missing & near[1]).sum())
         extra, missing = extra & ~near[0], missing & ~near[1]
-        now.expected += len(expected.scores)
-        now.actual += len(actual.scores)
-        now.matched += len(at)
-        now.extra += int(extra.sum())
-        now.missing += int(missing.sum())
-        now.non_finite += broken
-        if len(at):
-            seen.min_iou = min(seen.min_iou, float(overlap.min()))
-            seen.box_diff = max(seen.box_diff, float(np.abs(actual.boxes[at] - expected.boxes[of]).max()))
-            seen.score_diff = max(seen.score_diff, float(np.abs(actual.scores[at] - expected.scores[of]).max()))
-        if (extra.any() or missing.any()) and len(seen.examples) < _EXAMPLES:
-            seen.examples.append(f"row {row_id}: {_left_over(actual, extra, expected, missing)}")
+        if (extra.any() or missing.any()) and len(self._examples) < _EXAMPLES:
+            self._examples.append(f"row {row_id}: {_left_over(actual, extra, expected, missing)}")
+        return PictureMatch(
+            expected=len(expected.scores),
+            actual=len(actual.scores),
+            matched=len(at),
+            missing=int(missing.sum()),
+            extra=int(extra.sum()),
+            near_floor=near_floor,
+            below_floor=there - len(expected.scores),
+            non_finite=broken,
+            min_iou=float(overlap.min(initial=math.inf)),
+            box_diff=float(np.abs(actual.boxes[at] - expected.boxes[of]).max(initial=0.0)),
+            score_diff=float(np.abs(actual.scores[at] - expected.scores[of]).max(initial=0.0)),
+        )
 
     def end_pass(self) -> None:
         """Mark the end of the sequence of batches; what follows repeats the same rows."""
-        if self._worst is None or self._now.badness > self._worst.badness:
-            self._worst = self._now
-        self._now = _Counts()
+        for tally in (self._all, *(tally for values in self._apart.values() for tally in values.values())):
+            tally.end_pass()
 
     def finish(self) -> MatchStatistics:
         """Return all that was measured."""
-        counts, seen = self._worst or self._now, self._seen
+        figures = self._all.finish()
         return MatchStatistics(
+            **{item.name: getattr(figures, item.name) for item in fields(figures)},
             rule=self._rule,
-            rows=counts.rows,
-            expected=counts.expected,
-            actual=counts.actual,
-            matched=counts.matched,
-            missing=counts.missing,
-            extra=counts.extra,
-            near_floor=counts.near_floor,
-            below_floor=counts.below_floor,
-            non_finite=counts.non_finite,
-            min_iou=seen.min_iou if math.isfinite(seen.min_iou) else math.nan,
-            max_box_diff=seen.box_diff,
-            max_score_diff=seen.score_diff,
-            violations=tuple(seen.violations),
-            examples=tuple(seen.examples),
+            violations=tuple(self._violations),
+            examples=tuple(self._examples),
+            strata={
+                name: {value: tally.finish() for value, tally in sorted(values.items())}
+                for name, values in self._apart.items()
+            },
         )
-
-
-def _pictures(rule: MatchRule, outputs: Outputs, rows: int) -> list[Detections] | str:
-    """Return the detections of each row, or why the outputs hold none."""
-    arrays = {name: outputs[name] for name in rule.outputs}
-    for name, array in arrays.items():
-        if array.dtype.kind not in "fiubV":
-            return f"{name!r} is of dtype {array.dtype}"
-    boxes = _by_row(arrays[rule.boxes], _BOX_RANK, rows)
-    lists = {
-        name: _by_row(arrays[name], _BOX_RANK - 1, rows) for name in (rule.scores, rule.classes) if name is not None
-    }
-    if boxes is None or boxes.shape[2] != 4:  # noqa: PLR2004 - the numbers of a box
-        return f"{rule.boxes!r} has shape {list(arrays[rule.boxes].shape)} for {rows} rows"
-    for name, listed in lists.items():
-        if listed is None or listed.shape != boxes.shape[:2]:
-            return f"{name!r} has shape {list(arrays[name].shape)} beside boxes of {list(arrays[rule.boxes].shape)}"
-    counts = np.full(rows, boxes.shape[1])
-    if rule.num is not None:
-        counts = arrays[rule.num].astype(np.int64).reshape(-1)
-        if counts.shape != (rows,) or (counts < 0).any() or (counts > boxes.shape[1]).any():
-            return f"{rule.num!r} is {counts.tolist()[:8]} for {rows} rows of at most {boxes.shape[1]} detections"
-    scores = lists[rule.scores]
-    classes = np.zeros(boxes.shape[:2]) if rule.classes is None else lists[rule.classes]
-    assert scores is not None  # noqa: S101 - looked at above
-    assert classes is not None  # noqa: S101 - looked at above
-    return [
-        Detections(
-            boxes=boxes[row, :count],
-            corners=corners_of(boxes[row, :count], rule.format),
-            is_turned=is_turned(boxes[row, :count], rule.format),
-            scores=scores[row, :count],
-            classes=classes[row, :count],
-        )
-        for row, count in enumerate(counts)
-    ]
-
-
-def _by_row(array: NDArray[np.generic], rank: int, rows: int) -> NDArray[np.float64] | None:
-    """Return the array with its rows along axis 0; a picture alone may come without that axis."""
-    wide = array.astype(np.float64)
-    if wide.ndim == rank - 1 and rows == 1:
-        wide = wide[np.newaxis]
-    return wide if wide.ndim == rank and wide.shape[0] == rows else None
-
-
-def _chosen(side: Detections, chosen: NDArray[np.bool_]) -> Detections:
-    return Detections(
-        boxes=side.boxes[chosen],
-        corners=side.corners[chosen],
-        is_turned=side.is_turned[chosen],
-        scores=side.scores[chosen],
-        classes=side.classes[chosen],
-    )
-
-
-def _finite(side: Detections) -> tuple[Detections, int]:
-    is_finite = np.isfinite(side.boxes).all(axis=1) & np.isfinite(side.scores) & np.isfinite(side.classes)
-    if is_finite.all():
-        return side, 0
-    return _chosen(side, is_finite), int(np.count_nonzero(~is_finite))
-
-
-def _reported(side: Detections, rule: MatchRule) -> Detections:
-    return _chosen(side, side.scores >= rule.score_floor - rule.score_tolerance)
 
 
 def _left_over(actual: Detections, extra: NDArray[np.bool_], expected: Detections, missing: NDArray[np.bool_]) -> str:

@@ -7,6 +7,7 @@ the gate sees answers to the samples as they are, given by the model as it is se
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -19,6 +20,7 @@ from paritygate.errors import BackendError
 from paritygate.fixed_shape import FixedShape
 from paritygate.signature import Signature, TensorSpec
 from paritygate.validate.runners.interface import check_inputs, describe_arrays
+from paritygate.validate.runners.one_thread import on_one_thread
 from paritygate.validate.runners.runner import Runner, RuntimeFacts
 
 if TYPE_CHECKING:
@@ -75,6 +77,16 @@ class FixedShapeRunner:
         _check_sizes(self._rule, sizes)
         answers = [self._run_part(part, rows, sizes) for part, rows in self._parts(inputs, sizes)]
         return {spec.name: self._joined(spec, [answer[spec.name] for answer in answers]) for spec in self._outputs}
+
+    def on_one_thread(self) -> contextlib.AbstractContextManager[FixedShapeRunner] | str:
+        """Return what opens the fixed model on one thread, or why it is not."""
+        opened = on_one_thread(self._runner)
+        return opened if isinstance(opened, str) else self._around(opened)
+
+    @contextlib.contextmanager
+    def _around(self, opened: contextlib.AbstractContextManager[Runner]) -> Iterator[FixedShapeRunner]:
+        with opened as alone:
+            yield FixedShapeRunner(alone, self._rule)
 
     @property
     def _outputs(self) -> tuple[TensorSpec, ...]:

@@ -13,6 +13,7 @@ from paritygate.precision import Precision
 from paritygate.signature import Signature
 from paritygate.tensorflow_import import import_keras
 from paritygate.validate.runners.interface import check_inputs, describe_arrays
+from paritygate.validate.runners.one_thread import FIXED_BY_TENSORFLOW, ON_THE_GPU
 from paritygate.validate.runners.runner import ModelToRun, RuntimeFacts
 from paritygate.validate.runners.tensorflow_device import (
     add_variables,
@@ -124,3 +125,7 @@ class KerasRunner:
             msg = f"keras failed on {describe_arrays(inputs)}: {tensorflow_reason(err)}"
             raise BackendError(msg, hint="check that the samples are within what the model takes") from err
         return {spec.name: array for spec, array in zip(self._signature.outputs, arrays, strict=True)}
+
+    def on_one_thread(self) -> str:
+        """Return why it does not answer on one thread."""
+        return FIXED_BY_TENSORFLOW if self._device == "cpu" else ON_THE_GPU

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,6 +16,7 @@ from paritygate.signature import Signature, rename_signature
 from paritygate.tflite_file import TfliteModel, available_processors, open_tflite, tflite_reason
 from paritygate.tflite_graph import precision_of_tflite
 from paritygate.validate.runners.interface import check_inputs, describe_arrays
+from paritygate.validate.runners.one_thread import ALL_THERE_IS
 from paritygate.validate.runners.runner import ModelToRun, RuntimeFacts
 
 if TYPE_CHECKING:
@@ -39,7 +42,9 @@ def open_model(model: ModelToRun) -> LiteRtRunner:
         msg = f"LiteRT runs TFLite models on the cpu, not on {model.device}"
         raise BackendError(msg, hint="use device cpu, or another format on this device")
     loaded = open_tflite(model.source.path, threads=available_processors())
-    return LiteRtRunner(model=loaded, signature=rename_signature(loaded.signature, model.rename))
+    return LiteRtRunner(
+        model=loaded, signature=rename_signature(loaded.signature, model.rename), path=model.source.path
+    )
 
 
 def _facts(model: TfliteModel) -> RuntimeFacts:
@@ -68,8 +73,9 @@ def _optimisation(model: TfliteModel) -> str:
 class LiteRtRunner:
     """One TFLite model in one interpreter; calls from several threads wait for each other."""
 
-    def __init__(self, *, model: TfliteModel, signature: Signature) -> None:
+    def __init__(self, *, model: TfliteModel, signature: Signature, path: Path) -> None:
         self._model = model
+        self._path = path
         self._signature = signature
         self._facts = _facts(model)
         self._lock = threading.Lock()
@@ -113,6 +119,15 @@ class LiteRtRunner:
                 ) from err
         # LiteRT copies its tensors, but returns a scalar as a NumPy scalar.
         return {name: np.asarray(found[own]) for name, own in self._own_outputs.items()}
+
+    def on_one_thread(self) -> contextlib.AbstractContextManager[LiteRtRunner] | str:
+        """Return what opens the file once more for one thread, or why it is not."""
+        return self._opened_again() if self._model.threads > 1 else ALL_THERE_IS
+
+    @contextlib.contextmanager
+    def _opened_again(self) -> Iterator[LiteRtRunner]:
+        model = open_tflite(self._path, threads=1)
+        yield LiteRtRunner(model=model, signature=self._signature, path=self._path)
 
     def _newly_said(self, err: Exception) -> str:
         text = str(err)

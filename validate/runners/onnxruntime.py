@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +17,7 @@ from paritygate.machine import device_name
 from paritygate.onnx_file import precision_of_onnx, read_onnx, signature_of_onnx
 from paritygate.signature import Signature, rename_signature
 from paritygate.validate.runners.interface import check_inputs, describe_arrays, first_line
+from paritygate.validate.runners.one_thread import ALL_THERE_IS, NOT_KNOWN, ON_THE_GPU, threads_of_process
 from paritygate.validate.runners.onnxruntime_placement import GraphNode, nodes_of, placed_nodes
 from paritygate.validate.runners.onnxruntime_providers import (
     CPU,
@@ -75,14 +78,35 @@ def open_model(model: ModelToRun) -> OnnxRuntimeRunner:
     device = device_name(model.device)
     if request.name == TENSORRT:
         request = replace(request, is_tf32_barred=bar_tf32())
-    session = _open_session(str(path), request, is_optimised=model.is_optimised)
+    open_session = functools.partial(_open_session, str(path), request, is_optimised=model.is_optimised)
+    before = threads_of_process()
+    session = open_session()
+    after = threads_of_process()
     facts = replace(_facts(session, request, nodes, device=device), precision_found=precision)
     if request.name == CPU and dtypes - {"int8"}:
         facts = replace(facts, notes=(*facts.notes, _ON_THE_CPU))
-    return OnnxRuntimeRunner(session=session, own=own, served=served, facts=facts)
+    return OnnxRuntimeRunner(
+        session=session,
+        own=own,
+        served=served,
+        facts=facts,
+        one_thread=_why_not_one_thread(request, before, after) or functools.partial(open_session, threads=1),
+    )
 
 
-def _open_session(path: str, request: ProviderRequest, *, is_optimised: bool) -> onnxruntime.InferenceSession:
+def _why_not_one_thread(request: ProviderRequest, before: frozenset[str] | None, after: frozenset[str] | None) -> str:
+    """Say why one thread is no other number than that of a session; by the process's threads around its opening."""
+    if request.name != CPU:
+        return ON_THE_GPU
+    if before is None or after is None:
+        return NOT_KNOWN
+    # ONNX Runtime does not say how many it takes. They start with the session, and the caller's is one of them.
+    return "" if after - before else ALL_THERE_IS
+
+
+def _open_session(
+    path: str, request: ProviderRequest, *, is_optimised: bool, threads: int | None = None
+) -> onnxruntime.InferenceSession:
     import onnxruntime
 
     if request.name not in onnxruntime.get_available_providers():
@@ -93,6 +117,8 @@ def _open_session(path: str, request: ProviderRequest, *, is_optimised: bool) ->
     options = onnxruntime.SessionOptions()
     options.log_severity_level = _FATAL
     options.use_deterministic_compute = True
+    if threads is not None:
+        options.intra_op_num_threads = options.inter_op_num_threads = threads
     # Two models often run in turn: threads that wait busily for the next batch of one slow the other down.
     options.add_session_config_entry("session.force_spinning_stop", "1")
     options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
@@ -148,11 +174,28 @@ class OnnxRuntimeRunner:
     """One ONNX model in one session."""
 
     def __init__(
-        self, *, session: onnxruntime.InferenceSession, own: Signature, served: Signature, facts: RuntimeFacts
+        self,
+        *,
+        session: onnxruntime.InferenceSession,
+        own: Signature,
+        served: Signature,
+        facts: RuntimeFacts,
+        one_thread: Callable[[], onnxruntime.InferenceSession] | str,
     ) -> None:
+        """Take what was opened.
+
+        Args:
+            session: The session.
+            own: Inputs and outputs as the file names them.
+            served: The same, under the names served.
+            facts: What runs.
+            one_thread: What opens another session of the same file on one thread, or why there is none.
+        """
         self._session = session
+        self._own = own
         self._signature = served
         self._facts = facts
+        self._one_thread = one_thread
         self._input_names = {spec.name: of_model.name for spec, of_model in zip(served.inputs, own.inputs, strict=True)}
         self._own_outputs = [spec.name for spec in own.outputs]
         self._outputs = [spec.name for spec in served.outputs]
@@ -183,6 +226,16 @@ class OnnxRuntimeRunner:
             msg = f"onnxruntime failed on {describe_arrays(inputs)}: {_reason(err)}"
             raise BackendError(msg, hint="check that the samples are within what the model was exported for") from err
         return dict(zip(self._outputs, found, strict=True))
+
+    def on_one_thread(self) -> contextlib.AbstractContextManager[OnnxRuntimeRunner] | str:
+        """Return what opens a second session on one thread, or why there is none."""
+        return self._one_thread if isinstance(self._one_thread, str) else self._in_second_session(self._one_thread)
+
+    @contextlib.contextmanager
+    def _in_second_session(self, opened: Callable[[], onnxruntime.InferenceSession]) -> Iterator[OnnxRuntimeRunner]:
+        yield OnnxRuntimeRunner(
+            session=opened(), own=self._own, served=self._signature, facts=self._facts, one_thread=ALL_THERE_IS
+        )
 
     def _run_bfloat16(self, feed: Mapping[str, NDArray[np.generic]]) -> list[NDArray[np.generic]]:
         binding = self._session.io_binding()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+import functools
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +25,7 @@ from paritygate.openvino_settings import DEFAULT_HINT, CompiledOpenvino, compile
 from paritygate.precision import Precision
 from paritygate.signature import Signature, rename_signature
 from paritygate.validate.runners.interface import check_inputs, describe_arrays
+from paritygate.validate.runners.one_thread import ALL_THERE_IS
 from paritygate.validate.runners.runner import ModelToRun, RuntimeFacts
 
 if TYPE_CHECKING:
@@ -32,6 +35,7 @@ __all__ = ["OpenvinoRunner", "open_model"]
 
 _PRECISION_OF_HINT = {"bf16": Precision.BF16, "f16": Precision.FP16}
 _BFLOAT16 = "bfloat16"
+_THREADS = "INFERENCE_NUM_THREADS"
 
 
 def open_model(model: ModelToRun) -> OpenvinoRunner:
@@ -66,7 +70,21 @@ def open_model(model: ModelToRun) -> OpenvinoRunner:
         optimisation=f"{compiled.mode}, {compiled.hint}",
         notes=tuple(_notes(path, compiled, weights, has_settings=settings is not None)),
     )
-    return OpenvinoRunner(compiled=compiled.model, served=served, facts=facts)
+    return OpenvinoRunner(
+        compiled=compiled.model,
+        served=served,
+        facts=facts,
+        compile_for_one_thread=functools.partial(_compile_for_one_thread, path, settings),
+    )
+
+
+def _compile_for_one_thread(path: Path, settings: Mapping[str, Any] | None) -> Any:  # noqa: ANN401 - no types
+    compiled = compile_openvino(read_openvino(path), {**(settings or {}), _THREADS: 1}).model
+    threads = compiled.get_property(_THREADS)
+    if threads != 1:
+        msg = f"OpenVINO was asked for one thread, and takes {threads}"
+        raise BackendError(msg, hint=f"remove NUM_STREAMS and {_THREADS} from the settings file beside the model")
+    return compiled
 
 
 def _precision_found(compiled: CompiledOpenvino, weights: Precision | None) -> Precision:
@@ -96,8 +114,16 @@ def _notes(path: Path, compiled: CompiledOpenvino, weights: Precision | None, *,
 class OpenvinoRunner:
     """One OpenVINO model in one inference request."""
 
-    def __init__(self, *, compiled: Any, served: Signature, facts: RuntimeFacts) -> None:  # noqa: ANN401 - no types
+    def __init__(
+        self,
+        *,
+        compiled: Any,  # noqa: ANN401 - no types
+        served: Signature,
+        facts: RuntimeFacts,
+        compile_for_one_thread: Callable[[], Any],
+    ) -> None:
         self._compiled = compiled
+        self._compile_for_one_thread = compile_for_one_thread
         self._request = compiled.create_infer_request()
         self._signature = served
         self._facts = facts
@@ -130,6 +156,19 @@ class OpenvinoRunner:
         return {
             spec.name: _array(array, spec.dtype) for spec, array in zip(self._signature.outputs, found, strict=True)
         }
+
+    def on_one_thread(self) -> contextlib.AbstractContextManager[OpenvinoRunner] | str:
+        """Return what compiles the model once more for one thread, or why it is not."""
+        return self._compiled_again() if self._compiled.get_property(_THREADS) > 1 else ALL_THERE_IS
+
+    @contextlib.contextmanager
+    def _compiled_again(self) -> Iterator[OpenvinoRunner]:
+        yield OpenvinoRunner(
+            compiled=self._compile_for_one_thread(),
+            served=self._signature,
+            facts=self._facts,
+            compile_for_one_thread=self._compile_for_one_thread,
+        )
 
 
 def _tensor(array: NDArray[Any]) -> Any:  # noqa: ANN401 - an openvino.Tensor

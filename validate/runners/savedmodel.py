@@ -11,6 +11,7 @@ from paritygate.precision import Precision
 from paritygate.savedmodel import SavedFunction, load_savedmodel
 from paritygate.signature import Signature, rename_signature
 from paritygate.validate.runners.interface import check_inputs, describe_arrays
+from paritygate.validate.runners.one_thread import FIXED_BY_TENSORFLOW, ON_THE_GPU
 from paritygate.validate.runners.runner import ModelToRun, RuntimeFacts
 from paritygate.validate.runners.tensorflow_device import (
     add_variables,
@@ -119,3 +120,7 @@ class SavedModelRunner:
         except Exception as err:
             msg = f"tensorflow failed on {describe_arrays(inputs)}: {tensorflow_reason(err)}"
             raise BackendError(msg, hint="check that the samples are within what the model was exported for") from err
+
+    def on_one_thread(self) -> str:
+        """Return why it does not answer on one thread."""
+        return FIXED_BY_TENSORFLOW if self._device == "cpu" else ON_THE_GPU

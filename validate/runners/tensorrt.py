@@ -25,6 +25,7 @@ from paritygate.validate.runners.cuda_runtime import show_cuda_runtime
 from paritygate.validate.runners.engine_fit import check_version, gpu_for_engines
 from paritygate.validate.runners.engine_precision import describe_census, precision_of_dtypes
 from paritygate.validate.runners.interface import check_inputs, describe_arrays, reason_of
+from paritygate.validate.runners.one_thread import ON_THE_GPU
 from paritygate.validate.runners.profile_limits import check_profile, describe_profile
 from paritygate.validate.runners.runner import ModelToRun, RuntimeFacts
 
@@ -190,6 +191,10 @@ class TensorrtRunner:
         return {
             its.name: _own_array(found, own) for own, its in zip(self._own.outputs, self._served.outputs, strict=True)
         }
+
+    def on_one_thread(self) -> str:
+        """Return why it does not answer on one thread."""
+        return ON_THE_GPU
 
 
 def _close(runner: Any) -> None:  # noqa: ANN401 - a TrtRunner

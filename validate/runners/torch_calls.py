@@ -16,6 +16,7 @@ from paritygate.precision import Precision
 from paritygate.signature import Signature
 from paritygate.torch_module import unused_outputs
 from paritygate.validate.runners.interface import check_inputs, describe_arrays, reason_of
+from paritygate.validate.runners.one_thread import ALL_THERE_IS, ON_THE_GPU
 from paritygate.validate.runners.runner import RuntimeFacts
 from paritygate.weights import WeightTally
 
@@ -169,6 +170,25 @@ class TorchRunner:
             msg = f"the PyTorch module failed on {describe_arrays(inputs)}: {reason_of(err)}"
             raise BackendError(msg, hint="check that the samples are within what the module takes") from err
         return {spec.name: array for spec, array in zip(self._signature.outputs, arrays, strict=True)}
+
+    def on_one_thread(self) -> contextlib.AbstractContextManager[TorchRunner] | str:
+        """Return what sets PyTorch to one thread while it is open, or why it is not."""
+        import torch
+
+        if self._device != "cpu":
+            return ON_THE_GPU
+        return self._on_one_thread() if torch.get_num_threads() > 1 else ALL_THERE_IS
+
+    @contextlib.contextmanager
+    def _on_one_thread(self) -> Iterator[TorchRunner]:
+        import torch
+
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
+            yield self
+        finally:
+            torch.set_num_threads(threads)
 
 
 def _tensor(array: NDArray[np.generic], device: str) -> torch.Tensor:

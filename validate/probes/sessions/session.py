@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 import numpy as np
 
 from paritygate.validate.candidate import Candidate, RefusedInputsError
+from paritygate.validate.matching.repeats import changed_detections
 from paritygate.validate.measurement import repeat_difference
 from paritygate.validate.probes.catalogue import ASKED_AGAIN, SESSION_PROBES
 from paritygate.validate.probes.recording import ProbeRecord, ProbesRecording, StoredProbeBatch
@@ -123,6 +124,7 @@ class Hearing:
         self.candidate = candidate
         self.asked = tuple(asked)
         self._judged = JudgedProbe(probe, question, name=name)
+        self._matches = question.matches
         self._limits = {
             name: (profile, limits_for(question.tolerance, profile))
             for name, profile in probe.profiles.items()
@@ -170,25 +172,46 @@ class Hearing:
         return found[:FAILURES_KEPT], len(found)
 
     def _hold_to_first(self, asked: AskedBatch, actual: Outputs, first: Outputs, *, is_same_build: bool) -> None:
+        what = "own first answer" if is_same_build else "answer as it is deployed"
+        failed = self._changed_values(asked, actual, first, what, is_same_build=is_same_build)
+        failed = failed or self._changed_matches(asked, actual, first, what)
+        if failed is not None:
+            self._judged.fail(failed)
+
+    def _changed_values(
+        self, asked: AskedBatch, actual: Outputs, first: Outputs, what: str, *, is_same_build: bool
+    ) -> FailedBatch | None:
         for name, (profile, own) in self._limits.items():
             limits = own if is_same_build else _as_of_samples(own)
             ratio, difference = repeat_difference(actual[name], first[name], profile, limits)
             if ratio > 1:
                 limit = float(limits.repeat_max_abs_diff.max())
                 where = _worst_row(actual[name], first[name])
-                what = "own first answer" if is_same_build else "answer as it is deployed"
-                detail = f"{name!r} differs by {difference:.3g} from the candidate's {what}{where} (limit {limit:.3g})"
-                failed = FailedBatch(
+                return FailedBatch(
                     at=asked.at,
                     stored=asked.stored,
                     check="repeat_max_abs_diff",
-                    detail=detail,
+                    detail=f"{name!r} differs by {difference:.3g} from the candidate's {what}{where} "
+                    f"(limit {limit:.3g})",
                     actual=actual,
                     output=name,
                     limit=limit,
                 )
-                self._judged.fail(failed)
-                return
+        return None
+
+    def _changed_matches(self, asked: AskedBatch, actual: Outputs, first: Outputs, what: str) -> FailedBatch | None:
+        batch = self._judged.batch(asked.at, asked.stored)
+        for rule in self._matches:
+            changed = changed_detections(rule, batch, actual, first)
+            if changed:
+                return FailedBatch(
+                    at=asked.at,
+                    stored=asked.stored,
+                    check="repeat_detections",
+                    detail=f"{rule.name}: others than in the candidate's {what}: {changed}",
+                    actual=actual,
+                )
+        return None
 
 
 def _as_of_samples(limits: Limits) -> Limits:
@@ -249,7 +272,8 @@ def _first_answer(
     except RefusedInputsError:
         return AskedBatch(at=at, stored=stored, first=None, is_failed=True)
     judged.hear(at, stored, answer)
-    first = {name: array for name, array in answer.items() if name in stored.outputs and name in question.outputs}
+    held = {*question.outputs, *(name for rule in question.matches for name in rule.outputs)}
+    first = {name: array for name, array in answer.items() if name in stored.outputs and name in held}
     return AskedBatch(at=at, stored=stored, first=first, is_failed=judged.failed > 0)
 
 
