@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from paritygate.validate.probes.probe import ProbeBatch, ProbeContext
+from paritygate.validate.probes.probe import ROWS_FACTOR, ProbeBatch, ProbeContext
 from paritygate.validate.probes.roles import InputRole, Role
 from paritygate.validate.probes.shapes import resized
 from paritygate.validate.probes.sizes import OpenDim, batch_sizes, open_dims
@@ -26,20 +26,28 @@ _NAME = "ids"
 # What float32 does not hold any more, and what int32 does not.
 _BEYOND_FLOAT32 = 2**24 + 1
 _BEYOND_INT32 = 2**31 + 1
-# An id a row costs little: more rows of them are allowed than of texts.
-_ROWS_OF_SINGLE_IDS = 8
+_BEYOND_UINT32 = 2**32 + 1
+# The largest number of float16, which ids may honestly go through as positions do.
+_LARGEST_OF_FP16 = 65504
 # Rows are drawn out to so many positions: of more, one wrong id is lost among the others.
 _POSITIONS = 128
 
 
 def derive(context: ProbeContext) -> Iterator[ProbeBatch]:
-    """Yield real rows with other ids."""
+    """Yield real rows with other ids: of every input what is special first, then what rows are left for."""
     rows = context.survey.groups[0]
-    for name, role in context.roles.items():
-        if role.role is Role.ID and name in rows.with_rows and rows.inputs[name].size:
-            asker = _Asker(context, rows, name)
-            yield from _regions(context, asker, role)
-            yield from _special(context, asker, role)
+    asked = [
+        (_Asker(context, rows, name), role)
+        for name, role in context.roles.items()
+        if role.role is Role.ID and name in rows.with_rows and rows.inputs[name].size
+    ]
+    used = 0
+    for asker, role in asked:
+        for batch in _special(context, asker, role):
+            used += batch.rows
+            yield batch
+    for asker, role in asked:
+        yield from _regions(context, asker, role, rows=max(1, (context.max_rows - used // ROWS_FACTOR) // len(asked)))
 
 
 class _Asker:
@@ -84,14 +92,14 @@ def _drawn_out(context: ProbeContext, rows: Rows, name: str) -> tuple[OpenDim | 
     return (dim, size) if size != dim.size else (None, 0)
 
 
-def _regions(context: ProbeContext, asker: _Asker, role: InputRole) -> Iterator[ProbeBatch]:
+def _regions(context: ProbeContext, asker: _Asker, role: InputRole, *, rows: int) -> Iterator[ProbeBatch]:
     if role.low is None or role.high is None or role.high < role.low:
         return
     positions, name = asker.positions, asker.name
-    if role.high - role.low < context.max_rows:
+    if role.high - role.low < rows:
         yield from _one_by_one(context, asker, range(role.low, role.high + 1))
         return
-    allowed = context.max_rows * (_ROWS_OF_SINGLE_IDS if positions == 1 else 1) * positions
+    allowed = rows * (ROWS_FACTOR if positions == 1 else 1) * positions
     count = role.high - role.low + 1
     note = ""
     if count > allowed:
@@ -136,7 +144,7 @@ def _outside(context: ProbeContext, asker: _Asker, role: InputRole, positions: i
     if not dtype.startswith(("int", "uint")):
         return
     limits = np.iinfo(dtype)
-    wanted = [-1, _BEYOND_FLOAT32, _BEYOND_INT32]
+    wanted = [-1, _BEYOND_FLOAT32, _BEYOND_INT32, _BEYOND_UINT32]
     guard = None
     if role.is_table and role.high is not None:
         wanted += [role.high + 1, 2 * role.high + 1, 4 * role.high + 3]
@@ -145,4 +153,4 @@ def _outside(context: ProbeContext, asker: _Asker, role: InputRole, positions: i
         is_asked = role.low is not None and role.high is not None and role.low <= value <= role.high
         if limits.min <= value < limits.max and not is_asked:
             batch = asker.batch(np.full(positions, value), f"the value {value} in {name}", is_beyond=True)
-            yield replace(batch, must_refuse=guard)
+            yield replace(batch, must_refuse=guard, is_far_from_seen=value > _LARGEST_OF_FP16)

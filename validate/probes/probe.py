@@ -20,7 +20,10 @@ from paritygate.validate.probes.survey import Survey
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["PROBES", "Probe", "ProbeBatch", "ProbeContext", "ProbeKind", "with_reach"]
+__all__ = ["PROBES", "ROWS_FACTOR", "Probe", "ProbeBatch", "ProbeContext", "ProbeKind", "why_senseless", "with_reach"]
+
+# What a probe derives ends by itself, and is cut where that would be many times the rows meant for it.
+ROWS_FACTOR = 8
 
 _NUMERIC = frozenset({Role.IMAGE, Role.LENGTH, Role.NUMBER})
 
@@ -38,6 +41,8 @@ class ProbeBatch:
             finiteness and contract alone.
         is_unlike_seen: Whether no row of the samples is like these: values outside of their range, or all of them the
             same. What is calibrated on samples may clip there honestly: INT8 is held to finiteness and contract alone.
+        is_far_from_seen: Whether values are many times larger or smaller than any seen: what computes in less than
+            float32 may overflow there, or lose them, honestly, and is held to nothing.
         is_invented: Whether values were made up, so that it has to be seen whether the answer hangs on their last bit.
         hangs_on_runtime: Whether what a right model answers hangs on its runtime, as with NaN that nobody looks for:
             only a candidate of the reference's own runtime is held to the answer.
@@ -51,6 +56,7 @@ class ProbeBatch:
     about: str
     is_beyond_seen: bool = False
     is_unlike_seen: bool = False
+    is_far_from_seen: bool = False
     is_invented: bool = False
     hangs_on_runtime: bool = False
     must_refuse: Mapping[str, NDArray[np.generic]] | None = None
@@ -95,6 +101,19 @@ def with_reach(context: ProbeContext, batch: ProbeBatch) -> ProbeBatch:
         is_beyond_seen=batch.is_beyond_seen or is_larger,
         is_unlike_seen=batch.is_unlike_seen or is_outside,
     )
+
+
+def why_senseless(context: ProbeContext, batch: ProbeBatch) -> str:
+    """Return what every sample keeps to and the batch does not, so that no answer to it is right; empty if nothing."""
+    for order in context.survey.orders:
+        roles = {context.roles[name].role for name in (order.first, order.second)}
+        if roles <= _NUMERIC and not order.is_kept_by(batch.inputs):
+            return f"in all samples {order}"
+    for name, role in context.roles.items():
+        counted = batch.inputs.get(role.of) if role.role is Role.LENGTH and role.of is not None else None
+        if counted is not None and counted.ndim > 1 and (batch.inputs[name] > counted.shape[1]).any():
+            return f"{name} is more than {role.of} has positions"
+    return ""
 
 
 class Probe(Protocol):

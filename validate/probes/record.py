@@ -15,7 +15,15 @@ from paritygate.errors import BackendError, MeasurementError, UsageError
 from paritygate.precision import Precision
 from paritygate.signature import is_float_dtype
 from paritygate.validate.measurement import repeat_difference
-from paritygate.validate.probes.probe import PROBES, Probe, ProbeBatch, ProbeContext, with_reach
+from paritygate.validate.probes.probe import (
+    PROBES,
+    ROWS_FACTOR,
+    Probe,
+    ProbeBatch,
+    ProbeContext,
+    why_senseless,
+    with_reach,
+)
 from paritygate.validate.probes.recording import (
     INPUT,
     OUTPUT,
@@ -39,8 +47,6 @@ __all__ = ["ProbePlan", "record_probes"]
 
 # More than this many that were dropped are counted, not named.
 _DROPPED_KEPT = 50
-# What a probe derives ends by itself, and is cut where that would be many times the rows meant for it.
-_ROWS_FACTOR = 8
 # An answer that moves by more than this share of a limit, when its inputs move by a rounding, says nothing.
 _STEADY_SHARE = 0.5
 _ROUNDING_OF_FP32 = 2.0**-23
@@ -107,13 +113,13 @@ def _record(runner: Runner, plan: ProbePlan, name: str, progress: Callable[[str,
     dropped: list[Dropped] = []
     rows = 0
     notes: dict[str, None] = {}
-    allowed = plan.context.max_rows * _ROWS_FACTOR
+    allowed = plan.context.max_rows * ROWS_FACTOR
     for derived in probe.derive(plan.context):
         if rows + derived.rows > allowed:
             dropped.append(Dropped(about=derived.about, reason=f"the probe may use {allowed} rows"))
             continue
         batch = with_reach(plan.context, derived)
-        outputs = _answered(runner, batch, plan)
+        outputs = why_senseless(plan.context, batch) or _answered(runner, batch, plan)
         if not isinstance(outputs, str) and batch.is_invented:
             batch, outputs = _if_steady(runner, batch, outputs, plan)
         if isinstance(outputs, str):

@@ -39,6 +39,7 @@ class BatchRecord:
     about: str
     is_beyond_seen: bool
     is_unlike_seen: bool
+    is_far_from_seen: bool = False
     hangs_on_runtime: bool = False
 
     @classmethod
@@ -49,6 +50,7 @@ class BatchRecord:
             about=batch.about,
             is_beyond_seen=batch.is_beyond_seen,
             is_unlike_seen=batch.is_unlike_seen,
+            is_far_from_seen=batch.is_far_from_seen,
             hangs_on_runtime=batch.hangs_on_runtime,
         )
 

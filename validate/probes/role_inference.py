@@ -11,7 +11,7 @@ import numpy as np
 
 from paritygate.signature import Signature, TensorSpec, is_integer_dtype
 from paritygate.validate.probes.graph_uses import GraphUse
-from paritygate.validate.probes.roles import InputRole, Role
+from paritygate.validate.probes.roles import Form, InputRole, Role
 from paritygate.validate.probes.survey import InputSurvey, Survey
 
 if TYPE_CHECKING:
@@ -27,6 +27,14 @@ _IMAGE_WORDS = frozenset({"image", "images", "img", "picture", "pixel", "pixels"
 _IMAGE_RANK = 4
 _CHANNELS = frozenset({1, 3, 4})
 _MATRIX_RANK = 2
+# Fewer values than this may have something in common by chance.
+_LEAST_VALUES_OF_FORM = 16
+_WHY_OF_FORM = {
+    Form.FLAG: "two values were seen, one of them 0: only these are asked",
+    Form.WHOLE: "every value seen is a whole number: only such are asked",
+    Form.ONE_HOT: "every value seen is one-hot: only such are asked",
+    Form.SHARES: "what was seen sums up to 1: only such is asked",
+}
 
 
 def infer_roles(
@@ -91,7 +99,19 @@ def _by_shape_and_name(spec: TensorSpec, seen: InputSurvey, use: GraphUse) -> In
     if is_whole and words & _ID_WORDS:
         low, high = _whole(seen.low), _whole(seen.high)
         return InputRole(role=Role.ID, why="its name says so; its range is that of the samples", low=low, high=high)
-    return InputRole(role=Role.NUMBER, why="nothing says otherwise")
+    form = _form(spec, seen)
+    return InputRole(role=Role.NUMBER, why=_WHY_OF_FORM[form] if form else "nothing says otherwise", form=form)
+
+
+def _form(spec: TensorSpec, seen: InputSurvey) -> Form | None:
+    if spec.dtype == "bool" or seen.values < _LEAST_VALUES_OF_FORM:
+        return None
+    distinct = seen.distinct or ()
+    if seen.is_shares:
+        return Form.ONE_HOT if set(distinct) <= {0.0, 1.0} and distinct else Form.SHARES
+    if len(distinct) == 2 and 0.0 in distinct:  # noqa: PLR2004 - set or not
+        return Form.FLAG
+    return Form.WHOLE if seen.is_whole and not is_integer_dtype(spec.dtype) else None
 
 
 def _words(spec: TensorSpec) -> set[str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-__all__ = ["InputRole", "Role"]
+__all__ = ["Form", "InputRole", "Role"]
 
 
 class Role(str, Enum):
@@ -19,6 +19,21 @@ class Role(str, Enum):
     IMAGE = "image"
     NUMBER = "number"
     TEXT = "text"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+class Form(str, Enum):
+    """What all values seen of plain numbers have in common: what is made up keeps to it.
+
+    Right conversions may differ where it is broken: half a category means nothing, nor do shares that sum up to three.
+    """
+
+    FLAG = "flag"
+    WHOLE = "whole"
+    ONE_HOT = "one-hot"
+    SHARES = "shares"
 
     def __str__(self) -> str:
         return self.value
@@ -39,6 +54,7 @@ class InputRole:
         is_table: For ids: whether the range is that of a table in the graph, and not guessed.
         takes_missing: Whether the model looks for NaN or infinity in it.
         axis: For a mask, ids or a picture: the axis of positions; None where there is none.
+        form: For numbers: what all values seen have in common; None where nothing, or where the spec says the role.
     """
 
     role: Role
@@ -51,6 +67,7 @@ class InputRole:
     positions: int | None = None
     is_table: bool = False
     takes_missing: bool = False
+    form: Form | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the role as JSON data."""
@@ -65,9 +82,11 @@ class InputRole:
             "positions": self.positions,
             "is_table": self.is_table,
             "takes_missing": self.takes_missing,
+            "form": None if self.form is None else str(self.form),
         }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> InputRole:
         """Return the role that `to_json` wrote."""
-        return cls(**{**data, "role": Role(data["role"])})
+        form = data.get("form")
+        return cls(**{**data, "role": Role(data["role"]), "form": None if form is None else Form(form)})

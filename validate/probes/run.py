@@ -235,6 +235,8 @@ def _in_words(failures: list[ProbeFailure], probe: ProbeRecord, *, rows: int, un
 
 def _why_not_held(record: BatchRecord, recording: ProbesRecording, question: ProbeQuestion) -> str:
     """Return why the candidate may honestly answer otherwise, whatever it answers; empty where it may not."""
+    if record.is_far_from_seen and question.precision not in _LIKE_FP32:
+        return f"so far from what was seen, {question.precision} may overflow or lose what float32 holds"
     if not record.hangs_on_runtime:
         return ""
     if question.runtime and question.runtime != recording.runtime:

@@ -57,13 +57,13 @@ def resized(
 ) -> dict[str, NDArray[np.generic]]:
     """Return the rows with some dims of other sizes: what is real starts over at its end, and every mask is full.
 
-    Lengths of what was resized are the new size.
+    Lengths of what was resized are the new size. What was empty, as the cache of a model that begins, holds normal
+    numbers, and zeros where it is of whole numbers.
     """
     inputs = rows.take(at)
     for dim, size in sizes.items():
         for name, axis in dim.places:
-            positions = np.arange(size) % dim.size
-            inputs[name] = np.take(inputs[name], positions, axis=axis)
+            inputs[name] = _of_size(context, name, inputs[name], axis, size)
     if not sizes:
         return inputs
     for name, role in context.roles.items():
@@ -73,3 +73,14 @@ def resized(
         if role.role is Role.LENGTH and longest:
             inputs[name] = np.full_like(inputs[name], longest[0])
     return inputs
+
+
+def _of_size(context: ProbeContext, name: str, array: NDArray[np.generic], axis: int, size: int) -> NDArray[np.generic]:
+    before = array.shape[axis]
+    if before:
+        return np.take(array, np.arange(size) % before, axis=axis)
+    shape = (*array.shape[:axis], size, *array.shape[axis + 1 :])
+    if array.dtype.kind not in "fV":
+        return np.zeros(shape, dtype=array.dtype)
+    drawn: NDArray[np.generic] = context.random(f"{_NAME}/{name}").standard_normal(shape).astype(array.dtype)
+    return drawn

@@ -49,7 +49,8 @@ def batch_sizes(context: ProbeContext) -> tuple[int, ...]:
         return (min(fixed),)
     declared = next((context.dims[size] for size in symbols if isinstance(size, str) and size in context.dims), None)
     at = 0 if _row_bytes(context) <= _SMALL_ROW_BYTES else 1
-    low, high = (declared.min, declared.max) if declared else (1, max(seen_high, _LARGEST_UNDECLARED[at]))
+    # Larger than any seen: what goes wrong in large batches alone is found in one.
+    low, high = (declared.min, declared.max) if declared else (1, max(2 * seen_high, _LARGEST_UNDECLARED[at]))
     high = min(high, max(_LARGEST_DECLARED[at], low))
     wanted = {low, high, 1, 2, 3, _odd(high // 2)}
     return tuple(sorted((size for size in wanted if low <= size <= high), reverse=True))

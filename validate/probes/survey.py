@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from paritygate.validate.probes.orders import Order
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -30,6 +32,9 @@ class InputSurvey:
         feature_lows: The smallest finite value of each feature, which is the last axis up to rank 3; None where that
             axis changes its size or is long, and beyond rank 3. What is not finite at all has `inf` here.
         feature_highs: The largest finite value of each feature; `-inf` where there is none.
+        values: How many values there were.
+        is_whole: Whether every finite value is a whole number.
+        is_shares: Whether the last axis always holds numbers from 0 to 1 that sum up to 1, as shares of a whole do.
     """
 
     dtype: str
@@ -42,6 +47,9 @@ class InputSurvey:
     shapes: tuple[tuple[int, ...], ...]
     feature_lows: tuple[float, ...] | None = None
     feature_highs: tuple[float, ...] | None = None
+    values: int = 0
+    is_whole: bool = False
+    is_shares: bool = False
 
     def bounds(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return the smallest and the largest value by feature, or of all where features are not told apart.
@@ -111,9 +119,11 @@ class Survey:
         batch_sizes: The smallest and the largest batch.
         inputs: What was seen of each input.
         groups: Real rows, those of one shape together; the group of most rows first.
+        orders: Whole numbers that never were above those of another input.
     """
 
     rows: int
     batch_sizes: tuple[int, int]
     inputs: Mapping[str, InputSurvey]
     groups: tuple[Rows, ...]
+    orders: tuple[Order, ...] = ()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from paritygate.signature import Signature, TensorSpec
+from paritygate.validate.probes.orders import OrderState
 from paritygate.validate.probes.survey import InputSurvey, Rows, Survey
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ _LEAST_ROWS_KEPT = 2
 _BYTES_KEPT = 4 << 20
 _GROUPS_KEPT = 8
 _FEATURES_KEPT = 4096
+_SHARES_SLACK = 2e-3
 # The last axis of up to this rank holds features: beyond it is a place in a picture.
 _FEATURE_RANK = 3
 
@@ -47,6 +49,7 @@ class Surveyor:
         }
         self._groups: dict[tuple[tuple[int, ...], ...], _GroupState] = {}
         self._random = np.random.default_rng([seed, len(self._inputs)])
+        self._orders = OrderState()
         self._rows = 0
         self._batch_sizes: tuple[int, int] | None = None
 
@@ -63,6 +66,7 @@ class Surveyor:
         with_rows = self._with_rows()
         for name, array in inputs.items():
             self._inputs[name].add(array, batch.rows)
+        self._orders.add(inputs)
         if self._with_rows() != with_rows:
             # What looked like rows was none: what was cut out of it by row is of no use.
             with_rows = self._with_rows()
@@ -84,6 +88,7 @@ class Surveyor:
             batch_sizes=self._batch_sizes or (0, 0),
             inputs={name: state.finish() for name, state in self._inputs.items()},
             groups=tuple(group.finish() for group in groups),
+            orders=self._orders.finish(),
         )
 
 
@@ -108,11 +113,15 @@ class _InputState:
     shapes: list[tuple[int, ...]] = field(default_factory=list)
     features: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None
     has_features: bool = True
+    values: int = 0
+    is_whole: bool = True
+    is_shares: bool = True
 
     def add(self, array: NDArray[np.generic], rows: int) -> None:
         self.has_rows = self.has_rows and array.ndim > 0 and array.shape[0] == rows
         if array.shape not in self.shapes and len(self.shapes) < _SHAPES_KEPT:
             self.shapes.append(array.shape)
+        self.values += array.size
         if array.dtype.kind not in "fiubV" or not array.size:
             self.distinct = None if array.size else self.distinct
             return
@@ -129,6 +138,7 @@ class _InputState:
             self.low = low if self.low is None else min(self.low, low)
             self.high = high if self.high is None else max(self.high, high)
         self._add_features(wide, is_finite=is_finite)
+        self._add_form(wide, finite)
         self._add_distinct(finite.ravel())
 
     def _add_features(self, array: NDArray[np.generic], *, is_finite: bool) -> None:
@@ -146,6 +156,12 @@ class _InputState:
             highs = np.where(known, flat, -np.inf).max(axis=0).astype(np.float64)
         before = self.features or (lows, highs)
         self.features = (np.minimum(before[0], lows), np.maximum(before[1], highs))
+
+    def _add_form(self, array: NDArray[np.generic], finite: NDArray[np.generic]) -> None:
+        if self.is_whole and finite.dtype.kind == "f":
+            self.is_whole = bool((finite == np.rint(finite)).all())
+        if self.is_shares:
+            self.is_shares = array.ndim > 1 and array.shape[-1] > 1 and _are_shares(array)
 
     def _add_distinct(self, finite: NDArray[np.generic]) -> None:
         for part in (finite[:_DISTINCT_PEEK], finite[_DISTINCT_PEEK:]):
@@ -167,7 +183,17 @@ class _InputState:
             shapes=tuple(self.shapes),
             feature_lows=None if features is None else tuple(features[0].tolist()),
             feature_highs=None if features is None else tuple(features[1].tolist()),
+            values=self.values,
+            is_whole=self.is_whole and self.low is not None,
+            is_shares=self.is_shares and self.low is not None,
         )
+
+
+def _are_shares(array: NDArray[np.generic]) -> bool:
+    wide = array.astype(np.float64)
+    sums = wide.sum(axis=-1)
+    # What sums up in float16 is off by more than what does in float32.
+    return bool((wide >= 0).all() and (np.abs(sums - 1) <= _SHARES_SLACK).all())
 
 
 class _GroupState:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from paritygate.validate.probes.probe import ProbeBatch, ProbeContext
-from paritygate.validate.probes.roles import Role
+from paritygate.validate.probes.roles import Form, Role
 from paritygate.validate.probes.sizes import batch_sizes
 from paritygate.validate.probes.survey import InputSurvey, Rows
 
@@ -24,10 +24,17 @@ _PLAIN = frozenset({Role.NUMBER, Role.IMAGE, Role.LENGTH})
 _ROWS = 4
 # How far beyond the seen range: what a service may meet, not what overflows honestly.
 _BEYOND = (2.0, 4.0)
+# Where clips, guards and epsilons show, and where float32 alone can be held to an answer.
+_FAR = (32.0, 1024.0, 2.0**-10)
+# One value among real ones: what is normalised by its own row does not see all of them grow.
+_SPIKE = 64.0
+# The largest number of float16.
+_LARGEST_OF_FP16 = 65504
 # Features that are looked at one by one; of more, so many are drawn, and all are looked at by halves.
 _FEATURES = 32
 _BEYOND_FLOAT32 = 2**24 + 1
 _BEYOND_INT32 = 2**31 + 1
+_BEYOND_UINT32 = 2**32 + 1
 _TABLE_RANK = 2
 _SERIES_RANK = 3
 
@@ -41,12 +48,16 @@ def derive(context: ProbeContext) -> Iterator[ProbeBatch]:
         if role.role not in _PLAIN or seen.low is None or seen.high is None or not array.size:
             continue
         batch = _Batches(context, rows, name)
-        if array.dtype.kind in "fV":
+        if role.form is Form.FLAG:
+            yield from _flags(batch, seen.low + seen.high)
+        elif role.form is Form.ONE_HOT:
+            yield from _one_hot(batch)
+        elif array.dtype.kind in "fV":
             yield from _floats(batch, seen)
         elif array.dtype.kind in "iu":
             yield from _whole_numbers(batch, seen)
         elif array.dtype.kind == "b":
-            yield from _flags(batch)
+            yield from _flags(batch, 1)
 
 
 def _floats(batch: _Batches, seen: InputSurvey) -> Iterator[ProbeBatch]:
@@ -69,6 +80,9 @@ def _floats(batch: _Batches, seen: InputSurvey) -> Iterator[ProbeBatch]:
     for factor in _BEYOND:
         yield batch.of(real * factor, f"{factor:g} times what was seen")
         yield batch.of(-real * factor, f"{-factor:g} times what was seen")
+    for factor in _FAR:
+        yield batch.of(real * factor, f"{factor:g} times what was seen", is_far=True)
+    yield from _spikes(batch, real, (lows, highs))
     yield from _by_feature(batch, real, (lows, highs), low=low, high=high)
     for value in (np.nan, np.inf, -np.inf):
         yield from _not_finite(batch, real, value)
@@ -85,6 +99,20 @@ def _constant_rows(real: Floats, has_rows: bool) -> Floats:  # noqa: FBT001 - th
         return real
     first = real.reshape(len(real), -1)[:, :1]
     return np.broadcast_to(first.reshape((len(real),) + (1,) * (real.ndim - 1)), real.shape)
+
+
+def _spikes(batch: _Batches, real: Floats, bounds: tuple[Floats, Floats]) -> Iterator[ProbeBatch]:
+    """Yield rows one place of which, in each row another, holds a value far beyond."""
+    if not batch.has_rows or real.ndim < _TABLE_RANK:
+        return
+    far = np.broadcast_to(bounds[1] + _SPIKE * np.maximum(bounds[1] - bounds[0], 1e-6), real.shape).reshape(
+        len(real), -1
+    )
+    changed = real.copy().reshape(len(real), -1)
+    rows = np.arange(len(real))
+    places = (rows * changed.shape[1]) // len(real)
+    changed[rows, places] = far[rows, places]
+    yield batch.of(changed.reshape(real.shape), "one value of each row far beyond those seen", is_far=True)
 
 
 def _by_feature(
@@ -124,14 +152,14 @@ def _whole_numbers(batch: _Batches, seen: InputSurvey) -> Iterator[ProbeBatch]:
         0: "zeros", 1: "ones", -1: "minus one", -2: "minus two", low: "the smallest value seen",
         high: "the largest value seen", -high: "the largest value seen, negated", 2 * high + 1: "beyond what was seen",
         _BEYOND_FLOAT32: "what float32 does not hold", -_BEYOND_FLOAT32: "the same, negated",
-        _BEYOND_INT32: "what int32 does not hold",
+        _BEYOND_INT32: "what int32 does not hold", _BEYOND_UINT32: "what uint32 does not hold",
     }  # fmt: skip
     if limits.bits < 32:  # noqa: PLR2004 - larger ones are nobody's values
         wanted |= {int(limits.max): "the largest of its dtype", int(limits.min): "the smallest of its dtype"}
     for value, about in wanted.items():
         if limits.min <= value <= limits.max:
             whole = np.full(batch.real.shape, value, dtype=batch.real.dtype)
-            yield batch.of(whole, f"{about} ({value})")
+            yield batch.of(whole, f"{about} ({value})", is_far=abs(value) > _LARGEST_OF_FP16)
     # Every part of the range, in each row another.
     parts = np.linspace(low, high, batch.real.size).astype(batch.real.dtype)
     yield batch.of(parts.reshape(batch.real.shape), "all through the range seen")
@@ -145,13 +173,27 @@ def _whole_numbers(batch: _Batches, seen: InputSurvey) -> Iterator[ProbeBatch]:
         yield batch.of(spread.astype(batch.real.dtype), "small negative numbers, each another")
 
 
-def _flags(batch: _Batches) -> Iterator[ProbeBatch]:
-    yield batch.of(np.zeros_like(batch.real), "all false")
-    yield batch.of(np.ones_like(batch.real), "all true")
-    yield batch.of(~batch.real, "negated")
-    turns = np.arange(batch.real.size).reshape(batch.real.shape) % 2 == 0
-    yield batch.of(turns, "true and false in turn")
-    yield batch.of(~turns, "false and true in turn")
+def _flags(batch: _Batches, when_set: float) -> Iterator[ProbeBatch]:
+    real = batch.real.astype(bool)
+    turns = np.arange(real.size).reshape(real.shape) % 2 == 0
+    for flags, about in (
+        (np.zeros_like(real), "none set"),
+        (np.ones_like(real), "all set"),
+        (~real, "the others set"),
+        (turns, "set in turn"),
+        (~turns, "set in turn, the others"),
+    ):
+        yield batch.of(np.where(flags, when_set, 0.0), about)
+
+
+def _one_hot(batch: _Batches) -> Iterator[ProbeBatch]:
+    """Yield rows of every class, and of the classes beside the real ones."""
+    size = batch.real.shape[-1]
+    classes = np.arange(batch.real.size // size)
+    for start in range(0, min(size, _FEATURES), len(classes)):
+        shifted = np.eye(size)[(classes + start) % size]
+        yield batch.of(shifted.reshape(batch.real.shape), f"one-hot of classes from {start} on")
+    yield batch.of(np.roll(batch.real.astype(np.float64), 1, axis=-1), "the class beside the real one")
 
 
 class _Batches:
@@ -165,6 +207,7 @@ class _Batches:
         self._name = name
         self._seen = context.survey.inputs[name]
         self._takes_missing = context.roles[name].takes_missing
+        self._form = context.roles[name].form
         self._random = context.random(f"{_NAME}/features/{name}")
         self._at = [int(row) for row in np.resize(order, count)] if rows.with_rows else [0]
         self.has_rows = name in rows.with_rows
@@ -180,16 +223,23 @@ class _Batches:
             return min(range(1, rank), key=lambda axis: self.real.shape[axis])
         return rank - 1 if rank <= _SERIES_RANK else None
 
-    def of(self, values: NDArray[Any], about: str) -> ProbeBatch:
-        """Return the rows with these values in place of the real ones."""
+    def of(self, values: NDArray[Any], about: str, *, is_far: bool = False) -> ProbeBatch:
+        """Return the rows with these values in place of the real ones, as far as their form allows.
+
+        Args:
+            values: The values, of the shape of the real ones.
+            about: What is special about them.
+            is_far: Whether they are so far from those seen that float32 alone can be held to an answer.
+        """
         inputs = self._rows.take(self._at)
-        with np.errstate(over="ignore", invalid="ignore"):
-            inputs[self._name] = np.array(values).astype(self.real.dtype)
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            inputs[self._name] = _in_form(np.array(values), self._form).astype(self.real.dtype)
         return ProbeBatch(
             inputs=inputs,
             rows=len(self._at),
             about=f"{self._name}: {about}",
             is_unlike_seen=True,
+            is_far_from_seen=is_far,
             is_invented=True,
             hangs_on_runtime=self._hangs_on_runtime(inputs[self._name]),
         )
@@ -229,3 +279,13 @@ class _Batches:
         for row, features in enumerate(is_wanted):
             changed[row] = np.where(features.reshape(shape), wanted[row], real[row])
         return self.of(changed, about)
+
+
+def _in_form(values: NDArray[Any], form: Form | None) -> NDArray[Any]:
+    """Return the values brought to what all values seen have in common."""
+    if form is Form.WHOLE:
+        return np.asarray(np.rint(values))
+    if form is Form.SHARES:
+        least = np.abs(values) + np.finfo(np.float32).tiny
+        return np.asarray(least / least.sum(axis=-1, keepdims=True))
+    return values

@@ -1,0 +1,79 @@
+"""Inputs of which one is never above another in any sample, such as where something begins and where it ends."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Inputs = Mapping[str, NDArray[np.generic]]
+
+__all__ = ["Order", "OrderState"]
+
+# Fewer values than this may be in order by chance.
+_LEAST_VALUES = 16
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Order:
+    """One input whose values are below, or at most, those of another one.
+
+    Attributes:
+        first: The input of the smaller values.
+        second: That of the larger ones, of the same shape.
+        is_strict: Whether they were never equal.
+    """
+
+    first: str
+    second: str
+    is_strict: bool
+
+    def __str__(self) -> str:
+        return f"{self.first} {'<' if self.is_strict else '<='} {self.second}"
+
+    def is_kept_by(self, inputs: Inputs) -> bool:
+        """Return whether these inputs are in the order."""
+        first, second = inputs[self.first], inputs[self.second]
+        if first.shape != second.shape:
+            return True
+        return bool((first < second).all() if self.is_strict else (first <= second).all())  # type: ignore[operator]
+
+
+class OrderState:
+    """Takes in batch after batch of inputs; only whole numbers of one dtype and shape are held against each other."""
+
+    def __init__(self) -> None:
+        # By pair: whether never above, and whether never equal either.
+        self._found: dict[tuple[str, str], tuple[bool, bool]] = {}
+        self._values = 0
+        self._is_first = True
+
+    def add(self, inputs: Inputs) -> None:
+        """Take in one batch."""
+        whole = {name: array for name, array in inputs.items() if array.dtype.kind in "iu" and array.ndim}
+        pairs = set(itertools.permutations(whole, 2)) if self._is_first else set(self._found)
+        self._is_first = False
+        for first, second in pairs:
+            one, two = whole[first], whole[second]
+            never_above, never_equal = self._found.get((first, second), (True, True))
+            is_alike = one.dtype == two.dtype and one.shape == two.shape
+            if never_above and is_alike and bool((one <= two).all()):  # type: ignore[operator]
+                self._found[first, second] = (True, never_equal and bool((one < two).all()))  # type: ignore[operator]
+            else:
+                self._found.pop((first, second), None)
+        self._values += max((array.size for array in whole.values()), default=0)
+
+    def finish(self) -> tuple[Order, ...]:
+        """Return the orders that held in every batch; two inputs that are always equal are in none."""
+        if self._values < _LEAST_VALUES:
+            return ()
+        return tuple(
+            Order(first=first, second=second, is_strict=never_equal)
+            for (first, second), (_, never_equal) in sorted(self._found.items())
+            if (second, first) not in self._found
+        )
