@@ -34,5 +34,6 @@ def users_line(err: BaseException) -> str:
         is_library = "site-packages" in path.parts or frame.filename.startswith("<")
         is_ours = path.parent in {_CONVERT, _CONVERT.parent}
         if not is_library and not is_ours:
-            return f" at {frame.filename}:{frame.lineno}: {frame.line}"
+            # Sentences go on after a colon of their own.
+            return f" at {frame.filename}:{frame.lineno}: {(frame.line or '').rstrip(' :')}"
     return ""

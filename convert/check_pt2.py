@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from paritygate.backends import version_of
 from paritygate.convert.contract import as_promised, our_file
 from paritygate.convert.conversion import Conversion, ConversionJob
 from paritygate.convert.torch_answers import check_answers, module_call
+from paritygate.convert.torch_program import example_sizes, tied_dims
 from paritygate.pt2_file import interface_of, known_names, load_pt2, taking_its_names
+from paritygate.signature import Signature
 from paritygate.torch_module import as_named_module
 from paritygate.torch_names import named_file
 
@@ -26,17 +29,38 @@ def check(job: ConversionJob, conversion: Conversion) -> Conversion:
     with our_file():
         program = load_pt2(path)
         known = known_names(path, program, None, {})
-    found = interface_of(program, known).found
+    interface = interface_of(program, known)
+    ties: dict[str, str] = {}
+    if job.model is not None:
+        ties = tied_dims(program, [interface.signature.inputs[index] for index in interface.inputs])
     facts = {"loaded_in": f"torch {version_of('torch')}"}
     # First what the file says of its dims, because that names what is wrong; then what it answers.
-    checked = as_promised(job, conversion, found, facts, keeps_names=job.model is not None)
+    checked = as_promised(job, conversion, interface.found, facts, keeps_names=job.model is not None, ties=ties)
     module = program.module()
     named, signature = named_file(taking_its_names(program, module, module), known)
     expected = None if job.model is None else module_call(as_named_module(job.model, signature, job.rename))
-    note = check_answers(module_call(named), signature, expected=expected)
+    note = check_answers(
+        module_call(named),
+        signature,
+        expected=expected,
+        is_module=job.model is not None,
+        other_sizes=_untied_sizes(ties, signature),
+        rows=job.rows,
+    )
     dims = checked.signature.dims or signature.dims
     return replace(
         checked,
         signature=replace(checked.signature, dims=dims),
         notes=(*checked.notes, *([note] if note else [])),
     )
+
+
+def _untied_sizes(ties: Iterable[str], signature: Signature) -> dict[str, list[int]]:
+    """Return sizes at which a dim is not what the program says it always is: the module must not take them, either."""
+    usual = example_sizes(signature)
+    found = {}
+    for name in ties:
+        dim = signature.dims.get(name)
+        near = (usual[name] - 1, usual[name] + 1)
+        found[name] = [size for size in near if size > 0 and (dim is None or dim.min <= size <= dim.max)]
+    return found

@@ -29,7 +29,9 @@ def check(job: ConversionJob, conversion: Conversion) -> Conversion:
         said = names_in_archive(path)
     named, signature = named_file(taking_its_names(module), KnownNames(file=path, said=said, rename={}))
     expected = None if job.model is None else module_call(as_named_module(job.model, conversion.signature, job.rename))
-    note = check_answers(module_call(named), signature, expected=expected)
+    note = check_answers(
+        module_call(named), signature, expected=expected, is_module=job.model is not None, rows=job.rows
+    )
     facts = {"loaded_in": f"torch {version_of('torch')}"}
     checked = as_promised(job, conversion, signature, facts, keeps_names=False)
     return replace(checked, notes=(*checked.notes, *([note] if note else [])))

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from paritygate.convert.conversion import Conversion, ConversionJob
+from paritygate.convert.dim_expressions import are_equal
 from paritygate.errors import ConversionError, InputFileError
 from paritygate.signature import Dim, Signature, TensorSpec
 
 __all__ = ["agreed_signature", "as_promised", "our_file"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Names:
+    """What the names of dims mean: those of inputs themselves, others what is found for them first."""
+
+    dims: Mapping[str, Dim]
+    fed: Collection[int | str | None]
+    ties: Mapping[str, str]
+    bound: dict[str, str] = field(default_factory=dict)
 
 
 @contextmanager
@@ -24,8 +35,14 @@ def our_file() -> Iterator[None]:
         raise ConversionError(msg, hint=err.hint) from err
 
 
-def as_promised(
-    job: ConversionJob, conversion: Conversion, found: Signature, facts: Mapping[str, Any], *, keeps_names: bool
+def as_promised(  # noqa: PLR0913 - what was asked for, what was found, and how strictly
+    job: ConversionJob,
+    conversion: Conversion,
+    found: Signature,
+    facts: Mapping[str, Any],
+    *,
+    keeps_names: bool,
+    ties: Mapping[str, str] | None = None,
 ) -> Conversion:
     """Return the conversion with the signature that the job promises, and what was seen besides.
 
@@ -35,15 +52,20 @@ def as_promised(
         found: The signature read back from the files.
         facts: What is to be added to the conversion's.
         keeps_names: See `agreed_signature`.
+        ties: Likewise.
 
     Raises:
         ConversionError: What was found is not what was promised.
     """
-    signature = found if job.signature is None else agreed_signature(found, job.signature, keeps_names=keeps_names)
+    signature = found
+    if job.signature is not None:
+        signature = agreed_signature(found, job.signature, keeps_names=keeps_names, ties=ties)
     return replace(conversion, signature=signature, facts={**conversion.facts, **facts})
 
 
-def agreed_signature(found: Signature, promised: Signature, *, keeps_names: bool) -> Signature:
+def agreed_signature(
+    found: Signature, promised: Signature, *, keeps_names: bool, ties: Mapping[str, str] | None = None
+) -> Signature:
     """Return the signature of the converted model, once what was found is what was promised.
 
     Where nothing was promised of a dim or a rank, what was found stands. The ranges of the dims are
@@ -53,14 +75,18 @@ def agreed_signature(found: Signature, promised: Signature, *, keeps_names: bool
         found: Read from the files written.
         promised: What the job asked for.
         keeps_names: Whether the format keeps the order of the tensors and the names of dims. ONNX does,
-            a SavedModel does not: there a dim that was promised by name or size must only be open.
+            a SavedModel does not: there a dim that was promised by name or size must only be open. An expression
+            fits a dim that it is equal to at every size promised; the name of a dim that no input has stands for
+            the first expression that is found for it.
+        ties: What a dim of the inputs always is, as an expression of others; only runs tell whether that is of the
+            model itself.
 
     Raises:
         ConversionError: They differ; the message names every difference.
     """
     differences = [
-        *_differences("input", found.inputs, promised, keeps_names=keeps_names),
-        *_differences("output", found.outputs, promised, keeps_names=keeps_names),
+        *_differences("input", found.inputs, promised, keeps_names=keeps_names, ties=ties or {}),
+        *_differences("output", found.outputs, promised, keeps_names=keeps_names, ties=ties or {}),
     ]
     if differences:
         msg = f"the converted model is not what its signature promises: {'; '.join(differences)}"
@@ -83,7 +109,9 @@ def _merged(promised: TensorSpec, specs: Sequence[TensorSpec]) -> TensorSpec:
     return TensorSpec(name=promised.name, dtype=promised.dtype, shape=shape)
 
 
-def _differences(side: str, specs: Sequence[TensorSpec], promised: Signature, *, keeps_names: bool) -> Iterator[str]:
+def _differences(
+    side: str, specs: Sequence[TensorSpec], promised: Signature, *, keeps_names: bool, ties: Mapping[str, str]
+) -> Iterator[str]:
     wanted = promised.inputs if side == "input" else promised.outputs
     by_name = {spec.name: spec for spec in specs}
     missing = [spec.name for spec in wanted if spec.name not in by_name]
@@ -93,15 +121,17 @@ def _differences(side: str, specs: Sequence[TensorSpec], promised: Signature, *,
         return
     if keeps_names and list(by_name) != [spec.name for spec in wanted]:
         yield f"its {side}s come in the order {_listed(by_name)}, promised is {_listed(spec.name for spec in wanted)}"
+    fed = {dim for spec in promised.inputs for dim in spec.shape or ()}
+    names = _Names(dims=promised.dims, fed=fed, ties=ties)
     for spec in wanted:
         there = by_name[spec.name]
         if there.dtype != spec.dtype:
             yield f"{side} {spec.name!r} is {there.dtype}, promised is {spec.dtype}"
-        yield from _shape_differences(f"{side} {spec.name!r}", there, spec, promised.dims, keeps_names=keeps_names)
+        yield from _shape_differences(f"{side} {spec.name!r}", there, spec, names, keeps_names=keeps_names)
 
 
 def _shape_differences(
-    what: str, there: TensorSpec, wanted: TensorSpec, dims: Mapping[str, Dim], *, keeps_names: bool
+    what: str, there: TensorSpec, wanted: TensorSpec, names: _Names, *, keeps_names: bool
 ) -> Iterator[str]:
     if wanted.shape is None or there.shape is None:
         if wanted.shape is not None and keeps_names:
@@ -111,19 +141,26 @@ def _shape_differences(
         yield f"{what} has rank {len(there.shape)}, promised is rank {len(wanted.shape)}"
         return
     for axis, (size, promise) in enumerate(zip(there.shape, wanted.shape, strict=True)):
-        if not _fits(size, promise, dims, keeps_names=keeps_names):
+        if not _fits(size, promise, names, keeps_names=keeps_names):
             is_fixed = isinstance(size, int)
             yield f"dim {axis} of {what} is {'fixed at ' if is_fixed else ''}{size}, promised is {promise}"
 
 
-def _fits(size: int | str | None, promise: int | str | None, dims: Mapping[str, Dim], *, keeps_names: bool) -> bool:
+def _fits(size: int | str | None, promise: int | str | None, names: _Names, *, keeps_names: bool) -> bool:
+    if isinstance(size, str) and isinstance(promise, str) and keeps_names:
+        return _is_named(size, promise, names)
     if promise is None or size == promise:
         return True
     if not isinstance(size, int):
         return not keeps_names
     # A dim that can only have one size may be fixed at it.
-    only = dims.get(promise) if isinstance(promise, str) else None
+    only = names.dims.get(promise) if isinstance(promise, str) else None
     return only is not None and only.min == size == only.max
+
+
+def _is_named(size: str, promise: str, names: _Names) -> bool:
+    wanted = promise if promise in names.fed else names.bound.setdefault(promise, size)
+    return size == wanted or are_equal(size, wanted, names.dims, names.ties)
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -73,6 +73,8 @@ class ConversionJob:
         calibration: Real inputs to quantize by; None where there are none.
         files: Files that the code of a `module:callable` reads, relative to the source's folder.
         engine: How to build, where an engine is made.
+        rows: The first batch of real inputs by the names served, for what is found out by running the model; empty
+            where there is none.
     """
 
     source: Source
@@ -85,6 +87,7 @@ class ConversionJob:
     calibration: Calibration | None = None
     files: tuple[str, ...] = ()
     engine: EngineSettings = field(default_factory=EngineSettings)
+    rows: Mapping[str, NDArray[np.generic]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

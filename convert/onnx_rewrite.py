@@ -6,10 +6,11 @@ None of this touches what the model computes.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from paritygate.convert.dim_expressions import are_equal
 from paritygate.errors import ConversionError, UsageError
 from paritygate.onnx_file import signature_of_onnx
 from paritygate.onnx_graph import graphs_in
@@ -76,7 +77,12 @@ def _value_names(root: onnx.GraphProto) -> Iterator[str]:
             yield from node.output
 
 
-def apply_signature(model: onnx.ModelProto, signature: Signature | None, rename: Mapping[str, str]) -> tuple[str, ...]:
+def apply_signature(
+    model: onnx.ModelProto,
+    signature: Signature | None,
+    rename: Mapping[str, str],
+    ties: Mapping[str, str] | None = None,
+) -> tuple[str, ...]:
     """Give the graph the names, the order and the symbolic dims of the signature; return notes.
 
     Outputs that the signature does not have are dropped. A dim that the graph fixes is left as it
@@ -86,6 +92,7 @@ def apply_signature(model: onnx.ModelProto, signature: Signature | None, rename:
         model: The model, changed in place.
         signature: Names as served; None to keep order and dims.
         rename: The name served, by the source's name.
+        ties: What a dim of the inputs always is, as an expression of others.
 
     Raises:
         UsageError: The graph lacks an input or output that `rename` or the signature names, or needs
@@ -102,7 +109,7 @@ def apply_signature(model: onnx.ModelProto, signature: Signature | None, rename:
     if signature is None:
         return ()
     notes = _arrange(model, signature)
-    _write_dims(model, signature)
+    _write_dims(model, signature, ties or {})
     return notes
 
 
@@ -141,7 +148,7 @@ def _reorder(field: Sequence[onnx.ValueInfoProto], values: Sequence[onnx.ValueIn
     field.extend(copies)  # type: ignore[attr-defined]
 
 
-def _write_dims(model: onnx.ModelProto, signature: Signature) -> None:
+def _write_dims(model: onnx.ModelProto, signature: Signature, ties: Mapping[str, str]) -> None:
     symbols = _symbols_by_found_name(model, signature)
     for graph in graphs_in(model.graph):
         for value in (*graph.input, *graph.output, *graph.value_info):
@@ -153,7 +160,9 @@ def _write_dims(model: onnx.ModelProto, signature: Signature) -> None:
     known |= {dim.dim_param for value in model.graph.input for dim in value.type.tensor_type.shape.dim if dim.dim_param}
     for value in (*model.graph.input, *model.graph.output):
         if value.name in promised:
-            _write_shape(value, promised[value.name], known)
+            _write_shape(
+                value, promised[value.name], known, lambda told, wanted: are_equal(told, wanted, signature.dims, ties)
+            )
 
 
 def _symbols_by_found_name(model: onnx.ModelProto, signature: Signature) -> dict[str, int | str]:
@@ -173,7 +182,9 @@ def _symbols_by_found_name(model: onnx.ModelProto, signature: Signature) -> dict
     return symbols
 
 
-def _write_shape(value: onnx.ValueInfoProto, spec: TensorSpec, known: set[int | str | None]) -> None:
+def _write_shape(
+    value: onnx.ValueInfoProto, spec: TensorSpec, known: set[int | str | None], is_equal: Callable[[str, str], bool]
+) -> None:
     if spec.shape is None:
         return
     tensor = value.type.tensor_type
@@ -185,9 +196,10 @@ def _write_shape(value: onnx.ValueInfoProto, spec: TensorSpec, known: set[int | 
     for dim, wanted in zip(tensor.shape.dim, spec.shape, strict=True):
         if wanted is None or dim.HasField("dim_value"):
             continue
-        # What the graph says of a dim stands: that it is an input's dim, or an expression such as 2*batch.
+        # What the graph says of a dim stands: that it is an input's dim, or an expression such as 2*batch. One that is
+        # always the dim promised is written as that.
         is_told = dim.dim_param in known or not re.fullmatch(r"\w*", dim.dim_param)
-        is_alias = isinstance(wanted, str) and wanted not in known
+        is_alias = isinstance(wanted, str) and (wanted not in known or is_equal(dim.dim_param, wanted))
         if not is_told or is_alias:
             _set_dim(dim, wanted)
 

@@ -6,6 +6,7 @@ from paritygate.convert.conversion import Conversion, ConversionJob
 from paritygate.convert.onnx_rewrite import save_onnx
 from paritygate.errors import ConversionError
 from paritygate.onnx_file import opset_of, read_onnx, signature_of_onnx
+from paritygate.wording import counted
 
 __all__ = ["convert"]
 
@@ -35,7 +36,8 @@ def convert(job: ConversionJob) -> Conversion:
     path = job.folder / _MAIN
     save_onnx(result.model, path)
     converted, kept = len(result.nodes_converted), len(result.nodes_kept)
-    done = f"rewritten to {job.precision}: {converted} nodes, {kept} kept in fp32, {result.casts_added} casts added"
+    casts = counted(result.casts_added, "cast")
+    done = f"rewritten to {job.precision}: {counted(converted, 'node')}, {kept} kept in fp32, {casts} added"
     notes = [done, *result.notes]
     for what, changes in (("beyond its range", result.clamps), ("too small for it", result.flushes)):
         if changes:

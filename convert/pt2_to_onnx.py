@@ -55,7 +55,7 @@ def convert(job: ConversionJob) -> Conversion:
     exported = _export(program, interface, job.opset or _OPSET)
     exported.save(str(path), external_data=_weight_bytes(program) >= EXTERNAL_DATA_BYTES)
     conversion = finished(path, signature, job.opset, notes)
-    check_answers(onnx_call(path, signature), signature, expected=module_call(named))
+    check_answers(onnx_call(path, signature), signature, expected=module_call(named), rows=job.rows)
     return conversion
 
 

@@ -1,7 +1,7 @@
 """A TensorFlow function to ONNX, by tf2onnx: what SavedModel and Keras have in common.
 
 tf2onnx returns a model, and no error, when it could not convert an operator; it orders the inputs as it
-likes and makes up names for open dims. All that is put right here.
+likes, takes constants for inputs, and makes up names for open dims. All that is put right here.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from paritygate.convert.causes import causes, users_line
 from paritygate.convert.conversion import Conversion
 from paritygate.convert.onnx_operators import check_operators
 from paritygate.convert.onnx_rewrite import apply_signature, lower_ir_version, save_onnx
+from paritygate.convert.tensorflow_operators import HANDLERS
 from paritygate.errors import ConversionError
 from paritygate.onnx_file import opset_of, signature_of_onnx
 from paritygate.signature import Signature
@@ -75,6 +76,7 @@ def function_to_onnx(
         raise ConversionError(msg, hint=f"ask for opset {opset_of(model)}, or leave it out")
     served = {f"output_{index}": spec.name for index, spec in enumerate(signature.outputs)}
     served |= {f"input_{index}": spec.name for index, spec in enumerate(signature.inputs)}
+    _check_that_all_are_fed(model, served)
     apply_signature(model, signature, served)
     ir_note = lower_ir_version(model)
     save_onnx(model, folder / _MAIN)
@@ -95,7 +97,6 @@ def _traced_and_converted(
     function: Callable[..., tuple[Any, ...]], signature: Signature, opset: int
 ) -> tuple[onnx.ModelProto, Mapping[str, str]]:
     tf = import_tensorflow()
-    import tf2onnx
 
     # Names of our own, because TensorFlow does not allow all; a tensor may be an input and two outputs at once.
     specs = [tensor_spec(spec.shape, spec.dtype, f"input_{index}") for index, spec in enumerate(signature.inputs)]
@@ -104,11 +105,40 @@ def _traced_and_converted(
     def traced(*tensors: Any) -> dict[str, Any]:  # noqa: ANN401 - tensors
         return {f"output_{index}": tf.identity(tensor) for index, tensor in enumerate(function(*tensors))}
 
-    with explained_tracing(), _failures() as failures:
-        model, _ = tf2onnx.convert.from_function(
-            traced, specs, opset=opset, custom_op_handlers={"Erfc": (_write_erfc, [])}
-        )
+    with explained_tracing(), _failures() as failures, tf.device("/cpu:0"):
+        model = _converted(traced.get_concrete_function(*specs), specs, opset)
     return model, failures
+
+
+def _converted(concrete: Any, specs: list[Any], opset: int) -> onnx.ModelProto:  # noqa: ANN401 - TensorFlow has no types
+    """Do what tf2onnx.convert.from_function does, which takes every constant that was captured for an input."""
+    import tensorflow as tf
+    from tf2onnx import optimizer, tf_loader, tfonnx
+
+    # What was captured comes after the arguments.
+    inputs = {tensor.name: spec.name for tensor, spec in zip(concrete.inputs[: len(specs)], specs, strict=True)}
+    outputs = {tensor.name: name for name, tensor in concrete.structured_outputs.items()}
+    frozen = tf_loader.from_function(concrete, list(inputs), list(outputs))
+    with tf.Graph().as_default() as graph:
+        tf.import_graph_def(frozen, name="")
+        converted = tfonnx.process_tf_graph(
+            graph,
+            continue_on_error=True,
+            opset=opset,
+            custom_op_handlers=HANDLERS,
+            input_names=list(inputs),
+            output_names=list(outputs),
+            tensors_to_rename={**inputs, **outputs},
+        )
+        model: onnx.ModelProto = optimizer.optimize_graph(converted, catch_errors=True).make_model("TensorFlow")
+    return model
+
+
+def _check_that_all_are_fed(model: onnx.ModelProto, served: Mapping[str, str]) -> None:
+    unfed = [value.name for value in model.graph.input if value.name not in served]
+    if unfed:
+        msg = f"tf2onnx made {unfed[0]!r}, a value inside the model, an input of the file"
+        raise ConversionError(msg, hint="compute it in the model from its inputs and weights, or serve a SavedModel")
 
 
 @contextmanager
@@ -127,23 +157,6 @@ def explained_tracing() -> Iterator[None]:
         place = users_line(kinds["OperatorNotAllowedInGraphError"])
         msg = f"the model branches on the values of a tensor{place}: a graph holds no such branch"
         raise ConversionError(msg, hint="compute both and choose with keras.ops.where, or use keras.ops.cond") from err
-
-
-def _write_erfc(graph: Any, node: Any, name: str, _: Any) -> None:  # noqa: ANN401 - objects of tf2onnx's
-    """Write 1 - erf(x) for the operator Erfc, which ONNX does not have and tf2onnx leaves as it is.
-
-    Keras 3 computes an exact GELU by it. Below 1e-7 the result loses its relative precision, which is
-    nothing beside the 1 that a GELU takes it from.
-    """
-    import numpy as np
-    from tf2onnx import utils
-
-    (tensor,) = node.input
-    dtype, shape, outputs = graph.get_dtype(tensor), graph.get_shape(tensor), node.output
-    graph.remove_node(node.name)
-    erf = graph.make_node("Erf", [tensor], shapes=[shape], dtypes=[dtype])
-    one = graph.make_const(utils.make_name(name), np.array(1, dtype=utils.map_onnx_to_numpy_type(dtype)))
-    graph.make_node("Sub", [one.output[0], erf.output[0]], name=name, outputs=outputs, shapes=[shape], dtypes=[dtype])
 
 
 class _FailureLog(logging.Handler):

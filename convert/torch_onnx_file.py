@@ -13,7 +13,7 @@ from paritygate.onnx_file import opset_of, read_onnx, signature_of_onnx
 from paritygate.onnx_graph import graphs_in
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     import onnx
 
@@ -24,7 +24,13 @@ __all__ = ["finished"]
 _STACK_TRACE = "pkg.torch.onnx.stack_trace"
 
 
-def finished(path: Path, signature: Signature, asked_opset: int | None, notes: Iterable[str | None]) -> Conversion:
+def finished(
+    path: Path,
+    signature: Signature,
+    asked_opset: int | None,
+    notes: Iterable[str | None],
+    ties: Mapping[str, str] | None = None,
+) -> Conversion:
     """Return the conversion that wrote the ONNX file, after giving the file names, order and dims of the signature.
 
     Args:
@@ -32,6 +38,7 @@ def finished(path: Path, signature: Signature, asked_opset: int | None, notes: I
         signature: What it is served with.
         asked_opset: The opset that was asked for; None for the exporter's own.
         notes: What the user should know, None where there is nothing.
+        ties: What a dim of the inputs always is, as an expression of others.
 
     Raises:
         ConversionError: The exporter wrote another opset than was asked for.
@@ -44,7 +51,7 @@ def finished(path: Path, signature: Signature, asked_opset: int | None, notes: I
         )
         raise ConversionError(msg, hint=f"ask for opset {opset}, or leave it out")
     ir_note = lower_ir_version(model)
-    dropped = apply_signature(model, signature, {})
+    dropped = apply_signature(model, signature, {}, ties)
     _remove_traces(model)
     path.write_bytes(model.SerializeToString())
     facts: dict[str, Any] = {"opset": opset, "ir_version": model.ir_version, "torch": version_of("torch")}

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import keyword
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from paritygate.convert.causes import causes, one_line, users_line
 from paritygate.convert.conversion import ConversionJob
+from paritygate.convert.torch_inputs import full_shape, torch_dtype
 from paritygate.errors import ConversionError, ParitygateError, UsageError
 from paritygate.signature import Dim, Signature, TensorSpec
 from paritygate.torch_module import device_of
@@ -20,9 +22,8 @@ __all__ = [
     "declared_signature",
     "example",
     "example_sizes",
-    "full_shape",
     "refuse_script_module",
-    "torch_dtype",
+    "tied_dims",
     "untraceable",
 ]
 
@@ -58,7 +59,9 @@ def refuse_script_module(module: torch.nn.Module) -> None:
 
 
 def example(named: torch.nn.Module, signature: Signature) -> tuple[tuple[torch.Tensor, ...], tuple[Any, ...]]:
-    """Return one tensor per input to trace with, and what torch.export shall take for dynamic.
+    """Return one tensor per input for torch.export, and what it shall take for dynamic.
+
+    It goes by shapes and dtypes alone, and keeps the tensors in its program: they hold nothing of real rows.
 
     Raises:
         UsageError: An input has no full shape, or a dtype that PyTorch lacks.
@@ -71,38 +74,10 @@ def example(named: torch.nn.Module, signature: Signature) -> tuple[tuple[torch.T
     }
     arrays, shapes = [], []
     for spec in signature.inputs:
-        # Only shapes and dtypes are traced; zero is a valid id in every vocabulary.
         arrays.append(torch.zeros(full_shape(spec, sizes), dtype=torch_dtype(spec), device=device_of(named)))
         shape = spec.shape or ()
         shapes.append({axis: dims[dim] for axis, dim in enumerate(shape) if isinstance(dim, str) and dims[dim]})
     return tuple(arrays), tuple(shapes)
-
-
-def full_shape(spec: TensorSpec, sizes: dict[str, int]) -> list[int]:
-    """Return the shape of an input at these sizes of the symbolic dims.
-
-    Raises:
-        UsageError: It has no full shape.
-    """
-    if spec.shape is None or None in spec.shape:
-        msg = f"input {spec} has no full shape"
-        raise UsageError(msg, hint="give every dim a size or a name, for example [batch, 3, 224, 224]")
-    return [sizes[dim] if isinstance(dim, str) else dim for dim in spec.shape if dim is not None]
-
-
-def torch_dtype(spec: TensorSpec) -> torch.dtype:
-    """Return the dtype of an input in PyTorch.
-
-    Raises:
-        UsageError: PyTorch has none.
-    """
-    import torch
-
-    dtype = getattr(torch, spec.dtype, None)
-    if not isinstance(dtype, torch.dtype):
-        msg = f"input {spec}: PyTorch has no dtype {spec.dtype!r}"
-        raise UsageError(msg, hint="feed the model numbers, for example token ids as int64")
-    return dtype
 
 
 def _torch_dim(symbol: str, index: int, sizes: Dim | None) -> Any:  # noqa: ANN401 - torch.export.Dim has no public type
@@ -148,13 +123,54 @@ def check_ranges(
     Raises:
         ConversionError: It stands for fewer sizes; the message names the dim.
     """
+    for spec, axis, symbol, size in _named_sizes(program, inputs):
+        promised = dims.get(symbol)
+        if isinstance(size, int) and not is_given and (promised is None or promised.min != promised.max):
+            raise _fixed(spec, axis, symbol, size)
+        allowed = program.range_constraints.get(size.node.expr) if hasattr(size, "node") else None
+        if allowed is not None:
+            _check_range(symbol, allowed, promised, least_noted=_UNTOLD if is_given else 1)
+
+
+def tied_dims(program: torch.export.ExportedProgram, inputs: Sequence[TensorSpec]) -> dict[str, str]:
+    """Return what the program says that a dim of its inputs always is, such as `past + 1` or `4*s56`, by its name.
+
+    Args:
+        program: What torch.export made.
+        inputs: The inputs in the program's order.
+    """
+    places = [(symbol, size) for _, _, symbol, size in _named_sizes(program, inputs) if hasattr(size, "node")]
+    named = {str(size): symbol for symbol, size in places if size.node.expr.is_symbol}
+    return {
+        symbol: re.sub(r"\w+", lambda match: named.get(match[0], match[0]), str(size))
+        for symbol, size in places
+        if not size.node.expr.is_symbol
+    }
+
+
+def _named_sizes(
+    program: torch.export.ExportedProgram, inputs: Sequence[TensorSpec]
+) -> Iterator[tuple[TensorSpec, int, str, Any]]:
+    """Yield each symbolic dim promised of the inputs, and its size in the program: an int or a SymInt."""
     nodes = {node.name: node for node in program.graph.nodes}
     for spec, name in zip(inputs, program.graph_signature.user_inputs, strict=False):
         value = nodes[name].meta.get("val") if name in nodes else None
-        for symbol, size in zip(spec.shape or (), getattr(value, "shape", ()), strict=False):
-            allowed = program.range_constraints.get(size.node.expr) if hasattr(size, "node") else None
-            if isinstance(symbol, str) and allowed is not None:
-                _check_range(symbol, allowed, dims.get(symbol), least_noted=_UNTOLD if is_given else 1)
+        for axis, (symbol, size) in enumerate(zip(spec.shape or (), getattr(value, "shape", ()), strict=False)):
+            if isinstance(symbol, str):
+                yield spec, axis, symbol, size
+
+
+def _fixed(spec: TensorSpec, axis: int, symbol: str, size: int) -> ConversionError:
+    msg = (
+        "the converted model is not what its signature promises: "
+        f"dim {axis} of input {spec.name!r} is fixed at {size}, promised is {symbol}"
+    )
+    hint = (
+        "torch.export fixed it, because of the module or of an operator in it, as some versions do with the time of "
+        f"nn.LSTM and nn.GRU: declare model.dims.{symbol} with this size alone, change the module, or name another "
+        "format in targets, such as onnx-fp32 or torchscript-fp32"
+    )
+    return ConversionError(msg, hint=hint)
 
 
 def _check_range(symbol: str, allowed: Any, promised: Dim | None, *, least_noted: int) -> None:  # noqa: ANN401 - ValueRanges of torch's

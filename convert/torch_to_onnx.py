@@ -15,6 +15,7 @@ from paritygate.convert.onnx_rewrite import EXTERNAL_DATA_BYTES
 from paritygate.convert.torch_answers import check_answers, module_call, onnx_call
 from paritygate.convert.torch_branches import branching_sizes
 from paritygate.convert.torch_export_errors import explained
+from paritygate.convert.torch_inputs import Rows
 from paritygate.convert.torch_onnx_file import finished
 from paritygate.convert.torch_program import (
     check_ranges,
@@ -22,6 +23,7 @@ from paritygate.convert.torch_program import (
     example,
     example_sizes,
     refuse_script_module,
+    tied_dims,
 )
 from paritygate.signature import Signature
 from paritygate.torch_module import as_named_module, put_in_eval_mode, unused_outputs
@@ -63,17 +65,18 @@ def convert(job: ConversionJob) -> Conversion:
     unused = unused_outputs(named)
     unused_note = f"outputs not in the signature were left out: {', '.join(unused)}" if unused else None
     sizes = branching_sizes(program.exported_program, signature.inputs, signature.dims, usual=example_sizes(signature))
+    ties = tied_dims(program.exported_program, signature.inputs)
     # It holds a copy of the weights.
     del program
-    conversion = finished(path, signature, job.opset, (eval_note, unused_note))
+    conversion = finished(path, signature, job.opset, (eval_note, unused_note), ties)
     # First what the file says of its dims, because that names what is wrong; then what it answers.
     as_promised(job, conversion, conversion.signature, {}, keeps_names=True)
-    note = _check_sizes(path, named, signature, sizes)
+    note = _check_sizes(path, named, signature, sizes, job.rows)
     return replace(conversion, notes=(*conversion.notes, *([note] if note else [])))
 
 
 def _check_sizes(
-    path: Path, named: torch.nn.Module, signature: Signature, sizes: Mapping[str, Sequence[int]]
+    path: Path, named: torch.nn.Module, signature: Signature, sizes: Mapping[str, Sequence[int]], rows: Rows
 ) -> str | None:
     """Check that no branch on a size was baked in: the exporter takes 1 for a size like any other, and traces one."""
     if not signature.symbols or _NOT_IN_NUMPY in {spec.dtype for spec in (*signature.inputs, *signature.outputs)}:
@@ -83,7 +86,9 @@ def _check_sizes(
         signature,
         expected=module_call(named),
         is_other_runtime=True,
+        is_module=True,
         other_sizes=sizes,
+        rows=rows,
     )
 
 

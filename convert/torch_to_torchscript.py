@@ -6,15 +6,17 @@ import re
 import tempfile
 import warnings
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paritygate.backends import require_backend, version_of
 from paritygate.convert.conversion import Conversion, ConversionJob
-from paritygate.convert.torch_program import declared_signature, example, untraceable
+from paritygate.convert.torch_inputs import Rows, input_draws
+from paritygate.convert.torch_program import declared_signature, example_sizes, untraceable
 from paritygate.signature import Signature
 from paritygate.torch_archive import SaidNames, write_archive
-from paritygate.torch_module import as_named_module, put_in_eval_mode, unused_outputs
+from paritygate.torch_module import as_named_module, device_of, put_in_eval_mode, unused_outputs
 
 if TYPE_CHECKING:
     import torch
@@ -45,7 +47,7 @@ def convert(job: ConversionJob) -> Conversion:
     signature = declared_signature(job)
     eval_note = put_in_eval_mode(job.model)
     named = as_named_module(job.model, signature, job.rename)
-    script, trace_notes = traced(named, signature)
+    script, _, trace_notes = traced(named, signature, job.rows)
     unused = unused_outputs(named)
     unused_note = f"outputs not in the signature were left out: {', '.join(unused)}" if unused else None
     with tempfile.TemporaryDirectory(dir=job.folder, prefix=".traced-") as place:
@@ -62,27 +64,41 @@ def convert(job: ConversionJob) -> Conversion:
     )
 
 
-def traced(named: torch.nn.Module, signature: Signature) -> tuple[Any, tuple[str, ...]]:
-    """Return the module traced with example sizes, and what the tracer had to say.
+def traced(
+    named: torch.nn.Module, signature: Signature, rows: Rows
+) -> tuple[Any, tuple[torch.Tensor, ...], tuple[str, ...]]:
+    """Return the module traced with example sizes, what it was traced with, and what the tracer had to say.
 
     Args:
         named: Takes and returns the tensors of the signature in its order.
         signature: Names, dtypes and sizes.
+        rows: Real inputs to trace with; where there are none, or the module does not take them, they are made up.
 
     Raises:
         UsageError: The module does not return what the signature has, or an input has no full shape.
         ConversionError: It cannot be traced.
     """
+    device = device_of(named)
+    errors: list[Exception] = []
+    for inputs in chain.from_iterable(input_draws(signature, example_sizes(signature), rows)):
+        arrays = tuple(tensor.to(device) for tensor in inputs)
+        try:
+            script, notes = _traced_with(named, arrays)
+        except Exception as err:  # noqa: BLE001 - whatever the user's module raises
+            errors.append(err)
+        else:
+            return script, arrays, notes
+    # That of the likeliest inputs.
+    raise untraceable(errors[0], "torch.jit.trace") from errors[0]
+
+
+def _traced_with(named: torch.nn.Module, arrays: tuple[torch.Tensor, ...]) -> tuple[Any, tuple[str, ...]]:
     import torch
 
-    arrays, _ = example(named, signature)
     with warnings.catch_warnings(record=True) as seen, torch.no_grad(), torch.autocast("cpu", enabled=False):
         warnings.simplefilter("always")
-        try:
-            # Not strict, because a dict inside of the module is no concern: what comes out is a tuple.
-            script = torch.jit.trace(named, arrays, strict=False, check_trace=True)  # type: ignore[no-untyped-call]
-        except Exception as err:
-            raise untraceable(err, "torch.jit.trace") from err
+        # Not strict, because a dict inside of the module is no concern: what comes out is a tuple.
+        script = torch.jit.trace(named, arrays, strict=False, check_trace=True)  # type: ignore[no-untyped-call]
     return script, tuple(dict.fromkeys(_told(seen)))
 
 

@@ -16,7 +16,6 @@ from paritygate.convert.conversion import Conversion, ConversionJob
 from paritygate.convert.onnx_operators import unsupported_operators
 from paritygate.convert.torch_answers import check_answers, module_call, onnx_call
 from paritygate.convert.torch_onnx_file import finished
-from paritygate.convert.torch_program import example
 from paritygate.convert.torch_to_torchscript import traced
 from paritygate.errors import ConversionError, ParitygateError
 from paritygate.torch_archive import names_in_archive
@@ -56,20 +55,25 @@ def convert(job: ConversionJob) -> Conversion:
     known = KnownNames(file=source, said=names_in_archive(source), declared=job.signature, rename=job.rename)
     named, signature = named_file(taking_its_names(module), known)
     # A wrapper in Python cannot be exported with TorchScript inside of it; traced, both are TorchScript.
-    script, _ = traced(named, signature)
+    script, arrays, _ = traced(named, signature, job.rows)
     path = job.folder / _MAIN
-    _export(script, named, signature, job.opset or _OPSET, path)
+    _export(script, arrays, signature, job.opset or _OPSET, path)
     unused = unused_outputs(named)
     unused_note = f"outputs not in the signature were left out: {', '.join(unused)}" if unused else None
     conversion = finished(path, signature, job.opset, (*notes_of(module), eval_note, unused_note))
-    check_answers(onnx_call(path, signature), signature, expected=module_call(named))
+    check_answers(onnx_call(path, signature), signature, expected=module_call(named), rows=job.rows)
     return conversion
 
 
-def _export(script: Any, named: torch.nn.Module, signature: Signature, opset: int, path: Path) -> None:  # noqa: ANN401 - a ScriptModule, which torch does not type
+def _export(
+    script: Any,  # noqa: ANN401 - a ScriptModule, which torch does not type
+    arrays: tuple[torch.Tensor, ...],
+    signature: Signature,
+    opset: int,
+    path: Path,
+) -> None:
     import torch
 
-    arrays, _ = example(named, signature)
     try:
         with warnings.catch_warnings():
             # That it is deprecated is said above.

@@ -10,12 +10,20 @@ from paritygate.pipelines.child import Progress
 from paritygate.pipelines.comparison import ComparisonJob
 from paritygate.pipelines.probing import PROBES_FOLDER, Graph, ProbeRequest
 from paritygate.pipelines.reproduction import Keeper
-from paritygate.pipelines.result import NOT_ASKED, ProbeFailureResult, ProbeResult, ProbesResult, RoleResult
+from paritygate.pipelines.result import (
+    NOT_ASKED,
+    DroppedResult,
+    ProbeFailureResult,
+    ProbeResult,
+    ProbesResult,
+    RoleResult,
+)
 from paritygate.pipelines.session_probes import Place, session_plan
 from paritygate.pipelines.unfit_inputs import UnfitInputs
 from paritygate.source import SourceKind
 from paritygate.validate.candidate import Candidate, ModelCandidate
 from paritygate.validate.probes.catalogue import ALL_PROBES, ASKED_AGAIN, SESSION_PROBES, to_record
+from paritygate.validate.probes.drops import DropKind, drop_words
 from paritygate.validate.probes.recording import PROBES_FILE, ProbeRecord, ProbesRecording
 from paritygate.validate.probes.run import ProbeOutcome, ProbeQuestion, run_probes
 from paritygate.validate.probes.sessions.session import run_sessions
@@ -176,7 +184,7 @@ def _switched_off(job: ComparisonJob) -> list[str]:
 
 
 def _checks(outcomes: Sequence[ProbeOutcome]) -> tuple[Check, ...]:
-    return tuple(item.check for item in outcomes if item.batches or item.dropped or item.unfit or item.failed)
+    return tuple(item.check for item in outcomes if item.is_check)
 
 
 def _why_not(candidate: Candidate, recording: ProbesRecording | None) -> str:
@@ -200,15 +208,14 @@ def _checks_of_missing(missing: Sequence[str], job: ComparisonJob) -> tuple[Chec
 
 
 def _probe_result(outcome: ProbeOutcome, record: ProbeRecord | None, keeper: Keeper) -> ProbeResult:
-    dropped = () if record is None else record.dropped
     return ProbeResult(
         looks_for=ALL_PROBES[outcome.name].looks_for,
-        status=str(outcome.status) if outcome.batches or outcome.failed else NOT_ASKED,
+        status=str(outcome.status) if outcome.batches or outcome.failed or outcome.error else NOT_ASKED,
         detail=outcome.detail,
         batches=outcome.batches,
         rows=outcome.rows,
-        dropped=outcome.dropped,
-        dropped_first=[f"{item.about}: {item.reason}" for item in dropped[:_SHOWN]],
+        dropped=sum(outcome.dropped.values()),
+        dropped_by={str(kind): _dropped_result(kind, count, record) for kind, count in outcome.dropped.items()},
         unfit=len(outcome.unfit),
         unfit_first=list(outcome.unfit[:_SHOWN]),
         failed=outcome.failed,
@@ -225,4 +232,13 @@ def _probe_result(outcome: ProbeOutcome, record: ProbeRecord | None, keeper: Kee
         ],
         seconds=outcome.seconds,
         reference_seconds=None if record is None else record.seconds,
+        error=outcome.error,
+    )
+
+
+def _dropped_result(kind: DropKind, count: int, record: ProbeRecord | None) -> DroppedResult:
+    named = () if record is None else tuple(item for item in record.dropped if item.kind is kind)
+    (words,) = drop_words({kind: count}, rows=0 if record is None else record.allowed_rows)
+    return DroppedResult(
+        batches=count, in_words=words, first=[f"{item.about}: {item.reason}" for item in named[:_SHOWN]]
     )

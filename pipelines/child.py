@@ -23,6 +23,7 @@ from typing import Any
 import paritygate.errors
 from paritygate.errors import ParitygateError, UnsupportedOperatorsError
 from paritygate.files import storage_errors
+from paritygate.pipelines.crash_dump import innermost_frames
 
 __all__ = ["ChildJob", "Progress", "StartedChild", "result_of_child", "run_child", "start_child", "stop_child"]
 
@@ -197,15 +198,26 @@ def _during(stage: str) -> str:
 
 
 def _last_lines(job: ChildJob) -> str:
+    return _shown(job, _log_lines(job)[-_LOG_LINES:])
+
+
+def _lines_of_crash(job: ChildJob) -> str:
+    lines = _log_lines(job)
+    return _shown(job, innermost_frames(lines) or lines[-_LOG_LINES:])
+
+
+def _shown(job: ChildJob, lines: Sequence[str]) -> str:
+    return "".join(f"\n  | {line[:300]}" for line in lines) + f"\n  log: {job.log}"
+
+
+def _log_lines(job: ChildJob) -> list[str]:
     try:
         with job.log.open("rb") as stream:
             stream.seek(0, os.SEEK_END)
             stream.seek(max(0, stream.tell() - _LOG_BYTES))
-            lines = [line.strip() for line in stream.read().decode(errors="replace").splitlines() if line.strip()]
+            return [line.strip() for line in stream.read().decode(errors="replace").splitlines() if line.strip()]
     except OSError:
-        lines = []
-    shown = "".join(f"\n  | {line[:300]}" for line in lines[-_LOG_LINES:])
-    return f"{shown}\n  log: {job.log}"
+        return []
 
 
 def result_of_child(child: StartedChild, stage: str) -> Any:  # noqa: ANN401 - the job's JSON
@@ -221,7 +233,7 @@ def result_of_child(child: StartedChild, stage: str) -> Any:  # noqa: ANN401 - t
     job, path = child.job, child.result
     if not path.is_file():
         _check_room(job.folder)
-        msg = f"{job.what} {_ending(child.process.returncode)}{_during(stage)}{_last_lines(job)}"
+        msg = f"{job.what} {_ending(child.process.returncode)}{_during(stage)}{_lines_of_crash(job)}"
         raise job.crash_error(msg, hint="look into the log; the other variants are not affected")
     outcome = json.loads(path.read_text(encoding="utf-8"))
     if outcome["status"] == "ok":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -220,8 +220,11 @@ def compare(
             ),
             progress,
         )
-        is_clean = True
-        return result_from_json(value)
+        result = result_from_json(value)
+        # Where a probe failed by itself, the log says why.
+        is_clean = not any(probe.error for probe in result.probes.asked.values())
+        kept = [f"the log of the comparison is in {place}"] if own and not is_clean else []
+        return replace(result, notes=[*result.notes, *kept])
     except ParitygateError as err:
         is_clean = str(place) not in str(err)
         return failed_comparison(job, err)

@@ -138,9 +138,15 @@ def _entry(name: str, artifact: Artifact | None, result: ComparisonResult, *, ki
 
 
 def _probes(probes: ProbesResult) -> dict[str, Any]:
-    kept = ("status", "detail", "batches", "rows", "dropped", "unfit", "failed")
+    kept = ("status", "detail", "batches", "rows", "dropped", "unfit", "failed", "error")
     return {
-        "asked": {name: {key: getattr(probe, key) for key in kept} for name, probe in probes.asked.items()},
+        "asked": {
+            name: {
+                **{key: getattr(probe, key) for key in kept},
+                "dropped_by": {kind: item.batches for kind, item in probe.dropped_by.items()},
+            }
+            for name, probe in probes.asked.items()
+        },
         "switched_off": probes.switched_off,
         "not_recorded": probes.not_recorded,
         "skipped": probes.skipped,

@@ -32,6 +32,7 @@ def gate_plan(job: ComparisonJob, workspace: Path, *, held_out: RowsLeftOut | No
         is_non_finite_declared=job.is_non_finite_declared,
         strata=job.strata,
         workspace=workspace,
+        precision=job.precision,
         held_out=RowsLeftOut() if held_out is None else held_out,
         seed=job.seed,
     )

@@ -1,9 +1,14 @@
-"""What a spec asks of its outputs, by metrics, matches and what is ignored: that it refers to something and fits."""
+"""What a spec asks of its outputs, in decisions, metrics, matches and axes: that it refers to something and fits."""
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Mapping
+
 from paritygate.errors import UsageError
 from paritygate.pipelines.spec import ResolvedSpec
+from paritygate.signature import TensorSpec, is_float_dtype
+from paritygate.validate.decisions import axes_of, check_rank
 from paritygate.validate.gold.measurement import check_gold_rules
 from paritygate.validate.matching.measurement import check_match_rules
 from paritygate.validate.reference import check_some_left
@@ -12,9 +17,10 @@ __all__ = ["check_output_uses"]
 
 
 def check_output_uses(resolved: ResolvedSpec) -> None:
-    """Do nothing if nothing is asked of an output that is ignored, matched otherwise, or not there.
+    """Do nothing if nothing is asked of an output that is ignored, matched otherwise, not there, or of another kind.
 
-    What outputs there are is known only where the spec says its signature; the gate looks again.
+    What outputs there are, and of which dtype and rank, is known only where the spec says its signature; the gate looks
+    again, at what the reference answers.
 
     Raises:
         UsageError: It is; the message says which.
@@ -31,12 +37,78 @@ def check_output_uses(resolved: ResolvedSpec) -> None:
     signature = resolved.signature
     if signature is None:
         return
-    names = [spec.name for spec in signature.outputs]
-    for name in ignored:
-        if name not in names:
-            msg = f"spec {origin}: outputs names {name!r}, which is no output (outputs: {', '.join(names)})"
-            raise UsageError(msg, hint="name one of model.outputs")
-    left = [name for name in names if name not in ignored]
+    outputs = {spec.name: spec for spec in signature.outputs}
+    _check_names(resolved, outputs)
+    left = [name for name in outputs if name not in ignored]
     check_some_left(left, ignored)
     check_match_rules(resolved.matches, left, uses)
     check_gold_rules(resolved.gold, [name for name in left if name not in matched])
+    _check_decisions(resolved, outputs)
+    _check_argmax_of(resolved, outputs)
+    _check_axes(resolved, outputs)
+
+
+def _check_names(resolved: ResolvedSpec, outputs: Mapping[str, TensorSpec]) -> None:
+    spec = resolved.spec
+    named = {
+        "decisions": list(spec.decisions),
+        "argmax_of": [name for pair in spec.argmax_of.items() for name in pair],
+        "gold.output": [rule.output for rule in resolved.gold],
+        **{f"matches.{rule.name}": list(rule.outputs) for rule in resolved.matches},
+        "axes": list(spec.axes),
+        "outputs": list(spec.outputs),
+    }
+    for key, names in named.items():
+        for name in names:
+            if name in outputs:
+                continue
+            msg = f"spec {resolved.origin}: {key} names {name!r}, which is no output (outputs: {', '.join(outputs)})"
+            raise UsageError(msg, hint=_meant(name, resolved, outputs))
+
+
+def _meant(name: str, resolved: ResolvedSpec, outputs: Mapping[str, TensorSpec]) -> str:
+    served = resolved.spec.model.rename.get(name)
+    if served in outputs:
+        return f"rename serves it as {served!r}: name that"
+    close = difflib.get_close_matches(name, outputs, n=1)
+    return f"did you mean {close[0]!r}?" if close else "name one of model.outputs"
+
+
+def _check_decisions(resolved: ResolvedSpec, outputs: Mapping[str, TensorSpec]) -> None:
+    for decision in resolved.decisions:
+        output = outputs[decision.output]
+        where = f"spec {resolved.origin}: decisions.{decision.output}"
+        if not is_float_dtype(output.dtype):
+            msg = f"{where} is on an output of dtype {output.dtype}, which is compared exactly"
+            hint = f"decide on the float scores; that it is their argmax says argmax_of: {{{decision.output}: SCORES}}"
+            raise UsageError(msg, hint=hint)
+        try:
+            check_rank(decision, len(output.shape or ()))
+        except UsageError as err:
+            msg = f"{where}: {err}"
+            raise UsageError(msg, hint=err.hint) from err
+
+
+def _check_argmax_of(resolved: ResolvedSpec, outputs: Mapping[str, TensorSpec]) -> None:
+    for label, scores in resolved.spec.argmax_of.items():
+        where = f"spec {resolved.origin}: argmax_of.{label}"
+        is_label, is_score = (not is_float_dtype(outputs[label].dtype), is_float_dtype(outputs[scores].dtype))
+        if not (is_label and is_score):
+            msg = (
+                f"{where}: {label!r} is {outputs[label].dtype} and {scores!r} {outputs[scores].dtype}: "
+                "the first must be an integer output, the second a float one"
+            )
+            raise UsageError(msg, hint="write argmax_of: {LABEL: SCORES}")
+        of_label, of_scores = (len(outputs[name].shape or ()) for name in (label, scores))
+        if of_label != of_scores - 1:
+            msg = f"{where}: {label!r} has rank {of_label} and {scores!r} rank {of_scores}, of which one axis is lost"
+            raise UsageError(msg, hint="a label has the shape of its scores without the axis of the classes")
+
+
+def _check_axes(resolved: ResolvedSpec, outputs: Mapping[str, TensorSpec]) -> None:
+    for name, axis in resolved.spec.axes.items():
+        rank = len(outputs[name].shape or ())
+        if not (-rank <= axis < rank and axis % rank != 0):
+            msg = f"spec {resolved.origin}: axes.{name}: axis {axis} is no channel axis of an output of rank {rank}"
+            hint = f"use {axes_of(rank)}: axis 0 holds the rows" if rank > 1 else "leave it out"
+            raise UsageError(msg, hint=hint)

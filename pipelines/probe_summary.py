@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from paritygate.pipelines.result import NOT_ASKED, ComparisonResult, ProbesResult
+from paritygate.validate.probes.catalogue import in_order
+from paritygate.validate.probes.drops import DropKind, drop_words
 
 __all__ = ["probe_lines", "seconds_of_gate"]
 
@@ -15,9 +17,15 @@ def probe_lines(result: ComparisonResult) -> Iterator[str]:
     asked = {name: probe for name, probe in probes.asked.items() if probe.status != NOT_ASKED}
     if asked:
         yield f"probes: {sum(probe.rows for probe in asked.values())} rows for {', '.join(asked)}; {_times(probes)}"
+    left_out = _left_out(probes)
+    if left_out:
+        yield f"probes: left out: {', '.join(left_out)}"
     for name, probe in probes.asked.items():
         if probe.status == NOT_ASKED:
             yield f"probe {name}: {probe.detail}"
+        if probe.error:
+            others = in_order(other for other, found in probes.asked.items() if not found.error)
+            yield f"probe {name}: to leave it out: --probes {','.join(others) or 'none'}"
     if probes.switched_off:
         yield f"probes switched off: {', '.join(probes.switched_off)}"
     for name, probe in asked.items():
@@ -34,6 +42,15 @@ def seconds_of_gate(probes: ProbesResult) -> tuple[float, float]:
     is_here = probes.reference_samples_seconds is not None
     times = (probe.seconds + ((probe.reference_seconds or 0.0) if is_here else 0.0) for probe in probes.asked.values())
     return samples, sum(times)
+
+
+def _left_out(probes: ProbesResult) -> list[str]:
+    """Return what was left out of all probes together; what each left out is in its detail."""
+    counts = {
+        kind: sum(probe.dropped_by[kind].batches for probe in probes.asked.values() if kind in probe.dropped_by)
+        for kind in DropKind
+    }
+    return drop_words(counts)
 
 
 def _times(probes: ProbesResult) -> str:

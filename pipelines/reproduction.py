@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -113,6 +114,8 @@ def _command_of_batch(job: ComparisonJob, probe: str, failed: FailedBatch, path:
     if probe in SESSION_PROBES or model is None or is_source_copy(model) or model.kind is SourceKind.CALLABLE:
         # What a call does after others, the inputs alone do not say; the names of some models are in the spec alone.
         return command_of_probe(job, probe)
+    # A label that was inferred to be an argmax is held to its scores again, and not compared exactly.
+    job = replace(job, argmax_of=failed.argmax_of or job.argmax_of)
     is_recorded = job.reference.model is None
     if is_recorded and not all(_is_storable(name, array) for name, array in failed.stored.outputs.items()):
         return command_of_probe(job, probe)

@@ -26,6 +26,7 @@ __all__ = [
     "CheckResult",
     "ComparisonResult",
     "DecisionResult",
+    "DroppedResult",
     "ErrorResult",
     "GoldResult",
     "GoldStratumResult",
@@ -251,13 +252,15 @@ class MatchStratumResult:
     min_iou: float | None
     max_box_diff: float | None
     max_score_diff: float | None
+    at_end: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MatchResult:
     """Detections of both sides, matched one to one; `missing` and `extra` have no partner, `near_floor` need none.
 
-    `below_floor` of the reference were not looked at.
+    `at_end` counts those of `near_floor` that are near the end of a full list; `below_floor` of the reference were not
+    looked at.
     """
 
     outputs: list[str]
@@ -277,6 +280,7 @@ class MatchResult:
     max_score_diff: float | None
     examples: list[str]
     below_floor: int = 0
+    at_end: int = 0
     strata: dict[str, dict[str, MatchStratumResult]] = field(default_factory=dict)
 
 
@@ -293,10 +297,20 @@ class ProbeFailureResult:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class DroppedResult:
+    """Batches of a probe that no candidate is asked, for one kind of reason; the first ones with the reason itself."""
+
+    batches: int
+    in_words: str
+    first: list[str]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ProbeResult:
     """One probe: inputs derived from the samples, and whether the candidate answers them like the reference.
 
-    Times are of deriving and answering: the reference's is null where it answers nothing of its own to the probe.
+    What was dropped is counted by why, `no_rows_left` among it; `error` says what of ours failed in the probe. Times
+    are of deriving and answering: the reference's is null where it answers nothing of its own to the probe.
     """
 
     looks_for: str
@@ -305,13 +319,14 @@ class ProbeResult:
     batches: int
     rows: int
     dropped: int
-    dropped_first: list[str]
     unfit: int
     unfit_first: list[str]
     failed: int
     failures: list[ProbeFailureResult]
     seconds: float
     reference_seconds: float | None
+    dropped_by: dict[str, DroppedResult] = field(default_factory=dict)
+    error: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -553,6 +568,7 @@ def _match_figures(measured: MatchFigures) -> dict[str, Any]:
         "missing": measured.missing,
         "extra": measured.extra,
         "near_floor": measured.near_floor,
+        "at_end": measured.at_end,
         "below_floor": measured.below_floor,
         "non_finite": measured.non_finite,
         "min_iou": _number(measured.min_iou),

@@ -61,7 +61,7 @@ def _check_names(resolved: ResolvedSpec) -> None:
         msg = f"spec {origin}: model.inputs and model.outputs are given together or not at all"
         raise UsageError(msg, hint="add the other one, or leave both to be taken from the source")
     # Making them raises what is wrong with a dtype, a dim or a rule.
-    signature, decisions = resolved.signature, resolved.decisions
+    signature = resolved.signature
     check_output_uses(resolved)
     if signature is None:
         return
@@ -69,12 +69,6 @@ def _check_names(resolved: ResolvedSpec) -> None:
         if name not in signature.symbols:
             msg = f"spec {origin}: model.dims names {name!r}, which no input or output has"
             raise UsageError(msg, hint=f"symbolic dims are: {', '.join(signature.symbols) or 'none'}")
-    outputs = [item.name for item in signature.outputs]
-    for decision in decisions:
-        if decision.output not in outputs:
-            known = ", ".join(outputs)
-            msg = f"spec {origin}: decisions names {decision.output!r}, which is no output (outputs: {known})"
-            raise UsageError(msg, hint="name one of model.outputs")
 
 
 def _check_calibration(resolved: ResolvedSpec) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
@@ -141,14 +142,33 @@ def check_targets(
         seen.add(key)
 
 
+def _nearest(name: str, available: Sequence[Variant]) -> str:
+    """Return which target may be meant, in words; empty where none is near, or it is the name of one itself."""
+    plain = name.partition("@")[0].lower()
+    # onnx-fp64 is no slip of the pen for onnx-fp16: what is meant has the same digits.
+    alike = [str(each) for each in available if _digits(str(each)) == _digits(plain)]
+    close = difflib.get_close_matches(plain, alike, n=1)
+    return f"did you mean {close[0]}?" if close and close[0] != name.partition("@")[0] else ""
+
+
+def _digits(name: str) -> str:
+    return "".join(filter(str.isdigit, name))
+
+
 def _check_target(
     target: str | StaticTarget, available: Sequence[Variant], signature: Signature | None, origin: str
 ) -> None:
-    variant = variant_of_target(target)
+    name = target if isinstance(target, str) else target.name
+    meant = _nearest(name, available)
+    try:
+        variant = variant_of_target(target)
+    except UsageError as err:
+        msg = f"spec {origin}: {err}"
+        raise UsageError(msg, hint=meant or err.hint) from err
     if variant.dynamic not in available:
         listed = ", ".join(map(str, available))
         msg = f"spec {origin}: target {str(variant)!r} is not available (available: {listed})"
-        raise UsageError(msg, hint="convert-and-validate backends lists what this version can make")
+        raise UsageError(msg, hint=meant or "convert-and-validate backends lists what this version can make")
     if variant.static and variant.format not in FIXERS:
         msg = f"spec {origin}: the dims of {str(variant)!r} cannot be fixed (formats that can: {', '.join(FIXERS)})"
         raise UsageError(msg, hint=f"take {variant.dynamic} as it is, or fix the dims of another format")

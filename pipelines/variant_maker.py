@@ -261,6 +261,7 @@ def _from_source(run: RunFolder) -> dict[str, Any]:
         "rename": dict(resolved.spec.model.rename),
         "opset": resolved.spec.opset,
         "files": list(resolved.spec.model.files),
+        "samples": resolved.samples(run.samples_path).to_json(),
     }
 
 
@@ -273,6 +274,7 @@ def _from_base(base: Artifact) -> dict[str, Any]:
         "rename": {},
         "opset": None,
         "files": [],
+        "samples": None,
     }
 
 

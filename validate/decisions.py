@@ -27,6 +27,8 @@ __all__ = [
     "DecisionState",
     "DecisionStatistics",
     "Rule",
+    "axes_of",
+    "check_rank",
     "decide",
     "finish_decisions",
     "fold_passes",
@@ -149,12 +151,12 @@ def make_decision(
     if kind is Rule.ARGMAX:
         if value not in {None, "", True}:
             msg = f"decision argmax of {output!r} takes no value (seen: {value!r})"
-            raise UsageError(msg, hint=f"write {output}:argmax")
+            raise UsageError(msg, hint=f"write {output}: {{argmax: true}}, or --decision {output}:argmax")
         return Decision(output=output, rule=kind, axis=axis)
     if kind is Rule.TOP_K:
         if isinstance(value, bool) or not _is_integer(str(value)) or int(str(value)) < 1:
             msg = f"decision top_k of {output!r} needs a whole number of at least 1 (seen: {value!r})"
-            raise UsageError(msg, hint=f"write {output}:top_k=5")
+            raise UsageError(msg, hint=f"write {output}: {{top_k: 5}}, or --decision {output}:top_k=5")
         return Decision(output=output, rule=kind, k=int(str(value)), axis=axis)
     text = str(value).strip()
     is_inclusive = text.startswith(">=")
@@ -164,7 +166,7 @@ def make_decision(
         threshold = float("nan")
     if not np.isfinite(threshold) or isinstance(value, bool):
         msg = f"decision {kind} of {output!r} needs a finite number (seen: {value!r})"
-        raise UsageError(msg, hint=f"write {output}:{kind}=0.5")
+        raise UsageError(msg, hint=f"write {output}: {{{kind}: 0.5}}, or --decision {output}:{kind}=0.5")
     return Decision(output=output, rule=kind, threshold=threshold, is_inclusive=is_inclusive, axis=axis)
 
 
@@ -189,6 +191,11 @@ class Flips:
         return replace(self, flipped=self.flipped[None], outside=self.outside[None], classes=self.classes[None])
 
 
+def axes_of(rank: int) -> str:
+    """Return which axes of an output of this rank, 2 or more, may hold classes or channels, in words."""
+    return "axis 1" if rank == 2 else f"an axis from 1 to {rank - 1}"  # noqa: PLR2004 - a rank
+
+
 def check_rank(decision: Decision, rank: int) -> None:
     """Check that the decision says which axis the classes are on, where the output leaves that open.
 
@@ -197,10 +204,10 @@ def check_rank(decision: Decision, rank: int) -> None:
     """
     if rank >= _RANK_NEEDING_AXIS and decision.axis is None:
         msg = f"decision {decision} is on an output of rank {rank} and does not say which axis the classes are on"
-        raise UsageError(msg, hint=f"write {decision},axis=N with N from 1 to {rank - 1}")
+        raise UsageError(msg, hint=f"write axis: N beside the rule, or {decision},axis=N, with N from 1 to {rank - 1}")
     if decision.axis is not None and not (-rank <= decision.axis < rank and decision.axis % rank != 0):
         msg = f"decision {decision}: axis {decision.axis} is no class axis of an output of rank {rank}"
-        raise UsageError(msg, hint=f"use an axis from 1 to {rank - 1}: axis 0 holds the rows")
+        raise UsageError(msg, hint=f"use {axes_of(rank)}: axis 0 holds the rows" if rank > 1 else "leave the axis out")
     if rank < 2 and decision.rule in {Rule.ARGMAX, Rule.TOP_K}:  # noqa: PLR2004 - a rank
         msg = f"decision {decision} needs an axis to choose along, and the output has rank {rank}"
         raise UsageError(msg, hint="use threshold, or decide on an output of rank 2 or more")

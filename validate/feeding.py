@@ -33,7 +33,9 @@ def fit_inputs(batch: Batch, signature: Signature) -> dict[str, NDArray[np.gener
             seen = ", ".join(batch.inputs) or "none"
             msg = f"the samples have no input {spec.name!r}, which the model takes (seen: {seen})"
             raise UsageError(
-                msg, hint="name the samples' keys like the model's inputs, or rename with --map MODEL=SERVED"
+                msg,
+                hint="name the samples' keys like the model's inputs, or rename these: model.rename: {MODEL: SERVED} "
+                "in the spec, or --map MODEL=SERVED",
             )
         fitted[spec.name] = _fit(spec, batch.inputs[spec.name])
     return fitted

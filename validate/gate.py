@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from paritygate.batch import Batch
 from paritygate.errors import MeasurementError, UsageError, ZeroRowsError
+from paritygate.precision import Precision
 from paritygate.signature import is_comparable_dtype
 from paritygate.validate.candidate import Candidate, RefusedInputsError
 from paritygate.validate.decisions import Decision
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 
 __all__ = ["GatePlan", "GateResult", "run_gate"]
 
+_LABEL_FIRST = "name the integer output first, then the scores: argmax_of: {LABEL: SCORES}, or --argmax-of LABEL=SCORES"
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GatePlan:
@@ -56,6 +59,7 @@ class GatePlan:
         is_non_finite_declared: Whether NaN and infinity in the reference are right.
         strata: The strata that are measured apart.
         workspace: An empty folder for what passes are compared by.
+        precision: What the candidate is judged as; None where that is not known.
         held_out: The rows of the samples that are not compared, counted while they are read.
         seed: Seed of the resamples that intervals of metrics come from.
     """
@@ -72,6 +76,7 @@ class GatePlan:
     is_non_finite_declared: bool = False
     strata: tuple[str, ...] = ()
     workspace: Path
+    precision: Precision | None = None
     held_out: RowsLeftOut = field(default_factory=RowsLeftOut)
     seed: int = 0
 
@@ -182,6 +187,7 @@ def run_gate(
             is_non_finite_declared=plan.is_non_finite_declared,
             argmax_of=plan.argmax_of,
             held_out=plan.held_out.rows,
+            precision=plan.precision,
         ),
     )
     health = tuple(_health_check(name, detail) for name, detail in expected.health)
@@ -244,7 +250,7 @@ def _outputs_compared(expected: ExpectedOutputs, plan: GatePlan) -> tuple[str, .
     chosen = tuple(name for name in plan.outputs or tuple(expected.profiles) if name not in plan.ignored)
     check_some_left(chosen, plan.ignored)
     uses = {rule.output: f"decision {rule}" for rule in plan.decisions}
-    uses |= {name: "--argmax-of" for pair in plan.argmax_of.items() for name in pair}
+    uses |= {name: "argmax_of" for pair in plan.argmax_of.items() for name in pair}
     uses |= {rule.output: f"gold {rule}" for rule in plan.gold}
     check_match_rules(plan.matches, chosen, uses)
     compared = tuple(name for name in chosen if name not in plan.matched)
@@ -257,14 +263,18 @@ def _outputs_compared(expected: ExpectedOutputs, plan: GatePlan) -> tuple[str, .
         if not expected.profiles[decision.output].is_float:
             dtype = expected.profiles[decision.output].dtype
             msg = f"decision {decision} is on an output of dtype {dtype}, which is compared exactly"
-            raise UsageError(msg, hint="decide on the float scores; for labels use --argmax-of LABEL=SCORES")
+            raise UsageError(
+                msg,
+                hint="decide on the float scores; for labels write argmax_of: {LABEL: SCORES}, "
+                "or --argmax-of LABEL=SCORES",
+            )
     for label, scores in plan.argmax_of.items():
         if label not in compared or scores not in compared:
-            msg = f"--argmax-of {label}={scores}: both must be outputs that are compared ({', '.join(compared)})"
-            raise UsageError(msg, hint="name the integer output first, then the scores")
+            msg = f"argmax_of {label}={scores}: both must be outputs that are compared ({', '.join(compared)})"
+            raise UsageError(msg, hint=_LABEL_FIRST)
         if expected.profiles[label].is_float or not expected.profiles[scores].is_float:
-            msg = f"--argmax-of {label}={scores}: the first must be an integer output, the second a float one"
-            raise UsageError(msg, hint="name the integer output first, then the scores")
+            msg = f"argmax_of {label}={scores}: the first must be an integer output, the second a float one"
+            raise UsageError(msg, hint=_LABEL_FIRST)
     return compared
 
 
@@ -277,7 +287,11 @@ def _check_decisions(plan: GatePlan) -> None:
     unused = sorted(plan.tolerance.declared & DECISION_LIMITS)
     if unused and not (plan.decisions or plan.argmax_of):
         msg = f"tolerance {unused[0]} is declared, and no decision is: nothing would be held against it"
-        raise UsageError(msg, hint="say how an output becomes an answer: --decision OUTPUT:threshold=V")
+        raise UsageError(
+            msg,
+            hint="say how an output becomes an answer: decisions: {OUTPUT: {threshold: V}} in the spec, "
+            "or --decision OUTPUT:threshold=V",
+        )
 
 
 def _compare_names(

@@ -6,7 +6,7 @@ case where the keys are of the form `CASE/OUTPUT`; what does not match is an err
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -15,11 +15,17 @@ from paritygate.batch import Batch
 from paritygate.errors import ArtifactIntegrityError, InputFileError, MeasurementError, UsageError, ZeroRowsError
 from paritygate.files import digest_of_file, digest_of_files
 from paritygate.signature import is_comparable_dtype
+from paritygate.validate.broken_rows import BrokenRows
 from paritygate.validate.noise_floor import NoiseFloor
 from paritygate.validate.npy_stream import NpyStream, npz_names
 from paritygate.validate.profile import OutputProfile
 from paritygate.validate.recording import RECORD_FILE, Recording, StoredBatch
-from paritygate.validate.reference import check_health, check_selected, check_some_left, profile_all
+from paritygate.validate.reference import (
+    check_health,
+    check_selected,
+    check_some_left,
+    profile_all,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -173,7 +179,11 @@ def expected_from_file(  # noqa: PLR0913 - one argument a choice of the user's
         msg = f"recorded outputs {path} hold no arrays"
         raise ZeroRowsError(msg, hint="nothing was measured, so nothing passes: record the outputs again")
     profiles = profile_all(outputs.batches, shapes=shapes, dtypes=dtypes, axes=axes, signature=None)
-    health = check_health(profiles, is_non_finite_declared=is_non_finite_declared)
+    health = check_health(
+        profiles,
+        is_non_finite_declared=is_non_finite_declared,
+        first_rows=lambda name: _broken_rows(outputs.batches()).of(name),
+    )
     not_repeated = ("reference_repeats", "not measured: the outputs were recorded elsewhere")
     return ExpectedOutputs(
         name=str(path),
@@ -184,6 +194,16 @@ def expected_from_file(  # noqa: PLR0913 - one argument a choice of the user's
         inputs=None,
         open_reader=outputs.open_reader,
     )
+
+
+def _broken_rows(batches: Iterable[StoredBatch]) -> BrokenRows:
+    """Return the first rows that are not finite, by where they stand in the file, or which of their case they are."""
+    found, seen = BrokenRows(), 0
+    for batch in batches:
+        first, of_case = (seen, "") if batch.case is None else (0, f"{batch.case}/")
+        found.add([f"{of_case}{first + row}" for row in range(batch.rows)], batch.outputs)
+        seen += batch.rows
+    return found
 
 
 class GivenOutputs:

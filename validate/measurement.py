@@ -161,7 +161,11 @@ class Comparison:
             return
         if len(axes) > 1:
             msg = f"{label!r} is declared the argmax of {scores!r}, along which axis their shapes do not say: {shapes}"
-            raise UsageError(msg, hint=f"say it with --decision {scores}:argmax,axis=N")
+            raise UsageError(
+                msg,
+                hint=f"say it with a decision: {scores}: {{argmax: true, axis: N}}, "
+                f"or --decision {scores}:argmax,axis=N",
+            )
         flips = decisions.decide_label(
             (actual[label], expected[label]), expected[scores], self._plan.limits[scores], axes[0]
         )

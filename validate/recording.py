@@ -76,7 +76,9 @@ class ChunkWriter:
         dtype = array.dtype.name
         if not is_comparable_dtype(dtype):
             msg = f"output {name!r} is of dtype {dtype}, which is not compared"
-            raise MeasurementError(msg, hint="select numeric outputs with --outputs NAME")
+            raise MeasurementError(
+                msg, hint=f"leave it out: outputs: {{{name}: {{ignore: REASON}}}} in the spec, or --outputs with others"
+            )
         if self.dtypes.setdefault(name, dtype) != dtype:
             msg = f"output {name!r} changes its dtype from {self.dtypes[name]} to {dtype} between batches"
             raise MeasurementError(msg, hint="an output must have one dtype")

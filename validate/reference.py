@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ from paritygate.batch import Batch
 from paritygate.errors import ReferenceRefusedError, UsageError, ZeroRowsError
 from paritygate.precision import Precision
 from paritygate.signature import Signature, is_float_dtype
+from paritygate.validate.broken_rows import BrokenRows
 from paritygate.validate.feeding import fit_inputs
 from paritygate.validate.measurement import repeat_difference
 from paritygate.validate.noise_floor import measure_noise, noise_health
@@ -30,13 +31,21 @@ from paritygate.validate.profile import (
 from paritygate.validate.recording import ChunkWriter, Recording, StoredBatch, read_chunks
 from paritygate.validate.samples import BatchDigest
 from paritygate.validate.tolerance import DEFAULT_TOLERANCES, limits_for
+from paritygate.wording import counted, one_or_many
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from paritygate.validate.runners.runner import Runner
 
-__all__ = ["RecordPlan", "check_health", "check_selected", "check_some_left", "profile_all", "record_reference"]
+__all__ = [
+    "RecordPlan",
+    "check_health",
+    "check_selected",
+    "check_some_left",
+    "profile_all",
+    "record_reference",
+]
 
 # How many rows are run twice to see that the reference is equal to itself.
 _REPEATED_ROWS = 64
@@ -100,6 +109,7 @@ def record_reference(
     again = ChunkWriter(again_folder)
     digest = BatchDigest()
     chooser = _RepeatChooser(plan.seed)
+    broken = BrokenRows()
     others = OtherBatches(runner, recorded, is_batch_fixed=has_fixed_batch)
     threads = OtherThreads(runner)
     for batch in read():
@@ -108,7 +118,9 @@ def record_reference(
         digest.add(batch)
         inputs = fit_inputs(batch, runner.signature)
         outputs = runner.run(inputs)
-        writer.add({name: outputs[name] for name in recorded}, rows=batch.rows, case=batch.case)
+        answers = {name: outputs[name] for name in recorded}
+        writer.add(answers, rows=batch.rows, case=batch.case)
+        broken.add(batch.ids, answers)
         watch(batch, inputs)
         rows = chooser.rows_to_repeat(inputs, batch.rows)
         if rows:
@@ -129,7 +141,11 @@ def record_reference(
     profiles = profile_all(
         stored.read, shapes=writer.shapes, dtypes=writer.dtypes, axes=plan.axes, signature=runner.signature
     )
-    health = check_health(profiles, is_non_finite_declared=plan.is_non_finite_declared)
+    health = check_health(
+        profiles,
+        is_non_finite_declared=plan.is_non_finite_declared,
+        first_rows=broken.of,
+    )
     health += (_check_repeat(again_folder, again.chunks, profiles, chooser.repeated),)
     noise = measure_noise(read_chunks(again_folder, again.chunks), profiles, why_no_batches=others.why_not)
     by_threads = threads.measure(read_chunks(again_folder, again.chunks), profiles)
@@ -257,7 +273,7 @@ def profile_all(
     for name in axes:
         if name not in dtypes:
             msg = f"a channel axis is declared for output {name!r}, which is not there (there are: {', '.join(dtypes)})"
-            raise UsageError(msg, hint="--axis takes names of the reference's outputs")
+            raise UsageError(msg, hint="axes in a spec, and --axis, take names of the reference's outputs")
     declared = {spec.name: spec.shape for spec in signature.outputs} if signature else {}
     profiles: dict[str, OutputProfile] = {}
     for name, dtype in dtypes.items():
@@ -293,8 +309,19 @@ def _checked_axis(name: str, axis: int | None, shapes: list[tuple[int, ...]]) ->
     return axis % max(ranks)
 
 
-def check_health(profiles: Mapping[str, OutputProfile], *, is_non_finite_declared: bool) -> tuple[tuple[str, str], ...]:
+def check_health(
+    profiles: Mapping[str, OutputProfile],
+    *,
+    is_non_finite_declared: bool,
+    first_rows: Callable[[str], Sequence[str]] = lambda _: (),
+) -> tuple[tuple[str, str], ...]:
     """Return what was found, as `(name, detail)`, for a reference that can be judged by.
+
+    Args:
+        profiles: The outputs.
+        is_non_finite_declared: Whether NaN and infinity in them are right.
+        first_rows: Returns the ids of the first rows in which an output is not finite, as far as they are known;
+            called where the reference is refused for it.
 
     Raises:
         ReferenceRefusedError: It holds undeclared non-finite values, or no output varies over the inputs.
@@ -315,11 +342,15 @@ def check_health(profiles: Mapping[str, OutputProfile], *, is_non_finite_declare
     if broken and not is_non_finite_declared:
         worst = broken[0]
         msg = (
-            f"the reference is refused: output {worst.name!r} holds {worst.non_finite} values that are "
-            f"NaN or infinite, of {worst.values}"
+            f"the reference is refused: output {worst.name!r} holds {counted(worst.non_finite, 'value')} that "
+            f"{one_or_many(worst.non_finite, 'is', 'are')} NaN or infinite, of {worst.values}"
         )
+        if rows := first_rows(worst.name):
+            msg += f"; first at {'row' if len(rows) == 1 else 'rows'} {', '.join(rows)}"
         raise ReferenceRefusedError(
-            msg, hint="correct the model or the samples, or declare that they belong there: --non-finite match"
+            msg,
+            hint="correct the model or the samples, or declare that they belong there: non_finite: match in the spec, "
+            "or --non-finite match",
         )
     detail = f"{sum(profile.non_finite for profile in broken)} non-finite values, declared" if broken else "all finite"
     found = [("reference_finite", detail)]
@@ -331,7 +362,9 @@ def check_health(profiles: Mapping[str, OutputProfile], *, is_non_finite_declare
             msg, hint="a constant output matches any model that learned nothing: give other samples, or check the model"
         )
     if varying:
-        found.append(("reference_varies", f"{', '.join(varying)} varies over the inputs"))
+        found.append(
+            ("reference_varies", f"{', '.join(varying)} {one_or_many(len(varying), 'varies', 'vary')} over the inputs")
+        )
     else:
         found.append(("reference_varies", "not measured: no two rows of one shape"))
     return tuple(found)
@@ -357,4 +390,4 @@ def _check_repeat(
                 raise ReferenceRefusedError(
                     msg, hint="put the model into evaluation mode and take out dropout and other randomness"
                 )
-    return "reference_repeats", f"{repeated} rows run twice, largest difference {largest:.3g}"
+    return "reference_repeats", f"{counted(repeated, 'row')} run twice, largest difference {largest:.3g}"

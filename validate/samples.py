@@ -22,6 +22,7 @@ from paritygate.errors import InputFileError, MeasurementError, ParitygateError,
 from paritygate.importing import is_object_path, load_object, use_folder
 from paritygate.validate.npy_stream import NpyStream, npz_names
 from paritygate.validate.sample_split import RowsLeftOut, SampleSplit, batches_of_side
+from paritygate.wording import counted
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -183,10 +184,11 @@ def _check_batch(text: str, batch: object) -> None:
         _check_input(text, name, array)
     for name, values in batch.strata.items():
         if len(values) != batch.rows:
-            msg = f"samples {text!r}: stratum {name!r} has {len(values)} values for {batch.rows} rows"
+            both = f"{counted(len(values), 'value')} for {counted(batch.rows, 'row')}"
+            msg = f"samples {text!r}: stratum {name!r} has {both}"
             raise UsageError(msg, hint="give one value a row")
     if batch.gold is not None and len(batch.gold) != batch.rows:
-        msg = f"samples {text!r}: {len(batch.gold)} gold values for {batch.rows} rows"
+        msg = f"samples {text!r}: {counted(len(batch.gold), 'gold value')} for {counted(batch.rows, 'row')}"
         raise UsageError(msg, hint="give one value a row")
 
 

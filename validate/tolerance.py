@@ -16,10 +16,18 @@ from paritygate.validate.profile import OutputProfile, ulp_of
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["DECISION_LIMITS", "DEFAULT_TOLERANCES", "Limits", "Tolerance", "limits_for", "parse_tolerance"]
+__all__ = [
+    "DECISION_LIMITS",
+    "DEFAULT_TOLERANCES",
+    "LEAST_ULPS",
+    "Limits",
+    "Tolerance",
+    "limits_for",
+    "parse_tolerance",
+]
 
 # No default limit is below this many steps of the output's dtype at its largest magnitude.
-_ULPS = 4
+LEAST_ULPS = 4
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,7 +96,9 @@ def parse_tolerance(precision: Precision, declared: Mapping[str, float]) -> Tole
     for name, value in declared.items():
         if name not in _LIMIT_NAMES:
             msg = f"tolerance {name!r} is not known (allowed: {', '.join(_LIMIT_NAMES)})"
-            raise UsageError(msg, hint="write for example --tolerance max_abs_diff=1e-3")
+            raise UsageError(
+                msg, hint="write max_abs_diff: 1e-3 below the variant in the spec, or --tolerance max_abs_diff=1e-3"
+            )
         if not math.isfinite(value) or value < 0:
             msg = f"tolerance {name}={value} is not a finite number of at least 0"
             raise UsageError(msg, hint="leave the limit out to use the default")
@@ -138,7 +148,7 @@ def limits_for(tolerance: Tolerance, profile: OutputProfile) -> Limits:
         return Limits(
             max_abs_diff=zero, mean_abs_diff=zero, repeat_max_abs_diff=zero, max_row_rel_diff=0.0, axis=profile.axis
         )
-    floor = np.array([_ULPS * ulp_of(float(value), profile.dtype) for value in profile.max_abs])
+    floor = np.array([LEAST_ULPS * ulp_of(float(value), profile.dtype) for value in profile.max_abs])
 
     def limit(name: str) -> NDArray[np.float64]:
         value = float(getattr(tolerance, name))
@@ -149,7 +159,7 @@ def limits_for(tolerance: Tolerance, profile: OutputProfile) -> Limits:
 
     row = tolerance.max_row_rel_diff
     if "max_row_rel_diff" not in tolerance.declared:
-        row = max(row, _ULPS * ulp_of(1.0, profile.dtype))
+        row = max(row, LEAST_ULPS * ulp_of(1.0, profile.dtype))
     return Limits(
         max_abs_diff=limit("max_abs_diff"),
         mean_abs_diff=limit("mean_abs_diff"),

@@ -7,17 +7,20 @@ passes, whatever it compares like.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from paritygate.errors import ExitCode
+from paritygate.precision import Precision
 from paritygate.validate.bounds import mismatch_rate_upper_95, rows_for_upper_95, upper_bound_text
 from paritygate.validate.decisions import DecisionStatistics
 from paritygate.validate.measurement import Measurement, Violation
+from paritygate.validate.precision_steps import below_steps
 from paritygate.validate.profile import OutputProfile
 from paritygate.validate.statistics import DiffStatistics
 from paritygate.validate.tolerance import Limits, Tolerance
+from paritygate.wording import counted, one_or_many
 
 __all__ = ["Check", "JudgePlan", "Status", "Verdict", "exit_code_of", "judge", "verdict_of"]
 
@@ -89,6 +92,7 @@ class JudgePlan:
         is_non_finite_declared: Whether the reference may hold NaN and infinity.
         argmax_of: Integer outputs that are judged as decisions.
         held_out: Rows of the samples that are not compared, because INT8 is calibrated on them.
+        precision: What the candidate is judged as; None where that is not known.
     """
 
     tolerance: Tolerance
@@ -98,6 +102,7 @@ class JudgePlan:
     is_non_finite_declared: bool = False
     argmax_of: Mapping[str, str]
     held_out: int = 0
+    precision: Precision | None = None
 
 
 def verdict_of(checks: Iterable[Check]) -> Verdict:
@@ -146,7 +151,7 @@ def _check_rows(measured: Measurement, plan: JudgePlan) -> Check:
     if measured.rows == 0:
         return Check(name="rows", status=Status.ERROR, detail="no rows were compared", measured=0, limit=plan.min_rows)
     status = Status.PASS if measured.rows >= plan.min_rows else Status.INCONCLUSIVE
-    detail = f"{measured.rows} rows in {measured.batches} batches, passes: {measured.passes}"
+    detail = f"{counted(measured.rows, 'row')} in {counted(measured.batches, 'batch')}, passes: {measured.passes}"
     if status is Status.INCONCLUSIVE:
         detail += f": fewer than the {plan.min_rows} asked for"
     if plan.held_out:
@@ -169,8 +174,10 @@ def _check_violation(violation: Violation) -> Check:
 def _check_accepts(measured: Measurement) -> Check:
     if not measured.refused_count:
         return Check(name="accepts_inputs", status=Status.PASS, detail="every batch was answered")
-    detail = f"{measured.refused_count} batches that the reference answers were not answered: " + "; ".join(
-        measured.refused
+    count = measured.refused_count
+    detail = (
+        f"{counted(count, 'batch')} that the reference answers {one_or_many(count, 'was', 'were')} not answered: "
+        f"{'; '.join(measured.refused)}"
     )
     return Check(name="accepts_inputs", status=Status.FAIL, detail=detail, measured=measured.refused_count, limit=0)
 
@@ -201,8 +208,17 @@ def _check_float(name: str, statistics: DiffStatistics, plan: JudgePlan) -> list
     checks = [_check_finite(name, statistics, plan)]
     if statistics.compared == 0:
         return [*checks, _nothing_measured(name)]
-    checks += _check_max(name, statistics, limits)
-    checks.append(_worst_channel("mean_abs_diff", name, statistics.mean_abs_by_channel, limits.mean_abs_diff))
+    largest = plan.profiles[name].max_abs
+
+    def of_failure(channel: int, limit: float) -> str:
+        return "" if plan.precision is None else below_steps(plan.precision, limit, float(largest[channel]))
+
+    checks += _check_max(name, statistics, limits, of_failure)
+    checks.append(
+        _worst_channel(
+            "mean_abs_diff", name, statistics.mean_abs_by_channel, limits.mean_abs_diff, of_failure=of_failure
+        )
+    )
     checks.append(
         _within(
             "max_row_rel_diff",
@@ -220,11 +236,14 @@ def _check_finite(name: str, statistics: DiffStatistics, plan: JudgePlan) -> Che
     bad = statistics.non_finite + statistics.non_finite_mismatches
     detail = "the candidate is finite wherever the reference is"
     if statistics.non_finite:
-        detail = f"{statistics.non_finite} values are NaN or infinite where the reference is finite"
+        detail = f"{_values_are(statistics.non_finite)} NaN or infinite where the reference is finite"
     elif statistics.non_finite_mismatches:
-        detail = f"{statistics.non_finite_mismatches} values are not the NaN or infinity that the reference holds there"
+        detail = (
+            f"{_values_are(statistics.non_finite_mismatches)} not the NaN or infinity that the reference holds there"
+        )
     elif statistics.non_finite_matches and plan.is_non_finite_declared:
-        detail += f"; {statistics.non_finite_matches} declared non-finite values match"
+        count = statistics.non_finite_matches
+        detail += f"; {counted(count, 'declared non-finite value')} {one_or_many(count, 'matches', 'match')}"
     return Check(
         name="finite",
         status=Status.FAIL if bad else Status.PASS,
@@ -233,6 +252,10 @@ def _check_finite(name: str, statistics: DiffStatistics, plan: JudgePlan) -> Che
         measured=bad,
         limit=0,
     )
+
+
+def _values_are(count: int) -> str:
+    return f"{counted(count, 'value')} {one_or_many(count, 'is', 'are')}"
 
 
 def _within(check: str, output: str, measured: float, limit: float, remark: str = "") -> Check:
@@ -249,9 +272,19 @@ def _within(check: str, output: str, measured: float, limit: float, remark: str 
     )
 
 
-def _worst_channel(
-    check: str, output: str, measured: Iterable[float], limits: Iterable[float], factor: float = 1.0
+def _worst_channel(  # noqa: PLR0913 - what is checked, of what, by how much and in which words
+    check: str,
+    output: str,
+    measured: Iterable[float],
+    limits: Iterable[float],
+    factor: float = 1.0,
+    *,
+    of_failure: Callable[[int, float], str],
 ) -> Check:
+    """Return the check of the channel nearest to its limit, or furthest beyond it.
+
+    Where that fails, what `of_failure(channel, limit)` returns is added.
+    """
     pairs = [(float(value), float(limit) * factor) for value, limit in zip(measured, limits, strict=True)]
 
     def badness(pair: tuple[float, float]) -> float:
@@ -262,14 +295,26 @@ def _worst_channel(
 
     at = max(range(len(pairs)), key=lambda index: badness(pairs[index]))
     remark = f", worst in channel {at} of {len(pairs)}" if len(pairs) > 1 else ""
-    return _within(check, output, *pairs[at], remark)
+    found = _within(check, output, *pairs[at], remark)
+    if found.status is Status.PASS:
+        return found
+    return replace(found, detail=found.detail + of_failure(at, pairs[at][1]))
 
 
-def _check_max(name: str, statistics: DiffStatistics, limits: Limits) -> list[Check]:
+def _check_max(
+    name: str, statistics: DiffStatistics, limits: Limits, of_failure: Callable[[int, float], str]
+) -> list[Check]:
     worst = statistics.worst_rows[0] if statistics.worst_rows else None
+    where = (
+        "" if worst is None else f", worst at row {worst.row_id}: {worst.actual:.6g} instead of {worst.expected:.6g}"
+    )
+
+    def located(channel: int, limit: float) -> str:
+        return where + of_failure(channel, limit)
+
     if statistics.compared <= _MANY_VALUES:
-        check = _worst_channel("max_abs_diff", name, statistics.max_abs_by_channel, limits.max_abs_diff)
-        checks = [check]
+        values = statistics.max_abs_by_channel
+        checks = [_worst_channel("max_abs_diff", name, values, limits.max_abs_diff, of_failure=located)]
     else:
         quantile = statistics.p9999_in_limits
         many = f"of {statistics.compared} values 99.99 % are within the limit"
@@ -285,22 +330,14 @@ def _check_max(name: str, statistics: DiffStatistics, limits: Limits) -> list[Ch
                 limit=1.0,
             ),
             _worst_channel(
-                "max_abs_diff", name, statistics.max_abs_by_channel, limits.max_abs_diff, _MANY_VALUES_FACTOR
+                "max_abs_diff",
+                name,
+                statistics.max_abs_by_channel,
+                limits.max_abs_diff,
+                _MANY_VALUES_FACTOR,
+                of_failure=located,
             ),
         ]
-    if worst is not None and checks[-1].status is Status.FAIL:
-        last = checks.pop()
-        where = f", worst at row {worst.row_id}: {worst.actual:.6g} instead of {worst.expected:.6g}"
-        checks.append(
-            Check(
-                name=last.name,
-                status=last.status,
-                detail=last.detail + where,
-                output=name,
-                measured=last.measured,
-                limit=last.limit,
-            )
-        )
     return checks
 
 
@@ -378,7 +415,7 @@ def _check_coverage(name: str, decision: DecisionStatistics) -> Check:
         words = f"{counts[1]} positive, {counts[0]} negative in the reference"
         is_thin = min(counts.values()) < _COVERED_SHARE * total
     else:
-        words = f"{len(counts)} classes chosen by the reference"
+        words = f"{counted(len(counts), 'class')} chosen by the reference"
         is_thin = len(counts) <= 1
     if is_thin:
         words += ": one side is not covered" if is_yes_or_no else ": other classes are not covered"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from paritygate.convert.planted.kinds import NotApplicable, PlantContext, Planted
+from paritygate.wording import counted
 
 if TYPE_CHECKING:
     import onnx
@@ -140,7 +141,7 @@ def epsilon_lost(edit: GraphEdit, context: PlantContext) -> Planted | NotApplica
     if not any(found):
         return NotApplicable("no normalisation with an epsilon")
     return Planted(
-        what=f"epsilon of {len(found)} normalisations set to 0, was {max(found):.3g}",
+        what=f"epsilon of {counted(len(found), 'normalisation')} set to 0, was {max(found):.3g}",
         reached_by="a row whose values before the normalisation are nearly all the same",
     )
 
@@ -168,6 +169,6 @@ def float16_range(edit: GraphEdit, context: PlantContext) -> Planted | NotApplic
     if not names:
         return NotApplicable("no product or sum is float32")
     return Planted(
-        what=f"{len(names)} inner values clipped to +-{_FLOAT16_LARGEST:g}",
+        what=f"{counted(len(names), 'inner value')} clipped to +-{_FLOAT16_LARGEST:g}",
         reached_by=f"an input by which an inner value exceeds {_FLOAT16_LARGEST:g}",
     )

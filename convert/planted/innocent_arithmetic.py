@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ import numpy as np
 
 from paritygate.convert.planted.kinds import NotApplicable, PlantContext, Planted
 from paritygate.convert.planted.rows import sliced
+from paritygate.wording import counted
 
 if TYPE_CHECKING:
     import onnx
@@ -36,20 +38,20 @@ _BATCHNORM_INPUTS = 5
 def constants_folded(edit: GraphEdit, context: PlantContext) -> Planted | NotApplicable:
     """Let ONNX Runtime compute what does not depend on inputs."""
     del context
-    return _optimised(edit, "ORT_ENABLE_BASIC")
+    return _optimised(edit, "ORT_ENABLE_BASIC", nothing="nothing in it is to be folded")
 
 
 def operators_fused(edit: GraphEdit, context: PlantContext) -> Planted | NotApplicable:
     """Let ONNX Runtime fuse operators into its own."""
     del context
-    return _optimised(edit, "ORT_ENABLE_EXTENDED")
+    return _optimised(edit, "ORT_ENABLE_EXTENDED", nothing="nothing in it is to be fused")
 
 
-def _optimised(edit: GraphEdit, level: str) -> Planted | NotApplicable:
+def _optimised(edit: GraphEdit, level: str, *, nothing: str) -> Planted | NotApplicable:
     import onnx
     import onnxruntime
 
-    before = len(edit.graph.node)
+    before = Counter(node.op_type for node in edit.graph.node)
     options = onnxruntime.SessionOptions()
     options.log_severity_level = _FATAL
     options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, level)
@@ -63,8 +65,10 @@ def _optimised(edit: GraphEdit, level: str) -> Planted | NotApplicable:
         except Exception as err:  # noqa: BLE001 - onnxruntime raises classes of its own
             return NotApplicable(f"ONNX Runtime does not write it: {str(err).splitlines()[0]}")
         model = onnx.load(str(path))
+    if Counter(node.op_type for node in model.graph.node) == before:
+        return NotApplicable(nothing)
     edit.take(model)
-    return Planted(what=f"{len(edit.graph.node)} nodes instead of {before}")
+    return Planted(what=f"{counted(len(edit.graph.node), 'node')} instead of {before.total()}")
 
 
 def _attribute(node: onnx.NodeProto, name: str, default: float) -> float:
@@ -158,7 +162,7 @@ def sums_reassociated(edit: GraphEdit, context: PlantContext) -> Planted | NotAp
     count = sum(_halved(edit, node) for node in edit.nodes("MatMul", "Gemm", "Conv"))
     if not count:
         return NotApplicable("no MatMul, Gemm or Conv adds up over a constant weight")
-    return Planted(what=f"{count} products as the sum of two halves")
+    return Planted(what=f"{counted(count, 'product')} as the sum of two halves")
 
 
 def _halved(edit: GraphEdit, node: onnx.NodeProto) -> bool:

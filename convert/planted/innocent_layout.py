@@ -9,6 +9,7 @@ from paritygate.convert.onnx_rewrite import rename_values
 from paritygate.convert.planted.graph_edit import needs_of_nodes
 from paritygate.convert.planted.kinds import NotApplicable, PlantContext, Planted
 from paritygate.onnx_graph import graphs_in
+from paritygate.wording import counted, one_or_many
 
 if TYPE_CHECKING:
     import onnx
@@ -39,7 +40,7 @@ def tensors_renamed(edit: GraphEdit, context: PlantContext) -> Planted | NotAppl
     rename_values(edit.model, names)
     for at, node in enumerate(graph.node):
         node.name = f"node_{at}"
-    return Planted(what=f"{len(names)} inner tensors and {len(graph.node)} nodes renamed")
+    return Planted(what=f"{counted(len(names), 'inner tensor')} and {counted(len(graph.node), 'node')} renamed")
 
 
 def _inner_values(graph: onnx.GraphProto) -> list[str]:
@@ -96,7 +97,7 @@ def nodes_reordered(edit: GraphEdit, context: PlantContext) -> Planted | NotAppl
     if not moved:
         return NotApplicable("the nodes have one valid order")
     edit.arrange(order)
-    return Planted(what=f"{moved} of {len(order)} nodes at another place")
+    return Planted(what=f"{moved} of {counted(len(order), 'node')} at another place")
 
 
 def identities_added(edit: GraphEdit, context: PlantContext) -> Planted | NotApplicable:
@@ -108,7 +109,7 @@ def identities_added(edit: GraphEdit, context: PlantContext) -> Planted | NotApp
     for name in outputs:
         inner = edit.before_output(name)
         edit.node("Identity", [inner], output=name)
-    return Planted(what=f"Identity at {len(edit.inputs)} inputs and {len(outputs)} outputs")
+    return Planted(what=f"Identity at {counted(len(edit.inputs), 'input')} and {counted(len(outputs), 'output')}")
 
 
 def weights_as_constants(edit: GraphEdit, context: PlantContext) -> Planted | NotApplicable:
@@ -123,7 +124,9 @@ def weights_as_constants(edit: GraphEdit, context: PlantContext) -> Planted | No
     for tensor in moved:
         edit.graph.node.append(onnx.helper.make_node("Constant", [], [tensor.name], value=tensor))
         edit.graph.initializer.remove(tensor)
-    return Planted(what=f"{len(moved)} initializers as Constant nodes")
+    return Planted(
+        what=f"{counted(len(moved), 'initializer')} as {one_or_many(len(moved), 'a Constant node', 'Constant nodes')}"
+    )
 
 
 def newer_opset(edit: GraphEdit, context: PlantContext) -> Planted | NotApplicable:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from paritygate.convert.planted.kinds import NotApplicable, PlantContext, Planted
+from paritygate.wording import counted
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -21,21 +22,26 @@ __all__ = ["weights_bf16", "weights_fp16", "weights_int8", "weights_tf32"]
 _PRODUCTS = ("MatMul", "Gemm", "Conv", "ConvTranspose")
 _BF16_BITS, _TF32_BITS = 16, 13
 _STEPS = 127
+# The largest value of each precision; TF32 has the range of float32.
+_LARGEST_FP16 = float(np.finfo(np.float16).max)
+_LARGEST_BF16 = float(np.uint32(0x7F7F0000).view(np.float32))
 
 
 def weights_bf16(edit: GraphEdit, context: PlantContext) -> Planted | NotApplicable:
     """Round every float32 weight to 8 bits of mantissa."""
     del context
-    return _round(edit, edit.constants(), lambda array: _cut(array, _BF16_BITS), "bfloat16")
+    return _round(
+        edit, edit.constants(), lambda array: _within(array, _cut(array, _BF16_BITS), _LARGEST_BF16), "bfloat16"
+    )
 
 
 def weights_fp16(edit: GraphEdit, context: PlantContext) -> Planted | NotApplicable:
     """Round every float32 weight to float16."""
     del context
-    largest = float(np.finfo(np.float16).max)
 
     def rounded(array: Weight) -> Weight:
-        return np.where(np.isfinite(array), np.clip(array, -largest, largest).astype(np.float16), array)
+        clipped = np.clip(array, -_LARGEST_FP16, _LARGEST_FP16).astype(np.float16)
+        return _within(array, clipped.astype(np.float32), _LARGEST_FP16)
 
     return _round(edit, edit.constants(), rounded, "float16")
 
@@ -44,7 +50,7 @@ def weights_tf32(edit: GraphEdit, context: PlantContext) -> Planted | NotApplica
     """Round the weights that products take to 10 bits of mantissa, as TF32 does; the other factor stays."""
     del context
     names = dict.fromkeys(name for node in edit.nodes(*_PRODUCTS) for name in node.input if edit.is_constant(name))
-    return _round(edit, names, lambda array: _cut(array, _TF32_BITS), "TF32")
+    return _round(edit, names, lambda array: _within(array, _cut(array, _TF32_BITS), np.inf), "TF32")
 
 
 def weights_int8(edit: GraphEdit, context: PlantContext) -> Planted | NotApplicable:
@@ -62,6 +68,16 @@ def weights_int8(edit: GraphEdit, context: PlantContext) -> Planted | NotApplica
         return np.round(array / scale) * scale if scale > 0 else array
 
     return _round(edit, names, rounded, "int8 steps")
+
+
+def _within(array: Weight, rounded: Weight, largest: float) -> Weight:
+    """Return rounded values, those beyond the precision's range as they were.
+
+    What stands for minus infinity in a mask is no weight: a converter clamps it, or leaves it, and rounded it would
+    drown what is planted here.
+    """
+    is_held = (np.abs(array) <= largest) & np.isfinite(rounded)
+    return np.where(is_held, rounded, array)
 
 
 def _elements(edit: GraphEdit, name: str) -> int:
@@ -91,4 +107,4 @@ def _round(
             edit.set_array(name, lower)
     if not changed:
         return NotApplicable(f"no float32 weight changes when it is rounded to {to}")
-    return Planted(what=f"{changed} weights rounded to {to}, the largest change {largest:.3g}")
+    return Planted(what=f"{counted(changed, 'weight')} rounded to {to}, the largest change {largest:.3g}")

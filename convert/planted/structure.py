@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from paritygate.convert.planted.kinds import NotApplicable, PlantContext, Planted
+from paritygate.wording import one_or_many
 
 if TYPE_CHECKING:
     import onnx
@@ -132,7 +133,8 @@ def padding_side(edit: GraphEdit, context: PlantContext) -> Planted | NotApplica
                 changed.append(node.name)
     if not changed:
         return NotApplicable("no convolution or pooling pads one side more than the other")
-    return Planted(what=f"{len(changed)} convolutions and poolings pad on the other side, {changed[0]} first")
+    pad = one_or_many(len(changed), "convolution or pooling pads", "convolutions and poolings pad")
+    return Planted(what=f"{len(changed)} {pad} on the other side, {changed[0]} first")
 
 
 def floor_truncates(edit: GraphEdit, context: PlantContext) -> Planted | NotApplicable:
@@ -155,7 +157,10 @@ def floor_truncates(edit: GraphEdit, context: PlantContext) -> Planted | NotAppl
     count = len(floors) + len(remainders)
     if not count:
         return NotApplicable("no Floor and no Mod")
-    return Planted(what=f"{count} Floor and Mod round towards zero", reached_by="a negative value before them")
+    return Planted(
+        what=f"{count} {one_or_many(count, 'Floor or Mod rounds', 'Floor and Mod round')} towards zero",
+        reached_by="a negative value before them",
+    )
 
 
 def ties_last(edit: GraphEdit, context: PlantContext) -> Planted | NotApplicable:
@@ -168,4 +173,7 @@ def ties_last(edit: GraphEdit, context: PlantContext) -> Planted | NotApplicable
         attribute.name, attribute.type, attribute.i = "select_last_index", attribute.INT, 0 if item and item.i else 1
     if not nodes:
         return NotApplicable("no ArgMax and no ArgMin")
-    return Planted(what=f"{len(nodes)} ArgMax take the other end of ties", reached_by="a row with a tie")
+    return Planted(
+        what=f"{len(nodes)} ArgMax {one_or_many(len(nodes), 'takes', 'take')} the other end of ties",
+        reached_by="a row with a tie",
+    )

@@ -17,12 +17,17 @@ from paritygate.formats import ENGINE_FORMATS
 from paritygate.pipelines.calibrated_rows import keep_calibrated_rows
 from paritygate.pipelines.calibration import CalibrationRequest, note_of_calibration, open_calibration
 from paritygate.pipelines.child import Progress
+from paritygate.pipelines.first_rows import FirstRows, first_rows
 from paritygate.pipelines.loading import load_model
 from paritygate.precision import Precision
 from paritygate.signature import Dim, Signature
-from paritygate.source import Source
+from paritygate.source import Source, SourceKind
+from paritygate.validate.samples import SampleSource
 
 __all__ = ["run"]
+
+# What these become is run beside them, at the sizes that are promised.
+_TRIED_KINDS = frozenset({SourceKind.TORCH, SourceKind.TORCHSCRIPT, SourceKind.PT2})
 
 
 def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
@@ -36,6 +41,9 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
     if args["calibration"] is not None and signature is not None:
         report("choosing the calibration rows", 0, 0)
         opened = open_calibration(CalibrationRequest.from_json(args["calibration"]), signature)
+    first = FirstRows()
+    if args["samples"] is not None and loaded.source.kind in _TRIED_KINDS:
+        first = first_rows(SampleSource.from_json(args["samples"]))
     report(f"converting {loaded.source.kind} to {args['format']}", 0, 0)
     job = ConversionJob(
         source=loaded.source,
@@ -48,6 +56,7 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
         files=tuple(args["files"]),
         engine=EngineSettings.from_json(args["engine"]),
         calibration=opened.calibration if opened is not None else None,
+        rows=first.inputs,
     )
     if args["fixed_shape"] is None:
         conversion = convert_and_check(job, args["format"])
@@ -62,7 +71,7 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
     return {
         "main": conversion.main,
         "signature": _with_dims(conversion.signature, args["dims"]).to_json(),
-        "notes": [*conversion.notes, *([note] if note else [])],
+        "notes": [*conversion.notes, *(text for text in (note, first.note) if text)],
         "facts": dict(conversion.facts),
         "source": {**loaded.describe(args["files"]), "digest": digest},
     }

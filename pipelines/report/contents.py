@@ -26,7 +26,7 @@ def contents_of(report: ReportData) -> dict[str, Any]:
         "parity": parity_table(report),
         "evidence_words": evidence_words(report),
         "elsewhere": other_devices_table(report),
-        "release": release_table(report.release) if report.release is not None else None,
+        "release": release_table(report.release, report) if report.release is not None else None,
         "speed": speed_section(report),
         "sections": variant_sections(report),
         "reference": reference_tables(report.recording) if report.recording is not None else (),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 
-__all__ = ["near_one", "number", "number_pair", "percent", "share", "size_words", "value"]
+__all__ = ["near_one", "number", "number_pair", "percent", "share", "shorten", "size_words", "value"]
 
 _DIGITS = 3
 # Enough to tell two float32 numbers apart, and all that float64 has.
@@ -73,3 +73,10 @@ def size_words(count: int | None) -> str:
         if count >= factor:
             return f"{count / factor:.3g} {unit}"
     return f"{count} bytes"
+
+
+def shorten(words: str, length: int) -> str:
+    """Return the beginning of a text, at most so long, with an ellipsis where it goes on."""
+    if len(words) <= length:
+        return words
+    return f"{words[: length - 1].rsplit(' ', 1)[0].rstrip(' ,;:(')} …"

@@ -91,7 +91,7 @@ def _line(cells: Iterable[str]) -> str:
 
 def _cell(cell: Cell) -> str:
     if cell.kind == "status":
-        return str(_verdict(cell.text))
+        return str(_verdict(cell.text)) + (f" ({_escape_cell(cell.remark)})" if cell.remark else "")
     return _escape_cell(f"{cell.text} ({cell.remark})" if cell.remark else cell.text)
 
 

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 
 from paritygate.pipelines.probe_summary import seconds_of_gate
+from paritygate.pipelines.report.failed_alone import within_run
 from paritygate.pipelines.report.figures import number
 from paritygate.pipelines.report.table import Cell, Column, Table, code, facts, figure, status, text
 from paritygate.pipelines.result import NOT_ASKED, ComparisonResult, ProbeResult, ProbesResult
 from paritygate.validate.probes.catalogue import ALL_PROBES
+from paritygate.validate.probes.roles import Role
 
-__all__ = ["probe_tables", "probe_words"]
+__all__ = ["FAILED_AT", "failed_words", "probe_tables", "probe_words"]
 
+FAILED_AT = "Failed at, the first ones"
 _LEAD = (
-    "Probes are inputs derived from the samples, which a right conversion answers like the reference. What the "
-    "reference does not answer finitely and repeatably is left out, and so is what a candidate does not take by its "
-    "own declaration."
+    "Probes are inputs derived from the samples, which a right conversion answers like the reference. What there is no "
+    "right answer of the reference to is left out, and so is what a candidate does not take by its own declaration; "
+    "where the rows of a probe did not suffice, its result is a warning."
 )
+_UNFIT = "what the candidate does not take or is not held to"
 _PROBE_COLUMNS = (
     Column(title="probe"),
     Column(title="result"),
@@ -24,19 +29,24 @@ _PROBE_COLUMNS = (
     Column(title="batches", is_figure=True),
     Column(title="rows", is_figure=True),
     Column(title="left out", is_figure=True),
-    Column(title="seconds", is_figure=True),
-    Column(title="of the reference", is_figure=True),
+    Column(title="candidate s", is_figure=True),
+    Column(title="reference s", is_figure=True),
     Column(title="in words"),
 )
 
 
-def probe_tables(result: ComparisonResult) -> tuple[Table, ...]:
-    """Return the tables of the probes; none where none was asked."""
+def probe_tables(result: ComparisonResult, folder: Path) -> tuple[Table, ...]:
+    """Return the tables of the probes; none where none was asked.
+
+    Args:
+        result: The comparison.
+        folder: The run's, from which on files are named.
+    """
     probes = result.probes
     if not probes.asked:
         return ()
     left_out = tuple(_left_out_rows(probes))
-    failed = tuple(_failure_rows(probes))
+    failed = tuple(_failure_rows(probes, folder))
     return (
         _asked_table(probes),
         *((_failures_table(failed),) if failed else ()),
@@ -55,11 +65,21 @@ def probe_words(result: ComparisonResult) -> tuple[str, ...]:
     if probes.not_recorded:
         found.append(f"Not asked, because the reference was recorded without them: {', '.join(probes.not_recorded)}.")
     if probes.roles:
-        found.append(
-            "What an input was taken for is inferred; the spec overrules it, such as "
-            f"roles: {{{next(iter(probes.roles))}: {{role: id, low: 0, high: 999}}}}."
-        )
+        found.append(f"What an input was taken for is inferred; the spec overrules it{_example(probes)}.")
     return tuple(found)
+
+
+def _example(probes: ProbesResult) -> str:
+    """Return how the spec says what an input is, by the first of whose kind there is more to say; else nothing."""
+    name = next((name for name, role in probes.roles.items() if role.role == Role.ID), None)
+    return "" if name is None else f", such as roles: {{{name}: {{role: id, low: 0, high: 999}}}}"
+
+
+def failed_words(probe: ProbeResult) -> str:
+    """Return where a probe failed, short: what failed there stands in the table of failures."""
+    first = probe.failures[0]
+    at = f"failed at {first.about}" if first.batch >= 0 else "failed"
+    return at if probe.failed <= 1 else f"{at}, and at {number(probe.failed - 1)} more"
 
 
 def _asked_table(probes: ProbesResult) -> Table:
@@ -79,7 +99,7 @@ def _probe_row(name: str, probe: ProbeResult) -> tuple[Cell, ...]:
         figure(number(probe.dropped + probe.unfit)),
         figure(f"{probe.seconds:.2f}"),
         figure("-" if probe.reference_seconds is None else f"{probe.reference_seconds:.2f}"),
-        text(probe.detail),
+        text(f"{failed_words(probe)}: see below" if probe.failures else probe.detail),
     )
 
 
@@ -88,38 +108,36 @@ def _switched_off_row(name: str) -> tuple[Cell, ...]:
     return (text(name), status("not asked"), text(ALL_PROBES[name].looks_for), *empty, text("switched off"))
 
 
-def _failure_rows(probes: ProbesResult) -> Iterable[tuple[Cell, ...]]:
+def _failure_rows(probes: ProbesResult, folder: Path) -> Iterable[tuple[Cell, ...]]:
     for name, probe in probes.asked.items():
         for failure in probe.failures:
             yield (
                 text(name),
                 text(failure.about),
                 text(f"{failure.check}: {failure.detail}"),
-                code(failure.inputs or "-"),
-                code(failure.again),
+                code(within_run(failure.inputs, folder) if failure.inputs else "-"),
             )
 
 
 def _failures_table(rows: tuple[tuple[Cell, ...], ...]) -> Table:
-    titles = ("probe", "at", "what failed", "inputs", "to see it alone")
-    return Table(caption="Failed at, the first ones", columns=tuple(Column(title=title) for title in titles), rows=rows)
+    titles = ("probe", "at", "what failed", "inputs, in the run's folder")
+    return Table(caption=FAILED_AT, columns=tuple(Column(title=title) for title in titles), rows=rows)
 
 
 def _left_out_rows(probes: ProbesResult) -> Iterable[tuple[Cell, ...]]:
     for name, probe in probes.asked.items():
-        for who, count, first in (
-            ("by the reference", probe.dropped, probe.dropped_first),
-            ("by the candidate", probe.unfit, probe.unfit_first),
-        ):
-            if count:
-                more = f"; and {number(count - len(first))} more" if count > len(first) else ""
-                yield text(name), text(who), figure(number(count)), text("; ".join(first) + more)
+        found = [(item.in_words, item.batches, item.first) for item in probe.dropped_by.values()]
+        if probe.unfit:
+            found.append((_UNFIT, probe.unfit, probe.unfit_first))
+        for why, count, first in found:
+            more = f"; and {number(count - len(first))} more" if count > len(first) else ""
+            yield text(name), text(why), figure(number(count)), text("; ".join(first) + more)
 
 
 def _left_out_table(rows: tuple[tuple[Cell, ...], ...]) -> Table:
     columns = (
         Column(title="probe"),
-        Column(title="not answered, or not taken"),
+        Column(title="what"),
         Column(title="batches", is_figure=True),
         Column(title="why, the first ones"),
     )

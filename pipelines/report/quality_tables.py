@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from paritygate.pipelines.report.figures import number, value
+from paritygate.pipelines.report.figures import number, number_pair
 from paritygate.pipelines.report.table import Cell, Column, Table, figure, text
 from paritygate.pipelines.result import ComparisonResult, GoldResult, MatchResult, MatchStratumResult
 
@@ -53,31 +53,34 @@ def _gold_row(rule: str, found: GoldResult) -> tuple[Cell, ...]:
     interval = "not known"
     if found.difference_low_95 is not None and found.difference_high_95 is not None:
         interval = f"{number(found.difference_low_95)} to {number(found.difference_high_95)}"
+    candidate, limit = _shown(found.candidate), "no limit" if found.limit is None else number(found.limit)
+    if found.candidate is not None and found.limit is not None:
+        candidate, limit = number_pair(found.candidate, found.limit)
     rows = number(found.rows)
     without = f" ({number(found.rows_without)} without gold)" if found.rows_without else ""
     return (
         text(rule),
         figure(f"{rows}{without}"),
         figure(_shown(found.reference)),
-        figure(_shown(found.candidate)),
+        figure(candidate),
         figure(number(found.difference, missing=_NOT_DEFINED)),
         figure(interval),
-        figure("no limit" if found.limit is None else value(found.limit)),
+        figure(limit),
     )
 
 
 def _shown(found: float | None) -> str:
-    return _NOT_DEFINED if found is None else value(found)
+    return number(found, missing=_NOT_DEFINED)
 
 
 _MATCH_FIGURES = {
     "rows": "rows",
-    "of the reference": "expected",
-    "of the candidate": "actual",
+    "reference": "expected",
+    "candidate": "actual",
     "matched": "matched",
     "missing": "missing",
     "extra": "extra",
-    "near the floor": "near_floor",
+    "near the floor or end": "near_floor",
     "below the floor": "below_floor",
     "not finite": "non_finite",
     "smallest IoU": "min_iou",

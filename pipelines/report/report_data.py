@@ -78,6 +78,7 @@ class ReportData:
         source: The trained model as the spec names it.
         spec: Where the spec was read from.
         samples: Where the samples came from.
+        folder: Where the run is.
         verdict: The outcome of the required variants: `pass`, `fail`, `inconclusive`, `error`, or `not measured`
             where none is required.
         exit_code: The exit code of that; None where none is required.
@@ -100,6 +101,7 @@ class ReportData:
     source: str
     spec: str
     samples: str
+    folder: Path
     verdict: str
     exit_code: int | None
     headline: str
@@ -147,6 +149,7 @@ def collect_report(
         source=run.resolved.spec.model.source,
         spec=run.resolved.origin,
         samples=f"{samples.text} of {samples.path}" if samples.path else samples.text,
+        folder=run.folder,
         verdict=verdict,
         exit_code=code,
         headline=_headline(variants),

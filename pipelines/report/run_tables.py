@@ -8,10 +8,10 @@ from typing import Any
 
 from paritygate.artifact import Artifact
 from paritygate.formats import ENGINE_FORMATS
-from paritygate.pipelines.report.figures import number, size_words
-from paritygate.pipelines.report.report_data import NOT_MEASURED, ReportData, VariantReport
+from paritygate.pipelines.report.figures import number, shorten, size_words
+from paritygate.pipelines.report.report_data import ReportData, VariantReport
 from paritygate.pipelines.report.table import Cell, Column, Table, code, facts, figure, status, text
-from paritygate.pipelines.result import ComparisonResult, DecisionResult, OutputResult
+from paritygate.pipelines.result import ComparisonResult, DecisionResult, MatchResult, OutputResult
 from paritygate.precision import Variant
 from paritygate.signature import is_float_dtype
 from paritygate.validate.bounds import upper_bound_text
@@ -34,7 +34,12 @@ _PARITY_COLUMNS = (
     Column(title="verdict"),
 )
 
+_NOTHING = "-"
+_CHECKS_NAMED = 2
+_UNMEASURED = "not measured, and why: "
+_WHY_LENGTH = 160
 _BUILT = "built: the file was made and checked, and did not run here. That alone is never released."
+_BESIDE = "{verdict}: released is what passed; required and did not pass: {names}"
 _EMULATED = "emulated: the file ran on the CPU with every value rounded to its precision, as an absent device would."
 _EMULATED_ENGINE = (
     "emulated, of {names}: what ran on the CPU is the ONNX file that the engine was built from, held to the engine's "
@@ -65,50 +70,91 @@ def evidence_words(report: ReportData) -> tuple[str, ...]:
     engines = [name for name in emulated if Variant.parse(name).format in ENGINE_FORMATS]
     built = any(variant.evidence == "built" for variant in report.variants)
     return (
+        *(_UNMEASURED + words for words in _reasons_of_none(report)),
         *((_BUILT,) if built else ()),
         *((_EMULATED,) if len(emulated) > len(engines) else ()),
         *((_EMULATED_ENGINE.format(names=", ".join(engines)),) if engines else ()),
     )
 
 
+def _reasons_of_none(report: ReportData) -> Iterable[str]:
+    """Yield why there is nothing in the rows of variants, those of one reason together."""
+    names: dict[str, list[str]] = {}
+    for variant in report.variants:
+        if variant.reason:
+            names.setdefault(shorten(" ".join(variant.reason.split()), _WHY_LENGTH), []).append(variant.name)
+    for reason, found in names.items():
+        yield f"{', '.join(found)}: {reason}"
+
+
 def _parity_rows(variant: VariantReport, anchor: str) -> Iterable[tuple[Cell, ...]]:
     name = text(variant.name, anchor=anchor, remark="" if variant.is_required else "optional")
-    end = (text(variant.device or NOT_MEASURED), text(variant.evidence), status(variant.verdict))
-    yield from _result_rows(name, variant.result, end)
+    yield from _result_rows(
+        name, variant.result, (text(variant.device or _NOTHING), text(variant.evidence)), variant.verdict
+    )
     if variant.emulated is not None:
         kind = "emulated" if variant.emulated.error is None else "none"
-        device = text(variant.emulated.candidate.device or NOT_MEASURED)
-        yield from _result_rows(
-            text(variant.name, remark="emulated"),
-            variant.emulated,
-            (device, text(kind), status(variant.emulated.verdict)),
-        )
+        device = text(variant.emulated.candidate.device or _NOTHING)
+        name = text(variant.name, anchor=anchor, remark="emulated")
+        yield from _result_rows(name, variant.emulated, (device, text(kind)), variant.emulated.verdict)
 
 
-def _result_rows(name: Cell, result: ComparisonResult | None, end: tuple[Cell, ...]) -> Iterable[tuple[Cell, ...]]:
-    if result is None or not result.outputs:
-        nothing = [figure(NOT_MEASURED)] * 6
+def _result_rows(
+    name: Cell, result: ComparisonResult | None, where: tuple[Cell, ...], verdict: str
+) -> Iterable[tuple[Cell, ...]]:
+    if result is None or not (result.outputs or result.matches or result.decisions):
         rows = figure(number(result.rows) if result is not None else "0")
-        yield (name, text("-"), rows, *nothing, *end)
+        yield (name, text(_NOTHING), rows, *[figure(_NOTHING)] * 6, *where, status(verdict, remark=_why(result, "")))
         return
-    for output_name, output in result.outputs.items():
+    rows = figure(number(result.rows))
+    for output_name, cells in _measured(result).items():
+        yield (name, *cells[:1], rows, *cells[1:], *where, status(verdict, remark=_why(result, output_name)))
+
+
+def _measured(result: ComparisonResult) -> dict[str, tuple[Cell, ...]]:
+    """Return the figures of each output, of labels that are held to their scores, and of detections."""
+    found: dict[str, tuple[Cell, ...]] = {}
+    for name, output in result.outputs.items():
         diffs = (output.max_abs_diff, output.min_abs_diff, output.mean_abs_diff, output.std_abs_diff)
-        yield (
-            name,
-            text(output_name),
-            figure(number(result.rows)),
-            *_mismatch_cells(output, result.decisions.get(output_name)),
-            *(figure(number(diff)) for diff in diffs),
-            *end,
-        )
+        shown = [figure(number(diff, missing=_NOTHING)) for diff in diffs]
+        found[name] = (text(name), *_mismatch_cells(output, result.decisions.get(name)), *shown)
+    for name, decision in result.decisions.items():
+        if name not in result.outputs:
+            found[name] = (text(name, remark="labels"), *_decision_cells(decision), *[figure(_NOTHING)] * 4)
+    for name, match in result.matches.items():
+        shown = [figure(_match_diffs(match)), *[figure(_NOTHING)] * 3]
+        pairs = figure(f"{number(match.matched)} of {number(match.expected)} matched")
+        found[name] = (text(name, remark="detections"), pairs, figure(_NOTHING), *shown)
+    return found
+
+
+def _match_diffs(match: MatchResult) -> str:
+    figures = (("scores", match.max_score_diff), ("boxes", match.max_box_diff))
+    return ", ".join(f"{what} {number(diff)}" for what, diff in figures if diff is not None) or _NOTHING
+
+
+def _why(result: ComparisonResult | None, output: str) -> str:
+    """Return the checks that a verdict comes from, as far as they are about the output, in words."""
+    if result is None or result.verdict == "pass":
+        return ""
+    bad = [check for check in result.checks if check.status == result.verdict]
+    names = dict.fromkeys(check.name for check in bad if check.output in {None, output})
+    # A variant has one verdict, whichever of its outputs it comes from.
+    names = names or dict.fromkeys(f"{check.name} of {check.output}" for check in bad)
+    shown, more = list(names)[:_CHECKS_NAMED], len(names) - _CHECKS_NAMED
+    return ", ".join(shown) + (f" and {more} more" if more > 0 else "")
 
 
 def _mismatch_cells(output: OutputResult, decision: DecisionResult | None) -> tuple[Cell, Cell]:
     if decision is not None:
-        return figure(number(decision.mismatches)), figure(f"< {upper_bound_text(decision.mismatch_rate_upper_95)}")
+        return _decision_cells(decision)
     if not is_float_dtype(output.dtype):
-        return figure(f"{number(output.mismatches)} values"), figure("-")
-    return figure("no rule"), figure("-")
+        return figure(f"{number(output.mismatches)} values"), figure(_NOTHING)
+    return figure("no rule"), figure(_NOTHING)
+
+
+def _decision_cells(decision: DecisionResult) -> tuple[Cell, Cell]:
+    return figure(number(decision.mismatches)), figure(f"< {upper_bound_text(decision.mismatch_rate_upper_95)}")
 
 
 def reference_tables(recording: Recording) -> tuple[Table, ...]:
@@ -188,13 +234,19 @@ def _size_of(path: Path) -> int | None:
     return path.stat().st_size if path.is_file() else None
 
 
-def release_table(release: Mapping[str, Any]) -> Table:
-    """Return the release that was made of the run."""
+def release_table(release: Mapping[str, Any], report: ReportData) -> Table:
+    """Return the release that was made of the run, and what the run required beside it."""
+    without = [f"{item.name} ({item.verdict})" for item in report.variants if item.is_required and item.exit_code]
     found = [
         ("version", text(f"{release['model']} {release['version']}")),
         ("alias", text(release["alias"] or "none moved")),
         ("variants", text(", ".join(release["variants"]))),
         ("reason", text(release["reason"] or "passed")),
+        *(
+            [("outcome of the run", text(_BESIDE.format(verdict=report.verdict, names=", ".join(without))))]
+            if without
+            else []
+        ),
         ("folder", code(str(release["folder"]))),
         ("digest of its manifest", code(release["manifest"])),
     ]

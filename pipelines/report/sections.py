@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
+from paritygate.pipelines.report.conversion_table import conversion_table
+from paritygate.pipelines.report.failed_alone import FailedAlone, failed_alone
 from paritygate.pipelines.report.figures import number
-from paritygate.pipelines.report.probe_tables import probe_tables, probe_words
+from paritygate.pipelines.report.probe_tables import FAILED_AT, probe_tables, probe_words
 from paritygate.pipelines.report.quality_tables import quality_tables
 from paritygate.pipelines.report.quantile_strip import QuantileStrip, quantile_strip
 from paritygate.pipelines.report.report_data import ReportData, VariantReport
@@ -50,10 +53,13 @@ class VariantSection:
         operators: The unsupported operators; None if there are none.
         before: Tables that stand before the outputs.
         probe_words: What is said of the probes.
-        probes: The probes.
+        probes: What probes asked, and what failed.
+        alone: The commands that show a failure of a probe alone.
+        probe_details: What else there is to know of the probes.
         outputs: The outputs.
         apart: The strata.
         after: The limits, and what ran.
+        made: How the artifact was made; None where nothing is recorded.
         notes: What the user should know, one sentence each.
     """
 
@@ -64,23 +70,30 @@ class VariantSection:
     before: tuple[Table, ...]
     probe_words: tuple[str, ...]
     probes: tuple[Table, ...]
+    alone: tuple[FailedAlone, ...]
+    probe_details: tuple[Table, ...]
     outputs: tuple[OutputSection, ...]
     apart: tuple[Table, ...]
     after: tuple[Table, ...]
+    made: Table | None
     notes: tuple[str, ...]
 
 
 def variant_sections(report: ReportData) -> tuple[VariantSection, ...]:
     """Return one section for each variant."""
-    return tuple(_section(variant, anchor_of(position)) for position, variant in enumerate(report.variants))
+    return tuple(
+        _section(variant, anchor_of(position), report.folder) for position, variant in enumerate(report.variants)
+    )
 
 
-def _section(variant: VariantReport, anchor: str) -> VariantSection:
+def _section(variant: VariantReport, anchor: str, folder: Path) -> VariantSection:
     result = variant.result
     operators = operators_table(variant.operators) if variant.operators else None
     before: tuple[Table, ...] = ()
     probes: tuple[Table, ...] = ()
     words: tuple[str, ...] = ()
+    alone: tuple[FailedAlone, ...] = ()
+    details: tuple[Table, ...] = ()
     outputs: tuple[OutputSection, ...] = ()
     apart: tuple[Table, ...] = ()
     after: tuple[Table, ...] = ()
@@ -89,7 +102,10 @@ def _section(variant: VariantReport, anchor: str) -> VariantSection:
         decisions = (decisions_table(result.decisions),) if result.decisions else ()
         before = (checks_table(result), *decisions, *quality_tables(result))
         outputs = tuple(_output(name, output, result) for name, output in result.outputs.items())
-        probes, words = probe_tables(result), probe_words(result)
+        probes, words = probe_tables(result, folder), probe_words(result)
+        # What is there to do about a failure stands beside it.
+        place = next((at for at, table in enumerate(probes, 1) if table.caption == FAILED_AT), 1)
+        alone, probes, details = failed_alone(result, folder), probes[:place], probes[place:]
         apart = strata_tables(result.strata)
         after = (tolerance_table(result), sides_table(result))
     return VariantSection(
@@ -100,9 +116,12 @@ def _section(variant: VariantReport, anchor: str) -> VariantSection:
         before=before,
         probe_words=words,
         probes=probes,
+        alone=alone,
+        probe_details=details,
         outputs=outputs,
         apart=apart,
         after=after,
+        made=conversion_table(variant.artifact.made_by.get("facts", {})) if variant.artifact is not None else None,
         notes=tuple(_notes(variant)),
     )
 
@@ -153,7 +172,9 @@ def _notes(variant: VariantReport) -> Iterable[str]:
             found.append(f"not compared: {', '.join(result.outputs_left_out)}")
         found += [f"output {name} is ignored: {why}" for name, why in result.outputs_ignored.items()]
     if variant.emulated is not None:
-        found += [f"emulated: {line}" for line in (*reasons(variant.emulated), *variant.emulated.notes)]
-    found += [f"conversion: {name} {fact}" for name, fact in made_by.get("facts", {}).items()]
+        said = set(found)
+        found += [
+            f"emulated: {line}" for line in (*reasons(variant.emulated), *variant.emulated.notes) if line not in said
+        ]
     # The result repeats what the converter noted.
     return dict.fromkeys(found)

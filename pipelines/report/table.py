@@ -78,6 +78,6 @@ def figure(words: str, *, fraction: float | None = None) -> Cell:
     return Cell(text=words, kind="figure", fraction=fraction)
 
 
-def status(word: str) -> Cell:
+def status(word: str, *, remark: str = "") -> Cell:
     """Return a cell with a verdict or the status of a check."""
-    return Cell(text=word, kind="status")
+    return Cell(text=word, kind="status", remark=remark)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 
 from paritygate.pipelines.report.figures import near_one, number, number_pair, percent, share, value
+from paritygate.pipelines.report.probe_tables import failed_words
 from paritygate.pipelines.report.table import Cell, Column, Table, code, facts, figure, status, text
 from paritygate.pipelines.result import (
     CheckResult,
@@ -37,6 +39,9 @@ _SEVERITY = ("fail", "error", "inconclusive", "warning", "pass")
 # Its limit is the least that is asked for: more is better, so it is no part of anything.
 _AT_LEAST = {"rows", "strata_coverage"}
 _METRIC = "gold_"
+_PROBE = "probe_"
+# The measured number and its limit, as most checks begin.
+_PAIR = re.compile(r"^(?:-?[\d.]+(?:e[+-]?\d+)?|nan|-?inf) (<=|>) -?[\d.]+(?:e[+-]?\d+)?(?![\d%])(?! %)")
 _CLASSES_SHOWN = 10
 _DIGEST = "digest as loaded"
 _DIFFERENCES = {
@@ -73,10 +78,19 @@ def checks_table(result: ComparisonResult) -> Table:
         Column(title="of the limit", is_figure=True),
         Column(title="in words"),
     )
-    return Table(caption="Checks", columns=columns, rows=tuple(_check_row(check) for check in checks))
+    rows = tuple(_check_row(check, _check_words(check, result)) for check in checks)
+    return Table(caption="Checks", columns=columns, rows=rows)
 
 
-def _check_row(check: CheckResult) -> tuple[Cell, ...]:
+def _check_words(check: CheckResult, result: ComparisonResult) -> str:
+    """Return what a check says, without what stands elsewhere: the row's own numbers, and what a probe failed at."""
+    probe = result.probes.asked.get(check.name.removeprefix(_PROBE)) if check.name.startswith(_PROBE) else None
+    if probe is not None and probe.failures:
+        return f"{failed_words(probe)}: see Probes"
+    return _PAIR.sub(lambda found: "within the limit" if found[1] == "<=" else "beyond the limit", check.detail)
+
+
+def _check_row(check: CheckResult, words: str) -> tuple[Cell, ...]:
     start = (text(check.name), status(check.status), text(check.output or "-"))
     measured, limit = check.measured, check.limit
     if measured is None:
@@ -89,7 +103,7 @@ def _check_row(check: CheckResult) -> tuple[Cell, ...]:
         middle = (figure(texts[0]), figure(texts[1]), _share_cell(check.name, abs(measured), limit))
         if _is_at_least(check.name):
             middle = (middle[0], figure(f"at least {texts[1]}"), figure("-"))
-    return (*start, *middle, text(check.detail))
+    return (*start, *middle, text(words))
 
 
 def _is_at_least(name: str) -> bool:
@@ -237,7 +251,7 @@ def _classes(decision: DecisionResult) -> str:
     else:
         most = sorted(decision.classes.items(), key=lambda item: -item[1])
         counts = [(f"class {name}", count) for name, count in most[:_CLASSES_SHOWN]]
-    words = ", ".join(f"{name} {number(count)} ({percent(count, total)})" for name, count in counts)
+    words = ", ".join(f"{name}: {number(count)} ({percent(count, total)})" for name, count in counts)
     more = len(decision.classes) - len(counts)
     return f"{words}, and {more} more classes" if more > 0 else words
 

@@ -53,7 +53,7 @@ def ask_until_failed(
     outcomes = run_probes(
         candidate, stopping, question, names=job.probes, progress=lambda name, rows: report(f"probe {name}", rows, 0)
     )
-    return tuple(outcome for outcome in outcomes if outcome.batches or outcome.failed)
+    return tuple(outcome for outcome in outcomes if outcome.batches or outcome.failed or outcome.error)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -12,6 +12,7 @@ from typing import Any
 from paritygate import __version__
 from paritygate.errors import ExitCode
 from paritygate.pipelines.workspace import worst_code
+from paritygate.wording import counted
 
 __all__ = [
     "CAUGHT_BY_BOTH",
@@ -155,13 +156,9 @@ class SelftestResult:
             faults += f" ({silent} of them without effect on what was asked)"
         alarms = len(self.having(FALSE_ALARM))
         return (
-            f"{_counted(on_samples + by_probes + len(missed), 'fault')} planted: {faults}; "
-            f"{_counted(len(self.having(PASSED)) + alarms, 'innocent rewrite')}: {_counted(alarms, 'false alarm')}"
+            f"{counted(on_samples + by_probes + len(missed), 'fault')} planted: {faults}; "
+            f"{counted(len(self.having(PASSED)) + alarms, 'innocent rewrite')}: {counted(alarms, 'false alarm')}"
         )
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def result_to_json(result: SelftestResult) -> dict[str, Any]:

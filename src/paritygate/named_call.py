@@ -8,6 +8,7 @@ from typing import Any
 
 from paritygate.errors import UsageError
 from paritygate.signature import Signature, TensorSpec
+from paritygate.wording import counted
 
 __all__ = ["check_rename", "default_output_names", "select_outputs", "source_names", "takes_keywords"]
 
@@ -91,7 +92,7 @@ def takes_keywords(function: Callable[..., Any], names: Sequence[str], what: str
         raise UsageError(msg, hint="name the inputs as the parameters are, or rename: {parameter: name served}")
     most = len([item for item in parameters if item.kind in _POSITIONAL])
     if len(required) > len(names) or (len(names) > most and inspect.Parameter.VAR_POSITIONAL not in kinds):
-        msg = f"{what} does not take {len(names)} inputs in order (its parameters: {_listed(named)})"
+        msg = f"{what} does not take {counted(len(names), 'input')} in order (its parameters: {_listed(named)})"
         raise UsageError(msg, hint="declare the inputs that it takes, named as its parameters are")
     return False
 
@@ -151,7 +152,7 @@ def _by_position(result: Any, names: Sequence[str]) -> Mapping[str, Any]:  # noq
     if set(names) <= set(defaults):
         return dict(zip(defaults, tensors, strict=True))
     if len(tensors) != len(names):
-        msg = f"the model returned {len(tensors)} outputs without names, the signature has {len(names)}"
+        msg = f"the model returned {counted(len(tensors), 'output')} without names, the signature has {len(names)}"
         raise UsageError(msg, hint="declare them all in their order, or choose some by rename: {output_1: name served}")
     return dict(zip(names, tensors, strict=True))
 

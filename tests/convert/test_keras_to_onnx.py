@@ -51,6 +51,55 @@ def test_an_exact_gelu_survives(bench: Bench) -> None:
     assert_near(converted.run({"x": x})["output_0"], model(x))
 
 
+def test_statistics_that_a_layer_was_adapted_to_are_weights(bench: Bench) -> None:
+    keras.utils.set_random_seed(0)
+    rows = np.random.default_rng(0).normal((5, -300, 0.1), (2, 90, 0.01), (50, 3)).astype(np.float32)
+    normalization = keras.layers.Normalization()
+    normalization.adapt(rows)
+    value = keras.Input((3,), name="x")
+    model = keras.Model(value, keras.layers.Dense(2)(normalization(value)))
+    converted = bench.convert("keras", model=model)
+    assert [spec.name for spec in converted.conversion.signature.inputs] == ["x"]
+    assert_near(converted.run({"x": rows})["output_0"], model(rows))
+
+
+@pytest.mark.parametrize("length", [3, 300])
+def test_a_constant_made_beforehand_is_a_weight(bench: Bench, length: int) -> None:
+    class Captured(keras.Model):  # type: ignore[misc]  # Keras has no types
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = tf.constant(np.linspace(1, 2, length, dtype=np.float32))
+
+        def call(self, x: Any) -> Any:  # noqa: ANN401
+            # TensorFlow captures by its number of elements: small ones as constants, large ones as inputs.
+            return tf.while_loop(lambda i, _: i < 2, lambda i, y: (i + 1, y * self.scale), [0, x])[1] - self.scale[1]
+
+    model = Captured()
+    x = np.random.default_rng(0).standard_normal((2, length)).astype(np.float32)
+    signature = sign({"x": f"float32[batch, {length}]"}, {"y": f"float32[batch, {length}]"})
+    assert_near(bench.convert("keras", model=model, signature=signature).run({"x": x})["y"], model(x))
+
+
+def test_constants_in_a_lambda_are_known_where_onnx_wants_them_known(bench: Bench) -> None:
+    order, shape = tf.constant([2, 0, 1]), tf.constant([3, -1, 2])
+    value = keras.Input((3, 2), name="x")
+    hidden = keras.layers.Lambda(lambda x: tf.reshape(tf.transpose(x, order), shape)[:, :1], (1, 2))(value)
+    model = keras.Model(value, keras.ops.transpose(hidden, (1, 0, 2)))
+    signature = sign({"x": "float32[batch, 3, 2]"}, {"y": "float32[1, 3, 2]"})
+    x = np.random.default_rng(0).standard_normal((4, 3, 2)).astype(np.float32)
+    assert_near(bench.convert("keras", model=model, signature=signature).run({"x": x})["y"], model(x))
+
+
+def test_an_input_that_tf2onnx_made_up_is_no_fault_of_the_users(bench: Bench) -> None:
+    class Defaulting(keras.Model):  # type: ignore[misc]  # Keras has no types
+        def call(self, x: Any) -> Any:  # noqa: ANN401
+            return x + tf.compat.v1.placeholder_with_default(tf.constant([1.0, 2.0]), [2])
+
+    signature = sign({"x": "float32[batch, 2]"}, {"y": "float32[batch, 2]"})
+    with pytest.raises(ConversionError, match=r"tf2onnx made '.*PlaceholderWithDefault:0', a value inside the model"):
+        bench.convert("keras", model=Defaulting(), signature=signature)
+
+
 def test_a_signature_is_inferred_from_a_keras_file(bench: Bench) -> None:
     ids = keras.Input((None,), name="ids", dtype="int64")
     hidden = keras.layers.Embedding(9, 4)(ids)

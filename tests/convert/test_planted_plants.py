@@ -180,7 +180,6 @@ CASES: dict[str, Case] = {
             "identities-added",
             "weights-as-constants",
             "newer-opset",
-            "constants-folded",
             "operators-fused",
             "layernorm-unfused",
             "gemm-unfused",
@@ -204,6 +203,7 @@ CASES: dict[str, Case] = {
             "floor-truncates",
             "outputs-reordered",
             "batchnorm-unfused",
+            "constants-folded",
         ),
         _ON_IMAGE,
     ),
@@ -362,6 +362,8 @@ def test_what_does_not_apply_to_a_model_says_why(tmp_path: Path, name: str) -> N
         ("embedding-row-lost", "image", {}, "no table is looked up by ids"),
         ("gelu-tanh", "image", {}, "no Erf and no Gelu"),
         ("relu-lost", "text", {}, "no Relu"),
+        ("constants-folded", "text", {}, "nothing in it is to be folded"),
+        ("operators-fused", "counter", {}, "nothing in it is to be fused"),
     ],
 )
 def test_why_a_fault_does_not_apply(name: str, model: str, fields: dict[str, Any], reason: str) -> None:
@@ -381,6 +383,31 @@ def test_a_fault_says_what_was_changed(tmp_path: Path) -> None:
     assert row >= 40
     assert found.what == f"row {row} of 50 of table table zeroed, which no sample uses"
     assert found.reached_by == f"a row with id {row} (ids)"
+
+
+@pytest.mark.parametrize("name", ["weights-bf16", "weights-fp16", "weights-tf32"])
+def test_a_constant_beyond_the_range_is_no_weight_that_is_rounded(name: str) -> None:
+    """What a mask takes for minus infinity: rounded, it would be the whole fault, and its change the largest."""
+    lowest = np.finfo(np.float32).min
+    model = _model("text")
+    constants = {tensor.name: tensor for tensor in model.graph.initializer}
+    constants["lowest"].CopyFrom(onnx.numpy_helper.from_array(np.array(lowest), "lowest"))
+
+    planted = plant_into(model, name, _context(name))
+
+    assert not isinstance(planted, NotApplicable)
+    changed, found = planted
+    held = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in changed.graph.initializer}
+    assert held["lowest"] == lowest
+    assert not np.array_equal(held["square"], _TEXT_WEIGHTS["square"])
+    assert 0 < float(found.what.rpartition(" ")[2]) < 0.05
+
+
+def test_one_of_a_kind_is_said_in_the_singular() -> None:
+    planted = plant_into(_model("image"), "ties-last", _context("ties-last"))
+
+    assert not isinstance(planted, NotApplicable)
+    assert planted[1].what == "1 ArgMax takes the other end of ties"
 
 
 @pytest.mark.parametrize("name", ["rows-reversed", "output-scaled"])

@@ -115,6 +115,18 @@ def test_the_reason_why_an_operator_is_left_is_in_the_table(bench: Bench) -> Non
     assert "Traceback" not in row[2]
 
 
+def test_constants_of_a_function_are_weights(bench: Bench) -> None:
+    large, small = np.linspace(0, 1, 300, dtype=np.float32), np.float32([0.5, 0.25])
+    held = [tf.constant(large), tf.constant(small)]
+
+    def function(_: Any, x: Any) -> dict[str, Any]:  # noqa: ANN401
+        return {"y": x * held[0] + tf.reduce_sum(held[1])}
+
+    path = _save(bench.folder / "constants", function, tf.TensorSpec((None, 300), tf.float32, name="x"))
+    x = np.random.default_rng(0).standard_normal((2, 300)).astype(np.float32)
+    assert_near(bench.convert("savedmodel", path).run({"x": x})["y"], x * large + np.float32(0.75))
+
+
 def test_large_weights_lie_beside_the_file(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(onnx_rewrite, "EXTERNAL_DATA_BYTES", 1000)
     large = np.random.default_rng(0).standard_normal((4, 256)).astype(np.float32)

@@ -146,7 +146,7 @@ def test_the_other_numbers_of_the_gate_are_those_of_the_code(pages: dict[str, Pa
     gate = " ".join(pages["docs/gate.md"].prose.split())
     limits = " ".join(pages["docs/tolerances.md"].prose.split())
 
-    assert f"below {tolerance._ULPS} ulp" in limits
+    assert f"below {tolerance.LEAST_ULPS} ulp" in limits
     assert f"more than {verdict._MANY_VALUES:,} values" in limits
     assert "ten times the limit" in limits
     assert verdict._MANY_VALUES_FACTOR == 10

@@ -57,7 +57,7 @@ def test_outputs_are_picked_by_name_where_they_have_one(
         ({"b": _TWO}, ("a",), r"no output 'a' \(it returned: 'b'\)"),
         (_Pair(first=_ONE, second=_TWO), ("first", "third"), "no output 'third'"),
         ((_ONE, _TWO), ("a",), "returned 2 outputs without names, the signature has 1"),
-        (_ONE, ("a", "b"), "returned 1 outputs without names, the signature has 2"),
+        (_ONE, ("a", "b"), "returned 1 output without names, the signature has 2"),
         ((), ("a",), "returned 0 outputs without names, the signature has 1"),
         ({"a": [1, 2]}, ("a",), "output 'a' of the model is a list, not a tensor"),
         (None, ("a",), "output 'a' of the model is a NoneType, not a tensor"),
@@ -118,7 +118,7 @@ def test_keywords_are_used_where_the_function_has_them_all(
     [
         (_two, ("first", "z"), "it has no parameter 'z'"),
         (_two, ("first",), r"it needs 'second', which the signature does not have \(it has: 'first'\)"),
-        (_two, ("a",), "it does not take 1 inputs in order"),
+        (_two, ("a",), "it does not take 1 input in order"),
         (_two, ("a", "b", "c"), "it does not take 3 inputs in order"),
         (_any_keyword, ("z",), "it needs 'first'"),
     ],

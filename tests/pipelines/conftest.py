@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import io
 import json
 import os
 import shutil
 import sys
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,12 +23,13 @@ import yaml
 import paritygate.errors
 from paritygate.__main__ import _run
 from paritygate.artifact import Artifact
-from paritygate.pipelines import comparison, session_probes
-from paritygate.pipelines.jobs import answer as answer_job
-from paritygate.pipelines.jobs import compare as compare_job
+from paritygate.pipelines import comparison, overflow, session_probes, variant_maker
+from paritygate.pipelines.child_main import JOBS
 from paritygate.pipelines.judged_by import judged_by
 from paritygate.pipelines.result import schema_of_result
 from paritygate.pipelines.run_comparison import comparison_job
+from paritygate.pipelines.selftest import stage as selftest_stage
+from paritygate.pipelines.stages import record
 from paritygate.pipelines.workspace import open_run
 
 if TYPE_CHECKING:
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
 
 # Old enough for every ONNX Runtime that is supported.
 _IR_VERSION = 9
+_ROOT = Path(__file__).resolve().parents[2]
 _OPSET = 17
 
 
@@ -183,17 +186,43 @@ class Bench:
         return Outcome(code=code, out=streams.out, err=streams.err, result=result)
 
 
-def _run_here(job: ChildJob, progress: Progress = lambda *_: None) -> dict[str, Any]:
+def _run_here(job: ChildJob, progress: Progress = lambda *_: None) -> Any:  # noqa: ANN401 - the job's JSON
     """Do what the child would, here, and turn an unexpected exception into the job's error as the parent does."""
     job.folder.mkdir(parents=True, exist_ok=True)
+    path, modules = list(sys.path), set(sys.modules)
+    importlib.invalidate_caches()
     try:
-        run = {"compare": compare_job.run, "answer": answer_job.run}[job.name]
-        return run(json.loads(json.dumps(dict(job.args))), progress)
+        run: Callable[..., Any] = importlib.import_module(JOBS[job.name]).run
+        return json.loads(json.dumps(run(json.loads(json.dumps(dict(job.args))), progress)))
     except paritygate.errors.ParitygateError:
         raise
     except Exception as err:
         msg = f"{job.what} failed: {type(err).__name__}: {err}"
         raise job.crash_error(msg) from err
+    finally:
+        sys.path[:] = path
+        _forget_modules_of_users(set(sys.modules) - modules)
+        if "keras" in sys.modules:
+            # Keras counts the layers of a process, and names variables by it.
+            sys.modules["keras"].utils.clear_session()
+
+
+def _forget_modules_of_users(names: set[str]) -> None:
+    # The next job is to find its own module of that name, as a process of its own would.
+    kept = (sys.prefix, sys.base_prefix, str(_ROOT))
+    for name in names:
+        file = getattr(sys.modules[name], "__file__", None)
+        if file is not None and not file.startswith(kept):
+            del sys.modules[name]
+
+
+@pytest.fixture(scope="module")
+def jobs_here() -> Iterator[None]:
+    """Do in this process what a run does in children: loading a framework for each of them takes minutes."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (comparison, overflow, record, selftest_stage, session_probes, variant_maker):
+            patch.setattr(module, "run_child", _run_here)
+        yield
 
 
 @pytest.fixture

@@ -140,10 +140,15 @@ def test_what_the_users_samples_raise_is_said_to_be_theirs(misbehave: Callable[.
     assert "hint: correct the function or its module: it is code of yours" in outcome.err
 
 
-def test_the_last_lines_of_the_log_are_shown(misbehave: Callable[..., Outcome]) -> None:
-    outcome = misbehave("segfault")
+def test_of_a_crash_in_native_code_the_innermost_frames_are_shown(misbehave: Callable[..., Outcome]) -> None:
+    message = misbehave("segfault").message
 
-    assert re.search(r"(\n  \| .+){2,5}\n  log: ", outcome.message)
+    shown = re.findall(r"\n  \| (.+)", message)
+    title = shown.index("Fatal Python error: Segmentation fault")
+    assert re.search(r"ctypes.__init__\.py\", line \d+ in string_at", shown[title + 1])
+    assert re.search(r"samples_that\.py\", line \d+ in segfault", shown[title + 2])
+    assert len(shown) <= 7
+    assert "child_main" not in message
 
 
 def test_a_child_that_prints_much_is_measured_all_the_same(misbehave: Callable[..., Outcome], tmp_path: Path) -> None:
@@ -188,8 +193,11 @@ def test_an_unexpected_job_is_an_error_of_the_class_that_its_kind_has(tmp_path: 
         crash_error=ConversionError,
     )
 
-    with pytest.raises(ConversionError, match="the job failed: KeyError: 'no-such-job'"):
+    with pytest.raises(ConversionError, match="the job failed: KeyError: 'no-such-job'") as caught:
         run_child(job)
+
+    # The last lines of the log, the traceback's.
+    assert re.search(r"(\n  \| .+){4}\n  \| KeyError: 'no-such-job'\n  log: ", str(caught.value))
 
 
 def test_the_result_of_an_earlier_job_is_not_taken_for_that_of_this_one(tmp_path: Path) -> None:

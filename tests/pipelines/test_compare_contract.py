@@ -129,7 +129,9 @@ def test_a_text_output_may_be_left_out_by_selecting_the_others(bench: Bench) -> 
     selected = bench.compare(*sides, "--samples", bench.samples(), "--outputs", "logits")
 
     assert all_outputs.code == 5
-    assert all_outputs.result["error"]["hint"] == "select numeric outputs with --outputs NAME"
+    assert all_outputs.result["error"]["hint"] == (
+        "leave it out: outputs: {text: {ignore: REASON}} in the spec, or --outputs with others"
+    )
     assert (selected.code, selected.result["outputs_left_out"]) == (0, ["text"])
     assert "not compared: text" in selected.out
 
@@ -250,7 +252,7 @@ def test_a_candidate_that_raises_on_one_batch_only_fails(bench: Bench) -> None:
 
     assert (outcome.code, outcome.failed) == (1, {"accepts_inputs"})
     assert (
-        "1 batches that the reference answers were not answered: rows 32..47: onnxruntime failed"
+        "1 batch that the reference answers was not answered: rows 32..47: onnxruntime failed"
         in (outcome.check("accepts_inputs")["detail"])
     )
 

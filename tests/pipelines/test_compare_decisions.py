@@ -116,7 +116,9 @@ def test_a_decision_above_rank_2_must_name_the_axis_of_the_classes(bench: Bench)
 
     assert without.code == 2
     assert "does not say which axis the classes are on" in without.message
-    assert without.result["error"]["hint"] == "write logits:argmax,axis=N with N from 1 to 2"
+    assert (
+        without.result["error"]["hint"] == "write axis: N beside the rule, or logits:argmax,axis=N, with N from 1 to 2"
+    )
     assert named.code == 0
 
 
@@ -141,7 +143,9 @@ def test_integer_outputs_are_not_decided_on(bench: Bench) -> None:
 
     assert outcome.code == 2
     assert "is on an output of dtype int64, which is compared exactly" in outcome.message
-    assert outcome.result["error"]["hint"].endswith("for labels use --argmax-of LABEL=SCORES")
+    assert outcome.result["error"]["hint"].endswith(
+        "for labels write argmax_of: {LABEL: SCORES}, or --argmax-of LABEL=SCORES"
+    )
 
 
 def _with_labels(logits: NDArray[np.float32], labels: NDArray[np.int64]) -> dict[str, NDArray[np.generic]]:

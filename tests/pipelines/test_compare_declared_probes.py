@@ -44,7 +44,7 @@ def test_an_innocent_candidate_passes_and_is_asked(bench: Bench) -> None:
     assert found.code == 0, found.out
     assert found.result["probes"]["asked"]["values"]["rows"] > 50
     # What becomes of made-up NaN nobody declared.
-    dropped = found.result["probes"]["asked"]["values"]["dropped_first"]
+    dropped = found.result["probes"]["asked"]["values"]["dropped_by"]["not_answered"]["first"]
     assert any("answers 'logits' with NaN or infinity" in text for text in dropped)
 
 

@@ -221,7 +221,9 @@ def test_a_metric_that_does_not_exist_is_wrong_usage(bench: Bench) -> None:
 
     assert outcome.code == 2
     assert "error: tolerance 'lpips' is not known (allowed: max_abs_diff, mean_abs_diff," in outcome.err
-    assert "hint: write for example --tolerance max_abs_diff=1e-3" in outcome.err
+    assert (
+        "hint: write max_abs_diff: 1e-3 below the variant in the spec, or --tolerance max_abs_diff=1e-3" in outcome.err
+    )
 
 
 @pytest.mark.parametrize("limit", ["decision_mismatches=0", "mismatch_rate_upper_95=0.01"])
@@ -356,5 +358,5 @@ def test_too_few_rows_for_the_claim_are_inconclusive_in_a_real_process(isolated_
     )
 
     assert process.returncode == 3
-    assert "inconclusive: rows: 8 rows in 1 batches, passes: 1: fewer than the 9 asked for" in process.stdout
+    assert "inconclusive: rows: 8 rows in 1 batch, passes: 1: fewer than the 9 asked for" in process.stdout
     assert process.stdout.rstrip().endswith("verdict: inconclusive")

@@ -136,6 +136,7 @@ def test_one_output_that_varies_is_enough(bench: Bench) -> None:
 def test_a_reference_with_nan_is_refused(bench: Bench, *, is_recorded: bool) -> None:
     values = bench.normal(32, 4)
     bad = int((values < 0).sum())
+    rows = [str(row) for row in np.flatnonzero((values < 0).any(axis=1))[:3]]
     with np.errstate(invalid="ignore"):
         roots = np.sqrt(values)
     reference = bench.npz("a.npz", {"logits": roots}) if is_recorded else _square_root(bench, "a")
@@ -144,9 +145,12 @@ def test_a_reference_with_nan_is_refused(bench: Bench, *, is_recorded: bool) -> 
 
     assert (outcome.code, outcome.result["error"]["kind"]) == (5, "ReferenceRefusedError")
     assert outcome.message == (
-        f"the reference is refused: output 'logits' holds {bad} values that are NaN or infinite, of 128"
+        f"the reference is refused: output 'logits' holds {bad} values that are NaN or infinite, of 128; "
+        f"first at rows {', '.join(rows)}"
     )
-    assert outcome.result["error"]["hint"].endswith("or declare that they belong there: --non-finite match")
+    assert outcome.result["error"]["hint"].endswith(
+        "or declare that they belong there: non_finite: match in the spec, or --non-finite match"
+    )
 
 
 def test_declared_nan_that_matches_passes(bench: Bench) -> None:
@@ -167,10 +171,10 @@ def test_declared_nan_that_matches_passes(bench: Bench) -> None:
 @pytest.mark.parametrize(
     ("expected", "actual", "detail"),
     [
-        (np.nan, 0.0, "1 values are not the NaN or infinity that the reference holds there"),
-        (np.nan, np.inf, "1 values are not the NaN or infinity that the reference holds there"),
-        (np.inf, -np.inf, "1 values are not the NaN or infinity that the reference holds there"),
-        (0.0, np.nan, "1 values are NaN or infinite where the reference is finite"),
+        (np.nan, 0.0, "1 value is not the NaN or infinity that the reference holds there"),
+        (np.nan, np.inf, "1 value is not the NaN or infinity that the reference holds there"),
+        (np.inf, -np.inf, "1 value is not the NaN or infinity that the reference holds there"),
+        (0.0, np.nan, "1 value is NaN or infinite where the reference is finite"),
     ],
 )
 def test_declared_nan_that_does_not_match_fails(bench: Bench, expected: float, actual: float, detail: str) -> None:

@@ -288,7 +288,7 @@ number = 3
         ("good", 0, ""),
         ("changing", 5, "reference and samples do not hold the same rows"),
         ("wrong_ids", 5, "a batch has 8 ids and inputs of 12 rows, from id 'r0' on"),
-        ("short_stratum", 2, "stratum 'source' has 1 values for 8 rows"),
+        ("short_stratum", 2, "stratum 'source' has 1 value for 8 rows"),
         ("short_gold", 2, "3 gold values for 8 rows"),
         ("lists", 2, "yielded 'x' as a list, not a NumPy array"),
         ("no_batch", 2, "yielded a dict, not a Batch"),

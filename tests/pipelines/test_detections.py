@@ -356,6 +356,7 @@ def _assert_reported(run: Path) -> None:
     for name in ("report.md", "report.html"):
         report = (run / name).read_text(encoding="utf-8")
         assert "found, light dark" in report
+        assert "210 of 240 matched" in report.split("Checks")[0]
         assert "below the floor" in report
         # Where no output is compared value by value, there is no table of nothing.
         assert "By light" not in report

@@ -121,6 +121,36 @@ def test_a_label_is_held_to_its_scores_again(here: Bench) -> None:
     assert (alone.code, alone.failed) == (1, {"decision_mismatches"}), alone.message
 
 
+def test_a_label_that_was_inferred_to_be_an_argmax_is_held_to_its_scores_again(here: Bench) -> None:
+    def model(name: str, last: int) -> str:
+        nodes = [
+            helper.make_node("Gather", ["table", "ids"], ["rows"]),
+            helper.make_node("ReduceMean", ["rows"], ["scores"], axes=[1], keepdims=0),
+            helper.make_node("Neg", ["scores"], ["negated"]),
+            helper.make_node("ReduceMax", ["ids"], ["largest"], axes=[1], keepdims=1),
+            helper.make_node("Greater", ["largest", "last"], ["is_beyond"]),
+            helper.make_node("Where", ["is_beyond", "negated", "scores"], ["chosen_from"]),
+            helper.make_node("ArgMax", ["chosen_from"], ["label"], axis=1, keepdims=0),
+        ]
+        return here.model(
+            name,
+            nodes,
+            inputs={"ids": ("int64", ["batch", 6])},
+            outputs={"scores": ("float", ["batch", 3]), "label": ("int64", ["batch"])},
+            weights={"table": here.normal(100, 3), "last": np.array(last)},
+        )
+
+    samples = here.npz("ids.npz", {"ids": np.random.default_rng(0).integers(0, 20, (64, 6))})
+    options = ("--samples", samples, "--precision", "fp16", "--probes", "ids", "--failures", "kept")
+    found = here.compare(model("a", 10**6), model("b", 60), *options)
+    words = _words(found, "ids")
+    alone = _again(here, words)
+
+    assert (found.code, _first(found, "ids")) == (1, "decision_mismatches"), found.out
+    assert words[words.index("--argmax-of") + 1] == "label=scores"
+    assert (alone.code, alone.failed) == (1, {"decision_mismatches"}), alone.message
+
+
 def test_the_seed_that_probes_are_derived_by_is_named(here: Bench) -> None:
     sides = _model(here, "a"), _model(here, "b", lost=77)
 

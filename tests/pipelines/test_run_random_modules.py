@@ -7,7 +7,6 @@ import json
 import shutil
 import sys
 import zipfile
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,16 +15,11 @@ import numpy as np
 import pytest
 from tests.pipelines.conftest import Called, Desk
 
-from paritygate.pipelines import comparison, variant_maker
-from paritygate.pipelines.child_main import JOBS
-from paritygate.pipelines.stages import record
-
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from paritygate.pipelines.child import ChildJob, Progress
 
-pytestmark = [pytest.mark.torch, pytest.mark.openvino]
+pytestmark = [pytest.mark.torch, pytest.mark.openvino, pytest.mark.usefixtures("jobs_here")]
 
 _TARGETS = ("onnx-fp32", "openvino-fp32", "torchscript-fp32", "pt2-fp32")
 # The kind of the input, the seed of all that is chosen, and how many outputs there are.
@@ -146,13 +140,6 @@ def faulty():
 """
 
 
-def _run_here(job: ChildJob, progress: Progress = lambda *_: None) -> Any:  # noqa: ANN401 - the job's JSON
-    """Do what the child would, here: loading PyTorch for each of some hundred children takes minutes."""
-    job.folder.mkdir(parents=True, exist_ok=True)
-    run: Callable[..., Any] = importlib.import_module(JOBS[job.name]).run
-    return json.loads(json.dumps(run(json.loads(json.dumps(dict(job.args))), progress)))
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Case:
     """A module of random make, and its run."""
@@ -229,7 +216,6 @@ def _samples(folder: Path, kind: str, seed: int) -> dict[str, Any]:
 
 def _make(folder: Path, kind: str, seed: int, outputs: int) -> _Case:
     desk = Desk(folder=folder)
-    # One name for each: all are imported by this process.
     module = f"{kind}{seed}"
     desk.module(module, _NETS.format(seed=seed, kind=kind, outputs=outputs))
     dims: dict[str, Any] = {"batch": {"min": 1, "opt": 16, "max": 32}}
@@ -244,13 +230,9 @@ def _make(folder: Path, kind: str, seed: int, outputs: int) -> _Case:
 
 
 @pytest.fixture(scope="module")
-def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[_Case]:
-    """Yield a module of random make, and its run; what the run does in children is done in this process."""
-    with pytest.MonkeyPatch.context() as patch:
-        for module in (comparison, variant_maker, record):
-            patch.setattr(module, "run_child", _run_here)
-        patch.setattr(sys, "path", list(sys.path))
-        yield _make(tmp_path_factory.mktemp("random"), *request.param)
+def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> _Case:
+    """Return a module of random make, and its run."""
+    return _make(tmp_path_factory.mktemp("random"), *request.param)
 
 
 def _cases(*chosen: tuple[str, int, int]) -> pytest.MarkDecorator:
@@ -274,7 +256,10 @@ def test_a_module_of_random_make_passes_in_every_format(case: _Case) -> None:
 @pytest.mark.parametrize("target", _TARGETS)
 @_cases(*_QUICK, *_SLOW)
 def test_one_row_of_weights_that_is_zero_fails(case: _Case, target: str) -> None:
-    weight = sys.modules[case.module].sound().heads[0].weight.detach()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(case.desk.folder)
+        weight = importlib.import_module(case.module).sound().heads[0].weight.detach()
+        del sys.modules[case.module]
     # However the format has them: by output, or by input.
     rows = [row.numpy().tobytes() for matrix in (weight, weight.T.contiguous()) for row in matrix]
 

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     import onnx
     from numpy.typing import NDArray
 
+pytestmark = pytest.mark.usefixtures("jobs_here")
+
 _ROWS = 120
 _ONNX = ("onnx-fp32", "onnx-fp16", "onnx-bf16", "onnx-int8")
 _OPENVINO = ("openvino-fp32", "openvino-bf16", "openvino-int8")

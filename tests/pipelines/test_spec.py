@@ -183,6 +183,24 @@ def test_what_engines_are_built_from_is_said(targets: str, more: str) -> None:
     assert caught.value.hint == (f"write calibration: {{tool: onnxruntime, method: minmax, activations: int8}}{more}")
 
 
+@pytest.mark.parametrize(
+    ("target", "hint"),
+    [
+        ("onnx-f16", "did you mean onnx-fp16?"),
+        ("onnx-f32", "did you mean onnx-fp32?"),
+        ("ONNX-FP16", "did you mean onnx-fp16?"),
+        ("openvno-int8", "did you mean openvino-int8?"),
+        ("onnx-f16@batch=1", "did you mean onnx-fp16?"),
+        # As near in letters, and another precision all the same.
+        ("onnx-fp64", "write for example onnx-fp32"),
+        ("onnx-tf32@batch=1", "did you mean onnx-fp32?"),
+        ("onnx-fp32@batch", "write for example onnx-fp32@batch=1,sequence=128"),
+    ],
+)
+def test_a_target_that_is_misspelt_is_answered_with_the_one_meant(target: str, hint: str) -> None:
+    assert _refusal(_with("[onnx-fp32]", f"['{target}']")).hint == hint
+
+
 @pytest.mark.parametrize("targets", ["onnx-int8", "tensorrt-rtx-fp16"])
 def test_without_an_int8_engine_ranges_may_be_dynamic(targets: str) -> None:
     assert _parse(_int8("{method: dynamic}", targets)).target_names == tuple(targets.split(", "))

@@ -78,9 +78,9 @@ def test_matches_and_ignored_outputs_are_taken() -> None:
             r"gold.tolerance: exactly one of ratio, max_drop, mlperf is needed \(seen: ratio, mlperf",
         ),
         ("gold: {metric: pearson, output: logits, tolerance: {mlperf: 98}}", "mlperf=98 is no rule of MLPerf"),
-        ("gold: {metric: pearson, output: absent}", "gold pearson:absent is of an output that is not compared"),
+        ("gold: {metric: pearson, output: absent}", "gold.output names 'absent', which is no output"),
         ("gold: 3", "gold: Input should be a valid dictionary"),
-        ("matches: {d: {boxes: absent, scores: scores}}", "match 'd' names 'absent', which is no output"),
+        ("matches: {d: {boxes: absent, scores: scores}}", "matches.d names 'absent', which is no output"),
         ("matches: {d: {boxes: boxes, scores: scores, iou: 2}}", "iou=2 is no intersection over union"),
         ("matches: {d: {boxes: boxes}}", "matches.d.scores: is missing"),
         (

@@ -13,6 +13,7 @@ from paritygate.batch import Batch
 from paritygate.errors import ExitCode
 from paritygate.precision import Precision
 from paritygate.validate.measurement import Comparison, ComparisonPlan, Measurement
+from paritygate.validate.precision_steps import below_steps, step_of
 from paritygate.validate.profile import profile_outputs
 from paritygate.validate.tolerance import DEFAULT_TOLERANCES, limits_for
 from paritygate.validate.verdict import Check, JudgePlan, Status, Verdict, exit_code_of, judge, verdict_of
@@ -109,6 +110,68 @@ def test_what_is_exactly_at_a_limit_passes_and_the_next_value_fails() -> None:
     for value, status in ((limit, Status.PASS), (math.nextafter(limit, 1), Status.FAIL)):
         at_limit = replace(measured.statistics["y"], max_abs_by_channel=np.array([value]))
         assert _statuses(replace(measured, statistics={"y": at_limit}), plan)["max_abs_diff"] is status
+
+
+def _far_from_zero(precision: Precision | None, difference: float) -> dict[str, Check]:
+    """Judge an output near 11 that is computed in FP16 and returned as float32, against the limits of FP16."""
+    expected = (11 + np.random.default_rng(0).standard_normal((64, 2)) / 100).astype(np.float32)
+    profile = profile_outputs("y", [(expected, 64)], axis=None, dtype="float32")
+    tolerance = DEFAULT_TOLERANCES[Precision.FP16]
+    limits = limits_for(tolerance, profile)
+    comparison = Comparison(ComparisonPlan(profiles={"y": profile}, limits={"y": limits}))
+    batch = Batch(inputs={}, ids=[str(row) for row in range(64)])
+    comparison.add(batch, {"y": expected + np.float32(difference)}, {"y": expected})
+    comparison.end_pass()
+    plan = JudgePlan(
+        tolerance=tolerance,
+        limits={"y": limits},
+        profiles={"y": profile},
+        min_rows=1,
+        argmax_of={},
+        precision=precision,
+    )
+    return {check.name: check for check in judge(comparison.finish(), plan)}
+
+
+def test_a_limit_below_what_the_precision_holds_there_is_said_where_it_fails() -> None:
+    remark = "; the limit is below 4 steps of fp16 at 11.02, 0.0312: rounding alone may go beyond it"
+    half, single, unknown = (_far_from_zero(each, 0.016) for each in (Precision.FP16, Precision.FP32, None))
+
+    for name in ("max_abs_diff", "mean_abs_diff"):
+        # The limit itself is the same: what is said changes no verdict.
+        assert {found[name].status for found in (half, single, unknown)} == {Status.FAIL}
+        assert {found[name].limit for found in (half, single, unknown)} == {half[name].limit}
+        assert remark in half[name].detail
+        assert "steps of" not in single[name].detail + unknown[name].detail
+    assert "steps of" not in _far_from_zero(Precision.FP16, 0.0)["max_abs_diff"].detail
+
+
+@pytest.mark.parametrize(
+    ("precision", "step"),
+    [
+        (Precision.FP32, 2.0**-20),
+        (Precision.TF32, 2.0**-7),
+        (Precision.FP16, 2.0**-7),
+        (Precision.MIXED, 2.0**-7),
+        (Precision.BF16, 2.0**-4),
+        (Precision.INT8, None),
+    ],
+)
+def test_each_precision_has_its_step_at_eleven(precision: Precision, step: float | None) -> None:
+    assert step_of(precision, 11.0) == step
+
+
+@pytest.mark.parametrize(("factor", "is_said"), [(4.0, False), (3.9, True)])
+def test_a_limit_of_four_steps_is_enough(factor: float, is_said: bool) -> None:  # noqa: FBT001 - one case each
+    assert bool(below_steps(Precision.FP16, factor * 2**-7, 11.0)) is is_said
+
+
+def test_one_of_a_kind_is_counted_in_the_singular() -> None:
+    measured, plan = _measured(rows=1)
+    checks = {check.name: check for check in judge(replace(measured, refused=("row 0: no",), refused_count=1), plan)}
+
+    assert checks["rows"].detail.startswith("1 row in 1 batch, passes: 1")
+    assert checks["accepts_inputs"].detail == "1 batch that the reference answers was not answered: row 0: no"
 
 
 def test_passes_that_differ_beyond_the_limit_fail() -> None:

@@ -123,20 +123,22 @@ def make_gold_rule(  # noqa: PLR0913 - one argument a key of the spec
     where = f"gold {metric}:{output}"
     if metric not in METRICS and not _FUNCTION.fullmatch(metric):
         msg = f"{where}: {metric!r} is no metric (allowed: {', '.join(METRICS)}, or module:callable)"
-        raise UsageError(msg, hint=f"write {GOLD_GRAMMAR}")
+        raise UsageError(
+            msg, hint=f"write gold: {{metric: METRIC, output: {output or 'OUTPUT'}}}, or --gold {GOLD_GRAMMAR}"
+        )
     if not output:
         msg = f"{where} names no output"
-        raise UsageError(msg, hint=f"write {GOLD_GRAMMAR}")
+        raise UsageError(msg, hint=f"write gold: {{metric: {metric}, output: OUTPUT}}, or --gold {GOLD_GRAMMAR}")
     given = [
         name for name, value in (("ratio", ratio), ("max_drop", max_drop), ("mlperf", mlperf)) if value is not None
     ]
     if len(given) > 1:
         msg = f"{where}: {' and '.join(given)} are given, and only one limit holds"
-        raise UsageError(msg, hint="mlperf=99 is ratio=0.99, mlperf=99.9 is ratio=0.999")
+        raise UsageError(msg, hint="mlperf 99 is a ratio of 0.99, mlperf 99.9 one of 0.999")
     if mlperf is not None:
         if mlperf not in MLPERF_RULES:
             msg = f"{where}: mlperf={mlperf:g} is no rule of MLPerf (allowed: 99, 99.9)"
-            raise UsageError(msg, hint="write ratio=R for a share of your own")
+            raise UsageError(msg, hint="give a ratio for a share of your own")
         ratio = MLPERF_RULES[mlperf]
     if ratio is not None and not 0 < ratio <= 1:
         msg = f"{where}: ratio={ratio:g} is no share of the reference's metric (allowed: above 0, at most 1)"

@@ -12,7 +12,7 @@ import numpy as np
 
 from paritygate.errors import UsageError
 from paritygate.validate.matching.boxes import Detections, match_detections
-from paritygate.validate.matching.pictures import finite_of, pictures_of, reported_of
+from paritygate.validate.matching.pictures import finite_of, lowest_of, pictures_of, places_of, reported_of
 from paritygate.validate.matching.rule import MatchRule
 from paritygate.validate.matching.tally import MatchFigures, PictureMatch, Tally
 
@@ -90,6 +90,9 @@ class MatchComparison:
         self._apart: dict[str, dict[str, Tally]] = {name: {} for name in strata}
         self._violations: list[str] = []
         self._examples: list[str] = []
+        # Of pictures whose only left-overs are at the end of a full list: whether they are excused shows at the end.
+        self._end_examples: list[tuple[int, str]] = []
+        self._most_places = 0
 
     def add(self, batch: Batch, actual: Outputs, expected: Outputs) -> None:
         """Take in one batch.
@@ -116,8 +119,12 @@ class MatchComparison:
         if isinstance(found, str):
             self._violate(f"the candidate's outputs hold no detections: {found}")
             return
+        # Room in a list that holds less is room all the same: where lists are as long as what is found, the longer one
+        # shows that the shorter one was not cut off.
+        places = max(places_of(rule, actual), places_of(rule, expected))
+        self._most_places = max(self._most_places, places)
         for row_id, candidate, reference, counted in zip(batch.ids, found, wanted, tallies, strict=True):
-            picture = self._match(row_id, candidate, reference)
+            picture = self._match(row_id, candidate, reference, places)
             for tally in counted:
                 tally.add(picture)
 
@@ -130,7 +137,7 @@ class MatchComparison:
         if detail not in self._violations and len(self._violations) < _EXAMPLES:
             self._violations.append(detail)
 
-    def _match(self, row_id: str, actual: Detections, expected: Detections) -> PictureMatch:
+    def _match(self, row_id: str, actual: Detections, expected: Detections, places: int) -> PictureMatch:
         rule = self._rule
         # What is not finite is in no list: the candidate's is a fault of its own, the reference's was declared.
         actual, broken = finite_of(actual)
@@ -148,35 +155,50 @@ class MatchComparison:
         near = [side.scores <= rule.score_floor + rule.score_tolerance for side in (actual, expected)]
         near_floor = int((extra & near[0]).sum() + (missing & near[1]).sum())
         extra, missing = extra & ~near[0], missing & ~near[1]
-        if (extra.any() or missing.any()) and len(self._examples) < _EXAMPLES:
-            self._examples.append(f"row {row_id}: {_left_over(actual, extra, expected, missing)}")
+        # The last place of a full list goes to one of those that score alike, and the others are cut off.
+        is_end = not (extra & (actual.scores > lowest_of(expected, rule, places) + rule.score_tolerance)).any()
+        is_end &= not (missing & (expected.scores > lowest_of(actual, rule, places) + rule.score_tolerance)).any()
+        counted = {"missing": int(missing.sum()), "extra": int(extra.sum())}
+        if any(counted.values()):
+            self._explain(places, f"row {row_id}: {_left_over(actual, extra, expected, missing)}", is_end=is_end)
         return PictureMatch(
             expected=len(expected.scores),
             actual=len(actual.scores),
             matched=len(at),
-            missing=int(missing.sum()),
-            extra=int(extra.sum()),
+            **({f"end_{what}": count for what, count in counted.items()} if is_end else counted),
             near_floor=near_floor,
             below_floor=there - len(expected.scores),
             non_finite=broken,
+            places=places,
             min_iou=float(overlap.min(initial=math.inf)),
             box_diff=float(np.abs(actual.boxes[at] - expected.boxes[of]).max(initial=0.0)),
             score_diff=float(np.abs(actual.scores[at] - expected.scores[of]).max(initial=0.0)),
         )
 
+    def _explain(self, places: int, words: str, *, is_end: bool) -> None:
+        if not is_end:
+            if len(self._examples) < _EXAMPLES:
+                self._examples.append(words)
+            return
+        self._end_examples = sorted([*self._end_examples, (places, words)], key=lambda item: item[0])[:_EXAMPLES]
+
     def end_pass(self) -> None:
         """Mark the end of the sequence of batches; what follows repeats the same rows."""
+        # Equal scores explain a pass, or they do not: beside other left-overs, they are no excuse.
+        longest = math.inf if self._all.left_over(self._most_places) else self._most_places
         for tally in (self._all, *(tally for values in self._apart.values() for tally in values.values())):
-            tally.end_pass()
+            tally.end_pass(longest)
 
     def finish(self) -> MatchStatistics:
         """Return all that was measured."""
         figures = self._all.finish()
+        is_excused = not figures.missing + figures.extra
+        more = [] if is_excused else [words for _, words in self._end_examples]
         return MatchStatistics(
             **{item.name: getattr(figures, item.name) for item in fields(figures)},
             rule=self._rule,
             violations=tuple(self._violations),
-            examples=tuple(self._examples),
+            examples=tuple([*self._examples, *more][:_EXAMPLES]),
             strata={
                 name: {value: tally.finish() for value, tally in sorted(values.items())}
                 for name, values in self._apart.items()

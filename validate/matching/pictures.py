@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
     Outputs = Mapping[str, NDArray[np.generic]]
 
-__all__ = ["finite_of", "pictures_of", "reported_of"]
+__all__ = ["finite_of", "lowest_of", "pictures_of", "places_of", "reported_of"]
 
 _BOX_RANK = 3
 
@@ -54,6 +55,23 @@ def pictures_of(rule: MatchRule, outputs: Outputs, rows: int) -> list[Detections
         )
         for row, count in enumerate(counts)
     ]
+
+
+def places_of(rule: MatchRule, outputs: Outputs) -> int:
+    """Return how many detections of a picture the outputs have room for; they are such that hold detections."""
+    return int(outputs[rule.boxes].shape[-2])
+
+
+def lowest_of(side: Detections, rule: MatchRule, places: int) -> float:
+    """Return the lowest score of a full list: what scores alike may have been cut off. Else minus infinity.
+
+    It is where each of its places holds a finite detection above the score floor: models fill up with what is none. A
+    list of one place would be nothing but its end, so it has none.
+    """
+    if places == 1 or not len(side.scores) or len(side.scores) < places:
+        return -math.inf
+    lowest = float(side.scores.min())
+    return lowest if lowest > rule.score_floor else -math.inf
 
 
 def _by_row(array: NDArray[np.generic], rank: int, rows: int) -> NDArray[np.float64] | None:

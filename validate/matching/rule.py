@@ -146,7 +146,9 @@ def make_match_rule(  # noqa: PLR0913 - one argument a key of the spec
     )
     if not name or ":" in name:
         msg = f"match {name!r} has no name that can be written before a colon"
-        raise UsageError(msg, hint=f"write {MATCH_GRAMMAR}")
+        raise UsageError(
+            msg, hint=f"write matches: {{NAME: {{boxes: OUTPUT, scores: OUTPUT}}}}, or --match {MATCH_GRAMMAR}"
+        )
     if len(set(rule.outputs)) < len(rule.outputs):
         msg = f"match {name!r} names one output for two things ({', '.join(rule.outputs)})"
         raise UsageError(msg, hint="boxes, scores, classes and num are outputs of their own")

@@ -19,7 +19,10 @@ class MatchFigures:
         matched: Pairs that are the same detection.
         missing: Detections of the reference that the candidate lacks.
         extra: Detections of the candidate that the reference lacks.
-        near_floor: Left over on either side so near the floor that they may be: not counted above.
+        near_floor: Left over on either side so near the floor, or so near the end of a full list, that they may be: not
+            counted above.
+        at_end: Those of them that only the end of a full list excuses.
+        end_rows: Pictures in which there are any of those.
         below_floor: Of the reference, below the floor: not looked at.
         non_finite: Detections of the candidate with a box or score that is NaN or infinite.
         min_iou: The smallest IoU of a pair; NaN without pairs.
@@ -34,6 +37,8 @@ class MatchFigures:
     missing: int
     extra: int
     near_floor: int
+    at_end: int
+    end_rows: int
     below_floor: int
     non_finite: int
     min_iou: float
@@ -43,24 +48,42 @@ class MatchFigures:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PictureMatch:
-    """The same of one picture; infinite IoU without pairs."""
+    """The same of one picture; infinite IoU without pairs.
+
+    Attributes:
+        places: How many detections the lists of both sides have room for.
+        end_missing: Of the reference, left over at the end of a full list: missing where longer lists are seen.
+        end_extra: The same of the candidate.
+    """
 
     expected: int
     actual: int
     matched: int
-    missing: int
-    extra: int
     near_floor: int
     below_floor: int
     non_finite: int
+    places: int
+    missing: int = 0
+    extra: int = 0
+    end_missing: int = 0
+    end_extra: int = 0
     min_iou: float = math.inf
     box_diff: float = 0.0
     score_diff: float = 0.0
 
 
 @dataclass(kw_only=True, slots=True)
+class _End:
+    """What was left over at the end of full lists of one length."""
+
+    rows: int = 0
+    missing: int = 0
+    extra: int = 0
+
+
+@dataclass(kw_only=True, slots=True)
 class _Counts:
-    """What one pass counted."""
+    """What one pass counted; `at_end` and `end_rows` when it is over."""
 
     rows: int = 0
     expected: int = 0
@@ -69,6 +92,8 @@ class _Counts:
     missing: int = 0
     extra: int = 0
     near_floor: int = 0
+    at_end: int = 0
+    end_rows: int = 0
     below_floor: int = 0
     non_finite: int = 0
 
@@ -78,6 +103,7 @@ class _Counts:
 
 
 _COUNTED = tuple(item.name for item in fields(_Counts))
+_OF_PICTURE = tuple(name for name in _COUNTED if name not in {"rows", "at_end", "end_rows"})
 
 
 class Tally:
@@ -86,6 +112,7 @@ class Tally:
     def __init__(self) -> None:
         self._now = _Counts()
         self._worst: _Counts | None = None
+        self._ends: dict[int, _End] = {}
         self._min_iou = math.inf
         self._box_diff = self._score_diff = 0.0
 
@@ -95,17 +122,41 @@ class Tally:
 
     def add(self, picture: PictureMatch) -> None:
         """Take in what was matched in a picture."""
-        for name in _COUNTED[1:]:
+        for name in _OF_PICTURE:
             setattr(self._now, name, getattr(self._now, name) + getattr(picture, name))
+        if picture.end_missing or picture.end_extra:
+            end = self._ends.setdefault(picture.places, _End())
+            end.rows += 1
+            end.missing += picture.end_missing
+            end.extra += picture.end_extra
         self._min_iou = min(self._min_iou, picture.min_iou)
         self._box_diff = max(self._box_diff, picture.box_diff)
         self._score_diff = max(self._score_diff, picture.score_diff)
 
-    def end_pass(self) -> None:
-        """Mark the end of the sequence of batches; what follows repeats the same rows."""
-        if self._worst is None or self._now.badness > self._worst.badness:
-            self._worst = self._now
-        self._now = _Counts()
+    def left_over(self, most_places: int) -> int:
+        """Return how many detections of the pass have no pair that no end of a list of this length explains."""
+        shorter = (end.missing + end.extra for places, end in self._ends.items() if places < most_places)
+        return self._now.missing + self._now.extra + sum(shorter)
+
+    def end_pass(self, most_places: float) -> None:
+        """Mark the end of the sequence of batches; what follows repeats the same rows.
+
+        Args:
+            most_places: The longest list seen: a shorter one has no end that cuts anything off. Infinity if no
+                end is an excuse.
+        """
+        counts = self._now
+        for places, end in self._ends.items():
+            if places < most_places:
+                counts.missing += end.missing
+                counts.extra += end.extra
+            else:
+                counts.near_floor += end.missing + end.extra
+                counts.at_end += end.missing + end.extra
+                counts.end_rows += end.rows
+        if self._worst is None or counts.badness > self._worst.badness:
+            self._worst = counts
+        self._now, self._ends = _Counts(), {}
 
     def finish(self) -> MatchFigures:
         """Return the figures: counts of the worst pass, extremes over all."""

@@ -2,25 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+
+from paritygate.validate.probes.graph_constants import Constants, constants_of
+from paritygate.validate.probes.graph_flow import Carried, carried_from
+from paritygate.validate.probes.graph_tables import column_ranges, lookups_in, widest_range
+from paritygate.validate.probes.graph_thresholds import buckets_in, thresholds_in
+from paritygate.validate.probes.thresholds import Buckets, Threshold
 
 if TYPE_CHECKING:
     import onnx
 
 __all__ = ["GraphUse", "uses_of_inputs"]
 
-# The values of a tensor are the same, or shifted by a constant, after these.
-_PASSING = frozenset(
-    {"Cast", "Clip", "Expand", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Transpose",
-     "Unsqueeze"}
-)  # fmt: skip
 _COMPARING = frozenset({"And", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Not", "Or", "Where"})
 _MULTIPLYING = frozenset({"Add", "Div", "Mul", "Sub", "ReduceSum"})
 _CONVOLVING = frozenset({"AveragePool", "Conv", "ConvInteger", "GlobalAveragePool", "MaxPool", "QLinearConv"})
 _TESTING = frozenset({"IsInf", "IsNaN"})
-_GATHERS = frozenset({"Gather", "GatherElements", "GatherND"})
+# At which of its inputs a node takes where to read or write.
+_PLACES: Mapping[str, frozenset[int]] = {
+    "GatherElements": frozenset({1}),
+    "GatherND": frozenset({1}),
+    "Pad": frozenset({1}),
+    "Scatter": frozenset({1}),
+    "ScatterElements": frozenset({1}),
+    "ScatterND": frozenset({1}),
+    "Slice": frozenset({1, 2, 3, 4}),
+    "TensorScatter": frozenset({2}),
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -28,116 +39,88 @@ class GraphUse:
     """What is done with one input, as far as it goes through casts and changes of shape.
 
     Attributes:
-        table_rows: It indexes a constant table with this many rows; None if it indexes none.
+        table_rows: It indexes a constant table with this many rows, or several, of which these are the rows that all
+            have; None if it indexes none.
+        first_id: What the first of these rows is asked by: not 0 where a number is added before, as to ids from 1 on.
+        columns: Of a matrix whose columns index tables of their own: the first and the last id of each column, None
+            for a column that indexes none; empty where all index the same, or where that is not known.
+        is_shifted: A number is added to it before it indexes a table.
+        is_place: It says where something is read or written.
         is_compared: It goes into a comparison, a negation or the condition of a selection.
         is_multiplied: It goes into arithmetic.
         is_convolved: It goes into a convolution or a pooling.
         is_tested: It is looked at for NaN or infinity.
         equals: A whole number that it is compared with for equality, such as the id of padding; None if with none.
+        thresholds: Numbers that it is compared with or clipped to.
+        buckets: What it is rounded into.
         positions: Sizes of constant tables that no input indexes: how many positions a row may have, if it has any.
     """
 
     table_rows: int | None = None
+    first_id: int = 0
+    columns: tuple[tuple[int, int] | None, ...] = ()
+    is_shifted: bool = False
+    is_place: bool = False
     is_compared: bool = False
     is_multiplied: bool = False
     is_convolved: bool = False
     is_tested: bool = False
     equals: int | None = None
+    thresholds: tuple[Threshold, ...] = ()
+    buckets: tuple[Buckets, ...] = ()
     positions: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Constants:
-    sizes: Mapping[str, tuple[int, ...]]
-    whole: Mapping[str, int]
 
 
 def uses_of_inputs(model: onnx.ModelProto) -> Mapping[str, GraphUse]:
     """Return what the main graph does with each input, by name; weights need not be there."""
-    constants = _Constants(sizes=_sizes_of_constants(model.graph), whole=_whole_numbers(model.graph))
-    sizes = constants.sizes
-    consumers: dict[str, list[onnx.NodeProto]] = {}
-    for node in model.graph.node:
-        for name in node.input:
-            consumers.setdefault(name, []).append(node)
-    inputs = [value.name for value in model.graph.input if value.name not in sizes]
-    carried = {tensor for name in inputs for tensor in _carried_from(name, consumers)}
-    positions = _positions(model.graph, sizes, carried)
-    return {name: replace(_use(name, consumers, constants), positions=positions) for name in inputs}
+    graph = model.graph
+    constants = constants_of(graph)
+    carried = {
+        value.name: carried_from(value, graph, constants) for value in graph.input if value.name not in constants.sizes
+    }
+    positions = _positions(graph, constants, {tensor for found in carried.values() for tensor in found})
+    return {name: replace(_use(found, graph, constants), positions=positions) for name, found in carried.items()}
 
 
-def _whole_numbers(graph: onnx.GraphProto) -> dict[str, int]:
-    """Return the constants that are one whole number."""
-    from onnx import numpy_helper
-
-    tensors = {tensor.name: tensor for tensor in graph.initializer}
-    for node in graph.node:
-        for attribute in node.attribute if node.op_type == "Constant" else ():
-            if attribute.name == "value":
-                tensors[node.output[0]] = attribute.t
-    found = {}
-    for name, tensor in tensors.items():
-        if tensor.external_data or any(size != 1 for size in tensor.dims):
-            continue
-        value = numpy_helper.to_array(tensor).reshape(-1)[0]
-        if value.dtype.kind in "iu":
-            found[name] = int(value)
-    return found
-
-
-def _positions(
-    graph: onnx.GraphProto, sizes: Mapping[str, tuple[int, ...]], carried: frozenset[str] | set[str]
-) -> tuple[int, ...]:
+def _positions(graph: onnx.GraphProto, constants: Constants, carried: Iterable[str]) -> tuple[int, ...]:
     """Return sizes of constants of which a part is taken, by something else than the values of an input."""
     found: set[int] = set()
     for node in graph.node:
-        shape = sizes.get(node.input[0]) if node.op_type in {"Gather", "Slice"} else None
+        shape = constants.sizes.get(node.input[0]) if node.op_type in {"Gather", "Slice"} else None
         if shape is None or len(shape) < 2 or node.input[1] in carried:  # noqa: PLR2004 - positions and features
             continue
         found.update(shape[:1] if node.op_type == "Gather" else shape[:-1])
     return tuple(sorted(size for size in found if size > 1))
 
 
-def _sizes_of_constants(graph: onnx.GraphProto) -> dict[str, tuple[int, ...]]:
-    sizes = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
+def _use(carried: Mapping[str, Carried], graph: onnx.GraphProto, constants: Constants) -> GraphUse:
+    lookups = lookups_in(graph, carried, constants)
+    ranges = widest_range(lookups)
+    use = GraphUse(
+        table_rows=None if ranges is None else ranges[1] - ranges[0] + 1,
+        first_id=0 if ranges is None else ranges[0],
+        columns=column_ranges(lookups),
+        is_shifted=any(lookup.is_shifted for lookup in lookups),
+        thresholds=thresholds_in(graph, carried, constants),
+        buckets=buckets_in(graph, carried, constants),
+    )
     for node in graph.node:
-        for attribute in node.attribute if node.op_type == "Constant" else ():
-            if attribute.name == "value":
-                sizes[node.output[0]] = tuple(attribute.t.dims)
-        if node.op_type in {"DequantizeLinear", "Cast", "Identity"} and node.input[0] in sizes:
-            # A table stored in lower precision is still a table.
-            sizes[node.output[0]] = sizes[node.input[0]]
-    return sizes
-
-
-def _use(name: str, consumers: Mapping[str, list[onnx.NodeProto]], constants: _Constants) -> GraphUse:
-    use = GraphUse()
-    for tensor in _carried_from(name, consumers):
-        for node in consumers.get(tensor, ()):
-            use = _with_node(use, node, tensor, constants)
+        for at, tensor in enumerate(node.input):
+            if tensor in carried:
+                use = _with_node(use, node, at, carried[tensor], constants)
     return use
 
 
-def _carried_from(name: str, consumers: Mapping[str, list[onnx.NodeProto]]) -> Iterator[str]:
-    """Yield the input and every tensor that holds its values, or some of them."""
-    waiting, seen = [name], {name}
-    while waiting:
-        tensor = waiting.pop()
-        yield tensor
-        for node in consumers.get(tensor, ()):
-            for output in node.output if node.op_type in _PASSING and node.input[0] == tensor else ():
-                if output not in seen:
-                    seen.add(output)
-                    waiting.append(output)
-
-
-def _with_node(use: GraphUse, node: onnx.NodeProto, tensor: str, constants: _Constants) -> GraphUse:
-    rows = _rows_indexed(node, tensor, constants)
-    if rows is not None or _is_index(node, tensor):
-        known = [count for count in (use.table_rows, rows) if count is not None]
-        # An id that indexes several tables has to be in all of them.
-        return replace(use, table_rows=min(known) if known else None)
-    others = [constants.whole[name] for name in node.input if name != tensor and name in constants.whole]
+def _with_node(use: GraphUse, node: onnx.NodeProto, at: int, carried: Carried, constants: Constants) -> GraphUse:
+    if node.op_type == "Gather" and at == 1:
+        return use
+    if at in _PLACES.get(node.op_type, ()):
+        is_table = node.op_type.startswith("Gather") and node.input[0] in constants.sizes
+        return replace(use, is_place=use.is_place or not is_table)
+    if not carried.is_plain:
+        return use
+    whole = [constants.whole(name) for name in node.input if name != node.input[at]]
+    others = [number for number in whole if number is not None]
     return replace(
         use,
         equals=others[0] if node.op_type == "Equal" and others else use.equals,
@@ -146,21 +129,3 @@ def _with_node(use: GraphUse, node: onnx.NodeProto, tensor: str, constants: _Con
         is_convolved=use.is_convolved or node.op_type in _CONVOLVING,
         is_tested=use.is_tested or node.op_type in _TESTING,
     )
-
-
-def _is_index(node: onnx.NodeProto, tensor: str) -> bool:
-    return node.op_type in _GATHERS and len(node.input) > 1 and node.input[1] == tensor
-
-
-def _rows_indexed(node: onnx.NodeProto, tensor: str, constants: _Constants) -> int | None:
-    if node.op_type == "OneHot" and node.input[0] == tensor:
-        return constants.whole.get(node.input[1])
-    return _table_rows(node, constants.sizes) if _is_index(node, tensor) else None
-
-
-def _table_rows(node: onnx.NodeProto, sizes: Mapping[str, tuple[int, ...]]) -> int | None:
-    shape = sizes.get(node.input[0])
-    if not shape:
-        return None
-    axis = next((attribute.i for attribute in node.attribute if attribute.name == "axis"), 0)
-    return shape[axis] if -len(shape) <= axis < len(shape) else None

@@ -5,7 +5,7 @@ Where the table is small enough for the rows allowed, every id is asked for once
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +31,10 @@ _BEYOND_UINT32 = 2**32 + 1
 _LARGEST_OF_FP16 = 65504
 # Rows are drawn out to so many positions: of more, one wrong id is lost among the others.
 _POSITIONS = 128
+# Ids that the model looks for are asked, so many of an input.
+_COMPARED = 8
+
+_Ends = tuple[int, int]
 
 
 def derive(context: ProbeContext) -> Iterator[ProbeBatch]:
@@ -58,12 +62,33 @@ class _Asker:
         self._rows = rows
         self._dim, self._size = _drawn_out(context, rows, name)
         self.name = name
+        self.dtype = context.survey.inputs[name].dtype
         self.positions = int(np.prod(self._base(1)[name].shape[1:]))
 
     def _base(self, count: int) -> dict[str, NDArray[np.generic]]:
         at = [int(row) for row in np.resize(np.arange(len(self._rows.ids)), count)]
         sizes = {} if self._dim is None else {self._dim: self._size}
         return resized(self._context, self._rows, at, sizes)
+
+    def takes(self, columns: Sequence[_Ends | None]) -> bool:
+        """Return whether the rows have these columns; without any, ids are of one kind."""
+        return bool(columns) and self.positions == len(columns)
+
+    def of_columns(
+        self,
+        wanted: Sequence[NDArray[Any] | int | None],
+        count: int,
+        about: str,
+        *,
+        is_beyond: bool = False,
+        is_unlike: bool = False,
+    ) -> ProbeBatch:
+        """Return rows with these ids in their columns; a column of which nothing is wanted keeps what is there."""
+        ids = self._base(count)[self.name].reshape(count, len(wanted)).copy()
+        for column, values in enumerate(wanted):
+            if values is not None:
+                ids[:, column] = values
+        return self.batch(ids.reshape(-1), about, is_beyond=is_beyond, is_unlike=is_unlike)
 
     def batch(self, ids: NDArray[Any], about: str, *, is_beyond: bool = False, is_unlike: bool = False) -> ProbeBatch:
         """Return rows with these ids, as many as they fill; every mask is full."""
@@ -93,6 +118,9 @@ def _drawn_out(context: ProbeContext, rows: Rows, name: str) -> tuple[OpenDim | 
 
 
 def _regions(context: ProbeContext, asker: _Asker, role: InputRole, *, rows: int) -> Iterator[ProbeBatch]:
+    if asker.takes(role.columns):
+        yield from _regions_of_columns(context, asker, role.columns, rows=rows)
+        return
     if role.low is None or role.high is None or role.high < role.low:
         return
     positions, name = asker.positions, asker.name
@@ -117,6 +145,38 @@ def _regions(context: ProbeContext, asker: _Asker, role: InputRole, *, rows: int
         yield replace(asker.batch(filled, f"ids {part[0]} to {part[-1]} of {name}"), note=note)
 
 
+def _regions_of_columns(
+    context: ProbeContext, asker: _Asker, columns: Sequence[_Ends | None], *, rows: int
+) -> Iterator[ProbeBatch]:
+    """Yield rows in which every column goes through its own range, all of them at once."""
+    alike: dict[_Ends, list[int]] = {}
+    for column, ends in enumerate(columns):
+        if ends is not None:
+            alike.setdefault(ends, []).append(column)
+    asked: dict[tuple[int, ...], NDArray[Any]] = {}
+    notes = []
+    for (first, last), columns_alike in alike.items():
+        group = tuple(columns_alike)
+        allowed = rows * (ROWS_FACTOR if len(group) == 1 else len(group))
+        count = last - first + 1
+        ids = np.unique(np.linspace(first, last, min(count, allowed)).astype(np.int64))
+        asked[group] = ids
+        if len(ids) < count:
+            notes.append(f"{len(ids)} of {count} ids of {asker.name} in columns {', '.join(map(str, group))} asked")
+    needed = max(-(-len(ids) // len(group)) for group, ids in asked.items())
+    least, size = min(batch_sizes(context)), max(batch_sizes(context))
+    for start in range(0, needed, size):
+        count = max(least, min(size, needed - start))
+        wanted: list[NDArray[Any] | None] = [None] * len(columns)
+        for group, ids in asked.items():
+            # Columns of one range share it; what a column is done with begins anew.
+            filled = np.resize(ids, needed * len(group)).reshape(len(group), needed)
+            for place, column in enumerate(group):
+                wanted[column] = filled[place, (start + np.arange(count)) % needed]
+        about = f"ids of every column of {asker.name}, part {start // size + 1}"
+        yield replace(asker.of_columns(wanted, count, about), note="; ".join(notes))
+
+
 def _one_by_one(context: ProbeContext, asker: _Asker, ids: range) -> Iterator[ProbeBatch]:
     """Yield rows that hold one id each, at every position."""
     least, size = min(batch_sizes(context)), max(batch_sizes(context))
@@ -130,15 +190,60 @@ def _one_by_one(context: ProbeContext, asker: _Asker, ids: range) -> Iterator[Pr
 def _special(context: ProbeContext, asker: _Asker, role: InputRole) -> Iterator[ProbeBatch]:
     low, name = min(batch_sizes(context)), asker.name
     positions = low * asker.positions
-    if role.low is not None and role.high is not None:
+    if asker.takes(role.columns):
+        for about, end in (("the first", 0), ("the last", 1)):
+            wanted = [None if ends is None else ends[end] for ends in role.columns]
+            yield asker.of_columns(wanted, low, f"{about} id of every column of {name}", is_unlike=True)
+    elif role.low is not None and role.high is not None:
         for about, value in (("the first", role.low), ("the last", role.high)):
             yield asker.batch(np.full(positions, value), f"{about} id of {name} everywhere", is_unlike=True)
         ends = np.resize([role.low, role.high], positions)
         yield asker.batch(ends, f"the first and the last id of {name} in turn", is_unlike=True)
-    yield from _outside(context, asker, role, positions)
+    yield from _compared(asker, role, positions)
+    yield from _guarded(asker, role, low)
+    if not role.is_shifted:
+        yield from _outside(context, asker, role, low)
 
 
-def _outside(context: ProbeContext, asker: _Asker, role: InputRole, positions: int) -> Iterator[ProbeBatch]:
+def _compared(asker: _Asker, role: InputRole, positions: int) -> Iterator[ProbeBatch]:
+    """Yield the ids that the model looks for: of a table only its own, of what is taken for an id any."""
+    for item in role.thresholds[:_COMPARED]:
+        is_inside = role.low is not None and role.high is not None and role.low <= item.value <= role.high
+        is_end = item.value in {role.low, role.high}
+        if item.value.is_integer() and not is_end and (is_inside or (item.is_equality and not role.is_table)):
+            value = int(item.value)
+            about = f"the id {value} of {asker.name}, which the model looks for"
+            yield asker.batch(np.full(positions, value), about, is_unlike=True)
+
+
+def _guarded(asker: _Asker, role: InputRole, rows: int) -> Iterator[ProbeBatch]:
+    """Yield ids beside a table where the model compares with its end, and so says what becomes of them.
+
+    To compare with the first row alone is to count from the end, as a Gather does by itself.
+    """
+    if not role.is_table or role.low is None or role.high is None:
+        return
+    by_column = asker.takes(role.columns)
+    for column, ends in enumerate(role.columns if by_column else [(role.low, role.high)]):
+        if ends is None:
+            continue
+        compared = {
+            item.value
+            for item in role.thresholds
+            if not (item.is_limit or item.is_equality)
+            and (item.columns is None or not by_column or column in item.columns)
+        }
+        low, high = ends
+        if not compared & {high, high + 1}:
+            continue
+        for value in (high + 1, 2 * high + 3, *([low - 1] if compared & {low, low - 1} else [])):
+            about = f"the value {value} in {asker.name}, which the model looks for"
+            wanted = [value if at == column or not by_column else None for at in range(asker.positions)]
+            if np.iinfo(asker.dtype).min <= value <= np.iinfo(asker.dtype).max:
+                yield asker.of_columns(wanted, rows, about, is_beyond=True)
+
+
+def _outside(context: ProbeContext, asker: _Asker, role: InputRole, rows: int) -> Iterator[ProbeBatch]:
     """Yield values that are in no table known, and may be ids all the same: a table may have been cut on the way."""
     name, dtype = asker.name, context.survey.inputs[asker.name].dtype
     if not dtype.startswith(("int", "uint")):
@@ -146,11 +251,19 @@ def _outside(context: ProbeContext, asker: _Asker, role: InputRole, positions: i
     limits = np.iinfo(dtype)
     wanted = [-1, _BEYOND_FLOAT32, _BEYOND_INT32, _BEYOND_UINT32]
     guard = None
-    if role.is_table and role.high is not None:
-        wanted += [role.high + 1, 2 * role.high + 1, 4 * role.high + 3]
-        guard = asker.batch(np.full(positions, limits.max), "").inputs
+    lasts = [ends[1] for ends in role.columns if ends is not None]
+    last = max(lasts) if asker.takes(role.columns) else role.high
+
+    def filled(value: int, about: str) -> ProbeBatch:
+        if not asker.takes(role.columns):
+            return asker.batch(np.full(rows * asker.positions, value), about, is_beyond=True)
+        return asker.of_columns([None if ends is None else value for ends in role.columns], rows, about, is_beyond=True)
+
+    if role.is_table and last is not None:
+        wanted += [last + 1, 2 * last + 1, 4 * last + 3]
+        guard = filled(int(limits.max), "").inputs
     for value in wanted:
         is_asked = role.low is not None and role.high is not None and role.low <= value <= role.high
         if limits.min <= value < limits.max and not is_asked:
-            batch = asker.batch(np.full(positions, value), f"the value {value} in {name}", is_beyond=True)
+            batch = filled(value, f"the value {value} in {name}")
             yield replace(batch, must_refuse=guard, is_far_from_seen=value > _LARGEST_OF_FP16)

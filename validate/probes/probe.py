@@ -20,10 +20,22 @@ from paritygate.validate.probes.survey import Survey
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["PROBES", "ROWS_FACTOR", "Probe", "ProbeBatch", "ProbeContext", "ProbeKind", "why_senseless", "with_reach"]
+__all__ = [
+    "LARGEST_OF_FP16",
+    "PROBES",
+    "ROWS_FACTOR",
+    "Probe",
+    "ProbeBatch",
+    "ProbeContext",
+    "ProbeKind",
+    "why_senseless",
+    "with_reach",
+]
 
 # What a probe derives ends by itself, and is cut where that would be many times the rows meant for it.
 ROWS_FACTOR = 8
+# Beyond it a number of the samples' kind is infinite in float16.
+LARGEST_OF_FP16 = 65504
 
 _NUMERIC = frozenset({Role.IMAGE, Role.LENGTH, Role.NUMBER})
 
@@ -90,17 +102,24 @@ class ProbeContext:
 
 def with_reach(context: ProbeContext, batch: ProbeBatch) -> ProbeBatch:
     """Return the batch, marked where its numbers lie outside of what the samples hold."""
-    is_outside = is_larger = False
+    is_outside = is_larger = is_beyond_fp16 = False
     for name, array in batch.inputs.items():
         role = context.roles.get(name)
         if role is not None and role.role in _NUMERIC:
             reach = context.survey.inputs[name].reach(array)
             is_outside, is_larger = is_outside or reach[0], is_larger or reach[1]
+            is_beyond_fp16 = is_beyond_fp16 or (reach[1] and _is_beyond_fp16(array))
     return replace(
         batch,
         is_beyond_seen=batch.is_beyond_seen or is_larger,
         is_unlike_seen=batch.is_unlike_seen or is_outside,
+        is_far_from_seen=batch.is_far_from_seen or is_beyond_fp16,
     )
+
+
+def _is_beyond_fp16(values: NDArray[np.generic]) -> bool:
+    wide = np.abs(values.astype(np.float64))
+    return bool((np.isfinite(wide) & (wide > LARGEST_OF_FP16)).any())
 
 
 def why_senseless(context: ProbeContext, batch: ProbeBatch) -> str:
@@ -132,25 +151,39 @@ class ProbeKind:
         name: Its name in options, reports and evidence.
         module: Where it is.
         looks_for: What it finds, in words.
+        missing: What a model or its samples lack that it derives nothing for, in words.
     """
 
     name: str
     module: str
     looks_for: str
+    missing: str = ""
 
 
-def _kind(name: str, looks_for: str) -> ProbeKind:
-    return ProbeKind(name=name, module=f"paritygate.validate.probes.{name}", looks_for=looks_for)
+def _kind(name: str, looks_for: str, missing: str) -> ProbeKind:
+    return ProbeKind(name=name, module=f"paritygate.validate.probes.{name}", looks_for=looks_for, missing=missing)
 
 
 PROBES: Mapping[str, ProbeKind] = {
     kind.name: kind
     for kind in (
-        _kind("batches", "rows that depend on the rows beside them, on their position or on how many they are"),
-        _kind("shapes", "sizes that were traced as constants"),
-        _kind("masks", "masks that are dropped, or taken for filled up on the right"),
-        _kind("ids", "rows of embeddings that are lost, ids that are rounded or cut"),
-        _kind("values", "rare values: zeros, negative, constant, tied, large, missing"),
-        _kind("sensitivity", "inputs that are ignored or swapped"),
+        _kind(
+            "batches",
+            "rows that depend on the rows beside them, on their position or on how many they are",
+            "no input has rows",
+        ),
+        _kind("shapes", "sizes that were traced as constants", "no dim but that of the rows has another size"),
+        _kind(
+            "masks",
+            "masks that are dropped, or taken for filled up on the right",
+            "no input with rows is a mask of positions, a length, or an id with an id for padding",
+        ),
+        _kind("ids", "rows of embeddings that are lost, ids that are rounded or cut", "no input with rows is an id"),
+        _kind(
+            "values",
+            "rare values: zeros, negative, constant, tied, large, missing",
+            "no input holds numbers, pictures or lengths",
+        ),
+        _kind("sensitivity", "inputs that are ignored or swapped", "no two rows of the samples have one shape"),
     )
 }

@@ -1,4 +1,4 @@
-"""Recording the reference's answers to the probes, and dropping what it does not answer finitely and repeatably."""
+"""Recording the reference's answers to the probes, and leaving out what there is no answer to compare with."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from paritygate.errors import BackendError, MeasurementError, UsageError
+from paritygate.errors import BackendError, MeasurementError, ParitygateError, UsageError
 from paritygate.precision import Precision
 from paritygate.signature import is_float_dtype
 from paritygate.validate.measurement import repeat_difference
+from paritygate.validate.probes.drops import DropKind, Dropped, Drops
+from paritygate.validate.probes.own_faults import fault_words
 from paritygate.validate.probes.probe import (
     PROBES,
     ROWS_FACTOR,
@@ -28,7 +30,6 @@ from paritygate.validate.probes.recording import (
     INPUT,
     OUTPUT,
     BatchRecord,
-    Dropped,
     ProbeRecord,
     ProbesRecording,
 )
@@ -45,8 +46,10 @@ if TYPE_CHECKING:
 
 __all__ = ["ProbePlan", "record_probes"]
 
-# More than this many that were dropped are counted, not named.
-_DROPPED_KEPT = 50
+_ANY_ID = (
+    "it lies outside of every table, and the reference accepts even the largest integer as an id: which ids are valid "
+    "cannot be told from it"
+)
 # An answer that moves by more than this share of a limit, when its inputs move by a rounding, says nothing.
 _STEADY_SHARE = 0.5
 _ROUNDING_OF_FP32 = 2.0**-23
@@ -107,63 +110,96 @@ def _record(runner: Runner, plan: ProbePlan, name: str, progress: Callable[[str,
     started = time.monotonic()
     folder = plan.folder / name
     folder.mkdir()
-    probe = cast("Probe", importlib.import_module(PROBES[name].module))
     writer = ChunkWriter(folder)
-    batches: list[BatchRecord] = []
-    dropped: list[Dropped] = []
-    rows = 0
-    notes: dict[str, None] = {}
-    allowed = plan.context.max_rows * ROWS_FACTOR
-    for derived in probe.derive(plan.context):
-        if rows + derived.rows > allowed:
-            dropped.append(Dropped(about=derived.about, reason=f"the probe may use {allowed} rows"))
-            continue
-        batch = with_reach(plan.context, derived)
-        outputs = why_senseless(plan.context, batch) or _answered(runner, batch, plan)
-        if not isinstance(outputs, str) and batch.is_invented:
-            batch, outputs = _if_steady(runner, batch, outputs, plan)
-        if isinstance(outputs, str):
-            dropped.append(Dropped(about=batch.about, reason=outputs))
-        else:
-            answers = {f"{OUTPUT}{key}": outputs[key] for key in plan.profiles}
-            asked = {f"{INPUT}{key}": array for key, array in batch.inputs.items()}
-            writer.add({**asked, **answers}, rows=batch.rows, case=None)
-            batches.append(BatchRecord.of(batch))
-            notes.update({batch.note: None} if batch.note else {})
-        rows += batch.rows
-        progress(name, rows)
+    making = _Making(runner, plan, writer)
+    error = ""
+    try:
+        probe = cast("Probe", importlib.import_module(PROBES[name].module))
+        for derived in probe.derive(plan.context):
+            making.take(derived)
+            progress(name, making.rows)
+    except (ParitygateError, OSError):
+        # What is known to go wrong, such as a full disk, is nobody's fault here.
+        raise
+    except Exception as err:  # noqa: BLE001 - whatever it was, it is an error of this probe alone
+        error = f"while the reference was asked, {fault_words(err)}"
     writer.flush()
     if not writer.chunks:
         folder.rmdir()
     return ProbeRecord(
         name=name,
-        batches=tuple(batches),
-        dropped=_bounded(dropped),
+        batches=tuple(making.batches),
+        dropped=making.drops.named,
+        dropped_counts=making.drops.counts,
         profiles=plan.profiles,
         chunks=writer.chunks,
         seconds=time.monotonic() - started,
-        asked_rows=rows,
-        notes=tuple(notes),
+        asked_rows=making.rows,
+        allowed_rows=making.allowed,
+        notes=tuple(making.notes),
+        error=error,
     )
 
 
-def _bounded(dropped: list[Dropped]) -> tuple[Dropped, ...]:
-    more = len(dropped) - _DROPPED_KEPT
-    rest = [Dropped(about=f"{more} more batches", reason="not named here")] if more > 0 else []
-    return (*dropped[:_DROPPED_KEPT], *rest)
+class _Making:
+    """One probe while it is made."""
+
+    def __init__(self, runner: Runner, plan: ProbePlan, writer: ChunkWriter) -> None:
+        self._runner = runner
+        self._plan = plan
+        self._writer = writer
+        self.allowed = plan.context.max_rows * ROWS_FACTOR
+        self.rows = 0
+        self.batches: list[BatchRecord] = []
+        self.drops = Drops()
+        self.notes: dict[str, None] = {}
+
+    def take(self, derived: ProbeBatch) -> None:
+        """Have the reference answer a batch, and store it with the answer; or leave it out, and keep why."""
+        context, about = self._plan.context, derived.about
+        senseless = why_senseless(context, derived)
+        if senseless:
+            self.drops.add(Dropped(about=about, kind=DropKind.SENSELESS, reason=senseless))
+            return
+        if self.rows + derived.rows > self.allowed:
+            reason = f"the probe may use {self.allowed} rows"
+            self.drops.add(Dropped(about=about, kind=DropKind.NO_ROWS_LEFT, reason=reason))
+            return
+        self.rows += derived.rows
+        batch = with_reach(context, derived)
+        outputs = _answered(self._runner, batch, self._plan)
+        if not isinstance(outputs, Dropped) and batch.is_invented:
+            batch, outputs = _if_steady(self._runner, batch, outputs, self._plan)
+        if isinstance(outputs, Dropped):
+            self.drops.add(outputs)
+            return
+        answers = {f"{OUTPUT}{key}": outputs[key] for key in self._plan.profiles}
+        asked = {f"{INPUT}{key}": array for key, array in batch.inputs.items()}
+        self._writer.add({**asked, **answers}, rows=batch.rows, case=None)
+        self.batches.append(BatchRecord.of(batch))
+        self.notes.update({batch.note: None} if batch.note else {})
 
 
-def _answered(runner: Runner, batch: ProbeBatch, plan: ProbePlan) -> Outputs | str:
+def _answered(runner: Runner, batch: ProbeBatch, plan: ProbePlan) -> Outputs | Dropped:
     """Return the reference's answer, or why it counts for nothing."""
     if batch.must_refuse is not None and _is_answered(runner, batch.must_refuse):
-        return "the reference answers values that are right for no model: which of them are, it does not say"
-    # Of made-up NaN and infinity nobody declared what becomes.
-    may_be_non_finite = plan.is_non_finite_declared and not (batch.is_invented and _holds_non_finite(batch.inputs))
+        return Dropped(about=batch.about, kind=DropKind.ANY_ID, reason=_ANY_ID)
     try:
         first = runner.run(batch.inputs)
         again = runner.run(batch.inputs)
     except (BackendError, UsageError, MeasurementError) as err:
-        return f"the reference does not answer: {err}"
+        why_not = f"the reference does not answer: {err}"
+    else:
+        why_not = _why_no_answer(batch, first, again, plan)
+        if not why_not:
+            return first
+    return Dropped(about=batch.about, kind=DropKind.NOT_ANSWERED, reason=why_not)
+
+
+def _why_no_answer(batch: ProbeBatch, first: Outputs, again: Outputs, plan: ProbePlan) -> str:
+    """Return why two answers to one batch are none to compare with; empty where they are."""
+    # Of made-up NaN and infinity nobody declared what becomes.
+    may_be_non_finite = plan.is_non_finite_declared and not (batch.is_invented and _holds_non_finite(batch.inputs))
     for name, profile in plan.profiles.items():
         if name not in first or first[name].dtype.name != profile.dtype:
             return f"the reference answers without {name!r} in {profile.dtype}"
@@ -174,7 +210,7 @@ def _answered(runner: Runner, batch: ProbeBatch, plan: ProbePlan) -> Outputs | s
         )
         if ratio > 1:
             return f"the reference differs from itself by {difference:.3g} in {name!r}"
-    return first
+    return ""
 
 
 def _is_answered(runner: Runner, inputs: Outputs) -> bool:
@@ -192,7 +228,7 @@ def _holds_non_finite(arrays: Outputs) -> bool:
 
 def _if_steady(
     runner: Runner, batch: ProbeBatch, outputs: Outputs, plan: ProbePlan
-) -> tuple[ProbeBatch, Outputs | str]:
+) -> tuple[ProbeBatch, Outputs | Dropped]:
     """Return the batch and its answer, or why that hangs on the last digits of the inputs.
 
     Made-up rows may be such that a model divides by next to nothing, as a normalisation of a constant row does: any
@@ -201,7 +237,8 @@ def _if_steady(
     random = plan.context.random(batch.about)
     float32 = _movement(runner, outputs, plan, _moved(batch, _ROUNDING_OF_FP32, random), Precision.FP32)
     if float32 > _STEADY_SHARE:
-        return batch, f"the reference's answer hangs on the last digits of its inputs ({float32:.3g} limits)"
+        reason = f"the reference's answer hangs on the last digits of its inputs ({float32:.3g} limits)"
+        return batch, Dropped(about=batch.about, kind=DropKind.UNSTEADY, reason=reason)
     if _movement(runner, outputs, plan, _moved(batch, _ROUNDING_OF_FP16, random), Precision.FP16) > _STEADY_SHARE:
         return replace(batch, is_beyond_seen=True), outputs
     return batch, outputs

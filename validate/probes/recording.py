@@ -1,7 +1,7 @@
 """The probes of a model, recorded: the batches derived, and what the reference answered to each.
 
 A folder beside the recorded reference holds one folder a probe, with inputs and outputs in chunks as those of the
-reference, and `probes.json`, which names every batch, what was dropped and why, and the digest of each chunk. Every
+reference, and `probes.json`, which names every batch, what was left out and why, and the digest of each chunk. Every
 candidate is asked the same, on whatever machine, and a batch that it fails can be looked up and run again.
 """
 
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from paritygate.errors import ArtifactIntegrityError, InputFileError
 from paritygate.files import digest_of_json, read_json, write_json_atomically
+from paritygate.validate.probes.drops import DropKind, Dropped
 from paritygate.validate.probes.probe import ProbeBatch
 from paritygate.validate.probes.roles import InputRole
 from paritygate.validate.profile import OutputProfile
@@ -23,10 +24,10 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["PROBES_FILE", "BatchRecord", "Dropped", "ProbeRecord", "ProbesRecording", "StoredProbeBatch"]
+__all__ = ["PROBES_FILE", "BatchRecord", "ProbeRecord", "ProbesRecording", "StoredProbeBatch"]
 
 PROBES_FILE = "probes.json"
-_FORMAT_VERSION = 1
+_FORMAT_VERSION = 2
 _AGAIN = "record the reference again: convert-and-validate record"
 INPUT, OUTPUT = "input/", "output/"
 
@@ -56,14 +57,6 @@ class BatchRecord:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Dropped:
-    """One batch that the reference did not answer finitely and repeatably, so that it counts for nothing."""
-
-    about: str
-    reason: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class StoredProbeBatch:
     """One batch with its answers, as read back."""
 
@@ -79,12 +72,15 @@ class ProbeRecord:
     Attributes:
         name: Its name.
         batches: What the reference answered, in order.
-        dropped: What it did not.
+        dropped: What was left out, the first ones of each kind.
+        dropped_counts: How many were left out, by kind.
         profiles: Profile of each output on the samples: limits are scaled by it, and by each batch's own answer.
         chunks: Digest of each chunk file, relative to the probe's folder.
         seconds: How long deriving and answering took.
         asked_rows: Rows that the reference was asked, the dropped ones too; it is asked more than once.
+        allowed_rows: Rows that the probe may use.
         notes: What was left out of all that there is to ask, one sentence each.
+        error: What of ours failed while it was made, and where; empty where nothing did.
     """
 
     name: str
@@ -93,8 +89,11 @@ class ProbeRecord:
     profiles: Mapping[str, OutputProfile]
     chunks: Mapping[str, str]
     seconds: float
+    dropped_counts: Mapping[DropKind, int]
     asked_rows: int = 0
+    allowed_rows: int = 0
     notes: tuple[str, ...] = ()
+    error: str = ""
 
     @property
     def rows(self) -> int:
@@ -106,12 +105,15 @@ class ProbeRecord:
         return {
             "name": self.name,
             "batches": [asdict(item) for item in self.batches],
-            "dropped": [{"about": item.about, "reason": item.reason} for item in self.dropped],
+            "dropped": [{"about": item.about, "kind": str(item.kind), "reason": item.reason} for item in self.dropped],
+            "dropped_counts": {str(kind): count for kind, count in self.dropped_counts.items()},
             "profiles": {name: profile.to_json() for name, profile in self.profiles.items()},
             "chunks": dict(self.chunks),
             "seconds": self.seconds,
             "asked_rows": self.asked_rows,
+            "allowed_rows": self.allowed_rows,
             "notes": list(self.notes),
+            "error": self.error,
         }
 
     @classmethod
@@ -120,12 +122,18 @@ class ProbeRecord:
         return cls(
             name=data["name"],
             batches=tuple(BatchRecord(**item) for item in data["batches"]),
-            dropped=tuple(Dropped(**item) for item in data["dropped"]),
+            dropped=tuple(
+                Dropped(about=item["about"], kind=DropKind(item["kind"]), reason=item["reason"])
+                for item in data["dropped"]
+            ),
+            dropped_counts={DropKind(kind): count for kind, count in data["dropped_counts"].items()},
             profiles={name: OutputProfile.from_json(item) for name, item in data["profiles"].items()},
             chunks=dict(data["chunks"]),
             seconds=data["seconds"],
             asked_rows=data["asked_rows"],
+            allowed_rows=data["allowed_rows"],
             notes=tuple(data["notes"]),
+            error=data["error"],
         )
 
 

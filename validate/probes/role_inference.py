@@ -29,6 +29,8 @@ _CHANNELS = frozenset({1, 3, 4})
 _MATRIX_RANK = 2
 # Fewer values than this may have something in common by chance.
 _LEAST_VALUES_OF_FORM = 16
+# Tables that are named of those that columns index.
+_NAMED = 8
 _WHY_OF_FORM = {
     Form.FLAG: "two values were seen, one of them 0: only these are asked",
     Form.WHOLE: "every value seen is a whole number: only such are asked",
@@ -72,20 +74,50 @@ def _as_declared(declared: InputRole | None, found: InputRole) -> InputRole:
         for name in ("low", "high", "of", "pad", "axis", "positions")
         if getattr(declared, name) is None
     }
-    return replace(declared, takes_missing=found.takes_missing, **left_open)
+    of_graph = {name: getattr(found, name) for name in ("takes_missing", "thresholds", "buckets", "is_shifted")}
+    # Another range than the graph's is one for every column.
+    columns = found.columns if declared.low is None and declared.high is None else ()
+    return replace(declared, columns=columns, **of_graph, **left_open)
 
 
 def _role(spec: TensorSpec, seen: InputSurvey, use: GraphUse) -> InputRole:
     if spec.dtype == "string":
         return InputRole(role=Role.TEXT, why="it holds texts")
-    if is_integer_dtype(spec.dtype) and use.table_rows is not None:
-        why = f"it indexes a table of {use.table_rows} rows"
+    # The last of some positions is where a length says, less one.
+    is_length = use.is_shifted and bool(_words(spec) & _LENGTH_WORDS)
+    if is_integer_dtype(spec.dtype) and use.table_rows is not None and not is_length:
+        why = _why_id(use)
         longest = max((shape[1] for shape in seen.shapes if len(shape) >= _MATRIX_RANK), default=0)
         positions = min((size for size in use.positions if size >= longest), default=None) if longest else None
-        high = min(use.table_rows - 1, int(np.iinfo(spec.dtype).max)) if spec.dtype != "bool" else 1
-        return InputRole(role=Role.ID, why=why, low=0, high=high, pad=use.equals, positions=positions, is_table=True)
+        low, high = _in_dtype(spec.dtype, use.first_id, use.first_id + use.table_rows - 1)
+        return InputRole(
+            role=Role.ID,
+            why=why,
+            low=low,
+            high=high,
+            pad=use.equals,
+            positions=positions,
+            is_table=True,
+            columns=tuple(None if ends is None else _in_dtype(spec.dtype, *ends) for ends in use.columns),
+            is_shifted=use.is_shifted,
+            thresholds=use.thresholds,
+        )
     found = _mask(spec, seen, use) or _by_shape_and_name(spec, seen, use)
-    return replace(found, takes_missing=use.is_tested)
+    return replace(found, takes_missing=use.is_tested, thresholds=use.thresholds, buckets=use.buckets)
+
+
+def _in_dtype(dtype: str, low: int, high: int) -> tuple[int, int]:
+    limits = (0, 1) if dtype == "bool" else (int(np.iinfo(dtype).min), int(np.iinfo(dtype).max))
+    return max(low, limits[0]), min(high, limits[1])
+
+
+def _why_id(use: GraphUse) -> str:
+    known = [ends for ends in use.columns if ends is not None]
+    if known:
+        sizes = ", ".join(str(high - low + 1) for low, high in known[:_NAMED])
+        return f"its columns index tables of {sizes}{' and more' if len(known) > _NAMED else ''} rows"
+    first = f", the first by {use.first_id}" if use.first_id else ""
+    return f"it indexes a table of {use.table_rows} rows{first}"
 
 
 def _by_shape_and_name(spec: TensorSpec, seen: InputSurvey, use: GraphUse) -> InputRole:
@@ -93,6 +125,9 @@ def _by_shape_and_name(spec: TensorSpec, seen: InputSurvey, use: GraphUse) -> In
     rank = len(seen.shapes[0]) if seen.shapes else 0
     if is_whole and rank <= _MATRIX_RANK and words & _LENGTH_WORDS:
         return InputRole(role=Role.LENGTH, why="its name says so", low=_whole(seen.low), high=_whole(seen.high))
+    if is_whole and use.is_place:
+        why = "it says where to read or write: only what was seen is asked"
+        return InputRole(role=Role.NUMBER, why=why, form=Form.FIXED)
     if rank == _IMAGE_RANK and (use.is_convolved or words & _IMAGE_WORDS or _CHANNELS & set(seen.shapes[0][1:])):
         why = "it is convolved" if use.is_convolved else "it has rank 4, as pictures do"
         return InputRole(role=Role.IMAGE, why=why)

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from paritygate.validate.probes.thresholds import Buckets, Threshold
+
 __all__ = ["Form", "InputRole", "Role"]
 
 
@@ -28,12 +30,14 @@ class Form(str, Enum):
     """What all values seen of plain numbers have in common: what is made up keeps to it.
 
     Right conversions may differ where it is broken: half a category means nothing, nor do shares that sum up to three.
+    What is fixed is asked as it was seen alone: of two values that name one place, either may be written last.
     """
 
     FLAG = "flag"
     WHOLE = "whole"
     ONE_HOT = "one-hot"
     SHARES = "shares"
+    FIXED = "fixed"
 
     def __str__(self) -> str:
         return self.value
@@ -54,6 +58,12 @@ class InputRole:
         is_table: For ids: whether the range is that of a table in the graph, and not guessed.
         takes_missing: Whether the model looks for NaN or infinity in it.
         axis: For a mask, ids or a picture: the axis of positions; None where there is none.
+        columns: For ids whose columns index tables of their own: the first and the last id of each, None for a column
+            that indexes none; empty where one range holds for all.
+        is_shifted: For ids: whether the model adds a number to them before it indexes a table, as to ids from 1 on;
+            what lies outside of the range then means nothing.
+        thresholds: Numbers that the model compares the values with, or clips them to.
+        buckets: What the model rounds the values into.
         form: For numbers: what all values seen have in common; None where nothing, or where the spec says the role.
     """
 
@@ -68,6 +78,10 @@ class InputRole:
     is_table: bool = False
     takes_missing: bool = False
     form: Form | None = None
+    columns: tuple[tuple[int, int] | None, ...] = ()
+    is_shifted: bool = False
+    thresholds: tuple[Threshold, ...] = ()
+    buckets: tuple[Buckets, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return the role as JSON data."""
@@ -83,10 +97,21 @@ class InputRole:
             "is_table": self.is_table,
             "takes_missing": self.takes_missing,
             "form": None if self.form is None else str(self.form),
+            "columns": [None if ends is None else list(ends) for ends in self.columns],
+            "is_shifted": self.is_shifted,
+            "thresholds": [item.to_json() for item in self.thresholds],
+            "buckets": [item.to_json() for item in self.buckets],
         }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> InputRole:
         """Return the role that `to_json` wrote."""
         form = data.get("form")
-        return cls(**{**data, "role": Role(data["role"]), "form": None if form is None else Form(form)})
+        found = {
+            "role": Role(data["role"]),
+            "form": None if form is None else Form(form),
+            "columns": tuple(None if ends is None else (ends[0], ends[1]) for ends in data.get("columns", ())),
+            "thresholds": tuple(Threshold.from_json(item) for item in data.get("thresholds", ())),
+            "buckets": tuple(Buckets.from_json(item) for item in data.get("buckets", ())),
+        }
+        return cls(**{**data, **found})

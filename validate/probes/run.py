@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from paritygate.batch import Batch
+from paritygate.errors import ParitygateError
 from paritygate.precision import Precision
 from paritygate.signature import is_float_dtype
 from paritygate.validate.candidate import Candidate, RefusedInputsError
@@ -17,6 +18,9 @@ from paritygate.validate.decisions import Decision
 from paritygate.validate.matching.judgement import failed_match
 from paritygate.validate.matching.rule import MatchRule
 from paritygate.validate.measurement import Comparison, ComparisonPlan, Measurement
+from paritygate.validate.probes.drops import DropKind
+from paritygate.validate.probes.outcome_words import in_words
+from paritygate.validate.probes.own_faults import fault_words
 from paritygate.validate.probes.recording import BatchRecord, ProbeRecord, ProbesRecording, StoredProbeBatch
 from paritygate.validate.profile import OutputProfile, profile_outputs
 from paritygate.validate.tolerance import Tolerance, limits_for
@@ -58,6 +62,7 @@ class FailedBatch:
         actual: What the candidate answered; None where it did not.
         output: The output that it failed on; None for all of them.
         limit: The limit, where there is one.
+        argmax_of: The labels that were held to scores, declared or inferred, with the scores.
     """
 
     at: int
@@ -67,6 +72,7 @@ class FailedBatch:
     actual: _Outputs | None = None
     output: str | None = None
     limit: float | None = None
+    argmax_of: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -122,15 +128,17 @@ class ProbeOutcome:
 
     Attributes:
         name: The probe.
-        status: `pass`, `fail`, or `warning` where nothing of it could be asked; the detail says why.
+        status: `pass`, `fail`, `error` where the probe itself failed, or `warning` where nothing of it could be asked
+            or the rows did not suffice; the detail says why.
         detail: In words.
         batches: Batches asked.
         rows: Rows of them.
-        dropped: Batches that the reference does not answer finitely and repeatably.
+        dropped: Batches that no candidate is asked, by why.
         unfit: Why batches were left out that the candidate does not take, one a batch.
         failures: The batches failed, the first ones.
         failed: How many failed.
         seconds: How long the candidate took.
+        error: What of ours failed in it, and where; empty where nothing did.
     """
 
     name: str
@@ -138,11 +146,17 @@ class ProbeOutcome:
     detail: str
     batches: int
     rows: int
-    dropped: int
+    dropped: Mapping[DropKind, int]
     unfit: tuple[str, ...]
     failures: tuple[ProbeFailure, ...]
     failed: int
     seconds: float
+    error: str = ""
+
+    @property
+    def is_check(self) -> bool:
+        """Whether something was asked, left out or went wrong; what does not apply is no check."""
+        return bool(self.batches or self.dropped or self.unfit or self.failed or self.error)
 
     @property
     def check(self) -> Check:
@@ -193,44 +207,46 @@ def _run_probe(
     judged = JudgedProbe(probe, question)
     batches = rows = 0
     unfit: list[str] = []
-    for at, stored in enumerate(recording.batches(probe)):
-        why_not = question.unfit(stored.inputs) or _why_not_held(stored.record, recording, question)
-        if why_not:
-            unfit.append(f"{stored.record.about}: {why_not}")
-            continue
-        judged.ask(at, stored, candidate)
-        batches += 1
-        rows += stored.record.rows
-        progress(probe.name, rows)
-    failures = judged.failures()
+    failures: list[ProbeFailure] = []
+    error = probe.error
+    try:
+        for at, stored in enumerate(recording.batches(probe)):
+            why_not = question.unfit(stored.inputs) or _why_not_held(stored.record, recording, question)
+            if why_not:
+                unfit.append(f"{stored.record.about}: {why_not}")
+                continue
+            judged.ask(at, stored, candidate)
+            batches += 1
+            rows += stored.record.rows
+            progress(probe.name, rows)
+        failures = judged.failures()
+    except (ParitygateError, OSError):
+        # Such as probes that were exchanged: that is known to go wrong, and is the end of all of them.
+        raise
+    except Exception as err:  # noqa: BLE001 - whatever it was, it is an error of this probe alone
+        error = error or f"while the candidate was asked, {fault_words(err)}"
+        failures = judged.failed_alone
     return ProbeOutcome(
         name=probe.name,
-        status=Status.FAIL if failures else Status.PASS if batches else Status.WARNING,
-        detail=_in_words(failures, probe, rows=rows, unfit=len(unfit)),
+        status=_status_of(probe, failures, error, is_asked=batches > 0),
+        detail=in_words(failures, probe, error, rows=rows, unfit=len(unfit)),
         batches=batches,
         rows=rows,
-        dropped=len(probe.dropped),
+        dropped=probe.dropped_counts,
         unfit=tuple(unfit),
         failures=tuple(failures[:FAILURES_KEPT]),
         failed=len(failures),
         seconds=time.monotonic() - started,
+        error=error,
     )
 
 
-def _in_words(failures: list[ProbeFailure], probe: ProbeRecord, *, rows: int, unfit: int) -> str:
-    left_out = [
-        *([f"{len(probe.dropped)} batches the reference does not answer"] if probe.dropped else []),
-        *([f"{unfit} batches of sizes or values that the candidate does not take or is not held to"] if unfit else []),
-    ]
-    left_out += probe.notes
-    rest = f" (left out: {', '.join(left_out)})" if left_out else ""
+def _status_of(probe: ProbeRecord, failures: list[ProbeFailure], error: str, *, is_asked: bool) -> Status:
     if failures:
-        first = failures[0]
-        more = f", and {len(failures) - 1} more batches" if len(failures) > 1 else ""
-        return f"at {first.about}: {first.check}: {first.detail}{more}{rest}"
-    if not rows:
-        return f"nothing to ask of this model{rest}"
-    return f"{rows} rows answered alike{rest}"
+        return Status.FAIL
+    if error:
+        return Status.ERROR
+    return Status.PASS if is_asked and not probe.dropped_counts.get(DropKind.NO_ROWS_LEFT) else Status.WARNING
 
 
 def _why_not_held(record: BatchRecord, recording: ProbesRecording, question: ProbeQuestion) -> str:
@@ -362,11 +378,17 @@ class JudgedProbe:
 
     def fail(self, failed: FailedBatch) -> None:
         """Take in that a batch was failed."""
+        failed = replace(failed, argmax_of=self._question.argmax_of)
         inputs = self._question.keep(self._name, failed) if len(self._failures) < FAILURES_KEPT else ""
         about = failed.stored.record.about
         self._failures.append(
             ProbeFailure(batch=failed.at, about=about, check=failed.check, detail=failed.detail, inputs=inputs)
         )
+
+    @property
+    def failed_alone(self) -> list[ProbeFailure]:
+        """Every batch that failed so far."""
+        return self._failures
 
     @property
     def failed(self) -> int:
@@ -444,6 +466,7 @@ def _failed(
         profiles=scale.plan.profiles,
         min_rows=1,
         argmax_of=scale.plan.argmax_of,
+        precision=question.precision,
     )
     for check in judge(measured, plan):
         if check.status is Status.FAIL and check.name not in skipped and not _is_near(check, measured):

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from paritygate.validate.probes.probe import ProbeBatch, ProbeContext
+from paritygate.validate.probes.roles import Form
 from paritygate.validate.probes.sizes import batch_sizes
 from paritygate.validate.probes.survey import Rows
 
@@ -46,7 +47,8 @@ def _exchanged(context: ProbeContext, rows: Rows, at: list[int]) -> Iterator[Pro
     inputs = rows.take(at)
     for first, second in itertools.combinations(inputs, 2):
         one, two = inputs[first], inputs[second]
-        is_one_kind = context.roles[first].role is context.roles[second].role
+        roles = context.roles[first], context.roles[second]
+        is_one_kind = roles[0].role is roles[1].role and Form.FIXED not in {role.form for role in roles}
         if is_one_kind and one.shape == two.shape and one.dtype == two.dtype and not np.array_equal(one, two):
             exchanged = {**inputs, first: two, second: one}
             yield ProbeBatch(inputs=exchanged, rows=len(at), about=f"{first} and {second} exchanged")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from paritygate.validate.probes.boundaries import at_boundaries, in_buckets
 from paritygate.validate.probes.probe import ProbeBatch, ProbeContext
 from paritygate.validate.probes.roles import Form, Role
 from paritygate.validate.probes.sizes import batch_sizes
@@ -41,11 +42,23 @@ _SERIES_RANK = 3
 
 def derive(context: ProbeContext) -> Iterator[ProbeBatch]:
     """Yield real rows in which the values of one input are others."""
+    yield from at_boundaries(context)
+    yield from _of_inputs(context)
+    yield from in_buckets(context)
+
+
+def _of_inputs(context: ProbeContext) -> Iterator[ProbeBatch]:
     rows = context.survey.groups[0]
     for name, role in context.roles.items():
         array = rows.inputs[name]
         seen = context.survey.inputs[name]
-        if role.role not in _PLAIN or seen.low is None or seen.high is None or not array.size:
+        if (
+            role.role not in _PLAIN
+            or role.form is Form.FIXED
+            or seen.low is None
+            or seen.high is None
+            or not array.size
+        ):
             continue
         batch = _Batches(context, rows, name)
         if role.form is Form.FLAG:

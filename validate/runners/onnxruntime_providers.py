@@ -20,6 +20,7 @@ from paritygate.errors import BackendError, UsageError
 from paritygate.onnx_graph import QUANTIZATION_OPERATORS, graphs_in, nodes_in
 from paritygate.signature import Signature
 from paritygate.validate.runners.onnxruntime_placement import GraphNode, PlacedNode, Placement, judge, say_nodes
+from paritygate.wording import counted, one_or_many
 
 if TYPE_CHECKING:
     import onnx
@@ -301,7 +302,7 @@ def check_placement(
             hint="the GPU has no kernel for these operators or types: export the model without them, or use device cpu",
         )
     if not placement.counts.get(request.name):
-        msg = f"{request.name} was asked for, and none of {len(placed)} nodes runs on it"
+        msg = f"{request.name} was asked for, and none of {counted(len(placed), 'node')} runs on it"
         raise BackendError(msg, hint="use --provider cuda, or another model")
     return tuple(_notes(request, placement)), tuple(_warnings(request, placement, placed))
 
@@ -309,9 +310,12 @@ def check_placement(
 def _notes(request: ProviderRequest, placement: Placement) -> list[str]:
     notes = [f"{request.name} runs {placement.counts[request.name]} of {sum(placement.counts.values())} nodes"]
     if placement.arithmetic:
-        notes.append(
-            f"{placement.arithmetic} nodes that compute shapes and indices run on the CPU, as ONNX Runtime does"
+        few = one_or_many(
+            placement.arithmetic,
+            "node that computes shapes or indices runs",
+            "nodes that compute shapes and indices run",
         )
+        notes.append(f"{placement.arithmetic} {few} on the CPU, as ONNX Runtime does")
     return notes
 
 
@@ -319,10 +323,11 @@ def _warnings(request: ProviderRequest, placement: Placement, placed: Sequence[P
     found = []
     if not request.is_tf32_barred:
         found.append(f"CUDA was in use before {_TF32}=0 could be set: whether TensorRT uses TF32 was not seen")
-    if placement.undecided:
+    if count := len(placement.undecided):
         found.append(
-            f"{len(placement.undecided)} nodes without a name run on the CPU, and whether they compute floats "
-            f"cannot be told: {say_nodes(placement.undecided)}"
+            f"{counted(count, 'node')} without a name {one_or_many(count, 'runs', 'run')} on the CPU, and whether "
+            f"{one_or_many(count, 'it computes', 'they compute')} floats cannot be told: "
+            f"{say_nodes(placement.undecided)}"
         )
     others = [node for node in placed if node.provider not in {CPU, request.name}]
     if others:

@@ -18,8 +18,9 @@ from paritygate.pipelines.workspace import RunFolder
 _VOID = {"meta"}
 _ALLOWED = {
     "a", "body", "caption", "circle", "code", "dd", "defs", "div", "dl", "dt", "em", "figcaption", "figure", "footer",
-    "h1", "h2", "h3", "head", "header", "html", "i", "li", "line", "main", "meta", "p", "path", "pattern", "rect",
-    "section", "span", "strong", "style", "svg", "table", "tbody", "td", "text", "th", "thead", "title", "tr", "ul",
+    "h1", "h2", "h3", "head", "header", "html", "i", "li", "line", "main", "meta", "p", "path", "pattern", "pre",
+    "rect", "section", "span", "strong", "style", "svg", "table", "tbody", "td", "text", "th", "thead", "title",
+    "tr", "ul",
 }  # fmt: skip
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from paritygate.validate.probes.graph_uses import GraphUse, uses_of_inputs
+from paritygate.validate.probes.thresholds import Buckets, Threshold
 
 if TYPE_CHECKING:
     from conftest import ProbeDesk
@@ -16,6 +17,7 @@ _TABLE = np.zeros((50, 4), dtype=np.float32)
 _POSITIONS = np.zeros((16, 4), dtype=np.float32)
 _ZERO = np.array([0], dtype=np.int64)
 _NOUGHT = np.array(0, dtype=np.int64)
+_COMPARED = GraphUse(is_compared=True, equals=0, thresholds=(Threshold(value=0, is_equality=True),))
 
 
 @pytest.mark.parametrize(
@@ -25,7 +27,11 @@ _NOUGHT = np.array(0, dtype=np.int64)
         pytest.param("c = Cast<to=6>(x)\n y = Gather(table, c)", GraphUse(table_rows=50), id="a table behind a cast"),
         pytest.param("y = Gather<axis=1>(table, x)", GraphUse(table_rows=4), id="columns of a table"),
         pytest.param("y = OneHot(x, depth, table)", GraphUse(table_rows=9), id="one-hot"),
-        pytest.param("y = Equal(x, nought)", GraphUse(is_compared=True, equals=0), id="compared with a number"),
+        pytest.param(
+            "y = Equal(x, nought)",
+            GraphUse(is_compared=True, equals=0, thresholds=(Threshold(value=0, is_equality=True),)),
+            id="compared with a number",
+        ),
         pytest.param("y = Less(x, x)", GraphUse(is_compared=True), id="compared with itself"),
         pytest.param("y = Add(x, x)", GraphUse(is_multiplied=True), id="arithmetic"),
         pytest.param(
@@ -42,3 +48,83 @@ def test_says_what_becomes_of_an_input(line: str, expected: GraphUse, desk: Prob
         "depth": np.array(9, dtype=np.int64),
     }  # fmt: skip
     assert uses_of_inputs(desk.parsed("(int64[N,S] x) => (y) {\n " + line + "\n}", weights)) == {"x": expected}
+
+
+_MATRIX = {
+    "small": np.zeros((20, 4), dtype=np.float32), "large": np.zeros((300, 4), dtype=np.float32), "zero": _ZERO,
+    "one": _ZERO + 1, "nought": _NOUGHT, "unit": _NOUGHT + 1, "edges": np.array([1.5, 2.5, -3], dtype=np.float32),
+    "seven": np.float32(7),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        pytest.param(
+            "(int64[N,2] x) => (y) {\n a = Gather<axis=1>(x, nought)\n b = Gather<axis=-1>(x, unit)\n"
+            " c = Gather(small, a)\n y = Gather(large, b)\n}",
+            GraphUse(table_rows=20, columns=((0, 19), (0, 299))),
+            id="a table by column",
+        ),
+        pytest.param(
+            "(int64[N,2] x) => (y) {\n a = Gather<axis=1>(x, nought)\n y = Gather(small, a)\n}",
+            GraphUse(table_rows=20, columns=((0, 19), None)),
+            id="a column without a table",
+        ),
+        pytest.param(
+            "(int64[N,K] x) => (y) {\n a = Gather<axis=1>(x, nought)\n b = Gather<axis=1>(x, unit)\n"
+            " c = Gather(small, a)\n y = Gather(large, b)\n}",
+            GraphUse(table_rows=20),
+            id="columns of an open number",
+        ),
+        pytest.param(
+            "(int64[N] x) => (y) {\n a = Sub(x, unit)\n y = Gather(small, a)\n}",
+            GraphUse(table_rows=20, first_id=1, is_shifted=True, is_multiplied=True),
+            id="ids from 1 on",
+        ),
+        pytest.param(
+            "(int64[N] x) => (y) {\n a = Add(x, unit)\n y = Gather(small, a)\n}",
+            GraphUse(table_rows=20, first_id=-1, is_shifted=True, is_multiplied=True),
+            id="ids from -1 on",
+        ),
+        pytest.param(
+            "(int64[N] x) => (y) {\n a = Unsqueeze(x, one)\n y = ScatterND(small, a, large)\n}",
+            GraphUse(is_place=True),
+            id="where to write",
+        ),
+        pytest.param(
+            "(float[N,3] x) => (y) {\n y = Max(x, edges)\n}",
+            GraphUse(
+                thresholds=tuple(
+                    Threshold(value=value, columns=(column,), is_limit=True)
+                    for column, value in enumerate((1.5, 2.5, -3))
+                )
+            ),
+            id="a limit by feature",
+        ),
+        pytest.param(
+            "(float[N,3] x) => (y) {\n a = Mul(x, seven)\n y = Greater(a, seven)\n}",
+            GraphUse(is_multiplied=True),
+            id="compared after arithmetic",
+        ),
+        pytest.param(
+            "(float[N,3] x) => (y) {\n a = Less(x, seven)\n b = Mul(x, seven)\n y = Floor(b)\n}",
+            GraphUse(
+                is_compared=True,
+                is_multiplied=True,
+                thresholds=(Threshold(value=7, is_exact=False, is_level=False),),
+            ),
+            id="compared, and rounded after arithmetic",
+        ),
+        pytest.param(
+            "(float[N,3] x) => (y) {\n a = Mul(x, seven)\n b = Floor(a)\n c = Cast<to=7>(b)\n y = Gather(small, c)\n}",
+            GraphUse(is_multiplied=True, buckets=(Buckets(scale=7, rows=20, is_exact=False),)),
+            id="buckets of a table",
+        ),
+        pytest.param(
+            "(float[N,3] x) => (y) {\n y = Round(x)\n}", GraphUse(buckets=(Buckets(shift=0.5),)), id="rounded"
+        ),
+    ],
+)
+def test_says_which_table_numbers_and_buckets_an_input_meets(text: str, expected: GraphUse, desk: ProbeDesk) -> None:
+    assert uses_of_inputs(desk.parsed(text, _MATRIX))["x"] == expected

@@ -245,7 +245,7 @@ def test_nothing_on_tensorrt_is_an_error(tmp_path: Path, monkeypatch: pytest.Mon
     model = onnx.load(str(path))
     model.graph.output[0].type.tensor_type.elem_type = TensorProto.INT64
     onnx.save(model, str(path))
-    with pytest.raises(BackendError, match=f"{TENSORRT} was asked for, and none of 1 nodes runs on it") as raised:
+    with pytest.raises(BackendError, match=f"{TENSORRT} was asked for, and none of 1 node runs on it") as raised:
         _open(path, "tensorrt")
     assert raised.value.hint == "use --provider cuda, or another model"
 
@@ -269,14 +269,14 @@ def test_what_tensorrt_leaves_to_cuda_is_a_warning_with_its_operators() -> None:
     assert warnings == (f"1 of 3 nodes run on {CUDA} and not on {TENSORRT}: 1 NonMaxSuppression",)
     assert notes == (
         f"{TENSORRT} runs 1 of 3 nodes",
-        "1 nodes that compute shapes and indices run on the CPU, as ONNX Runtime does",
+        "1 node that computes shapes or indices runs on the CPU, as ONNX Runtime does",
     )
 
 
 def test_nodes_that_cannot_be_told_apart_are_a_warning() -> None:
     nodes = [GraphNode(operator="Mul", name="", computes_floats=floats) for floats in (True, False)]
     _, warnings = check_placement(_request("cuda"), _placed(Conv=CUDA, Mul=CPU), nodes, version="1.31.1")
-    assert warnings == ("1 nodes without a name run on the CPU, and whether they compute floats cannot be told: 1 Mul",)
+    assert warnings == ("1 node without a name runs on the CPU, and whether it computes floats cannot be told: 1 Mul",)
 
 
 # Options

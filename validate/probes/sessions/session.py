@@ -18,6 +18,7 @@ from paritygate.validate.candidate import Candidate, RefusedInputsError
 from paritygate.validate.matching.repeats import changed_detections
 from paritygate.validate.measurement import repeat_difference
 from paritygate.validate.probes.catalogue import ASKED_AGAIN, SESSION_PROBES
+from paritygate.validate.probes.outcome_words import failed_itself
 from paritygate.validate.probes.recording import ProbeRecord, ProbesRecording, StoredProbeBatch
 from paritygate.validate.probes.run import (
     FAILURES_KEPT,
@@ -30,6 +31,7 @@ from paritygate.validate.probes.run import (
 )
 from paritygate.validate.tolerance import Limits, limits_for
 from paritygate.validate.verdict import Status
+from paritygate.wording import counted
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -305,6 +307,9 @@ def run_sessions(
     probe = probe_asked(recording)
     if not wanted or probe is None:
         return ()
+    if probe.error and ASKED_AGAIN not in names:
+        # No other outcome says so, and what was made by then is not what is to be asked again.
+        return tuple(_failed(name, probe.error) for name in wanted)
     question = with_labels(recording, question)
     asked = _first_answers(candidate, recording, question, is_asked=ASKED_AGAIN in names)
     found = []
@@ -312,6 +317,22 @@ def run_sessions(
         plan.progress(name)
         found.append(_run(name, Hearing(name, candidate, probe, asked, question), plan))
     return tuple(found)
+
+
+def _failed(name: str, error: str) -> ProbeOutcome:
+    return ProbeOutcome(
+        name=name,
+        status=Status.ERROR,
+        detail=f"what is asked again, {ASKED_AGAIN}, could not be made: {failed_itself(error)}",
+        batches=0,
+        rows=0,
+        dropped={},
+        unfit=(),
+        failures=(),
+        failed=0,
+        seconds=0.0,
+        error=error,
+    )
 
 
 def _run(name: str, hearing: Hearing, plan: SessionPlan) -> ProbeOutcome:
@@ -325,7 +346,7 @@ def _run(name: str, hearing: Hearing, plan: SessionPlan) -> ProbeOutcome:
         detail=_in_words(hearing, failures, failed, skipped),
         batches=hearing.batches,
         rows=hearing.rows,
-        dropped=0,
+        dropped={},
         unfit=(),
         failures=tuple(failures),
         failed=failed,
@@ -336,6 +357,6 @@ def _run(name: str, hearing: Hearing, plan: SessionPlan) -> ProbeOutcome:
 def _in_words(hearing: Hearing, failures: Sequence[ProbeFailure], failed: int, skipped: str) -> str:
     if failures:
         first = failures[0]
-        more = f", and {failed - 1} more batches" if failed > 1 else ""
+        more = f", and {counted(failed - 1, 'more batch')}" if failed > 1 else ""
         return f"at {first.about}: {first.check}: {first.detail}{more}"
     return f"not asked: {skipped}" if skipped else f"{hearing.rows} rows answered alike"

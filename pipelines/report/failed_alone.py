@@ -1,0 +1,54 @@
+"""The commands that show one failure of a probe alone, as short as they can be typed from anywhere."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+
+from paritygate.pipelines.result import ComparisonResult
+
+__all__ = ["FailedAlone", "failed_alone", "within_run"]
+
+_RUN = '"$RUN"'
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FailedAlone:
+    """A failure of a probe, in words, and the command."""
+
+    title: str
+    command: str
+
+
+def failed_alone(result: ComparisonResult, folder: Path) -> tuple[FailedAlone, ...]:
+    """Return the command of each failure that is listed, equal ones once."""
+    found: dict[str, list[str]] = {}
+    for name, probe in result.probes.asked.items():
+        for failure in probe.failures:
+            if failure.again:
+                found.setdefault(failure.again, []).append(f"{name}, {failure.about}")
+    return tuple(
+        FailedAlone(title="; ".join(dict.fromkeys(titles)), command=_short(command, folder))
+        for command, titles in found.items()
+    )
+
+
+def within_run(path: str, folder: Path) -> str:
+    """Return a path from the folder of the run on; as it is where it lies elsewhere."""
+    return path.removeprefix(f"{folder}/")
+
+
+def _short(command: str, folder: Path) -> str:
+    """Return the command with the folder of the run written once: samples of a spec may hang on where it is called."""
+    words = shlex.split(command)
+    inside = [word == str(folder) or word.startswith(f"{folder}/") for word in words]
+    if sum(inside) < 2:  # noqa: PLR2004 - what stands there once is as short in its place
+        return command
+    shown = [
+        f"{_RUN}{shlex.quote(word.removeprefix(str(folder))) if word != str(folder) else ''}"
+        if is_inside
+        else shlex.quote(word)
+        for word, is_inside in zip(words, inside, strict=True)
+    ]
+    return f"RUN={shlex.quote(str(folder))}; {' '.join(shown)}"

@@ -1,0 +1,29 @@
+"""Where an error came from: the user's line, as a part of a sentence."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from paritygate.convert.causes import users_line
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [("if 1 / 0 > 0.1:", "if 1 / 0 > 0.1"), ("y = [1][3:] + [1 / 0]", "y = [1][3:] + [1 / 0]")],
+)
+def test_the_users_line_is_shown_without_a_colon_at_its_end(tmp_path: Path, line: str, shown: str) -> None:
+    path = tmp_path / "theirs.py"
+    path.write_text(f"def run():\n    {line}\n        {'pass' if line.endswith(':') else ''}\n")
+    spec = importlib.util.spec_from_file_location("theirs", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+
+    with pytest.raises(ZeroDivisionError) as caught:
+        module.run()
+
+    assert users_line(caught.value) == f" at {path}:2: {shown}"

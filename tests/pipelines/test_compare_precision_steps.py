@@ -1,0 +1,21 @@
+"""A limit that the precision itself cannot keep to, at the size of the numbers, is said where it fails."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+if TYPE_CHECKING:
+    from tests.pipelines.conftest import Bench
+
+
+@pytest.mark.parametrize(("options", "is_said"), [(("--precision", "fp16"), True), ((), False)])
+def test_fp16_far_from_zero_is_told_of_its_steps(bench: Bench, *, options: tuple[str, ...], is_said: bool) -> None:
+    expected = (11 + bench.normal(64, 2) / 100).astype(np.float32)
+
+    outcome = bench.given({"y": expected}, {"y": expected + np.float32(0.016)}, *options)
+
+    assert outcome.status("max_abs_diff", "y") == "fail"
+    assert ("below 4 steps of fp16 at 11.0" in outcome.check("max_abs_diff", "y")["detail"]) is is_said

@@ -1,0 +1,77 @@
+"""What a spec asks of declared outputs is held against their names, ranks and dtypes before anything is exported."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from paritygate.errors import UsageError
+from paritygate.pipelines.spec_loading import parse_spec
+
+_SPEC = """
+model:
+  name: tiny
+  source: net:model
+  inputs: {x: {dtype: float32, shape: [batch, 4]}}
+  outputs:
+    probs: {dtype: float32, shape: [batch, 5]}
+    label: {dtype: int64, shape: [batch]}
+    price: {dtype: float32, shape: [batch]}
+    tokens: {dtype: float16, shape: [batch, 7, 5]}
+  rename: {logits: probs}
+  dims: {batch: {min: 1, opt: 8, max: 64}}
+samples: {source: net:samples}
+targets: [onnx-fp32]
+"""
+_UNDECLARED = _SPEC[: _SPEC.index("  inputs:")] + _SPEC[_SPEC.index("samples:") :]
+
+
+@pytest.mark.parametrize(
+    ("more", "message", "hint"),
+    [
+        ("decisions: {prob: {argmax: true}}", "decisions names 'prob', which is no output", "did you mean 'probs'?"),
+        ("decisions: {logits: {argmax: true}}", "decisions names 'logits', which is no output", "as 'probs'"),
+        ("decisions: {probs: {argmax: true, axis: 3}}", "decisions.probs: .*axis 3 is no class axis", "use axis 1: "),
+        ("decisions: {probs: {argmax: true, axis: 0}}", "decisions.probs: .*axis 0 is no class axis", "use axis 1: "),
+        ("decisions: {probs: {argmax: true, axis: -2}}", "decisions.probs: .*axis -2 is no class axis", "use axis 1: "),
+        ("decisions: {tokens: {argmax: true}}", "decisions.tokens: .*does not say which axis", "axis: N"),
+        ("decisions: {price: {argmax: true}}", "decisions.price: .*needs an axis to choose along", "threshold"),
+        ("decisions: {label: {threshold: 1}}", "decisions.label is on an output of dtype int64", "argmax_of: {label:"),
+        ("argmax_of: {labels: probs}", "argmax_of names 'labels', which is no output", "did you mean 'label'?"),
+        ("argmax_of: {label: logits}", "argmax_of names 'logits', which is no output", "as 'probs'"),
+        ("argmax_of: {probs: label}", "'probs' is float32 and 'label' int64", "argmax_of: {LABEL: SCORES}"),
+        ("argmax_of: {label: tokens}", "'label' has rank 1 and 'tokens' rank 3", "without the axis of the classes"),
+        ("gold: {metric: pearson, output: pric}", "gold.output names 'pric', which is no output", "'price'?"),
+        ("matches: {d: {boxes: tokens, scores: sc}}", "matches.d names 'sc', which is no output", "model.outputs"),
+        ("axes: {prices: 1}", "axes names 'prices', which is no output", "did you mean 'price'?"),
+        ("axes: {probs: 2}", "axes.probs: axis 2 is no channel axis of an output of rank 2", "use axis 1: "),
+        ("axes: {tokens: 0}", "axes.tokens: axis 0 is no channel axis of an output of rank 3", "from 1 to 2"),
+        ("axes: {price: 1}", "axes.price: axis 1 is no channel axis of an output of rank 1", "leave it out"),
+    ],
+)
+def test_what_declared_outputs_cannot_be_asked_is_refused_when_the_spec_is_read(
+    more: str, message: str, hint: str
+) -> None:
+    with pytest.raises(UsageError, match=message) as caught:
+        parse_spec(_SPEC + more, folder=Path("/spec"), origin="spec.yaml")
+    assert caught.value.exit_code == 2
+    assert hint in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        "decisions: {probs: {argmax: true, axis: -1}, tokens: {top_k: 2, axis: -2}, price: {threshold: 1}}",
+        "argmax_of: {label: probs}\ndecisions: {probs: {argmax: true, axis: 1}}",
+        "axes: {tokens: -1, probs: 1}",
+    ],
+)
+def test_what_fits_the_declared_outputs_is_taken(more: str) -> None:
+    assert parse_spec(_SPEC + more, folder=Path("/spec"), origin="spec.yaml").signature is not None
+
+
+def test_where_no_outputs_are_declared_the_reference_says_what_there_is() -> None:
+    more = "argmax_of: {labels: probs}\naxes: {prices: 7}\ndecisions: {x: {argmax: true, axis: 3}}"
+
+    assert parse_spec(_UNDECLARED + more, folder=Path("/spec"), origin="spec.yaml").signature is None

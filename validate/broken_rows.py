@@ -1,0 +1,53 @@
+"""Rows in which an output is not finite, by their ids: where a reference is refused for them, the first are named."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from paritygate.signature import is_float_dtype
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["BrokenRows"]
+
+_ROWS_NAMED = 3
+
+
+class BrokenRows:
+    """Remembers of each output the first rows in which it is not finite."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, list[str]] = {}
+
+    def add(self, ids: Sequence[str], outputs: Mapping[str, NDArray[np.generic]]) -> None:
+        """Take in the outputs of one batch."""
+        for name, array in outputs.items():
+            found = self._rows.setdefault(name, [])
+            if len(found) < _ROWS_NAMED:
+                found += _broken_rows(array, ids)[: _ROWS_NAMED - len(found)]
+
+    def of(self, name: str) -> tuple[str, ...]:
+        """Return the ids of the first rows of an output, at most three."""
+        return tuple(self._rows.get(name, ()))
+
+
+def _broken_rows(array: NDArray[np.generic], ids: Sequence[str]) -> list[str]:
+    """Return the ids of the rows in which an output is not finite.
+
+    Args:
+        array: The output, rows along axis 0; of one without a row of its own per input, the first and the last id are
+            named.
+        ids: The ids of the rows.
+    """
+    if not is_float_dtype(array.dtype.name):
+        return []
+    broken = ~np.isfinite(array)
+    if not broken.any():
+        return []
+    if broken.ndim == 0 or len(broken) != len(ids):
+        return [f"{ids[0]}..{ids[-1]}"]
+    return [ids[int(row)] for row in np.flatnonzero(broken.reshape(len(ids), -1).any(axis=1))]

@@ -1,0 +1,76 @@
+"""Rows brought to another size: cut, or going on with what other real rows hold.
+
+What is repeated adds nothing to a maximum or a mean: a model that cuts its inputs would not be found by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["of_size", "real_at_both_ends", "real_throughout"]
+
+
+def of_size(
+    array: NDArray[Any], axis: int, places: NDArray[np.intp], *, has_rows: bool, elsewhere: Sequence[NDArray[Any]]
+) -> NDArray[Any] | None:
+    """Return the rows with one axis of another size; None where all that is known is empty.
+
+    A row goes on with the rows that follow it, then with those of other shapes, then with itself.
+
+    Args:
+        array: All rows of one shape.
+        axis: The axis.
+        places: Which places to take of the rows that go on so.
+        has_rows: Whether the first axis holds the rows; if not, there is one.
+        elsewhere: The same input in rows of other shapes.
+    """
+    parts: list[NDArray[Any]] = []
+    filled = 0
+    for part in _parts(array, axis, has_rows=has_rows, elsewhere=elsewhere):
+        if filled > int(places.max()):
+            break
+        parts.append(part)
+        filled += part.shape[axis]
+    return np.take(np.concatenate(parts, axis=axis), places % filled, axis=axis) if filled else None
+
+
+def real_throughout(size: int) -> NDArray[np.intp]:
+    """Return the places of a row that is real from its beginning to its end."""
+    return np.arange(size)
+
+
+def real_at_both_ends(size: int) -> NDArray[np.intp]:
+    """Return the places of a row of which the first and the last quarter are real, and one place fills the middle.
+
+    So much of it is at its ends that a cut is seen, whatever the model makes of it.
+    """
+    places = np.arange(size)
+    quarter = max(1, size // 4)
+    return np.where(places < size - quarter, np.minimum(places, quarter - 1), places - size + 2 * quarter)
+
+
+def _parts(
+    array: NDArray[Any], axis: int, *, has_rows: bool, elsewhere: Sequence[NDArray[Any]]
+) -> Iterator[NDArray[Any]]:
+    yield array
+    if has_rows:
+        for step in range(1, len(array)):
+            yield np.roll(array, -step, axis=0)
+    for other in elsewhere:
+        is_alike = other.ndim == array.ndim and all(
+            other.shape[at] == array.shape[at] for at in range(int(has_rows), array.ndim) if at != axis
+        )
+        if not is_alike:
+            continue
+        if not has_rows:
+            yield other
+            continue
+        # Each row another one, as far as there are.
+        for step in range(len(other)):
+            yield other[np.arange(step, step + len(array)) % len(other)]

@@ -1,0 +1,69 @@
+"""Dims that are the sum of others: the mask of a decoder stands over its cache and what follows."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+
+__all__ = ["Sum", "sums_of"]
+
+# Where a dim stands, the input and the axis of each place, is what tells it from others.
+_Places = tuple[tuple[str, int], ...]
+_Sizes = tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sum:
+    """What a dim is the sum of.
+
+    Attributes:
+        parts: The places of each of the other dims.
+        plus: What is added to them.
+        is_sure: Whether its name says so, or samples of several shapes do: one shape may be so by chance.
+    """
+
+    parts: tuple[_Places, ...]
+    plus: int = 0
+    is_sure: bool = False
+
+
+def sums_of(dims: Mapping[_Places, tuple[str, _Sizes]], masks: Collection[str] = ()) -> dict[_Places, Sum]:
+    """Return which dims are sums: by their names, such as `past_length + 1`, else by the sizes seen.
+
+    Args:
+        dims: The name of each dim, and its size in each shape of the samples.
+        masks: The inputs that are masks.
+    """
+    found = {whole: said for whole, (name, _) in dims.items() if (said := _by_name(name, dims)) is not None}
+    # Beside what is always empty, two dims are the sum of each other: it is that of the mask.
+    for whole in sorted(dims, key=lambda places: not any(name in masks for name, _ in places)):
+        sizes = dims[whole][1]
+        is_part = any(whole in item.parts for item in found.values())
+        if whole in found or is_part or not any(sizes):
+            continue
+        for one, two in itertools.combinations(_apart(whole, dims, found), 2):
+            if sizes == tuple(a + b for a, b in zip(dims[one][1], dims[two][1], strict=True)):
+                found[whole] = Sum(parts=(one, two), is_sure=len(set(sizes)) > 1)
+                break
+    return found
+
+
+def _apart(
+    whole: _Places, dims: Mapping[_Places, tuple[str, _Sizes]], found: Mapping[_Places, Sum]
+) -> Iterator[_Places]:
+    """Yield the dims that may be parts: no sum itself, and no other side of the same picture."""
+    inputs = {name for name, _ in whole}
+    for places in dims:
+        if places != whole and places not in found and not inputs & {name for name, _ in places}:
+            yield places
+
+
+def _by_name(name: str, dims: Mapping[_Places, tuple[str, _Sizes]]) -> Sum | None:
+    places = {other: found for found, (other, _) in dims.items()}
+    words = [word.strip() for word in name.split("+")]
+    parts = tuple(places[word] for word in words if word in places)
+    numbers = [int(word) for word in words if word.isdigit()]
+    if len(words) < 2 or not parts or len(parts) + len(numbers) != len(words):  # noqa: PLR2004 - one word is no sum
+        return None
+    return Sum(parts=parts, plus=sum(numbers), is_sure=True)

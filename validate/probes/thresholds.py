@@ -1,0 +1,92 @@
+"""Where the answer of a model may jump: numbers that an input is compared with, and buckets that it is rounded into."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["Buckets", "Threshold"]
+
+_Columns = tuple[int, ...] | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Threshold:
+    """One number that the values of an input are compared with, or clipped to, before any arithmetic.
+
+    Attributes:
+        value: The number.
+        columns: The features that meet it; None for any.
+        is_equality: Whether values are looked for that are equal to it, as a code for what is missing is.
+        is_limit: Whether values are only clipped to it: beyond it they are all alike.
+        is_exact: Whether nothing computed from the same values is rounded or compared, so that the answer exactly at
+            the number, and one step beside it, hangs on no rounding.
+        is_level: Whether nothing computed from them is divided by or normalised, so that the same holds where every
+            value is the number.
+    """
+
+    value: float
+    columns: _Columns = None
+    is_equality: bool = False
+    is_limit: bool = False
+    is_exact: bool = True
+    is_level: bool = True
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON data."""
+        return {
+            "value": self.value,
+            "columns": None if self.columns is None else list(self.columns),
+            "is_equality": self.is_equality,
+            "is_limit": self.is_limit,
+            "is_exact": self.is_exact,
+            "is_level": self.is_level,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Threshold:
+        """Return the threshold that `to_json` wrote."""
+        return cls(**{**data, "columns": _columns(data)})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Buckets:
+    """What values are rounded into: bucket `floor(scale * value + shift) + after`.
+
+    Attributes:
+        scale: What they are multiplied by before; never 0.
+        shift: What is added before; half of one where they are rounded to the nearest.
+        after: What is added to the whole number.
+        rows: How many rows the table has that the bucket indexes; None where it indexes none.
+        columns: The features that are rounded so; None for any.
+        is_exact: As of a threshold, for the edges of the buckets; never where there is arithmetic before.
+    """
+
+    scale: float = 1.0
+    shift: float = 0.0
+    after: int = 0
+    rows: int | None = None
+    columns: _Columns = None
+    is_exact: bool = True
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON data."""
+        return {
+            "scale": self.scale,
+            "shift": self.shift,
+            "after": self.after,
+            "rows": self.rows,
+            "columns": None if self.columns is None else list(self.columns),
+            "is_exact": self.is_exact,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Buckets:
+        """Return the buckets that `to_json` wrote."""
+        return cls(**{**data, "columns": _columns(data)})
+
+
+def _columns(data: Mapping[str, Any]) -> _Columns:
+    found = data.get("columns")
+    return None if found is None else tuple(found)
