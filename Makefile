@@ -22,7 +22,7 @@ GPU_VENV := .venv-gpu
 GPU_BIN := $(GPU_VENV)/bin
 GPU_ENVIRONMENT := $(GPU_VENV)/.installed
 
-.PHONY: help demo test gpu-test gpu-is-there lint format bench clean
+.PHONY: help demo test test-all gpu-test gpu-is-there lint format bench clean
 
 help: ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile
@@ -57,8 +57,13 @@ demo: $(DEMO_ENVIRONMENT) ## Export, compare, gate and release the two demo mode
 	$(BIN)/convert-and-validate export face-resnet50 --target tensorrt-rtx-fp32 --target tensorrt-rtx-fp16
 
 # Passive: where each core has a worker, threads of PyTorch that wait busily take the core from the other one.
-test: lint ## Lint, check the types and run all tests
-	OMP_WAIT_POLICY=passive $(BIN)/python -m pytest --numprocesses auto --dist worksteal
+PYTEST := OMP_WAIT_POLICY=passive $(BIN)/python -m pytest --numprocesses auto --dist worksteal
+
+test: lint ## Lint, check the types and run the tests, but for those of larger models
+	$(PYTEST) -m 'not thorough'
+
+test-all: lint ## The same with all tests
+	$(PYTEST)
 
 gpu-test: gpu-is-there $(GPU_ENVIRONMENT) ## On a GPU machine: run what needs a GPU, write benchmarks/results/gpu_parity.json
 	status=0; \

@@ -60,7 +60,7 @@ def _done(desk: Desk, *args: str) -> None:
 @pytest.fixture(
     scope="module",
     params=[
-        pytest.param(_RESNET, marks=pytest.mark.tensorflow, id=_RESNET.name),
+        pytest.param(_RESNET, marks=[pytest.mark.tensorflow, pytest.mark.thorough], id=_RESNET.name),
         pytest.param(_STS, marks=pytest.mark.torch, id=_STS.name),
     ],
 )

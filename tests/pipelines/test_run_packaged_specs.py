@@ -11,17 +11,18 @@ from paritygate.__main__ import main
 
 pytestmark = [pytest.mark.slow, pytest.mark.torch, pytest.mark.tensorflow, pytest.mark.timeout(600)]
 
-# What the README's commands make of the one, and ask it, is not done again; of the other, everything is done here.
+# What the README's commands make of the one, and ask it, is not done again; of the other, this is enough to see that it
+# runs.
 _OPTIONS = {
     "klue-sts": ("--target", "onnx-fp32", "--target", "onnx-fp16", "--probes", "none"),
-    "klue-sts-tf": (),
+    "klue-sts-tf": ("--target", "onnx-fp32", "--target", "tflite-fp32", "--probes", "none"),
 }
 
 
 def _run(folder: Path, spec: str, monkeypatch: pytest.MonkeyPatch, *options: str) -> list[dict[str, object]]:
     monkeypatch.chdir(folder)
     with pytest.raises(SystemExit) as ended:
-        main(["run", spec, *_OPTIONS[spec], "--quiet", "--json", "result.json", *options])
+        main(["run", spec, "--quiet", "--json", "result.json", *options])
     result = json.loads((folder / "result.json").read_text())
     assert ended.value.code == result["exit_code"] == 0
     runs: list[dict[str, object]] = result["runs"]
@@ -46,10 +47,19 @@ def _assert_all_pass(runs: list[dict[str, object]]) -> None:
 def test_the_model_passes_on_the_official_pairs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, klue_sts_file: Path, spec: str
 ) -> None:
-    runs = _run(tmp_path, spec, monkeypatch, "--no-promote", "--no-benchmark", "--samples", str(klue_sts_file))
+    options = (*_OPTIONS[spec], "--no-promote", "--no-benchmark", "--samples", str(klue_sts_file))
+    runs = _run(tmp_path, spec, monkeypatch, *options)
 
     _assert_all_pass(runs)
     for run in runs:
         for result in filter(None, run["variants"].values()):  # type: ignore[attr-defined]  # JSON data
             assert set(result["strata"]["source"]) >= {"airbnb-rtt", "policy-rtt"}
     assert not (tmp_path / "artifacts/repository").exists()
+
+
+@pytest.mark.thorough
+def test_all_of_the_keras_model_is_made_asked_and_released(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = _run(tmp_path, "klue-sts-tf", monkeypatch)
+
+    _assert_all_pass(runs)
+    assert all(run["release"] for run in runs)

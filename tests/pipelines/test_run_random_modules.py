@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.torch, pytest.mark.openvino, pytest.mark.usefixtures("
 _TARGETS = ("onnx-fp32", "openvino-fp32", "torchscript-fp32", "pt2-fp32")
 # The kind of the input, the seed of all that is chosen, and how many outputs there are.
 _QUICK = (("image", 1, 3), ("tokens", 2, 1), ("ids", 3, 2))
-_SLOW = (("dense", 0, 2), ("dense", 5, 3), ("image", 6, 1))
+_MORE = (("dense", 0, 2), ("dense", 5, 3), ("image", 6, 1))
 _FIRST_ID = 2**24
 # `sound` is the model. `faulty` is the same one, but for what a bad converter makes of it: a mask that has no effect,
 # or ids that went through float32.
@@ -236,15 +236,15 @@ def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 def _cases(*chosen: tuple[str, int, int]) -> pytest.MarkDecorator:
-    """Return the mark that runs a test on each of the modules, some of them as slow tests."""
+    """Return the mark that runs a test on each of the modules, on some of them where all tests are run."""
     params = [
-        pytest.param(item, marks=[pytest.mark.slow] if item in _SLOW else [], id=f"{item[0]}{item[1]}")
+        pytest.param(item, marks=[pytest.mark.thorough] if item in _MORE else [], id=f"{item[0]}{item[1]}")
         for item in chosen
     ]
     return pytest.mark.parametrize("case", params, indirect=True)
 
 
-@_cases(*_QUICK, *_SLOW)
+@_cases(*_QUICK, *_MORE)
 def test_a_module_of_random_make_passes_in_every_format(case: _Case) -> None:
     variants = case.called.data["runs"][0]["variants"]
 
@@ -254,7 +254,7 @@ def test_a_module_of_random_make_passes_in_every_format(case: _Case) -> None:
 
 
 @pytest.mark.parametrize("target", _TARGETS)
-@_cases(*_QUICK, *_SLOW)
+@_cases(*_QUICK, *_MORE)
 def test_one_row_of_weights_that_is_zero_fails(case: _Case, target: str) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(case.desk.folder)
@@ -271,7 +271,7 @@ def test_one_row_of_weights_that_is_zero_fails(case: _Case, target: str) -> None
 
 
 @pytest.mark.parametrize("target", _TARGETS)
-@_cases(*(item for item in (*_QUICK, *_SLOW) if item[2] > 1))
+@_cases(*(item for item in (*_QUICK, *_MORE) if item[2] > 1))
 def test_two_outputs_in_place_of_each_other_fail(case: _Case, target: str) -> None:
     def swap(name: str, content: bytes) -> bytes:
         if name == "model.onnx":
@@ -283,7 +283,7 @@ def test_two_outputs_in_place_of_each_other_fail(case: _Case, target: str) -> No
     _check_fails(case, case.changed(target, swap))
 
 
-@_cases(*(item for item in (*_QUICK, *_SLOW) if item[0] in {"tokens", "ids"}))
+@_cases(*(item for item in (*_QUICK, *_MORE) if item[0] in {"tokens", "ids"}))
 def test_a_mask_without_effect_and_ids_through_float32_fail_in_every_format(case: _Case) -> None:
     called = case.desk.json("export", "faulty.yaml", "--quiet")
     assert called.code == 0, str(called)
