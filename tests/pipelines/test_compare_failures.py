@@ -148,7 +148,8 @@ def test_a_run_keeps_what_a_variant_failed_in_its_folder(desk: Desk) -> None:
     assert {"max_abs_diff"} <= {check["name"] for check in alone.data["checks"] if check["status"] == "fail"}
     report = (desk.run_folder / "report.html").read_text(encoding="utf-8")
     assert "Failed at, the first ones" in report
-    assert "to see it alone" in report
+    assert "convert-and-validate compare" in report
+    assert "--probes none" in report
 
 
 def test_what_is_switched_off_is_in_evidence_manifest_report_and_show(desk: Desk) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from paritygate.validate.probes.probe import ROWS_FACTOR, ProbeBatch, ProbeContext
+from paritygate.validate.probes.probe import LARGEST_OF_FP16, ROWS_FACTOR, ProbeBatch, ProbeContext
 from paritygate.validate.probes.roles import InputRole, Role
 from paritygate.validate.probes.shapes import resized
 from paritygate.validate.probes.sizes import OpenDim, batch_sizes, open_dims
@@ -27,8 +27,6 @@ _NAME = "ids"
 _BEYOND_FLOAT32 = 2**24 + 1
 _BEYOND_INT32 = 2**31 + 1
 _BEYOND_UINT32 = 2**32 + 1
-# The largest number of float16, which ids may honestly go through as positions do.
-_LARGEST_OF_FP16 = 65504
 # Rows are drawn out to so many positions: of more, one wrong id is lost among the others.
 _POSITIONS = 128
 # Ids that the model looks for are asked, so many of an input.
@@ -266,4 +264,4 @@ def _outside(context: ProbeContext, asker: _Asker, role: InputRole, rows: int) -
         is_asked = role.low is not None and role.high is not None and role.low <= value <= role.high
         if limits.min <= value < limits.max and not is_asked:
             batch = filled(value, f"the value {value} in {name}")
-            yield replace(batch, must_refuse=guard, is_far_from_seen=value > _LARGEST_OF_FP16)
+            yield replace(batch, must_refuse=guard, is_far_from_seen=value > LARGEST_OF_FP16)

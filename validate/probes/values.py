@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from paritygate.validate.probes.boundaries import at_boundaries, in_buckets
-from paritygate.validate.probes.probe import ProbeBatch, ProbeContext
+from paritygate.validate.probes.probe import LARGEST_OF_FP16, ProbeBatch, ProbeContext
 from paritygate.validate.probes.roles import Form, Role
 from paritygate.validate.probes.sizes import batch_sizes
 from paritygate.validate.probes.survey import InputSurvey, Rows
@@ -29,8 +29,6 @@ _BEYOND = (2.0, 4.0)
 _FAR = (32.0, 1024.0, 2.0**-10)
 # One value among real ones: what is normalised by its own row does not see all of them grow.
 _SPIKE = 64.0
-# The largest number of float16.
-_LARGEST_OF_FP16 = 65504
 # Features that are looked at one by one; of more, so many are drawn, and all are looked at by halves.
 _FEATURES = 32
 _BEYOND_FLOAT32 = 2**24 + 1
@@ -172,7 +170,7 @@ def _whole_numbers(batch: _Batches, seen: InputSurvey) -> Iterator[ProbeBatch]:
     for value, about in wanted.items():
         if limits.min <= value <= limits.max:
             whole = np.full(batch.real.shape, value, dtype=batch.real.dtype)
-            yield batch.of(whole, f"{about} ({value})", is_far=abs(value) > _LARGEST_OF_FP16)
+            yield batch.of(whole, f"{about} ({value})", is_far=abs(value) > LARGEST_OF_FP16)
     # Every part of the range, in each row another.
     parts = np.linspace(low, high, batch.real.size).astype(batch.real.dtype)
     yield batch.of(parts.reshape(batch.real.shape), "all through the range seen")
