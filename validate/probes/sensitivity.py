@@ -51,4 +51,7 @@ def _exchanged(context: ProbeContext, rows: Rows, at: list[int]) -> Iterator[Pro
         is_one_kind = roles[0].role is roles[1].role and Form.FIXED not in {role.form for role in roles}
         if is_one_kind and one.shape == two.shape and one.dtype == two.dtype and not np.array_equal(one, two):
             exchanged = {**inputs, first: two, second: one}
-            yield ProbeBatch(inputs=exchanged, rows=len(at), about=f"{first} and {second} exchanged")
+            # Ids as large as no position was: what a position goes through in lower precision is not made for them.
+            is_beyond = any(context.survey.inputs[name].reach(exchanged[name])[1] for name in (first, second))
+            about = f"{first} and {second} exchanged"
+            yield ProbeBatch(inputs=exchanged, rows=len(at), about=about, is_beyond_seen=is_beyond)

@@ -205,3 +205,19 @@ def test_a_cache_that_is_empty_in_all_samples_is_filled(desk: ProbeDesk) -> None
 
     assert answered.gate == ()
     assert set(answered.failed) == {"shapes"}
+
+
+_TURNED = """(int64[B,S] ids, int64[B,S] places) => (float[B,4] y) {
+  e = Gather(t, ids) f = Cast<to=TYPE>(places) g = Mul(f, tiny) h = Cast<to=1>(g) i = Sin(h) j = Unsqueeze(i, last)
+  k = Add(e, j) y = ReduceMean<axes=[1], keepdims=0>(k) }"""
+
+
+def test_ids_in_place_of_positions_are_asked_of_float32_and_not_held_against_less(desk: ProbeDesk) -> None:
+    weights = {"t": _normal(4000, 4), "last": np.array([-1])}
+    samples = [{"ids": _RANDOM.integers(0, 4000, (4, 6)), "places": np.tile(np.arange(6), (4, 1))} for _ in range(6)]
+    whole = desk.model(_TURNED.replace("TYPE", "1"), {**weights, "tiny": np.float32(0.9)})
+    half = desk.model(_TURNED.replace("TYPE", "10"), {**weights, "tiny": np.float16(0.9)})
+    asked = desk.ask(whole, samples, names=["sensitivity"])
+
+    assert set(desk.answer(asked, half).failed) == {"sensitivity"}
+    assert desk.answer(asked, half, precision="fp16").failed == {}
