@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
-from paritygate.pipelines.result import NOT_ASKED, ComparisonResult, ProbesResult
+from paritygate.pipelines.result import NOT_ASKED, ComparisonResult, ProbeResult, ProbesResult
 from paritygate.validate.probes.catalogue import in_order
 from paritygate.validate.probes.drops import DropKind, drop_words
+from paritygate.validate.probes.outcome_words import DOES_NOT_APPLY
 
 __all__ = ["probe_lines", "seconds_of_gate"]
 
@@ -20,8 +21,11 @@ def probe_lines(result: ComparisonResult) -> Iterator[str]:
     left_out = _left_out(probes)
     if left_out:
         yield f"probes: left out: {', '.join(left_out)}"
+    apart = {name: probe.detail for name, probe in probes.asked.items() if probe.detail.startswith(DOES_NOT_APPLY)}
+    if apart:
+        yield f"probes that do not apply: {_reasons(apart)}"
     for name, probe in probes.asked.items():
-        if probe.status == NOT_ASKED:
+        if probe.status == NOT_ASKED and name not in apart:
             yield f"probe {name}: {probe.detail}"
         if probe.error:
             others = in_order(other for other, found in probes.asked.items() if not found.error)
@@ -29,10 +33,14 @@ def probe_lines(result: ComparisonResult) -> Iterator[str]:
     if probes.switched_off:
         yield f"probes switched off: {', '.join(probes.switched_off)}"
     for name, probe in asked.items():
-        for failure in probe.failures[:1]:
-            if failure.inputs is not None:
-                yield f"probe {name}: its inputs are in {failure.inputs}"
-            yield f"probe {name}: to see this alone: {failure.again}"
+        yield from _first_failure(name, probe)
+
+
+def _first_failure(name: str, probe: ProbeResult) -> Iterator[str]:
+    for failure in probe.failures[:1]:
+        if failure.inputs is not None:
+            yield f"probe {name}: its inputs are in {failure.inputs}"
+        yield f"probe {name}: to see this alone: {failure.again}"
 
 
 def seconds_of_gate(probes: ProbesResult) -> tuple[float, float]:
@@ -42,6 +50,10 @@ def seconds_of_gate(probes: ProbesResult) -> tuple[float, float]:
     is_here = probes.reference_samples_seconds is not None
     times = (probe.seconds + ((probe.reference_seconds or 0.0) if is_here else 0.0) for probe in probes.asked.values())
     return samples, sum(times)
+
+
+def _reasons(details: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} ({detail.removeprefix(DOES_NOT_APPLY)})" for name, detail in details.items())
 
 
 def _left_out(probes: ProbesResult) -> list[str]:

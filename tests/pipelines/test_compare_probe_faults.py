@@ -124,7 +124,8 @@ def test_rows_that_did_not_suffice_are_a_warning_in_all_that_is_said(here: Bench
     assert words in found.check("probe_values")["detail"]
     assert f"{cut['batches']} batches beyond the rows that a probe may use" in found.out
     assert probe["dropped"] == sum(item["batches"] for item in probe["dropped_by"].values())
-    assert "probe ids: does not apply: no input with rows is an id" in found.out
+    assert "probes that do not apply: " in found.out
+    assert "ids (no input with rows is an id)" in found.out
     (table,) = [
         item for item in probe_tables(result_from_json(found.result), here.folder) if item.caption == "Left out"
     ]

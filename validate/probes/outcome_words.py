@@ -12,7 +12,10 @@ from paritygate.validate.probes.recording import ProbeRecord
 if TYPE_CHECKING:
     from paritygate.validate.probes.run import ProbeFailure
 
-__all__ = ["failed_itself", "in_words"]
+__all__ = ["DOES_NOT_APPLY", "failed_itself", "in_words"]
+
+# So begins the detail of a probe that has nothing to derive; what is missing follows.
+DOES_NOT_APPLY = "does not apply: "
 
 
 def in_words(failures: Sequence[ProbeFailure], probe: ProbeRecord, error: str, *, rows: int, unfit: int) -> str:
@@ -37,7 +40,7 @@ def in_words(failures: Sequence[ProbeFailure], probe: ProbeRecord, error: str, *
         return f"{failed_itself(error)}{before}{rest}"
     if rows:
         return f"{rows} rows answered alike{rest}"
-    return f"nothing of it could be asked{rest}" if left_out else f"does not apply: {PROBES[probe.name].missing}"
+    return f"nothing of it could be asked{rest}" if left_out else f"{DOES_NOT_APPLY}{PROBES[probe.name].missing}"
 
 
 def failed_itself(error: str) -> str:
