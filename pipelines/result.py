@@ -238,35 +238,12 @@ class GoldResult:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MatchStratumResult:
-    """Detections matched in the rows of one stratum."""
-
-    rows: int
-    expected: int
-    actual: int
-    matched: int
-    missing: int
-    extra: int
-    near_floor: int
-    below_floor: int
-    non_finite: int
-    min_iou: float | None
-    max_box_diff: float | None
-    max_score_diff: float | None
-    at_end: int = 0
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MatchResult:
-    """Detections of both sides, matched one to one; `missing` and `extra` have no partner, `near_floor` need none.
+    """Detections matched in the rows of one stratum; `missing` and `extra` have no partner, `near_floor` need none.
 
     `at_end` counts those of `near_floor` that are near the end of a full list; `below_floor` of the reference were not
     looked at.
     """
 
-    outputs: list[str]
-    iou: float
-    score_tolerance: float
-    score_floor: float
     rows: int
     expected: int
     actual: int
@@ -278,9 +255,19 @@ class MatchResult:
     min_iou: float | None
     max_box_diff: float | None
     max_score_diff: float | None
-    examples: list[str]
     below_floor: int = 0
     at_end: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MatchResult(MatchStratumResult):
+    """The same of all rows, with what was matched by which rule, and apart for each value of every stratum."""
+
+    outputs: list[str]
+    iou: float
+    score_tolerance: float
+    score_floor: float
+    examples: list[str]
     strata: dict[str, dict[str, MatchStratumResult]] = field(default_factory=dict)
 
 
