@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import click
 
+from paritygate.files import read_json
 from paritygate.pipelines.console import print_table
+from paritygate.pipelines.earlier_failures import read_earlier_failures
+from paritygate.pipelines.repository.candidate import EVIDENCE_FILE, MANIFEST_FILE
 from paritygate.pipelines.repository.inspect import ReleaseDetails, Verification, list_models
 from paritygate.pipelines.repository.release import Release
 
@@ -28,6 +31,26 @@ def print_release(release: Release, *, to_stderr: bool = False) -> None:
     )
     if release.reason and not is_preferred:
         click.echo(f"reason: {release.reason}", err=to_stderr)
+    for line in _concessions(release.folder):
+        click.echo(line, err=to_stderr)
+
+
+def _concessions(folder: Path) -> Iterator[str]:
+    """Yield what was not asked of a release, or asked with looser limits, and what failed earlier, one line each."""
+    provenance = read_json(folder / MANIFEST_FILE)["provenance"]
+    evidence = read_json(folder / EVIDENCE_FILE)
+    for name, probes in provenance.get("probes_not_asked", {}).items():
+        yield f"not asked of {name}: the probes {', '.join(probes)}"
+    for name, limits in provenance.get("looser_tolerances", {}).items():
+        values = (f"{limit} {provenance['tolerances'][name][limit]:g}" for limit in limits)
+        yield f"looser than the defaults for {name}: {', '.join(values)}"
+    for name, reason in provenance.get("ignored_outputs", {}).items():
+        yield f"not compared: {name}: {reason}"
+    weaker = [item for item in read_earlier_failures(evidence) if item.asked_less]
+    for item in weaker:
+        yield f"asked less of {item.variant} than run {item.run}, which failed: {'; '.join(item.asked_less)}"
+    if weaker:
+        yield f"reason for asking less: {(provenance['spec'] or {}).get('reason')}"
 
 
 def print_repositories(repositories: Iterable[Path], *, to_stderr: bool = False) -> None:
@@ -60,8 +83,8 @@ def print_release_details(details: ReleaseDetails) -> None:
         for entry in details.manifest.get("variants", ())
     ]
     print_table("Variants", ("variant", "digest", "evidence"), variants)
-    for name, probes in details.manifest.get("provenance", {}).get("probes_not_asked", {}).items():
-        click.echo(f"{name} was released without these probes: {', '.join(probes)}")
+    for line in _concessions(details.folder):
+        click.echo(line)
     history = [
         (str(number), record.time, str(record.kind.value), str(record.version), record.alias or "-", record.reason)
         for number, record in enumerate(details.history, start=1)

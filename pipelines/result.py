@@ -23,6 +23,7 @@ from paritygate.validate.verdict import Check
 
 __all__ = [
     "NOT_ASKED",
+    "NOT_RUN_HERE",
     "CheckResult",
     "ComparisonResult",
     "DecisionResult",
@@ -57,6 +58,8 @@ __all__ = [
 SCHEMA_VERSION = 1
 # Beside the words for checks: what came of a probe that has nothing to ask of this candidate.
 NOT_ASKED = "not asked"
+# The verdict of a variant that this machine cannot run, such as an engine without a GPU: no error, and no pass.
+NOT_RUN_HERE = "not run here"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -356,7 +359,10 @@ class ErrorResult:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ComparisonResult:
-    """One candidate against one reference."""
+    """One candidate against one reference.
+
+    `error` says why the comparison could not be made, `not_run_here` why the candidate does not run on this machine.
+    """
 
     schema_version: int = SCHEMA_VERSION
     paritygate: str = __version__
@@ -385,6 +391,17 @@ class ComparisonResult:
     machine: dict[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
     error: ErrorResult | None = None
+    not_run_here: str = ""
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether the candidate was compared."""
+        return self.error is None and not self.not_run_here
+
+    @property
+    def why_not_measured(self) -> str:
+        """Why the candidate was not compared, in words; empty if it was."""
+        return self.not_run_here if self.error is None else self.error.message
 
 
 def _number(value: float) -> float | None:

@@ -72,8 +72,8 @@ class Spec(Part):
     targets: list[Target] = Field(min_length=1)
     required: list[str] | None = Field(
         default=None,
-        min_length=1,
-        description="Every target whose packages are installed, but for those that no CPU runs, if absent.",
+        description="The targets that the outcome of a run depends on; [] for none. Every target whose packages are "
+        "installed, but for those that do not run on the device, if absent.",
     )
     tolerance: dict[str, dict[str, float]] = Field(default_factory=dict)
     argmax_of: dict[str, str] = Field(default_factory=dict)
@@ -90,6 +90,12 @@ class Spec(Part):
     probes: list[ProbeName] | Literal["none"] | None = Field(
         default=None,
         description="The probes to make; all of them if absent. What is left out is recorded in a release.",
+    )
+    reason: str | None = Field(
+        default=None,
+        pattern=r"\S",
+        description="Why the spec asks less than a failed run of the same source did: probes left out, declared limits "
+        "raised, decisions dropped. Recorded in a release.",
     )
     min_rows: Annotated[int, Field(ge=1)] = 100
     repeat: Annotated[int, Field(ge=1)] = 1

@@ -16,7 +16,7 @@ from paritygate.pipelines.console import PARITY_COLUMNS, parity_rows, print_tabl
 from paritygate.pipelines.match_summary import match_lines
 from paritygate.pipelines.probe_summary import probe_lines
 from paritygate.pipelines.release_summary import print_release
-from paritygate.pipelines.result import ComparisonResult, reasons
+from paritygate.pipelines.result import NOT_RUN_HERE, ComparisonResult, reasons
 from paritygate.source import SourceKind
 
 # A comparison is printed without a run: what runs are made of is not imported for it.
@@ -119,7 +119,7 @@ def made_to_json(
 def print_failures(failures: Mapping[str, FailedVariant]) -> None:
     """Print, for each variant that could not be made, why, with the table of operators where that is the reason."""
     for name, failure in failures.items():
-        click.echo(f"error: {name}: {failure.message}", err=True)
+        click.echo(f"{failure.verdict}: {name}: {failure.message}", err=True)
         for operator, node, reason, hint in failure.operators:
             click.echo(f"  {operator}  at {node}: {reason}" + (f"  ({hint})" if hint else ""), err=True)
         if failure.hint:
@@ -136,6 +136,7 @@ def print_outcome(outcome: RunOutcome, *, to_stderr: bool = False) -> None:
     if benchmark is not None:
         print_benchmark(outcome.run.resolved.name, benchmark, to_stderr=to_stderr)
     print_failures(outcome.failures)
+    _print_not_run(outcome.results, stream)
     said: set[str] = set()
     for name, result in outcome.results.items():
         _print_result(name, result, stream, said)
@@ -146,10 +147,28 @@ def print_outcome(outcome: RunOutcome, *, to_stderr: bool = False) -> None:
         print_release(outcome.release, to_stderr=to_stderr)
     else:
         click.echo(f"not released: {outcome.not_released}", file=stream)
+        if outcome.would_release:
+            click.echo(f"would have released: {outcome.would_release}", file=stream)
+        for line in outcome.advice:
+            click.echo(line, file=stream)
     click.echo(f"run: {outcome.run.folder}", file=stream)
     for path in outcome.reports:
         if path.suffix == ".html":
             click.echo(f"report: {path}", file=stream)
+
+
+def _print_not_run(results: Mapping[str, ComparisonResult], stream: TextIO) -> None:
+    """Print which variants do not run on this machine, those of one reason together."""
+    names: dict[str, list[str]] = {}
+    for name, result in results.items():
+        if result.not_run_here:
+            names.setdefault(result.not_run_here, []).append(name)
+    for reason, found in names.items():
+        click.echo(f"{NOT_RUN_HERE}: {', '.join(found)}: {reason}", file=stream)
+
+
+def _verdict_without_result(failure: FailedVariant | None) -> str:
+    return "error" if failure is None else failure.verdict
 
 
 def _outcome_rows(outcome: RunOutcome) -> list[Sequence[str]]:
@@ -163,7 +182,7 @@ def _outcome_rows(outcome: RunOutcome) -> list[Sequence[str]]:
             if emulated is not None:
                 rows += parity_rows(name, emulated, "emulated" if emulated.error is None else "none")
         else:
-            rows.append((name, "-", "0", *["-"] * 7, "none", "error"))
+            rows.append((name, "-", "0", *["-"] * 7, "none", _verdict_without_result(outcome.failures.get(name))))
     return rows
 
 
@@ -173,6 +192,8 @@ def _print_result(name: str, result: ComparisonResult, stream: TextIO, said: set
         click.echo(f"error: {name}: {result.error.message}", err=True)
         if result.error.hint:
             click.echo(f"hint: {result.error.hint}", err=True)
+        return
+    if result.not_run_here:
         return
     for line in (*reasons(result), *match_lines(result), *probe_lines(result)):
         click.echo(f"{name}: {line}", file=stream)

@@ -12,17 +12,17 @@ from typing import Any
 
 from paritygate.artifact import ARTIFACT_FILE, Artifact
 from paritygate.backends import backend_state
-from paritygate.errors import ExitCode, InputFileError, ParitygateError
+from paritygate.errors import ExitCode, InputFileError, MissingGpuError, ParitygateError
 from paritygate.files import MARKER, make_marked_folder, read_json, storage_errors, write_json_atomically
 from paritygate.formats import why_not_run
 from paritygate.pipelines.benchmark.result import BenchmarkResult
 from paritygate.pipelines.needed_backends import needed_backends
-from paritygate.pipelines.result import ComparisonResult, result_from_json, result_to_json
+from paritygate.pipelines.result import NOT_RUN_HERE, ComparisonResult, result_from_json, result_to_json
 from paritygate.pipelines.spec import ResolvedSpec, Spec
 
 __all__ = [
-    "ASIDE",
     "DEFAULT_ROOT",
+    "SCRATCH",
     "FailedVariant",
     "RunFolder",
     "emulated_name",
@@ -33,20 +33,21 @@ __all__ = [
 ]
 
 DEFAULT_ROOT = Path("artifacts")
-ASIDE = "aside"
+SCRATCH = "scratch"
 _SPEC_FILE = "spec.json"
 _FAILURES_FILE = "export-failures.json"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FailedVariant:
-    """A variant that could not be made."""
+    """A variant that could not be made; its verdict is `error`, or `not run here` where the machine lacks the GPU."""
 
     variant: str
     message: str
     hint: str
     exit_code: int
     operators: tuple[tuple[str, ...], ...] = ()
+    verdict: str = "error"
 
     def to_json(self) -> dict[str, Any]:
         """Return the failure as JSON data."""
@@ -56,6 +57,7 @@ class FailedVariant:
             "hint": self.hint,
             "exit_code": self.exit_code,
             "operators": [list(row) for row in self.operators],
+            "verdict": self.verdict,
         }
 
     @classmethod
@@ -68,6 +70,7 @@ class FailedVariant:
             hint=error.hint,
             exit_code=int(error.exit_code),
             operators=tuple(tuple(row) for row in rows),
+            verdict=NOT_RUN_HERE if isinstance(error, MissingGpuError) else "error",
         )
 
 
@@ -79,13 +82,13 @@ class RunFolder:
         folder: Where it is: `<root>/runs/<model>/<run-id>`.
         resolved: The spec it was made from.
         samples_path: What the command line gave as the samples' path.
-        is_aside: Whether what is found out now goes beside the run's evidence, results and reports, which stay.
+        is_scratch: Whether what is found out now goes to a folder apart; the run's evidence, results and reports stay.
     """
 
     folder: Path
     resolved: ResolvedSpec
     samples_path: str | None
-    is_aside: bool = False
+    is_scratch: bool = False
 
     @property
     def run_id(self) -> str:
@@ -100,7 +103,7 @@ class RunFolder:
     @property
     def findings(self) -> Path:
         """The folder of evidence, results, reports, and of the jobs that find them."""
-        return self.folder / ASIDE if self.is_aside else self.folder
+        return self.folder / SCRATCH if self.is_scratch else self.folder
 
     @property
     def evidence_file(self) -> Path:

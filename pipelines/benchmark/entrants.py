@@ -75,8 +75,8 @@ def entrants_of(run: RunFolder, device: str = "cpu") -> list[Entrant]:
         entrant = Entrant(name=name, side=side_of_artifact(artifact, provider=provider), artifact=artifact)
         found.append(entrant)
         result = run.result(name)
-        if result is not None and result.error is not None:
-            entrant.errors.append(f"validation could not measure it: {result.error.message}")
+        if result is not None and not result.is_measured:
+            entrant.errors.append(f"validation could not measure it: {result.why_not_measured}")
             continue
         try:
             # What is about to run is what was made: the digest is the one that the result will name.

@@ -98,7 +98,7 @@ def _section(variant: VariantReport, anchor: str, folder: Path) -> VariantSectio
     apart: tuple[Table, ...] = ()
     after: tuple[Table, ...] = ()
     # Of a comparison that could not be made there is no more to say than why.
-    if result is not None and result.error is None:
+    if result is not None and result.is_measured:
         decisions = (decisions_table(result.decisions),) if result.decisions else ()
         before = (checks_table(result), *decisions, *quality_tables(result))
         outputs = tuple(_output(name, output, result) for name, output in result.outputs.items())
@@ -129,7 +129,7 @@ def _section(variant: VariantReport, anchor: str, folder: Path) -> VariantSectio
 def _lead(variant: VariantReport) -> str:
     result = variant.result
     required = "required" if variant.is_required else "optional"
-    if result is None or result.error is not None:
+    if result is None or not result.is_measured:
         return f"Nothing was measured; {required}, exit code {variant.exit_code}."
     passes = "1 pass" if result.passes == 1 else f"{result.passes} passes"
     return (

@@ -22,7 +22,7 @@ from paritygate.pipelines.stages.record import check_recorded_by
 from paritygate.pipelines.workspace import RunFolder
 from paritygate.validate.recording import Recording
 
-__all__ = ["choose_stage", "read_benchmark", "read_evidence"]
+__all__ = ["about_what_is_there", "choose_stage", "read_benchmark", "read_evidence"]
 
 _GPU = re.compile(r"cuda:sm[0-9]{2,3}")
 
@@ -53,7 +53,7 @@ def choose_stage(
     """
     found = read_evidence(run) if evidence is None else evidence
     engines = _engines(run)
-    found = _about_what_is_there(run, found)
+    found = about_what_is_there(run, found)
     asked = RunRules(run)
     _check_rules(run, asked, found)
     part = run.resolved.spec.promote
@@ -85,7 +85,7 @@ def _engines(run: RunFolder) -> dict[str, Mapping[str, Any]]:
     }
 
 
-def _about_what_is_there(run: RunFolder, evidence: Mapping[str, Any]) -> dict[str, Any]:
+def about_what_is_there(run: RunFolder, evidence: Mapping[str, Any]) -> dict[str, Any]:
     """Return the evidence, that of other devices only as far as it is about the files that are there."""
     digests = {name: Artifact.read_record(run.variant_folder(name)).digest for name in run.exported()}
     return {**evidence, OTHERS: [entries_about(document, digests) for document in evidence.get(OTHERS, ())]}

@@ -1,4 +1,4 @@
-"""Promote: what passed becomes a release; where nothing did, the source may."""
+"""Promote: what passed becomes a release, if nothing that is required failed; where nothing passed, the source may."""
 
 from __future__ import annotations
 
@@ -35,29 +35,48 @@ from paritygate.pipelines.repository.candidate import (
     VariantCandidate,
     VariantEvidence,
 )
+from paritygate.pipelines.repository.log import read_records, state_of
 from paritygate.pipelines.repository.release import Release, promote
-from paritygate.pipelines.stages.choose import choose_stage, read_evidence
+from paritygate.pipelines.requirements import unmet_requirements
+from paritygate.pipelines.stages.choose import about_what_is_there, choose_stage, read_evidence
 from paritygate.pipelines.stages.validate import another_source
 from paritygate.pipelines.workspace import RunFolder
 from paritygate.source import Source, SourceKind
 from paritygate.source_copy import CODE_FOLDER, SOURCE_FILE
 
-__all__ = ["NothingToRelease", "promote_stage"]
+__all__ = ["FailedRunError", "NothingToRelease", "promote_stage"]
 
 SOURCE_VARIANT = "source"
+# Verdicts that leave open whether a converted variant answers like the source.
+_OPEN = frozenset({"error", "inconclusive"})
 
 
 class NothingToRelease(MeasurementError):  # noqa: N818 - it says what is the case
     """No variant passed, and the source is not to be released either."""
 
 
-def promote_stage(
+class FailedRunError(NothingToRelease):
+    """Something that the run requires did not pass, so the run changes nothing.
+
+    Attributes:
+        would_release: What would have been released otherwise, and why, in words; empty for nothing.
+        note: What else the user should know; empty for nothing.
+    """
+
+    def __init__(self, message: str, *, hint: str, would_release: str, note: str) -> None:
+        super().__init__(message, hint=hint)
+        self.would_release = would_release
+        self.note = note
+
+
+def promote_stage(  # noqa: PLR0913 - one argument for each option of the command
     run: RunFolder,
     *,
     repository: Path,
     alias: str | None,
     devices: tuple[str, ...] | None = None,
     limits: Mapping[str, float] | None = None,
+    despite: str = "",
 ) -> Release:
     """Release the variants of a run that passed on every device that the release is for, as far as they are preferred.
 
@@ -67,13 +86,16 @@ def promote_stage(
         alias: The alias to move; None for none.
         devices: Where the release will run; the spec's, else the device that the run was validated on, if None.
         limits: Limits on speed and size beside those of the spec, and in place of them where they name the same.
+        despite: Why there is to be a release although something that the run requires did not pass; the release
+            says so. Empty where everything required passed.
 
     Raises:
+        FailedRunError: Something that the run requires did not pass, and no reason was given.
         InputFileError: The run was not validated, or its evidence or benchmark is damaged.
         UsageError: Nothing in the run was verified on a device that was asked for, nor accepted for it; nothing that
             would be released runs on a device of the release; or nothing passed, and a variant was not measured
-            because the spec or the samples are wrong.
-        NothingToRelease: Nothing fits, and the spec wants no fallback or the source breaks its limits.
+            because the spec or the samples are wrong; or a reason was given and everything required passed.
+        NothingToRelease: Nothing fits, and the source may not take its place.
         MeasurementError: Nothing fits because the speed of what passed was not measured.
         RepositoryError: The repository refused the release.
         ArtifactIntegrityError: Artifacts, reference or source were changed since they were validated.
@@ -81,6 +103,7 @@ def promote_stage(
     """
     evidence = read_evidence(run)
     choice = choose_stage(run, evidence=evidence, devices=devices, limits=limits)
+    _check_requirements(run, evidence, choice, alias, despite)
     with tempfile.TemporaryDirectory(prefix="paritygate-source-") as place:
         names = tuple(item.entry["variant"] for item in choice.chosen) or run.exported()
         _check_one_source(run, names, evidence)
@@ -88,7 +111,7 @@ def promote_stage(
             reason = choice.reason
             variants = tuple(_variant(run, item) for item in choice.chosen)
         else:
-            reason = _fallback_reason(run, choice)
+            reason = _fallback_reason(run, choice, repository, alias)
             variants = (_source_variant(run, evidence, Path(place)),)
         candidate = ReleaseCandidate(
             model=run.resolved.name,
@@ -116,7 +139,40 @@ def _check_one_source(run: RunFolder, names: Iterable[str], evidence: Mapping[st
             raise err
 
 
-def _fallback_reason(run: RunFolder, choice: Choice) -> str:
+def _check_requirements(
+    run: RunFolder, evidence: Mapping[str, Any], choice: Choice, alias: str | None, despite: str
+) -> None:
+    """Check that everything required passed, or that it is said why there is a release although it did not."""
+    unmet = unmet_requirements(run, about_what_is_there(run, evidence))
+    if not unmet and despite:
+        msg = "everything that the run requires passed: there is nothing to release it despite"
+        raise UsageError(msg, hint="leave --despite out")
+    if not unmet or despite:
+        return
+    names = ", ".join(f"{name} ({verdict})" for name, verdict in unmet.items())
+    stays = f", and alias {alias} stays where it is" if alias else ""
+    msg = f"required and not passed: {names}; so nothing is released{stays}"
+    declared = run.resolved.spec.promote.fallback
+    note = ""
+    if declared in {"source", "replace"}:
+        note = (
+            f"promote.fallback: {declared} has no effect where something required did not pass; to release the source "
+            "rather than nothing, require nothing: required: []"
+        )
+    raise FailedRunError(
+        msg,
+        hint=f"to release it all the same: convert-and-validate promote --run {run.folder} --despite REASON",
+        would_release=_would_release(choice),
+        note=note,
+    )
+
+
+def _would_release(choice: Choice) -> str:
+    names = ", ".join(item.name for item in choice.chosen)
+    return f"{names}, because {choice.reason}" if names and choice.reason else names
+
+
+def _fallback_reason(run: RunFolder, choice: Choice, repository: Path, alias: str | None) -> str:
     misused = [item for item in choice.candidates if item.entry.get("exit_code") == ExitCode.USAGE]
     if misused:
         # A slip in the spec is not what the source is a way out of.
@@ -132,10 +188,27 @@ def _fallback_reason(run: RunFolder, choice: Choice) -> str:
     if choice.source_broken:
         msg = f"nothing to release: {choice.reason}: it is no way out either"
         raise NothingToRelease(msg, hint="raise promote.limits, or see the report of the run")
-    if run.resolved.spec.promote.fallback == "none":
+    fallback = run.resolved.spec.promote.fallback or "source"
+    if fallback == "none":
         msg = f"nothing to release: {choice.reason}, and the spec wants no fallback"
         raise NothingToRelease(msg, hint="see the report of the run, or set promote.fallback: source")
-    return f"fallback: source, because {choice.reason}"
+    open_ones = [item.name for item in choice.candidates if item.entry["verdict"] in _OPEN]
+    if open_ones:
+        msg = f"nothing to release: {choice.reason}; the source takes no place of what was not measured"
+        raise NothingToRelease(msg, hint=f"see the report of the run for {', '.join(open_ones)}")
+    current = _released_now(repository, run.resolved.name, alias)
+    if fallback == "source" and current:
+        msg = f"nothing to release: {choice.reason}; {current}, which the source does not replace"
+        raise NothingToRelease(msg, hint="to release the source even so, set promote.fallback: replace")
+    return f"fallback: {fallback}, because {choice.reason}"
+
+
+def _released_now(repository: Path, model: str, alias: str | None) -> str:
+    """Return what is released of the model already, in words; empty for nothing."""
+    state = state_of(read_records(repository, model))
+    if alias is None:
+        return f"version {max(state.releases)} is released" if state.releases else ""
+    return f"alias {alias} is at version {state.aliases[alias]}" if alias in state.aliases else ""
 
 
 def _variant(run: RunFolder, chosen: Candidate) -> VariantCandidate:

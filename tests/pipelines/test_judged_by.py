@@ -304,17 +304,17 @@ def test_probes_left_out_on_the_command_line_are_said_and_no_tampering(run: Desk
     assert "batches" in manifest["provenance"]["probes_not_asked"]["onnx-fp32"]
 
 
-def test_what_is_looked_at_aside_leaves_evidence_results_and_reports(run: Desk) -> None:
+def test_what_is_tried_in_scratch_leaves_evidence_results_and_reports(run: Desk) -> None:
     names = ("evidence.json", "onnx-fp32.result.json", "report.html", "report.md")
     before = {name: (run.run_folder / name).read_bytes() for name in names}
 
-    called = _call(run, "validate", "--quiet", "--aside", "--probes", "none")
+    called = _call(run, "validate", "--quiet", "--scratch", "--probes", "none")
 
     assert called.code == 0, str(called)
     assert "note: the evidence of the run is now without" not in called.out
     assert before == {name: (run.run_folder / name).read_bytes() for name in names}
-    aside = json.loads((run.run_folder / "aside/evidence.json").read_text(encoding="utf-8"))
-    assert aside["variants"][0]["probes"]["asked"] == {}
+    scratch = json.loads((run.run_folder / "scratch/evidence.json").read_text(encoding="utf-8"))
+    assert scratch["variants"][0]["probes"]["asked"] == {}
     assert run.call("pack", str(run.run_folder), "--output", "run.tar").code == 0
 
 
@@ -354,7 +354,7 @@ def test_the_command_that_asks_a_failed_probe_again_leaves_what_failed_as_it_is(
         validate.validate_stage(folder, time_limit_s=60, progress=lambda *_: None, device=device)
     (run.run_folder / "evidence.json").write_bytes(before)
 
-    assert seen[0].again == f"convert-and-validate validate --run {folder.folder} --aside{option}"
+    assert seen[0].again == f"convert-and-validate validate --run {folder.folder} --scratch{option}"
     words = shlex.split(f"{seen[0].again} --probes batches")[1:]
     if device == "cpu":
         assert run.call(*words).code == 0
