@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,11 @@ def _check_target(path: Path) -> None:
     if path.is_dir():
         msg = f"{path} could not be written: it is a folder"
         raise StorageError(msg, hint="name a file with --json")
+    # Found out now: what a command has released by the time that it writes its result, it cannot take back.
+    place = next(folder for folder in path.absolute().parents if folder.exists())
+    if not place.is_dir() or not os.access(place, os.W_OK):
+        msg = f"{path} could not be written: {place} is no folder that may be written to"
+        raise StorageError(msg, hint="name another file with --json")
     if path.is_file() and not _is_result(path):
         msg = f"{path} exists and is no result in JSON: it is left alone"
         raise UsageError(msg, hint="name another file with --json")

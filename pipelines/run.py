@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from paritygate.errors import ExitCode, ParitygateError
+from paritygate.errors import ExitCode, ParitygateError, StorageError
 from paritygate.pipelines.benchmark.plan import is_benchmark_wanted, plan_of
 from paritygate.pipelines.child import Progress
 from paritygate.pipelines.report import write_reports
@@ -144,7 +144,14 @@ def run_spec(run: RunFolder, options: RunOptions, progress: Progress) -> RunOutc
     repository = options.repository or repository_of(run, options.root)
     promotion = _promote(run, options, repository, code)
     release = promotion.release
-    reports = write_reports(run, release=release.to_json() if release is not None else None)
+    advice = promotion.advice
+    try:
+        reports = write_reports(run, release=None if release is None else release.to_json())
+    except StorageError as err:
+        if release is None:
+            raise
+        # The release is made, and carries the report from before it: that this one lacks it is no failure of the run.
+        reports, advice = (), (*advice, f"note: the report does not show the release: {err}")
     return RunOutcome(
         run=run,
         results=results,
@@ -153,7 +160,7 @@ def run_spec(run: RunFolder, options: RunOptions, progress: Progress) -> RunOutc
         repository=repository if release is not None else None,
         not_released=promotion.not_released,
         would_release=promotion.would_release,
-        advice=promotion.advice,
+        advice=advice,
         exit_code=worst_code([code, promotion.exit_code]),
         reports=reports,
     )

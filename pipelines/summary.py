@@ -149,8 +149,8 @@ def print_outcome(outcome: RunOutcome, *, to_stderr: bool = False) -> None:
         click.echo(f"not released: {outcome.not_released}", file=stream)
         if outcome.would_release:
             click.echo(f"would have released: {outcome.would_release}", file=stream)
-        for line in outcome.advice:
-            click.echo(line, file=stream)
+    for line in outcome.advice:
+        click.echo(line, file=stream)
     click.echo(f"run: {outcome.run.folder}", file=stream)
     for path in outcome.reports:
         if path.suffix == ".html":

@@ -296,10 +296,10 @@ _ABSENT = ("cuda:sm90",)
         ({}, _ABSENT, ""),
         ({}, ("cpu", *_ABSENT), ""),
         # No runtime here runs such a file.
-        ({"verdict": "error", "evidence": "built", "device": None}, _ABSENT, ""),
+        ({"verdict": "not run here", "evidence": "built", "device": None}, _ABSENT, ""),
         # The device of the release is the one that it was seen not to run on.
-        ({"verdict": "error", "evidence": "built", "device": None}, ("cpu",), "does not run on cpu"),
-        ({"verdict": "error", "evidence": "built", "device": None}, ("cpu", *_ABSENT), "does not run on cpu"),
+        ({"verdict": "not run here", "evidence": "built", "device": None}, ("cpu",), "does not run on cpu"),
+        ({"verdict": "not run here", "evidence": "built", "device": None}, ("cpu", *_ABSENT), "does not run on cpu"),
         # It failed, crashed or hung where it ran: no row says that it would not elsewhere.
         ({"verdict": "fail"}, _ABSENT, "fail"),
         ({"verdict": "inconclusive"}, _ABSENT, "inconclusive"),

@@ -7,10 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from paritygate.errors import StorageError
+from paritygate.pipelines import run
+from paritygate.pipelines.report import write_reports
+
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.pipelines.conftest import Desk
+
+    from paritygate.pipelines.workspace import RunFolder
 
 _BOTH = ["onnx-fp32", "onnx-fp16"]
 # No FP16 file stays within this.
@@ -43,12 +49,12 @@ def test_the_alias_stays_where_something_required_failed(desk: Desk) -> None:
 
     assert called.code == 1, str(called)
     assert _repository(desk) == before
-    (run,) = called.data["runs"]
-    assert run["release"] is None
-    assert run["not_released"] == (
+    (done,) = called.data["runs"]
+    assert done["release"] is None
+    assert done["not_released"] == (
         "required and not passed: onnx-fp16 (fail); so nothing is released, and alias prod stays where it is"
     )
-    assert run["would_release"] == "onnx-fp32"
+    assert done["would_release"] == "onnx-fp32"
     assert "would have released: onnx-fp32" in called.out
     assert f"convert-and-validate promote --run {_newest_run(desk)} --despite REASON" in called.out
 
@@ -73,6 +79,33 @@ def test_no_code_but_0_changes_the_repository(desk: Desk, parts: dict[str, Any],
     assert _repository(desk) == before
 
 
+def test_a_result_that_cannot_be_written_is_found_out_before_anything_is_released(desk: Desk) -> None:
+    called = desk.call("run", "spec.yaml", "--quiet", "--json", "inputs.npz/result.json")
+
+    assert called.code == 5, str(called)
+    assert "inputs.npz/result.json could not be written" in called.err
+    assert desk.runs == []
+    assert desk.releases == []
+
+
+def test_a_report_that_cannot_be_written_after_the_release_does_not_undo_it(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write(found: RunFolder, *, release: object = None, choice: object = None) -> tuple[Path, ...]:
+        if release is not None:
+            msg = "the disk is full"
+            raise StorageError(msg)
+        return write_reports(found, choice=choice)  # type: ignore[arg-type]  # handed on as it came
+
+    monkeypatch.setattr(run, "write_reports", write)
+
+    called = desk.call("run", "spec.yaml", "--quiet")
+
+    assert called.code == 0, str(called)
+    assert desk.releases == ["tiny/1"]
+    assert "note: the report does not show the release: the disk is full" in called.out
+
+
 def test_of_two_specs_only_the_one_that_passed_is_released(desk: Desk) -> None:
     desk.spec("fails.yaml", **_FP16_FAILS)
     other = {"name": "other", "source": "model.onnx", "rename": {"output_0": "logits"}}
@@ -88,10 +121,10 @@ def test_of_two_specs_only_the_one_that_passed_is_released(desk: Desk) -> None:
 def test_a_failed_run_is_promoted_by_hand_for_a_reason_alone(desk: Desk) -> None:
     desk.spec(**_FP16_FAILS)
     assert desk.call("run", "spec.yaml", "--quiet").code == 1
-    run = str(_newest_run(desk))
+    folder = str(_newest_run(desk))
 
-    refused = desk.call("promote", "--run", run)
-    given = desk.json("promote", "--run", run, "--despite", "FP16 is not served yet")
+    refused = desk.call("promote", "--run", folder)
+    given = desk.json("promote", "--run", folder, "--despite", "FP16 is not served yet")
 
     assert refused.code == 5, str(refused)
     assert "required and not passed: onnx-fp16 (fail)" in refused.err
@@ -131,11 +164,11 @@ def test_a_run_that_requires_nothing_ends_in_0_and_serves_the_source_at_first(de
     called = desk.json("run", "spec.yaml", "--quiet")
 
     assert called.code == 0, str(called)
-    (run,) = called.data["runs"]
-    assert run["required"] == []
-    assert run["variants"]["onnx-fp16"]["verdict"] == "fail"
-    assert run["release"]["variants"] == ["source"]
-    assert run["release"]["reason"] == (
+    (done,) = called.data["runs"]
+    assert done["required"] == []
+    assert done["variants"]["onnx-fp16"]["verdict"] == "fail"
+    assert done["release"]["variants"] == ["source"]
+    assert done["release"]["reason"] == (
         "fallback: source, because no converted variant passed for cpu (onnx-fp16: fail)"
     )
 
@@ -193,11 +226,11 @@ def test_what_cannot_run_here_is_no_error_and_no_obstacle(desk: Desk) -> None:
     called = desk.json("run", "spec.yaml", "--quiet")
 
     assert called.code == 0, str(called)
-    (run,) = called.data["runs"]
-    built = run["variants"]["onnx-bf16"]
+    (done,) = called.data["runs"]
+    built = done["variants"]["onnx-bf16"]
     assert (built["verdict"], built["error"]) == ("not run here", None)
     assert built["not_run_here"].startswith("ONNX Runtime's CPU provider has no BF16 operators")
-    assert run["failures"]["tensorrt-fp16"]["verdict"] == "not run here"
+    assert done["failures"]["tensorrt-fp16"]["verdict"] == "not run here"
     assert "error" not in called.out + called.err
     assert "not run here: onnx-bf16: ONNX Runtime's CPU provider has no BF16 operators" in called.out
     entries = {entry["variant"]: entry["verdict"] for entry in desk.evidence()["variants"]}
