@@ -2,7 +2,8 @@
 
     python .ci/check_demo.py README.md demo.txt
 
-Differences, speeds and the variant that was released are not compared: they differ from machine to machine.
+Differences, speeds and the variant that was released are not compared: they differ from machine to machine. So does
+what a processor can run at all: a variant that the demo lists as `not run here` is listed, and no more is asked of it.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import sys
 from pathlib import Path
 
 _TITLE = "klue-sts: parity with its"
+_NOT_RUN, _EMULATED = "not run here", "emulated"
 _COMPARED = ("variant", "output", "rows", "mismatches", "evidence", "verdict")
 
 
@@ -42,6 +44,11 @@ def main(readme: str, demo: str) -> int:
     if not shown:
         print(f"{readme} shows no table {_TITLE!r}: there is nothing to hold the demo against", file=sys.stderr)
         return 1
+    not_run = {row[0] for row in printed if row[-1] == _NOT_RUN} & {row[0] for row in shown}
+    # What stands for such a variant as emulated ran all the same.
+    shown, printed = (
+        [row for row in rows if row[0] not in not_run or row[-2] == _EMULATED] for rows in (shown, printed)
+    )
     if shown == printed:
         print(f"the demo printed the {len(shown)} rows that {readme} shows")
         return 0

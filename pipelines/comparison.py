@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from paritygate.errors import BackendError, ExitCode, ParitygateError
+from paritygate.errors import BackendError, ExitCode, NotRunHereError, ParitygateError
 from paritygate.files import MARKER
 from paritygate.pipelines.child import ChildJob, Progress, run_child
 from paritygate.pipelines.result import (
@@ -226,6 +226,9 @@ def compare(
         is_clean = not any(probe.error for probe in result.probes.asked.values())
         kept = [f"the log of the comparison is in {place}"] if own and not is_clean else []
         return replace(result, notes=[*result.notes, *kept])
+    except NotRunHereError as err:
+        is_clean = True
+        return comparison_not_run(job, f"{err}: {err.hint}" if err.hint else str(err))
     except ParitygateError as err:
         is_clean = str(place) not in str(err)
         return failed_comparison(job, err)

@@ -12,7 +12,7 @@ from typing import Any
 
 from paritygate.artifact import ARTIFACT_FILE, Artifact
 from paritygate.backends import backend_state
-from paritygate.errors import ExitCode, InputFileError, MissingGpuError, ParitygateError
+from paritygate.errors import ExitCode, InputFileError, NotRunHereError, ParitygateError
 from paritygate.files import MARKER, make_marked_folder, read_json, storage_errors, write_json_atomically
 from paritygate.formats import why_not_run
 from paritygate.pipelines.benchmark.result import BenchmarkResult
@@ -70,7 +70,7 @@ class FailedVariant:
             hint=error.hint,
             exit_code=int(error.exit_code),
             operators=tuple(tuple(row) for row in rows),
-            verdict=NOT_RUN_HERE if isinstance(error, MissingGpuError) else "error",
+            verdict=NOT_RUN_HERE if isinstance(error, NotRunHereError) else "error",
         )
 
 
@@ -226,8 +226,8 @@ def open_run(folder: Path) -> RunFolder:
 def required_variants(run: RunFolder, device: str | None = None) -> tuple[str, ...]:
     """Return the variants whose outcome is the run's: the declared ones, else those whose backends are installed.
 
-    What a device cannot run is not required on it of itself. Where nothing is left, all are required: a run that could
-    measure nothing has not passed.
+    What does not run on this machine or device is not required of itself. Where nothing is left, all are required: a
+    run that could measure nothing has not passed.
 
     Args:
         run: The run.
@@ -242,8 +242,16 @@ def required_variants(run: RunFolder, device: str | None = None) -> tuple[str, .
         for variant in run.resolved.variants
         if all(backend_state(name).is_available for name in needed_backends(variant, spec))
         and why_not_run(variant, where) is None
+        and not _is_not_run_here(run, str(variant))
     )
     return runnable or run.resolved.target_names
+
+
+def _is_not_run_here(run: RunFolder, name: str) -> bool:
+    failure, result = run.failures().get(name), run.result(name)
+    return (failure is not None and failure.verdict == NOT_RUN_HERE) or (
+        result is not None and bool(result.not_run_here)
+    )
 
 
 def _device_of(run: RunFolder) -> str:

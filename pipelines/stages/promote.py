@@ -143,7 +143,7 @@ def _check_requirements(
     run: RunFolder, evidence: Mapping[str, Any], choice: Choice, alias: str | None, despite: str
 ) -> None:
     """Check that everything required passed, or that it is said why there is a release although it did not."""
-    unmet = unmet_requirements(run, about_what_is_there(run, evidence))
+    unmet = unmet_requirements(run, about_what_is_there(run, evidence), choice.rules.devices)
     if not unmet and despite:
         msg = "everything that the run requires passed: there is nothing to release it despite"
         raise UsageError(msg, hint="leave --despite out")

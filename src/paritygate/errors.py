@@ -15,6 +15,7 @@ __all__ = [
     "MeasurementError",
     "MissingBackendError",
     "MissingGpuError",
+    "NotRunHereError",
     "ParitygateError",
     "ReferenceRefusedError",
     "RepositoryError",
@@ -90,7 +91,11 @@ class MissingBackendError(ParitygateError, ImportError):
     """A runtime or converter that is needed is not installed."""
 
 
-class MissingGpuError(MissingBackendError):
+class NotRunHereError(ParitygateError):
+    """This machine runs nothing of the kind: its processor does not compute in the precision, or it has no GPU."""
+
+
+class MissingGpuError(MissingBackendError, NotRunHereError):
     """What is to be built is built on a GPU, and there is none."""
 
 

@@ -39,6 +39,17 @@ def test_other_differences_and_another_release_are_the_same_demo(project_root: P
     assert "the demo printed the 2 rows that README.md shows" in checked.stdout
 
 
+def test_a_variant_that_this_machine_cannot_run_is_listed_and_no_more(project_root: Path, tmp_path: Path) -> None:
+    not_run = "│ b-fp32  │ -      │ 0    │ -          │ -        │ none     │ not run here │\n└"
+    printed = _TABLE.replace("│ b-fp32  │ logits │ 519  │ 0          │ 1e-06    │ verified │ pass    │\n└", not_run)
+
+    listed = _checked(project_root, tmp_path, _TABLE, printed)
+    unknown = _checked(project_root, tmp_path, _TABLE, printed.replace("b-fp32", "c-fp32"))
+
+    assert listed.returncode == 0, listed.stderr
+    assert unknown.returncode == 1
+
+
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
