@@ -13,7 +13,7 @@ from typing import Any
 
 from paritygate.artifact import ARTIFACT_FILE, Artifact, file_digests
 from paritygate.backends import BACKENDS, backend_state
-from paritygate.errors import ArtifactIntegrityError, ExitCode, MeasurementError, UsageError
+from paritygate.errors import ArtifactIntegrityError, ExitCode, InconclusiveError, MeasurementError, UsageError
 from paritygate.files import (
     MARKER,
     digest_of_file,
@@ -75,6 +75,7 @@ def promote_stage(
             because the spec or the samples are wrong.
         NothingToRelease: Nothing fits, and the spec wants no fallback or the source breaks its limits.
         MeasurementError: Nothing fits because the speed of what passed was not measured.
+        InconclusiveError: The rounds that were timed do not tell which is the fastest.
         RepositoryError: The repository refused the release.
         ArtifactIntegrityError: Artifacts, reference or source were changed since they were validated.
         StorageError: The disk is full.
@@ -124,6 +125,9 @@ def _fallback_reason(run: RunFolder, choice: Choice) -> str:
         raise UsageError(
             msg, hint="correct the spec or the samples, and start a new run: convert-and-validate run SPEC"
         )
+    if choice.is_undecided:
+        msg = f"nothing to release: {choice.reason}"
+        raise InconclusiveError(msg, hint=choice.how_to_measure(run.folder, has_price=True))
     if choice.is_open:
         # The source is for where nothing answers like it, not for where nobody looked.
         msg = f"nothing to release: {choice.reason}"
