@@ -123,7 +123,7 @@ class OutputResult:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DecisionResult:
-    """The decisions taken on one output."""
+    """The decisions taken on one output; `constant` is why all rows may have the same answer, as declared."""
 
     rule: str
     rows: int
@@ -135,6 +135,7 @@ class DecisionResult:
     mismatch_rate_upper_95: float
     classes: dict[str, int]
     examples: list[str]
+    constant: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -479,6 +480,7 @@ def decision_result(statistics: DecisionStatistics) -> DecisionResult:
         mismatch_rate_upper_95=statistics.mismatch_rate_upper_95,
         classes={str(name): count for name, count in statistics.classes.items()},
         examples=list(statistics.examples),
+        constant=statistics.constant,
     )
 
 

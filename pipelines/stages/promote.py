@@ -253,6 +253,7 @@ def _provenance(run: RunFolder, evidence: Mapping[str, Any]) -> Provenance:
             if entry.get("looser_than_default")
         },
         ignored_outputs=run.resolved.ignored,
+        constant_decisions=run.resolved.constant_decisions,
         probes_not_asked=probes_not_asked(documents_by_device(evidence).values()),
         spec=run.resolved.spec.model_dump(mode="json", by_alias=True),
     )
