@@ -82,11 +82,11 @@ def uncertain(entrants: Sequence[Entrant], point: Point) -> list[tuple[str, str]
     These are each variant that may be released against the fastest of them, and the fastest against the source.
     """
     source, *variants = entrants
-    racing = [(turns, item) for item in variants if item.may_be_released and (turns := item.turns.get(point))]
-    if not racing:
+    timed = [(turns, item) for item in variants if item.may_be_released and (turns := item.turns.get(point))]
+    if not timed:
         return []
-    best, fastest = min(racing, key=lambda pair: np.median([np.median(turn.latencies_ns) for turn in pair[0]]))
-    others = [(turns, item) for turns, item in racing if item is not fastest]
+    best, fastest = min(timed, key=lambda pair: np.median([np.median(turn.latencies_ns) for turn in pair[0]]))
+    others = [(turns, item) for turns, item in timed if item is not fastest]
     if source.turns.get(point):
         others.append((source.turns[point], source))
     found = []

@@ -11,13 +11,13 @@ from paritygate.pipelines.benchmark.result import Speedup
 from paritygate.pipelines.benchmark.statistics import speedup_of
 from paritygate.pipelines.choice.candidates import Candidate, in_order_of
 
-__all__ = ["Race", "race_of"]
+__all__ = ["SpeedRanking", "rank_by_speed"]
 
 _LEAST_ROUNDS = 2
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Race:
+class SpeedRanking:
     """The variants that may be released, by their speed.
 
     Attributes:
@@ -51,7 +51,7 @@ class Race:
         return min((self.fastest, *self.ties), key=_difference)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the race as JSON data."""
+        """Return the ranking as JSON data."""
         return {
             "fastest": self.fastest.name,
             "ties": [item.name for item in self.ties],
@@ -64,13 +64,13 @@ def _difference(candidate: Candidate) -> float:
     return math.inf if candidate.difference is None else candidate.difference
 
 
-def race_of(fit: Sequence[Candidate]) -> Race | None:
+def rank_by_speed(fit: Sequence[Candidate]) -> SpeedRanking | None:
     """Return how those that may be released compare in speed; None where none of them was measured."""
     ordered = in_order_of(fit, "fastest")
     if not ordered:
         return None
     fastest, *others = ordered
-    return Race(
+    return SpeedRanking(
         fastest=fastest, others=tuple(others), speeds={item.name: _speed_beside(fastest, item) for item in others}
     )
 
