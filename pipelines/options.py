@@ -189,8 +189,8 @@ def pairs(option: str, texts: Iterable[str], *, number: bool = False) -> dict[st
     return found
 
 
-def reasons_by_name(option: str, texts: Iterable[str]) -> dict[str, str]:
-    """Return `NAME=REASON` texts as a mapping; the reason may hold `=`.
+def reasons_by_name(option: str, texts: Iterable[str], *, example: str) -> dict[str, str]:
+    """Return `NAME=REASON` texts as a mapping; the reason may hold `=`. Messages show the `example` of a reason.
 
     Raises:
         UsageError: A text is not of that form, or a name stands twice.
@@ -200,7 +200,7 @@ def reasons_by_name(option: str, texts: Iterable[str]) -> dict[str, str]:
         name, _, reason = text.partition("=")
         if not name or not reason.strip():
             msg = f"{option} {text!r} is not of the form OUTPUT=REASON"
-            raise UsageError(msg, hint=f"say why: {option} {name or 'OUTPUT'}='random by design'")
+            raise UsageError(msg, hint=f"say why: {option} {name or 'OUTPUT'}='{example}'")
         if name in found:
             msg = f"{option} names {name!r} twice"
             raise UsageError(msg, hint="give each name once")

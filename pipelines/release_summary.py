@@ -46,6 +46,8 @@ def _concessions(folder: Path) -> Iterator[str]:
         yield f"looser than the defaults for {name}: {', '.join(values)}"
     for name, reason in provenance.get("ignored_outputs", {}).items():
         yield f"not compared: {name}: {reason}"
+    for name, reason in provenance.get("constant_decisions", {}).items():
+        yield f"the decision on {name} never varied: {reason}"
     weaker = [item for item in read_earlier_failures(evidence) if item.asked_less]
     for item in weaker:
         yield f"asked less of {item.variant} than run {item.run}, which failed: {'; '.join(item.asked_less)}"

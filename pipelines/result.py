@@ -86,6 +86,8 @@ class OutputResult:
     """The difference of one output. Numbers that could not be measured are null.
 
     `scale` is max(1, std of the reference), the largest over the channels; default limits are multiplied by it.
+    `reference_std` is the std itself, the largest over the channels: variants that are equally fast are told apart by
+    the largest difference as a part of it.
     `rows_beyond` counts rows beyond a limit, null where the output has no row of its own per input; `looks_like`
     says of an output that failed what its difference looks like.
     """
@@ -119,11 +121,12 @@ class OutputResult:
     worst_rows: list[WorstRowResult]
     rows_beyond: int | None = None
     looks_like: list[str] = field(default_factory=list)
+    reference_std: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DecisionResult:
-    """The decisions taken on one output."""
+    """The decisions taken on one output; `constant` is why all rows may have the same answer, as declared."""
 
     rule: str
     rows: int
@@ -135,6 +138,7 @@ class DecisionResult:
     mismatch_rate_upper_95: float
     classes: dict[str, int]
     examples: list[str]
+    constant: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -476,6 +480,7 @@ def output_result(
         ],
         rows_beyond=_rows_beyond(measured, name),
         looks_like=list(looks_like),
+        reference_std=_number(float(profile.std.max())),
     )
 
 
@@ -492,6 +497,7 @@ def decision_result(statistics: DecisionStatistics) -> DecisionResult:
         mismatch_rate_upper_95=statistics.mismatch_rate_upper_95,
         classes={str(name): count for name, count in statistics.classes.items()},
         examples=list(statistics.examples),
+        constant=statistics.constant,
     )
 
 

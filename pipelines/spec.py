@@ -39,7 +39,7 @@ from paritygate.pipelines.targets import Target, fixed_shape_of, variant_of_targ
 from paritygate.precision import Precision, Variant
 from paritygate.signature import Dim, Signature, TensorSpec
 from paritygate.source import Source, parse_source
-from paritygate.validate.decisions import Decision, make_decision
+from paritygate.validate.decisions import Decision, make_decision, with_constants
 from paritygate.validate.gold.rule import GoldRule, make_gold_rule
 from paritygate.validate.matching.rule import MatchRule, make_match_rule
 from paritygate.validate.probes.catalogue import ALL_PROBES, in_order
@@ -198,7 +198,12 @@ class ResolvedSpec:
             )
             value = None if rule == "argmax" else getattr(part, rule)
             found.append(make_decision(output, rule=rule, value=value, axis=part.axis))
-        return tuple(found)
+        return with_constants(found, self.constant_decisions)
+
+    @property
+    def constant_decisions(self) -> dict[str, str]:
+        """The decisions that are said to be the same for all rows, by output, each with the reason."""
+        return {name: part.constant for name, part in self.spec.decisions.items() if part.constant}
 
     def samples(self, path: str | None = None) -> SampleSource:
         """Return where the samples come from.

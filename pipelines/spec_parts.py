@@ -162,6 +162,12 @@ class DecisionPart(Part):
     top_k: int | None = None
     multilabel: float | str | None = None
     axis: int | None = None
+    constant: str | None = Field(
+        default=None,
+        min_length=1,
+        pattern=r"\S",
+        description="Why it is right that all rows of the samples have the same answer; recorded in a release.",
+    )
 
     @model_validator(mode="after")
     def _one_rule(self) -> DecisionPart:

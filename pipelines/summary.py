@@ -58,6 +58,9 @@ def print_comparison(result: ComparisonResult, *, to_stderr: bool = False) -> No
         click.echo(f"not compared: {', '.join(result.outputs_left_out)}", file=stream)
     for name, reason in result.outputs_ignored.items():
         click.echo(f"ignored: {name}: {reason}", file=stream)
+    for name, decision in result.decisions.items():
+        if decision.constant:
+            click.echo(f"constant decision: {name}: {decision.constant}", file=stream)
     click.echo(f"verdict: {result.verdict}", file=stream)
 
 

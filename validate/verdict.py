@@ -382,7 +382,7 @@ def _check_decision(name: str, decision: DecisionStatistics, plan: JudgePlan) ->
     ]
     if plan.tolerance.mismatch_rate_upper_95 is not None:
         checks.append(_check_rate(name, decision, plan.tolerance.mismatch_rate_upper_95))
-    checks.append(_check_coverage(name, decision))
+    checks.append(_check_coverage(name, decision, plan))
     return checks
 
 
@@ -406,20 +406,38 @@ def _check_rate(name: str, decision: DecisionStatistics, allowed: float) -> Chec
     )
 
 
-def _check_coverage(name: str, decision: DecisionStatistics) -> Check:
+def _check_coverage(name: str, decision: DecisionStatistics, plan: JudgePlan) -> Check:
     total = max(1, sum(decision.classes.values()))
     # After the last colon stands the rule; the output's name may hold any word.
     is_yes_or_no = not decision.decision.rpartition(":")[2].startswith(("argmax", "top_k"))
     counts = {0: 0, 1: 0, **decision.classes} if is_yes_or_no else dict(decision.classes)
     if is_yes_or_no:
         words = f"{counts[1]} positive, {counts[0]} negative in the reference"
-        is_thin = min(counts.values()) < _COVERED_SHARE * total
     else:
         words = f"{counted(len(counts), 'class')} chosen by the reference"
-        is_thin = len(counts) <= 1
-    if is_thin:
-        words += ": one side is not covered" if is_yes_or_no else ": other classes are not covered"
-    return Check(name="decision_coverage", status=Status.WARNING if is_thin else Status.PASS, detail=words, output=name)
+    status = Status.PASS
+    if decision.constant:
+        words += f"; declared constant: {decision.constant}"
+        if not decision.is_constant:
+            status, words = Status.WARNING, f"{words}, and it is not"
+    elif decision.is_constant and name not in plan.argmax_of and plan.precision not in {None, Precision.FP32}:
+        status = Status.INCONCLUSIVE
+        words += (
+            f": {_one_answer(decision, is_yes_or_no=is_yes_or_no)} all over, and rows without another answer do not "
+            f"show that {plan.precision} keeps the decision; add such rows, or say why none is needed: "
+            f"decisions.{name}.constant: REASON, or --constant-decision {name}=REASON"
+        )
+    elif is_yes_or_no and min(counts.values()) < _COVERED_SHARE * total:
+        status, words = Status.WARNING, f"{words}: one side is not covered"
+    elif not is_yes_or_no and decision.is_constant:
+        status, words = Status.WARNING, f"{words}: other classes are not covered"
+    return Check(name="decision_coverage", status=status, detail=words, output=name)
+
+
+def _one_answer(decision: DecisionStatistics, *, is_yes_or_no: bool) -> str:
+    if is_yes_or_no:
+        return "positive" if 1 in decision.classes else "negative"
+    return f"{one_or_many(len(decision.classes), 'class', 'classes')} {', '.join(map(str, decision.classes))}"
 
 
 def _check_repeats(measured: Measurement) -> list[Check]:

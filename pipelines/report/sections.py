@@ -171,6 +171,11 @@ def _notes(variant: VariantReport) -> Iterable[str]:
         if result.outputs_left_out:
             found.append(f"not compared: {', '.join(result.outputs_left_out)}")
         found += [f"output {name} is ignored: {why}" for name, why in result.outputs_ignored.items()]
+        found += [
+            f"the decision on {name} is the same for all rows: {decision.constant}"
+            for name, decision in result.decisions.items()
+            if decision.constant
+        ]
     if variant.emulated is not None:
         said = set(found)
         found += [

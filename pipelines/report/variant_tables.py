@@ -245,7 +245,8 @@ def _rule(decision: DecisionResult) -> str:
 
 
 def _classes(decision: DecisionResult) -> str:
-    total = sum(decision.classes.values())
+    # A class is in a set once at most.
+    total = decision.decisions if _rule(decision).startswith("top_k") else sum(decision.classes.values())
     if _rule(decision).startswith(("threshold", "multilabel")):
         counts = [(word, decision.classes.get(key, 0)) for word, key in (("positive", "1"), ("negative", "0"))]
     else:

@@ -124,6 +124,7 @@ class Provenance:
         tolerances: The limits of each variant.
         looser_tolerances: Those of the limits that are looser than the defaults, as the user set them.
         ignored_outputs: The outputs that were not compared, each with the reason.
+        constant_decisions: The decisions that are said to be the same for all rows, by output, each with the reason.
         probes_not_asked: By variant, the probes that were switched off or could not be asked.
         spec: The resolved spec, where there is one.
     """
@@ -136,6 +137,7 @@ class Provenance:
     tolerances: Mapping[str, Any]
     looser_tolerances: Mapping[str, Any] = field(default_factory=dict)
     ignored_outputs: Mapping[str, str] = field(default_factory=dict)
+    constant_decisions: Mapping[str, str] = field(default_factory=dict)
     probes_not_asked: Mapping[str, Sequence[str]] = field(default_factory=dict)
     machines: Mapping[str, Any] = field(default_factory=dict)
     spec: Mapping[str, Any] | None = None
@@ -152,6 +154,7 @@ class Provenance:
             "tolerances": dict(self.tolerances),
             "looser_tolerances": dict(self.looser_tolerances),
             "ignored_outputs": dict(self.ignored_outputs),
+            "constant_decisions": dict(self.constant_decisions),
             "probes_not_asked": {name: list(probes) for name, probes in self.probes_not_asked.items()},
             "spec": None if self.spec is None else dict(self.spec),
         }

@@ -13,7 +13,7 @@ from typing import Any
 
 from paritygate.artifact import ARTIFACT_FILE, Artifact, file_digests
 from paritygate.backends import BACKENDS, backend_state
-from paritygate.errors import ArtifactIntegrityError, ExitCode, MeasurementError, UsageError
+from paritygate.errors import ArtifactIntegrityError, ExitCode, InconclusiveError, MeasurementError, UsageError
 from paritygate.files import (
     MARKER,
     digest_of_file,
@@ -97,6 +97,7 @@ def promote_stage(  # noqa: PLR0913 - one argument for each option of the comman
             because the spec or the samples are wrong; or a reason was given and everything required passed.
         NothingToRelease: Nothing fits, and the source may not take its place.
         MeasurementError: Nothing fits because the speed of what passed was not measured.
+        InconclusiveError: The rounds that were timed do not tell which is the fastest.
         RepositoryError: The repository refused the release.
         ArtifactIntegrityError: Artifacts, reference or source were changed since they were validated.
         StorageError: The disk is full.
@@ -180,6 +181,9 @@ def _fallback_reason(run: RunFolder, choice: Choice, repository: Path, alias: st
         raise UsageError(
             msg, hint="correct the spec or the samples, and start a new run: convert-and-validate run SPEC"
         )
+    if choice.is_undecided:
+        msg = f"nothing to release: {choice.reason}"
+        raise InconclusiveError(msg, hint=choice.how_to_measure(run.folder, has_price=True))
     if choice.is_open:
         # The source is for where nothing answers like it, not for where nobody looked.
         msg = f"nothing to release: {choice.reason}"
@@ -322,6 +326,7 @@ def _provenance(run: RunFolder, evidence: Mapping[str, Any]) -> Provenance:
             if entry.get("looser_than_default")
         },
         ignored_outputs=run.resolved.ignored,
+        constant_decisions=run.resolved.constant_decisions,
         probes_not_asked=probes_not_asked(documents_by_device(evidence).values()),
         spec=run.resolved.spec.model_dump(mode="json", by_alias=True),
     )

@@ -11,6 +11,7 @@ __all__ = [
     "BackendError",
     "ConversionError",
     "ExitCode",
+    "InconclusiveError",
     "InputFileError",
     "MeasurementError",
     "MissingBackendError",
@@ -105,6 +106,12 @@ class BackendError(ParitygateError, RuntimeError):
 
 class MeasurementError(ParitygateError):
     """Something kept the comparison from being made."""
+
+
+class InconclusiveError(MeasurementError):
+    """What was measured is too uncertain to decide by."""
+
+    exit_code = ExitCode.INCONCLUSIVE
 
 
 class ZeroRowsError(MeasurementError):
