@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from paritygate.file_names import why_not_names
 from paritygate.files import digest_of_json
 from paritygate.pipelines.packing.manifest import MANIFEST_NAME, PackedFile, PackManifest
-from paritygate.pipelines.packing.member_names import why_not_names
 from paritygate.pipelines.packing.read import read_manifest
 from paritygate.pipelines.packing.tar_form import END, header_of, padding_of
 
