@@ -93,6 +93,40 @@ def test_samples_of_ours_need_nothing_from_the_current_directory(trap: Trap, des
     assert (done.returncode, trap.sprung) == (0, []), done.stderr
 
 
+def test_a_metric_beside_the_spec_is_found_though_the_samples_are_ours(desk: Desk) -> None:
+    _mean(desk.folder / "model.onnx")
+    desk.module("mine", "def score(predicted, gold):\n    return 1.0\n")
+    desk.spec(
+        model={"name": "tiny", "source": "model.onnx", "rename": {"mean": "logits"}},
+        samples={"source": "paritygate.fixtures.sts:evaluation_pairs"},
+        decisions={"logits": {"threshold": 3.0}},
+        gold={"metric": "mine:score", "output": "logits"},
+    )
+
+    called = desk.json("run", "spec.yaml")
+
+    assert called.code == 0, str(called)
+    (entry,) = desk.evidence()["variants"]
+    assert "metric mine:score is code of yours" in entry["notes"]
+
+
+def _mean(path: Path) -> None:
+    """Write `mean`, that of the ids and of the mask added, one value a row."""
+    import onnx
+
+    names = ("input_ids", "attention_mask")
+    nodes = [
+        onnx.helper.make_node("Add", list(names), ["sum"]),
+        onnx.helper.make_node("Cast", ["sum"], ["values"], to=onnx.TensorProto.FLOAT),
+        onnx.helper.make_node("ReduceMean", ["values"], ["mean"], axes=[1], keepdims=1),
+    ]
+    inputs = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.INT64, ["batch", "length"]) for name in names]
+    outputs = [onnx.helper.make_tensor_value_info("mean", onnx.TensorProto.FLOAT, ["batch", 1])]
+    graph = onnx.helper.make_graph(nodes, "mean", inputs, outputs)
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=9)
+    onnx.save(model, str(path))
+
+
 def _double(path: Path) -> None:
     """Write `double = INPUT + INPUT`, one value a row."""
     import onnx
