@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import secrets
 from collections.abc import Iterable, Mapping
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from paritygate.errors import ArtifactIntegrityError, InputFileError, UsageError
+from paritygate.file_names import check_names
 from paritygate.files import (
     MARKER,
     digest_of_file,
@@ -188,8 +188,10 @@ def _bind(restored: Path, pack: Path, manifest: PackManifest, own: OwnInputs, *,
     write_json_atomically(path, {**data, "folder": str(folder), "samples_path": samples})
     path.chmod(FILE_MODE)
     try:
-        name = open_run(restored).resolved.name
-    except InputFileError as err:
+        resolved = open_run(restored).resolved
+        # Making their names raises what is wrong with a target: each is to be a folder of the run.
+        name, _ = resolved.name, resolved.target_names
+    except (InputFileError, UsageError) as err:
         raise damaged(str(pack), f"{SPEC_MEMBER} is no spec of a run") from err
     if name != manifest.model:
         raise damaged(str(pack), f"{SPEC_MEMBER} is of {name!r}, and the pack of {manifest.model!r}")
@@ -199,10 +201,9 @@ def _travelled_spec(path: Path, pack: Path) -> Mapping[str, Any]:
     try:
         data: Mapping[str, Any] = read_json(path)
         samples = data["samples_path"]
-        is_sound = data["folder"] == INPUTS and (
-            samples is None or (samples.startswith(f"{INPUTS}/") and ".." not in samples.split("/"))
-        )
-    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError, AttributeError, RecursionError):
+        check_names([] if samples is None else [samples])
+        is_sound = data["folder"] == INPUTS and (samples is None or samples.startswith(f"{INPUTS}/"))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         is_sound = False
     if not is_sound:
         raise damaged(str(pack), f"{SPEC_MEMBER} is no spec that travels")

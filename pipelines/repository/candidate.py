@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from paritygate.artifact import ARTIFACT_FILE, file_digests
+from paritygate.artifact import ARTIFACT_FILE, check_record, file_digests
 from paritygate.errors import ArtifactIntegrityError, InputFileError, RepositoryError, UsageError
 from paritygate.files import digest_of_files
 from paritygate.pipelines.repository.difference import compare_files
@@ -239,6 +239,11 @@ def _check_record(variant: VariantCandidate) -> None:
     if not isinstance(files, Mapping) or not files:
         msg = f"the record of {variant.name} names no files"
         raise ArtifactIntegrityError(msg, hint="make the artifact again with: convert-and-validate export")
+    try:
+        check_record(variant.record)
+    except (ValueError, KeyError) as err:
+        msg = f"the record of {variant.name} is damaged: {err}"
+        raise ArtifactIntegrityError(msg, hint="make the artifact again with: convert-and-validate export") from err
     if variant.record.get("digest") != variant.digest:
         msg = (
             f"the record of {variant.name} contradicts itself: digest {variant.record.get('digest')}, "

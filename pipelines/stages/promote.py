@@ -14,6 +14,7 @@ from typing import Any
 from paritygate.artifact import ARTIFACT_FILE, Artifact, file_digests
 from paritygate.backends import BACKENDS, backend_state
 from paritygate.errors import ArtifactIntegrityError, ExitCode, InconclusiveError, MeasurementError, UsageError
+from paritygate.file_names import path_below
 from paritygate.files import (
     MARKER,
     digest_of_file,
@@ -266,7 +267,7 @@ def _source_variant(run: RunFolder, evidence: Mapping[str, Any], place: Path) ->
 def _copy_source(source: Source, place: Path, description: Mapping[str, Any]) -> None:
     with storage_errors(place):
         for name in description["files"]:
-            _copy_file(source.folder / name, place / CODE_FOLDER / name)
+            _copy_file(path_below(source.folder, name), place / CODE_FOLDER / name)
         if source.kind is not SourceKind.CALLABLE:
             _copy_model(source, place)
     _check_source_copy(source, place, description)

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
+
+if __name__ == "__main__" and sys.path[0] == os.getcwd():  # noqa: PTH109 - pathlib would be looked for there, too
+    # `python -m` puts the current directory first, where a file may be called like a module of Python's.
+    del sys.path[0]
+
+import signal
 import traceback
 from types import FrameType
 

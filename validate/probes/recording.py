@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paritygate.errors import ArtifactIntegrityError, InputFileError
+from paritygate.file_names import check_names
 from paritygate.files import digest_of_json, read_json, write_json_atomically
 from paritygate.validate.probes.drops import DropKind, Dropped
 from paritygate.validate.probes.probe import ProbeBatch
@@ -209,6 +210,7 @@ class ProbesRecording:
             if digest != digest_of_json(data):
                 msg = f"{path} is not what was recorded: it was changed"
                 raise ArtifactIntegrityError(msg, hint=_AGAIN)
+            check_names(name for probe in data["probes"] for name in (probe["name"], *probe["chunks"]))
             return cls(
                 folder=folder,
                 probes=tuple(ProbeRecord.from_json(item) for item in data["probes"]),
