@@ -53,6 +53,7 @@ class VariantEvidence:
         has_run: Whether the artifact itself was compared on any device.
         devices: The devices of the release that this stands for.
         also: What was found on the other devices of the release.
+        rules: Digest of the rules that it was judged by; None where it is not known.
     """
 
     verdict: str
@@ -64,6 +65,7 @@ class VariantEvidence:
     has_run: bool = True
     devices: tuple[str, ...] = ()
     also: tuple[VariantEvidence, ...] = ()
+    rules: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the evidence as JSON data."""
@@ -77,6 +79,7 @@ class VariantEvidence:
             "has_run": self.has_run,
             "devices": list(self.devices),
             "also": [other.to_json() for other in self.also],
+            "rules": self.rules,
         }
 
 
@@ -108,6 +111,15 @@ class VariantCandidate:
     def digest(self) -> str:
         """Digest over all files."""
         return digest_of_files(self.files)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what it is and what was found about it, as JSON data."""
+        return {
+            "name": self.name,
+            "role": "source" if self.is_source else "converted",
+            "digest": self.digest,
+            "evidence": None if self.evidence is None else self.evidence.to_json(),
+        }
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -171,6 +183,7 @@ class ReleaseCandidate:
         accepted: Kind of evidence accepted in place of `verified`, by variant; the release says so.
         reason: Why, in words, such as `fallback: source`; required when the source is released.
         choice: What was asked for and what stood for choice, as JSON data; goes into the manifest.
+        despite: Why it is released although its run failed; empty if the run passed. It lets no variant in.
         who: Who releases, kept in the log; may be empty.
         host: Where, kept in the log; may be empty.
     """
@@ -184,6 +197,7 @@ class ReleaseCandidate:
     accepted: Mapping[str, str] = field(default_factory=dict)
     reason: str = ""
     choice: Mapping[str, Any] = field(default_factory=dict)
+    despite: str = ""
     who: str = ""
     host: str = ""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import platform
 import shutil
 import tempfile
@@ -22,11 +21,13 @@ from paritygate.files import (
     storage_errors,
     write_json_atomically,
 )
+from paritygate.machine import user_name
 from paritygate.model_digest import digest_of_model
 from paritygate.onnx_file import external_files, read_onnx
 from paritygate.pipelines.benchmark.plan import price_of
 from paritygate.pipelines.choice.candidates import Candidate
 from paritygate.pipelines.choice.choice import Choice
+from paritygate.pipelines.judged_by import JUDGED_BY
 from paritygate.pipelines.other_machines import documents_by_device
 from paritygate.pipelines.probes_left_out import probes_not_asked
 from paritygate.pipelines.repository.candidate import (
@@ -100,7 +101,7 @@ def promote_stage(
             accepted={item.name: "emulated" for item in choice.chosen if item.entry["evidence"] == "emulated"},
             reason=reason,
             choice=choice.to_json(),
-            who=_user(),
+            who=user_name(),
             host=platform.node(),
         )
         return promote(repository, candidate)
@@ -167,6 +168,7 @@ def _evidence(entry: Mapping[str, Any], chosen: Candidate) -> VariantEvidence:
         emulated_from=entry.get("emulated_from"),
         has_run=chosen.has_run,
         devices=tuple(device for device, counting in chosen.entries.items() if counting == entry),
+        rules=entry[JUDGED_BY],
     )
 
 
@@ -257,11 +259,3 @@ def _provenance(run: RunFolder, evidence: Mapping[str, Any]) -> Provenance:
 def _reports(run: RunFolder) -> dict[str, Path]:
     kept = (run.folder / "report.html", run.folder / "report.md", run.benchmark_file)
     return {path.name: path for path in kept if path.is_file()}
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        # A container's user may have no name.
-        return ""
