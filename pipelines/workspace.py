@@ -215,11 +215,10 @@ def open_run(folder: Path) -> RunFolder:
     with storage_errors(path):
         try:
             data = read_json(path)
+            spec = data["spec"]
             check_schema_of_run(str(folder), data)
-            resolved = ResolvedSpec(
-                spec=Spec.model_validate(data["spec"]), folder=Path(data["folder"]), origin=data["origin"]
-            )
-        except (json.JSONDecodeError, KeyError, ValueError) as err:
+            resolved = ResolvedSpec(spec=Spec.model_validate(spec), folder=Path(data["folder"]), origin=data["origin"])
+        except (json.JSONDecodeError, KeyError, TypeError, ValueError) as err:
             msg = f"{path} is damaged: {str(err).splitlines()[0]}"
             raise InputFileError(msg, hint="start a new run: convert-and-validate run SPEC") from err
     return RunFolder(folder=folder.resolve(), resolved=resolved, samples_path=data["samples_path"])
@@ -238,8 +237,10 @@ def check_schema_of_run(where: str, data: Mapping[str, Any]) -> None:
     schema = data.get("schema", 1)
     if schema == _SCHEMA:
         return
-    version = "0.1.0" if schema == 1 else f"another version (schema {schema!r}, read here: {_SCHEMA})"
-    msg = f"{where} holds a run of paritygate {version}, with which this version cannot go on"
+    version = "paritygate 0.1.0"
+    if schema != 1:
+        version = f"another version of paritygate (schema {schema!r}, read here: {_SCHEMA})"
+    msg = f"{where} holds a run of {version}, with which this version cannot go on"
     raise InputFileError(msg, hint="start a new run: convert-and-validate run SPEC")
 
 
