@@ -97,7 +97,8 @@ def promote(repository: Path, candidate: ReleaseCandidate) -> Release:
     the alias moves to that one. What does not verify does not count as being there.
 
     Reads every file three times: before, while and after it is copied. Several processes may promote at
-    the same time; each gets a version of its own, and the alias points to the one recorded last.
+    the same time; each gets a version of its own unless they release the same, and the alias points to the one
+    recorded last.
 
     Args:
         repository: The root of the repository; created where it does not exist.
@@ -120,11 +121,11 @@ def promote(repository: Path, candidate: ReleaseCandidate) -> Release:
     state = state_of(read_records(repository, candidate.model))
     same = _same_release(repository, candidate, state)
     with staging_folder(repository) as staging:
-        if same is not None:
-            version, manifest = same, str(state.releases[same].manifest)
-            number = _move_alias(repository, candidate, version, staging)
+        if same is None:
+            version, manifest, number, is_new = _release(repository, candidate, staging)
         else:
-            version, manifest, number = _release(repository, candidate, staging)
+            version, manifest, is_new = same, str(state.releases[same].manifest), False
+            number = append_record(repository, candidate.model, lambda now: _move_to(candidate, version, now), staging)
     return Release(
         model=candidate.model,
         version=version,
@@ -136,7 +137,7 @@ def promote(repository: Path, candidate: ReleaseCandidate) -> Release:
         reason=candidate.reason,
         choice=candidate.choice,
         despite=candidate.despite,
-        is_new=same is None,
+        is_new=is_new,
     )
 
 
@@ -156,27 +157,42 @@ def _same_release(repository: Path, candidate: ReleaseCandidate, state: ModelSta
     return None
 
 
-def _move_alias(repository: Path, candidate: ReleaseCandidate, version: int, staging: Path) -> int | None:
-    """Point the candidate's alias to a release that is there; return the record's number, or None if it is there."""
-
-    def record_of(state: ModelState) -> Record | None:
-        if candidate.alias is None or state.aliases.get(candidate.alias) == version:
-            return None
-        return _record(candidate, RecordKind.ALIAS_MOVED, {candidate.alias: version})
-
-    return append_record(repository, candidate.model, record_of, staging)
+def _move_to(candidate: ReleaseCandidate, version: int, state: ModelState) -> Record | None:
+    """Return the record that points the candidate's alias to a release that is there; None if it is there already."""
+    if candidate.alias is None or state.aliases.get(candidate.alias) == version:
+        return None
+    return _record(candidate, RecordKind.ALIAS_MOVED, {candidate.alias: version})
 
 
-def _release(repository: Path, candidate: ReleaseCandidate, staging: Path) -> tuple[int, str, int | None]:
-    """Make a version of the candidate; return its number, the manifest's digest and the number of its record."""
+def _release(repository: Path, candidate: ReleaseCandidate, staging: Path) -> tuple[int, str, int | None, bool]:
+    """Make a version; return its number, the manifest's digest, the number of its record and whether it is new.
+
+    If another process released the same meanwhile, that release is returned, and what was made here is taken back.
+    """
     content = staging / CONTENT
     files = _copy(candidate, content)
     version, manifest = _claim_version(repository, candidate, content, files)
+    aliases = {} if candidate.alias is None else {candidate.alias: version}
+    released = replace(_record(candidate, RecordKind.RELEASED, aliases), version=version, manifest=manifest)
+    found: list[tuple[int, str]] = []
+
+    def record_of(state: ModelState) -> Record | None:
+        same = _same_release(repository, candidate, state)
+        found.append((version, manifest) if same is None else (same, str(state.releases[same].manifest)))
+        return released if same is None else _move_to(candidate, same, state)
+
     try:
-        return version, manifest, _record_release(repository, candidate, version, manifest, staging)
+        folder = release_folder(repository, candidate.model, version)
+        with storage_errors(folder):
+            sync_folder(folder.parent)
+        number = append_record(repository, candidate.model, record_of, staging)
     except BaseException:
         _withdraw_unrecorded(content, repository, candidate.model, version)
         raise
+    is_new = found[-1][0] == version
+    if not is_new:
+        _withdraw_unrecorded(content, repository, candidate.model, version)
+    return *found[-1], number, is_new
 
 
 def _copy(candidate: ReleaseCandidate, content: Path) -> dict[str, str]:
@@ -221,18 +237,6 @@ def _claim_version(
         digest = digest_of_file(path)
         if publish(content, repository, candidate.model, version):
             return version, digest
-
-
-def _record_release(
-    repository: Path, candidate: ReleaseCandidate, version: int, manifest: str, staging: Path
-) -> int | None:
-    """Make the published folder a release; return the number of its record."""
-    folder = release_folder(repository, candidate.model, version)
-    with storage_errors(folder):
-        sync_folder(folder.parent)
-    aliases = {} if candidate.alias is None else {candidate.alias: version}
-    record = replace(_record(candidate, RecordKind.RELEASED, aliases), version=version, manifest=manifest)
-    return append_record(repository, candidate.model, lambda _: record, staging)
 
 
 def _record(candidate: ReleaseCandidate, kind: RecordKind, aliases: Mapping[str, int]) -> Record:

@@ -19,7 +19,9 @@ from paritygate.pipelines.repository import (
     list_models,
     promote,
     read_records,
+    release,
     show,
+    verify_release,
 )
 from paritygate.pipelines.repository.log import append_record
 from paritygate.pipelines.repository.record import utc_now
@@ -158,7 +160,7 @@ def test_of_several_that_are_the_same_the_one_at_the_alias_is_meant_and_otherwis
     tmp_path: Path, same: Make, make_candidate: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        # Two processes that promote at the same moment see neither's release.
+        # As 0.1.0 released, which did not look.
         patch.setattr("paritygate.pipelines.repository.release._same_release", lambda *_: None)
         promote(tmp_path, same())
         promote(tmp_path, same(alias=None))
@@ -167,6 +169,44 @@ def test_of_several_that_are_the_same_the_one_at_the_alias_is_meant_and_otherwis
     assert promote(tmp_path, same(alias="canary")).version == 2
     promote(tmp_path, make_candidate())
     assert promote(tmp_path, same()).version == 2
+
+
+def test_processes_that_promote_the_same_at_the_same_time_make_one_version(
+    tmp_path: Path, same: Make, under: Callable[..., Any]
+) -> None:
+    repository = tmp_path / "repository"
+
+    found = under("race", repository, same())
+
+    assert [item["outcome"] for item in found] == [0] * 8
+    (model,) = list_models(repository)
+    assert len(model.versions) == 1
+    assert len(read_records(repository, "klue-sts")) == 1
+    assert len(list((repository / "store/klue-sts").iterdir())) == 1
+    assert verify_release(repository, "klue-sts", "prod").is_intact
+    assert not list((repository / "staging").iterdir())
+
+
+def test_the_same_released_by_another_process_while_this_one_copies_is_what_the_alias_points_to(
+    tmp_path: Path, same: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copies: list[Path] = []
+
+    def copy_slowly(candidate: ReleaseCandidate, content: Path) -> dict[str, str]:
+        copies.append(content)
+        if len(copies) == 1:
+            assert promote(tmp_path, same(alias="canary")).version == 1
+        return copy(candidate, content)
+
+    copy = release._copy
+    monkeypatch.setattr(release, "_copy", copy_slowly)
+
+    later = promote(tmp_path, same())
+
+    assert (later.version, later.is_new, later.record) == (1, False, 2)
+    assert list_models(tmp_path)[0].aliases == {"canary": 1, "prod": 1}
+    assert [path.name for path in (tmp_path / "store/klue-sts").iterdir()] == ["1"]
+    assert later.manifest == show(tmp_path, "klue-sts", 1).record.manifest
 
 
 def test_a_release_that_is_damaged_or_collected_is_not_there(tmp_path: Path, same: Make, make_candidate: Make) -> None:
