@@ -22,6 +22,7 @@ __all__ = [
     "probe_names",
     "probes_option",
     "quiet_option",
+    "reason_option",
     "reasons_by_name",
     "repository_option",
     "root_option",
@@ -162,6 +163,8 @@ repository_option = click.option(
     show_default=True,
     help="The repository.",
 )
+
+reason_option = click.option("--reason", default="", metavar="TEXT", help="Why; kept in the log.")
 
 
 def pairs(option: str, texts: Iterable[str], *, number: bool = False) -> dict[str, str]:

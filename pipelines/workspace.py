@@ -25,6 +25,7 @@ __all__ = [
     "SCRATCH",
     "FailedVariant",
     "RunFolder",
+    "check_schema_of_run",
     "emulated_name",
     "new_run",
     "open_run",
@@ -35,6 +36,8 @@ __all__ = [
 DEFAULT_ROOT = Path("artifacts")
 SCRATCH = "scratch"
 _SPEC_FILE = "spec.json"
+# 0.1.0 wrote none.
+_SCHEMA = 2
 _FAILURES_FILE = "export-failures.json"
 
 
@@ -192,6 +195,7 @@ def new_run(resolved: ResolvedSpec, *, root: Path, samples_path: str | None = No
     make_marked_folder(folder)
     path = None if samples_path is None else str(Path(samples_path).resolve())
     data = {
+        "schema": _SCHEMA,
         "spec": resolved.spec.model_dump(mode="json", by_alias=True),
         "folder": str(resolved.folder),
         "origin": resolved.origin,
@@ -205,7 +209,7 @@ def open_run(folder: Path) -> RunFolder:
     """Return the run in `folder`.
 
     Raises:
-        InputFileError: There is none, or its spec is damaged.
+        InputFileError: There is none, its spec is damaged, or another version of paritygate wrote it.
     """
     path = folder / _SPEC_FILE
     if not path.is_file() or not (folder / MARKER).is_file():
@@ -214,13 +218,33 @@ def open_run(folder: Path) -> RunFolder:
     with storage_errors(path):
         try:
             data = read_json(path)
-            resolved = ResolvedSpec(
-                spec=Spec.model_validate(data["spec"]), folder=Path(data["folder"]), origin=data["origin"]
-            )
-        except (json.JSONDecodeError, KeyError, ValueError) as err:
+            spec = data["spec"]
+            check_schema_of_run(str(folder), data)
+            resolved = ResolvedSpec(spec=Spec.model_validate(spec), folder=Path(data["folder"]), origin=data["origin"])
+        except (json.JSONDecodeError, KeyError, TypeError, ValueError) as err:
             msg = f"{path} is damaged: {str(err).splitlines()[0]}"
             raise InputFileError(msg, hint="start a new run: convert-and-validate run SPEC") from err
     return RunFolder(folder=folder.resolve(), resolved=resolved, samples_path=data["samples_path"])
+
+
+def check_schema_of_run(where: str, data: Mapping[str, Any]) -> None:
+    """Check that this version of paritygate can go on with a run.
+
+    Args:
+        where: The run folder or pack, for the message.
+        data: What its `spec.json` holds.
+
+    Raises:
+        InputFileError: It was written by an earlier or a later version.
+    """
+    schema = data.get("schema", 1)
+    if schema == _SCHEMA:
+        return
+    version = "paritygate 0.1.0"
+    if schema != 1:
+        version = f"another version of paritygate (schema {schema!r}, read here: {_SCHEMA})"
+    msg = f"{where} holds a run of {version}, with which this version cannot go on"
+    raise InputFileError(msg, hint="start a new run: convert-and-validate run SPEC")
 
 
 def required_variants(run: RunFolder, device: str | None = None) -> tuple[str, ...]:

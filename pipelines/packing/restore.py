@@ -25,7 +25,7 @@ from paritygate.files import (
 from paritygate.pipelines.child import Progress
 from paritygate.pipelines.packing.manifest import INPUTS, RUN, SPEC_MEMBER, PackedFile, PackManifest, damaged
 from paritygate.pipelines.packing.read import FILE_MODE, extract, read_manifest
-from paritygate.pipelines.workspace import DEFAULT_ROOT, RunFolder, open_run
+from paritygate.pipelines.workspace import DEFAULT_ROOT, RunFolder, check_schema_of_run, open_run
 
 __all__ = ["OwnInputs", "UnpackResult", "unpack_run"]
 
@@ -85,7 +85,8 @@ def unpack_run(
     """Restore the run in a pack to `<root>/runs/<model>/<run-id>`. Runs none of its code.
 
     Raises:
-        InputFileError: It is no pack, or an input that it left out is not there.
+        InputFileError: It is no pack, an input that it left out is not there, or another version of paritygate wrote
+            the run.
         ArtifactIntegrityError: It is not what was packed, or an input is not what it was.
         UsageError: The run is there already, or it is not said where the inputs are that were left out.
         StorageError: It cannot be written.
@@ -181,6 +182,7 @@ def _bind(restored: Path, pack: Path, manifest: PackManifest, own: OwnInputs, *,
     """Say in the run's spec where its inputs are on this machine."""
     path = restored / "spec.json"
     data = _travelled_spec(path, pack)
+    check_schema_of_run(str(pack), data)
     folder = place / INPUTS if own.folder is None else own.folder.absolute()
     samples = data["samples_path"]
     if samples is not None:

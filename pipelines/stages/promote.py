@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import platform
 import shutil
 import tempfile
@@ -23,11 +22,14 @@ from paritygate.files import (
     storage_errors,
     write_json_atomically,
 )
+from paritygate.machine import user_name
 from paritygate.model_digest import digest_of_model
 from paritygate.onnx_file import external_files, read_onnx
 from paritygate.pipelines.benchmark.plan import price_of
 from paritygate.pipelines.choice.candidates import Candidate
 from paritygate.pipelines.choice.choice import Choice
+from paritygate.pipelines.earlier_failures import read_earlier_failures
+from paritygate.pipelines.judged_by import JUDGED_BY
 from paritygate.pipelines.other_machines import documents_by_device
 from paritygate.pipelines.probes_left_out import probes_not_asked
 from paritygate.pipelines.repository.candidate import (
@@ -36,8 +38,9 @@ from paritygate.pipelines.repository.candidate import (
     VariantCandidate,
     VariantEvidence,
 )
-from paritygate.pipelines.repository.log import read_records, state_of
+from paritygate.pipelines.repository.log import read_records
 from paritygate.pipelines.repository.release import Release, promote
+from paritygate.pipelines.repository.state import state_of
 from paritygate.pipelines.requirements import unmet_requirements
 from paritygate.pipelines.stages.choose import about_what_is_there, choose_stage, read_evidence
 from paritygate.pipelines.stages.validate import another_source
@@ -125,7 +128,8 @@ def promote_stage(  # noqa: PLR0913 - one argument for each option of the comman
             accepted={item.name: "emulated" for item in choice.chosen if item.entry["evidence"] == "emulated"},
             reason=reason,
             choice=choice.to_json(),
-            who=_user(),
+            despite=despite,
+            who=user_name(),
             host=platform.node(),
         )
         return promote(repository, candidate)
@@ -245,6 +249,7 @@ def _evidence(entry: Mapping[str, Any], chosen: Candidate) -> VariantEvidence:
         emulated_from=entry.get("emulated_from"),
         has_run=chosen.has_run,
         devices=tuple(device for device, counting in chosen.entries.items() if counting == entry),
+        rules=entry[JUDGED_BY],
     )
 
 
@@ -328,6 +333,7 @@ def _provenance(run: RunFolder, evidence: Mapping[str, Any]) -> Provenance:
         },
         ignored_outputs=run.resolved.ignored,
         constant_decisions=run.resolved.constant_decisions,
+        asked_less=[item.to_json() for item in read_earlier_failures(evidence) if item.asked_less],
         probes_not_asked=probes_not_asked(documents_by_device(evidence).values()),
         spec=run.resolved.spec.model_dump(mode="json", by_alias=True),
     )
@@ -336,11 +342,3 @@ def _provenance(run: RunFolder, evidence: Mapping[str, Any]) -> Provenance:
 def _reports(run: RunFolder) -> dict[str, Path]:
     kept = (run.folder / "report.html", run.folder / "report.md", run.benchmark_file)
     return {path.name: path for path in kept if path.is_file()}
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        # A container's user may have no name.
-        return ""

@@ -105,6 +105,7 @@ def test_the_manifest_says_what_the_release_was_made_and_judged_with(tmp_path: P
             "has_run": True,
             "devices": [],
             "also": [],
+            "rules": None,
         },
     }
     assert json.loads((release.folder / "evidence.json").read_text()) == {"rows": 519}
@@ -175,7 +176,8 @@ def test_one_record_makes_the_release_and_moves_the_alias(tmp_path: Path, make_c
 
     record = read_records(tmp_path / "r", "klue-sts")[1]
     assert release.record == 2
-    assert (record.kind, record.version, record.alias, record.manifest) == ("released", 2, "prod", release.manifest)
+    assert (record.kind, record.version, record.manifest) == ("released", 2, release.manifest)
+    assert record.aliases == {"prod": 2}
     assert (record.reason, record.who, record.host) == ("retrained", "kim", "box")
     assert record.time.endswith("+00:00")
 
