@@ -66,12 +66,10 @@ def _samples(*, has_empty: bool = False, mask: str = "attention_mask") -> list[d
     return found
 
 
-def _answer(desk: ProbeDesk, end: str, *, mask: str = "attention_mask", **options: Any) -> Answered:
-    names = options.pop("names", ["masks"])
-    has_empty = options.pop("has_empty", False)
-    model = desk.model(_POOLED.format(end=_RIGHT, mask=mask, more=""), _WEIGHTS)
-    asked = desk.ask(model, _samples(has_empty=has_empty, mask=mask), names=names, **options)
-    return desk.answer(asked, desk.model(_POOLED.format(end=end, mask=mask, more=""), _WEIGHTS))
+def _answer(desk: ProbeDesk, end: str, *, has_empty: bool = False) -> Answered:
+    right, candidate = (desk.model(_POOLED.format(end=one, mask="attention_mask", more=""), _WEIGHTS)
+                        for one in (_RIGHT, end))  # fmt: skip
+    return desk.answer(desk.ask(right, _samples(has_empty=has_empty), names=["masks"]), candidate)
 
 
 def _outcome(answered: Answered) -> ProbeOutcome:
@@ -144,9 +142,7 @@ def test_only_a_mask_has_empty_rows(desk: ProbeDesk, *, declared: bool) -> None:
 
 def test_an_output_without_rows_hangs_on_the_empty_one(desk: ProbeDesk) -> None:
     more = ", float[4] whole"
-    right, other = (
-        f"{end}\n  whole = ReduceMean<axes=[0], keepdims=0>(logits)" for end in (_RIGHT, _MEAN_OF_NOTHING)
-    )
+    right, other = (f"{end}\n  whole = ReduceMean<axes=[0], keepdims=0>(logits)" for end in (_RIGHT, _MEAN_OF_NOTHING))
     texts = [_POOLED.format(end=end, mask="attention_mask", more=more) for end in (right, other)]
     samples = [{name: array[:3] for name, array in batch.items()} for batch in _samples()]
     asked = desk.ask(desk.model(texts[0], _WEIGHTS), samples, names=["masks"])
