@@ -280,7 +280,11 @@ class MatchResult(MatchStratumResult):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProbeFailureResult:
-    """One batch of a probe that the candidate answered otherwise; batch -1 is all of them together."""
+    """One batch of a probe that the candidate answered otherwise; batch -1 is all of them together.
+
+    Of a finding, `edge` says how the rows that differ are unlike every sample, and `batches` how many batches are; of a
+    failure it is empty.
+    """
 
     batch: int
     about: str
@@ -288,6 +292,8 @@ class ProbeFailureResult:
     detail: str
     inputs: str | None = None
     again: str = ""
+    edge: str = ""
+    batches: int = 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -303,8 +309,9 @@ class DroppedResult:
 class ProbeResult:
     """One probe: inputs derived from the samples, and whether the candidate answers them like the reference.
 
-    What was dropped is counted by why, `no_rows_left` among it; `error` says what of ours failed in the probe. Times
-    are of deriving and answering: the reference's is null where it answers nothing of its own to the probe.
+    What was dropped is counted by why, `no_rows_left` among it; `error` says what of ours failed in the probe. Findings
+    are differences where no sample is, the first one of each edge: they are a warning. Times are of deriving and
+    answering: the reference's is null where it answers nothing of its own to the probe.
     """
 
     looks_for: str
@@ -321,6 +328,7 @@ class ProbeResult:
     reference_seconds: float | None
     dropped_by: dict[str, DroppedResult] = field(default_factory=dict)
     error: str = ""
+    findings: list[ProbeFailureResult] = field(default_factory=list)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -607,11 +615,18 @@ def error_result(error: Exception, *, kind: str = "") -> ErrorResult:
 _SHOWN = {"fail", "error", "inconclusive", "warning"}
 
 
-def reasons(result: ComparisonResult) -> list[str]:
-    """Return one line for each check that is not a pass, and what the outputs that failed look like."""
+def reasons(result: ComparisonResult, *, with_findings: bool = True) -> list[str]:
+    """Return one line for each check that is not a pass, and what the outputs that failed look like.
+
+    Args:
+        result: The comparison.
+        with_findings: Whether probes that are a warning for their findings have a line.
+    """
+    found = {f"probe_{name}" for name, probe in result.probes.asked.items() if probe.findings}
     lines = []
     for check in result.checks:
-        if check.status in _SHOWN:
+        is_finding = check.status == "warning" and check.name in found
+        if check.status in _SHOWN and (with_findings or not is_finding):
             output = f" [{check.output}]" if check.output else ""
             lines.append(f"{check.status}: {check.name}{output}: {check.detail}")
     lines += [f"looks like [{name}]: {words}" for name, output in result.outputs.items() for words in output.looks_like]

@@ -14,7 +14,7 @@ from paritygate.files import read_json
 from paritygate.pipelines.benchmark.table import print_benchmark
 from paritygate.pipelines.console import PARITY_COLUMNS, parity_rows, print_table
 from paritygate.pipelines.match_summary import match_lines
-from paritygate.pipelines.probe_summary import probe_lines
+from paritygate.pipelines.probe_summary import finding_lines, probe_lines
 from paritygate.pipelines.release_summary import print_release
 from paritygate.pipelines.result import NOT_RUN_HERE, ComparisonResult, reasons
 from paritygate.source import SourceKind
@@ -141,11 +141,15 @@ def print_outcome(outcome: RunOutcome, *, to_stderr: bool = False) -> None:
     print_failures(outcome.failures)
     _print_not_run(outcome.results, stream)
     said: set[str] = set()
+    results = dict(outcome.results)
     for name, result in outcome.results.items():
         _print_result(name, result, stream, said)
         emulated = outcome.run.emulated_result(name)
         if emulated is not None:
             _print_result(f"{name}, emulated", emulated, stream, said)
+            results[f"{name} (emulated)"] = emulated
+    for line in finding_lines(results):
+        click.echo(line, file=stream)
     if outcome.release is not None:
         print_release(outcome.release, to_stderr=to_stderr)
     else:
@@ -198,7 +202,7 @@ def _print_result(name: str, result: ComparisonResult, stream: TextIO, said: set
         return
     if result.not_run_here:
         return
-    for line in (*reasons(result), *match_lines(result), *probe_lines(result)):
+    for line in (*reasons(result, with_findings=False), *match_lines(result), *probe_lines(result)):
         click.echo(f"{name}: {line}", file=stream)
     for note in result.notes:
         if note not in said:

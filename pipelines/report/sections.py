@@ -9,7 +9,7 @@ from pathlib import Path
 from paritygate.pipelines.report.conversion_table import conversion_table
 from paritygate.pipelines.report.failed_alone import FailedAlone, failed_alone
 from paritygate.pipelines.report.figures import number
-from paritygate.pipelines.report.probe_tables import FAILED_AT, probe_tables, probe_words
+from paritygate.pipelines.report.probe_tables import FAILED_AT, FOUND_AT, probe_tables, probe_words
 from paritygate.pipelines.report.quality_tables import quality_tables
 from paritygate.pipelines.report.quantile_strip import QuantileStrip, quantile_strip
 from paritygate.pipelines.report.report_data import ReportData, VariantReport
@@ -103,8 +103,8 @@ def _section(variant: VariantReport, anchor: str, folder: Path) -> VariantSectio
         before = (checks_table(result), *decisions, *quality_tables(result))
         outputs = tuple(_output(name, output, result) for name, output in result.outputs.items())
         probes, words = probe_tables(result, folder), probe_words(result)
-        # What is there to do about a failure stands beside it.
-        place = next((at for at, table in enumerate(probes, 1) if table.caption == FAILED_AT), 1)
+        # What is there to do about a failure or a finding stands beside it.
+        place = max((at for at, table in enumerate(probes, 1) if table.caption in {FAILED_AT, FOUND_AT}), default=1)
         alone, probes, details = failed_alone(result, folder), probes[:place], probes[place:]
         apart = strata_tables(result.strata)
         after = (tolerance_table(result), sides_table(result))
