@@ -184,7 +184,7 @@ def _limit_of(output: OutputResult, name: str) -> str:
 
 def _scale(output: OutputResult) -> str:
     by_channel = "" if output.axis is None else f", the largest over the channels of axis {output.axis}"
-    return f"{number(output.scale)} (the standard deviation of the reference, at least 1{by_channel})"
+    return f"{number(output.scale)} (the spread of the reference's bulk, at least 1{by_channel})"
 
 
 def worst_rows_table(output: OutputResult) -> Table:

@@ -39,7 +39,7 @@ def _state(
     actual: NDArray[np.generic], expected: NDArray[np.generic], cuts: list[int], axis: int | None = None
 ) -> list[DiffState]:
     profile = _profile(expected, axis)
-    limits = _limits(axis, profile.std.size)
+    limits = _limits(axis, profile.channels)
     ids = [f"r{row}" for row in range(len(expected))]
     edges = [0, *sorted(cut % (len(expected) + 1) for cut in cuts), len(expected)]
     states = []
