@@ -32,7 +32,12 @@ def center_and_spread(
     """Return the median of each channel, and the spread of the bulk around it.
 
     The spread is the distance from the median within which `BULK_SHARE` of the values lie, divided by what it is for a
-    normal distribution of standard deviation 1.
+    normal distribution of standard deviation 1. Values more than 1000 times as far away as half of those that are not
+    the median itself are left out first, so that a third of huge rows is no bulk either.
+
+    Why not the median absolute deviation: it is zero where half of the values are, as behind a ReLU, and knows one of
+    two clusters only, while rounding is that of both. Why not the standard deviation of the central 99 %: one huge row
+    of a hundred is within it.
 
     Args:
         values: Shape (channels, n); what is not finite is left out.
@@ -46,10 +51,18 @@ def center_and_spread(
         kept = _ordinary(row, fills)
         if kept.size:
             center[channel] = np.median(kept)
-            # The value itself and none between two: of ten values, one that is huge must not enter.
-            reach = np.quantile(np.abs(kept - center[channel]), BULK_SHARE, method="lower")
-            spread[channel] = reach / NORMAL_REACH
+            spread[channel] = _reach(np.abs(kept - center[channel]), 1.0) / NORMAL_REACH
     return center, spread
+
+
+def _reach(sizes: NDArray[np.float64], unit: float) -> float:
+    """Return the size that `BULK_SHARE` of these do not exceed, but for those that are far from the others."""
+    moved = sizes[sizes > 0]
+    if not moved.size:
+        return 0.0
+    near = sizes[sizes <= _FAR * max(unit, float(np.median(moved)))]
+    # The value itself and none between two: of ten values, one that is huge must not enter.
+    return float(np.quantile(near, BULK_SHARE, method="lower"))
 
 
 def _ordinary(values: NDArray[np.float64], fills: Sequence[float]) -> NDArray[np.float64]:
@@ -100,6 +113,6 @@ def typical_row_norm(norms: NDArray[np.float64], sizes: NDArray[np.float64]) -> 
     norms, sizes = norms[kept], sizes[kept]
     if not norms.size:
         return 0.0
-    of_bulk = np.quantile(norms, BULK_SHARE, method="lower")
-    clipped = np.minimum(norms, np.maximum(of_bulk, np.sqrt(sizes)))
+    units = np.sqrt(sizes)
+    clipped = np.minimum(norms, np.maximum(_reach(norms, float(units.max())), units))
     return float(np.sqrt(np.mean(clipped**2)))
