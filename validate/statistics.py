@@ -134,9 +134,7 @@ def _joined(blocks: list[NDArray[np.float64]]) -> NDArray[np.float64]:
 def empty(profile: OutputProfile, limits: Limits) -> DiffState:
     """Return the state before the first batch, for an output with the given reference profile and limits."""
     channels = limits.max_abs_diff.size
-    return DiffState(
-        limits=limits, row_norm=profile.row_norm, count=np.zeros(channels), sum_abs=np.zeros(channels)
-    )
+    return DiffState(limits=limits, row_norm=profile.row_norm, count=np.zeros(channels), sum_abs=np.zeros(channels))
 
 
 def update(
@@ -207,9 +205,7 @@ def _update(
     _add_products(state, wide_actual, wide_expected, magnitude)
     add_magnitudes(state.histogram, magnitude if is_kept is None else magnitude[is_kept])
     add_magnitudes(state.limit_histogram, in_limits if is_kept is None else in_limits[is_kept])
-    block = _Block(
-        actual=actual, expected=expected, magnitude=magnitude, in_limits=in_limits, limits=limits, ids=ids
-    )
+    block = _Block(actual=actual, expected=expected, magnitude=magnitude, in_limits=in_limits, limits=limits, ids=ids)
     _add_nearest(state, block)
     relative = _add_rows(state, difference, wide_expected, block)
     if broken is not None:
@@ -472,8 +468,8 @@ class DiffStatistics:
     NaN where nothing could be subtracted. Quantiles are upper edges of bins, at most 1/128 above the
     true value. `std_abs_diff` is of |d| with ddof 0; `bias` is the mean of the signed difference;
     `p9999_in_limits` is the 99.99 % quantile of each difference divided by its own max limit. `nearest` is the
-    difference nearest to its max limit, or furthest beyond it. In `mean_abs_by_channel` a value far from the bulk counts
-    in proportion to its own limit.
+    difference nearest to its max limit, or furthest beyond it. In `mean_abs_by_channel` a value far from the bulk
+    counts in proportion to its own limit.
     `slope` is the factor of the reference that comes nearest to the candidate, in least squares, and
     `off_slope` the part of the squared difference that it does not explain.
     """

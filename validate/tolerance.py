@@ -193,14 +193,16 @@ class Limits:
         found = np.zeros(expected.shape, dtype=bool)
         for fill, substitute in zip(self.fills, self.substitutes, strict=True):
             found |= (expected == fill) & (actual == substitute)
-        return found & (actual != expected)
+        found &= actual != expected
+        return found
 
     def is_within(self, actual: NDArray[np.float64], expected: NDArray[np.float64]) -> NDArray[np.bool_]:
         """Return which values are within their limit; NaN is where the reference holds NaN alone."""
         same = (actual == expected) | (np.isnan(actual) & np.isnan(expected))
         with np.errstate(invalid="ignore"):
             near: NDArray[np.bool_] = np.abs(actual - expected) <= self.band(expected)
-        return same | near | self.is_substituted(actual, expected)
+        within: NDArray[np.bool_] = same | near | self.is_substituted(actual, expected)
+        return within
 
 
 def limits_for(tolerance: Tolerance, profile: OutputProfile) -> Limits:

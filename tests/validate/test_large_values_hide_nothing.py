@@ -81,7 +81,7 @@ class Arithmetic:
         return self.rounded(left @ right)
 
 
-def _as(dtype: Any) -> Callable[[Array], Array]:
+def _as(dtype: type) -> Callable[[Array], Array]:
     return lambda values: values.astype(dtype).astype(np.float32)
 
 
@@ -190,7 +190,7 @@ def _bulk(values: Array) -> Array:
 
 
 @pytest.mark.parametrize(
-    "distribution", (*_DISTRIBUTIONS, _logits_with_a_large_offset), ids=lambda item: item.__name__.strip("_")
+    "distribution", [*_DISTRIBUTIONS, _logits_with_a_large_offset], ids=lambda item: item.__name__.strip("_")
 )
 @pytest.mark.parametrize("factor", [0.95, 0.99, 1.01, 1.05])
 def test_a_relative_fault_of_one_percent_in_the_bulk_fails(
