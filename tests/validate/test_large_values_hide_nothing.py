@@ -112,7 +112,8 @@ def _network(arithmetic: Arithmetic, *, outlier: float = 1.0) -> Array:
 
 
 def _sigmoid(logits: Array) -> Array:
-    return np.float32(1) / (np.float32(1) + np.exp(-logits))
+    probabilities: Array = np.float32(1) / (np.float32(1) + np.exp(-logits))
+    return probabilities
 
 
 def _normal(a: Arithmetic) -> Array:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -114,9 +115,10 @@ def _nearest(difference: float, limit: float) -> WorstRow:
     ("field", "value"),
     [("max_abs_diff", math.nan), ("nearest", _nearest(math.nan, 1.0)), ("mean_abs_by_channel", np.array([math.nan]))],
 )
-def test_what_is_no_number_is_never_within_its_limit(field: str, value: object) -> None:
+def test_what_is_no_number_is_never_within_its_limit(field: str, value: Any) -> None:  # noqa: ANN401
     measured, plan = _measured()
-    broken = replace(measured.statistics["y"], **{field: value})
+    changed: dict[str, Any] = {field: value}
+    broken = replace(measured.statistics["y"], **changed)
 
     assert verdict_of(judge(replace(measured, statistics={"y": broken}), plan)) is Verdict.FAIL
 
