@@ -317,7 +317,7 @@ def tolerance_table(result: ComparisonResult) -> Table:
     """Return the limits, where they come from, and which are looser than the defaults."""
     default = DEFAULT_TOLERANCES[Precision(result.precision)].to_json()
     declared = set(result.tolerance.get("declared", ()))
-    names = [name for name in default if name != "declared"]
+    names = [name for name in default if name not in {"declared", "precision"}]
     rows = tuple(
         (
             text(name),
