@@ -72,22 +72,27 @@ class LimitRange:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorstRowResult:
-    """One of the rows that differ most."""
+    """One of the rows that differ most: its value that is nearest to its limit, or furthest beyond it.
+
+    `limit` is the max limit of that value; 0 where it is compared exactly.
+    """
 
     row_id: str
     max_abs_diff: float | None
     index: list[int]
     actual: float | None
     expected: float | None
+    limit: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OutputResult:
     """The difference of one output. Numbers that could not be measured are null.
 
-    `scale` is max(1, std of the reference), the largest over the channels; default limits are multiplied by it.
-    `reference_std` is the std itself, the largest over the channels: variants that are equally fast are told apart by
-    the largest difference as a part of it.
+    `scale` is max(1, spread of the reference's bulk), the largest over the channels; default limits are multiplied by
+    it, and `limits` are those of the bulk. `fill_values` were compared exactly.
+    `reference_spread` is that spread itself, the largest over the channels: variants that are equally fast are told
+    apart by the largest difference as a part of it.
     `rows_beyond` counts rows beyond a limit, null where the output has no row of its own per input; `looks_like`
     says of an output that failed what its difference looks like.
     """
@@ -120,8 +125,10 @@ class OutputResult:
     limits: dict[str, LimitRange]
     worst_rows: list[WorstRowResult]
     rows_beyond: int | None = None
+    fill_values: int = 0
+    fill_mismatches: int = 0
     looks_like: list[str] = field(default_factory=list)
-    reference_std: float | None = None
+    reference_spread: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -483,12 +490,15 @@ def output_result(
                 index=list(row.index),
                 actual=_number(row.actual),
                 expected=_number(row.expected),
+                limit=_number(row.limit),
             )
             for row in statistics.worst_rows
         ],
         rows_beyond=_rows_beyond(measured, name),
+        fill_values=statistics.fill_values,
+        fill_mismatches=statistics.fill_mismatches,
         looks_like=list(looks_like),
-        reference_std=_number(float(profile.std.max())),
+        reference_spread=_number(float(profile.spread.max())),
     )
 
 

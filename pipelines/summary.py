@@ -159,9 +159,9 @@ def print_outcome(outcome: RunOutcome, *, to_stderr: bool = False) -> None:
     for line in outcome.advice:
         click.echo(line, file=stream)
     click.echo(f"run: {outcome.run.folder}", file=stream)
-    for path in outcome.reports:
-        if path.suffix == ".html":
-            click.echo(f"report: {path}", file=stream)
+    click.echo(
+        "".join(f"report: {path}\n" for path in outcome.reports if path.suffix == ".html"), file=stream, nl=False
+    )
 
 
 def _print_not_run(results: Mapping[str, ComparisonResult], stream: TextIO) -> None:

@@ -245,7 +245,7 @@ def decide(decision: Decision, actual: NDArray[np.generic], expected: NDArray[np
         limits: The limits of the output.
     """
     wide_actual, wide_expected = actual.astype(np.float64), expected.astype(np.float64)
-    allowed = np.broadcast_to(limits.by_element(expected.ndim), expected.shape)
+    allowed = limits.band(wide_expected)
     if decision.rule in {Rule.THRESHOLD, Rule.MULTILABEL}:
         return _decide_threshold(decision, wide_actual, wide_expected, allowed)
     axis = -1 if decision.axis is None else decision.axis
@@ -481,7 +481,7 @@ def decide_label(
     actual, expected = (np.asarray(array).astype(np.int64) for array in labels)
     wide = expected_scores.astype(np.float64)
     scores = np.moveaxis(wide, axis, -1)
-    allowed = np.moveaxis(np.broadcast_to(limits.by_element(wide.ndim), wide.shape), axis, -1)
+    allowed = np.moveaxis(limits.band(wide), axis, -1)
     flipped = actual != expected
     size = scores.shape[-1]
     is_known = (actual >= 0) & (actual < size) & (expected >= 0) & (expected < size)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["RECORD_FILE", "ChunkWriter", "Recording", "StoredBatch", "read_chunks"]
 
 RECORD_FILE = "record.json"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 _CHUNK_BYTES = 16 << 20
 _CHUNK_BATCHES = 4096
 # Distinct shapes that are remembered of an output: enough to tell fixed from varying dims.

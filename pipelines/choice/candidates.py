@@ -112,7 +112,7 @@ class Candidate:
 
 
 def _part_of_std(output: Mapping[str, Any]) -> float | None:
-    difference, std = output["max_abs_diff"], output.get("reference_std")
+    difference, std = output["max_abs_diff"], output.get("reference_spread")
     if difference == 0:
         return 0.0
     # Of an output that does not vary the difference has no measure of its own.

@@ -156,7 +156,7 @@ def test_without_a_benchmark_nothing_is_the_fastest() -> None:
 def _differing(name: str, *differences: tuple[float | None, float | None]) -> dict[str, Any]:
     """Return the entry of a variant whose outputs have these largest differences and stds of the reference."""
     outputs = {
-        f"output {number}": {"dtype": "float32", "max_abs_diff": difference, "reference_std": std}
+        f"output {number}": {"dtype": "float32", "max_abs_diff": difference, "reference_spread": std}
         for number, (difference, std) in enumerate(differences)
     }
     return {**_entry(name), "outputs": outputs}
@@ -238,7 +238,7 @@ def test_a_difference_that_was_not_measured_is_not_small(
 
 
 def test_integers_are_equal_in_what_passed_and_labels_count_by_their_scores() -> None:
-    label = {"dtype": "int64", "max_abs_diff": 7.0, "reference_std": 1.0}
+    label = {"dtype": "int64", "max_abs_diff": 7.0, "reference_spread": 1.0}
     entry = _differing("onnx-fp32", (1e-3, 1.0))
     entry["outputs"]["label"] = label
 

@@ -196,7 +196,7 @@ def test_profiles_that_limits_follow_from_belong_to_the_reference(run: Desk) -> 
     assert data["digest"] == run.evidence()["reference"]["digest"]
     assert data.pop("digest") == Recording.load(path.parent).digest
     (profile,) = data["profiles"].values()
-    profile["std"] = [1000.0 * value for value in profile["std"]]
+    profile["spread"] = [1000.0 * value for value in profile["spread"]]
     path.write_text(json.dumps({**data, "digest": digest_of_json(data)}), encoding="utf-8")
 
     called = _call(run, "promote")

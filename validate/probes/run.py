@@ -482,15 +482,22 @@ def _own_profiles(profiles: Mapping[str, OutputProfile], stored: StoredProbeBatc
     for name, profile in profiles.items():
         array = stored.outputs[name]
         axis = profile.axis
-        if axis is not None and (axis >= array.ndim or array.shape[axis] != profile.std.size):
+        if axis is not None and (axis >= array.ndim or array.shape[axis] != profile.channels):
             axis = None
         own = profile_outputs(name, [(array, stored.record.rows)], axis=axis, dtype=profile.dtype)
-        std, largest = (
-            values if axis == profile.axis else values.max(keepdims=True) for values in (profile.std, profile.max_abs)
+        spread, largest = (
+            values if axis == profile.axis else values.max(keepdims=True)
+            for values in (profile.spread, profile.max_abs)
         )
-        beyond = np.zeros_like(std) if is_real else _SHARE_OF_LARGE * np.maximum(own.max_abs - largest, 0.0)
-        widened = np.maximum(np.maximum(std, own.std), beyond)
-        found[name] = replace(profile, axis=axis, std=widened, max_abs=np.maximum(largest, own.max_abs))
+        beyond = np.zeros_like(spread) if is_real else _SHARE_OF_LARGE * np.maximum(own.max_abs - largest, 0.0)
+        found[name] = replace(
+            profile,
+            axis=axis,
+            center=profile.center if axis == profile.axis else own.center,
+            spread=np.maximum(np.maximum(spread, own.spread), beyond),
+            max_abs=np.maximum(largest, own.max_abs),
+            fills=tuple(sorted({*profile.fills, *own.fills})),
+        )
     return found
 
 
