@@ -77,14 +77,14 @@ class Candidate:
 
     @property
     def difference(self) -> float | None:
-        """The largest difference as a part of the std of the reference, over all float outputs and devices.
+        """The largest difference as a part of the spread of the reference, over all float outputs and devices.
 
         None where it is not known of one of them; 0 where nothing differs.
         """
         entries = (self.entry, *self.entries.values())
         outputs = [output for entry in entries for output in entry.get("outputs", {}).values()]
         # A label is held to its scores, whose difference counts; all other integers are equal in what passed.
-        parts = [_part_of_std(output) for output in outputs if is_float_dtype(output["dtype"])]
+        parts = [_part_of_spread(output) for output in outputs if is_float_dtype(output["dtype"])]
         known = [part for part in parts if part is not None]
         return max(known, default=0.0) if outputs and len(known) == len(parts) else None
 
@@ -111,12 +111,12 @@ class Candidate:
         }
 
 
-def _part_of_std(output: Mapping[str, Any]) -> float | None:
-    difference, std = output["max_abs_diff"], output.get("reference_spread")
+def _part_of_spread(output: Mapping[str, Any]) -> float | None:
+    difference, spread = output["max_abs_diff"], output.get("reference_spread")
     if difference == 0:
         return 0.0
     # Of an output that does not vary the difference has no measure of its own.
-    return difference / std if difference is not None and std else None
+    return difference / spread if difference is not None and spread else None
 
 
 def candidates_of(
