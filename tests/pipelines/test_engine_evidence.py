@@ -147,6 +147,7 @@ def test_an_engine_is_released_on_its_emulated_row_if_the_spec_accepts_that_and_
     manifest = _manifest(run, 2)
     assert manifest["accepted"] == {"tensorrt-rtx-fp16": "emulated"}
     (variant,) = manifest["variants"]
+    (row,) = (row for row in run.evidence()["emulated"] if row["variant"] == "tensorrt-rtx-fp16")
     assert variant["evidence"] == {
         "verdict": "pass",
         "artifact": Artifact.load(run.run_folder / "tensorrt-rtx-fp16").digest,
@@ -157,6 +158,7 @@ def test_an_engine_is_released_on_its_emulated_row_if_the_spec_accepts_that_and_
         "has_run": False,
         "devices": ["cuda:sm89"],
         "also": [],
+        "rules": row["judged_by"],
     }
     shown = run.call("show", "tiny", "2", "--repository", "artifacts/repository").out
     assert "it never ran itself" in " ".join(shown.replace("│", " ").split())
