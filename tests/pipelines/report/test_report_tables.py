@@ -217,7 +217,7 @@ def test_the_drawing_marks_a_difference_beyond_the_limit(report: ReportData) -> 
     assert strip is not None
     assert strip.is_beyond
     assert 0 < strip.limit < strip.largest <= WIDTH
-    assert "the largest is 0.5; the limit is 0.0102." in strip.words
+    assert "the largest is 0.5; the limit is 0.01." in strip.words
 
 
 def test_a_difference_within_its_own_limit_is_not_marked(report: ReportData) -> None:
