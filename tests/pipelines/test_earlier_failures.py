@@ -105,7 +105,7 @@ def test_probes_that_are_left_out_after_a_failure_need_a_reason(desk: Desk) -> N
 
 def test_another_source_is_another_matter(desk: Desk) -> None:
     _failed_once(desk)
-    desk.onnx(fill=0.5)
+    desk.onnx(width=4)
     desk.spec(**_limit(0.1))
 
     called = desk.call("run", "spec.yaml", "--quiet")
