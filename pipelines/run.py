@@ -16,7 +16,7 @@ from paritygate.pipelines.result import ComparisonResult, result_to_json
 from paritygate.pipelines.stages.benchmark import benchmark_stage
 from paritygate.pipelines.stages.choose import choose_stage
 from paritygate.pipelines.stages.export import export_stage
-from paritygate.pipelines.stages.promote import FailedRunError, NothingToRelease, promote_stage
+from paritygate.pipelines.stages.promote import FailedRunError, NothingToRelease, failed_run, promote_stage
 from paritygate.pipelines.stages.record import record_stage
 from paritygate.pipelines.stages.validate import validate_stage
 from paritygate.pipelines.workspace import DEFAULT_ROOT, FailedVariant, RunFolder, required_variants, worst_code
@@ -122,6 +122,16 @@ def exit_code_of_run(
     return worst_code(codes)
 
 
+def _unmet(
+    run: RunFolder, results: Mapping[str, ComparisonResult], failures: Mapping[str, FailedVariant], device: str
+) -> dict[str, str]:
+    """Return the required variants that did not pass, each with its verdict: those that `exit_code_of_run` counts."""
+    verdicts = {name: found.verdict for name, found in failures.items()}
+    verdicts.update({name: found.verdict for name, found in results.items()})
+    required = {name: verdicts.get(name, "not measured") for name in required_variants(run, device)}
+    return {name: verdict for name, verdict in required.items() if verdict != "pass"}
+
+
 def repository_of(run: RunFolder, root: Path) -> Path:
     """Return the repository that the spec names: below `root` if it begins with `artifacts/`, else beside the spec."""
     to = Path(run.resolved.spec.promote.to)
@@ -142,7 +152,8 @@ def run_spec(run: RunFolder, options: RunOptions, progress: Progress) -> RunOutc
     code = exit_code_of_run(run, results, failures, device=options.device)
     _benchmark(run, options, progress)
     repository = options.repository or repository_of(run, options.root)
-    promotion = _promote(run, options, repository, code)
+    unmet = _unmet(run, results, failures, options.device)
+    promotion = _promote(run, options, repository, unmet)
     release = promotion.release
     advice = promotion.advice
     try:
@@ -184,15 +195,17 @@ class _Promotion:
     exit_code: int = int(ExitCode.PASS)
 
 
-def _promote(run: RunFolder, options: RunOptions, repository: Path, code: int) -> _Promotion:
-    """Release what passed, unless the run did not pass: its exit code is anything but 0."""
-    if not options.is_promoting or code == ExitCode.USAGE:
-        wrong = "the spec or the samples are wrong: correct them, and run again"
-        return _Promotion(not_released=wrong if options.is_promoting else "not asked for")
+def _promote(run: RunFolder, options: RunOptions, repository: Path, unmet: Mapping[str, str]) -> _Promotion:
+    """Release what passed, unless something required did not: then the exit code is anything but 0."""
+    if not options.is_promoting:
+        return _Promotion(not_released="not asked for")
     alias = options.alias or run.resolved.spec.promote.alias
     try:
+        choice = choose_stage(run, limits=options.limits)
+        if unmet:
+            raise failed_run(run, unmet, choice, alias)
         # The release carries the report of what it was judged by, so the report comes first.
-        write_reports(run, choice=choose_stage(run, limits=options.limits))
+        write_reports(run, choice=choice)
         return _Promotion(release=promote_stage(run, repository=repository, alias=alias, limits=options.limits))
     except FailedRunError as err:
         advice = tuple(filter(None, (err.note and f"note: {err.note}", f"hint: {err.hint}")))
@@ -200,8 +213,8 @@ def _promote(run: RunFolder, options: RunOptions, repository: Path, code: int) -
     except NothingToRelease as err:
         return _Promotion(not_released=str(err))
     except ParitygateError as err:
-        if code:
-            return _Promotion(not_released=f"something required did not pass; besides, {err}")
+        if unmet:
+            return _Promotion(not_released=f"required and not passed: {', '.join(unmet)}; besides, {err}")
         # What was measured is still to be shown; the release can be made later from the run folder.
         again = f"convert-and-validate promote --run {run.folder}"
         return _Promotion(not_released=f"error: {err}; {err.hint}; then: {again}", exit_code=int(err.exit_code))

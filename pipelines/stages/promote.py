@@ -48,7 +48,7 @@ from paritygate.pipelines.workspace import RunFolder
 from paritygate.source import Source, SourceKind
 from paritygate.source_copy import CODE_FOLDER, SOURCE_FILE
 
-__all__ = ["FailedRunError", "NothingToRelease", "promote_stage"]
+__all__ = ["FailedRunError", "NothingToRelease", "failed_run", "promote_stage"]
 
 SOURCE_VARIANT = "source"
 # Verdicts that leave open whether a converted variant answers like the source.
@@ -153,8 +153,19 @@ def _check_requirements(
     if not unmet and despite:
         msg = "everything that the run requires passed: there is nothing to release it despite"
         raise UsageError(msg, hint="leave --despite out")
-    if not unmet or despite:
-        return
+    if unmet and not despite:
+        raise failed_run(run, unmet, choice, alias)
+
+
+def failed_run(run: RunFolder, unmet: Mapping[str, str], choice: Choice, alias: str | None) -> FailedRunError:
+    """Return the error that something required did not pass, which says what would have been released.
+
+    Args:
+        run: The run.
+        unmet: The required variants that did not pass, each with its verdict.
+        choice: What would be released.
+        alias: The alias that would be moved; None for none.
+    """
     names = ", ".join(f"{name} ({verdict})" for name, verdict in unmet.items())
     stays = f", and alias {alias} stays where it is" if alias else ""
     msg = f"required and not passed: {names}; so nothing is released{stays}"
@@ -165,17 +176,14 @@ def _check_requirements(
             f"promote.fallback: {declared} has no effect where something required did not pass; to release the source "
             "rather than nothing, require nothing: required: []"
         )
-    raise FailedRunError(
+    would_release = ", ".join(item.name for item in choice.chosen)
+    hint = f"convert-and-validate promote --run {run.folder} --despite REASON"
+    return FailedRunError(
         msg,
-        hint=f"to release it all the same: convert-and-validate promote --run {run.folder} --despite REASON",
-        would_release=_would_release(choice),
+        hint=f"to release it all the same: {hint}" if would_release else "see the report of the run",
+        would_release=f"{would_release}, because {choice.reason}" if would_release and choice.reason else would_release,
         note=note,
     )
-
-
-def _would_release(choice: Choice) -> str:
-    names = ", ".join(item.name for item in choice.chosen)
-    return f"{names}, because {choice.reason}" if names and choice.reason else names
 
 
 def _fallback_reason(run: RunFolder, choice: Choice, repository: Path, alias: str | None) -> str:

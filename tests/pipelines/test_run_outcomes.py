@@ -148,7 +148,7 @@ def test_a_run_that_ends_in_wrong_usage_releases_nothing_and_the_alias_stays(des
 
     assert called.code == 2, str(called)
     assert called.data["runs"][0]["release"] is None
-    assert "not released: the spec or the samples are wrong: correct them, and run again" in called.out
+    assert "not released: required and not passed: onnx-fp32 (error)" in called.out
     assert desk.releases == []
 
 
