@@ -207,14 +207,18 @@ def _promote(run: RunFolder, options: RunOptions, repository: Path, unmet: Mappi
         # The release carries the report of what it was judged by, so the report comes first.
         write_reports(run, choice=choice)
         return _Promotion(release=promote_stage(run, repository=repository, alias=alias, limits=options.limits))
-    except FailedRunError as err:
+    except ParitygateError as err:
+        return _without_release(run, err, unmet)
+
+
+def _without_release(run: RunFolder, err: ParitygateError, unmet: Mapping[str, str]) -> _Promotion:
+    """Return why there is no release; what was measured is still to be shown, and may be released later."""
+    if isinstance(err, FailedRunError):
         advice = tuple(filter(None, (err.note and f"note: {err.note}", f"hint: {err.hint}")))
         return _Promotion(not_released=str(err), would_release=err.would_release, advice=advice)
-    except NothingToRelease as err:
+    if unmet:
+        return _Promotion(not_released=f"required and not passed: {', '.join(unmet)}; besides, {err}")
+    if isinstance(err, NothingToRelease):
         return _Promotion(not_released=str(err))
-    except ParitygateError as err:
-        if unmet:
-            return _Promotion(not_released=f"required and not passed: {', '.join(unmet)}; besides, {err}")
-        # What was measured is still to be shown; the release can be made later from the run folder.
-        again = f"convert-and-validate promote --run {run.folder}"
-        return _Promotion(not_released=f"error: {err}; {err.hint}; then: {again}", exit_code=int(err.exit_code))
+    again = f"hint: {err.hint}; then: convert-and-validate promote --run {run.folder}"
+    return _Promotion(not_released=f"error: {err}", advice=(again,), exit_code=int(err.exit_code))

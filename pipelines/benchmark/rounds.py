@@ -18,7 +18,7 @@ __all__ = ["MOST_SECONDS", "Point", "point_words", "run_rounds", "uncertain"]
 # Batch size and concurrency.
 Point = tuple[int, int]
 
-# Seconds after which no round is added to those that were asked for.
+# Seconds of rounds that are added to those that were asked for.
 MOST_SECONDS = 60.0
 # A round is added only where a worker has time left for this many: what was not asked for uses up no time limit.
 _ROUNDS_LEFT = 4
@@ -40,7 +40,7 @@ def run_rounds(  # noqa: PLR0913 - what takes turns, where, in which order and b
     """Let every entrant take its turns, in every round and at every point, in an order drawn anew.
 
     After the rounds that were asked for, some are added at the point that variants are chosen at, while the interval of
-    a ratio that the choice rests on spans a factor of 2, and no more than `MOST_SECONDS` were spent on rounds.
+    a ratio that the choice rests on spans a factor of 2, and no more than `MOST_SECONDS` were spent on added ones.
 
     Args:
         entrants: The source first.
@@ -67,7 +67,8 @@ def run_rounds(  # noqa: PLR0913 - what takes turns, where, in which order and b
         for point in cycles:
             take_turns(point, number)
     number = plan.rounds
-    while (found := uncertain(entrants, chosen_at)) and clock() - begin < MOST_SECONDS:
+    added = clock()
+    while (found := uncertain(entrants, chosen_at)) and clock() - added < MOST_SECONDS:
         if any(_has_little_left(entrant, (clock() - begin) / number) for entrant in entrants):
             break
         words = "; ".join(f"{one} against {other}" for one, other in found)

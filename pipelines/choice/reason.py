@@ -102,7 +102,8 @@ def _ratio(speed: Speedup | None) -> str:
 def why_undecided(by_speed: SpeedRanking, *, at: str) -> str:
     """Return why nothing is chosen by speed although it was measured; `at` as above."""
     rounds = len(by_speed.fastest.figures.rounds_ms)
-    words = "; ".join(_doubt(item, by_speed) for item in by_speed.undecided)
+    first, *others = by_speed.undecided
+    words = _doubt(first, by_speed) + (f"; so it is with {', '.join(item.name for item in others)}" if others else "")
     return f"which variant is the fastest{at} cannot be told from {rounds} rounds: {words}"
 
 

@@ -194,7 +194,7 @@ def test_a_run_that_cannot_tell_which_is_the_fastest_ends_in_3_and_releases_noth
     assert "error: nothing to release: which variant is the fastest at batch size 8 cannot be told" in (
         outcome.not_released
     )
-    assert f"convert-and-validate benchmark --run {folder.folder} --rounds 20; then: " in outcome.not_released
+    assert f"convert-and-validate benchmark --run {folder.folder} --rounds 20; then: " in outcome.advice[0]
 
 
 def test_what_was_measured_is_kept_with_the_release_byte_for_byte(run: Desk) -> None:
