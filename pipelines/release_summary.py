@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import click
-
 from paritygate.pipelines.console import print_table
 from paritygate.pipelines.repository.inspect import ReleaseDetails, Verification, list_models
 from paritygate.pipelines.repository.release import Release
+from paritygate.printing import echo
 
 __all__ = ["print_release", "print_release_details", "print_repositories", "print_verification"]
 
@@ -22,12 +20,12 @@ def print_release(release: Release, *, to_stderr: bool = False) -> None:
     # What was preferred is said in one breath; why it became the source, or is let in, has a line of its own.
     is_preferred = isinstance(release.choice.get("prefer"), str) and bool(release.choice["chosen"])
     because = f", because {release.reason}" if is_preferred else ""
-    click.echo(
+    echo(
         f"released {release.model} version {release.version}{alias}: {', '.join(release.variants)}{because}",
         err=to_stderr,
     )
     if release.reason and not is_preferred:
-        click.echo(f"reason: {release.reason}", err=to_stderr)
+        echo(f"reason: {release.reason}", err=to_stderr)
 
 
 def print_repositories(repositories: Iterable[Path], *, to_stderr: bool = False) -> None:
@@ -40,10 +38,10 @@ def print_repositories(repositories: Iterable[Path], *, to_stderr: bool = False)
             rows.append((model.model, versions, aliases or "-", model.changed))
         title = f"Repository {repository}"
         if not rows:
-            click.echo(f"{title} holds no releases", err=to_stderr)
+            echo(f"{title} holds no releases", err=to_stderr)
         elif to_stderr:
             for row in rows:
-                click.echo(f"{title}: " + ", ".join(row), err=True)
+                echo(f"{title}: " + ", ".join(row), err=True)
         else:
             print_table(title, ("model", "versions", "aliases", "last change"), rows)
 
@@ -51,17 +49,17 @@ def print_repositories(repositories: Iterable[Path], *, to_stderr: bool = False)
 def print_release_details(details: ReleaseDetails) -> None:
     """Print one release with its history."""
     aliases = ", ".join(details.aliases) or "none"
-    click.echo(f"{details.model} version {details.version}, aliases: {aliases}")
-    click.echo(f"folder: {details.folder}")
+    echo(f"{details.model} version {details.version}, aliases: {aliases}")
+    echo(f"folder: {details.folder}")
     if details.record.reason:
-        click.echo(f"reason: {details.record.reason}")
+        echo(f"reason: {details.record.reason}")
     variants = [
         (entry["name"], entry["digest"], _evidence_of(entry.get("evidence")))
         for entry in details.manifest.get("variants", ())
     ]
     print_table("Variants", ("variant", "digest", "evidence"), variants)
     for name, probes in details.manifest.get("provenance", {}).get("probes_not_asked", {}).items():
-        click.echo(f"{name} was released without these probes: {', '.join(probes)}")
+        echo(f"{name} was released without these probes: {', '.join(probes)}")
     history = [
         (str(number), record.time, str(record.kind.value), str(record.version), record.alias or "-", record.reason)
         for number, record in enumerate(details.history, start=1)
@@ -88,9 +86,8 @@ def _found(evidence: dict[str, Any]) -> str:
 
 def print_verification(verification: Verification, *, to_stderr: bool = False) -> None:
     """Print whether a release is what was released."""
-    stream = sys.stderr if to_stderr else sys.stdout
     name = f"{verification.model} version {verification.version}"
     if verification.is_intact:
-        click.echo(f"{name} is intact: {verification.files_checked} files match its manifest", file=stream)
+        echo(f"{name} is intact: {verification.files_checked} files match its manifest", err=to_stderr)
         return
-    click.echo(f"{name} is not what was released: {verification.difference}", file=stream)
+    echo(f"{name} is not what was released: {verification.difference}", err=to_stderr)

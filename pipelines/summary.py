@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TextIO
-
-import click
+from typing import TYPE_CHECKING, Any
 
 from paritygate.artifact import Artifact
 from paritygate.errors import ParitygateError
@@ -17,6 +14,7 @@ from paritygate.pipelines.match_summary import match_lines
 from paritygate.pipelines.probe_summary import probe_lines
 from paritygate.pipelines.release_summary import print_release
 from paritygate.pipelines.result import ComparisonResult, reasons
+from paritygate.printing import echo
 from paritygate.source import SourceKind
 
 # A comparison is printed without a run: what runs are made of is not imported for it.
@@ -41,24 +39,23 @@ _RUN_KINDS = {str(kind) for kind in SourceKind}
 def print_comparison(result: ComparisonResult, *, to_stderr: bool = False) -> None:
     """Print the comparison for people; on standard error where standard output holds JSON."""
     if result.error is not None:
-        click.echo(f"error: {result.error.message}", err=True)
+        echo(f"error: {result.error.message}", err=True)
         if result.error.hint:
-            click.echo(f"hint: {result.error.hint}", err=True)
+            echo(f"hint: {result.error.hint}", err=True)
         return
     if not to_stderr:
         title = f"{result.candidate.name} against {result.reference.name}, judged as {result.precision}"
         evidence = _evidence_in_words(result)
         print_table(title, PARITY_COLUMNS, parity_rows(result.precision, result, evidence))
-    stream = sys.stderr if to_stderr else sys.stdout
     for line in (*reasons(result), *match_lines(result), *probe_lines(result)):
-        click.echo(line, file=stream)
+        echo(line, err=to_stderr)
     for note in result.notes:
-        click.echo(f"note: {note}", file=stream)
+        echo(f"note: {note}", err=to_stderr)
     if result.outputs_left_out:
-        click.echo(f"not compared: {', '.join(result.outputs_left_out)}", file=stream)
+        echo(f"not compared: {', '.join(result.outputs_left_out)}", err=to_stderr)
     for name, reason in result.outputs_ignored.items():
-        click.echo(f"ignored: {name}: {reason}", file=stream)
-    click.echo(f"verdict: {result.verdict}", file=stream)
+        echo(f"ignored: {name}: {reason}", err=to_stderr)
+    echo(f"verdict: {result.verdict}", err=to_stderr)
 
 
 def _evidence_in_words(result: ComparisonResult) -> str:
@@ -70,9 +67,9 @@ def _evidence_in_words(result: ComparisonResult) -> str:
 
 def print_error(name: str, error: ParitygateError) -> None:
     """Print an error that ended one of several specs."""
-    click.echo(f"error: {name}: {error}", err=True)
+    echo(f"error: {name}: {error}", err=True)
     if error.hint:
-        click.echo(f"hint: {error.hint}", err=True)
+        echo(f"hint: {error.hint}", err=True)
 
 
 def export_rows(artifacts: Mapping[str, Artifact]) -> list[tuple[str, str, str, str]]:
@@ -101,7 +98,7 @@ def print_made(
         title = f"{run.resolved.name}: {what}"
         print_table(title, ("variant", "size", "digest", "notes"), export_rows(artifacts))
     print_failures(failures)
-    click.echo(f"run: {run.folder}", err=to_stderr)
+    echo(f"run: {run.folder}", err=to_stderr)
 
 
 def made_to_json(
@@ -119,16 +116,15 @@ def made_to_json(
 def print_failures(failures: Mapping[str, FailedVariant]) -> None:
     """Print, for each variant that could not be made, why, with the table of operators where that is the reason."""
     for name, failure in failures.items():
-        click.echo(f"error: {name}: {failure.message}", err=True)
+        echo(f"error: {name}: {failure.message}", err=True)
         for operator, node, reason, hint in failure.operators:
-            click.echo(f"  {operator}  at {node}: {reason}" + (f"  ({hint})" if hint else ""), err=True)
+            echo(f"  {operator}  at {node}: {reason}" + (f"  ({hint})" if hint else ""), err=True)
         if failure.hint:
-            click.echo(f"hint: {failure.hint}", err=True)
+            echo(f"hint: {failure.hint}", err=True)
 
 
 def print_outcome(outcome: RunOutcome, *, to_stderr: bool = False) -> None:
     """Print a run: the parity table, what is not a pass and why, the release, and where the report is."""
-    stream = sys.stderr if to_stderr else sys.stdout
     if not to_stderr:
         title = f"{outcome.run.resolved.name}: parity with its {_source_words(outcome)}"
         print_table(title, PARITY_COLUMNS, _outcome_rows(outcome))
@@ -138,18 +134,18 @@ def print_outcome(outcome: RunOutcome, *, to_stderr: bool = False) -> None:
     print_failures(outcome.failures)
     said: set[str] = set()
     for name, result in outcome.results.items():
-        _print_result(name, result, stream, said)
+        _print_result(name, result, said, to_stderr=to_stderr)
         emulated = outcome.run.emulated_result(name)
         if emulated is not None:
-            _print_result(f"{name}, emulated", emulated, stream, said)
+            _print_result(f"{name}, emulated", emulated, said, to_stderr=to_stderr)
     if outcome.release is not None:
         print_release(outcome.release, to_stderr=to_stderr)
     else:
-        click.echo(f"not released: {outcome.not_released}", file=stream)
-    click.echo(f"run: {outcome.run.folder}", file=stream)
+        echo(f"not released: {outcome.not_released}", err=to_stderr)
+    echo(f"run: {outcome.run.folder}", err=to_stderr)
     for path in outcome.reports:
         if path.suffix == ".html":
-            click.echo(f"report: {path}", file=stream)
+            echo(f"report: {path}", err=to_stderr)
 
 
 def _outcome_rows(outcome: RunOutcome) -> list[Sequence[str]]:
@@ -167,19 +163,19 @@ def _outcome_rows(outcome: RunOutcome) -> list[Sequence[str]]:
     return rows
 
 
-def _print_result(name: str, result: ComparisonResult, stream: TextIO, said: set[str]) -> None:
+def _print_result(name: str, result: ComparisonResult, said: set[str], *, to_stderr: bool) -> None:
     """Print what is to be said of a variant; a note that holds for several is said with the first."""
     if result.error is not None:
-        click.echo(f"error: {name}: {result.error.message}", err=True)
+        echo(f"error: {name}: {result.error.message}", err=True)
         if result.error.hint:
-            click.echo(f"hint: {result.error.hint}", err=True)
+            echo(f"hint: {result.error.hint}", err=True)
         return
     for line in (*reasons(result), *match_lines(result), *probe_lines(result)):
-        click.echo(f"{name}: {line}", file=stream)
+        echo(f"{name}: {line}", err=to_stderr)
     for note in result.notes:
         if note not in said:
             said.add(note)
-            click.echo(f"{name}: note: {note}", file=stream)
+            echo(f"{name}: note: {note}", err=to_stderr)
 
 
 def _source_words(outcome: RunOutcome) -> str:

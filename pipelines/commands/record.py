@@ -93,6 +93,7 @@ def command(
     from paritygate.pipelines.console import progress_of, write_json
     from paritygate.pipelines.stages.record import RecordRequest, record_model, record_stage
     from paritygate.pipelines.workspace import open_run
+    from paritygate.printing import echo
 
     if (model is None) == (run_folder is None):
         msg = "record takes either --run DIR or a MODEL"
@@ -122,9 +123,9 @@ def command(
                 progress=progress,
             )
     to_stderr = json_target == "-"
-    click.echo(f"recorded {recording.rows} rows in {recording.folder}", err=to_stderr)
+    echo(f"recorded {recording.rows} rows in {recording.folder}", err=to_stderr)
     for name, detail in recording.health:
-        click.echo(f"{name}: {detail}", err=to_stderr)
+        echo(f"{name}: {detail}", err=to_stderr)
     write_json(
         json_target,
         {

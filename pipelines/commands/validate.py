@@ -59,6 +59,7 @@ def command(
     from paritygate.pipelines.stages.validate import validate_stage
     from paritygate.pipelines.summary import print_outcome
     from paritygate.pipelines.workspace import open_run
+    from paritygate.printing import echo
 
     if run_folder is None:
         msg = "validate needs --run DIR"
@@ -82,7 +83,7 @@ def command(
     left_out = [name for name in run.resolved.probes if asked is not None and name not in asked]
     if left_out and not is_aside:
         # Whoever looked at one probe only should not release by it unawares.
-        click.echo(
+        echo(
             f"note: the evidence of the run is now without probes that its spec asks for ({', '.join(left_out)}), and "
             "a release would say so; validate without --probes to ask them all, with --aside to leave the evidence",
             err=json_target == "-",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import sys
@@ -11,6 +12,7 @@ from types import FrameType
 import click
 
 from paritygate.errors import ExitCode, ParitygateError, UnsupportedOperatorsError
+from paritygate.printing import echo, echo_block
 
 __all__ = ["main"]
 
@@ -40,14 +42,16 @@ def _run(args: list[str]) -> int:  # noqa: PLR0911 - one return a cause
     except click.exceptions.Exit as stop:
         return int(stop.exit_code)
     except (KeyboardInterrupt, click.exceptions.Abort):
-        click.echo("interrupted: nothing is published half, what was finished is kept", err=True)
+        echo("interrupted: nothing is published half, what was finished is kept", err=True)
         return int(ExitCode.INTERRUPTED)
     except _Terminated:
-        click.echo("terminated: nothing is published half, what was finished is kept", err=True)
+        echo("terminated: nothing is published half, what was finished is kept", err=True)
         return int(ExitCode.TERMINATED)
     except click.ClickException as err:
         # Click's own message names the option and the command; its exit code is ours for wrong usage.
-        err.show()
+        said = io.StringIO()
+        err.show(file=said)
+        echo_block(said.getvalue().rstrip("\n"), err=True)
         return int(ExitCode.USAGE)
     except ParitygateError as err:
         _print_error(err, is_debug=is_debug)
@@ -59,22 +63,22 @@ def _run(args: list[str]) -> int:  # noqa: PLR0911 - one return a cause
         return int(ExitCode.NOT_MEASURED)
     except Exception as err:  # noqa: BLE001 - an uncaught exception must not end in Python's exit code 1
         if is_debug:
-            traceback.print_exc()
+            echo_block(traceback.format_exc(), err=True)
         text = str(err).strip().splitlines()
-        click.echo(f"error: unexpected {type(err).__name__}: {text[0] if text else ''}", err=True)
-        click.echo("hint: run again with --debug for the traceback, and report it as a bug of paritygate", err=True)
+        echo(f"error: unexpected {type(err).__name__}: {text[0] if text else ''}", err=True)
+        echo("hint: run again with --debug for the traceback, and report it as a bug of paritygate", err=True)
         return int(ExitCode.NOT_MEASURED)
 
 
 def _print_error(err: ParitygateError, *, is_debug: bool) -> None:
     if is_debug:
-        traceback.print_exc()
-    click.echo(f"error: {err}", err=True)
+        echo_block(traceback.format_exc(), err=True)
+    echo(f"error: {err}", err=True)
     if isinstance(err, UnsupportedOperatorsError):
         for operator, node, reason, hint in err.rows:
-            click.echo(f"  {operator}  at {node}: {reason}" + (f"  ({hint})" if hint else ""), err=True)
+            echo(f"  {operator}  at {node}: {reason}" + (f"  ({hint})" if hint else ""), err=True)
     if err.hint:
-        click.echo(f"hint: {err.hint}", err=True)
+        echo(f"hint: {err.hint}", err=True)
 
 
 if __name__ == "__main__":
