@@ -32,6 +32,7 @@ __all__ = [
     "print_outcome",
 ]
 
+_NAMES_DIFFER = {"contract.inputs", "contract.outputs"}
 # A candidate of another kind was not run here: its outputs were recorded before.
 _RUN_KINDS = {str(kind) for kind in SourceKind}
 
@@ -55,6 +56,11 @@ def print_comparison(result: ComparisonResult, *, to_stderr: bool = False) -> No
         echo(f"not compared: {', '.join(result.outputs_left_out)}", err=to_stderr)
     for name, reason in result.outputs_ignored.items():
         echo(f"ignored: {name}: {reason}", err=to_stderr)
+    if result.candidate.kind != "recording" and any(
+        check.status == "fail" and check.name in _NAMES_DIFFER for check in result.checks
+    ):
+        # A folder of recorded outputs has the names that they were recorded under.
+        echo("hint: where one is the other under another name, rename it: --map CANDIDATE=REFERENCE", err=True)
     echo(f"verdict: {result.verdict}", err=to_stderr)
 
 

@@ -13,8 +13,9 @@ __all__ = ["echo", "echo_block", "one_line", "printable"]
 _HIDDEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060\u2066-\u2069\ud800-\udfff\ufeff]"
 )
-# A message quotes lines of a log, and the log's path, below itself; any other line break came with a name or a text.
-_FOREIGN_BREAK = re.compile(r"\n(?!  (?:\| |log: ))")
+# A message quotes lines of a log, and the log's path, below itself, and a hint what is to be pasted into a spec; any
+# other line break came with a name or a text.
+_FOREIGN_BREAK = re.compile(r"\n(?!  (?:\| |log: |inputs: \{|outputs: \{))")
 
 
 def printable(text: str) -> str:
@@ -31,7 +32,8 @@ def echo(message: str, *, err: bool = False) -> None:
     r"""Print one message, on standard error if `err`.
 
     A line break within it is written out as `\n`, so that no name can pose as a line of its own; the lines of a log
-    that a message quotes (`  | ...`) and the log's path (`  log: ...`) are kept.
+    that a message quotes (`  | ...`), the log's path (`  log: ...`), and `  inputs: {` and `  outputs: {` of a spec are
+    kept.
     """
     click.echo(_FOREIGN_BREAK.sub(r"\\n", printable(message)), err=err)
 
