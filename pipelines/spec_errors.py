@@ -16,7 +16,7 @@ from paritygate.pipelines.targets import place_in_spec
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
-__all__ = ["EXAMPLE", "example_of", "spec_error", "words_of"]
+__all__ = ["EXAMPLE", "example_of", "problems_in", "spec_error", "words_of"]
 
 # The right form of every key, for hints. Names of inputs, outputs, dims and targets are those of one model.
 EXAMPLE: Mapping[str, Any] = {
@@ -167,17 +167,30 @@ def spec_error(origin: str, data: Mapping[str, Any], err: ValidationError) -> Us
         data: What was read.
         err: What pydantic found in it.
     """
-    # What may be several things, a number or text, is one problem for each of them.
-    problems: dict[tuple[int | str, ...], list[ErrorDetails]] = {}
-    for problem in err.errors():
-        place = _place_in_data(place_in_spec(problem["loc"]), data, is_missing=problem["type"] == "missing")
-        problems.setdefault(place, []).append(problem)
+    problems = _by_place([(place_in_spec(problem["loc"]), problem) for problem in err.errors()], data)
     msg = f"spec {origin} is wrong: " + "; ".join(_line(place, found) for place, found in problems.items())
     meant = [hint for place, found in problems.items() if (hint := _meant(place, found[0]["type"]))]
     # One example at a time: the next call names what is wrong next.
     known = [place for place, found in problems.items() if found[0]["type"] != "extra_forbidden"]
     example = next(filter(None, map(_example_hint, known)), "")
     return UsageError(msg, hint=" ".join(meant) or example or "convert-and-validate schema spec prints what is allowed")
+
+
+def problems_in(data: object, err: ValidationError) -> list[str]:
+    """Return what is wrong with JSON data, one line for each place: the place, what is needed there, and what was seen."""
+    found = _by_place([(problem["loc"], problem) for problem in err.errors()], data)
+    return [_line(place, problems) for place, problems in found.items()]
+
+
+def _by_place(
+    problems: Iterable[tuple[Sequence[int | str], ErrorDetails]], data: object
+) -> dict[tuple[int | str, ...], list[ErrorDetails]]:
+    """Return the problems by their place: what may be several things, a number or text, has one for each of them."""
+    found: dict[tuple[int | str, ...], list[ErrorDetails]] = {}
+    for location, problem in problems:
+        place = _place_in_data(location, data, is_missing=problem["type"] == "missing")
+        found.setdefault(place, []).append(problem)
+    return found
 
 
 def _place_in_data(location: Sequence[int | str], data: object, *, is_missing: bool) -> tuple[int | str, ...]:
@@ -196,7 +209,7 @@ def _place_in_data(location: Sequence[int | str], data: object, *, is_missing: b
 
 
 def _line(place: Sequence[int | str], problems: Sequence[ErrorDetails]) -> str:
-    where = ".".join(map(str, place))
+    where = ".".join(map(str, place)) or "all of it"
     first = problems[0]
     if first["type"] == "extra_forbidden":
         return f"{where}: unknown key (allowed: {', '.join(_keys_beside(place))})"

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from paritygate.artifact import Artifact
 from paritygate.errors import ParitygateError
-from paritygate.files import read_json
 from paritygate.pipelines.benchmark.table import print_benchmark
 from paritygate.pipelines.console import PARITY_COLUMNS, parity_rows, print_table
+from paritygate.pipelines.evidence_shape import read_evidence_file
 from paritygate.pipelines.match_summary import match_lines
 from paritygate.pipelines.probe_summary import probe_lines
 from paritygate.pipelines.release_summary import print_release
@@ -156,7 +156,7 @@ def print_outcome(outcome: RunOutcome, *, to_stderr: bool = False) -> None:
 
 def _outcome_rows(outcome: RunOutcome) -> list[Sequence[str]]:
     rows: list[Sequence[str]] = []
-    entries = read_json(outcome.run.evidence_file)["variants"]
+    entries = read_evidence_file(outcome.run.evidence_file)["variants"]
     evidence = {entry["variant"]: str(entry["evidence"]) for entry in entries}
     for name in outcome.run.resolved.target_names:
         if name in outcome.results:

@@ -98,6 +98,10 @@ class Record:
         if data["schema"] != _SCHEMA:
             msg = f"its schema is {data['schema']!r}, not {_SCHEMA}"
             raise ValueError(msg)
+        for name in ("manifest", "reason", "who", "host"):
+            if not isinstance(data[name], str):
+                msg = f"its {name} is {data[name]!r}, and no text"
+                raise TypeError(msg)
         return cls(
             kind=RecordKind(data["kind"]),
             time=str(data["time"]),

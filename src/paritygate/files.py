@@ -152,8 +152,16 @@ def write_json_atomically(path: Path, data: Any) -> None:  # noqa: ANN401 - any 
 
 
 def read_json(path: Path) -> Any:  # noqa: ANN401 - any JSON data
-    """Return the JSON data in `path`."""
-    return json.loads(path.read_text(encoding="utf-8"))
+    """Return the JSON data in `path`.
+
+    Raises:
+        ValueError: It is no JSON, or holds half of a surrogate pair: text that no file takes.
+    """
+    text = path.read_text(encoding="utf-8")
+    data = json.loads(text)
+    if "\\ud" in text.lower():
+        json.dumps(data, ensure_ascii=False).encode()
+    return data
 
 
 def make_marked_folder(folder: Path) -> Path:
@@ -199,6 +207,9 @@ def files_below(folder: Path) -> Iterable[Path]:
             raise StorageError(msg, hint="replace the link by the folder it points to")
         if path.is_dir() or path.name == MARKER:
             continue
+        if any(0xD800 <= ord(character) <= 0xDFFF for character in path.name):
+            msg = f"the name of {path} is no UTF-8: nothing written about it could be read"
+            raise StorageError(msg, hint="rename it")
         if not path.resolve().is_relative_to(root):
             msg = f"{path} is a link that leaves {folder}"
             raise StorageError(msg, hint="replace the link by the file it points to")
