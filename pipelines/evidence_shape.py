@@ -1,4 +1,4 @@
-"""The types of what stands in an evidence file, checked when it is read: a hand edit must not surface far from there."""
+"""The types of what stands in an evidence file, checked where it is read, so that no hand edit surfaces elsewhere."""
 
 from __future__ import annotations
 

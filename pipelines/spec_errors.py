@@ -177,7 +177,7 @@ def spec_error(origin: str, data: Mapping[str, Any], err: ValidationError) -> Us
 
 
 def problems_in(data: object, err: ValidationError) -> list[str]:
-    """Return what is wrong with JSON data, one line for each place: the place, what is needed there, and what was seen."""
+    """Return what is wrong with JSON data, a line for each place: what is needed there, and what was seen."""
     found = _by_place([(problem["loc"], problem) for problem in err.errors()], data)
     return [_line(place, problems) for place, problems in found.items()]
 

@@ -336,7 +336,8 @@ def check_health(
     floats = [profile for profile in profiles.values() if profile.is_float]
     judged = floats or list(profiles.values())
     if not any(profile.values for profile in judged):
-        msg = "the reference's outputs hold no values"
+        names = ", ".join(repr(profile.name) for profile in judged)
+        msg = f"the reference's outputs hold no values: an axis of {names} has no entries in any batch"
         raise ZeroRowsError(msg, hint="nothing was measured, so nothing passes: check the samples and the outputs")
     for profile in floats:
         if not np.isfinite(profile.std).all():
