@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
-from typing_extensions import NotRequired, TypedDict
 
 from paritygate.errors import InputFileError
 from paritygate.files import read_json
@@ -14,88 +15,95 @@ from paritygate.pipelines.spec_errors import problems_in
 
 __all__ = ["read_evidence_file"]
 
-# Numbers are numbers and text is text; what an earlier version did not write need not be there.
+# Numbers are numbers and text is text; what an earlier version did not write need not be there, and what is not read
+# of it may be anything.
 _STRICT = ConfigDict(strict=True)
-_Number = float | None
 
 
-class _Check(TypedDict):
-    __pydantic_config__ = _STRICT  # type: ignore[misc]  # as pydantic reads it
+@dataclass(frozen=True, kw_only=True)
+class _Check:
+    __pydantic_config__ = _STRICT
     name: str
     status: str
     detail: str
-    output: NotRequired[str | None]
-    measured: NotRequired[_Number]
-    limit: NotRequired[_Number]
+    output: str | None = None
+    measured: float | None = None
+    limit: float | None = None
 
 
-class _Interval(TypedDict):
-    __pydantic_config__ = _STRICT  # type: ignore[misc]
-    lowest: _Number
-    highest: _Number
+@dataclass(frozen=True, kw_only=True)
+class _Interval:
+    __pydantic_config__ = _STRICT
+    lowest: float | None
+    highest: float | None
 
 
-class _Output(TypedDict, total=False):
-    __pydantic_config__ = _STRICT  # type: ignore[misc]
-    dtype: str
-    rows: int
-    values: int
-    max_abs_diff: _Number
-    mean_abs_diff: _Number
-    limits: dict[str, _Interval]
-    looks_like: list[str]
+@dataclass(frozen=True, kw_only=True)
+class _Output:
+    __pydantic_config__ = _STRICT
+    dtype: str = ""
+    rows: int = 0
+    values: int = 0
+    max_abs_diff: float | None = None
+    mean_abs_diff: float | None = None
+    limits: dict[str, _Interval] = field(default_factory=dict)
+    looks_like: list[str] = field(default_factory=list)
 
 
-class _Entry(TypedDict):
-    __pydantic_config__ = _STRICT  # type: ignore[misc]
+@dataclass(frozen=True, kw_only=True)
+class _Entry:
+    __pydantic_config__ = _STRICT
     variant: str
     evidence: str
     verdict: str
-    artifact: NotRequired[str | None]
-    device: NotRequired[str | None]
-    runtime: NotRequired[str | None]
-    version: NotRequired[str | None]
-    precision_found: NotRequired[str | None]
-    exit_code: NotRequired[int]
-    rows: NotRequired[int]
-    tolerance: NotRequired[dict[str, float | list[str] | None]]
-    looser_than_default: NotRequired[list[str]]
-    outputs: NotRequired[dict[str, _Output]]
-    decisions: NotRequired[dict[str, dict[str, Any]]]
-    strata: NotRequired[dict[str, dict[str, dict[str, Any]]]]
-    gold: NotRequired[dict[str, dict[str, Any]]]
-    matches: NotRequired[dict[str, dict[str, Any]]]
-    outputs_ignored: NotRequired[dict[str, str]]
-    checks: NotRequired[list[_Check]]
-    probes: NotRequired[dict[str, Any]]
-    notes: NotRequired[list[str]]
-    reason: NotRequired[str]
-    judged_by: NotRequired[str]
-    emulated_from: NotRequired[str | None]
+    artifact: str | None = None
+    device: str | None = None
+    runtime: str | None = None
+    version: str | None = None
+    precision_found: str | None = None
+    exit_code: int = 0
+    rows: int = 0
+    tolerance: dict[str, float | list[str] | None] = field(default_factory=dict)
+    looser_than_default: list[str] = field(default_factory=list)
+    outputs: dict[str, _Output] = field(default_factory=dict)
+    decisions: dict[str, dict[str, Any]] = field(default_factory=dict)
+    strata: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)
+    gold: dict[str, dict[str, Any]] = field(default_factory=dict)
+    matches: dict[str, dict[str, Any]] = field(default_factory=dict)
+    outputs_ignored: dict[str, str] = field(default_factory=dict)
+    checks: list[_Check] = field(default_factory=list)
+    probes: dict[str, Any] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    reason: str = ""
+    judged_by: str = ""
+    emulated_from: str | None = None
 
 
-class _Samples(TypedDict):
-    __pydantic_config__ = _STRICT  # type: ignore[misc]
+@dataclass(frozen=True, kw_only=True)
+class _Samples:
+    __pydantic_config__ = _STRICT
     digest: str
     rows: int
 
 
-class _Reference(TypedDict):
-    __pydantic_config__ = _STRICT  # type: ignore[misc]
+@dataclass(frozen=True, kw_only=True)
+class _Reference:
+    __pydantic_config__ = _STRICT
     model: dict[str, Any]
     digest: str
     runtime: dict[str, Any]
 
 
-class _Document(TypedDict):
-    __pydantic_config__ = _STRICT  # type: ignore[misc]
+@dataclass(frozen=True, kw_only=True)
+class _Document:
+    __pydantic_config__ = _STRICT
     paritygate: str
     device: str
     machine: dict[str, Any]
     samples: _Samples
     reference: _Reference
     variants: list[_Entry]
-    emulated: NotRequired[list[_Entry]]
+    emulated: list[_Entry] = field(default_factory=list)
 
 
 def read_evidence_file(path: Path) -> dict[str, Any]:
@@ -107,7 +115,8 @@ def read_evidence_file(path: Path) -> dict[str, Any]:
     data: Any = None
     try:
         data = read_json(path)
-        TypeAdapter(_Document).validate_python(data)
+        # As JSON: of Python's objects, strict types take no mapping for a dataclass.
+        TypeAdapter(_Document).validate_json(json.dumps(data))
     except ValidationError as err:
         raise _damaged(path, problems_in(data, err)[0]) from err
     except (ValueError, RecursionError) as err:

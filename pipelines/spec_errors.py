@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -13,10 +13,10 @@ from paritygate.errors import UsageError
 from paritygate.pipelines.spec import Spec
 from paritygate.pipelines.targets import place_in_spec
 
-if TYPE_CHECKING:
-    from pydantic_core import ErrorDetails
-
 __all__ = ["EXAMPLE", "example_of", "problems_in", "spec_error", "words_of"]
+
+# As pydantic describes it.
+_Problem = Mapping[str, Any]
 
 # The right form of every key, for hints. Names of inputs, outputs, dims and targets are those of one model.
 EXAMPLE: Mapping[str, Any] = {
@@ -140,6 +140,7 @@ _NEEDED = {
     "dict_type": "a mapping",
     "model_type": "a mapping",
     "model_attributes_type": "a mapping",
+    "dataclass_type": "a mapping",
     "list_type": "a list",
     "greater_than_equal": "a number of at least {ge:g}",
     "greater_than": "a number above {gt:g}",
@@ -183,10 +184,10 @@ def problems_in(data: object, err: ValidationError) -> list[str]:
 
 
 def _by_place(
-    problems: Iterable[tuple[Sequence[int | str], ErrorDetails]], data: object
-) -> dict[tuple[int | str, ...], list[ErrorDetails]]:
+    problems: Iterable[tuple[Sequence[int | str], _Problem]], data: object
+) -> dict[tuple[int | str, ...], list[_Problem]]:
     """Return the problems by their place: what may be several things, a number or text, has one for each of them."""
-    found: dict[tuple[int | str, ...], list[ErrorDetails]] = {}
+    found: dict[tuple[int | str, ...], list[_Problem]] = {}
     for location, problem in problems:
         place = _place_in_data(location, data, is_missing=problem["type"] == "missing")
         found.setdefault(place, []).append(problem)
@@ -208,7 +209,7 @@ def _place_in_data(location: Sequence[int | str], data: object, *, is_missing: b
     return tuple(place)
 
 
-def _line(place: Sequence[int | str], problems: Sequence[ErrorDetails]) -> str:
+def _line(place: Sequence[int | str], problems: Sequence[_Problem]) -> str:
     where = ".".join(map(str, place)) or "all of it"
     first = problems[0]
     if first["type"] == "extra_forbidden":
@@ -222,7 +223,7 @@ def _line(place: Sequence[int | str], problems: Sequence[ErrorDetails]) -> str:
     return f"{where}: {needed} is needed (seen: {words_of(first['input'])})"
 
 
-def _needed(problem: ErrorDetails) -> str:
+def _needed(problem: _Problem) -> str:
     context = problem.get("ctx", {})
     if problem["type"] == "string_pattern_mismatch":
         return _PATTERNS[context["pattern"]]
