@@ -94,12 +94,14 @@ class Record:
         Raises:
             ValueError: The kind or the schema is not known to this version of paritygate.
             KeyError: A field is missing.
+            TypeError: A text is none.
         """
         if data["schema"] != _SCHEMA:
             msg = f"its schema is {data['schema']!r}, not {_SCHEMA}"
             raise ValueError(msg)
-        for name in ("manifest", "reason", "who", "host"):
-            if not isinstance(data[name], str):
+        for name in ("alias", "manifest", "reason", "who", "host"):
+            is_none = data[name] is None and name in {"alias", "manifest"}
+            if not is_none and not isinstance(data[name], str):
                 msg = f"its {name} is {data[name]!r}, and no text"
                 raise TypeError(msg)
         return cls(

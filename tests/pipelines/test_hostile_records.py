@@ -133,6 +133,8 @@ def test_many_wrong_types_in_records_are_never_unexpected(
         ("onnx-fp32/artifact.json", (("made_by",), "text"), "artifact.json is damaged: TypeError: made_by is 'text'"),
         ("spec.json", (("samples_path",), 3), "spec.json is damaged: samples_path is 3, and no text"),
         ("log", (("reason",), ["text"]), "its reason is ['text'], and no text"),
+        ("log", (("who",), None), "its who is None, and no text"),
+        ("log", (("alias",), {}), "its alias is {}, and no text"),
     ],
 )
 def test_a_wrong_type_is_named_with_its_place(
