@@ -127,4 +127,4 @@ def read_evidence_file(path: Path) -> dict[str, Any]:
 
 def _damaged(path: Path, what: str) -> InputFileError:
     msg = f"{path} is damaged: {what}"
-    return InputFileError(msg, hint=f"validate again: convert-and-validate validate --run {path.parent}")
+    return InputFileError(msg, hint=f"convert-and-validate validate --run {path.parent}")

@@ -173,9 +173,7 @@ class RunFolder:
             return result_from_json(read_json(path)) if path.is_file() else None
         except (ValueError, KeyError, TypeError) as err:
             msg = f"{path} is damaged: {str(err).splitlines()[0]}"
-            raise InputFileError(
-                msg, hint=f"validate again: convert-and-validate validate --run {self.folder}"
-            ) from err
+            raise InputFileError(msg, hint=f"convert-and-validate validate --run {self.folder}") from err
 
 
 def emulated_name(variant: str) -> str:
