@@ -22,7 +22,7 @@ GPU_VENV := .venv-gpu
 GPU_BIN := $(GPU_VENV)/bin
 GPU_ENVIRONMENT := $(GPU_VENV)/.installed
 
-.PHONY: help demo test test-all gpu-test gpu-is-there lint format bench clean
+.PHONY: help demo demo-cost test test-all gpu-test gpu-is-there lint format bench clean
 
 help: ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile
@@ -51,10 +51,16 @@ gpu-is-there:
 	@PYTHONPATH=src $(PYTHON) -c 'import sys; from paritygate.machine import gpu_of_machine; sys.exit(None if \
 	  gpu_of_machine() else "gpu-test: the CUDA driver shows no NVIDIA GPU to this process: nothing was run")'
 
-demo: $(DEMO_ENVIRONMENT) ## Export, compare, gate and release the two demo models
+# Prerequisites are made in this order: what it costs is said before anything is downloaded.
+demo: demo-cost $(DEMO_ENVIRONMENT) ## Export, compare, gate and release the two demo models
 	$(BIN)/convert-and-validate run klue-sts
 	$(BIN)/convert-and-validate run klue-sts-tf
 	$(BIN)/convert-and-validate export face-resnet50 --target tensorrt-rtx-fp32 --target tensorrt-rtx-fp16
+
+demo-cost:
+	@test -e $(DEMO_ENVIRONMENT) || echo "make demo installs into $(VENV)/ first: about 1.2 GB to download and 3.5 GB of disk;" \
+	  "gigabytes more where pip finds no CPU build of torch (README: Install)."
+	@echo "make demo then takes about 10 minutes on 2 cores. It needs no GPU and no network, and writes to artifacts/ alone."
 
 # Passive: where each core has a worker, threads of PyTorch that wait busily take the core from the other one.
 PYTEST := OMP_WAIT_POLICY=passive $(BIN)/python -m pytest --numprocesses auto --dist worksteal

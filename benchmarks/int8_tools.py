@@ -59,7 +59,7 @@ class Row:
     size_ratio: float
     max_abs_diff: float
     mean_abs_diff: float
-    reference_std: float
+    reference_spread: float
     mismatches: int
     rows: int
     speed_up_batch_1: float
@@ -123,7 +123,7 @@ def measure(model: Model, folder: Path, rounds: int) -> Iterator[Row]:
             size_ratio=round(path.stat().st_size / source.stat().st_size, 3),
             max_abs_diff=round(float(difference.max()), 5),
             mean_abs_diff=round(float(difference.mean()), 5),
-            reference_std=round(float(expected.std()), 3),
+            reference_spread=round(float(expected.std()), 3),
             mismatches=int((model.decide(actual) != model.decide(expected)).sum()),
             rows=len(expected),
             speed_up_batch_1=round(speed[0], 3),

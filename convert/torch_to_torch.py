@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+
 from paritygate.backends import require_backend, version_of
 from paritygate.convert.conversion import Conversion, ConversionJob
 from paritygate.convert.torch_program import declared_signature
+from paritygate.importing import file_of_module, user_files
 from paritygate.source_copy import SOURCE_FILE, write_source_copy
 from paritygate.torch_module import put_in_eval_mode
 
@@ -24,10 +27,10 @@ def convert(job: ConversionJob) -> Conversion:
     require_backend("torch")
     signature = declared_signature(job)
     eval_note = put_in_eval_mode(job.model)
-    copy = write_source_copy(job.folder, job.source, job.model, job.rename, job.files)
+    write_source_copy(job.folder, job.source, job.model, job.rename, job.files)
     module = job.source.text.partition(":")[0]
     installed_note = None
-    if module not in copy.modules:
+    if file_of_module(sys.modules.get(module)) not in user_files(job.source.folder):
         installed_note = f"module {module!r} is installed and not copied: serving it needs the same installation"
     return Conversion(
         main=SOURCE_FILE,

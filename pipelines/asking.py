@@ -25,7 +25,7 @@ from paritygate.validate.candidate import Candidate, ModelCandidate
 from paritygate.validate.probes.catalogue import ALL_PROBES, ASKED_AGAIN, SESSION_PROBES, to_record
 from paritygate.validate.probes.drops import DropKind, drop_words
 from paritygate.validate.probes.recording import PROBES_FILE, ProbeRecord, ProbesRecording
-from paritygate.validate.probes.run import ProbeOutcome, ProbeQuestion, run_probes
+from paritygate.validate.probes.run import ProbeFailure, ProbeOutcome, ProbeQuestion, run_probes
 from paritygate.validate.probes.sessions.session import run_sessions
 from paritygate.validate.verdict import Check, Status
 
@@ -219,20 +219,24 @@ def _probe_result(outcome: ProbeOutcome, record: ProbeRecord | None, keeper: Kee
         unfit=len(outcome.unfit),
         unfit_first=list(outcome.unfit[:_SHOWN]),
         failed=outcome.failed,
-        failures=[
-            ProbeFailureResult(
-                batch=item.batch,
-                about=item.about,
-                check=item.check,
-                detail=item.detail,
-                inputs=item.inputs or None,
-                again=keeper.again(outcome.name, item),
-            )
-            for item in outcome.failures
-        ],
+        failures=[_failure_result(item, outcome, keeper) for item in outcome.failures],
+        findings=[_failure_result(item, outcome, keeper) for item in outcome.findings],
         seconds=outcome.seconds,
         reference_seconds=None if record is None else record.seconds,
         error=outcome.error,
+    )
+
+
+def _failure_result(failure: ProbeFailure, outcome: ProbeOutcome, keeper: Keeper) -> ProbeFailureResult:
+    return ProbeFailureResult(
+        batch=failure.batch,
+        about=failure.about,
+        check=failure.check,
+        detail=failure.detail,
+        inputs=failure.inputs or None,
+        again=keeper.again(outcome.name, failure),
+        edge=failure.edge,
+        batches=outcome.found.get(failure.edge, 1),
     )
 
 

@@ -30,6 +30,22 @@ __all__ = ["ChildJob", "Progress", "StartedChild", "result_of_child", "run_child
 # The child's progress: a stage in words, what was done and out of how much (0 where that is not known).
 Progress = Callable[[str, int, int], None]
 
+# What a child begins with. Python puts the current directory first on the path, where a file called like a module of
+# Python's, such as ctypes.py, would run as a part of the job: so nothing is imported before it is off the path. The
+# package is to be that of this process, wherever that was found: its place is on the path until it is imported.
+_START = """
+import sys
+sys.path[:] = [entry for entry in sys.path if entry]
+import os
+here, place = os.getcwd(), sys.argv.pop(1)
+sys.path[:] = [entry for entry in sys.path if os.path.realpath(entry) != here]
+sys.path.insert(0, place)
+import paritygate
+del sys.path[0]
+from paritygate.pipelines.child_main import main
+main(*sys.argv[1:])
+"""
+_PLACE = str(Path(paritygate.errors.__file__).parent.parent)
 _LOG_LINES = 5
 _LOG_BYTES = 65536
 _GRACE_S = 5.0
@@ -119,7 +135,7 @@ def start_child(job: ChildJob, *, inherited: Sequence[int] = ()) -> StartedChild
         request = job.folder / f"{job.name}.job.json"
         request.write_text(json.dumps({"job": job.name, "args": dict(job.args), "result": str(result)}))
     read_end, write_end = os.pipe()
-    command = [sys.executable, "-m", "paritygate.pipelines.child_main", str(request), str(write_end)]
+    command = [*_python(), "-c", _START, _PLACE, str(request), str(write_end)]
     events = FileIO(read_end, "rb")
     try:
         with job.log.open("wb") as log:
@@ -139,6 +155,11 @@ def start_child(job: ChildJob, *, inherited: Sequence[int] = ()) -> StartedChild
     finally:
         os.close(write_end)
     return StartedChild(job=job, process=process, events=events, result=result)
+
+
+def _python() -> list[str]:
+    # Python 3.11 and above can leave the current directory off the path from the very first.
+    return [sys.executable, *(["-P"] if sys.version_info >= (3, 11) else [])]
 
 
 def stop_child(child: StartedChild) -> None:

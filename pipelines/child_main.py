@@ -1,4 +1,4 @@
-"""The child's side of `paritygate.pipelines.child`: `python -m paritygate.pipelines.child_main JOB FD`."""
+"""The child's side of `paritygate.pipelines.child`, which starts `main` in a process of its own."""
 
 from __future__ import annotations
 
@@ -82,8 +82,6 @@ def _error(err: ParitygateError) -> dict[str, Any]:
 def main(request: str, descriptor: str) -> int:
     """Run the job described in the file `request`, report to the pipe `descriptor`, write the result file."""
     _die_with_parent()
-    # The current directory is on the path by way of `-m`; a file there must not stand in for a framework.
-    sys.path[:] = [entry for entry in sys.path if entry and Path(entry).resolve() != Path.cwd()]
     data = json.loads(Path(request).read_text(encoding="utf-8"))
     outcome: dict[str, Any]
     try:
@@ -106,7 +104,3 @@ def main(request: str, descriptor: str) -> int:
     sys.stderr.flush()
     # Frameworks may crash or hang while they are taken down; the result is written, so they need not be.
     os._exit(0)
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

@@ -25,6 +25,8 @@ COMMANDS: Mapping[str, str] = {
     "choose": "Say which variant of a run would be released within limits on speed and size, and why.",
     "benchmark": "Measure how fast the variants of a run are, beside its source.",
     "promote": "Release the variants of a run that passed.",
+    "rollback": "Move an alias back to the version that it was at before.",
+    "alias": "Point an alias to a release.",
     "pack": "Make one file of a run folder, for another machine.",
     "unpack": "Restore a run from the file that pack made, every digest checked.",
     "list": "List the models and releases in a repository.",

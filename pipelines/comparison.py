@@ -9,10 +9,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from paritygate.errors import BackendError, ExitCode, ParitygateError
+from paritygate.errors import BackendError, ExitCode, NotRunHereError, ParitygateError
 from paritygate.files import MARKER
 from paritygate.pipelines.child import ChildJob, Progress, run_child
 from paritygate.pipelines.result import (
+    NOT_RUN_HERE,
     CheckResult,
     ComparisonResult,
     SideResult,
@@ -28,7 +29,7 @@ from paritygate.validate.matching.rule import MatchRule
 from paritygate.validate.samples import SampleSource
 from paritygate.validate.tolerance import Tolerance
 
-__all__ = ["ComparisonJob", "Side", "compare"]
+__all__ = ["ComparisonJob", "Side", "compare", "comparison_not_run", "failed_comparison"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -225,6 +226,9 @@ def compare(
         is_clean = not any(probe.error for probe in result.probes.asked.values())
         kept = [f"the log of the comparison is in {place}"] if own and not is_clean else []
         return replace(result, notes=[*result.notes, *kept])
+    except NotRunHereError as err:
+        is_clean = True
+        return comparison_not_run(job, f"{err}: {err.hint}" if err.hint else str(err))
     except ParitygateError as err:
         is_clean = str(place) not in str(err)
         return failed_comparison(job, err)
@@ -239,15 +243,23 @@ def compare(
 def failed_comparison(job: ComparisonJob, error: ParitygateError) -> ComparisonResult:
     """Return the result of a comparison that could not be made."""
     code = error.exit_code if error.exit_code is not ExitCode.PASS else ExitCode.NOT_MEASURED
+    return replace(_not_measured(job, "error", str(error)), exit_code=int(code), error=error_result(error))
+
+
+def comparison_not_run(job: ComparisonJob, reason: str) -> ComparisonResult:
+    """Return the result of a comparison whose candidate does not run on this machine, for the reason given."""
+    return replace(_not_measured(job, NOT_RUN_HERE, reason), not_run_here=reason)
+
+
+def _not_measured(job: ComparisonJob, verdict: str, reason: str) -> ComparisonResult:
     return ComparisonResult(
-        verdict="error",
-        exit_code=int(code),
+        verdict=verdict,
+        exit_code=int(ExitCode.NOT_MEASURED),
         rows=0,
         precision=str(job.precision),
         reference=SideResult(name=job.reference.name, kind="unknown"),
         candidate=SideResult(name=job.candidate.name, kind="unknown"),
         samples=job.samples.path or job.samples.text,
         tolerance=job.tolerance.to_json(),
-        checks=[CheckResult(name="measured", status="error", detail=str(error))],
-        error=error_result(error),
+        checks=[CheckResult(name="measured", status=verdict, detail=reason)],
     )

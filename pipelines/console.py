@@ -11,7 +11,7 @@ from typing import Any
 
 from paritygate.files import storage_errors, write_json_atomically
 from paritygate.pipelines.child import Progress
-from paritygate.pipelines.result import ComparisonResult
+from paritygate.pipelines.result import NOT_RUN_HERE, ComparisonResult
 from paritygate.printing import echo, echo_block, one_line, printable
 from paritygate.signature import is_float_dtype
 from paritygate.validate.bounds import upper_bound_text
@@ -32,7 +32,14 @@ PARITY_COLUMNS = (
     "evidence",
     "verdict",
 )
-_STYLES = {"pass": "green", "fail": "red", "error": "red", "inconclusive": "yellow", "warning": "yellow"}
+_STYLES = {
+    "pass": "green",
+    "fail": "red",
+    "error": "red",
+    "inconclusive": "yellow",
+    "warning": "yellow",
+    NOT_RUN_HERE: "bright_black",
+}
 _PLAIN_WIDTH = 160
 
 

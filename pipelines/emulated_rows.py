@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from paritygate.artifact import ARTIFACT_FILE, Artifact
 from paritygate.errors import ArtifactIntegrityError, ParitygateError
+from paritygate.file_names import why_not_names
 from paritygate.formats import ENGINE_FORMATS
 from paritygate.pipelines.calibrated_rows import calibrated_rows_file
 from paritygate.pipelines.comparison import ComparisonJob
@@ -98,7 +99,7 @@ def _built_from(run: RunFolder, engine: Artifact) -> Artifact:
     recorded = engine.made_by.get("base") or {}
     name, digest = recorded.get("variant"), recorded.get("digest")
     again = f"build the engine again: convert-and-validate build --run {run.folder}"
-    if not name or not digest:
+    if not name or not digest or why_not_names([name]) is not None:
         msg = f"the record of {engine.variant} does not say which file it was built from"
         raise ArtifactIntegrityError(msg, hint=again)
     seen = []

@@ -108,7 +108,7 @@ def evidence_to_json(run: RunFolder, evidence: Evidence) -> dict[str, Any]:
 
 def _entry(name: str, artifact: Artifact | None, result: ComparisonResult, *, kind: str) -> dict[str, Any]:
     # What could not be run has no evidence; what no runtime here runs was at least built.
-    found = kind if result.error is None else "none" if artifact is None else "built"
+    found = kind if result.is_measured else "none" if artifact is None else "built"
     return {
         "variant": name,
         "artifact": artifact.digest if artifact is not None else None,
@@ -133,7 +133,7 @@ def _entry(name: str, artifact: Artifact | None, result: ComparisonResult, *, ki
         "checks": [asdict(check) for check in result.checks],
         "probes": _probes(result.probes),
         "notes": result.notes,
-        "reason": result.error.message if result.error is not None else "",
+        "reason": result.why_not_measured,
     }
 
 
@@ -159,7 +159,7 @@ def _failure_entry(failure: FailedVariant) -> dict[str, Any]:
         "variant": failure.variant,
         "artifact": None,
         "evidence": "none",
-        "verdict": "error",
+        "verdict": failure.verdict,
         "exit_code": failure.exit_code,
         "reason": failure.message,
     }

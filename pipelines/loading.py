@@ -9,7 +9,7 @@ from typing import Any
 from paritygate.files import digest_of_file
 from paritygate.model_digest import digest_of_model
 from paritygate.parameters_digest import digest_of_parameters
-from paritygate.source import Source, SourceKind, load_source_object, user_files
+from paritygate.source import Source, SourceKind, load_source_object, source_files
 from paritygate.source_copy import is_source_copy, load_source_copy
 
 __all__ = ["LoadedModel", "load_model"]
@@ -29,10 +29,11 @@ class LoadedModel:
 
         Args:
             declared_files: Files that the code reads, relative to the source's folder: only the user knows them.
+
+        Raises:
+            UsageError: A declared file is outside of the source's folder, or a name cannot be kept.
         """
-        root = self.source.folder.resolve()
-        modules = user_files(root) if self.model is not None else {}
-        files = {*modules.values(), *((root / name).resolve() for name in declared_files)}
+        files = source_files(self.source, declared_files, has_code=self.model is not None)
         return {
             "text": self.source.text,
             "kind": str(self.source.kind),
@@ -40,8 +41,7 @@ class LoadedModel:
             "digest": digest_of_model(self.source)
             if self.model is None
             else digest_of_parameters(self.source.kind, self.model),
-            "modules": {name: path.relative_to(root).as_posix() for name, path in modules.items()},
-            "files": {path.relative_to(root).as_posix(): digest_of_file(path) for path in sorted(files)},
+            "files": {name: digest_of_file(path) for name, path in files.items()},
         }
 
 

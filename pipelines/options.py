@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ __all__ = [
     "probe_names",
     "probes_option",
     "quiet_option",
+    "reason_option",
     "reasons_by_name",
     "repository_option",
     "root_option",
@@ -61,6 +63,11 @@ def _check_target(path: Path) -> None:
     if path.is_dir():
         msg = f"{path} could not be written: it is a folder"
         raise StorageError(msg, hint="name a file with --json")
+    # Found out now: what a command has released by the time that it writes its result, it cannot take back.
+    place = next(folder for folder in path.absolute().parents if folder.exists())
+    if not place.is_dir() or not os.access(place, os.W_OK):
+        msg = f"{path} could not be written: {place} is no folder that may be written to"
+        raise StorageError(msg, hint="name another file with --json")
     if path.is_file() and not _is_result(path):
         msg = f"{path} exists and is no result in JSON: it is left alone"
         raise UsageError(msg, hint="name another file with --json")
@@ -158,6 +165,8 @@ repository_option = click.option(
     help="The repository.",
 )
 
+reason_option = click.option("--reason", default="", metavar="TEXT", help="Why; kept in the log.")
+
 
 def pairs(option: str, texts: Iterable[str], *, example: str) -> dict[str, str]:
     """Return `NAME=VALUE` texts as a mapping.
@@ -201,8 +210,8 @@ def _number(option: str, name: str, value: str, example: str) -> float:
         raise UsageError(msg, hint=f"write for example {option} {example}") from None
 
 
-def reasons_by_name(option: str, texts: Iterable[str]) -> dict[str, str]:
-    """Return `NAME=REASON` texts as a mapping; the reason may hold `=`.
+def reasons_by_name(option: str, texts: Iterable[str], *, example: str) -> dict[str, str]:
+    """Return `NAME=REASON` texts as a mapping; the reason may hold `=`. Messages show the `example` of a reason.
 
     Raises:
         UsageError: A text is not of that form, or a name stands twice.
@@ -212,7 +221,7 @@ def reasons_by_name(option: str, texts: Iterable[str]) -> dict[str, str]:
         name, _, reason = text.partition("=")
         if not name or not reason.strip():
             msg = f"{option} {text!r} is not of the form OUTPUT=REASON"
-            raise UsageError(msg, hint=f"say why: {option} {name or 'OUTPUT'}='random by design'")
+            raise UsageError(msg, hint=f"say why: {option} {name or 'OUTPUT'}='{example}'")
         if name in found:
             msg = f"{option} names {name!r} twice"
             raise UsageError(msg, hint="give each name once")

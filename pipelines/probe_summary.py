@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from paritygate.pipelines.result import NOT_ASKED, ComparisonResult, ProbeResult, ProbesResult
+from paritygate.pipelines.result import NOT_ASKED, ComparisonResult, ProbeFailureResult, ProbeResult, ProbesResult
 from paritygate.validate.probes.catalogue import in_order
 from paritygate.validate.probes.drops import DropKind, drop_words
-from paritygate.validate.probes.outcome_words import DOES_NOT_APPLY
+from paritygate.validate.probes.outcome_words import DOES_NOT_APPLY, finding_words
 
-__all__ = ["probe_lines", "seconds_of_gate"]
+__all__ = ["finding_lines", "probe_lines", "seconds_of_gate"]
 
 
 def probe_lines(result: ComparisonResult) -> Iterator[str]:
@@ -34,6 +34,24 @@ def probe_lines(result: ComparisonResult) -> Iterator[str]:
         yield f"probes switched off: {', '.join(probes.switched_off)}"
     for name, probe in asked.items():
         yield from _first_failure(name, probe)
+
+
+def finding_lines(results: Mapping[str, ComparisonResult]) -> Iterator[str]:
+    """Yield what is answered otherwise where no sample is: one line for all variants that share it.
+
+    Args:
+        results: The comparison of each variant, by its name.
+    """
+    shared: dict[tuple[str, str], dict[str, ProbeFailureResult]] = {}
+    for name, result in results.items():
+        for probe, outcome in result.probes.asked.items():
+            for finding in outcome.findings:
+                shared.setdefault((probe, finding.edge), {})[name] = finding
+    for (probe, edge), found in shared.items():
+        first, finding = next(iter(found.items()))
+        differs = f"{finding.check}: {finding.detail}{f' (of {first})' if len(found) > 1 else ''}"
+        words = finding_words(edge, finding.about, differs, batches=finding.batches)
+        yield f"warning: {', '.join(found)}: probe_{probe}: {words}"
 
 
 def _first_failure(name: str, probe: ProbeResult) -> Iterator[str]:

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from paritygate.files import read_json
 from paritygate.pipelines.console import print_table
+from paritygate.pipelines.repository.aliases import AliasMove
+from paritygate.pipelines.repository.candidate import MANIFEST_FILE
 from paritygate.pipelines.repository.inspect import ReleaseDetails, Verification, list_models
+from paritygate.pipelines.repository.record import Record
 from paritygate.pipelines.repository.release import Release
 from paritygate.printing import echo
 
-__all__ = ["print_release", "print_release_details", "print_repositories", "print_verification"]
+__all__ = ["print_alias_move", "print_release", "print_release_details", "print_repositories", "print_verification"]
 
 
 def print_release(release: Release, *, to_stderr: bool = False) -> None:
-    """Print what was released."""
+    """Print what was released, or that it was there already."""
+    if not release.is_new:
+        _print_same(release, to_stderr=to_stderr)
+        return
     alias = f", alias {release.alias}" if release.alias else ""
     # What was preferred is said in one breath; why it became the source, or is let in, has a line of its own.
     is_preferred = isinstance(release.choice.get("prefer"), str) and bool(release.choice["chosen"])
@@ -26,6 +33,51 @@ def print_release(release: Release, *, to_stderr: bool = False) -> None:
     )
     if release.reason and not is_preferred:
         echo(f"reason: {release.reason}", err=to_stderr)
+    if release.despite:
+        echo(f"released despite: {release.despite}", err=to_stderr)
+    for line in _concessions(read_json(release.folder / MANIFEST_FILE)):
+        echo(line, err=to_stderr)
+
+
+def _concessions(manifest: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what was not asked of a release, or asked with looser limits, and what failed earlier, one line each."""
+    # Releases of 0.1.0 lack some of it.
+    provenance = manifest.get("provenance", {})
+    for name, probes in provenance.get("probes_not_asked", {}).items():
+        yield f"not asked of {name}: the probes {', '.join(probes)}"
+    for name, limits in provenance.get("looser_tolerances", {}).items():
+        values = (f"{limit} {provenance['tolerances'][name][limit]:g}" for limit in limits)
+        yield f"looser than the defaults for {name}: {', '.join(values)}"
+    for name, reason in provenance.get("ignored_outputs", {}).items():
+        yield f"not compared: {name}: {reason}"
+    for name, reason in provenance.get("constant_decisions", {}).items():
+        yield f"the decision on {name} never varied: {reason}"
+    weaker = provenance.get("asked_less", ())
+    for item in weaker:
+        yield f"asked less of {item['variant']} than run {item['run']}, which failed: {'; '.join(item['asked_less'])}"
+    if weaker:
+        yield f"reason for asking less: {provenance['spec']['reason']}"
+
+
+def _print_same(release: Release, *, to_stderr: bool) -> None:
+    said = f"{release.model} version {release.version} already holds exactly this: no new version was made"
+    if release.alias:
+        said += f"; alias {release.alias} {'is at' if release.record is None else 'was moved to'} {release.version}"
+    echo(said, err=to_stderr)
+
+
+def print_alias_move(move: AliasMove, *, to_stderr: bool = False) -> None:
+    """Print where an alias points to now."""
+    if move.previous is None:
+        said = f"was set to version {move.version}"
+    elif move.record is None:
+        said = f"is at version {move.version} already"
+    else:
+        said = f"was moved {'back ' if move.is_rollback else ''}from version {move.previous} to {move.version}"
+    echo(f"{move.model}: alias {move.alias} {said}, whose files are intact", err=to_stderr)
+    if move.is_rollback:
+        past = ", ".join(map(str, move.past)) or "none"
+        echo(f"versions before it, to which rollback goes next: {past}", err=to_stderr)
 
 
 def print_repositories(repositories: Iterable[Path], *, to_stderr: bool = False) -> None:
@@ -53,18 +105,25 @@ def print_release_details(details: ReleaseDetails) -> None:
     echo(f"folder: {details.folder}")
     if details.record.reason:
         echo(f"reason: {details.record.reason}")
+    if details.record.despite:
+        echo(f"released despite: {details.record.despite}")
     variants = [
         (entry["name"], entry["digest"], _evidence_of(entry.get("evidence")))
         for entry in details.manifest.get("variants", ())
     ]
     print_table("Variants", ("variant", "digest", "evidence"), variants)
-    for name, probes in details.manifest.get("provenance", {}).get("probes_not_asked", {}).items():
-        echo(f"{name} was released without these probes: {', '.join(probes)}")
-    history = [
-        (str(number), record.time, str(record.kind.value), str(record.version), record.alias or "-", record.reason)
-        for number, record in enumerate(details.history, start=1)
-    ]
-    print_table("History", ("record", "time", "what", "version", "alias", "reason"), history)
+    for line in _concessions(details.manifest):
+        echo(line)
+    history = [_history_row(number, record) for number, record in enumerate(details.history, start=1)]
+    print_table("History", ("record", "time", "what", "version", "aliases", "reason"), history)
+
+
+def _history_row(number: int, record: Record) -> tuple[str, ...]:
+    version = "-" if record.version is None else str(record.version)
+    aliases = ", ".join(f"{alias} -> {pointed}" for alias, pointed in sorted(record.aliases.items())) or "-"
+    despite = f"released despite: {record.despite}" if record.despite else ""
+    reason = "; ".join(filter(None, (record.reason, despite)))
+    return str(number), record.time, str(record.kind), version, aliases, reason
 
 
 def _evidence_of(evidence: dict[str, Any] | None) -> str:

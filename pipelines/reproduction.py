@@ -156,13 +156,15 @@ def _options(job: ComparisonJob, outputs: Sequence[str]) -> Iterator[str]:
     samples are judged by, as `--min-rows` and `--repeat`.
     """
     compared = set(outputs)
-    decisions = [str(rule) for rule in job.decisions if not compared or rule.output in compared]
+    rules = [rule for rule in job.decisions if not compared or rule.output in compared]
+    decisions = [str(rule) for rule in rules]
     argmax_of = [f"{a}={b}" for a, b in job.argmax_of.items() if not compared or {a, b} <= compared]
     # A limit on decisions is refused where none is left.
     limits = job.tolerance.declared - (frozenset() if decisions or argmax_of else DECISION_LIMITS)
     pairs = [
         ("--precision", [str(job.precision)]),
         ("--decision", decisions),
+        ("--constant-decision", [f"{rule.output}={rule.constant}" for rule in rules if rule.constant]),
         ("--tolerance", [f"{name}={getattr(job.tolerance, name)!r}" for name in sorted(limits)]),
         ("--map", [f"{own}={served}" for own, served in job.candidate.rename.items()]),
         ("--outputs", list(outputs)),

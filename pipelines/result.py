@@ -23,6 +23,7 @@ from paritygate.validate.verdict import Check
 
 __all__ = [
     "NOT_ASKED",
+    "NOT_RUN_HERE",
     "CheckResult",
     "ComparisonResult",
     "DecisionResult",
@@ -57,6 +58,8 @@ __all__ = [
 SCHEMA_VERSION = 1
 # Beside the words for checks: what came of a probe that has nothing to ask of this candidate.
 NOT_ASKED = "not asked"
+# The verdict of a variant that this machine cannot run, such as an engine without a GPU: no error, and no pass.
+NOT_RUN_HERE = "not run here"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,20 +72,27 @@ class LimitRange:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorstRowResult:
-    """One of the rows that differ most."""
+    """One of the rows that differ most: its value that is nearest to its limit, or furthest beyond it.
+
+    `limit` is the max limit of that value; 0 where it is compared exactly.
+    """
 
     row_id: str
     max_abs_diff: float | None
     index: list[int]
     actual: float | None
     expected: float | None
+    limit: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OutputResult:
     """The difference of one output. Numbers that could not be measured are null.
 
-    `scale` is max(1, std of the reference), the largest over the channels; default limits are multiplied by it.
+    `scale` is max(1, spread of the reference's bulk), the largest over the channels; default limits are multiplied by
+    it, and `limits` are those of the bulk. `fill_values` were compared exactly.
+    `reference_spread` is that spread itself, the largest over the channels: variants that are equally fast are told
+    apart by the largest difference as a part of it.
     `rows_beyond` counts rows beyond a limit, null where the output has no row of its own per input; `looks_like`
     says of an output that failed what its difference looks like.
     """
@@ -115,12 +125,15 @@ class OutputResult:
     limits: dict[str, LimitRange]
     worst_rows: list[WorstRowResult]
     rows_beyond: int | None = None
+    fill_values: int = 0
+    fill_mismatches: int = 0
     looks_like: list[str] = field(default_factory=list)
+    reference_spread: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DecisionResult:
-    """The decisions taken on one output."""
+    """The decisions taken on one output; `constant` is why all rows may have the same answer, as declared."""
 
     rule: str
     rows: int
@@ -132,6 +145,7 @@ class DecisionResult:
     mismatch_rate_upper_95: float
     classes: dict[str, int]
     examples: list[str]
+    constant: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -273,7 +287,11 @@ class MatchResult(MatchStratumResult):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProbeFailureResult:
-    """One batch of a probe that the candidate answered otherwise; batch -1 is all of them together."""
+    """One batch of a probe that the candidate answered otherwise; batch -1 is all of them together.
+
+    Of a finding, `edge` says how the rows that differ are unlike every sample, and `batches` how many batches are; of a
+    failure it is empty.
+    """
 
     batch: int
     about: str
@@ -281,6 +299,8 @@ class ProbeFailureResult:
     detail: str
     inputs: str | None = None
     again: str = ""
+    edge: str = ""
+    batches: int = 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -296,8 +316,9 @@ class DroppedResult:
 class ProbeResult:
     """One probe: inputs derived from the samples, and whether the candidate answers them like the reference.
 
-    What was dropped is counted by why, `no_rows_left` among it; `error` says what of ours failed in the probe. Times
-    are of deriving and answering: the reference's is null where it answers nothing of its own to the probe.
+    What was dropped is counted by why, `no_rows_left` among it; `error` says what of ours failed in the probe. Findings
+    are differences where no sample is, the first one of each edge: they are a warning. Times are of deriving and
+    answering: the reference's is null where it answers nothing of its own to the probe.
     """
 
     looks_for: str
@@ -314,6 +335,7 @@ class ProbeResult:
     reference_seconds: float | None
     dropped_by: dict[str, DroppedResult] = field(default_factory=dict)
     error: str = ""
+    findings: list[ProbeFailureResult] = field(default_factory=list)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -356,7 +378,10 @@ class ErrorResult:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ComparisonResult:
-    """One candidate against one reference."""
+    """One candidate against one reference.
+
+    `error` says why the comparison could not be made, `not_run_here` why the candidate does not run on this machine.
+    """
 
     schema_version: int = SCHEMA_VERSION
     paritygate: str = __version__
@@ -385,6 +410,17 @@ class ComparisonResult:
     machine: dict[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
     error: ErrorResult | None = None
+    not_run_here: str = ""
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether the candidate was compared."""
+        return self.error is None and not self.not_run_here
+
+    @property
+    def why_not_measured(self) -> str:
+        """Why the candidate was not compared, in words; empty if it was."""
+        return self.not_run_here if self.error is None else self.error.message
 
 
 def _number(value: float) -> float | None:
@@ -454,11 +490,15 @@ def output_result(
                 index=list(row.index),
                 actual=_number(row.actual),
                 expected=_number(row.expected),
+                limit=_number(row.limit),
             )
             for row in statistics.worst_rows
         ],
         rows_beyond=_rows_beyond(measured, name),
+        fill_values=statistics.fill_values,
+        fill_mismatches=statistics.fill_mismatches,
         looks_like=list(looks_like),
+        reference_spread=_number(float(profile.spread.max())),
     )
 
 
@@ -475,6 +515,7 @@ def decision_result(statistics: DecisionStatistics) -> DecisionResult:
         mismatch_rate_upper_95=statistics.mismatch_rate_upper_95,
         classes={str(name): count for name, count in statistics.classes.items()},
         examples=list(statistics.examples),
+        constant=statistics.constant,
     )
 
 
@@ -584,11 +625,18 @@ def error_result(error: Exception, *, kind: str = "") -> ErrorResult:
 _SHOWN = {"fail", "error", "inconclusive", "warning"}
 
 
-def reasons(result: ComparisonResult) -> list[str]:
-    """Return one line for each check that is not a pass, and what the outputs that failed look like."""
+def reasons(result: ComparisonResult, *, with_findings: bool = True) -> list[str]:
+    """Return one line for each check that is not a pass, and what the outputs that failed look like.
+
+    Args:
+        result: The comparison.
+        with_findings: Whether probes that are a warning for their findings have a line.
+    """
+    found = {f"probe_{name}" for name, probe in result.probes.asked.items() if probe.findings}
     lines = []
     for check in result.checks:
-        if check.status in _SHOWN:
+        is_finding = check.status == "warning" and check.name in found
+        if check.status in _SHOWN and (with_findings or not is_finding):
             output = f" [{check.output}]" if check.output else ""
             lines.append(f"{check.status}: {check.name}{output}: {check.detail}")
     lines += [f"looks like [{name}]: {words}" for name, output in result.outputs.items() for words in output.looks_like]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from paritygate.errors import ExitCode, ParitygateError
+from paritygate.errors import ExitCode, ParitygateError, StorageError
 from paritygate.pipelines.benchmark.plan import is_benchmark_wanted, plan_of
 from paritygate.pipelines.child import Progress
 from paritygate.pipelines.report import write_reports
@@ -16,7 +16,7 @@ from paritygate.pipelines.result import ComparisonResult, result_to_json
 from paritygate.pipelines.stages.benchmark import benchmark_stage
 from paritygate.pipelines.stages.choose import choose_stage
 from paritygate.pipelines.stages.export import export_stage
-from paritygate.pipelines.stages.promote import NothingToRelease, promote_stage
+from paritygate.pipelines.stages.promote import FailedRunError, NothingToRelease, promote_stage
 from paritygate.pipelines.stages.record import record_stage
 from paritygate.pipelines.stages.validate import validate_stage
 from paritygate.pipelines.workspace import DEFAULT_ROOT, FailedVariant, RunFolder, required_variants, worst_code
@@ -61,6 +61,8 @@ class RunOutcome:
         release: The release, if one was made.
         repository: Where it was made.
         not_released: Why none was made, in words; empty if one was.
+        would_release: What would have been released, and why, had everything required passed; empty for nothing.
+        advice: What to know and to do about that, one line each.
         exit_code: The worst of the required variants.
         reports: The report files.
     """
@@ -73,6 +75,8 @@ class RunOutcome:
     not_released: str
     exit_code: int
     reports: tuple[Path, ...]
+    would_release: str = ""
+    advice: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return the outcome as JSON data."""
@@ -94,6 +98,7 @@ class RunOutcome:
             "failures": {name: failure.to_json() for name, failure in self.failures.items()},
             "release": self.release.to_json() if self.release is not None else None,
             "not_released": self.not_released,
+            "would_release": self.would_release,
             "reports": [str(path) for path in self.reports],
         }
 
@@ -137,9 +142,16 @@ def run_spec(run: RunFolder, options: RunOptions, progress: Progress) -> RunOutc
     code = exit_code_of_run(run, results, failures, device=options.device)
     _benchmark(run, options, progress)
     repository = options.repository or repository_of(run, options.root)
-    promotion = _promotion_of_wrong_usage(code) if code == ExitCode.USAGE else _promote(run, options, repository)
+    promotion = _promote(run, options, repository, code)
     release = promotion.release
-    reports = write_reports(run, release=release.to_json() if release is not None else None)
+    advice = promotion.advice
+    try:
+        reports = write_reports(run, release=None if release is None else release.to_json())
+    except StorageError as err:
+        if release is None:
+            raise
+        # The release is made, and carries the report from before it: that this one lacks it is no failure of the run.
+        reports, advice = (), (*advice, f"note: the report does not show the release: {err}")
     return RunOutcome(
         run=run,
         results=results,
@@ -147,6 +159,8 @@ def run_spec(run: RunFolder, options: RunOptions, progress: Progress) -> RunOutc
         release=release,
         repository=repository if release is not None else None,
         not_released=promotion.not_released,
+        would_release=promotion.would_release,
+        advice=advice,
         exit_code=worst_code([code, promotion.exit_code]),
         reports=reports,
     )
@@ -165,24 +179,29 @@ def _benchmark(run: RunFolder, options: RunOptions, progress: Progress) -> None:
 class _Promotion:
     release: Release | None = None
     not_released: str = ""
+    would_release: str = ""
+    advice: tuple[str, ...] = ()
     exit_code: int = int(ExitCode.PASS)
 
 
-def _promotion_of_wrong_usage(code: int) -> _Promotion:
-    return _Promotion(not_released="the spec or the samples are wrong: correct them, and run again", exit_code=code)
-
-
-def _promote(run: RunFolder, options: RunOptions, repository: Path) -> _Promotion:
-    if not options.is_promoting:
-        return _Promotion(not_released="not asked for")
+def _promote(run: RunFolder, options: RunOptions, repository: Path, code: int) -> _Promotion:
+    """Release what passed, unless the run did not pass: its exit code is anything but 0."""
+    if not options.is_promoting or code == ExitCode.USAGE:
+        wrong = "the spec or the samples are wrong: correct them, and run again"
+        return _Promotion(not_released=wrong if options.is_promoting else "not asked for")
     alias = options.alias or run.resolved.spec.promote.alias
     try:
         # The release carries the report of what it was judged by, so the report comes first.
         write_reports(run, choice=choose_stage(run, limits=options.limits))
         return _Promotion(release=promote_stage(run, repository=repository, alias=alias, limits=options.limits))
+    except FailedRunError as err:
+        advice = tuple(filter(None, (err.note and f"note: {err.note}", f"hint: {err.hint}")))
+        return _Promotion(not_released=str(err), would_release=err.would_release, advice=advice)
     except NothingToRelease as err:
         return _Promotion(not_released=str(err))
     except ParitygateError as err:
+        if code:
+            return _Promotion(not_released=f"something required did not pass; besides, {err}")
         # What was measured is still to be shown; the release can be made later from the run folder.
         again = f"convert-and-validate promote --run {run.folder}"
         return _Promotion(not_released=f"error: {err}; {err.hint}; then: {again}", exit_code=int(err.exit_code))

@@ -39,7 +39,7 @@ from paritygate.pipelines.targets import Target, fixed_shape_of, variant_of_targ
 from paritygate.precision import Precision, Variant
 from paritygate.signature import Dim, Signature, TensorSpec
 from paritygate.source import Source, parse_source
-from paritygate.validate.decisions import Decision, make_decision
+from paritygate.validate.decisions import Decision, make_decision, with_constants
 from paritygate.validate.gold.rule import GoldRule, make_gold_rule
 from paritygate.validate.matching.rule import MatchRule, make_match_rule
 from paritygate.validate.probes.catalogue import ALL_PROBES, in_order
@@ -72,8 +72,8 @@ class Spec(Part):
     targets: list[Target] = Field(min_length=1)
     required: list[str] | None = Field(
         default=None,
-        min_length=1,
-        description="Every target whose packages are installed, but for those that no CPU runs, if absent.",
+        description="The targets that the outcome of a run depends on; [] for none. Every target whose packages are "
+        "installed, but for those that do not run on the device, if absent.",
     )
     tolerance: dict[str, dict[str, float]] = Field(default_factory=dict)
     argmax_of: dict[str, str] = Field(default_factory=dict)
@@ -90,6 +90,12 @@ class Spec(Part):
     probes: list[ProbeName] | Literal["none"] | None = Field(
         default=None,
         description="The probes to make; all of them if absent. What is left out is recorded in a release.",
+    )
+    reason: str | None = Field(
+        default=None,
+        pattern=r"\S",
+        description="Why the spec asks less than a failed run of the same source did: probes left out, declared limits "
+        "raised, decisions dropped. Recorded in a release.",
     )
     min_rows: Annotated[int, Field(ge=1)] = 100
     repeat: Annotated[int, Field(ge=1)] = 1
@@ -192,7 +198,12 @@ class ResolvedSpec:
             )
             value = None if rule == "argmax" else getattr(part, rule)
             found.append(make_decision(output, rule=rule, value=value, axis=part.axis))
-        return tuple(found)
+        return with_constants(found, self.constant_decisions)
+
+    @property
+    def constant_decisions(self) -> dict[str, str]:
+        """The decisions that are said to be the same for all rows, by output, each with the reason."""
+        return {name: part.constant for name, part in self.spec.decisions.items() if part.constant}
 
     def samples(self, path: str | None = None) -> SampleSource:
         """Return where the samples come from.

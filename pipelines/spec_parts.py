@@ -162,6 +162,12 @@ class DecisionPart(Part):
     top_k: int | None = None
     multilabel: float | str | None = None
     axis: int | None = None
+    constant: str | None = Field(
+        default=None,
+        min_length=1,
+        pattern=r"\S",
+        description="Why it is right that all rows of the samples have the same answer; recorded in a release.",
+    )
 
     @model_validator(mode="after")
     def _one_rule(self) -> DecisionPart:
@@ -252,7 +258,11 @@ class PromotePart(Part):
         description="Where it will run: cpu, or cuda:smNN; the device that the run was validated on if absent.",
     )
     accept: dict[str, Literal["emulated"]] = Field(default_factory=dict)
-    fallback: Literal["source", "none"] = "source"
+    fallback: Literal["source", "replace", "none"] | None = Field(
+        default=None,
+        description="What is released where nothing fits, and nothing that is required failed: source, the source "
+        "itself, if the alias has no release yet (the default); replace, also where it has one; none, nothing.",
+    )
 
     @field_validator("prefer", mode="before")
     @classmethod

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from paritygate.artifact import Artifact
@@ -11,9 +11,9 @@ from paritygate.pipelines.benchmark.table import print_benchmark
 from paritygate.pipelines.console import PARITY_COLUMNS, parity_rows, print_table
 from paritygate.pipelines.evidence_shape import read_evidence_file
 from paritygate.pipelines.match_summary import match_lines
-from paritygate.pipelines.probe_summary import probe_lines
+from paritygate.pipelines.probe_summary import finding_lines, probe_lines
 from paritygate.pipelines.release_summary import print_release
-from paritygate.pipelines.result import ComparisonResult, reasons
+from paritygate.pipelines.result import NOT_RUN_HERE, ComparisonResult, reasons
 from paritygate.printing import echo
 from paritygate.source import SourceKind
 
@@ -52,16 +52,25 @@ def print_comparison(result: ComparisonResult, *, to_stderr: bool = False) -> No
         echo(line, err=to_stderr)
     for note in result.notes:
         echo(f"note: {note}", err=to_stderr)
-    if result.outputs_left_out:
-        echo(f"not compared: {', '.join(result.outputs_left_out)}", err=to_stderr)
-    for name, reason in result.outputs_ignored.items():
-        echo(f"ignored: {name}: {reason}", err=to_stderr)
+    for line in _declared(result):
+        echo(line, err=to_stderr)
     if result.candidate.kind != "recording" and any(
         check.status == "fail" and check.name in _NAMES_DIFFER for check in result.checks
     ):
         # A folder of recorded outputs has the names that they were recorded under.
         echo("hint: where one is the other under another name, rename it: --map CANDIDATE=REFERENCE", err=True)
     echo(f"verdict: {result.verdict}", err=to_stderr)
+
+
+def _declared(result: ComparisonResult) -> Iterator[str]:
+    """Yield what was left out of the comparison, or said to be constant, one line each."""
+    if result.outputs_left_out:
+        yield f"not compared: {', '.join(result.outputs_left_out)}"
+    for name, reason in result.outputs_ignored.items():
+        yield f"ignored: {name}: {reason}"
+    for name, decision in result.decisions.items():
+        if decision.constant:
+            yield f"constant decision: {name}: {decision.constant}"
 
 
 def _evidence_in_words(result: ComparisonResult) -> str:
@@ -122,7 +131,7 @@ def made_to_json(
 def print_failures(failures: Mapping[str, FailedVariant]) -> None:
     """Print, for each variant that could not be made, why, with the table of operators where that is the reason."""
     for name, failure in failures.items():
-        echo(f"error: {name}: {failure.message}", err=True)
+        echo(f"{failure.verdict}: {name}: {failure.message}", err=True)
         for operator, node, reason, hint in failure.operators:
             echo(f"  {operator}  at {node}: {reason}" + (f"  ({hint})" if hint else ""), err=True)
         if failure.hint:
@@ -138,20 +147,47 @@ def print_outcome(outcome: RunOutcome, *, to_stderr: bool = False) -> None:
     if benchmark is not None:
         print_benchmark(outcome.run.resolved.name, benchmark, to_stderr=to_stderr)
     print_failures(outcome.failures)
+    _print_not_run(outcome.results, to_stderr=to_stderr)
     said: set[str] = set()
+    results = dict(outcome.results)
     for name, result in outcome.results.items():
         _print_result(name, result, said, to_stderr=to_stderr)
         emulated = outcome.run.emulated_result(name)
         if emulated is not None:
             _print_result(f"{name}, emulated", emulated, said, to_stderr=to_stderr)
-    if outcome.release is not None:
-        print_release(outcome.release, to_stderr=to_stderr)
-    else:
-        echo(f"not released: {outcome.not_released}", err=to_stderr)
+            results[f"{name} (emulated)"] = emulated
+    for line in finding_lines(results):
+        echo(line, err=to_stderr)
+    _print_release_or_why_not(outcome, to_stderr=to_stderr)
+    for line in outcome.advice:
+        echo(line, err=to_stderr)
     echo(f"run: {outcome.run.folder}", err=to_stderr)
     for path in outcome.reports:
         if path.suffix == ".html":
             echo(f"report: {path}", err=to_stderr)
+
+
+def _print_release_or_why_not(outcome: RunOutcome, *, to_stderr: bool) -> None:
+    if outcome.release is not None:
+        print_release(outcome.release, to_stderr=to_stderr)
+        return
+    echo(f"not released: {outcome.not_released}", err=to_stderr)
+    if outcome.would_release:
+        echo(f"would have released: {outcome.would_release}", err=to_stderr)
+
+
+def _print_not_run(results: Mapping[str, ComparisonResult], *, to_stderr: bool) -> None:
+    """Print which variants do not run on this machine, those of one reason together."""
+    names: dict[str, list[str]] = {}
+    for name, result in results.items():
+        if result.not_run_here:
+            names.setdefault(result.not_run_here, []).append(name)
+    for reason, found in names.items():
+        echo(f"{NOT_RUN_HERE}: {', '.join(found)}: {reason}", err=to_stderr)
+
+
+def _verdict_without_result(failure: FailedVariant | None) -> str:
+    return "error" if failure is None else failure.verdict
 
 
 def _outcome_rows(outcome: RunOutcome) -> list[Sequence[str]]:
@@ -165,7 +201,7 @@ def _outcome_rows(outcome: RunOutcome) -> list[Sequence[str]]:
             if emulated is not None:
                 rows += parity_rows(name, emulated, "emulated" if emulated.error is None else "none")
         else:
-            rows.append((name, "-", "0", *["-"] * 7, "none", "error"))
+            rows.append((name, "-", "0", *["-"] * 7, "none", _verdict_without_result(outcome.failures.get(name))))
     return rows
 
 
@@ -176,7 +212,9 @@ def _print_result(name: str, result: ComparisonResult, said: set[str], *, to_std
         if result.error.hint:
             echo(f"hint: {result.error.hint}", err=True)
         return
-    for line in (*reasons(result), *match_lines(result), *probe_lines(result)):
+    if result.not_run_here:
+        return
+    for line in (*reasons(result, with_findings=False), *match_lines(result), *probe_lines(result)):
         echo(f"{name}: {line}", err=to_stderr)
     for note in result.notes:
         if note not in said:

@@ -28,7 +28,7 @@ def check_names(names: Sequence[str], resolved: ResolvedSpec) -> None:
 def with_targets(resolved: ResolvedSpec, names: Sequence[str]) -> ResolvedSpec:
     """Return the spec with only the targets named, and with what it says of these alone; as it is if none is named.
 
-    Of the required ones, those that are among them stay; if none is, it is as if the spec required nothing itself.
+    Of the required ones, those that are among them stay; if none is, it is as if the spec did not name any.
 
     Raises:
         UsageError: A name is no target of the spec.
@@ -43,7 +43,7 @@ def with_targets(resolved: ResolvedSpec, names: Sequence[str]) -> ResolvedSpec:
         prefer = [name for name in prefer if name in names] or None
     chosen = {
         "targets": [target for target in spec.targets if name_of_target(target) in names],
-        "required": [name for name in spec.required or () if name in names] or None,
+        "required": [name for name in spec.required if name in names] or None if spec.required else spec.required,
         "tolerance": {name: limits for name, limits in spec.tolerance.items() if name in names},
         "promote": promote.model_copy(
             update={

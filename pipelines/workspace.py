@@ -11,19 +11,20 @@ from typing import Any
 
 from paritygate.artifact import ARTIFACT_FILE, Artifact
 from paritygate.backends import backend_state
-from paritygate.errors import ExitCode, InputFileError, ParitygateError
+from paritygate.errors import ExitCode, InputFileError, NotRunHereError, ParitygateError
 from paritygate.files import MARKER, make_marked_folder, read_json, storage_errors, write_json_atomically
 from paritygate.formats import why_not_run
 from paritygate.pipelines.benchmark.result import BenchmarkResult
 from paritygate.pipelines.needed_backends import needed_backends
-from paritygate.pipelines.result import ComparisonResult, result_from_json, result_to_json
+from paritygate.pipelines.result import NOT_RUN_HERE, ComparisonResult, result_from_json, result_to_json
 from paritygate.pipelines.spec import ResolvedSpec, Spec
 
 __all__ = [
-    "ASIDE",
     "DEFAULT_ROOT",
+    "SCRATCH",
     "FailedVariant",
     "RunFolder",
+    "check_schema_of_run",
     "emulated_name",
     "new_run",
     "open_run",
@@ -32,20 +33,23 @@ __all__ = [
 ]
 
 DEFAULT_ROOT = Path("artifacts")
-ASIDE = "aside"
+SCRATCH = "scratch"
 _SPEC_FILE = "spec.json"
+# 0.1.0 wrote none.
+_SCHEMA = 2
 _FAILURES_FILE = "export-failures.json"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FailedVariant:
-    """A variant that could not be made."""
+    """A variant that could not be made; its verdict is `error`, or `not run here` where the machine lacks the GPU."""
 
     variant: str
     message: str
     hint: str
     exit_code: int
     operators: tuple[tuple[str, ...], ...] = ()
+    verdict: str = "error"
 
     def to_json(self) -> dict[str, Any]:
         """Return the failure as JSON data."""
@@ -55,6 +59,7 @@ class FailedVariant:
             "hint": self.hint,
             "exit_code": self.exit_code,
             "operators": [list(row) for row in self.operators],
+            "verdict": self.verdict,
         }
 
     @classmethod
@@ -67,6 +72,7 @@ class FailedVariant:
             hint=error.hint,
             exit_code=int(error.exit_code),
             operators=tuple(tuple(row) for row in rows),
+            verdict=NOT_RUN_HERE if isinstance(error, NotRunHereError) else "error",
         )
 
 
@@ -78,13 +84,13 @@ class RunFolder:
         folder: Where it is: `<root>/runs/<model>/<run-id>`.
         resolved: The spec it was made from.
         samples_path: What the command line gave as the samples' path.
-        is_aside: Whether what is found out now goes beside the run's evidence, results and reports, which stay.
+        is_scratch: Whether what is found out now goes to a folder apart; the run's evidence, results and reports stay.
     """
 
     folder: Path
     resolved: ResolvedSpec
     samples_path: str | None
-    is_aside: bool = False
+    is_scratch: bool = False
 
     @property
     def run_id(self) -> str:
@@ -99,7 +105,7 @@ class RunFolder:
     @property
     def findings(self) -> Path:
         """The folder of evidence, results, reports, and of the jobs that find them."""
-        return self.folder / ASIDE if self.is_aside else self.folder
+        return self.folder / SCRATCH if self.is_scratch else self.folder
 
     @property
     def evidence_file(self) -> Path:
@@ -192,6 +198,7 @@ def new_run(resolved: ResolvedSpec, *, root: Path, samples_path: str | None = No
     make_marked_folder(folder)
     path = None if samples_path is None else str(Path(samples_path).resolve())
     data = {
+        "schema": _SCHEMA,
         "spec": resolved.spec.model_dump(mode="json", by_alias=True),
         "folder": str(resolved.folder),
         "origin": resolved.origin,
@@ -205,7 +212,7 @@ def open_run(folder: Path) -> RunFolder:
     """Return the run in `folder`.
 
     Raises:
-        InputFileError: There is none, or its spec is damaged.
+        InputFileError: There is none, its spec is damaged, or another version of paritygate wrote it.
     """
     path = folder / _SPEC_FILE
     if not path.is_file() or not (folder / MARKER).is_file():
@@ -217,20 +224,40 @@ def open_run(folder: Path) -> RunFolder:
             if not isinstance(data["samples_path"], str | None):
                 msg = f"samples_path is {data['samples_path']!r}, and no text"
                 raise ValueError(msg)  # noqa: TRY301, TRY004 - as what is missing is
-            resolved = ResolvedSpec(
-                spec=Spec.model_validate(data["spec"]), folder=Path(data["folder"]), origin=data["origin"]
-            )
+            spec = data["spec"]
+            check_schema_of_run(str(folder), data)
+            resolved = ResolvedSpec(spec=Spec.model_validate(spec), folder=Path(data["folder"]), origin=data["origin"])
         except (KeyError, TypeError, ValueError) as err:
             msg = f"{path} is damaged: {str(err).splitlines()[0]}"
             raise InputFileError(msg, hint="start a new run: convert-and-validate run SPEC") from err
     return RunFolder(folder=folder.resolve(), resolved=resolved, samples_path=data["samples_path"])
 
 
+def check_schema_of_run(where: str, data: Mapping[str, Any]) -> None:
+    """Check that this version of paritygate can go on with a run.
+
+    Args:
+        where: The run folder or pack, for the message.
+        data: What its `spec.json` holds.
+
+    Raises:
+        InputFileError: It was written by an earlier or a later version.
+    """
+    schema = data.get("schema", 1)
+    if schema == _SCHEMA:
+        return
+    version = "paritygate 0.1.0"
+    if schema != 1:
+        version = f"another version of paritygate (schema {schema!r}, read here: {_SCHEMA})"
+    msg = f"{where} holds a run of {version}, with which this version cannot go on"
+    raise InputFileError(msg, hint="start a new run: convert-and-validate run SPEC")
+
+
 def required_variants(run: RunFolder, device: str | None = None) -> tuple[str, ...]:
     """Return the variants whose outcome is the run's: the declared ones, else those whose backends are installed.
 
-    What a device cannot run is not required on it of itself. Where nothing is left, all are required: a run that could
-    measure nothing has not passed.
+    What does not run on this machine or device is not required of itself. Where nothing is left, all are required: a
+    run that could measure nothing has not passed.
 
     Args:
         run: The run.
@@ -245,8 +272,16 @@ def required_variants(run: RunFolder, device: str | None = None) -> tuple[str, .
         for variant in run.resolved.variants
         if all(backend_state(name).is_available for name in needed_backends(variant, spec))
         and why_not_run(variant, where) is None
+        and not _is_not_run_here(run, str(variant))
     )
     return runnable or run.resolved.target_names
+
+
+def _is_not_run_here(run: RunFolder, name: str) -> bool:
+    failure, result = run.failures().get(name), run.result(name)
+    return (failure is not None and failure.verdict == NOT_RUN_HERE) or (
+        result is not None and bool(result.not_run_here)
+    )
 
 
 def _device_of(run: RunFolder) -> str:

@@ -7,7 +7,7 @@ reference stands so near the boundary that a difference within the limit can fli
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any
@@ -66,6 +66,7 @@ class Decision:
         is_inclusive: Whether an element that equals the threshold is positive.
         k: Size of the TOP_K set.
         axis: The axis of the classes; the last one if None.
+        constant: Why it is right that every row of the samples has the same answer; empty where it is not said.
     """
 
     output: str
@@ -74,6 +75,7 @@ class Decision:
     is_inclusive: bool = False
     k: int = 1
     axis: int | None = None
+    constant: str = ""
 
     def __str__(self) -> str:
         text = {
@@ -94,6 +96,7 @@ class Decision:
             "is_inclusive": self.is_inclusive,
             "k": self.k,
             "axis": self.axis,
+            "constant": self.constant,
         }
 
     @classmethod
@@ -170,6 +173,21 @@ def make_decision(
     return Decision(output=output, rule=kind, threshold=threshold, is_inclusive=is_inclusive, axis=axis)
 
 
+def with_constants(decisions: Iterable[Decision], reasons: Mapping[str, str]) -> tuple[Decision, ...]:
+    """Return the decisions, with the reasons by output why one is the same in every row.
+
+    Raises:
+        UsageError: A reason is about an output without a decision.
+    """
+    found = tuple(replace(decision, constant=reasons.get(decision.output, decision.constant)) for decision in decisions)
+    for output in reasons:
+        if output not in {decision.output for decision in found}:
+            seen = ", ".join(str(decision) for decision in found) or "none"
+            msg = f"the decision on {output!r} is said to be constant, and there is none (decisions: {seen})"
+            raise UsageError(msg, hint=f"say which one: --decision {output}:threshold=V")
+    return found
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Flips:
     """The decisions of one batch, one entry a decision, shape (rows, ...).
@@ -177,7 +195,7 @@ class Flips:
     Attributes:
         flipped: Where candidate and reference decide differently.
         outside: Where they do although the reference is not near the boundary.
-        classes: The reference's decision: 0 or 1, or the index of the class.
+        classes: The reference's decision: 0 or 1, or the index of the class; of TOP_K, those of the whole set.
         is_per_row: Whether a row counts as one decision: up to rank 2 of the output.
     """
 
@@ -227,7 +245,7 @@ def decide(decision: Decision, actual: NDArray[np.generic], expected: NDArray[np
         limits: The limits of the output.
     """
     wide_actual, wide_expected = actual.astype(np.float64), expected.astype(np.float64)
-    allowed = np.broadcast_to(limits.by_element(expected.ndim), expected.shape)
+    allowed = limits.band(wide_expected)
     if decision.rule in {Rule.THRESHOLD, Rule.MULTILABEL}:
         return _decide_threshold(decision, wide_actual, wide_expected, allowed)
     axis = -1 if decision.axis is None else decision.axis
@@ -288,7 +306,7 @@ def _decide_top_k(
     band = _take(allowed, last)[..., np.newaxis] + np.take_along_axis(allowed, order_actual, axis=-1)
     flipped = np.logical_or.reduce(is_intruder, axis=-1)
     outside = np.logical_or.reduce(is_intruder & ~(lead <= band), axis=-1)
-    return Flips(flipped=flipped, outside=outside, classes=order_expected[..., 0], is_per_row=_is_per_row(expected))
+    return Flips(flipped=flipped, outside=outside, classes=order_expected, is_per_row=_is_per_row(expected))
 
 
 @dataclass(kw_only=True, slots=True)
@@ -407,6 +425,8 @@ class DecisionStatistics:
         mismatch_rate_upper_95: Upper bound of the rate of rows with any mismatch.
         classes: How often the reference decided for each class.
         examples: Ids of the first rows that mismatched.
+        is_constant: Whether the reference decided the same everywhere.
+        constant: Why that is right, as declared; empty where it is not said.
     """
 
     decision: str
@@ -419,6 +439,8 @@ class DecisionStatistics:
     mismatch_rate_upper_95: float
     classes: Mapping[int, int]
     examples: tuple[str, ...]
+    is_constant: bool = False
+    constant: str = ""
 
 
 def finish_decisions(state: DecisionState, decision: Decision) -> DecisionStatistics:
@@ -437,6 +459,8 @@ def finish_decisions(state: DecisionState, decision: Decision) -> DecisionStatis
         mismatch_rate_upper_95=mismatch_rate_upper_95(rows_mismatched, state.rows),
         classes=dict(sorted(state.classes.items())),
         examples=state.examples,
+        is_constant=0 < len(state.classes) <= decision.k,
+        constant=decision.constant,
     )
 
 
@@ -457,7 +481,7 @@ def decide_label(
     actual, expected = (np.asarray(array).astype(np.int64) for array in labels)
     wide = expected_scores.astype(np.float64)
     scores = np.moveaxis(wide, axis, -1)
-    allowed = np.moveaxis(np.broadcast_to(limits.by_element(wide.ndim), wide.shape), axis, -1)
+    allowed = np.moveaxis(limits.band(wide), axis, -1)
     flipped = actual != expected
     size = scores.shape[-1]
     is_known = (actual >= 0) & (actual < size) & (expected >= 0) & (expected < size)

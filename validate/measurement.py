@@ -12,7 +12,7 @@ from paritygate.batch import Batch
 from paritygate.errors import UsageError
 from paritygate.validate import decisions, row_pattern, statistics
 from paritygate.validate.decisions import Decision, DecisionState, DecisionStatistics
-from paritygate.validate.profile import OutputProfile, by_channel
+from paritygate.validate.profile import OutputProfile
 from paritygate.validate.row_pattern import RowPattern, SeenBatch
 from paritygate.validate.row_traits import RowTraits
 from paritygate.validate.statistics import DiffState, DiffStatistics, RowFigures
@@ -69,7 +69,7 @@ class Measurement:
         refused: Why the candidate raised, for each of the first batches it did not answer.
         refused_count: How many batches it did not answer.
         repeat_ratio: By output, the largest difference between two passes of the candidate, in units
-            of the repeat limit of its channel; empty if there was one pass.
+            of its value's repeat limit; empty if there was one pass.
         repeat_max_abs_diff: The same in the unit of the output.
         patterns: By output that has a row of its own per input, which rows are beyond its limits.
     """
@@ -279,7 +279,7 @@ def _class_axes(scores: tuple[int, ...], label: tuple[int, ...]) -> tuple[int, .
 def repeat_difference(
     actual: NDArray[np.generic], expected: NDArray[np.generic], profile: OutputProfile, limits: Limits
 ) -> tuple[float, float]:
-    """Return the largest difference of two runs on the same input, in limits of its channel and in its own unit.
+    """Return the largest difference of two runs on the same input, in limits of its value and in its own unit.
 
     Integers that differ, shapes that differ and values that are finite in one run only count as infinite.
     """
@@ -295,11 +295,11 @@ def repeat_difference(
     with np.errstate(invalid="ignore"):
         difference = np.where(same, 0.0, np.abs(wide_actual - wide_expected))
     difference = np.where(np.isnan(difference), np.inf, difference)
-    axis, limit = limits.axis, limits.repeat_max_abs_diff
-    if axis is not None and (axis >= difference.ndim or difference.shape[axis] != limit.size):
+    if limits.fits(difference.shape):
+        limit = limits.of_values("repeat_max_abs_diff", wide_expected)
+    else:
         # A shape that is not the reference's has no such channels, and has failed already.
-        axis, limit = None, limit.min(keepdims=True)
-    largest = by_channel(difference, axis).max(axis=1)
+        limit = limits.repeat_max_abs_diff.min()
     with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = np.where(largest == 0, 0.0, largest / limit)
-    return float(ratio.max()), float(largest.max())
+        ratio = np.where(difference == 0, 0.0, difference / limit)
+    return float(ratio.max()), float(difference.max())

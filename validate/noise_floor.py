@@ -97,34 +97,37 @@ def measure_noise(
         profiles: The profile of each output.
         why_no_batches: Why there are none of these; empty if there are.
     """
-    sizes = {name: profile.std.size for name, profile in profiles.items() if profile.is_float}
-    repeats = {name: np.zeros(size) for name, size in sizes.items()}
+    floats = {name: profile for name, profile in profiles.items() if profile.is_float}
+    repeats = {name: np.zeros(profile.channels) for name, profile in floats.items()}
     others: dict[str, NDArray[np.float64]] = {}
     for batch in batches:
-        for name, size in sizes.items():
-            axis = profiles[name].axis
-            again = largest_difference(batch.outputs[f"again/{name}"], batch.outputs[f"first/{name}"], axis, size)
+        for name, profile in floats.items():
+            again = largest_difference(batch.outputs[f"again/{name}"], batch.outputs[f"first/{name}"], profile)
             repeats[name] = np.maximum(repeats[name], again)
             for whole, other in zip(_WHOLE, _OTHER, strict=True):
                 if f"{other}/{name}" in batch.outputs:
                     pair = batch.outputs[f"{other}/{name}"], batch.outputs[f"{whole}/{name}"]
-                    others[name] = np.maximum(others.get(name, 0.0), largest_difference(*pair, axis, size))
+                    others[name] = np.maximum(others.get(name, 0.0), largest_difference(*pair, profile))
     return NoiseFloor(repeats=repeats, batches=others, why_no_batches=why_no_batches)
 
 
 def largest_difference(
-    actual: NDArray[np.generic], expected: NDArray[np.generic], axis: int | None, channels: int
+    actual: NDArray[np.generic], expected: NDArray[np.generic], profile: OutputProfile
 ) -> NDArray[np.float64]:
-    """Return the largest difference by channel; infinite where shape or finiteness differ."""
+    """Return the largest difference by channel; infinite where shape or finiteness differ.
+
+    What is far from the bulk rounds in larger steps, and its limits are as much larger: it counts in proportion.
+    """
     if actual.shape != expected.shape:
-        return np.full(channels, np.inf)
+        return np.full(profile.channels, np.inf)
     if actual.size == 0:
-        return np.zeros(channels)
+        return np.zeros(profile.channels)
     wide_actual, wide_expected = actual.astype(np.float64), expected.astype(np.float64)
     same = (wide_actual == wide_expected) | (np.isnan(wide_actual) & np.isnan(wide_expected))
     with np.errstate(invalid="ignore"):
-        difference = np.where(same, 0.0, np.abs(wide_actual - wide_expected))
-    largest: NDArray[np.float64] = by_channel(np.where(np.isnan(difference), np.inf, difference), axis).max(axis=1)
+        difference = np.where(same, 0.0, np.abs(wide_actual - wide_expected) / profile.beyond_bulk(wide_expected))
+    difference = np.where(np.isnan(difference), np.inf, difference)
+    largest: NDArray[np.float64] = by_channel(difference, profile.axis).max(axis=1)
     return largest
 
 

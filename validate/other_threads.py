@@ -66,14 +66,14 @@ class OtherThreads:
         if isinstance(opened, str):
             self.why_not = opened
             return {}
-        largest = {profile.name: np.zeros(profile.std.size) for profile in floats}
+        largest = {profile.name: np.zeros(profile.channels) for profile in floats}
         try:
             with opened as alone:
                 for inputs, batch in zip(kept, batches, strict=False):
                     answer = alone.run(inputs)
                     for profile in floats:
                         pair = answer[profile.name], batch.outputs[f"first/{profile.name}"]
-                        found = largest_difference(*pair, profile.axis, profile.std.size)
+                        found = largest_difference(*pair, profile)
                         largest[profile.name] = np.maximum(largest[profile.name], found)
         except ParitygateError as err:
             self.why_not = f"it does not answer on one thread ({err})"

@@ -13,15 +13,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from paritygate.signature import is_float_dtype
+from paritygate.validate import value_sample
+from paritygate.validate.bulk import NORMAL_REACH, center_and_spread, repeated_fills, typical_row_norm
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from paritygate.validate.value_sample import ValueSample
 
 __all__ = [
     "OutputProfile",
     "has_columns",
     "infer_channel_axis",
     "needs_scale_by_channel",
+    "on_axis",
     "profile_outputs",
     "ulp_of",
 ]
@@ -44,25 +49,34 @@ class OutputProfile:
         name: The output.
         dtype: Its NumPy dtype name.
         axis: The channel axis along which scales are kept apart; None for one scale.
-        std: Standard deviation (ddof 0) of the finite values, one a channel.
-        max_abs: Largest finite magnitude, one a channel.
-        rms_row_norm: Root mean square over rows of each row's 2-norm.
+        center: Median of the ordinary values, those that are finite and no fill values, one a channel.
+        spread: Spread of their bulk around it, one a channel; the standard deviation, were they normal.
+        max_abs: Largest magnitude of an ordinary value, one a channel.
+        row_norm: The 2-norm of a typical row; huge rows are clipped.
         rows: Rows seen.
         values: Values seen.
         non_finite: How many of them were NaN or infinite.
+        fills: The fill values that it holds: the largest numbers of its dtype, and constants far beyond all else.
         varies: Whether the output differs between rows; None if no two rows could be compared.
     """
 
     name: str
     dtype: str
     axis: int | None
-    std: NDArray[np.float64]
+    center: NDArray[np.float64]
+    spread: NDArray[np.float64]
     max_abs: NDArray[np.float64]
-    rms_row_norm: float
+    row_norm: float
     rows: int
     values: int
     non_finite: int
     varies: bool | None
+    fills: tuple[float, ...] = ()
+
+    @property
+    def channels(self) -> int:
+        """How many channels it has."""
+        return self.spread.size
 
     @property
     def is_float(self) -> bool:
@@ -71,8 +85,18 @@ class OutputProfile:
 
     @property
     def scale(self) -> NDArray[np.float64]:
-        """What default limits are multiplied by, one a channel: max(1, std)."""
-        return np.maximum(1.0, self.std)
+        """What default limits of the bulk are multiplied by, one a channel: max(1, spread)."""
+        return np.maximum(1.0, self.spread)
+
+    @property
+    def bulk_abs(self) -> NDArray[np.float64]:
+        """The magnitude up to which the bulk goes, one a channel."""
+        return np.minimum(np.abs(self.center) + NORMAL_REACH * self.spread, self.max_abs)
+
+    def beyond_bulk(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return how many scales each value of an array of this output is from the center, 1 at least."""
+        distance = np.abs(values - on_axis(self.center, self.axis, values.ndim))
+        return np.maximum(1.0, distance / on_axis(self.scale, self.axis, values.ndim))
 
     def to_json(self) -> dict[str, Any]:
         """Return the profile as JSON data."""
@@ -80,21 +104,24 @@ class OutputProfile:
             "name": self.name,
             "dtype": self.dtype,
             "axis": self.axis,
-            "std": self.std.tolist(),
+            "center": self.center.tolist(),
+            "spread": self.spread.tolist(),
             "max_abs": self.max_abs.tolist(),
-            "rms_row_norm": self.rms_row_norm,
+            "row_norm": self.row_norm,
             "rows": self.rows,
             "values": self.values,
             "non_finite": self.non_finite,
             "varies": self.varies,
+            "fills": list(self.fills),
         }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> OutputProfile:
         """Return the profile that `to_json` wrote."""
         fields = dict(data)
-        fields["std"] = np.asarray(fields["std"], dtype=np.float64)
-        fields["max_abs"] = np.asarray(fields["max_abs"], dtype=np.float64)
+        for name in ("center", "spread", "max_abs"):
+            fields[name] = np.asarray(fields[name], dtype=np.float64)
+        fields["fills"] = tuple(fields["fills"])
         return cls(**fields)
 
 
@@ -149,44 +176,6 @@ def needs_scale_by_channel(profile: OutputProfile) -> bool:
     return bool(profile.scale.max() > _SCALES_APART * profile.scale.min())
 
 
-class _Moments:
-    """Running mean and squared deviation by channel, merged by the formula of Chan, Golub and LeVeque (1979)."""
-
-    def __init__(self, channels: int) -> None:
-        self.count = np.zeros(channels)
-        self.mean = np.zeros(channels)
-        self.squares = np.zeros(channels)
-        self.max_abs = np.zeros(channels)
-
-    def add(self, values: NDArray[np.float64]) -> None:
-        """Add `values`, shape (channels, n), of which only the finite ones count."""
-        if values.size == 0:
-            return
-        finite = np.isfinite(values)
-        is_all_finite = bool(finite.all())
-        count = np.full(len(values), float(values.shape[1])) if is_all_finite else finite.sum(axis=1).astype(np.float64)
-        kept = values if is_all_finite else np.where(finite, values, 0.0)
-        divisor = np.maximum(count, 1.0)
-        mean = kept.sum(axis=1) / divisor
-        deviation = kept - mean[:, None]
-        if not is_all_finite:
-            deviation[~finite] = 0.0
-        total = np.maximum(self.count + count, 1.0)
-        delta = mean - self.mean
-        # What overflows leaves a spread that is not finite, which check_health refuses.
-        with np.errstate(over="ignore", invalid="ignore"):
-            squares = np.einsum("cn,cn->c", deviation, deviation)
-            self.squares += squares + delta**2 * self.count * count / total
-        self.mean += delta * count / total
-        self.count += count
-        np.maximum(self.max_abs, np.abs(kept).max(axis=1), out=self.max_abs)
-
-    @property
-    def std(self) -> NDArray[np.float64]:
-        deviation: NDArray[np.float64] = np.sqrt(self.squares / np.maximum(self.count, 1.0))
-        return deviation
-
-
 class _Variation:
     """Whether rows differ from the first row of the same shape by more than rounding."""
 
@@ -235,51 +224,119 @@ def by_channel(values: NDArray[np.float64], axis: int | None) -> NDArray[np.floa
     return np.moveaxis(values, axis, 0).reshape(values.shape[axis], -1)
 
 
+def on_axis(values: NDArray[np.float64], axis: int | None, rank: int) -> NDArray[np.float64]:
+    """Return one value a channel in a shape that broadcasts over an array of this rank."""
+    shape = [1] * rank
+    if axis is not None:
+        shape[axis] = -1
+    return values.reshape(shape)
+
+
 def profile_outputs(
     name: str, arrays: Iterable[tuple[NDArray[np.generic], int]], *, axis: int | None, dtype: str
 ) -> OutputProfile:
-    """Return the profile of one output, read once, batch by batch.
+    """Return the profile of one output, read once batch by batch, and once more where it holds repeated fill values.
 
     Args:
         name: The output.
-        arrays: Each batch's array and the number of rows of the batch.
+        arrays: Each batch's array and the number of rows of the batch; starts again when it is read again.
         axis: The channel axis, or None.
         dtype: NumPy dtype name of the output.
     """
-    moments: _Moments | None = None
-    variation = _Variation()
-    rows = values = non_finite = 0
-    norm_squares = 0.0
-    for block, block_rows in _blocks(arrays):
-        wide = block.astype(np.float64)
-        per_row = rows_of(wide, block_rows)
-        channels = by_channel(wide, axis)
-        if moments is None:
-            moments = _Moments(len(channels))
-        moments.add(channels)
-        variation.add(per_row)
-        finite = np.isfinite(per_row)
-        is_all_finite = bool(finite.all())
-        kept = (per_row if is_all_finite else np.where(finite, per_row, 0.0)).ravel()
-        with np.errstate(over="ignore"):
-            norm_squares += float(kept @ kept)
-        rows += len(per_row)
-        values += wide.size
-        non_finite += 0 if is_all_finite else int(wide.size - np.count_nonzero(finite))
-    moments = moments or _Moments(1)
-    rounding = 4 * ulp_of(float(moments.max_abs.max(initial=0.0)), dtype) if is_float_dtype(dtype) else 0.0
+    if iter(arrays) is arrays:
+        msg = "the arrays are read more than once: give a list, or what starts again"
+        raise TypeError(msg)
+    is_float = is_float_dtype(dtype)
+    found = _Pass(axis, _extremes(dtype) if is_float else ())
+    found.read(arrays)
+    values = found.ordinary_sample()
+    repeated = repeated_fills(values, found.fills) if is_float else ()
+    if repeated:
+        found = _Pass(axis, (*found.fills, *repeated))
+        found.read(arrays)
+    center, spread = center_and_spread(values, found.fills)
+    rounding = 4 * ulp_of(float(found.max_abs.max(initial=0.0)), dtype) if is_float else 0.0
     return OutputProfile(
         name=name,
         dtype=dtype,
         axis=axis,
-        std=moments.std,
-        max_abs=moments.max_abs,
-        rms_row_norm=math.sqrt(norm_squares / rows) if rows else 0.0,
-        rows=rows,
-        values=values,
-        non_finite=non_finite,
-        varies=variation.max_difference > rounding if variation.is_compared else None,
+        center=center,
+        spread=spread,
+        max_abs=found.max_abs,
+        row_norm=typical_row_norm(*value_sample.finish(found.norms)),
+        rows=found.rows,
+        values=found.values,
+        non_finite=found.non_finite,
+        varies=found.variation.max_difference > rounding if found.variation.is_compared else None,
+        fills=tuple(sorted(found.seen_fills)),
     )
+
+
+def _extremes(dtype: str) -> tuple[float, ...]:
+    import ml_dtypes
+
+    info = ml_dtypes.finfo(dtype)
+    return float(info.min), float(info.max)
+
+
+class _Pass:
+    """One reading of an output, with what is known of its fill values."""
+
+    def __init__(self, axis: int | None, fills: tuple[float, ...]) -> None:
+        self.fills = fills
+        self.seen_fills: set[float] = set()
+        self.variation = _Variation()
+        # The norm of each row, and how many values it has.
+        self.norms = value_sample.empty(2)
+        self.max_abs = np.zeros(1)
+        self.rows = self.values = self.non_finite = 0
+        self._axis = axis
+        self._sample: ValueSample | None = None
+        self._nearest_fill = min(map(abs, fills), default=math.inf)
+
+    def read(self, arrays: Iterable[tuple[NDArray[np.generic], int]]) -> None:
+        """Take in every batch."""
+        for block, rows in _blocks(arrays):
+            self._add(block.astype(np.float64), rows)
+
+    def ordinary_sample(self) -> NDArray[np.float64]:
+        """Return the sample of the values, shape (channels, n)."""
+        return np.zeros((1, 0)) if self._sample is None else value_sample.finish(self._sample)
+
+    def _add(self, wide: NDArray[np.float64], rows: int) -> None:
+        channels = by_channel(wide, self._axis)
+        if self._sample is None:
+            self._sample = value_sample.empty(len(channels))
+            self.max_abs = np.zeros(len(channels))
+        value_sample.update(self._sample, channels)
+        per_row = rows_of(wide, rows)
+        self.variation.add(per_row)
+        self.rows += len(per_row)
+        self.values += wide.size
+        is_ordinary = self._is_ordinary(per_row)
+        kept = per_row if is_ordinary is None else np.where(is_ordinary, per_row, 0.0)
+        if wide.size:
+            magnitudes = np.abs(by_channel(kept if wide.shape == kept.shape else kept[0], self._axis))
+            np.maximum(self.max_abs, magnitudes.max(axis=1), out=self.max_abs)
+        flat = kept.reshape(len(kept), -1) if kept.size else np.zeros((len(kept), 0))
+        with np.errstate(over="ignore"):
+            norms = np.sqrt(np.einsum("rn,rn->r", flat, flat))
+        sizes = np.full(len(flat), float(flat.shape[1]))
+        value_sample.update(self.norms, np.stack([norms, sizes]))
+
+    def _is_ordinary(self, values: NDArray[np.float64]) -> NDArray[np.bool_] | None:
+        """Return which values are finite and no fill values; None where all are."""
+        largest = float(np.abs(values).max(initial=0.0))
+        if largest < self._nearest_fill:
+            return None
+        finite = np.isfinite(values)
+        self.non_finite += int(values.size - np.count_nonzero(finite))
+        for fill in self.fills:
+            is_fill = values == fill
+            if is_fill.any():
+                self.seen_fills.add(fill)
+                finite &= ~is_fill
+        return None if finite.all() else finite
 
 
 def _blocks(arrays: Iterable[tuple[NDArray[np.generic], int]]) -> Iterator[tuple[NDArray[np.generic], int]]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from paritygate.errors import ArtifactIntegrityError, InputFileError, MeasurementError
+from paritygate.file_names import check_names
 from paritygate.files import digest_of_file, digest_of_json, read_json, storage_errors, write_json_atomically
 from paritygate.signature import Signature, is_comparable_dtype
 from paritygate.validate.profile import OutputProfile
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["RECORD_FILE", "ChunkWriter", "Recording", "StoredBatch", "read_chunks"]
 
 RECORD_FILE = "record.json"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 _CHUNK_BYTES = 16 << 20
 _CHUNK_BATCHES = 4096
 # Distinct shapes that are remembered of an output: enough to tell fixed from varying dims.
@@ -232,6 +233,7 @@ class Recording:
             if digest != digest_of_json(data):
                 msg = f"{path} is not what was recorded: it was changed"
                 raise ArtifactIntegrityError(msg, hint="record the reference again: convert-and-validate record")
+            check_names([*data["chunks"], *data["model"].get("files", ())])
             return cls(
                 folder=folder,
                 chunks=dict(data["chunks"]),

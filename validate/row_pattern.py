@@ -213,26 +213,16 @@ def update(pattern: RowPattern, seen: SeenBatch) -> RowPattern:
 
 def _is_beyond(seen: SeenBatch) -> NDArray[np.bool_] | None:
     """Return which rows are beyond the limits; None if none is."""
-    largest, relative, limits = seen.figures.largest, seen.figures.relative, seen.limits[seen.output]
-    lowest = float(limits.max_abs_diff.min())
+    limits = seen.limits[seen.output]
     # `not <=` rather than `>`: NaN is never within a limit.
-    if float(largest.max()) <= lowest and float(relative.max()) <= limits.max_row_rel_diff:
-        return None
-    is_beyond = ~(largest <= lowest)
-    if limits.max_abs_diff.size > 1 and is_beyond.any():
-        is_beyond[is_beyond] = _over(seen, is_beyond).reshape(int(is_beyond.sum()), -1).any(axis=1)
-    is_beyond |= ~(relative <= limits.max_row_rel_diff)
+    is_beyond = ~((seen.figures.in_limits <= 1) & (seen.figures.relative <= limits.max_row_rel_diff))
     return is_beyond if is_beyond.any() else None
 
 
 def _over(seen: SeenBatch, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Return which values of these rows are beyond their limit, in the shape of the output."""
     actual, expected = seen.actual[rows].astype(np.float64), seen.expected[rows].astype(np.float64)
-    same = (actual == expected) | (np.isnan(actual) & np.isnan(expected))
-    with np.errstate(invalid="ignore"):
-        # `not <=` rather than `>`: NaN is never within a limit.
-        is_within = np.abs(actual - expected) <= seen.limits[seen.output].by_element(actual.ndim)
-    over: NDArray[np.bool_] = ~(same | is_within)
+    over: NDArray[np.bool_] = ~seen.limits[seen.output].is_within(actual, expected)
     return over
 
 
@@ -281,7 +271,7 @@ def _add_wiring(pattern: RowPattern, seen: SeenBatch) -> None:
     is_plural = rows > 1
     pattern.plural_beyond += is_plural
     own = seen.limits[seen.output]
-    if not float(seen.figures.largest.max()) > _FAR * float(own.max_abs_diff.min()):
+    if not float(seen.figures.in_limits.max()) > _FAR:
         return
     actual, expected = _looked_at(seen.actual), _looked_at(seen.expected)
     if is_plural:

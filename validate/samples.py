@@ -19,7 +19,7 @@ import numpy as np
 
 from paritygate.batch import Batch
 from paritygate.errors import InputFileError, MeasurementError, ParitygateError, UsageError
-from paritygate.importing import is_object_path, load_object, use_folder
+from paritygate.importing import is_object_path, load_object
 from paritygate.validate.npy_stream import NpyStream, npz_names
 from paritygate.validate.sample_split import RowsLeftOut, SampleSplit, batches_of_side
 from paritygate.wording import counted
@@ -130,9 +130,8 @@ def _open_all(source: SampleSource) -> Callable[[], Iterator[Batch]]:
 
 
 def _from_callable(source: SampleSource) -> Callable[[], Iterator[Batch]]:
-    use_folder(source.folder)
     try:
-        function = load_object(source.text)
+        function = load_object(source.text, source.folder)
     except ParitygateError:
         raise
     except Exception as err:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from paritygate.validate.bounds import mean_interval_95
 from paritygate.validate.histogram import add_magnitudes, empty_histogram, quantile
-from paritygate.validate.profile import blocks_of_rows, by_channel, rows_of
+from paritygate.validate.profile import blocks_of_rows, by_channel, on_axis, rows_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -34,33 +34,42 @@ _SMALLEST_UNIT = 1e-300
 
 @dataclass(frozen=True, kw_only=True, slots=True, order=True)
 class WorstRow:
-    """A row and its largest difference.
+    """A row, and the difference in it that is furthest beyond its limit, or nearest to it.
 
     Attributes:
-        max_abs_diff: The largest |actual - expected| in the row; infinite where finiteness differs.
+        in_limits: That difference divided by its limit; infinite where finiteness or a fill value differs.
+        max_abs_diff: That |actual - expected|; infinite where finiteness differs.
         row_id: The id of the row in the samples.
-        index: Position of the largest difference within the row.
+        index: Its position within the row.
         actual: The candidate's value there.
         expected: The reference's value there.
+        limit: Its limit.
+        channel: Its channel.
     """
 
+    in_limits: float
     max_abs_diff: float
     row_id: str
     index: tuple[int, ...]
     actual: float
     expected: float
+    limit: float
+    channel: int
 
 
 @dataclass(kw_only=True, slots=True)
 class DiffState:
-    """What is kept of the batches seen. Sums are by channel, shape (channels,)."""
+    """What is kept of the batches seen.
 
-    axis: int | None
-    unit: NDArray[np.float64]
-    rms_row_norm: float
+    Sums are by channel, shape (channels,). `sum_abs` counts a value far from the bulk in proportion to its own limit.
+    `nearest` is the finite difference that is nearest to its limit, or furthest beyond it.
+    """
+
+    limits: Limits
+    row_norm: float
     count: NDArray[np.float64]
     sum_abs: NDArray[np.float64]
-    max_abs: NDArray[np.float64]
+    max_abs: float = 0.0
     min_abs: float = math.inf
     total: float = 0.0
     mean: float = 0.0
@@ -79,8 +88,12 @@ class DiffState:
     candidate_non_finite: int = 0
     non_finite_mismatches: int = 0
     non_finite_matches: int = 0
+    fill_values: int = 0
+    fill_mismatches: int = 0
+    fill_substitutes: int = 0
     histogram: NDArray[np.int64] = field(default_factory=empty_histogram)
-    unit_histogram: NDArray[np.int64] | None = None
+    limit_histogram: NDArray[np.int64] = field(default_factory=empty_histogram)
+    nearest: WorstRow | None = None
     worst: list[WorstRow] = field(default_factory=list)
 
 
@@ -90,16 +103,23 @@ class RowFigures:
 
     Attributes:
         largest_blocks: The largest |actual - expected|; infinite where the one is finite otherwise than the other.
+        in_limits_blocks: The largest part of its limit that a difference takes.
         relative_blocks: The difference relative to the row, in 2-norms.
     """
 
     largest_blocks: list[NDArray[np.float64]] = field(default_factory=list)
+    in_limits_blocks: list[NDArray[np.float64]] = field(default_factory=list)
     relative_blocks: list[NDArray[np.float64]] = field(default_factory=list)
 
     @property
     def largest(self) -> NDArray[np.float64]:
         """The largest |actual - expected| of each row."""
         return _joined(self.largest_blocks)
+
+    @property
+    def in_limits(self) -> NDArray[np.float64]:
+        """The largest part of its limit that a difference takes, of each row."""
+        return _joined(self.in_limits_blocks)
 
     @property
     def relative(self) -> NDArray[np.float64]:
@@ -114,15 +134,7 @@ def _joined(blocks: list[NDArray[np.float64]]) -> NDArray[np.float64]:
 def empty(profile: OutputProfile, limits: Limits) -> DiffState:
     """Return the state before the first batch, for an output with the given reference profile and limits."""
     channels = limits.max_abs_diff.size
-    return DiffState(
-        axis=limits.axis,
-        unit=np.maximum(limits.max_abs_diff, _SMALLEST_UNIT),
-        rms_row_norm=profile.rms_row_norm,
-        count=np.zeros(channels),
-        sum_abs=np.zeros(channels),
-        max_abs=np.zeros(channels),
-        unit_histogram=empty_histogram() if channels > 1 else None,
-    )
+    return DiffState(limits=limits, row_norm=profile.row_norm, count=np.zeros(channels), sum_abs=np.zeros(channels))
 
 
 def update(
@@ -165,29 +177,115 @@ def _update(
     with np.errstate(invalid="ignore"):
         difference = wide_actual - wide_expected
     magnitude = np.abs(difference)
+    limits = state.limits.of_values("max_abs_diff", wide_expected)
     # The sum of magnitudes is finite exactly when no difference is NaN or infinite (or it overflowed: then look).
-    sum_abs = float(magnitude.sum())
-    finite: NDArray[np.bool_] | None = None
-    is_broken: NDArray[np.bool_] | None = None
-    if not math.isfinite(sum_abs):
-        finite = np.isfinite(wide_actual) & np.isfinite(wide_expected)
+    is_kept: NDArray[np.bool_] | None = None
+    broken: _Broken | None = None
+    is_fill = state.limits.is_fill(wide_expected) if state.limits.fills else None
+    if (is_fill is not None and is_fill.any()) or not math.isfinite(float(magnitude.sum())):
+        is_kept = np.isfinite(wide_actual) & np.isfinite(wide_expected)
         _count_non_finite(state, wide_actual, wide_expected)
-        is_broken = ~(finite | (wide_actual == wide_expected) | (np.isnan(wide_actual) & np.isnan(wide_expected)))
-        difference = np.where(finite, difference, 0.0)
+        is_same = (wide_actual == wide_expected) | (np.isnan(wide_actual) & np.isnan(wide_expected))
+        is_broken = ~(is_kept | is_same)
+        if is_fill is not None:
+            is_wrong = _count_fills(state, is_fill, wide_actual, wide_expected)
+            is_kept &= ~is_fill
+            is_broken |= is_wrong
+        # What is not finite is the largest of all.
+        broken = _Broken(is_broken=is_broken, magnitude=np.where(np.isfinite(magnitude), magnitude, np.inf))
+        difference = np.where(is_kept, difference, 0.0)
         magnitude = np.abs(difference)
-        wide_actual = np.where(finite, wide_actual, 0.0)
-        wide_expected = np.where(finite, wide_expected, 0.0)
+        wide_actual = np.where(is_kept, wide_actual, 0.0)
+        wide_expected = np.where(is_kept, wide_expected, 0.0)
     if expected.dtype.kind in "iub":
         state.mismatches += int(np.count_nonzero(actual != expected))
-    _add_sums(state, difference, magnitude, finite)
+    with np.errstate(over="ignore"):
+        in_limits = magnitude / np.maximum(limits, _SMALLEST_UNIT)
+    _add_sums(state, difference, magnitude, is_kept, wide_expected)
     _add_products(state, wide_actual, wide_expected, magnitude)
-    _add_histograms(state, magnitude, finite)
-    largest, relative = _add_rows(state, (actual, expected), (difference, wide_expected), magnitude, ids)
+    add_magnitudes(state.histogram, magnitude if is_kept is None else magnitude[is_kept])
+    add_magnitudes(state.limit_histogram, in_limits if is_kept is None else in_limits[is_kept])
+    block = _Block(actual=actual, expected=expected, magnitude=magnitude, in_limits=in_limits, limits=limits, ids=ids)
+    _add_nearest(state, block)
+    relative = _add_rows(state, difference, wide_expected, block)
+    if broken is not None:
+        block = broken.put_into(block)
+    _keep_worst(state, block)
     if figures is not None:
-        if is_broken is not None:
-            largest = np.where(is_broken.reshape(len(largest), -1).any(axis=1), np.inf, largest)
-        figures.largest_blocks.append(largest)
+        figures.largest_blocks.append(block.by_row(block.magnitude).max(axis=1))
+        figures.in_limits_blocks.append(block.by_row(block.in_limits).max(axis=1))
         figures.relative_blocks.append(relative)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Block:
+    """Some rows, and what was found of each value; `limits` broadcasts over them."""
+
+    actual: NDArray[np.generic]
+    expected: NDArray[np.generic]
+    magnitude: NDArray[np.float64]
+    in_limits: NDArray[np.float64]
+    limits: NDArray[np.float64]
+    ids: Sequence[str]
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are; an output without a row of its own per input is one."""
+        return len(rows_of(self.magnitude, len(self.ids)))
+
+    def by_row(self, values: NDArray[np.generic]) -> NDArray[Any]:
+        """Return values of this block in the shape (rows, n)."""
+        return values.reshape(self.rows, -1)
+
+    def name_of(self, row: int) -> str:
+        """Return the id of a row."""
+        return self.ids[row] if self.rows == len(self.ids) else f"{self.ids[0]}..{self.ids[-1]}"
+
+    def worst_row(self, row: int, at: int, axis: int | None) -> WorstRow:
+        """Return a row and its value at a position."""
+        has_rows = self.actual.ndim > 0 and self.actual.shape[0] == self.rows
+        shape = self.actual.shape[1:] if has_rows else self.actual.shape
+        index = tuple(int(i) for i in np.unravel_index(at, shape)) if shape else ()
+        whole = (row, *index) if has_rows else index
+        return WorstRow(
+            in_limits=float(self.by_row(self.in_limits)[row, at]),
+            max_abs_diff=float(self.by_row(self.magnitude)[row, at]),
+            row_id=self.name_of(row),
+            index=index,
+            actual=float(self.by_row(self.actual)[row, at]),
+            expected=float(self.by_row(self.expected)[row, at]),
+            limit=float(np.broadcast_to(self.limits, self.actual.shape)[whole]),
+            channel=0 if axis is None else whole[axis],
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Broken:
+    """Where finiteness or a fill value differs, and by how much: infinite where that is no number."""
+
+    is_broken: NDArray[np.bool_]
+    magnitude: NDArray[np.float64]
+
+    def put_into(self, block: _Block) -> _Block:
+        """Return the block with these differences in it, each beyond any limit."""
+        return replace(
+            block,
+            magnitude=np.where(self.is_broken, self.magnitude, block.magnitude),
+            in_limits=np.where(self.is_broken, np.inf, block.in_limits),
+            limits=np.where(self.is_broken, 0.0, block.limits),
+        )
+
+
+def _count_fills(
+    state: DiffState, is_fill: NDArray[np.bool_], actual: NDArray[np.float64], expected: NDArray[np.float64]
+) -> NDArray[np.bool_]:
+    """Count the fill values, and return which of them the candidate does not hold."""
+    is_substituted = is_fill & state.limits.is_substituted(actual, expected)
+    is_wrong: NDArray[np.bool_] = is_fill & ~(actual == expected) & ~is_substituted
+    state.fill_values += int(np.count_nonzero(is_fill))
+    state.fill_substitutes += int(np.count_nonzero(is_substituted))
+    state.fill_mismatches += int(np.count_nonzero(is_wrong))
+    return is_wrong
 
 
 def _count_non_finite(state: DiffState, actual: NDArray[np.float64], expected: NDArray[np.float64]) -> None:
@@ -203,16 +301,22 @@ def _add_sums(
     difference: NDArray[np.float64],
     magnitude: NDArray[np.float64],
     finite: NDArray[np.bool_] | None,
+    expected: NDArray[np.float64],
 ) -> None:
-    channels = by_channel(magnitude, state.axis)
+    limits = state.limits
+    weighted = magnitude
+    if "mean_abs_diff" in limits.growth:
+        of_bulk = on_axis(limits.mean_abs_diff, limits.axis, expected.ndim)
+        weighted = magnitude * of_bulk / limits.of_values("mean_abs_diff", expected)
+    channels = by_channel(weighted, limits.axis)
     state.sum_abs += channels.sum(axis=1)
-    np.maximum(state.max_abs, channels.max(axis=1), out=state.max_abs)
+    state.max_abs = max(state.max_abs, float(magnitude.max()))
     count = float(magnitude.size)
     kept_magnitude, kept = magnitude, difference
     if finite is None:
         state.count += channels.shape[1]
     else:
-        state.count += by_channel(finite.astype(np.float64), state.axis).sum(axis=1)
+        state.count += by_channel(finite.astype(np.float64), limits.axis).sum(axis=1)
         kept_magnitude, kept = magnitude[finite], difference[finite]
         count = float(kept.size)
     if count == 0:
@@ -255,74 +359,48 @@ def _add_products(
     state.max_rel = max(state.max_rel, float(relative.max()))
 
 
-def _add_histograms(state: DiffState, magnitude: NDArray[np.float64], finite: NDArray[np.bool_] | None) -> None:
-    add_magnitudes(state.histogram, magnitude if finite is None else magnitude[finite])
-    if state.unit_histogram is None or state.axis is None:
-        return
-    shape = [1] * magnitude.ndim
-    shape[state.axis] = -1
-    in_units = magnitude / state.unit.reshape(shape)
-    add_magnitudes(state.unit_histogram, in_units if finite is None else in_units[finite])
+def _add_nearest(state: DiffState, block: _Block) -> None:
+    """Keep the finite difference that is nearest to its limit, or furthest beyond it."""
+    in_limits = block.by_row(block.in_limits)
+    at = int(in_limits.argmax())
+    row, place = divmod(at, in_limits.shape[1])
+    if in_limits[row, place] > (0.0 if state.nearest is None else state.nearest.in_limits):
+        state.nearest = block.worst_row(row, place, state.limits.axis)
 
 
 def _add_rows(
-    state: DiffState,
-    raw: tuple[NDArray[np.generic], NDArray[np.generic]],
-    wide: tuple[NDArray[np.float64], NDArray[np.float64]],
-    magnitude: NDArray[np.float64],
-    ids: Sequence[str],
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Take in the rows, and return the largest and the relative difference of each."""
-    rows = len(rows_of(magnitude, len(ids)))
-    names = ids if rows == len(ids) else [f"{ids[0]}..{ids[-1]}"] * rows
-    difference, expected = (array.reshape(rows, -1) for array in wide)
-    norms = np.sqrt(np.einsum("rn,rn->r", difference, difference))
-    floors = np.maximum(np.sqrt(np.einsum("rn,rn->r", expected, expected)), state.rms_row_norm)
+    state: DiffState, difference: NDArray[np.float64], expected: NDArray[np.float64], block: _Block
+) -> NDArray[np.float64]:
+    """Take in the rows, and return the relative difference of each."""
+    wide_difference, wide_expected = block.by_row(difference), block.by_row(expected)
+    norms = np.sqrt(np.einsum("rn,rn->r", wide_difference, wide_difference))
+    floors = np.maximum(np.sqrt(np.einsum("rn,rn->r", wide_expected, wide_expected)), state.row_norm)
     with np.errstate(divide="ignore", invalid="ignore"):
         # Where the reference is zero all over, there is nothing to be relative to: the absolute limits hold.
         relative = np.where((norms == 0) | (floors == 0), 0.0, norms / floors)
     at = int(relative.argmax())
     if relative[at] > state.max_row_rel:
-        state.max_row_rel, state.max_row_rel_id = float(relative[at]), names[at]
-    return _keep_worst(state, raw, magnitude.reshape(rows, -1), names), relative
+        state.max_row_rel, state.max_row_rel_id = float(relative[at]), block.name_of(at)
+    return relative
 
 
-def _keep_worst(
-    state: DiffState,
-    raw: tuple[NDArray[np.generic], NDArray[np.generic]],
-    magnitude: NDArray[np.float64],
-    names: Sequence[str],
-) -> NDArray[np.float64]:
-    """Keep the rows that differ most, and return the largest difference of each."""
-    actual, expected = (array.reshape(magnitude.shape) for array in raw)
-    largest: NDArray[np.float64] = magnitude.max(axis=1)
-    if actual.dtype.kind not in "iub":
-        is_broken = (~np.isfinite(actual.astype(np.float64)) & np.isfinite(expected.astype(np.float64))).any(axis=1)
-        largest = np.where(is_broken, np.inf, largest)
-    bar = state.worst[-1].max_abs_diff if len(state.worst) == _WORST_ROWS else 0.0
-    for row in map(int, np.flatnonzero(largest > bar)):
-        if math.isinf(largest[row]):
-            at = int(np.argmax(~np.isfinite(actual[row].astype(np.float64))))
-        else:
-            at = int(magnitude[row].argmax())
-        shape = raw[0].shape[1:] if raw[0].ndim and raw[0].shape[0] == len(magnitude) else raw[0].shape
-        state.worst.append(
-            WorstRow(
-                max_abs_diff=float(largest[row]),
-                row_id=names[row],
-                index=tuple(int(i) for i in np.unravel_index(at, shape)) if shape else (),
-                actual=float(actual[row, at]),
-                expected=float(expected[row, at]),
-            )
-        )
-    state.worst = _worst_of(state.worst)
-    return largest
+def _keep_worst(state: DiffState, block: _Block) -> None:
+    """Keep the rows whose differences are furthest beyond their limits, or nearest to them."""
+    in_limits = block.by_row(block.in_limits)
+    largest: NDArray[np.float64] = in_limits.max(axis=1)
+    bar = state.worst[-1].in_limits if len(state.worst) == _WORST_ROWS else 0.0
+    rows = np.flatnonzero(largest > bar)
+    if rows.size > _WORST_ROWS:
+        rows = rows[largest[rows] >= np.partition(largest[rows], -_WORST_ROWS)[-_WORST_ROWS]]
+    if rows.size:
+        found = [block.worst_row(row, int(in_limits[row].argmax()), state.limits.axis) for row in map(int, rows)]
+        state.worst = _worst_of([*state.worst, *found])
 
 
 def _worst_of(rows: list[WorstRow]) -> list[WorstRow]:
     # One entry a row id (repeats see the same row again); ties by id so that any order of merging agrees.
     best: dict[str, WorstRow] = {}
-    for row in sorted(rows, key=lambda row: (-row.max_abs_diff, row.row_id)):
+    for row in sorted(rows, key=lambda row: (-row.in_limits, -row.max_abs_diff, row.row_id)):
         best.setdefault(row.row_id, row)
     return list(best.values())[:_WORST_ROWS]
 
@@ -332,16 +410,13 @@ def merge(a: DiffState, b: DiffState) -> DiffState:
     mean, squares = _merge_moments((a.total, a.mean, a.squares), (b.total, b.mean, b.squares))
     mean_abs, squares_abs = _merge_moments((a.total, a.mean_abs, a.squares_abs), (b.total, b.mean_abs, b.squares_abs))
     row_side = max((a, b), key=lambda side: (side.max_row_rel, side.max_row_rel_id))
-    both_units = None
-    if a.unit_histogram is not None and b.unit_histogram is not None:
-        both_units = a.unit_histogram + b.unit_histogram
+    nearest = max((side.nearest for side in (a, b) if side.nearest is not None), default=None)
     return DiffState(
-        axis=a.axis,
-        unit=a.unit,
-        rms_row_norm=a.rms_row_norm,
+        limits=a.limits,
+        row_norm=a.row_norm,
         count=a.count + b.count,
         sum_abs=a.sum_abs + b.sum_abs,
-        max_abs=np.maximum(a.max_abs, b.max_abs),
+        max_abs=max(a.max_abs, b.max_abs),
         min_abs=min(a.min_abs, b.min_abs),
         total=a.total + b.total,
         mean=mean,
@@ -360,8 +435,12 @@ def merge(a: DiffState, b: DiffState) -> DiffState:
         candidate_non_finite=a.candidate_non_finite + b.candidate_non_finite,
         non_finite_mismatches=a.non_finite_mismatches + b.non_finite_mismatches,
         non_finite_matches=a.non_finite_matches + b.non_finite_matches,
+        fill_values=a.fill_values + b.fill_values,
+        fill_mismatches=a.fill_mismatches + b.fill_mismatches,
+        fill_substitutes=a.fill_substitutes + b.fill_substitutes,
         histogram=a.histogram + b.histogram,
-        unit_histogram=both_units,
+        limit_histogram=a.limit_histogram + b.limit_histogram,
+        nearest=nearest,
         worst=_worst_of(a.worst + b.worst),
     )
 
@@ -376,6 +455,9 @@ def counts(state: DiffState) -> dict[str, int]:
         "non_finite": state.candidate_non_finite,
         "non_finite_mismatches": state.non_finite_mismatches,
         "non_finite_matches": state.non_finite_matches,
+        "fill_values": state.fill_values,
+        "fill_mismatches": state.fill_mismatches,
+        "fill_substitutes": state.fill_substitutes,
     }
 
 
@@ -385,7 +467,9 @@ class DiffStatistics:
 
     NaN where nothing could be subtracted. Quantiles are upper edges of bins, at most 1/128 above the
     true value. `std_abs_diff` is of |d| with ddof 0; `bias` is the mean of the signed difference;
-    `p9999_in_limits` is the 99.99 % quantile of each difference divided by the max limit of its channel.
+    `p9999_in_limits` is the 99.99 % quantile of each difference divided by its own max limit. `nearest` is the
+    difference nearest to its max limit, or furthest beyond it. In `mean_abs_by_channel` a value far from the bulk
+    counts in proportion to its own limit.
     `slope` is the factor of the reference that comes nearest to the candidate, in least squares, and
     `off_slope` the part of the squared difference that it does not explain.
     """
@@ -415,7 +499,10 @@ class DiffStatistics:
     non_finite: int
     non_finite_mismatches: int
     non_finite_matches: int
-    max_abs_by_channel: NDArray[np.float64]
+    fill_values: int
+    fill_mismatches: int
+    fill_substitutes: int
+    nearest: WorstRow | None
     mean_abs_by_channel: NDArray[np.float64]
     p9999_in_limits: float
     worst_rows: tuple[WorstRow, ...]
@@ -432,15 +519,11 @@ def finish(state: DiffState, counted: Mapping[str, int] | None = None) -> DiffSt
     nothing = math.nan
     variance = state.squares / state.total if compared else nothing
     low, high = mean_interval_95(state.mean, variance, compared) if compared else (nothing, nothing)
-    largest = float(state.max_abs.max()) if compared else nothing
+    largest = state.max_abs if compared else nothing
 
     def at(fraction: float) -> float:
         return min(quantile(state.histogram, fraction), largest)
 
-    if state.unit_histogram is not None:
-        p9999_in_limits = quantile(state.unit_histogram, 0.9999)
-    else:
-        p9999_in_limits = quantile(state.histogram, 0.9999) / float(state.unit[0])
     slope, off_slope = _slope(state)
     with np.errstate(invalid="ignore"):
         mean_by_channel = state.sum_abs / np.maximum(state.count, 1.0)
@@ -464,9 +547,9 @@ def finish(state: DiffState, counted: Mapping[str, int] | None = None) -> DiffSt
         max_rel_diff=state.max_rel if compared else nothing,
         max_row_rel_diff=state.max_row_rel if compared else nothing,
         max_row_rel_id=state.max_row_rel_id,
-        max_abs_by_channel=state.max_abs,
+        nearest=state.nearest if compared else None,
         mean_abs_by_channel=mean_by_channel,
-        p9999_in_limits=p9999_in_limits,
+        p9999_in_limits=quantile(state.limit_histogram, 0.9999),
         worst_rows=tuple(state.worst),
     )
 

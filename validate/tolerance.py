@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from paritygate.errors import UsageError
 from paritygate.precision import Precision
-from paritygate.validate.profile import OutputProfile, ulp_of
+from paritygate.validate.profile import OutputProfile, on_axis, ulp_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -42,6 +42,7 @@ class Tolerance:
         decision_mismatches: How many decisions may differ, near the boundary or not; None for the
             default, which allows only a few, and only where the reference is at the boundary.
         mismatch_rate_upper_95: Largest 95 % upper bound of the rate of rows that decide differently.
+        precision: What the limits are for: a fill value may be the nearest number that it holds.
         declared: Names of the limits that the user set: they hold as written, while a default is
             multiplied by the scale of the output and never below 4 ulp of it.
     """
@@ -52,38 +53,55 @@ class Tolerance:
     repeat_max_abs_diff: float
     decision_mismatches: int | None = None
     mismatch_rate_upper_95: float | None = None
+    precision: Precision = Precision.FP32
     declared: frozenset[str] = frozenset()
 
     def to_json(self) -> dict[str, Any]:
         """Return the tolerance as JSON data."""
-        data: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
+        data: dict[str, Any] = {item.name: getattr(self, item.name) for item in fields(self)}
         data["declared"] = sorted(self.declared)
+        data["precision"] = str(self.precision)
         return data
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Tolerance:
         """Return the tolerance that `to_json` wrote."""
-        return cls(**{**data, "declared": frozenset(data["declared"])})
+        typed = {"declared": frozenset(data["declared"]), "precision": Precision(data["precision"])}
+        return cls(**{**data, **typed})
 
 
-def _tolerance(max_abs: float, mean_abs: float, row: float, repeat: float) -> Tolerance:
-    return Tolerance(max_abs_diff=max_abs, mean_abs_diff=mean_abs, max_row_rel_diff=row, repeat_max_abs_diff=repeat)
+def _tolerance(precision: Precision, limits: tuple[float, float, float, float]) -> Tolerance:
+    max_abs, mean_abs, row, repeat = limits
+    return Tolerance(
+        max_abs_diff=max_abs,
+        mean_abs_diff=mean_abs,
+        max_row_rel_diff=row,
+        repeat_max_abs_diff=repeat,
+        precision=precision,
+    )
 
 
 # Source: measured on innocent and faulty conversions; see docs/tolerances.md. Mixed precision is judged as
 # its lowest part, FP16.
 DEFAULT_TOLERANCES: Mapping[Precision, Tolerance] = {
-    Precision.FP32: _tolerance(1e-4, 2e-5, 1e-4, 5e-5),
-    Precision.TF32: _tolerance(1e-2, 2e-3, 1e-2, 5e-3),
-    Precision.FP16: _tolerance(1e-2, 2e-3, 1e-2, 5e-3),
-    Precision.MIXED: _tolerance(1e-2, 2e-3, 1e-2, 5e-3),
-    Precision.BF16: _tolerance(5e-2, 1e-2, 5e-2, 2.5e-2),
-    Precision.INT8: _tolerance(1e-1, 2e-2, 1e-1, 5e-2),
+    precision: _tolerance(precision, limits)
+    for precision, limits in {
+        Precision.FP32: (1e-4, 2e-5, 1e-4, 5e-5),
+        Precision.TF32: (1e-2, 2e-3, 1e-2, 5e-3),
+        Precision.FP16: (1e-2, 2e-3, 1e-2, 5e-3),
+        Precision.MIXED: (1e-2, 2e-3, 1e-2, 5e-3),
+        Precision.BF16: (5e-2, 1e-2, 5e-2, 2.5e-2),
+        Precision.INT8: (1e-1, 2e-2, 1e-1, 5e-2),
+    }.items()
 }
 
+# The precisions whose range or steps do not hold every fill value of FP32; INT8 and TF32 keep such constants.
+_FILL_DTYPES = {Precision.FP16: "float16", Precision.MIXED: "float16", Precision.BF16: "bfloat16"}
+# Limits of single values, which grow with the distance of the value.
+_GROWING = ("max_abs_diff", "mean_abs_diff", "repeat_max_abs_diff")
 # Limits that mean nothing where nothing is decided.
 DECISION_LIMITS = frozenset({"decision_mismatches", "mismatch_rate_upper_95"})
-_LIMIT_NAMES = tuple(field.name for field in fields(Tolerance) if field.name != "declared")
+_LIMIT_NAMES = tuple(item.name for item in fields(Tolerance) if item.name not in {"declared", "precision"})
 
 
 def parse_tolerance(precision: Precision, declared: Mapping[str, float]) -> Tolerance:
@@ -115,12 +133,18 @@ def parse_tolerance(precision: Precision, declared: Mapping[str, float]) -> Tole
 class Limits:
     """A tolerance applied to one output: the numbers that its differences are held against.
 
+    The limit of a value is that of its channel, or `growth` times its distance from the center where that is more.
+
     Attributes:
-        max_abs_diff: One a channel, shape (channels,).
+        max_abs_diff: One a channel, shape (channels,): the limit of a value of the bulk.
         mean_abs_diff: One a channel.
         repeat_max_abs_diff: One a channel.
         max_row_rel_diff: Dimensionless.
         axis: The channel axis of the output, or None for one channel.
+        center: The median of each channel; not read where nothing grows.
+        growth: By the name of a limit, how it grows with the distance; a limit that is not named does not.
+        fills: The fill values of the reference, which are compared exactly.
+        substitutes: For each of them, what may stand there instead: the nearest number of the precision judged as.
     """
 
     max_abs_diff: NDArray[np.float64]
@@ -128,14 +152,57 @@ class Limits:
     repeat_max_abs_diff: NDArray[np.float64]
     max_row_rel_diff: float
     axis: int | None
+    center: NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
+    growth: Mapping[str, float] = field(default_factory=dict)
+    fills: tuple[float, ...] = ()
+    substitutes: tuple[float, ...] = ()
 
-    def by_element(self, rank: int) -> NDArray[np.float64]:
-        """Return the max limits in a shape that broadcasts over an array of the output's rank."""
-        if self.axis is None:
-            return self.max_abs_diff.reshape((1,) * rank)
-        shape = [1] * rank
-        shape[self.axis] = -1
-        return self.max_abs_diff.reshape(shape)
+    def of_values(self, name: str, expected: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the limit of each of these values by its name, in a shape that broadcasts over them.
+
+        A NaN or an infinity has the limit of the bulk.
+        """
+        bulk = on_axis(getattr(self, name), self.axis, expected.ndim)
+        growth = self.growth.get(name, 0.0)
+        if not growth:
+            return bulk
+        distance = np.abs(expected - on_axis(self.center, self.axis, expected.ndim))
+        distance[~np.isfinite(distance)] = 0.0
+        distance *= growth
+        return np.maximum(bulk, distance, out=distance)
+
+    def fits(self, shape: tuple[int, ...]) -> bool:
+        """Return whether an array of this shape has as many channels."""
+        return self.axis is None or (self.axis < len(shape) and shape[self.axis] == self.max_abs_diff.size)
+
+    def band(self, expected: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return how far each of these values may be off; nothing where it is compared exactly."""
+        limits = np.broadcast_to(self.of_values("max_abs_diff", expected), expected.shape)
+        is_exact = self.is_fill(expected) | ~np.isfinite(expected)
+        return np.where(is_exact, 0.0, limits) if is_exact.any() else limits
+
+    def is_fill(self, expected: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """Return which of these values are fill values."""
+        found = np.zeros(expected.shape, dtype=bool)
+        for fill in self.fills:
+            found |= expected == fill
+        return found
+
+    def is_substituted(self, actual: NDArray[np.float64], expected: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """Return where a fill value is another number than the reference's, and one that may stand for it."""
+        found = np.zeros(expected.shape, dtype=bool)
+        for fill, substitute in zip(self.fills, self.substitutes, strict=True):
+            found |= (expected == fill) & (actual == substitute)
+        found &= actual != expected
+        return found
+
+    def is_within(self, actual: NDArray[np.float64], expected: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """Return which values are within their limit; NaN is where the reference holds NaN alone."""
+        same = (actual == expected) | (np.isnan(actual) & np.isnan(expected))
+        with np.errstate(invalid="ignore"):
+            near: NDArray[np.bool_] = np.abs(actual - expected) <= self.band(expected)
+        within: NDArray[np.bool_] = same | near | self.is_substituted(actual, expected)
+        return within
 
 
 def limits_for(tolerance: Tolerance, profile: OutputProfile) -> Limits:
@@ -144,11 +211,12 @@ def limits_for(tolerance: Tolerance, profile: OutputProfile) -> Limits:
     Outputs that are not float are compared exactly: their limits are zero.
     """
     if not profile.is_float:
-        zero = np.zeros(profile.std.size)
+        zero = np.zeros(profile.channels)
         return Limits(
             max_abs_diff=zero, mean_abs_diff=zero, repeat_max_abs_diff=zero, max_row_rel_diff=0.0, axis=profile.axis
         )
-    floor = np.array([LEAST_ULPS * ulp_of(float(value), profile.dtype) for value in profile.max_abs])
+    floor = np.array([LEAST_ULPS * ulp_of(float(value), profile.dtype) for value in profile.bulk_abs])
+    steps_of_one = LEAST_ULPS * ulp_of(1.0, profile.dtype)
 
     def limit(name: str) -> NDArray[np.float64]:
         value = float(getattr(tolerance, name))
@@ -159,14 +227,34 @@ def limits_for(tolerance: Tolerance, profile: OutputProfile) -> Limits:
 
     row = tolerance.max_row_rel_diff
     if "max_row_rel_diff" not in tolerance.declared:
-        row = max(row, LEAST_ULPS * ulp_of(1.0, profile.dtype))
+        row = max(row, steps_of_one)
     return Limits(
         max_abs_diff=limit("max_abs_diff"),
         mean_abs_diff=limit("mean_abs_diff"),
         repeat_max_abs_diff=limit("repeat_max_abs_diff"),
         max_row_rel_diff=row,
         axis=profile.axis,
+        center=profile.center,
+        growth={
+            name: max(float(getattr(tolerance, name)), steps_of_one)
+            for name in _GROWING
+            if name not in tolerance.declared
+        },
+        fills=profile.fills,
+        substitutes=tuple(_nearest_in(tolerance.precision, fill) for fill in profile.fills),
     )
+
+
+def _nearest_in(precision: Precision, fill: float) -> float:
+    """Return the finite number of a precision below FP32 that is nearest to a fill value, as a converter clamps it."""
+    import ml_dtypes
+
+    dtype = _FILL_DTYPES.get(precision)
+    if dtype is None:
+        return fill
+    info = ml_dtypes.finfo(dtype)
+    clamped = min(max(fill, float(info.min)), float(info.max))
+    return float(np.asarray(clamped, dtype=np.float64).astype(info.dtype))
 
 
 def looser_than_default(

@@ -210,18 +210,22 @@ def _check_float(name: str, statistics: DiffStatistics, plan: JudgePlan) -> list
     limits = plan.limits[name]
     if statistics.values == 0:
         return [_nothing_measured(name, plan)]
-    checks = [_check_finite(name, statistics, plan)]
+    checks = [_check_finite(name, statistics, plan), *_check_fills(name, statistics, limits)]
     if statistics.compared == 0:
         return [*checks, _nothing_measured(name, plan)]
-    largest = plan.profiles[name].max_abs
+    of_bulk = plan.profiles[name].bulk_abs
 
-    def of_failure(channel: int, limit: float) -> str:
-        return "" if plan.precision is None else below_steps(plan.precision, limit, float(largest[channel]))
+    def below(limit: float, magnitude: float) -> str:
+        return "" if plan.precision is None else below_steps(plan.precision, limit, magnitude)
 
-    checks += _check_max(name, statistics, limits, of_failure)
+    checks += _check_max(name, statistics, limits, below)
     checks.append(
         _worst_channel(
-            "mean_abs_diff", name, statistics.mean_abs_by_channel, limits.mean_abs_diff, of_failure=of_failure
+            "mean_abs_diff",
+            name,
+            statistics.mean_abs_by_channel,
+            limits.mean_abs_diff,
+            of_failure=lambda channel, limit: below(limit, float(of_bulk[channel])),
         )
     )
     checks.append(
@@ -259,6 +263,34 @@ def _check_finite(name: str, statistics: DiffStatistics, plan: JudgePlan) -> Che
     )
 
 
+def _check_fills(name: str, statistics: DiffStatistics, limits: Limits) -> list[Check]:
+    if not statistics.fill_values:
+        return []
+    held = f"{counted(statistics.fill_values, 'fill value')} ({_listed(limits.fills)})"
+    if statistics.fill_mismatches:
+        count = statistics.fill_mismatches
+        detail = f"{count} of {held} {one_or_many(count, 'is', 'are')} not what the reference holds there"
+    else:
+        detail = f"{held}, compared exactly"
+    if statistics.fill_substitutes:
+        nearest = _listed(dict.fromkeys(limits.substitutes))
+        detail += f"; {statistics.fill_substitutes} as the nearest that the precision holds ({nearest})"
+    return [
+        Check(
+            name="fill_values",
+            status=Status.FAIL if statistics.fill_mismatches else Status.PASS,
+            detail=detail,
+            output=name,
+            measured=statistics.fill_mismatches,
+            limit=0,
+        )
+    ]
+
+
+def _listed(values: Iterable[float]) -> str:
+    return ", ".join(f"{value:.6g}" for value in values)
+
+
 def _values_are(count: int) -> str:
     return f"{counted(count, 'value')} {one_or_many(count, 'is', 'are')}"
 
@@ -277,12 +309,11 @@ def _within(check: str, output: str, measured: float, limit: float, remark: str 
     )
 
 
-def _worst_channel(  # noqa: PLR0913 - what is checked, of what, by how much and in which words
+def _worst_channel(
     check: str,
     output: str,
     measured: Iterable[float],
     limits: Iterable[float],
-    factor: float = 1.0,
     *,
     of_failure: Callable[[int, float], str],
 ) -> Check:
@@ -290,7 +321,7 @@ def _worst_channel(  # noqa: PLR0913 - what is checked, of what, by how much and
 
     Where that fails, what `of_failure(channel, limit)` returns is added.
     """
-    pairs = [(float(value), float(limit) * factor) for value, limit in zip(measured, limits, strict=True)]
+    pairs = [(float(value), float(limit)) for value, limit in zip(measured, limits, strict=True)]
 
     def badness(pair: tuple[float, float]) -> float:
         value, limit = pair
@@ -307,43 +338,41 @@ def _worst_channel(  # noqa: PLR0913 - what is checked, of what, by how much and
 
 
 def _check_max(
-    name: str, statistics: DiffStatistics, limits: Limits, of_failure: Callable[[int, float], str]
+    name: str, statistics: DiffStatistics, limits: Limits, below: Callable[[float, float], str]
 ) -> list[Check]:
-    worst = statistics.worst_rows[0] if statistics.worst_rows else None
-    where = (
-        "" if worst is None else f", worst at row {worst.row_id}: {worst.actual:.6g} instead of {worst.expected:.6g}"
-    )
-
-    def located(channel: int, limit: float) -> str:
-        return where + of_failure(channel, limit)
-
     if statistics.compared <= _MANY_VALUES:
-        values = statistics.max_abs_by_channel
-        checks = [_worst_channel("max_abs_diff", name, values, limits.max_abs_diff, of_failure=located)]
-    else:
-        quantile = statistics.p9999_in_limits
-        many = f"of {statistics.compared} values 99.99 % are within the limit"
-        checks = [
-            Check(
-                name="p9999_abs_diff",
-                status=Status.PASS if quantile <= 1 else Status.FAIL,
-                detail=f"{many}: the 99.99 % quantile is {quantile:.4g} of it"
-                if quantile <= 1
-                else f"the 99.99 % quantile is {quantile:.4g} times the limit",
-                output=name,
-                measured=quantile,
-                limit=1.0,
-            ),
-            _worst_channel(
-                "max_abs_diff",
-                name,
-                statistics.max_abs_by_channel,
-                limits.max_abs_diff,
-                _MANY_VALUES_FACTOR,
-                of_failure=located,
-            ),
-        ]
-    return checks
+        return [_check_nearest(name, statistics, limits, 1.0, below)]
+    quantile = statistics.p9999_in_limits
+    many = f"of {statistics.compared} values 99.99 % are within the limit"
+    return [
+        Check(
+            name="p9999_abs_diff",
+            status=Status.PASS if quantile <= 1 else Status.FAIL,
+            detail=f"{many}: the 99.99 % quantile is {quantile:.4g} of it"
+            if quantile <= 1
+            else f"the 99.99 % quantile is {quantile:.4g} times the limit",
+            output=name,
+            measured=quantile,
+            limit=1.0,
+        ),
+        _check_nearest(name, statistics, limits, _MANY_VALUES_FACTOR, below),
+    ]
+
+
+def _check_nearest(
+    name: str, statistics: DiffStatistics, limits: Limits, factor: float, below: Callable[[float, float], str]
+) -> Check:
+    """Return the check of the value nearest to its own limit, or furthest beyond it."""
+    nearest = statistics.nearest
+    if nearest is None:
+        return _within("max_abs_diff", name, statistics.max_abs_diff, float(limits.max_abs_diff.min()) * factor)
+    channels = limits.max_abs_diff.size
+    remark = f", worst in channel {nearest.channel} of {channels}" if channels > 1 else ""
+    found = _within("max_abs_diff", name, nearest.max_abs_diff, nearest.limit * factor, remark)
+    if found.status is Status.PASS:
+        return found
+    where = f", worst at row {nearest.row_id}: {nearest.actual:.6g} instead of {nearest.expected:.6g}"
+    return replace(found, detail=found.detail + where + below(nearest.limit * factor, abs(nearest.expected)))
 
 
 def _check_bias(name: str, statistics: DiffStatistics, limits: Limits) -> list[Check]:
@@ -387,7 +416,7 @@ def _check_decision(name: str, decision: DecisionStatistics, plan: JudgePlan) ->
     ]
     if plan.tolerance.mismatch_rate_upper_95 is not None:
         checks.append(_check_rate(name, decision, plan.tolerance.mismatch_rate_upper_95))
-    checks.append(_check_coverage(name, decision))
+    checks.append(_check_coverage(name, decision, plan))
     return checks
 
 
@@ -411,20 +440,38 @@ def _check_rate(name: str, decision: DecisionStatistics, allowed: float) -> Chec
     )
 
 
-def _check_coverage(name: str, decision: DecisionStatistics) -> Check:
+def _check_coverage(name: str, decision: DecisionStatistics, plan: JudgePlan) -> Check:
     total = max(1, sum(decision.classes.values()))
     # After the last colon stands the rule; the output's name may hold any word.
     is_yes_or_no = not decision.decision.rpartition(":")[2].startswith(("argmax", "top_k"))
     counts = {0: 0, 1: 0, **decision.classes} if is_yes_or_no else dict(decision.classes)
     if is_yes_or_no:
         words = f"{counts[1]} positive, {counts[0]} negative in the reference"
-        is_thin = min(counts.values()) < _COVERED_SHARE * total
     else:
         words = f"{counted(len(counts), 'class')} chosen by the reference"
-        is_thin = len(counts) <= 1
-    if is_thin:
-        words += ": one side is not covered" if is_yes_or_no else ": other classes are not covered"
-    return Check(name="decision_coverage", status=Status.WARNING if is_thin else Status.PASS, detail=words, output=name)
+    status = Status.PASS
+    if decision.constant:
+        words += f"; declared constant: {decision.constant}"
+        if not decision.is_constant:
+            status, words = Status.WARNING, f"{words}, and it is not"
+    elif decision.is_constant and name not in plan.argmax_of and plan.precision not in {None, Precision.FP32}:
+        status = Status.INCONCLUSIVE
+        words += (
+            f": {_one_answer(decision, is_yes_or_no=is_yes_or_no)} all over, and rows without another answer do not "
+            f"show that {plan.precision} keeps the decision; add such rows, or say why none is needed: "
+            f"decisions.{name}.constant: REASON, or --constant-decision {name}=REASON"
+        )
+    elif is_yes_or_no and min(counts.values()) < _COVERED_SHARE * total:
+        status, words = Status.WARNING, f"{words}: one side is not covered"
+    elif not is_yes_or_no and decision.is_constant:
+        status, words = Status.WARNING, f"{words}: other classes are not covered"
+    return Check(name="decision_coverage", status=status, detail=words, output=name)
+
+
+def _one_answer(decision: DecisionStatistics, *, is_yes_or_no: bool) -> str:
+    if is_yes_or_no:
+        return "positive" if 1 in decision.classes else "negative"
+    return f"{one_or_many(len(decision.classes), 'class', 'classes')} {', '.join(map(str, decision.classes))}"
 
 
 def _check_repeats(measured: Measurement) -> list[Check]:

@@ -6,8 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
-
 from paritygate.artifact import Artifact
 from paritygate.errors import ArtifactIntegrityError, ParitygateError
 from paritygate.pipelines.benchmark.recorded_source import digest_of_recorded, size_of_source
@@ -19,8 +17,9 @@ from paritygate.pipelines.sides import side_of_artifact
 from paritygate.pipelines.workspace import RunFolder
 from paritygate.source import SourceKind
 from paritygate.validate.recording import RECORD_FILE, Recording
+from paritygate.validate.verdict import Verdict
 
-__all__ = ["Entrant", "entrants_of", "kind_of", "variant_of"]
+__all__ = ["Entrant", "entrants_of", "kind_of", "speedup_of_turns", "variant_of"]
 
 _MIN_ROUNDS = 2
 
@@ -30,13 +29,14 @@ class Entrant:
     """The source or a variant, and what came of it so far.
 
     `recorded` is what the reference was recorded from, which the source has to be; None where nothing was recorded,
-    and for a variant, which has its artifact.
+    and for a variant, which has its artifact. `may_be_released` is false of the source, and of what did not pass.
     """
 
     name: str
     side: Side
     artifact: Artifact | None = None
     recorded: Mapping[str, Any] | None = None
+    may_be_released: bool = False
     size_bytes: int | None = None
     worker: Worker | None = None
     loaded: Loaded | None = None
@@ -75,8 +75,9 @@ def entrants_of(run: RunFolder, device: str = "cpu") -> list[Entrant]:
         entrant = Entrant(name=name, side=side_of_artifact(artifact, provider=provider), artifact=artifact)
         found.append(entrant)
         result = run.result(name)
-        if result is not None and result.error is not None:
-            entrant.errors.append(f"validation could not measure it: {result.error.message}")
+        entrant.may_be_released = result is None or result.verdict == Verdict.PASS
+        if result is not None and not result.is_measured:
+            entrant.errors.append(f"validation could not measure it: {result.why_not_measured}")
             continue
         try:
             # What is about to run is what was made: the digest is the one that the result will name.
@@ -148,10 +149,10 @@ def _points(entrant: Entrant, source: Entrant, price_per_hour: float | None) -> 
             concurrency=concurrency,
             rounds=len(turns),
             calls=calls,
-            latency_ms=latency_summary(np.concatenate([turn.latencies_ns for turn in turns])),
+            latency_ms=latency_summary([turn.latencies_ns for turn in turns]),
             rows_per_s=rows_per_s,
             cpu_cores=sum(turn.cpu_s for turn in turns) / wall_s,
-            speedup=None if entrant is source else _speedup(source.turns.get(point, []), turns),
+            speedup=None if entrant is source else speedup_of_turns(source.turns.get(point, []), turns),
             cost_per_million=None if price_per_hour is None else cost_per_million(price_per_hour, rows_per_s),
             round_medians_ms=_medians(turns),
         )
@@ -161,7 +162,8 @@ def _medians(turns: Sequence[TurnAnswer]) -> tuple[float, ...]:
     return tuple(median_ms(turn.latencies_ns) for turn in turns)
 
 
-def _speedup(source: Sequence[TurnAnswer], variant: Sequence[TurnAnswer]) -> Speedup | None:
+def speedup_of_turns(source: Sequence[TurnAnswer], variant: Sequence[TurnAnswer]) -> Speedup | None:
+    """Return how many times as fast one is as the other; None without two rounds of both."""
     if len(source) != len(variant) or len(source) < _MIN_ROUNDS:
         return None
     return speedup_of(_medians(source), _medians(variant))

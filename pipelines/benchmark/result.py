@@ -13,14 +13,34 @@ __all__ = ["SOURCE", "BenchmarkPoint", "BenchmarkResult", "Speedup", "VariantBen
 # The row of the source itself, which speed-ups are relative to.
 SOURCE = "source"
 
+# A difference within this is of no use to anybody; an interval whose ends are this factor apart tells nothing.
+_EQUALLY_FAST = (0.95, 1.05)
+_TOO_WIDE = 2.0
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Speedup:
-    """How many times as fast as the source: the geometric mean over rounds, and its 95 % interval."""
+    """How many times as fast as the source, or as another variant: the ratio of the p50, and its 95 % interval."""
 
     ratio: float
     low: float
     high: float
+
+    @property
+    def is_tie(self) -> bool:
+        """Whether the two are equally fast as far as the rounds tell, or differ by 5 % at most."""
+        lowest, highest = _EQUALLY_FAST
+        return self.low <= 1 <= self.high or (lowest <= self.low and self.high <= highest)
+
+    @property
+    def is_too_wide(self) -> bool:
+        """Whether the interval spans a factor of 2 or more."""
+        return self.high >= _TOO_WIDE * self.low
+
+    @property
+    def is_undecided(self) -> bool:
+        """Whether the interval is too wide to say that it is slower: all but where it is half as fast at best."""
+        return self.is_too_wide and self.high * _TOO_WIDE > 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,14 +50,15 @@ class BenchmarkPoint:
     Attributes:
         batch_size: Rows a call.
         concurrency: Instances of the model that ran side by side.
-        rounds: Rounds that the calls were spread over, those of the other variants in between.
+        rounds: Rounds that the calls were spread over, those of the other variants in between; where a choice by speed
+            needs it, more than were asked for.
         calls: Calls timed, of all instances together; the first call is not among them.
-        latency_ms: `p50`, `p95`, `p99`, `mean`, `min`, `max` of a call, in milliseconds.
+        latency_ms: `p50`, `p95`, `p99`, `mean`, `min`, `max` of a call, in milliseconds; see `latency_summary`.
         rows_per_s: Throughput of all instances together.
         cpu_cores: Processor time over wall time while calls ran: 2.0 means two busy cores.
         speedup: By latency against the source at the same batch size and concurrency; None for the source itself.
         cost_per_million: Price of a million rows, in the unit of the declared price per hour; None if none was.
-        round_medians_ms: Median of a call in each round, in milliseconds: what the speed-up was computed from.
+        round_medians_ms: Median of a call in each round, in milliseconds: what p50 and speed-up are computed from.
     """
 
     batch_size: int

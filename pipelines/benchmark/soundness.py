@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
 
 __all__ = ["check_benchmark"]
 
+_ROUNDING = 1e-6
 _LATENCIES = ("p50", "p95", "p99", "mean", "min", "max")
 
 
@@ -40,6 +42,7 @@ def check_benchmark(result: BenchmarkResult) -> None:
         raise ValueError(msg)
     for variant in result.variants:
         _check_variant(variant)
+    _check_speedups(result)
 
 
 def _check_variant(variant: VariantBenchmark) -> None:
@@ -68,6 +71,31 @@ def _check_point(variant: str, point: BenchmarkPoint) -> None:
     figures |= {f"round_medians_ms {number}": value for number, value in enumerate(point.round_medians_ms)}
     for name, value in figures.items():
         _check_positive(f"{at}: {name}", value)
+    if len(point.round_medians_ms) != point.rounds:
+        msg = f"{at}: round_medians_ms has {len(point.round_medians_ms)} values of {point.rounds} rounds"
+        raise ValueError(msg)
+    _check_same(f"{at}: latency_ms p50", point.latency_ms["p50"], statistics.median(point.round_medians_ms))
+
+
+def _check_speedups(result: BenchmarkResult) -> None:
+    """Check that a speed-up is the ratio of the latencies beside it, and within its interval."""
+    source = result.variants[0] if result.variants else None
+    for variant in result.variants:
+        for point in variant.points:
+            against = None if source is None else source.at(point.batch_size, point.concurrency)
+            if point.speedup is None or against is None:
+                continue
+            at = f"{variant.name} at batch size {point.batch_size}, concurrency {point.concurrency}: speedup"
+            _check_same(f"{at} ratio", point.speedup.ratio, against.latency_ms["p50"] / point.latency_ms["p50"])
+            if not point.speedup.low <= point.speedup.ratio <= point.speedup.high:
+                msg = f"{at} ratio {point.speedup.ratio:g} is outside of {point.speedup.low:g}-{point.speedup.high:g}"
+                raise ValueError(msg)
+
+
+def _check_same(name: str, value: float, other: float) -> None:
+    if not math.isclose(value, other, rel_tol=_ROUNDING):
+        msg = f"{name} is {value:g}, and its rounds come to {other:g}: it is from another version, or was changed"
+        raise ValueError(msg)
 
 
 def _check_count(name: str, value: object) -> None:

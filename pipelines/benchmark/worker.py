@@ -80,7 +80,7 @@ class TurnAnswer:
 
 
 class Worker:
-    """A worker; `close` is to be called in the end, whatever happens.
+    """A worker; `close` is to be called in the end, whatever happens. `left_s` is what is left of its time limit.
 
     Raises:
         ParitygateError: From any method: what loading raised, or BackendError if the process crashed or took longer
@@ -92,7 +92,7 @@ class Worker:
         answers, theirs = os.pipe()
         self._answers = FileIO(answers, "rb")
         self._pending = b""
-        self._left_s = job.time_limit_s
+        self.left_s = job.time_limit_s
         self._stage = "loading the model"
         self.peak_memory_bytes: int | None = None
         try:
@@ -165,8 +165,8 @@ class Worker:
 
     def _receive(self) -> dict[str, Any]:
         begin = time.monotonic()
-        line = self._line(begin + self._left_s)
-        self._left_s -= time.monotonic() - begin
+        line = self._line(begin + self.left_s)
+        self.left_s -= time.monotonic() - begin
         found: dict[str, Any] = json.loads(line)
         self.peak_memory_bytes = found.pop("peak_memory_bytes", self.peak_memory_bytes)
         return found

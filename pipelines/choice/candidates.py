@@ -10,6 +10,7 @@ from paritygate.pipelines.benchmark.result import BenchmarkResult
 from paritygate.pipelines.choice.constraint import broken_constraints
 from paritygate.pipelines.choice.figures import Figures, MeasuringRules, Point, figures_of_variant
 from paritygate.pipelines.choice.standing import Standing, standings_of
+from paritygate.signature import is_float_dtype
 
 __all__ = ["PREFERENCES", "Candidate", "ChoiceRules", "Preference", "candidates_of", "in_order_of"]
 
@@ -74,6 +75,19 @@ class Candidate:
         asked = [*rules.limits, *([_ORDERED_BY[rules.prefer]] if isinstance(rules.prefer, str) else [])]
         return all(self.figures.by_name[name] is not None for name in asked)
 
+    @property
+    def difference(self) -> float | None:
+        """The largest difference as a part of the spread of the reference, over all float outputs and devices.
+
+        None where it is not known of one of them; 0 where nothing differs.
+        """
+        entries = (self.entry, *self.entries.values())
+        outputs = [output for entry in entries for output in entry.get("outputs", {}).values()]
+        # A label is held to its scores, whose difference counts; all other integers are equal in what passed.
+        parts = [_part_of_spread(output) for output in outputs if is_float_dtype(output["dtype"])]
+        known = [part for part in parts if part is not None]
+        return max(known, default=0.0) if outputs and len(known) == len(parts) else None
+
     def figure(self, preference: Preference) -> float | None:
         """Return the figure that a preference orders by, smaller is better; None if it was not measured."""
         return self.figures.by_name[_ORDERED_BY[preference]]
@@ -90,10 +104,19 @@ class Candidate:
             "is_fit": self.is_fit,
             "hindrance": self.hindrance,
             "broken": list(self.broken),
+            "difference": self.difference,
             "figures": dict(self.figures.by_name),
             "speedup": None if self.figures.speedup is None else asdict(self.figures.speedup),
             "unmeasured": self.figures.unmeasured,
         }
+
+
+def _part_of_spread(output: Mapping[str, Any]) -> float | None:
+    difference, spread = output["max_abs_diff"], output.get("reference_spread")
+    if difference == 0:
+        return 0.0
+    # Of an output that does not vary the difference has no measure of its own.
+    return difference / spread if difference is not None and spread else None
 
 
 def candidates_of(

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from paritygate.pipelines.benchmark.result import SOURCE, BenchmarkResult
+from paritygate.pipelines.choice.by_speed import SpeedRanking, rank_by_speed
 from paritygate.pipelines.choice.candidates import Candidate, ChoiceRules, Preference, candidates_of, in_order_of
 from paritygate.pipelines.choice.constraint import COST, broken_constraints
 from paritygate.pipelines.choice.figures import Figures, MeasuringRules, figures_of_source, point_in_words
-from paritygate.pipelines.choice.reason import why_none, why_these
+from paritygate.pipelines.choice.reason import why_none, why_these, why_undecided
 from paritygate.pipelines.choice.standing import can_run_on
 
 __all__ = ["Choice", "choose"]
@@ -33,6 +34,7 @@ class Choice:
         reason: Why these, or why none, in words; empty where all that passed are released.
         source: Speed and size of the source itself.
         source_broken: The limits that the source breaks, in words.
+        by_speed: How those that may be released compare in speed; None where they are not chosen by it.
     """
 
     rules: ChoiceRules
@@ -43,6 +45,7 @@ class Choice:
     reason: str
     source: Figures
     source_broken: tuple[str, ...]
+    by_speed: SpeedRanking | None = None
 
     @property
     def unserved(self) -> tuple[str, ...]:
@@ -61,17 +64,26 @@ class Choice:
         return not self.chosen and bool(self._unmeasured)
 
     @property
+    def is_undecided(self) -> bool:
+        """Whether nothing is chosen because the rounds do not tell which is the fastest."""
+        return self.by_speed is not None and self.by_speed.chosen is None
+
+    @property
     def _unmeasured(self) -> list[Candidate]:
         passed = [candidate for candidate in self.candidates if not candidate.hindrance]
         return [candidate for candidate in passed if not candidate.is_measured(self.rules)]
 
     def how_to_measure(self, folder: Path, *, has_price: bool) -> str:
-        """Return the command that measures what is asked for and was not; empty if nothing is missing.
+        """Return the command that measures what is asked for and was not, or not well enough; empty if none is needed.
 
         Args:
             folder: The run's folder.
             has_price: Whether the spec says what the machine costs.
         """
+        if self.is_undecided and self.by_speed is not None:
+            # Of the interval's width, four times as many rounds leave about half.
+            rounds = 4 * len(self.by_speed.fastest.figures.rounds_ms)
+            return f"convert-and-validate benchmark --run {folder} --rounds {rounds}"
         if self.batch_size is not None and not self._unmeasured:
             return ""
         price = " --price-per-hour PRICE" if COST in self.rules.limits and not has_price else ""
@@ -88,6 +100,7 @@ class Choice:
             "concurrency": self.concurrency,
             "chosen": [candidate.name for candidate in self.chosen],
             "reason": self.reason,
+            "by_speed": None if self.by_speed is None else self.by_speed.to_json(),
             "candidates": [candidate.to_json() for candidate in self.candidates],
             "source": {"figures": dict(self.source.by_name), "broken": list(self.source_broken)},
         }
@@ -114,9 +127,14 @@ def choose(
     measuring = MeasuringRules(evidence=evidence, devices=rules.devices, points=rules.points)
     source = figures_of_source(benchmark, sizes.get(SOURCE), measuring)
     source_broken = broken_constraints(rules.limits, source.by_name)
-    chosen = _preferred([candidate for candidate in candidates if candidate.is_fit], rules.prefer)
+    fit = [candidate for candidate in candidates if candidate.is_fit]
+    by_speed = rank_by_speed(fit) if rules.prefer == "fastest" else None
+    chosen = _preferred(fit, rules.prefer, by_speed)
+    at = point_in_words(rules.points[0])
     if chosen:
-        reason = why_these(chosen, candidates, rules, at=point_in_words(rules.points[0]))
+        reason = why_these(chosen, candidates, rules, by_speed, at=at)
+    elif by_speed is not None:
+        reason = why_undecided(by_speed, at=at)
     else:
         reason = why_none(candidates, rules, source_broken)
     return Choice(
@@ -128,13 +146,18 @@ def choose(
         reason=reason,
         source=source,
         source_broken=source_broken,
+        by_speed=by_speed,
     )
 
 
-def _preferred(fit: Sequence[Candidate], prefer: Preference | tuple[str, ...] | None) -> tuple[Candidate, ...]:
+def _preferred(
+    fit: Sequence[Candidate], prefer: Preference | tuple[str, ...] | None, by_speed: SpeedRanking | None
+) -> tuple[Candidate, ...]:
     if prefer is None:
         return tuple(fit)
     if isinstance(prefer, tuple):
         by_name = {candidate.name: candidate for candidate in fit}
         return tuple(by_name[name] for name in prefer if name in by_name)[:1]
+    if prefer == "fastest":
+        return () if by_speed is None or by_speed.chosen is None else (by_speed.chosen,)
     return tuple(in_order_of(fit, prefer)[:1])

@@ -29,11 +29,13 @@ class Figures:
     Attributes:
         by_name: By the names of `CONSTRAINTS`; None for what was not measured.
         speedup: Against the source; None if it was not measured.
+        rounds_ms: Median of a call in each round, at the point that variants are chosen at; empty if not measured.
         unmeasured: Why there is no speed, in words; empty if there is.
     """
 
     by_name: Mapping[str, float | None]
     speedup: Speedup | None = None
+    rounds_ms: tuple[float, ...] = ()
     unmeasured: str = ""
 
 
@@ -116,7 +118,11 @@ def _measured(
         return Figures(by_name=_complete(known), unmeasured=found.error or nothing)
     source = benchmark.of(SOURCE)
     is_against_source = source is not None and _is_recorded_source(source, rules)
-    return Figures(by_name=_complete(known | _of_point(point)), speedup=point.speedup if is_against_source else None)
+    return Figures(
+        by_name=_complete(known | _of_point(point)),
+        speedup=point.speedup if is_against_source else None,
+        rounds_ms=point.round_medians_ms,
+    )
 
 
 def _memory_mb(found: VariantBenchmark) -> float | None:

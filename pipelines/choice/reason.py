@@ -2,28 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from paritygate.pipelines.benchmark.result import Speedup
+from paritygate.pipelines.choice.by_speed import SpeedRanking
 from paritygate.pipelines.choice.candidates import Candidate, ChoiceRules, in_order_of
 from paritygate.pipelines.choice.constraint import CONSTRAINTS, UNMEASURED
 
-__all__ = ["why_none", "why_these"]
+__all__ = ["why_none", "why_these", "why_undecided"]
 
 
-def why_these(chosen: Sequence[Candidate], candidates: Sequence[Candidate], rules: ChoiceRules, *, at: str) -> str:
+def why_these(
+    chosen: Sequence[Candidate],
+    candidates: Sequence[Candidate],
+    rules: ChoiceRules,
+    by_speed: SpeedRanking | None,
+    *,
+    at: str,
+) -> str:
     """Return why the chosen ones are; empty where all that passed are, and nothing else was asked for.
 
     Args:
         chosen: What is released, at least one.
         candidates: Every target.
         rules: What was asked for.
+        by_speed: How they compare in speed; None where they are not chosen by it.
         at: Where latencies were measured, in words that follow a number.
     """
     parts = []
     others = [item for item in candidates if item.is_fit and item.name != chosen[0].name]
-    if rules.prefer == "fastest":
-        parts.append(_fastest(chosen[0], others, at))
+    if by_speed is not None:
+        parts += [_fast(chosen[0], by_speed, at), *_ties(chosen[0], by_speed)]
     elif rules.prefer == "smallest":
         parts.append(_smallest(chosen[0], others))
     emulated = ", ".join(_accepted(candidate) for candidate in chosen if candidate.entry["evidence"] == "emulated")
@@ -49,27 +58,62 @@ def _is_left_out(candidate: Candidate, rules: ChoiceRules) -> bool:
     return bool(candidate.broken) or is_unordered
 
 
-def _fastest(chosen: Candidate, others: Sequence[Candidate], at: str) -> str:
+def _fast(chosen: Candidate, by_speed: SpeedRanking, at: str) -> str:
     speedup, figures = chosen.figures.speedup, chosen.figures.by_name
     p50, p95 = figures["latency_p50_ms"], figures["latency_p95_ms"]
     words = [] if speedup is None else [f"{speedup.ratio:.3g}x the source ({speedup.low:.3g}-{speedup.high:.3g})"]
     # The order is that of p50.
     words.append(f"p50 {p50:.3g} ms" if p95 is None else f"p50 {p50:.3g} ms, p95 {p95:.3g} ms")
-    text = f"fastest: {', '.join(words)}{at}"
+    rank = "fastest" if chosen is by_speed.fastest else "among the fastest"
+    text = f"{rank}: {', '.join(words)}{at}"
     if speedup is not None and speedup.ratio < 1:
         text += ", slower than the source"
-    rivals = _not_clearly_slower(speedup, others)
-    return f"{text}; not clearly faster than {', '.join(rivals)}" if rivals else text
+    return text
 
 
-def _not_clearly_slower(best: Speedup | None, others: Sequence[Candidate]) -> list[str]:
-    """Return the names of the others, the fastest first, whose interval of the speed-up reaches that of the best."""
-    found = []
-    for item in in_order_of(others, "fastest"):
-        rival = item.figures.speedup
-        if best is None or rival is None or rival.high >= best.low:
-            found.append(item.name)
-    return found
+def _ties(chosen: Candidate, by_speed: SpeedRanking) -> Iterator[str]:
+    """Yield what ties with the chosen one, and why it is the one; ratios are of speeds to the fastest."""
+    if not by_speed.ties:
+        return
+    if chosen is by_speed.fastest:
+        yield f"ties with {_with_ratios(by_speed.ties, by_speed)}"
+    else:
+        rest = tuple(item for item in by_speed.ties if item is not chosen)
+        also = f", and so does {_with_ratios(rest, by_speed)}" if rest else ""
+        yield f"ties with {by_speed.fastest.name} ({_ratio(by_speed.speeds[chosen.name])}){also}"
+    differences = [item.difference for item in (by_speed.fastest, *by_speed.ties)]
+    least = chosen.difference
+    if least is None:
+        yield "released because it is the fastest: how much they differ is not known"
+    elif differences.count(least) > 1:
+        yield "released because no difference is smaller, and of equal ones it is the fastest"
+    else:
+        yield f"released because its difference is the {'smaller' if len(differences) == 2 else 'smallest'}"  # noqa: PLR2004 - a pair
+
+
+def _with_ratios(items: Sequence[Candidate], by_speed: SpeedRanking) -> str:
+    return ", ".join(f"{item.name} ({_ratio(by_speed.speeds[item.name])})" for item in items)
+
+
+def _ratio(speed: Speedup | None) -> str:
+    return "ratio not known" if speed is None else f"ratio {speed.low:.3g}-{speed.high:.3g}"
+
+
+def why_undecided(by_speed: SpeedRanking, *, at: str) -> str:
+    """Return why nothing is chosen by speed although it was measured; `at` as above."""
+    rounds = len(by_speed.fastest.figures.rounds_ms)
+    words = "; ".join(_doubt(item, by_speed) for item in by_speed.undecided)
+    return f"which variant is the fastest{at} cannot be told from {rounds} rounds: {words}"
+
+
+def _doubt(item: Candidate, by_speed: SpeedRanking) -> str:
+    speed = by_speed.speeds[item.name]
+    if speed is None:
+        return f"{item.name} was not timed in the same rounds as {by_speed.fastest.name}, and in two at least"
+    return (
+        f"{item.name} is {speed.low:.3g}-{speed.high:.3g} times as fast as {by_speed.fastest.name} (95 %), and an "
+        "interval that spans a factor of 2 decides nothing"
+    )
 
 
 def _smallest(chosen: Candidate, others: Sequence[Candidate]) -> str:

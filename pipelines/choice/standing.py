@@ -13,6 +13,7 @@ from typing import Any
 from paritygate.engine.gpu_fit import why_not_built_for
 from paritygate.formats import CPU_FORMATS, ENGINE_FORMATS
 from paritygate.pipelines.other_machines import documents_by_device
+from paritygate.pipelines.result import NOT_RUN_HERE
 from paritygate.precision import Variant
 
 __all__ = ["Standing", "can_run_on", "standings_of"]
@@ -177,4 +178,4 @@ def _passed(entry: Mapping[str, Any]) -> bool:
 
 
 def _is_built(entry: Mapping[str, Any]) -> bool:
-    return bool(entry["evidence"] == "built" and entry["verdict"] == "error")
+    return bool(entry["evidence"] == "built" and entry["verdict"] == NOT_RUN_HERE)

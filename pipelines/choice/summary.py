@@ -25,9 +25,11 @@ _COLUMNS = (
 
 
 def exit_code_of_choice(choice: Choice) -> int:
-    """Return 0 if something is chosen; 5 if nothing is and a variant that passed was not measured; else 1."""
+    """Return 0 if something is chosen; 3 if the fastest cannot be told; 5 if what passed was not measured; else 1."""
     if choice.chosen:
         return int(ExitCode.PASS)
+    if choice.is_undecided:
+        return int(ExitCode.INCONCLUSIVE)
     return int(ExitCode.NOT_MEASURED if choice.is_open else ExitCode.PARITY_FAILED)
 
 
@@ -45,7 +47,8 @@ def print_choice(choice: Choice, run: RunFolder, *, to_stderr: bool = False) -> 
         echo(f"no choice: {choice.reason}", err=to_stderr)
     command = choice.how_to_measure(run.folder, has_price=price_of(run.resolved) is not None)
     if command:
-        echo(f"hint: to measure speed: {command}", err=True)
+        again = "more rounds, best while nothing else runs" if choice.is_undecided else "to measure speed"
+        echo(f"hint: {again}: {command}", err=True)
 
 
 def _source_row(choice: Choice) -> Sequence[str]:

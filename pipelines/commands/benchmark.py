@@ -28,7 +28,9 @@ __all__ = ["command"]
     metavar="K",
     help="Instances side by side, each called by a thread of its own; may be given several times.",
 )
-@click.option("--rounds", type=click.IntRange(min=2), metavar="N", help="How often every variant has its turn.")
+@click.option(
+    "--rounds", type=click.IntRange(min=2), metavar="N", help="How often every variant has its turn, at least."
+)
 @click.option(
     "--seconds",
     type=AMOUNT,
@@ -60,8 +62,9 @@ def command(
 ) -> int:
     """Measure latency, throughput, memory and load time of a run's variants beside those of its source.
 
-    All are called with the same rows, in turns, so that what slows the machine slows all alike. The exit code is 5
-    if the source or a required variant could not be measured.
+    All are called with the same rows, in turns, so that what slows the machine slows all alike. Rounds are added for up
+    to 60 s while a choice by speed would be a guess. The exit code is 5 if the source or a required variant could not
+    be measured.
 
     \b
     Example:

@@ -43,6 +43,13 @@ __all__ = ["command"]
     "logits:argmax, logits:top_k=5, logits:multilabel=0.5, each with ,axis=N (needed above rank 2).",
 )
 @click.option(
+    "--constant-decision",
+    "constant_decisions",
+    multiple=True,
+    metavar="OUTPUT=REASON",
+    help="Below FP32: why it is right that this decision is the same for all rows; the reason is recorded.",
+)
+@click.option(
     "--tolerance",
     "tolerances",
     multiple=True,
@@ -163,6 +170,7 @@ def command(
     samples: str,
     precision: str,
     decisions: tuple[str, ...],
+    constant_decisions: tuple[str, ...],
     tolerances: tuple[str, ...],
     repeat: int,
     rename: tuple[str, ...],
@@ -203,7 +211,7 @@ def command(
     from paritygate.pipelines.sides import parse_side, with_provider
     from paritygate.pipelines.summary import print_comparison
     from paritygate.precision import parse_precision
-    from paritygate.validate.decisions import parse_decision
+    from paritygate.validate.decisions import parse_decision, with_constants
     from paritygate.validate.gold.rule import parse_gold_rule
     from paritygate.validate.matching.rule import parse_match_rule
     from paritygate.validate.probes.catalogue import ALL_PROBES
@@ -230,12 +238,15 @@ def command(
         ),
         precision=kind,
         tolerance=parse_tolerance(kind, numbers("--tolerance", tolerances, example="max_abs_diff=1e-3")),
-        decisions=tuple(parse_decision(text) for text in decisions),
+        decisions=with_constants(
+            map(parse_decision, decisions),
+            reasons_by_name("--constant-decision", constant_decisions, example="all rows are of one class"),
+        ),
         outputs=outputs,
         argmax_of=pairs("--argmax-of", argmax_of, example="label=logits"),
         gold=tuple(parse_gold_rule(text) for text in gold),
         matches=tuple(parse_match_rule(text) for text in matches),
-        ignored=reasons_by_name("--ignore", ignored),
+        ignored=reasons_by_name("--ignore", ignored, example="random by design"),
         axes=whole_numbers("--axis", axes),
         passes=repeat,
         min_rows=min_rows,

@@ -26,6 +26,12 @@ __all__ = ["command"]
     metavar="DEVICE",
     help="Where the release will run, such as cpu; once for each device: only what was verified on each is released.",
 )
+@click.option(
+    "--despite",
+    metavar="REASON",
+    default="",
+    help="Release although something that the run requires did not pass; the reason is recorded in the release.",
+)
 @constraint_option
 @root_option
 @json_option
@@ -35,13 +41,15 @@ def command(
     repository: Path | None,
     alias: str | None,
     devices: tuple[str, ...],
+    despite: str,
     constraints: tuple[str, ...],
     root: Path,
     json_target: str | None,
 ) -> int:
     """Release the variants of a run that passed, within the limits; where none did, the source, if it may be.
 
-    Which of them: the spec's promote.prefer. What would be released is printed by the command choose.
+    Which of them: the spec's promote.prefer. What would be released is printed by the command choose. A run in which
+    something required did not pass is refused without --despite.
 
     \b
     Example:
@@ -69,6 +77,7 @@ def command(
         alias=alias or run.resolved.spec.promote.alias,
         devices=devices or None,
         limits=limits,
+        despite=despite.strip(),
     )
     to_stderr = json_target == "-"
     print_release(release, to_stderr=to_stderr)

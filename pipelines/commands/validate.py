@@ -24,11 +24,13 @@ __all__ = ["command"]
 @run_option
 @probes_option
 @click.option(
-    "--aside",
-    "is_aside",
+    "--scratch",
+    "is_scratch",
     is_flag=True,
-    help="Put evidence, results and reports into DIR/aside: those of the run, and what may be released, stay.",
+    help="Put evidence, results and reports into DIR/scratch: those of the run, and what may be released, stay.",
 )
+# What the option was called before 0.2.0.
+@click.option("--aside", "is_scratch", is_flag=True, hidden=True)
 @device_option
 @time_limit_option
 @quiet_option
@@ -37,7 +39,7 @@ def command(
     *,
     run_folder: Path | None,
     probes: str | None,
-    is_aside: bool,
+    is_scratch: bool,
     device: str,
     time_limit: float,
     quiet: bool,
@@ -45,8 +47,8 @@ def command(
 ) -> int:
     """Hold every exported variant of a run against its recorded reference, and write evidence and reports.
 
-    The exit code is that of the worst required variant. With --probes, the evidence says what was left out, and so
-    does a release.
+    The exit code is that of the worst required variant. Where --probes leaves out a probe that the spec asks for, the
+    findings go to DIR/scratch, and the evidence of the run stays as it is.
 
     \b
     Example:
@@ -65,7 +67,10 @@ def command(
         msg = "validate needs --run DIR"
         raise UsageError(msg, hint="give the run folder that export printed")
     asked = probe_names(probes)
-    run = replace(open_run(run_folder), is_aside=is_aside)
+    run = open_run(run_folder)
+    left_out = [name for name in run.resolved.probes if asked is not None and name not in asked]
+    # Less than the spec asks for is no evidence.
+    run = replace(run, is_scratch=is_scratch or bool(left_out))
     with progress_of(run.resolved.name, is_quiet=quiet) as progress:
         results = validate_stage(run, time_limit_s=time_limit, progress=progress, device=device, probes=asked)
     failures = run.failures()
@@ -80,12 +85,10 @@ def command(
         reports=write_reports(run),
     )
     print_outcome(outcome, to_stderr=json_target == "-")
-    left_out = [name for name in run.resolved.probes if asked is not None and name not in asked]
-    if left_out and not is_aside:
-        # Whoever looked at one probe only should not release by it unawares.
+    if left_out:
         echo(
-            f"note: the evidence of the run is now without probes that its spec asks for ({', '.join(left_out)}), and "
-            "a release would say so; validate without --probes to ask them all, with --aside to leave the evidence",
+            f"note: this is no evidence, and is in {run.findings}: probes that the spec asks for were left out "
+            f"({', '.join(left_out)}); what may be released is what was found before",
             err=json_target == "-",
         )
     write_json(json_target, {"schema_version": 1, "exit_code": outcome.exit_code, "runs": [outcome.to_json()]})

@@ -10,6 +10,7 @@ from typing import Any
 
 from paritygate.errors import ArtifactIntegrityError, UsageError
 from paritygate.files import digest_of_file
+from paritygate.importing import use_folder
 from paritygate.machine import machine_facts
 from paritygate.pipelines.asking import Answers, ask, ask_again, broken_contract, not_asked, recorded_probes, request_of
 from paritygate.pipelines.calibrated_rows import CalibratedRows, CalibrationLookup
@@ -62,6 +63,8 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
     folder = Path(args["folder"])
     prepare_process(job.candidate.provider)
     held_out = RowsLeftOut(strata=job.strata)
+    if any(rule.is_function for rule in job.gold):
+        use_folder(job.samples.folder)
     read = open_samples(job.samples, left_out=held_out)
     if job.calibrated_rows is not None:
         read = CalibrationLookup(CalibratedRows.load(job.calibrated_rows)).watched(read)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from paritygate.errors import ArtifactIntegrityError, InputFileError, UsageError
+from paritygate.file_names import path_below
 from paritygate.files import MARKER, digest_of_file
 from paritygate.importing import is_object_path
 from paritygate.model_digest import digest_of_model
@@ -65,7 +66,8 @@ def inputs_of(run: RunFolder) -> RunInputs:
     spec = run.resolved.spec
     _gather_source(found, run.resolved.source)
     for name in spec.model.files:
-        found.add(found.place(found.folder / name, "files"), found.folder / name)
+        place = os.path.relpath(found.folder / name, found.folder)
+        found.add(place, path_below(found.folder, place))
     given = None if run.samples_path is None else Path(run.samples_path)
     _gather_samples(found, "samples", spec.samples.source, spec.samples.path, given)
     if run.resolved.calibrated and spec.calibration.source is not None:
@@ -214,7 +216,7 @@ def _gather_recorded(found: _Gathering, run: RunFolder) -> None:
         return
     model = Recording.load(run.reference).model
     for name, digest in model.get("files", {}).items():
-        path = found.folder / name
+        path = path_below(found.folder, name)
         found.add(name, path)
         if digest_of_file(path) != digest:
             raise _changed(path)

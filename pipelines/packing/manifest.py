@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from paritygate.errors import ArtifactIntegrityError, InputFileError
+from paritygate.file_names import why_not_names
 from paritygate.files import digest_of_json
-from paritygate.pipelines.packing.member_names import why_not_names
 from paritygate.pipelines.packing.tar_form import END, size_of_member
 
 __all__ = [

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import secrets
 from collections.abc import Iterable, Mapping
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from paritygate.errors import ArtifactIntegrityError, InputFileError, UsageError
+from paritygate.file_names import check_names
 from paritygate.files import (
     MARKER,
     digest_of_file,
@@ -25,7 +25,7 @@ from paritygate.files import (
 from paritygate.pipelines.child import Progress
 from paritygate.pipelines.packing.manifest import INPUTS, RUN, SPEC_MEMBER, PackedFile, PackManifest, damaged
 from paritygate.pipelines.packing.read import FILE_MODE, extract, read_manifest
-from paritygate.pipelines.workspace import DEFAULT_ROOT, RunFolder, open_run
+from paritygate.pipelines.workspace import DEFAULT_ROOT, RunFolder, check_schema_of_run, open_run
 
 __all__ = ["OwnInputs", "UnpackResult", "unpack_run"]
 
@@ -85,7 +85,8 @@ def unpack_run(
     """Restore the run in a pack to `<root>/runs/<model>/<run-id>`. Runs none of its code.
 
     Raises:
-        InputFileError: It is no pack, or an input that it left out is not there.
+        InputFileError: It is no pack, an input that it left out is not there, or another version of paritygate wrote
+            the run.
         ArtifactIntegrityError: It is not what was packed, or an input is not what it was.
         UsageError: The run is there already, or it is not said where the inputs are that were left out.
         StorageError: It cannot be written.
@@ -181,6 +182,7 @@ def _bind(restored: Path, pack: Path, manifest: PackManifest, own: OwnInputs, *,
     """Say in the run's spec where its inputs are on this machine."""
     path = restored / "spec.json"
     data = _travelled_spec(path, pack)
+    check_schema_of_run(str(pack), data)
     folder = place / INPUTS if own.folder is None else own.folder.absolute()
     samples = data["samples_path"]
     if samples is not None:
@@ -188,8 +190,10 @@ def _bind(restored: Path, pack: Path, manifest: PackManifest, own: OwnInputs, *,
     write_json_atomically(path, {**data, "folder": str(folder), "samples_path": samples})
     path.chmod(FILE_MODE)
     try:
-        name = open_run(restored).resolved.name
-    except InputFileError as err:
+        resolved = open_run(restored).resolved
+        # Making their names raises what is wrong with a target: each is to be a folder of the run.
+        name, _ = resolved.name, resolved.target_names
+    except (InputFileError, UsageError) as err:
         raise damaged(str(pack), f"{SPEC_MEMBER} is no spec of a run") from err
     if name != manifest.model:
         raise damaged(str(pack), f"{SPEC_MEMBER} is of {name!r}, and the pack of {manifest.model!r}")
@@ -199,10 +203,9 @@ def _travelled_spec(path: Path, pack: Path) -> Mapping[str, Any]:
     try:
         data: Mapping[str, Any] = read_json(path)
         samples = data["samples_path"]
-        is_sound = data["folder"] == INPUTS and (
-            samples is None or (samples.startswith(f"{INPUTS}/") and ".." not in samples.split("/"))
-        )
-    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError, AttributeError, RecursionError):
+        check_names([] if samples is None else [samples])
+        is_sound = data["folder"] == INPUTS and (samples is None or samples.startswith(f"{INPUTS}/"))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         is_sound = False
     if not is_sound:
         raise damaged(str(pack), f"{SPEC_MEMBER} is no spec that travels")

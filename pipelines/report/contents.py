@@ -8,6 +8,7 @@ from paritygate.pipelines.report.machine_tables import machine_tables, other_dev
 from paritygate.pipelines.report.report_data import ReportData
 from paritygate.pipelines.report.run_tables import (
     artifact_table,
+    earlier_failures_table,
     evidence_words,
     parity_table,
     reference_tables,
@@ -25,6 +26,7 @@ def contents_of(report: ReportData) -> dict[str, Any]:
         "report": report,
         "parity": parity_table(report),
         "evidence_words": evidence_words(report),
+        "earlier": earlier_failures_table(report),
         "elsewhere": other_devices_table(report),
         "release": release_table(report.release, report) if report.release is not None else None,
         "speed": speed_section(report),

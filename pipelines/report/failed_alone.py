@@ -22,10 +22,10 @@ class FailedAlone:
 
 
 def failed_alone(result: ComparisonResult, folder: Path) -> tuple[FailedAlone, ...]:
-    """Return the command of each failure that is listed, equal ones once."""
+    """Return the command of each failure and each finding that is listed, equal ones once."""
     found: dict[str, list[str]] = {}
     for name, probe in result.probes.asked.items():
-        for failure in probe.failures:
+        for failure in (*probe.failures, *probe.findings):
             if failure.again:
                 found.setdefault(failure.again, []).append(f"{name}, {failure.about}")
     return tuple(

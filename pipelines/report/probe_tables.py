@@ -13,13 +13,18 @@ from paritygate.pipelines.result import NOT_ASKED, ComparisonResult, ProbeResult
 from paritygate.validate.probes.catalogue import ALL_PROBES
 from paritygate.validate.probes.roles import Role
 
-__all__ = ["FAILED_AT", "failed_words", "probe_tables", "probe_words"]
+__all__ = ["FAILED_AT", "FOUND_AT", "failed_words", "probe_tables", "probe_words"]
 
 FAILED_AT = "Failed at, the first ones"
+FOUND_AT = "Answered otherwise where no sample is"
 _LEAD = (
     "Probes are inputs derived from the samples, which a right conversion answers like the reference. What there is no "
     "right answer of the reference to is left out, and so is what a candidate does not take by its own declaration; "
     "where the rows of a probe did not suffice, its result is a warning."
+)
+_OF_FINDINGS = (
+    "A right conversion may honestly answer rows otherwise that are unlike every sample: an empty row of a mask, NaN, "
+    "infinity. A difference there is a warning, and a failure as soon as samples hold such rows."
 )
 _UNFIT = "what the candidate does not take or is not held to"
 _PROBE_COLUMNS = (
@@ -47,9 +52,11 @@ def probe_tables(result: ComparisonResult, folder: Path) -> tuple[Table, ...]:
         return ()
     left_out = tuple(_left_out_rows(probes))
     failed = tuple(_failure_rows(probes, folder))
+    found = tuple(_finding_rows(probes, folder))
     return (
         _asked_table(probes),
         *((_failures_table(failed),) if failed else ()),
+        *((_findings_table(found),) if found else ()),
         *((_left_out_table(left_out),) if left_out else ()),
         *((_roles_table(probes),) if probes.roles else ()),
         _times_table(probes),
@@ -60,6 +67,8 @@ def probe_words(result: ComparisonResult) -> tuple[str, ...]:
     """Return what is said above the tables."""
     probes = result.probes
     found = [f"No probe was asked: {probes.skipped}."] if probes.skipped else [_LEAD]
+    if any(probe.findings for probe in probes.asked.values()):
+        found.append(_OF_FINDINGS)
     if probes.switched_off:
         found.append(f"Switched off: {', '.join(probes.switched_off)}.")
     if probes.not_recorded:
@@ -122,6 +131,31 @@ def _failure_rows(probes: ProbesResult, folder: Path) -> Iterable[tuple[Cell, ..
 def _failures_table(rows: tuple[tuple[Cell, ...], ...]) -> Table:
     titles = ("probe", "at", "what failed", "inputs, in the run's folder")
     return Table(caption=FAILED_AT, columns=tuple(Column(title=title) for title in titles), rows=rows)
+
+
+def _finding_rows(probes: ProbesResult, folder: Path) -> Iterable[tuple[Cell, ...]]:
+    for name, probe in probes.asked.items():
+        for finding in probe.findings:
+            yield (
+                text(name),
+                text(finding.edge),
+                text(finding.about),
+                figure(number(finding.batches)),
+                text(f"{finding.check}: {finding.detail}"),
+                code(within_run(finding.inputs, folder) if finding.inputs else "-"),
+            )
+
+
+def _findings_table(rows: tuple[tuple[Cell, ...], ...]) -> Table:
+    columns = (
+        Column(title="probe"),
+        Column(title="as no sample has"),
+        Column(title="first at"),
+        Column(title="batches", is_figure=True),
+        Column(title="what differs"),
+        Column(title="inputs, in the run's folder"),
+    )
+    return Table(caption=FOUND_AT, columns=columns, rows=rows)
 
 
 def _left_out_rows(probes: ProbesResult) -> Iterable[tuple[Cell, ...]]:

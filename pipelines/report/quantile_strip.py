@@ -43,8 +43,8 @@ class QuantileStrip:
     Attributes:
         blocks: From the smallest differences to the largest.
         largest: Where the largest difference is.
-        is_beyond: Whether the largest difference is above the limit.
-        limit: Where the limit of the largest difference is, the strictest of the channels.
+        is_beyond: Whether a difference is above its own limit.
+        limit: Where the limit of the bulk is, the strictest of the channels.
         label: Where its label begins, ends, or has its middle: `start`, `end` or `middle`.
         ticks: Position and label of the powers of ten.
         words: The drawing in words.
@@ -85,12 +85,20 @@ def quantile_strip(output: OutputResult) -> QuantileStrip | None:
     return QuantileStrip(
         blocks=_blocks([at(edge) for edge in known]),
         largest=at(known[-1]),
-        is_beyond=known[-1] > limit.lowest,
+        is_beyond=_is_beyond(output, limit.lowest),
         limit=at(limit.lowest),
         label=_label(at(limit.lowest)),
         ticks=_ticks(first, last, at, is_open=known[0] < 10.0**first),
         words=f"Half of the differences are at most {number(known[1])}, 99 % at most {number(known[3])}, "
         f"the largest is {number(known[-1])}; the limit is {number(limit.lowest)}.",
+    )
+
+
+def _is_beyond(output: OutputResult, of_bulk: float) -> bool:
+    """Return whether a difference is above its own limit, which is above that of the bulk for a value far from it."""
+    return any(
+        row.max_abs_diff is None or row.max_abs_diff > (of_bulk if row.limit is None else row.limit)
+        for row in output.worst_rows
     )
 
 

@@ -18,9 +18,10 @@ from paritygate.artifact import Artifact
 from paritygate.errors import ExitCode
 from paritygate.pipelines.benchmark.result import BenchmarkResult
 from paritygate.pipelines.choice.choice import Choice
+from paritygate.pipelines.earlier_failures import EarlierFailure, read_earlier_failures
 from paritygate.pipelines.evidence_shape import read_evidence_file
 from paritygate.pipelines.other_machines import OTHERS, is_evidence
-from paritygate.pipelines.result import ComparisonResult
+from paritygate.pipelines.result import NOT_RUN_HERE, ComparisonResult
 from paritygate.pipelines.stages.choose import read_benchmark
 from paritygate.pipelines.workspace import FailedVariant, RunFolder, required_variants, worst_code
 from paritygate.validate.recording import RECORD_FILE, Recording
@@ -28,8 +29,9 @@ from paritygate.validate.recording import RECORD_FILE, Recording
 __all__ = ["NOT_MEASURED", "ReportData", "VariantReport", "collect_report"]
 
 NOT_MEASURED = "not measured"
+_NOTHING_REQUIRED = "nothing required"
 _VERDICT_OF_CODE = {ExitCode.PASS: "pass", ExitCode.PARITY_FAILED: "fail", ExitCode.INCONCLUSIVE: "inconclusive"}
-_ORDER = ("pass", "fail", "error", "inconclusive", NOT_MEASURED)
+_ORDER = ("pass", "fail", "error", "inconclusive", NOT_RUN_HERE, NOT_MEASURED)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,7 +41,7 @@ class VariantReport:
     Attributes:
         name: The variant.
         is_required: Whether the run's outcome depends on it.
-        verdict: `pass`, `fail`, `inconclusive`, `error`, or `not measured`.
+        verdict: `pass`, `fail`, `inconclusive`, `error`, `not run here`, or `not measured`.
         exit_code: The exit code of that.
         evidence: `verified`, `emulated`, `built` or `none`.
         reason: Why it could not be made or measured; empty if it was.
@@ -79,9 +81,9 @@ class ReportData:
         spec: Where the spec was read from.
         samples: Where the samples came from.
         folder: Where the run is.
-        verdict: The outcome of the required variants: `pass`, `fail`, `inconclusive`, `error`, or `not measured`
-            where none is required.
-        exit_code: The exit code of that; None where none is required.
+        verdict: The outcome of the required variants: `pass`, `fail`, `inconclusive`, `error`, or
+            `nothing required`.
+        exit_code: The exit code of that.
         headline: The outcome in one sentence.
         variants: One a target, in the spec's order.
         recording: The recorded reference; None if there is none.
@@ -91,7 +93,9 @@ class ReportData:
         mark: Which of the two: `released` or `chosen`.
         machines: What each variant was measured on, by the names of the variants, equal ones together.
         others: The evidence of other devices than that of the last validation, about the same reference.
+        earlier: What failed earlier, and was replaced or is held to less now.
         commands: What to type to do it again, `(what it does, command)` each.
+        reason: Why less is asked now, as the spec says; empty where it does not.
         written: When the report was written, UTC.
         paritygate: The version that wrote it.
     """
@@ -103,7 +107,7 @@ class ReportData:
     samples: str
     folder: Path
     verdict: str
-    exit_code: int | None
+    exit_code: int
     headline: str
     variants: tuple[VariantReport, ...]
     recording: Recording | None
@@ -115,6 +119,8 @@ class ReportData:
     commands: tuple[tuple[str, str], ...]
     written: str
     others: tuple[Mapping[str, Any], ...] = ()
+    earlier: tuple[EarlierFailure, ...] = ()
+    reason: str = ""
     paritygate: str = field(default=__version__)
 
 
@@ -162,6 +168,10 @@ def collect_report(
         machines=_machines(variants),
         commands=_commands(run),
         others=_others(run, recording),
+        earlier=tuple(
+            read_earlier_failures(read_evidence_file(run.evidence_file)) if run.evidence_file.is_file() else ()
+        ),
+        reason=run.resolved.spec.reason or "",
         written=datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
     )
 
@@ -189,7 +199,7 @@ def _failed_variant(failure: FailedVariant, *, is_required: bool) -> VariantRepo
     return VariantReport(
         name=failure.variant,
         is_required=is_required,
-        verdict="error",
+        verdict=failure.verdict,
         exit_code=failure.exit_code,
         reason=failure.message,
         hint=failure.hint,
@@ -221,7 +231,7 @@ def _variant(
         verdict=result.verdict,
         exit_code=result.exit_code,
         evidence=entry["evidence"],
-        reason=result.error.message if result.error is not None else "",
+        reason=result.why_not_measured,
         hint=result.error.hint if result.error is not None else "",
         result=result,
         emulated=run.emulated_result(name),
@@ -242,7 +252,7 @@ def _why_not_measured(
         return "it was not exported", _run_command(run)
     if result is None or entry is None or entry["verdict"] != result.verdict:
         return "it was exported, and no evidence of a comparison was written", again
-    if result.error is not None:
+    if not result.is_measured:
         # That a comparison could not be made stays true; there is nothing in it to hold against other bytes.
         return None
     if entry["artifact"] != artifact.digest:
@@ -252,11 +262,11 @@ def _why_not_measured(
     return None
 
 
-def _outcome(variants: Sequence[VariantReport]) -> tuple[str, int | None]:
+def _outcome(variants: Sequence[VariantReport]) -> tuple[str, int]:
     """Return verdict and exit code of the required variants together: a pass only if each of them is one."""
     codes = [variant.exit_code for variant in variants if variant.is_required]
     if not codes:
-        return NOT_MEASURED, None
+        return _NOTHING_REQUIRED, int(ExitCode.PASS)
     code = worst_code(codes)
     verdict = _VERDICT_OF_CODE.get(ExitCode(code), "error")
     return verdict, code
@@ -264,17 +274,17 @@ def _outcome(variants: Sequence[VariantReport]) -> tuple[str, int | None]:
 
 def _headline(variants: Sequence[VariantReport]) -> str:
     required = [variant for variant in variants if variant.is_required]
-    if not required:
-        return "No variant is required, so the run as a whole has no verdict."
-    passed = [variant for variant in required if variant.verdict == "pass"]
-    if len(passed) == len(required):
+    counted = required or variants
+    passed = [variant for variant in counted if variant.verdict == "pass"]
+    if required and len(passed) == len(required):
         which = f"{required[0].name} answers" if len(required) == 1 else f"All {len(required)} required variants answer"
         return f"{which} like the source, within the limits."
     others = "; ".join(
-        f"{verdict}: {', '.join(names)}" for verdict in _ORDER[1:] if (names := list(_named(required, verdict)))
+        f"{verdict}: {', '.join(names)}" for verdict in _ORDER[1:] if (names := list(_named(counted, verdict)))
     )
-    noun = "variant" if len(required) == 1 else "variants"
-    return f"{len(passed)} of {len(required)} required {noun} passed ({others})."
+    noun = "variant" if len(counted) == 1 else "variants"
+    which = f"required {noun}" if required else f"{noun}, none of them required,"
+    return f"{len(passed)} of {len(counted)} {which} passed" + (f" ({others})." if others else ".")
 
 
 def _named(variants: Iterable[VariantReport], verdict: str) -> Iterable[str]:

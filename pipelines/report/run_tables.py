@@ -17,7 +17,15 @@ from paritygate.signature import is_float_dtype
 from paritygate.validate.bounds import upper_bound_text
 from paritygate.validate.recording import Recording
 
-__all__ = ["anchor_of", "artifact_table", "evidence_words", "parity_table", "reference_tables", "release_table"]
+__all__ = [
+    "anchor_of",
+    "artifact_table",
+    "earlier_failures_table",
+    "evidence_words",
+    "parity_table",
+    "reference_tables",
+    "release_table",
+]
 
 _PARITY_COLUMNS = (
     Column(title="variant"),
@@ -62,6 +70,24 @@ def parity_table(report: ReportData) -> Table:
         columns=_PARITY_COLUMNS,
         rows=tuple(rows),
     )
+
+
+def earlier_failures_table(report: ReportData) -> Table | None:
+    """Return what failed earlier, and was replaced or is held to less now; None if nothing did."""
+    if not report.earlier:
+        return None
+    rows = tuple(
+        (
+            text("this run, validated before" if item.run == report.run_id else item.run),
+            text(item.variant),
+            text("; ".join(item.failed)),
+            text("; ".join(item.asked_less) or "no less"),
+            text(report.reason if item.asked_less else _NOTHING),
+        )
+        for item in report.earlier
+    )
+    titles = ("run", "variant", "what failed", "asked now", "reason")
+    return Table(caption="Failed earlier", columns=tuple(Column(title=title) for title in titles), rows=rows)
 
 
 def evidence_words(report: ReportData) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from paritygate.pipelines.report.conversion_table import conversion_table
 from paritygate.pipelines.report.failed_alone import FailedAlone, failed_alone
 from paritygate.pipelines.report.figures import number
-from paritygate.pipelines.report.probe_tables import FAILED_AT, probe_tables, probe_words
+from paritygate.pipelines.report.probe_tables import FAILED_AT, FOUND_AT, probe_tables, probe_words
 from paritygate.pipelines.report.quality_tables import quality_tables
 from paritygate.pipelines.report.quantile_strip import QuantileStrip, quantile_strip
 from paritygate.pipelines.report.report_data import ReportData, VariantReport
@@ -98,13 +98,13 @@ def _section(variant: VariantReport, anchor: str, folder: Path) -> VariantSectio
     apart: tuple[Table, ...] = ()
     after: tuple[Table, ...] = ()
     # Of a comparison that could not be made there is no more to say than why.
-    if result is not None and result.error is None:
+    if result is not None and result.is_measured:
         decisions = (decisions_table(result.decisions),) if result.decisions else ()
         before = (checks_table(result), *decisions, *quality_tables(result))
         outputs = tuple(_output(name, output, result) for name, output in result.outputs.items())
         probes, words = probe_tables(result, folder), probe_words(result)
-        # What is there to do about a failure stands beside it.
-        place = next((at for at, table in enumerate(probes, 1) if table.caption == FAILED_AT), 1)
+        # What is there to do about a failure or a finding stands beside it.
+        place = max((at for at, table in enumerate(probes, 1) if table.caption in {FAILED_AT, FOUND_AT}), default=1)
         alone, probes, details = failed_alone(result, folder), probes[:place], probes[place:]
         apart = strata_tables(result.strata)
         after = (tolerance_table(result), sides_table(result))
@@ -129,7 +129,7 @@ def _section(variant: VariantReport, anchor: str, folder: Path) -> VariantSectio
 def _lead(variant: VariantReport) -> str:
     result = variant.result
     required = "required" if variant.is_required else "optional"
-    if result is None or result.error is not None:
+    if result is None or not result.is_measured:
         return f"Nothing was measured; {required}, exit code {variant.exit_code}."
     passes = "1 pass" if result.passes == 1 else f"{result.passes} passes"
     return (
@@ -171,6 +171,11 @@ def _notes(variant: VariantReport) -> Iterable[str]:
         if result.outputs_left_out:
             found.append(f"not compared: {', '.join(result.outputs_left_out)}")
         found += [f"output {name} is ignored: {why}" for name, why in result.outputs_ignored.items()]
+        found += [
+            f"the decision on {name} is the same for all rows: {decision.constant}"
+            for name, decision in result.decisions.items()
+            if decision.constant
+        ]
     if variant.emulated is not None:
         said = set(found)
         found += [

@@ -45,8 +45,8 @@ def speed_lead(benchmark: BenchmarkResult) -> str:
     return (
         "Latency is that of one call with real rows of the samples. The source and the variants took turns in "
         f"{rounds} rounds, so that what slows the machine down slows all of them. Speed-up is the latency of the "
-        "source by that of the variant at the same batch size and concurrency: the geometric mean over the rounds, "
-        f"with its 95 % interval. Measured on {benchmark.device}: "
+        "source by that of the variant at the same batch size and concurrency, p50 by p50, which is the median of the "
+        f"rounds' medians, with its 95 % interval by resampling rounds. Measured on {benchmark.device}: "
         f"{cpu.get('model', 'a processor that is not known')}{cores}."
     )
 

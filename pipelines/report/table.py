@@ -16,6 +16,8 @@ SYMBOLS = {
     "warning": "△",
     "looser": "△",
     "not measured": "○",
+    "not run here": "○",
+    "nothing required": "○",
     "not asked": "○",
 }
 

@@ -70,7 +70,7 @@ def tradeoff_of(report: ReportData) -> Tradeoff | None:
 def _point(variant: VariantReport, report: ReportData, benchmark: BenchmarkResult) -> TradeoffPoint | str:
     """Return the variant's point, or a sentence why it has none."""
     result = variant.result
-    if result is None or result.error is not None:
+    if result is None or not result.is_measured:
         return f"{variant.name}: its difference was not measured."
     part = limit_share((check.name, check.measured, check.limit) for check in result.checks)
     if part is None:

@@ -22,6 +22,7 @@ from paritygate.precision import Precision
 from paritygate.signature import is_float_dtype
 from paritygate.validate.bounds import upper_bound_text
 from paritygate.validate.tolerance import DEFAULT_TOLERANCES
+from paritygate.wording import one_or_many
 
 __all__ = [
     "agreement_table",
@@ -174,8 +175,17 @@ def _float_facts(output: OutputResult) -> Iterable[tuple[str, str]]:
     if output.rows_beyond is not None:
         yield "rows beyond a limit", f"{number(output.rows_beyond)} of {number(output.rows)}"
     yield "scale of the default limits", _scale(output)
+    if output.fill_values:
+        yield (
+            "fill values, compared exactly",
+            f"{number(output.fill_values)}, of which {_differ(output.fill_mismatches)}",
+        )
     for words in output.looks_like:
         yield "what it looks like", words
+
+
+def _differ(count: int) -> str:
+    return f"{number(count)} {one_or_many(count, 'differs', 'differ')}"
 
 
 def _limit_of(output: OutputResult, name: str) -> str:
@@ -184,7 +194,7 @@ def _limit_of(output: OutputResult, name: str) -> str:
 
 def _scale(output: OutputResult) -> str:
     by_channel = "" if output.axis is None else f", the largest over the channels of axis {output.axis}"
-    return f"{number(output.scale)} (the standard deviation of the reference, at least 1{by_channel})"
+    return f"{number(output.scale)} (the spread of the reference's bulk, at least 1{by_channel})"
 
 
 def worst_rows_table(output: OutputResult) -> Table:
@@ -195,6 +205,7 @@ def worst_rows_table(output: OutputResult) -> Table:
         Column(title="actual", is_figure=True),
         Column(title="expected", is_figure=True),
         Column(title="|difference|", is_figure=True),
+        Column(title="its limit", is_figure=True),
     )
     rows = tuple(
         (
@@ -203,6 +214,7 @@ def worst_rows_table(output: OutputResult) -> Table:
             figure(value(row.actual)),
             figure(value(row.expected)),
             figure(number(row.max_abs_diff, missing="not finite")),
+            figure(number(row.limit)),
         )
         for row in output.worst_rows
     )
@@ -245,7 +257,8 @@ def _rule(decision: DecisionResult) -> str:
 
 
 def _classes(decision: DecisionResult) -> str:
-    total = sum(decision.classes.values())
+    # A class is in a set once at most.
+    total = decision.decisions if _rule(decision).startswith("top_k") else sum(decision.classes.values())
     if _rule(decision).startswith(("threshold", "multilabel")):
         counts = [(word, decision.classes.get(key, 0)) for word, key in (("positive", "1"), ("negative", "0"))]
     else:
@@ -305,7 +318,7 @@ def tolerance_table(result: ComparisonResult) -> Table:
     """Return the limits, where they come from, and which are looser than the defaults."""
     default = DEFAULT_TOLERANCES[Precision(result.precision)].to_json()
     declared = set(result.tolerance.get("declared", ()))
-    names = [name for name in default if name != "declared"]
+    names = [name for name in default if name not in {"declared", "precision"}]
     rows = tuple(
         (
             text(name),

@@ -7,6 +7,7 @@
 The store never changes once published, and a folder there is a release only if the log says so.
 """
 
+from paritygate.pipelines.repository.aliases import AliasMove, point_alias, roll_back
 from paritygate.pipelines.repository.candidate import (
     Provenance,
     ReleaseCandidate,
@@ -22,10 +23,13 @@ from paritygate.pipelines.repository.inspect import (
     show,
     verify_release,
 )
-from paritygate.pipelines.repository.log import ModelState, Record, RecordKind, read_records, state_of
+from paritygate.pipelines.repository.log import read_records
+from paritygate.pipelines.repository.record import Record, RecordKind
 from paritygate.pipelines.repository.release import Release, promote
+from paritygate.pipelines.repository.state import ModelState, state_of
 
 __all__ = [
+    "AliasMove",
     "FileDifference",
     "ModelState",
     "ModelSummary",
@@ -39,8 +43,10 @@ __all__ = [
     "VariantEvidence",
     "Verification",
     "list_models",
+    "point_alias",
     "promote",
     "read_records",
+    "roll_back",
     "show",
     "state_of",
     "verify_release",

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from paritygate.artifact import ARTIFACT_FILE, file_digests
+from paritygate.artifact import ARTIFACT_FILE, check_record, file_digests
 from paritygate.errors import ArtifactIntegrityError, InputFileError, RepositoryError, UsageError
 from paritygate.files import digest_of_files
 from paritygate.pipelines.repository.difference import compare_files
@@ -53,6 +53,7 @@ class VariantEvidence:
         has_run: Whether the artifact itself was compared on any device.
         devices: The devices of the release that this stands for.
         also: What was found on the other devices of the release.
+        rules: Digest of the rules that it was judged by; None where it is not known.
     """
 
     verdict: str
@@ -64,6 +65,7 @@ class VariantEvidence:
     has_run: bool = True
     devices: tuple[str, ...] = ()
     also: tuple[VariantEvidence, ...] = ()
+    rules: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the evidence as JSON data."""
@@ -77,6 +79,7 @@ class VariantEvidence:
             "has_run": self.has_run,
             "devices": list(self.devices),
             "also": [other.to_json() for other in self.also],
+            "rules": self.rules,
         }
 
 
@@ -109,6 +112,15 @@ class VariantCandidate:
         """Digest over all files."""
         return digest_of_files(self.files)
 
+    def to_json(self) -> dict[str, Any]:
+        """Return what it is and what was found about it, as JSON data."""
+        return {
+            "name": self.name,
+            "role": "source" if self.is_source else "converted",
+            "digest": self.digest,
+            "evidence": None if self.evidence is None else self.evidence.to_json(),
+        }
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Provenance:
@@ -124,6 +136,8 @@ class Provenance:
         tolerances: The limits of each variant.
         looser_tolerances: Those of the limits that are looser than the defaults, as the user set them.
         ignored_outputs: The outputs that were not compared, each with the reason.
+        constant_decisions: The decisions that are said to be the same for all rows, by output, each with the reason.
+        asked_less: What the spec asks less than failed runs of the same source did, by variant and run.
         probes_not_asked: By variant, the probes that were switched off or could not be asked.
         spec: The resolved spec, where there is one.
     """
@@ -136,7 +150,9 @@ class Provenance:
     tolerances: Mapping[str, Any]
     looser_tolerances: Mapping[str, Any] = field(default_factory=dict)
     ignored_outputs: Mapping[str, str] = field(default_factory=dict)
+    constant_decisions: Mapping[str, str] = field(default_factory=dict)
     probes_not_asked: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    asked_less: Sequence[Mapping[str, Any]] = ()
     machines: Mapping[str, Any] = field(default_factory=dict)
     spec: Mapping[str, Any] | None = None
 
@@ -152,6 +168,8 @@ class Provenance:
             "tolerances": dict(self.tolerances),
             "looser_tolerances": dict(self.looser_tolerances),
             "ignored_outputs": dict(self.ignored_outputs),
+            "constant_decisions": dict(self.constant_decisions),
+            "asked_less": [dict(item) for item in self.asked_less],
             "probes_not_asked": {name: list(probes) for name, probes in self.probes_not_asked.items()},
             "spec": None if self.spec is None else dict(self.spec),
         }
@@ -171,6 +189,7 @@ class ReleaseCandidate:
         accepted: Kind of evidence accepted in place of `verified`, by variant; the release says so.
         reason: Why, in words, such as `fallback: source`; required when the source is released.
         choice: What was asked for and what stood for choice, as JSON data; goes into the manifest.
+        despite: Why it is released although its run failed; empty if the run passed. It lets no variant in.
         who: Who releases, kept in the log; may be empty.
         host: Where, kept in the log; may be empty.
     """
@@ -184,6 +203,7 @@ class ReleaseCandidate:
     accepted: Mapping[str, str] = field(default_factory=dict)
     reason: str = ""
     choice: Mapping[str, Any] = field(default_factory=dict)
+    despite: str = ""
     who: str = ""
     host: str = ""
 
@@ -236,6 +256,11 @@ def _check_record(variant: VariantCandidate) -> None:
     if not isinstance(files, Mapping) or not files:
         msg = f"the record of {variant.name} names no files"
         raise ArtifactIntegrityError(msg, hint="make the artifact again with: convert-and-validate export")
+    try:
+        check_record(variant.record)
+    except (ValueError, KeyError) as err:
+        msg = f"the record of {variant.name} is damaged: {err}"
+        raise ArtifactIntegrityError(msg, hint="make the artifact again with: convert-and-validate export") from err
     if variant.record.get("digest") != variant.digest:
         msg = (
             f"the record of {variant.name} contradicts itself: digest {variant.record.get('digest')}, "

@@ -7,15 +7,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from paritygate.errors import ArtifactIntegrityError, InputFileError, RepositoryError
-from paritygate.pipelines.repository.candidate import MANIFEST_FILE
-from paritygate.pipelines.repository.difference import FileDifference, compare_files
-from paritygate.pipelines.repository.log import ModelState, Record, logged_models, read_records, state_of
-from paritygate.pipelines.repository.manifest import read_manifest, released_files
+from paritygate.errors import InputFileError, UsageError
+from paritygate.pipelines.repository.difference import FileDifference
+from paritygate.pipelines.repository.log import logged_models, read_records
+from paritygate.pipelines.repository.manifest import difference_of_release, read_manifest
 from paritygate.pipelines.repository.names import check_name
+from paritygate.pipelines.repository.record import Record
+from paritygate.pipelines.repository.state import ModelState, state_of
 from paritygate.pipelines.repository.store import release_folder
 
-__all__ = ["ModelSummary", "ReleaseDetails", "Verification", "list_models", "show", "verify_release"]
+__all__ = [
+    "ModelSummary",
+    "ReleaseDetails",
+    "Verification",
+    "list_models",
+    "read_state",
+    "show",
+    "verify_release",
+    "version_of",
+]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -24,13 +34,15 @@ class ModelSummary:
 
     Attributes:
         model: Its name.
-        versions: Its releases, ascending.
+        versions: Its releases whose files are there, ascending.
+        collected: Its releases whose files were collected, ascending.
         aliases: The version that each alias points to.
         changed: Time of the last record, UTC, ISO 8601.
     """
 
     model: str
     versions: tuple[int, ...]
+    collected: tuple[int, ...]
     aliases: Mapping[str, int]
     changed: str
 
@@ -39,6 +51,7 @@ class ModelSummary:
         return {
             "model": self.model,
             "versions": list(self.versions),
+            "collected": list(self.collected),
             "aliases": dict(self.aliases),
             "changed": self.changed,
         }
@@ -130,6 +143,7 @@ def list_models(repository: Path) -> tuple[ModelSummary, ...]:
             summary = ModelSummary(
                 model=name,
                 versions=tuple(sorted(state.releases)),
+                collected=tuple(sorted(state.collected)),
                 aliases=dict(sorted(state.aliases.items())),
                 changed=state.history[-1].time,
             )
@@ -146,13 +160,13 @@ def show(repository: Path, model: str, which: int | str | None = None) -> Releas
         which: A version, as a number or its digits, or an alias; None for the highest version.
 
     Raises:
-        UsageError: `model` cannot be a model's name.
+        UsageError: There is no such model or release.
         InputFileError: There is no such repository.
-        RepositoryError: There is no such model or release, or the log is damaged.
+        RepositoryError: The log is damaged.
         ArtifactIntegrityError: The manifest is not what was recorded.
     """
-    state = _state(repository, model)
-    version = _resolve(state, model, which)
+    state = read_state(repository, model)
+    version = version_of(state, model, which)
     folder = release_folder(repository, model, version)
     return ReleaseDetails(
         model=model,
@@ -176,22 +190,15 @@ def verify_release(repository: Path, model: str, which: int | str | None = None)
         which: A version, as a number or its digits, or an alias; None for the highest version.
 
     Raises:
-        UsageError: `model` cannot be a model's name.
+        UsageError: There is no such model or release.
         InputFileError: There is no such repository, or a file of the release cannot be read.
-        RepositoryError: There is no such model or release, or the log is damaged.
+        RepositoryError: The log is damaged.
     """
-    state = _state(repository, model)
-    version = _resolve(state, model, which)
+    state = read_state(repository, model)
+    version = version_of(state, model, which)
     folder = release_folder(repository, model, version)
-    try:
-        recorded = read_manifest(folder, state.releases[version])["files"]
-    except ArtifactIntegrityError:
-        manifest = (MANIFEST_FILE,)
-        is_there = (folder / MANIFEST_FILE).exists()
-        difference = FileDifference(changed=manifest) if is_there else FileDifference(missing=manifest)
-        return Verification(model=model, version=version, files_checked=1, difference=difference)
-    difference = compare_files(released_files(folder), recorded)
-    return Verification(model=model, version=version, files_checked=len(recorded) + 1, difference=difference)
+    difference, count = difference_of_release(folder, state.releases[version])
+    return Verification(model=model, version=version, files_checked=count, difference=difference)
 
 
 def _check_repository(repository: Path) -> None:
@@ -200,25 +207,41 @@ def _check_repository(repository: Path) -> None:
         raise InputFileError(msg, hint="name the folder that releases were promoted to")
 
 
-def _state(repository: Path, model: str) -> ModelState:
+def read_state(repository: Path, model: str) -> ModelState:
+    """Return what the log of a model adds up to.
+
+    Raises:
+        UsageError: There is no such model.
+        InputFileError: There is no such repository.
+        RepositoryError: The log is damaged.
+    """
     check_name("model", model)
     _check_repository(repository)
     state = state_of(read_records(repository, model))
-    if not state.releases:
+    if not state.history:
         known = ", ".join(summary.model for summary in list_models(repository)) or "none"
         msg = f"repository {repository} has no release of model {model!r} (models: {known})"
-        raise RepositoryError(msg, hint="see what it holds with: convert-and-validate list")
+        raise UsageError(msg, hint="see what it holds with: convert-and-validate list")
     return state
 
 
-def _resolve(state: ModelState, model: str, which: int | str | None) -> int:
-    if which is None:
-        return max(state.releases)
+def version_of(state: ModelState, model: str, which: int | str | None) -> int:
+    """Return the version that is meant by a number, its digits or an alias; the highest one by None.
+
+    Raises:
+        UsageError: There is no such release, or its files were collected.
+    """
     is_alias = isinstance(which, str) and not which.isdecimal()
-    version = state.aliases.get(str(which), 0) if is_alias else int(which)
+    if which is None:
+        version = max(state.releases, default=0)
+    else:
+        version = state.aliases.get(str(which), 0) if is_alias else int(which)
     if version in state.releases:
         return version
-    versions = ", ".join(str(number) for number in sorted(state.releases))
+    versions = ", ".join(str(number) for number in sorted(state.releases)) or "none"
     aliases = ", ".join(sorted(state.aliases)) or "none"
-    msg = f"model {model!r} has no release {str(which)!r} (versions: {versions}; aliases: {aliases})"
-    raise RepositoryError(msg, hint="name one of the versions or aliases above")
+    what = "has no release" if which is None else f"has no release {str(which)!r}"
+    if version in state.collected:
+        what += f" any more: its files were collected on {state.collected[version].time}"
+    msg = f"model {model!r} {what} (versions: {versions}; aliases: {aliases})"
+    raise UsageError(msg, hint="name one of the versions or aliases above")

@@ -11,10 +11,12 @@ from typing import Any
 from paritygate.errors import ArtifactIntegrityError
 from paritygate.files import digest_of_file
 from paritygate.pipelines.repository.candidate import MANIFEST_FILE, ReleaseCandidate, VariantCandidate
+from paritygate.pipelines.repository.difference import FileDifference, compare_files
 from paritygate.pipelines.repository.disk import reading_errors
-from paritygate.pipelines.repository.log import Record, utc_now
+from paritygate.pipelines.repository.identity import identity_of
+from paritygate.pipelines.repository.record import Record, utc_now
 
-__all__ = ["SYMBOLIC_LINK", "make_manifest", "read_manifest", "released_files"]
+__all__ = ["SYMBOLIC_LINK", "difference_of_release", "make_manifest", "read_manifest", "released_files"]
 
 _SCHEMA = 1
 # Stands where the digest of a file would: a release holds no links, whatever they point to.
@@ -59,6 +61,8 @@ def make_manifest(candidate: ReleaseCandidate, version: int, folder: Path, files
         "version": version,
         "created": utc_now(),
         "reason": candidate.reason,
+        "despite": candidate.despite,
+        "identity": identity_of([variant.to_json() for variant in candidate.variants], candidate.despite),
         "variants": [_variant_entry(variant, folder / variant.name) for variant in candidate.variants],
         "accepted": dict(candidate.accepted),
         "choice": dict(candidate.choice),
@@ -68,14 +72,8 @@ def make_manifest(candidate: ReleaseCandidate, version: int, folder: Path, files
 
 
 def _variant_entry(variant: VariantCandidate, folder: Path) -> dict[str, Any]:
-    return {
-        "name": variant.name,
-        "role": "source" if variant.is_source else "converted",
-        "digest": variant.digest,
-        "main": variant.record.get("main", "."),
-        "size_bytes": sum((folder / name).stat().st_size for name in variant.files),
-        "evidence": None if variant.evidence is None else variant.evidence.to_json(),
-    }
+    size = sum((folder / name).stat().st_size for name in variant.files)
+    return {**variant.to_json(), "main": variant.record.get("main", "."), "size_bytes": size}
 
 
 def read_manifest(folder: Path, record: Record) -> dict[str, Any]:
@@ -92,3 +90,21 @@ def read_manifest(folder: Path, record: Record) -> dict[str, Any]:
         raise ArtifactIntegrityError(msg, hint="restore the release from a backup, or promote the model again")
     manifest: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return manifest
+
+
+def difference_of_release(folder: Path, record: Record) -> tuple[FileDifference, int]:
+    """Return how the release in `folder` differs from what was recorded, and how many files were checked.
+
+    The log vouches for the manifest, and the manifest for every other file. If the manifest itself is not what was
+    recorded it proves nothing, and only that is returned. Reads every file.
+
+    Raises:
+        InputFileError: A file cannot be read.
+    """
+    try:
+        recorded = read_manifest(folder, record)["files"]
+    except ArtifactIntegrityError:
+        manifest = (MANIFEST_FILE,)
+        is_there = (folder / MANIFEST_FILE).exists()
+        return (FileDifference(changed=manifest) if is_there else FileDifference(missing=manifest)), 1
+    return compare_files(released_files(folder), recorded), len(recorded) + 1

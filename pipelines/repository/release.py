@@ -10,12 +10,12 @@ from __future__ import annotations
 import contextlib
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from paritygate.artifact import ARTIFACT_FILE
-from paritygate.errors import ParitygateError
+from paritygate.errors import ArtifactIntegrityError, ParitygateError
 from paritygate.files import digest_of_file, fsync_tree, storage_errors, write_json_atomically
 from paritygate.pipelines.repository.candidate import (
     EVIDENCE_FILE,
@@ -27,9 +27,17 @@ from paritygate.pipelines.repository.candidate import (
     check_files,
 )
 from paritygate.pipelines.repository.disk import sync_folder
-from paritygate.pipelines.repository.log import Record, RecordKind, append_record, read_records, state_of, utc_now
-from paritygate.pipelines.repository.manifest import make_manifest, released_files
+from paritygate.pipelines.repository.identity import identity_in, identity_of
+from paritygate.pipelines.repository.log import append_record, read_records
+from paritygate.pipelines.repository.manifest import (
+    difference_of_release,
+    make_manifest,
+    read_manifest,
+    released_files,
+)
+from paritygate.pipelines.repository.record import Record, RecordKind, utc_now
 from paritygate.pipelines.repository.staging import CONTENT, staging_folder
+from paritygate.pipelines.repository.state import ModelState, state_of
 from paritygate.pipelines.repository.store import next_version, publish, release_folder, withdraw
 
 __all__ = ["Release", "promote"]
@@ -37,29 +45,33 @@ __all__ = ["Release", "promote"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Release:
-    """A release that was made.
+    """A release that was made, or that was there already and holds exactly what was to be released.
 
     Attributes:
         model: The model's name.
         version: Its number, counted from 1 for each model.
         folder: Where its files are.
-        alias: The alias that points to it since; None if none was moved.
-        record: Number of its record in the model's log.
+        alias: The alias that points to it since; None if none was asked for.
+        record: Number of the record that was made in the model's log; None if nothing had to be recorded.
         manifest: Digest of its manifest.json.
         variants: Names of its variants, the preferred one first.
         reason: Why it was made, as given.
         choice: What was asked for and what stood for choice, as given.
+        despite: Why it was made although its run failed, as given.
+        is_new: Whether it was made; if not, at most its alias was moved.
     """
 
     model: str
     version: int
     folder: Path
     alias: str | None
-    record: int
+    record: int | None
     manifest: str
     variants: tuple[str, ...]
     reason: str
     choice: Mapping[str, Any] = field(default_factory=dict)
+    despite: str = ""
+    is_new: bool = True
 
     def to_json(self) -> dict[str, Any]:
         """Return the release as JSON data."""
@@ -73,21 +85,27 @@ class Release:
             "variants": list(self.variants),
             "reason": self.reason,
             "choice": dict(self.choice),
+            "despite": self.despite,
+            "is_new": self.is_new,
         }
 
 
 def promote(repository: Path, candidate: ReleaseCandidate) -> Release:
     """Release `candidate` under the next version of its model and move its alias there.
 
+    If a release of the model is there that holds the same artifacts with the same findings, no version is made, and
+    the alias moves to that one. What does not verify does not count as being there.
+
     Reads every file three times: before, while and after it is copied. Several processes may promote at
-    the same time; each gets a version of its own, and the alias points to the one recorded last.
+    the same time; each gets a version of its own unless they release the same, and the alias points to the one
+    recorded last.
 
     Args:
         repository: The root of the repository; created where it does not exist.
         candidate: What to release.
 
     Returns:
-        The release, which is on the disk with its record.
+        The release, which is on the disk with its record; the one that was there, if it is the same.
 
     Raises:
         UsageError: A name cannot be a folder or file of the repository.
@@ -100,16 +118,14 @@ def promote(repository: Path, candidate: ReleaseCandidate) -> Release:
     for variant in candidate.variants:
         check_files(variant)
     # A damaged log stops the release before anything is copied.
-    state_of(read_records(repository, candidate.model))
+    state = state_of(read_records(repository, candidate.model))
+    same = _same_release(repository, candidate, state)
     with staging_folder(repository) as staging:
-        content = staging / CONTENT
-        files = _copy(candidate, content)
-        version, manifest = _claim_version(repository, candidate, content, files)
-        try:
-            number = _record_release(repository, candidate, version, manifest, staging)
-        except BaseException:
-            _withdraw_unrecorded(content, repository, candidate.model, version)
-            raise
+        if same is None:
+            version, manifest, number, is_new = _release(repository, candidate, staging)
+        else:
+            version, manifest, is_new = same, str(state.releases[same].manifest), False
+            number = append_record(repository, candidate.model, lambda now: _move_to(candidate, version, now), staging)
     return Release(
         model=candidate.model,
         version=version,
@@ -120,7 +136,63 @@ def promote(repository: Path, candidate: ReleaseCandidate) -> Release:
         variants=tuple(variant.name for variant in candidate.variants),
         reason=candidate.reason,
         choice=candidate.choice,
+        despite=candidate.despite,
+        is_new=is_new,
     )
+
+
+def _same_release(repository: Path, candidate: ReleaseCandidate, state: ModelState) -> int | None:
+    """Return the intact release that holds what the candidate does: the one at its alias, else the newest; or None."""
+    identity = identity_of([variant.to_json() for variant in candidate.variants], candidate.despite)
+    if identity is None:
+        return None
+    current = None if candidate.alias is None else state.aliases.get(candidate.alias)
+    for version in sorted(state.releases, key=lambda version: (version == current, version), reverse=True):
+        folder, record = release_folder(repository, candidate.model, version), state.releases[version]
+        # A release that is damaged is no reason to make no other.
+        with contextlib.suppress(ArtifactIntegrityError):
+            is_same = identity_in(read_manifest(folder, record)) == identity
+            if is_same and difference_of_release(folder, record)[0].is_empty:
+                return version
+    return None
+
+
+def _move_to(candidate: ReleaseCandidate, version: int, state: ModelState) -> Record | None:
+    """Return the record that points the candidate's alias to a release that is there; None if it is there already."""
+    if candidate.alias is None or state.aliases.get(candidate.alias) == version:
+        return None
+    return _record(candidate, RecordKind.ALIAS_MOVED, {candidate.alias: version})
+
+
+def _release(repository: Path, candidate: ReleaseCandidate, staging: Path) -> tuple[int, str, int | None, bool]:
+    """Make a version; return its number, the manifest's digest, the number of its record and whether it is new.
+
+    If another process released the same meanwhile, that release is returned, and what was made here is taken back.
+    """
+    content = staging / CONTENT
+    files = _copy(candidate, content)
+    version, manifest = _claim_version(repository, candidate, content, files)
+    aliases = {} if candidate.alias is None else {candidate.alias: version}
+    released = replace(_record(candidate, RecordKind.RELEASED, aliases), version=version, manifest=manifest)
+    found: list[tuple[int, str]] = []
+
+    def record_of(state: ModelState) -> Record | None:
+        same = _same_release(repository, candidate, state)
+        found.append((version, manifest) if same is None else (same, str(state.releases[same].manifest)))
+        return released if same is None else _move_to(candidate, same, state)
+
+    try:
+        folder = release_folder(repository, candidate.model, version)
+        with storage_errors(folder):
+            sync_folder(folder.parent)
+        number = append_record(repository, candidate.model, record_of, staging)
+    except BaseException:
+        _withdraw_unrecorded(content, repository, candidate.model, version)
+        raise
+    is_new = found[-1][0] == version
+    if not is_new:
+        _withdraw_unrecorded(content, repository, candidate.model, version)
+    return *found[-1], number, is_new
 
 
 def _copy(candidate: ReleaseCandidate, content: Path) -> dict[str, str]:
@@ -157,8 +229,8 @@ def _claim_version(
 ) -> tuple[int, str]:
     """Publish `content` under the next free version and return that version and the manifest's digest."""
     while True:
-        released = state_of(read_records(repository, candidate.model)).releases
-        version = next_version(repository, candidate.model, released)
+        state = state_of(read_records(repository, candidate.model))
+        version = next_version(repository, candidate.model, (*state.releases, *state.collected))
         path = content / MANIFEST_FILE
         write_json_atomically(path, make_manifest(candidate, version, content, files))
         _make_read_only(path)
@@ -167,22 +239,16 @@ def _claim_version(
             return version, digest
 
 
-def _record_release(repository: Path, candidate: ReleaseCandidate, version: int, manifest: str, staging: Path) -> int:
-    """Make the published folder a release; return the number of its record."""
-    folder = release_folder(repository, candidate.model, version)
-    with storage_errors(folder):
-        sync_folder(folder.parent)
-    record = Record(
-        kind=RecordKind.RELEASED,
+def _record(candidate: ReleaseCandidate, kind: RecordKind, aliases: Mapping[str, int]) -> Record:
+    return Record(
+        kind=kind,
         time=utc_now(),
-        version=version,
-        alias=candidate.alias,
-        manifest=manifest,
+        aliases=aliases,
         reason=candidate.reason,
+        despite=candidate.despite,
         who=candidate.who,
         host=candidate.host,
     )
-    return append_record(repository, candidate.model, record, staging)
 
 
 def _withdraw_unrecorded(content: Path, repository: Path, model: str, version: int) -> None:

@@ -100,14 +100,13 @@ def _effect(name: str, where: str, actual: NDArray[Any], expected: NDArray[Any],
         output=name,
         max_abs_diff=largest,
         where=where,
-        in_limits=_in_limits(difference, limits),
+        in_limits=_in_limits(difference, wanted, limits),
         is_rounding=largest <= _ROUNDING_ULPS * ulp_of(magnitude, expected.dtype.name),
     )
 
 
-def _in_limits(difference: NDArray[np.float64], limits: Limits) -> float:
-    axis, rank = limits.axis, difference.ndim
-    if axis is not None and not (axis < rank and difference.shape[axis] == limits.max_abs_diff.size):
+def _in_limits(difference: NDArray[np.float64], expected: NDArray[np.float64], limits: Limits) -> float:
+    if not limits.fits(difference.shape):
         # A size that the samples have not: there is no limit for each channel.
         return float(difference.max(initial=0.0) / limits.max_abs_diff.max())
-    return float((difference / limits.by_element(rank)).max(initial=0.0))
+    return float((difference / limits.of_values("max_abs_diff", expected)).max(initial=0.0))

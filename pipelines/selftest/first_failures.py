@@ -37,8 +37,8 @@ def ask_until_failed(
     failed: set[str] = set()
 
     def note(probe: str, batch: FailedBatch) -> str:
-        del batch
-        failed.add(probe)
+        if not batch.edge:
+            failed.add(probe)
         return ""
 
     stopping = _Stopping(

@@ -8,10 +8,8 @@ them, and the speed-up is taken from pairs of turns of the same round. Only one 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
-
-import numpy as np
 
 from paritygate.errors import ExitCode, InputFileError, ParitygateError
 from paritygate.files import make_marked_folder, remove_marked_folder, write_json_atomically
@@ -20,20 +18,16 @@ from paritygate.pipelines.benchmark.entrants import Entrant, entrants_of, kind_o
 from paritygate.pipelines.benchmark.load import cores, load_note, mark_load, others_cores
 from paritygate.pipelines.benchmark.plan import BenchmarkPlan, plan_of
 from paritygate.pipelines.benchmark.result import SOURCE, BenchmarkResult
+from paritygate.pipelines.benchmark.rounds import Point, point_words, run_rounds, uncertain
 from paritygate.pipelines.benchmark.worker import RefusedError, Worker, WorkerJob
 from paritygate.pipelines.child import Progress
 from paritygate.pipelines.workspace import RunFolder, required_variants
 
 __all__ = ["benchmark_stage", "exit_code_of_benchmark"]
 
-Point = tuple[int, int]
-
 # Enough for a look at every input of most models, and bounded for slow ones.
 _WARM_UP_ROUNDS = 4
 _MIN_CYCLE = 3
-# For the first estimate of what is left: calls that are not timed, and the wait for idle threads.
-_TURN_FACTOR = 1.1
-_SETTLE_S = 0.03
 
 
 def benchmark_stage(
@@ -67,7 +61,8 @@ def benchmark_stage(
                 _load(entrant, job, stack)
         digest = _check_same_rows(entrants)
         cycles = _warm_up(entrants, plan, progress)
-        _run_rounds(entrants, plan, cycles, seed=run.resolved.spec.seed, progress=progress)
+        chosen_at = plan_of(run.resolved).points[0]
+        run_rounds(entrants, plan, cycles, chosen_at=chosen_at, seed=run.resolved.spec.seed, progress=progress)
         for entrant in entrants:
             if entrant.worker is not None:
                 entrant.peak_memory_bytes = entrant.worker.peak_memory_bytes
@@ -83,7 +78,7 @@ def benchmark_stage(
         device=device,
         round_seconds=plan.seconds,
         seed=run.resolved.spec.seed,
-        notes=(*load_note(others, cores()), *_point_note(run, plan)),
+        notes=(*load_note(others, cores()), *_point_note(run, plan), *_uncertain_note(entrants, chosen_at)),
     )
     write_json_atomically(run.benchmark_file, result.to_json())
     return result
@@ -94,7 +89,17 @@ def _point_note(run: RunFolder, plan: BenchmarkPlan) -> tuple[str, ...]:
     first = plan_of(run.resolved).points[0]
     if first in plan.points:
         return ()
-    return (f"a release is chosen at {_point_words(first)}, the spec's first, and that was not measured",)
+    return (f"a release is chosen at {point_words(first)}, the spec's first, and that was not measured",)
+
+
+def _uncertain_note(entrants: Sequence[Entrant], point: Point) -> tuple[str, ...]:
+    """Return what is to be said where speeds are uncertain even after all the rounds."""
+    found = uncertain(entrants, point)
+    if not found:
+        return ()
+    rounds = max(len(entrant.turns.get(point, ())) for entrant in entrants)
+    words = "; ".join(f"{one} against {other}" for one, other in found)
+    return (f"after {rounds} rounds the speed is still uncertain by a factor of 2 or more: {words}",)
 
 
 def exit_code_of_benchmark(run: RunFolder, result: BenchmarkResult) -> int:
@@ -148,14 +153,14 @@ def _warm_up(entrants: Sequence[Entrant], plan: BenchmarkPlan, progress: Progres
     """
     cycles: dict[Point, int] = {}
     for point in plan.points:
-        progress(f"benchmark: warming up at {_point_words(point)}", 0, 0)
+        progress(f"benchmark: warming up at {point_words(point)}", 0, 0)
         for entrant in entrants:
             if entrant.worker is None:
                 continue
             try:
                 latency_s, calls = entrant.worker.warm_up(point, seconds=_WARM_UP_ROUNDS * plan.seconds)
             except RefusedError as err:
-                entrant.note(err, _point_words(point))
+                entrant.note(err, point_words(point))
                 continue
             except ParitygateError as err:
                 entrant.fail(err)
@@ -165,46 +170,3 @@ def _warm_up(entrants: Sequence[Entrant], plan: BenchmarkPlan, progress: Progres
             fitting = max(_MIN_CYCLE, min(calls, int(plan.seconds / latency_s)))
             cycles[point] = min(cycles.get(point, fitting), fitting)
     return cycles
-
-
-def _point_words(point: Point) -> str:
-    return f"batch size {point[0]}, concurrency {point[1]}"
-
-
-def _run_rounds(
-    entrants: Sequence[Entrant], plan: BenchmarkPlan, cycles: Mapping[Point, int], *, seed: int, progress: Progress
-) -> None:
-    order = np.random.default_rng(seed)
-    begin = time.monotonic()
-    round_s = _expected_seconds(entrants, plan, cycles)
-    for number in range(plan.rounds):
-        if number:
-            round_s = (time.monotonic() - begin) / number
-        left = f"about {max(1.0, round_s * (plan.rounds - number)):.0f} s left"
-        progress(f"benchmark: round {number + 1} of {plan.rounds}, {left}", 0, 0)
-        for point, cycle in cycles.items():
-            for index in order.permutation(len(entrants)):
-                _take_turn(entrants[index], point, plan, start=number * cycle, cycle=cycle)
-
-
-def _expected_seconds(entrants: Sequence[Entrant], plan: BenchmarkPlan, cycles: Mapping[Point, int]) -> float:
-    """Return about how long a round will take: whole cycles are timed, after some calls that are not."""
-    return sum(
-        max(plan.seconds, cycles[point] * entrant.latency_s[point]) * _TURN_FACTOR + _SETTLE_S
-        for entrant in entrants
-        for point in entrant.turns
-    )
-
-
-def _take_turn(entrant: Entrant, point: Point, plan: BenchmarkPlan, *, start: int, cycle: int) -> None:
-    if entrant.worker is None or point not in entrant.turns:
-        return
-    try:
-        turn = entrant.worker.take_turn(point, start=start, cycle=cycle, seconds=plan.seconds)
-    except RefusedError as err:
-        entrant.note(err, _point_words(point))
-        del entrant.turns[point]
-    except ParitygateError as err:
-        entrant.fail(err)
-    else:
-        entrant.turns[point].append(turn)

@@ -8,6 +8,7 @@ from typing import Any
 
 from paritygate.artifact import Artifact
 from paritygate.errors import ArtifactIntegrityError, InputFileError, UsageError
+from paritygate.file_names import check_names
 from paritygate.formats import ENGINE_FORMATS
 from paritygate.model_digest import digest_of_model
 from paritygate.pipelines.benchmark.plan import plan_of
@@ -22,7 +23,7 @@ from paritygate.pipelines.stages.record import check_recorded_by
 from paritygate.pipelines.workspace import RunFolder
 from paritygate.validate.recording import Recording
 
-__all__ = ["choose_stage", "read_benchmark", "read_evidence"]
+__all__ = ["about_what_is_there", "choose_stage", "read_benchmark", "read_evidence"]
 
 _GPU = re.compile(r"cuda:sm[0-9]{2,3}")
 
@@ -53,7 +54,7 @@ def choose_stage(
     """
     found = read_evidence(run) if evidence is None else evidence
     engines = _engines(run)
-    found = _about_what_is_there(run, found)
+    found = about_what_is_there(run, found)
     asked = RunRules(run)
     _check_rules(run, asked, found)
     part = run.resolved.spec.promote
@@ -85,7 +86,7 @@ def _engines(run: RunFolder) -> dict[str, Mapping[str, Any]]:
     }
 
 
-def _about_what_is_there(run: RunFolder, evidence: Mapping[str, Any]) -> dict[str, Any]:
+def about_what_is_there(run: RunFolder, evidence: Mapping[str, Any]) -> dict[str, Any]:
     """Return the evidence, that of other devices only as far as it is about the files that are there."""
     digests = {name: Artifact.read_record(run.variant_folder(name)).digest for name in run.exported()}
     return {**evidence, OTHERS: [entries_about(document, digests) for document in evidence.get(OTHERS, ())]}
@@ -164,6 +165,7 @@ def read_evidence(run: RunFolder) -> dict[str, Any]:
         reference, _, _ = evidence["reference"]["digest"], evidence["device"], evidence["variants"]
         _, _ = digest_of_recorded(evidence["reference"]["model"]), evidence["machine"]["cores"]
         _check_others(evidence)
+        _check_names(run, evidence)
         nameless = _not_said_how(evidence)
     except (ValueError, KeyError, TypeError) as err:
         msg = f"{run.evidence_file} is damaged: {type(err).__name__}: {err}"
@@ -193,6 +195,20 @@ def _not_said_how(evidence: Mapping[str, Any]) -> tuple[str, ...]:
             entry["variant"] for entry in entries if entry.get("artifact") is not None and JUDGED_BY not in entry
         )
     )
+
+
+def _check_names(run: RunFolder, evidence: Mapping[str, Any]) -> None:
+    """Check that the names that become paths are those of files below a folder and of variants of the run.
+
+    Raises:
+        ValueError: One is not.
+    """
+    check_names(evidence["reference"]["model"].get("files", ()))
+    for document in (evidence, *evidence.get(OTHERS, ())):
+        for entry in (*document["variants"], *document.get("emulated", ())):
+            if entry["variant"] not in run.resolved.target_names:
+                msg = f"{entry['variant']!r} is no target of the run (targets: {', '.join(run.resolved.target_names)})"
+                raise ValueError(msg)
 
 
 def _check_others(evidence: Mapping[str, Any]) -> None:

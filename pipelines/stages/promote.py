@@ -1,8 +1,7 @@
-"""Promote: what passed becomes a release; where nothing did, the source may."""
+"""Promote: what passed becomes a release, if nothing that is required failed; where nothing passed, the source may."""
 
 from __future__ import annotations
 
-import getpass
 import platform
 import shutil
 import tempfile
@@ -13,7 +12,8 @@ from typing import Any
 
 from paritygate.artifact import ARTIFACT_FILE, Artifact, file_digests
 from paritygate.backends import BACKENDS, backend_state
-from paritygate.errors import ArtifactIntegrityError, ExitCode, MeasurementError, UsageError
+from paritygate.errors import ArtifactIntegrityError, ExitCode, InconclusiveError, MeasurementError, UsageError
+from paritygate.file_names import path_below
 from paritygate.files import (
     MARKER,
     digest_of_file,
@@ -22,11 +22,14 @@ from paritygate.files import (
     storage_errors,
     write_json_atomically,
 )
+from paritygate.machine import user_name
 from paritygate.model_digest import digest_of_model
 from paritygate.onnx_file import external_files, read_onnx
 from paritygate.pipelines.benchmark.plan import price_of
 from paritygate.pipelines.choice.candidates import Candidate
 from paritygate.pipelines.choice.choice import Choice
+from paritygate.pipelines.earlier_failures import read_earlier_failures
+from paritygate.pipelines.judged_by import JUDGED_BY
 from paritygate.pipelines.other_machines import documents_by_device
 from paritygate.pipelines.probes_left_out import probes_not_asked
 from paritygate.pipelines.repository.candidate import (
@@ -35,29 +38,49 @@ from paritygate.pipelines.repository.candidate import (
     VariantCandidate,
     VariantEvidence,
 )
+from paritygate.pipelines.repository.log import read_records
 from paritygate.pipelines.repository.release import Release, promote
-from paritygate.pipelines.stages.choose import choose_stage, read_evidence
+from paritygate.pipelines.repository.state import state_of
+from paritygate.pipelines.requirements import unmet_requirements
+from paritygate.pipelines.stages.choose import about_what_is_there, choose_stage, read_evidence
 from paritygate.pipelines.stages.validate import another_source
 from paritygate.pipelines.workspace import RunFolder
 from paritygate.source import Source, SourceKind
 from paritygate.source_copy import CODE_FOLDER, SOURCE_FILE
 
-__all__ = ["NothingToRelease", "promote_stage"]
+__all__ = ["FailedRunError", "NothingToRelease", "promote_stage"]
 
 SOURCE_VARIANT = "source"
+# Verdicts that leave open whether a converted variant answers like the source.
+_OPEN = frozenset({"error", "inconclusive"})
 
 
 class NothingToRelease(MeasurementError):  # noqa: N818 - it says what is the case
     """No variant passed, and the source is not to be released either."""
 
 
-def promote_stage(
+class FailedRunError(NothingToRelease):
+    """Something that the run requires did not pass, so the run changes nothing.
+
+    Attributes:
+        would_release: What would have been released otherwise, and why, in words; empty for nothing.
+        note: What else the user should know; empty for nothing.
+    """
+
+    def __init__(self, message: str, *, hint: str, would_release: str, note: str) -> None:
+        super().__init__(message, hint=hint)
+        self.would_release = would_release
+        self.note = note
+
+
+def promote_stage(  # noqa: PLR0913 - one argument for each option of the command
     run: RunFolder,
     *,
     repository: Path,
     alias: str | None,
     devices: tuple[str, ...] | None = None,
     limits: Mapping[str, float] | None = None,
+    despite: str = "",
 ) -> Release:
     """Release the variants of a run that passed on every device that the release is for, as far as they are preferred.
 
@@ -67,20 +90,25 @@ def promote_stage(
         alias: The alias to move; None for none.
         devices: Where the release will run; the spec's, else the device that the run was validated on, if None.
         limits: Limits on speed and size beside those of the spec, and in place of them where they name the same.
+        despite: Why there is to be a release although something that the run requires did not pass; the release
+            says so. Empty where everything required passed.
 
     Raises:
+        FailedRunError: Something that the run requires did not pass, and no reason was given.
         InputFileError: The run was not validated, or its evidence or benchmark is damaged.
         UsageError: Nothing in the run was verified on a device that was asked for, nor accepted for it; nothing that
             would be released runs on a device of the release; or nothing passed, and a variant was not measured
-            because the spec or the samples are wrong.
-        NothingToRelease: Nothing fits, and the spec wants no fallback or the source breaks its limits.
+            because the spec or the samples are wrong; or a reason was given and everything required passed.
+        NothingToRelease: Nothing fits, and the source may not take its place.
         MeasurementError: Nothing fits because the speed of what passed was not measured.
+        InconclusiveError: The rounds that were timed do not tell which is the fastest.
         RepositoryError: The repository refused the release.
         ArtifactIntegrityError: Artifacts, reference or source were changed since they were validated.
         StorageError: The disk is full.
     """
     evidence = read_evidence(run)
     choice = choose_stage(run, evidence=evidence, devices=devices, limits=limits)
+    _check_requirements(run, evidence, choice, alias, despite)
     with tempfile.TemporaryDirectory(prefix="paritygate-source-") as place:
         names = tuple(item.entry["variant"] for item in choice.chosen) or run.exported()
         _check_one_source(run, names, evidence)
@@ -88,7 +116,7 @@ def promote_stage(
             reason = choice.reason
             variants = tuple(_variant(run, item) for item in choice.chosen)
         else:
-            reason = _fallback_reason(run, choice)
+            reason = _fallback_reason(run, choice, repository, alias)
             variants = (_source_variant(run, evidence, Path(place)),)
         candidate = ReleaseCandidate(
             model=run.resolved.name,
@@ -100,7 +128,8 @@ def promote_stage(
             accepted={item.name: "emulated" for item in choice.chosen if item.entry["evidence"] == "emulated"},
             reason=reason,
             choice=choice.to_json(),
-            who=_user(),
+            despite=despite,
+            who=user_name(),
             host=platform.node(),
         )
         return promote(repository, candidate)
@@ -116,7 +145,40 @@ def _check_one_source(run: RunFolder, names: Iterable[str], evidence: Mapping[st
             raise err
 
 
-def _fallback_reason(run: RunFolder, choice: Choice) -> str:
+def _check_requirements(
+    run: RunFolder, evidence: Mapping[str, Any], choice: Choice, alias: str | None, despite: str
+) -> None:
+    """Check that everything required passed, or that it is said why there is a release although it did not."""
+    unmet = unmet_requirements(run, about_what_is_there(run, evidence), choice.rules.devices)
+    if not unmet and despite:
+        msg = "everything that the run requires passed: there is nothing to release it despite"
+        raise UsageError(msg, hint="leave --despite out")
+    if not unmet or despite:
+        return
+    names = ", ".join(f"{name} ({verdict})" for name, verdict in unmet.items())
+    stays = f", and alias {alias} stays where it is" if alias else ""
+    msg = f"required and not passed: {names}; so nothing is released{stays}"
+    declared = run.resolved.spec.promote.fallback
+    note = ""
+    if declared in {"source", "replace"}:
+        note = (
+            f"promote.fallback: {declared} has no effect where something required did not pass; to release the source "
+            "rather than nothing, require nothing: required: []"
+        )
+    raise FailedRunError(
+        msg,
+        hint=f"to release it all the same: convert-and-validate promote --run {run.folder} --despite REASON",
+        would_release=_would_release(choice),
+        note=note,
+    )
+
+
+def _would_release(choice: Choice) -> str:
+    names = ", ".join(item.name for item in choice.chosen)
+    return f"{names}, because {choice.reason}" if names and choice.reason else names
+
+
+def _fallback_reason(run: RunFolder, choice: Choice, repository: Path, alias: str | None) -> str:
     misused = [item for item in choice.candidates if item.entry.get("exit_code") == ExitCode.USAGE]
     if misused:
         # A slip in the spec is not what the source is a way out of.
@@ -124,6 +186,9 @@ def _fallback_reason(run: RunFolder, choice: Choice) -> str:
         raise UsageError(
             msg, hint="correct the spec or the samples, and start a new run: convert-and-validate run SPEC"
         )
+    if choice.is_undecided:
+        msg = f"nothing to release: {choice.reason}"
+        raise InconclusiveError(msg, hint=choice.how_to_measure(run.folder, has_price=True))
     if choice.is_open:
         # The source is for where nothing answers like it, not for where nobody looked.
         msg = f"nothing to release: {choice.reason}"
@@ -132,10 +197,27 @@ def _fallback_reason(run: RunFolder, choice: Choice) -> str:
     if choice.source_broken:
         msg = f"nothing to release: {choice.reason}: it is no way out either"
         raise NothingToRelease(msg, hint="raise promote.limits, or see the report of the run")
-    if run.resolved.spec.promote.fallback == "none":
+    fallback = run.resolved.spec.promote.fallback or "source"
+    if fallback == "none":
         msg = f"nothing to release: {choice.reason}, and the spec wants no fallback"
         raise NothingToRelease(msg, hint="see the report of the run, or set promote.fallback: source")
-    return f"fallback: source, because {choice.reason}"
+    open_ones = [item.name for item in choice.candidates if item.entry["verdict"] in _OPEN]
+    if open_ones:
+        msg = f"nothing to release: {choice.reason}; the source takes no place of what was not measured"
+        raise NothingToRelease(msg, hint=f"see the report of the run for {', '.join(open_ones)}")
+    current = _released_now(repository, run.resolved.name, alias)
+    if fallback == "source" and current:
+        msg = f"nothing to release: {choice.reason}; {current}, which the source does not replace"
+        raise NothingToRelease(msg, hint="to release the source even so, set promote.fallback: replace")
+    return f"fallback: {fallback}, because {choice.reason}"
+
+
+def _released_now(repository: Path, model: str, alias: str | None) -> str:
+    """Return what is released of the model already, in words; empty for nothing."""
+    state = state_of(read_records(repository, model))
+    if alias is None:
+        return f"version {max(state.releases)} is released" if state.releases else ""
+    return f"alias {alias} is at version {state.aliases[alias]}" if alias in state.aliases else ""
 
 
 def _variant(run: RunFolder, chosen: Candidate) -> VariantCandidate:
@@ -167,6 +249,7 @@ def _evidence(entry: Mapping[str, Any], chosen: Candidate) -> VariantEvidence:
         emulated_from=entry.get("emulated_from"),
         has_run=chosen.has_run,
         devices=tuple(device for device, counting in chosen.entries.items() if counting == entry),
+        rules=entry[JUDGED_BY],
     )
 
 
@@ -189,7 +272,7 @@ def _source_variant(run: RunFolder, evidence: Mapping[str, Any], place: Path) ->
 def _copy_source(source: Source, place: Path, description: Mapping[str, Any]) -> None:
     with storage_errors(place):
         for name in description["files"]:
-            _copy_file(source.folder / name, place / CODE_FOLDER / name)
+            _copy_file(path_below(source.folder, name), place / CODE_FOLDER / name)
         if source.kind is not SourceKind.CALLABLE:
             _copy_model(source, place)
     _check_source_copy(source, place, description)
@@ -249,6 +332,8 @@ def _provenance(run: RunFolder, evidence: Mapping[str, Any]) -> Provenance:
             if entry.get("looser_than_default")
         },
         ignored_outputs=run.resolved.ignored,
+        constant_decisions=run.resolved.constant_decisions,
+        asked_less=[item.to_json() for item in read_earlier_failures(evidence) if item.asked_less],
         probes_not_asked=probes_not_asked(documents_by_device(evidence).values()),
         spec=run.resolved.spec.model_dump(mode="json", by_alias=True),
     )
@@ -257,11 +342,3 @@ def _provenance(run: RunFolder, evidence: Mapping[str, Any]) -> Provenance:
 def _reports(run: RunFolder) -> dict[str, Path]:
     kept = (run.folder / "report.html", run.folder / "report.md", run.benchmark_file)
     return {path.name: path for path in kept if path.is_file()}
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        # A container's user may have no name.
-        return ""

@@ -8,12 +8,13 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from paritygate.artifact import Artifact
-from paritygate.errors import ArtifactIntegrityError, MissingBackendError, ParitygateError
+from paritygate.errors import ArtifactIntegrityError, ParitygateError
 from paritygate.files import make_marked_folder, remove_marked_folder, write_json_atomically
 from paritygate.formats import why_not_run
 from paritygate.machine import device_name
 from paritygate.pipelines.child import Progress
-from paritygate.pipelines.comparison import ComparisonJob, compare, failed_comparison
+from paritygate.pipelines.comparison import ComparisonJob, compare, comparison_not_run, failed_comparison
+from paritygate.pipelines.earlier_failures import EARLIER_FAILURES, check_reason, earlier_failures
 from paritygate.pipelines.emulated_rows import emulated_row
 from paritygate.pipelines.evidence import EmulatedResult, Evidence, evidence_to_json
 from paritygate.pipelines.judged_by import RunRules, judged_by
@@ -56,6 +57,7 @@ def validate_stage(
         InputFileError: No reference was recorded.
         ArtifactIntegrityError: The reference was recorded by other rules than the spec's.
         BackendError: The device is not there.
+        UsageError: The spec asks less than a failed run of the same source did, and does not say why.
         StorageError: The disk is full.
     """
     recording = Recording.load(run.reference)
@@ -66,15 +68,21 @@ def validate_stage(
     artifacts: dict[str, Artifact] = {}
     emulated: dict[str, EmulatedResult] = {}
     rules: dict[str, str] = {}
-    for name in run.exported():
-        artifact = Artifact.read_record(run.variant_folder(name))
-        job = comparison_job(run, artifact, device)
+    made = {name: Artifact.read_record(run.variant_folder(name)) for name in run.exported()}
+    jobs = {name: comparison_job(run, artifact, device) for name, artifact in made.items()}
+    earlier = [] if run.is_scratch else earlier_failures(run, recording.model.get("digest"), jobs)
+    check_reason(run, earlier)
+    for name, artifact in made.items():
+        job = jobs[name]
         rules[name] = judged_by(job)
         # What is about to run is what was made: the digest is the one that the evidence will name.
         damage = _damage(artifact) or another_source(artifact, recording.model.get("digest"))
-        results[name] = validator.result_of(name, artifact, job, damage or _not_run(artifact, device))
+        not_run = "" if damage else _why_not_run(artifact, device)
+        results[name] = (
+            comparison_not_run(job, not_run) if not_run else validator.result_of(name, artifact, job, damage)
+        )
         run.save_result(name, results[name])
-        if results[name].error is None or (damage is None and why_not_run(artifact.variant, device) is not None):
+        if results[name].error is None:
             artifacts[name] = artifact
         row = emulated_row(run, artifact, job)
         if row is not None:
@@ -91,17 +99,15 @@ def validate_stage(
         recording=recording, artifacts=artifacts, results=results, emulated=emulated, judged_by=rules, device=where
     )
     others = evidence_of_others(run.evidence_file, device=where, reference=recording.digest, rules=RunRules(run))
-    write_json_atomically(run.evidence_file, {**evidence_to_json(run, evidence), OTHERS: others})
+    kept = {EARLIER_FAILURES: [item.to_json() for item in earlier], OTHERS: others}
+    write_json_atomically(run.evidence_file, {**evidence_to_json(run, evidence), **kept})
     return results
 
 
-def _not_run(artifact: Artifact, device: str) -> ParitygateError | None:
-    """Return why the artifact is not run on the device, as far as that is known without trying; None if it is."""
+def _why_not_run(artifact: Artifact, device: str) -> str:
+    """Return why the artifact is not run on the device, as far as that is known without trying; empty if it is."""
     reason = why_not_run(artifact.variant, device)
-    if reason is None:
-        return None
-    hint = _RUN_ELSEWHERE if device == _CPU else _RUN_ON_CPU
-    return MissingBackendError(f"built, and not run here: {reason}", hint=hint)
+    return "" if reason is None else f"{reason}: {_RUN_ELSEWHERE if device == _CPU else _RUN_ON_CPU}"
 
 
 def _damage(artifact: Artifact) -> ParitygateError | None:
@@ -152,7 +158,7 @@ class _Validator:
         failures = self._run.failed_batches(name)
         shutil.rmtree(failures, ignore_errors=True)
         # To look at one probe is no reason to lose the evidence of the others.
-        again = f"convert-and-validate validate --run {shlex.quote(str(self._run.folder))} --aside"
+        again = f"convert-and-validate validate --run {shlex.quote(str(self._run.folder))} --scratch"
         if job.device != _CPU:
             again += f" --device {job.device}"
         job = replace(job, failures=failures, again=again)

@@ -7,4 +7,4 @@ they stand on. Importing this package imports nothing else.
 
 __all__ = ["__version__"]
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

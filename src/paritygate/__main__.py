@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
+
+if __name__ == "__main__" and sys.path[0] == os.getcwd():  # noqa: PTH109 - pathlib would be looked for there, too
+    # `python -m` puts the current directory first, where a file may be called like a module of Python's.
+    del sys.path[0]
+
 from typing import TYPE_CHECKING
 
 # Why so little here? Ctrl-C while modules are imported, which takes long where they are compiled first, is then one of

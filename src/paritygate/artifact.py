@@ -8,13 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from paritygate.errors import ArtifactIntegrityError, InputFileError
+from paritygate.file_names import check_names
 from paritygate.files import digest_of_file, digest_of_files, files_below, read_json, write_json_atomically
 from paritygate.precision import Variant
 from paritygate.signature import Signature
 
-__all__ = ["ARTIFACT_FILE", "Artifact", "file_digests"]
+__all__ = ["ARTIFACT_FILE", "Artifact", "check_record", "file_digests"]
 
 ARTIFACT_FILE = "artifact.json"
+# Formats that are folders: of the others, one file is opened.
+_FOLDER_FORMATS = frozenset({"savedmodel"})
 
 
 def file_digests(folder: Path) -> dict[str, str]:
@@ -24,6 +27,20 @@ def file_digests(folder: Path) -> dict[str, str]:
         for path in files_below(folder)
         if path != folder / ARTIFACT_FILE
     }
+
+
+def check_record(record: Mapping[str, Any]) -> None:
+    """Check that all that an artifact's record names lies in its folder and that what is opened is one of its files.
+
+    Raises:
+        ValueError: Something does not: it would be read, measured or written elsewhere than where the digests hold.
+    """
+    check_names(record["files"])
+    main, form = record["main"], str(record["variant"]).rpartition("-")[0]
+    allowed = [*(["."] if form in _FOLDER_FORMATS else []), *record["files"]]
+    if main not in allowed:
+        msg = f"main is {main!r}, and is to be one of its files (allowed: {', '.join(allowed)})"
+        raise ValueError(msg)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,7 +109,7 @@ class Artifact:
         """Return the artifact recorded in `folder`; whether its files are still those is for `verify` to say.
 
         Raises:
-            InputFileError: There is no artifact in `folder`, or its record is damaged.
+            InputFileError: There is no artifact in `folder`, or its record is damaged or names files elsewhere.
         """
         record = folder / ARTIFACT_FILE
         if not record.is_file():
@@ -104,6 +121,7 @@ class Artifact:
                 if not isinstance(data[name], kind):
                     msg = f"{name} is {data[name]!r}"
                     raise TypeError(msg)  # noqa: TRY301 - as what is missing is
+            check_record(data)
             return cls(
                 variant=Variant.parse(data["variant"]),
                 folder=folder,

@@ -11,10 +11,12 @@ __all__ = [
     "BackendError",
     "ConversionError",
     "ExitCode",
+    "InconclusiveError",
     "InputFileError",
     "MeasurementError",
     "MissingBackendError",
     "MissingGpuError",
+    "NotRunHereError",
     "ParitygateError",
     "ReferenceRefusedError",
     "RepositoryError",
@@ -90,7 +92,11 @@ class MissingBackendError(ParitygateError, ImportError):
     """A runtime or converter that is needed is not installed."""
 
 
-class MissingGpuError(MissingBackendError):
+class NotRunHereError(ParitygateError):
+    """This machine runs nothing of the kind: its processor does not compute in the precision, or it has no GPU."""
+
+
+class MissingGpuError(MissingBackendError, NotRunHereError):
     """What is to be built is built on a GPU, and there is none."""
 
 
@@ -100,6 +106,12 @@ class BackendError(ParitygateError, RuntimeError):
 
 class MeasurementError(ParitygateError):
     """Something kept the comparison from being made."""
+
+
+class InconclusiveError(MeasurementError):
+    """What was measured is too uncertain to decide by."""
+
+    exit_code = ExitCode.INCONCLUSIVE
 
 
 class ZeroRowsError(MeasurementError):

@@ -1,16 +1,31 @@
-"""Turn `module:callable` as written in a spec into the object it names."""
+"""Turn `module:callable` as written in a spec into the object it names, and tell which files that imported."""
 
 from __future__ import annotations
 
+import functools
 import importlib
 import sys
+import sysconfig
+from collections.abc import Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from paritygate.backends import BACKENDS, require_backend
 from paritygate.errors import UsageError
 
-__all__ = ["is_object_path", "load_object", "require_backend_of", "use_folder"]
+__all__ = [
+    "file_of_module",
+    "is_object_path",
+    "is_ours",
+    "load_object",
+    "require_backend_of",
+    "use_folder",
+    "user_files",
+]
+
+_PACKAGE = Path(__file__).resolve().parent
+_INSTALLED = frozenset({"site-packages", "dist-packages"})
 
 
 def is_object_path(text: str) -> bool:
@@ -27,15 +42,23 @@ def use_folder(folder: Path) -> None:
     sys.path.insert(0, text)
 
 
-def load_object(text: str) -> Any:  # noqa: ANN401 - what the user's module holds is the user's choice
+def load_object(text: str, folder: Path | None = None) -> Any:  # noqa: ANN401 - what a user's module holds is free
     """Return the object named by `module:callable`.
 
     Executes the module's code.
 
+    Args:
+        text: `module:callable`.
+        folder: What is put first on `sys.path`, so that modules beside a spec can be imported. A module of ours needs
+            nothing from there, and then no file there stands in for a module of Python or of a framework.
+
     Raises:
         UsageError: There is no such module or no such name in it.
     """
+    _modules_before_users()
     module_name, _, attribute = text.partition(":")
+    if folder is not None and module_name.partition(".")[0] != _PACKAGE.name:
+        use_folder(folder)
     try:
         found: Any = importlib.import_module(module_name)
     except ModuleNotFoundError as err:
@@ -64,3 +87,55 @@ def require_backend_of(err: ModuleNotFoundError) -> None:
     for backend in BACKENDS.values():
         if root == backend.module:
             require_backend(backend.name)
+
+
+def user_files(folder: Path) -> list[Path]:
+    """Return every file below `folder` that code of the user's was imported from: what a source's code depends on.
+
+    All that was imported since the first `load_object` counts, whatever name it has: samples and source may share a
+    module, which is imported once. Installed packages do not count, though their environment may lie below the folder,
+    and neither do we.
+    """
+    root = folder.resolve()
+    before = _modules_before_users()
+    modules = [module for module in list(sys.modules.values()) if id(module) not in before]
+    files = {path for module in modules if (path := file_of_module(module)) is not None}
+    return sorted(
+        path for path in files if path.is_relative_to(root) and not is_ours(path) and not _is_installed(path, root)
+    )
+
+
+def file_of_module(module: ModuleType | None) -> Path | None:
+    """Return the file that a module was imported from, links followed; None if there is none."""
+    file = getattr(module, "__file__", None)
+    # Modules that are made at run time may claim a file that does not exist.
+    if not isinstance(file, str) or not Path(file).is_absolute():
+        return None
+    path = Path(file).resolve()
+    return path if path.is_file() else None
+
+
+def is_ours(path: Path) -> bool:
+    """Return whether a file, links followed, belongs to this package, under whatever name it was imported."""
+    return any(path.is_relative_to(folder) for folder in _own_folders())
+
+
+@functools.cache
+def _own_folders() -> frozenset[Path]:
+    # In a checkout, the parts of the package are links to folders beside it.
+    return frozenset(path.resolve() for path in (_PACKAGE, *_PACKAGE.iterdir()) if path.is_dir())
+
+
+@functools.cache
+def _modules_before_users() -> Mapping[int, ModuleType]:
+    """Return, by identity, the modules that were there when code of the user's was first looked up: none is theirs."""
+    return {id(module): module for module in list(sys.modules.values())}
+
+
+def _is_installed(path: Path, folder: Path) -> bool:
+    environment = Path(sys.prefix).resolve()
+    places = {Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib")}
+    # A prefix may also be the root of all that there is on a machine, such as /usr.
+    if environment != folder and environment.is_relative_to(folder):
+        places.add(environment)
+    return not _INSTALLED.isdisjoint(path.parts) or any(path.is_relative_to(place) for place in places)

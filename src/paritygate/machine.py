@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import getpass
 import os
 import platform
 import re
@@ -16,7 +17,7 @@ from typing import Any
 from paritygate.backends import BACKENDS, backend_state, version_of
 from paritygate.errors import BackendError, UsageError
 
-__all__ = ["Gpu", "check_environment", "device_name", "gpu_of_machine", "machine_facts"]
+__all__ = ["Gpu", "check_environment", "device_name", "gpu_of_machine", "machine_facts", "user_name"]
 
 # Flags that decide which kernels run, and so how results are rounded. Linux names, x86 and ARM.
 _TELLING_FLAGS = (
@@ -165,3 +166,11 @@ def _versions() -> dict[str, str]:
     found["numpy"] = version_of("numpy")
     found["onnx"] = version_of("onnx")
     return {name: version for name, version in sorted(found.items()) if version}
+
+
+def user_name() -> str:
+    """Return the name of the user who runs this process; an empty text where there is none, as in some containers."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return ""

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from paritygate.errors import BackendError, InputFileError
+from paritygate.errors import BackendError, InputFileError, NotRunHereError
 from paritygate.openvino_model import import_openvino, openvino_reason, openvino_version, settings_file
 from paritygate.precision import Precision
 
@@ -133,8 +133,8 @@ def compile_openvino(model: Any, settings: Mapping[str, Any] | None) -> Compiled
         settings: Properties; without a precision hint among them, or None, it is compiled for f32.
 
     Raises:
-        BackendError: The CPU does not compute in the precision asked for, or OpenVINO refuses the model or the
-            properties.
+        NotRunHereError: The CPU does not compute in the precision asked for.
+        BackendError: OpenVINO refuses the model or the properties.
     """
     core = import_openvino().Core()
     asked = {PRECISION_HINT: DEFAULT_HINT, **(settings or {})}
@@ -143,7 +143,7 @@ def compile_openvino(model: Any, settings: Mapping[str, Any] | None) -> Compiled
         has = ", ".join(sorted(core.get_property(DEVICE, "OPTIMIZATION_CAPABILITIES")))
         name = core.get_property(DEVICE, "FULL_DEVICE_NAME")
         msg = f"the settings ask for {hint}, which this CPU ({name}) does not compute in (it has: {has})"
-        raise BackendError(msg, hint=f"run it on a CPU that has {hint}, or convert the model to openvino-fp32")
+        raise NotRunHereError(msg, hint=f"run it on a CPU that has {hint}, or convert the model to openvino-fp32")
     try:
         compiled = core.compile_model(model, DEVICE, asked)
         found = compiled.get_property(PRECISION_HINT).get_type_name()

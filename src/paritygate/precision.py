@@ -15,6 +15,8 @@ __all__ = ["Precision", "Variant", "parse_precision"]
 _EXAMPLE = "write for example onnx-fp32"
 _STATIC_EXAMPLE = "write for example onnx-fp32@batch=1,sequence=128"
 # Variants name folders: what means something to a file system or a shell is in no dim's name.
+# A variant names a folder.
+_FORMAT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 _DIM_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SIZE = re.compile(r"[1-9][0-9]*")
 
@@ -94,7 +96,7 @@ class Variant:
         """
         plain, at, dims = text.partition("@")
         form, dash, precision = plain.rpartition("-")
-        if not dash or not form:
+        if not dash or not _FORMAT.fullmatch(form):
             msg = f"target {text!r} is not of the form FORMAT-PRECISION"
             raise UsageError(msg, hint=_EXAMPLE)
         static = tuple(_parse_dim(text, part) for part in dims.split(",")) if at else ()

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
@@ -12,9 +11,10 @@ from typing import Any
 
 from paritygate.engine.record import RECORD_FILE, EngineRecord
 from paritygate.errors import InputFileError, UsageError
-from paritygate.importing import is_object_path, load_object, require_backend_of, use_folder
+from paritygate.file_names import check_names
+from paritygate.importing import is_object_path, load_object, require_backend_of, user_files
 
-__all__ = ["Source", "SourceKind", "is_there", "kind_of_object", "load_source_object", "parse_source", "user_files"]
+__all__ = ["Source", "SourceKind", "is_there", "kind_of_object", "load_source_object", "parse_source", "source_files"]
 
 
 class SourceKind(str, Enum):
@@ -184,8 +184,7 @@ def load_source_object(source: Source) -> tuple[Source, Any]:
     Raises:
         UsageError: The callable is not found or returns no model.
     """
-    use_folder(source.folder)
-    found = load_object(source.text)
+    found = load_object(source.text, source.folder)
     is_model_already = not isinstance(found, type) and any(
         cls.__module__.startswith(("torch.nn", "keras.")) for cls in type(found).__mro__
     )
@@ -200,20 +199,29 @@ def load_source_object(source: Source) -> tuple[Source, Any]:
     return replace(source, kind=kind_of_object(model)), model
 
 
-def user_files(folder: Path) -> dict[str, Path]:
-    """Return every imported module file below `folder`, by module name: what a source's code depends on.
+def source_files(source: Source, declared: Iterable[str], *, has_code: bool = True) -> dict[str, Path]:
+    """Return the files that a loaded source consists of besides its model file, by path relative to its folder.
 
-    Installed packages do not count, though their environment may lie below the folder, and neither do we.
+    Args:
+        source: The source.
+        declared: Files that the code reads, relative to the source's folder: only the user knows them.
+        has_code: Whether code of the user's makes the model: then the files count that it was imported from.
+
+    Raises:
+        UsageError: A declared file is outside of the folder, or a name is none that every machine allows.
     """
-    root = folder.resolve()
-    environment = Path(sys.prefix).resolve()
-    found: dict[str, Path] = {}
-    for name, module in sorted(sys.modules.items()):
-        file = getattr(module, "__file__", None)
-        # Modules that are made at run time may claim a file that does not exist; `__main__` is the program itself.
-        if not file or not Path(file).is_absolute() or name.partition(".")[0] in {"paritygate", "__main__"}:
-            continue
-        path = Path(file).resolve()
-        if path.is_file() and path.is_relative_to(root) and not path.is_relative_to(environment):
-            found[name] = path
+    root = source.folder.resolve()
+    files = set(user_files(root)) if has_code else set()
+    for name in declared:
+        path = (root / name).resolve()
+        if not path.is_relative_to(root):
+            msg = f"model.files names {name!r}, which is outside of {root}"
+            raise UsageError(msg, hint="put the files that the code reads below the spec's folder")
+        files.add(path)
+    found = {path.relative_to(root).as_posix(): path for path in sorted(files)}
+    try:
+        check_names(found)
+    except ValueError as err:
+        msg = f"the files of {source.text} cannot be kept with it: {err}"
+        raise UsageError(msg, hint="rename the file") from err
     return found

@@ -17,9 +17,11 @@ from typing import Any
 
 from paritygate.artifact import ARTIFACT_FILE
 from paritygate.errors import ArtifactIntegrityError, InputFileError
+from paritygate.file_names import check_names
 from paritygate.files import digest_of_file, read_json, write_json_atomically
+from paritygate.importing import file_of_module, is_object_path, is_ours
 from paritygate.parameters_digest import digest_of_parameters
-from paritygate.source import Source, SourceKind, load_source_object, user_files
+from paritygate.source import Source, SourceKind, load_source_object, source_files
 
 __all__ = [
     "CODE_FOLDER",
@@ -45,15 +47,14 @@ class SourceCopy:
         kind: The kind of model that it returns.
         digest: Over the parameters that it returned.
         rename: The name served, by the model's own.
-        modules: File of each imported module that was copied, relative to the code's folder.
-        files: Digest of each file copied, by relative path: modules, and what else the code reads.
+        files: Digest of each file copied, by path relative to the code's folder: what was imported, and what else the
+            code reads.
     """
 
     text: str
     kind: SourceKind
     digest: str
     rename: Mapping[str, str]
-    modules: Mapping[str, str]
     files: Mapping[str, str]
 
     def source_in(self, folder: Path) -> Source:
@@ -76,30 +77,27 @@ def write_source_copy(
         model: What its callable returned.
         rename: The name served, by the model's own.
         declared_files: Files that the code reads, relative to the source's folder: only the user knows them.
+
+    Raises:
+        UsageError: A declared file is outside of the source's folder, or a name cannot be kept.
     """
-    root = source.folder.resolve()
-    modules = {name: path.relative_to(root).as_posix() for name, path in user_files(root).items()}
-    names = sorted(
-        {*modules.values(), *((root / name).resolve().relative_to(root).as_posix() for name in declared_files)}
-    )
-    for name in names:
+    files = source_files(source, declared_files)
+    for name, path in files.items():
         target = folder / CODE_FOLDER / name
         target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(root / name, target)
+        shutil.copy2(path, target)
     copy = SourceCopy(
         text=source.text,
         kind=source.kind,
         digest=digest_of_parameters(source.kind, model),
         rename=dict(rename),
-        modules=modules,
-        files={name: digest_of_file(folder / CODE_FOLDER / name) for name in names},
+        files={name: digest_of_file(folder / CODE_FOLDER / name) for name in files},
     )
     data = {
         "digest": copy.digest,
         "executes_code": True,
         "files": dict(copy.files),
         "kind": str(copy.kind),
-        "modules": dict(copy.modules),
         "rename": dict(copy.rename),
         "text": copy.text,
     }
@@ -111,17 +109,20 @@ def read_source_copy(folder: Path) -> SourceCopy:
     """Return what `source.json` in an artifact's folder says.
 
     Raises:
-        InputFileError: It is missing or damaged.
+        InputFileError: It is missing or damaged, or names what lies outside of the code's folder.
     """
     path = folder / SOURCE_FILE
     try:
         data = read_json(path)
+        check_names(data["files"])
+        if not is_object_path(data["text"]):
+            msg = f"{data['text']!r} is no module:callable"
+            raise ValueError(msg)  # noqa: TRY301 - it is damaged like the others
         return SourceCopy(
             text=str(data["text"]),
             kind=SourceKind(data["kind"]),
             digest=str(data["digest"]),
             rename=dict(data["rename"]),
-            modules=dict(data["modules"]),
             files=dict(data["files"]),
         )
     except (OSError, ValueError, KeyError, TypeError) as err:
@@ -147,7 +148,9 @@ def load_source_copy(source: Source) -> tuple[Source, Any]:
     copy = read_source_copy(source.folder.parent)
     with _own_modules(copy, source.folder):
         found, model = load_source_object(source)
-        _check_places(copy, source.folder)
+        for name, file in _imported_elsewhere(copy, source.folder).items():
+            msg = f"module {name!r} of {copy.text} was imported from {file}, not from the copy in {source.folder}"
+            raise ArtifactIntegrityError(msg, hint=_AGAIN)
     digest = digest_of_parameters(found.kind, model)
     if digest != copy.digest:
         msg = f"the copy of {source.text} in {source.folder} makes other parameters ({digest}) than those recorded"
@@ -158,14 +161,14 @@ def load_source_copy(source: Source) -> tuple[Source, Any]:
 
 @contextmanager
 def _own_modules(copy: SourceCopy, folder: Path) -> Iterator[None]:
-    """Have modules of the copy's names imported from the copy, though others of these names may be there already.
+    """Have what the copy holds imported from the copy, though it may have been imported from elsewhere already.
 
     The samples may come from the same module as the model: theirs is put back, so that it finds its own files.
     """
     # What Python compiles would lie in the artifact, which then were not what was recorded. Modules may be imported
     # as late as the model runs, so this stays.
     sys.dont_write_bytecode = True
-    roots = {name.partition(".")[0] for name in copy.modules}
+    roots = {name.partition(".")[0] for name in _imported_elsewhere(copy, folder)}
     before = {name: module for name, module in sys.modules.items() if name.partition(".")[0] in roots}
     path = list(sys.path)
     for name in before:
@@ -186,10 +189,21 @@ def _put_back(before: Mapping[str, ModuleType], roots: Iterable[str]) -> None:
     sys.modules.update(before)
 
 
-def _check_places(copy: SourceCopy, folder: Path) -> None:
+def _imported_elsewhere(copy: SourceCopy, folder: Path) -> dict[str, Path]:
+    """Return by module the files that are imported from elsewhere, though the copy holds them: told by their paths.
+
+    A module called `a.b` takes the last two parts of its path, `a/b.py`: where the copy holds a file whose path is the
+    end of it and no shorter, it is that file. What other packages have called `b.py` as well is none of it.
+    """
     root = folder.resolve()
-    for name in copy.modules:
-        file = getattr(sys.modules.get(name), "__file__", None)
-        if file is not None and not Path(file).resolve().is_relative_to(root):
-            msg = f"module {name!r} of {copy.text} was imported from {file}, not from the copy in {root}"
-            raise ArtifactIntegrityError(msg, hint=_AGAIN)
+    found: dict[str, Path] = {}
+    for name, module in list(sys.modules.items()):
+        path = file_of_module(module)
+        if path is None or path.is_relative_to(root) or is_ours(path):
+            continue
+        own_name = getattr(getattr(module, "__spec__", None), "name", name)
+        shortest = own_name.count(".") + (2 if hasattr(module, "__path__") else 1)
+        ends = ("/".join(path.parts[-length:]) for length in range(shortest, len(path.parts)))
+        if any(end in copy.files for end in ends):
+            found[name] = path
+    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import shlex
@@ -151,6 +152,12 @@ def pages() -> dict[str, Page]:
 
 
 @pytest.fixture(scope="session")
+def readme(pages: dict[str, Page]) -> Page:
+    """Return the README."""
+    return pages["README.md"]
+
+
+@pytest.fixture(scope="session")
 def parse_call() -> Callable[[list[str]], click.Context]:
     """Return a function that parses a call of the tool as Click does, without doing what it says."""
 
@@ -197,22 +204,23 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture
-def run_shell(tmp_path: Path, models: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Return a function that runs commands in a fresh folder that holds the models.
+@pytest.fixture(scope="session")
+def run_shell_in() -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Return a function that runs commands in a folder.
 
-    Its arguments: the commands, and the exit code that is expected.
+    Its arguments: the folder, the commands, and the exit code that is expected.
     """
-    for path in models.iterdir():
-        shutil.copy2(path, tmp_path)
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PARITYGATE_")}
     # Where the tool was installed beside the Python that runs the tests, that one is meant.
     environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
 
-    def run(text: str, *, code: int = 0) -> subprocess.CompletedProcess[str]:
+    # No test may fetch a model.
+    environment["HF_HUB_OFFLINE"] = "1"
+
+    def run(folder: Path, text: str, *, code: int = 0) -> subprocess.CompletedProcess[str]:
         ran = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", text],
-            cwd=tmp_path,
+            cwd=folder,
             env=environment,
             check=False,
             capture_output=True,
@@ -222,3 +230,16 @@ def run_shell(tmp_path: Path, models: Path) -> Callable[..., subprocess.Complete
         return ran
 
     return run
+
+
+@pytest.fixture
+def run_shell(
+    run_shell_in: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path, models: Path
+) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Return a function that runs commands in a fresh folder that holds the models.
+
+    Its arguments: the commands, and the exit code that is expected.
+    """
+    for path in models.iterdir():
+        shutil.copy2(path, tmp_path)
+    return functools.partial(run_shell_in, tmp_path)

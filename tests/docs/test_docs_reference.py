@@ -25,7 +25,7 @@ from paritygate.pipelines.result import OutputResult
 from paritygate.pipelines.spec import AVAILABLE_TARGETS, Spec
 from paritygate.pipelines.spec_loading import packaged_specs
 from paritygate.source import SourceKind
-from paritygate.validate import reference, statistics, strata, tolerance, verdict
+from paritygate.validate import bulk, reference, statistics, strata, tolerance, value_sample, verdict
 from paritygate.validate.decisions import Rule
 from paritygate.validate.histogram import RESOLUTION
 from paritygate.validate.tolerance import DEFAULT_TOLERANCES, Tolerance
@@ -136,7 +136,9 @@ def test_the_limits_are_those_of_the_code(pages: dict[str, Page]) -> None:
     }
 
 
-@pytest.mark.parametrize("limit", [item.name for item in fields(Tolerance) if item.name != "declared"])
+@pytest.mark.parametrize(
+    "limit", [item.name for item in fields(Tolerance) if item.name not in {"declared", "precision"}]
+)
 def test_every_limit_is_on_the_page_and_in_the_help(limit: str, pages: dict[str, Page]) -> None:
     assert f"`{limit}`" in pages["docs/tolerances.md"].prose
     assert limit in CliRunner().invoke(cli, ["compare", "--help"]).output
@@ -146,7 +148,13 @@ def test_the_other_numbers_of_the_gate_are_those_of_the_code(pages: dict[str, Pa
     gate = " ".join(pages["docs/gate.md"].prose.split())
     limits = " ".join(pages["docs/tolerances.md"].prose.split())
 
-    assert f"below {tolerance.LEAST_ULPS} ulp" in limits
+    assert f"{tolerance.LEAST_ULPS} steps of the output's dtype" in limits
+    assert f"within which {bulk.BULK_SHARE * 100:g} % of the ordinary values lie" in limits
+    assert f"divided by {bulk.NORMAL_REACH:.3f}" in limits
+    assert f"at least {bulk._FILL_SHARE * 100:g} % of the values of a channel" in limits
+    assert f"more than {bulk._FAR:g} times the median magnitude of the others" in limits
+    assert f"while these are at most {value_sample._VALUES_KEPT:,}" in limits
+    assert f"(at least {value_sample._LEAST_OF_A_CHANNEL // 2} of each channel)" in limits
     assert f"more than {verdict._MANY_VALUES:,} values" in limits
     assert "ten times the limit" in limits
     assert verdict._MANY_VALUES_FACTOR == 10

@@ -370,10 +370,8 @@ class Desk:
         repository = self.folder / "artifacts/repository"
         assert not list(repository.glob("staging/*")), "a release was left half"
         stored = sorted(str(path.relative_to(repository / "store")) for path in repository.glob("store/*/*"))
-        recorded = [
-            f"{path.parent.name}/{json.loads(path.read_text(encoding='utf-8'))['version']}"
-            for path in repository.glob("log/*/*.json")
-        ]
+        records = [(path, strict_json(path.read_text(encoding="utf-8"))) for path in repository.glob("log/*/*.json")]
+        recorded = [f"{path.parent.name}/{data['version']}" for path, data in records if data["kind"] == "released"]
         assert stored == sorted(recorded), "what is stored and what is recorded differ"
         return stored
 

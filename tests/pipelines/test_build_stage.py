@@ -104,7 +104,7 @@ def test_without_a_gpu_the_run_is_to_be_taken_to_one(desk: Desk, target: str) ->
 
     assert called.code == 5
     assert (
-        f"error: {target}: TensorRT builds an engine on the GPU that it will run on, and there is none here\n"
+        f"not run here: {target}: TensorRT builds an engine on the GPU that it will run on, and there is none here\n"
     ) in called.err
     assert (
         f"hint: convert-and-validate pack {desk.run_folder}, and where it can be built: "

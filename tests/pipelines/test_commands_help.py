@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -34,7 +35,7 @@ def test_every_command_has_a_help_with_an_example_that_it_would_take(
     assert called.err == ""
     assert called.out.startswith(f"Usage: convert-and-validate {name} ")
     _, _, examples = called.out.partition("Example:\n")
-    lines = [line.split() for line in examples.splitlines() if line.startswith("    convert-and-validate ")]
+    lines = [shlex.split(line) for line in examples.splitlines() if line.startswith("    convert-and-validate ")]
     assert lines, called.out
     command = cli.get_command(click.Context(cli), name)
     assert command is not None

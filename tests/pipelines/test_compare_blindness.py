@@ -98,6 +98,54 @@ def test_a_regression_at_a_million_may_be_off_by_one_step_and_not_by_much_more(b
     assert bench.given({"price": expected}, {"price": expected + np.float32(0.5)}).code == 1
 
 
+def _masked(bench: Bench, name: str, fill: float, *, factor: float = 1.0) -> str:
+    """Write `y = Where(m, factor * x, fill)`: scores behind a mask."""
+    import onnx
+
+    return bench.model(
+        name,
+        [
+            onnx.helper.make_node("Mul", ["x", "factor"], ["scores"]),
+            onnx.helper.make_node("Where", ["m", "scores", "fill"], ["y"]),
+        ],
+        inputs={"m": ("bool", ["batch", 8]), "x": ("float", ["batch", 8])},
+        outputs={"y": ("float", ["batch", 8])},
+        weights={"factor": np.float32([factor]), "fill": np.float32([fill])},
+    )
+
+
+@pytest.mark.parametrize("fill", [-1e4, -1e9, float(np.finfo(np.float32).min), -np.inf])
+@pytest.mark.parametrize("factor", [0.0, 1.003])
+def test_a_fault_behind_masked_scores_fails_on_the_samples_alone(bench: Bench, fill: float, factor: float) -> None:
+    mask = np.random.default_rng(0).random((120, 8)) < 0.6
+    samples = bench.npz("inputs.npz", {"m": mask, "x": bench.normal(120, 8)})
+    options = ("--samples", samples, "--probes", "none", "--non-finite", "match")
+    reference = _masked(bench, "reference", fill)
+
+    wrong = bench.compare(reference, _masked(bench, "wrong", fill, factor=factor), *options)
+    right = bench.compare(reference, _masked(bench, "right", fill), *options)
+
+    assert (wrong.code, wrong.failed) == (1, {"max_abs_diff", "mean_abs_diff", "max_row_rel_diff"})
+    assert right.code == 0
+    fills = 0 if np.isinf(fill) else int(np.count_nonzero(~mask))
+    assert right.result["outputs"]["y"]["fill_values"] == fills
+
+
+def test_one_huge_row_does_not_hide_the_others(bench: Bench) -> None:
+    expected = bench.normal(300, 4)
+    expected[17] *= np.float32(1e6)
+    actual = expected * np.float32(1.05)
+    actual[17] = expected[17] * np.float32(1 + 1e-6)
+
+    outcome = bench.given({"y": expected}, {"y": actual}, "--probes", "none")
+
+    assert (outcome.code, outcome.failed) == (1, {"max_abs_diff", "mean_abs_diff", "max_row_rel_diff"})
+    worst = outcome.result["outputs"]["y"]["worst_rows"][0]
+    assert worst["row_id"] != "17"
+    assert worst["max_abs_diff"] > worst["limit"]
+    assert outcome.result["outputs"]["y"]["scale"] < 1.2
+
+
 @pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16", "int8"])
 def test_a_row_that_is_lost_among_ten_thousand_fails(bench: Bench, precision: str) -> None:
     expected = np.random.default_rng(0).standard_normal((10_000, 8)).astype(np.float32)

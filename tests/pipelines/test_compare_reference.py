@@ -324,9 +324,9 @@ def test_a_recording_whose_chunk_was_tampered_with_is_not_measured(bench: Bench,
     [
         ("{", "record.json is damaged"),
         ("[]", "record.json is damaged"),
-        ('{"format": 1}', "record.json is damaged: 'digest'"),
+        ('{"format": 2}', "record.json is damaged: 'digest'"),
         ("[" * 100_000, "record.json is damaged"),
-        ('{"format": 99}', "record.json has format 99 (allowed: 1)"),
+        ('{"format": 99}', "record.json has format 99 (allowed: 2)"),
     ],
 )
 def test_a_damaged_recording_is_a_corrupt_input_file(bench: Bench, content: str, message: str) -> None:

@@ -73,7 +73,7 @@ def test_an_engine_is_built_and_its_onnx_file_is_judged_in_its_place(built: Desk
     assert list(emulated) == list(_RTX)
     for name, base in zip(_RTX, ("onnx-fp32", "bases/onnx-fp16"), strict=True):
         engine, onnx = Artifact.load(folder / name), Artifact.load(folder / base)
-        assert (verified[name]["evidence"], verified[name]["verdict"]) == ("built", "error")
+        assert (verified[name]["evidence"], verified[name]["verdict"]) == ("built", "not run here")
         assert "engines run on NVIDIA GPUs only" in verified[name]["reason"]
         row = emulated[name]
         assert (row["evidence"], row["verdict"], row["rows"]) == ("emulated", "pass", 120)
@@ -106,7 +106,7 @@ def test_a_report_says_that_the_engine_did_not_run(built: Desk) -> None:
     html = (built.run_folder / "report.html").read_text(encoding="utf-8")
 
     for text in (page, html):
-        assert "built, and not run here: engines run on NVIDIA GPUs only" in text
+        assert "engines run on NVIDIA GPUs only: validate it where it runs" in text
         assert "built: the file was made and checked, and did not run here. That alone is never released." in text
         assert "emulated, of tensorrt-rtx-fp32, tensorrt-rtx-fp16: what ran on the CPU is the ONNX file" in text
         assert "The engine itself did not run for that row." in text
@@ -117,7 +117,7 @@ def test_a_report_says_that_the_engine_did_not_run(built: Desk) -> None:
 @pytest.mark.rtx
 @pytest.mark.parametrize("device", ["cpu", "cuda:sm89"])
 def test_what_was_only_built_is_never_released(run: Desk, device: str) -> None:
-    _promise(run, prefer=list(_RTX), **{"for": [device]})
+    _promise(run, prefer=list(_RTX), fallback="replace", **{"for": [device]})
 
     called = _promote(run)
 
@@ -147,6 +147,7 @@ def test_an_engine_is_released_on_its_emulated_row_if_the_spec_accepts_that_and_
     manifest = _manifest(run, 2)
     assert manifest["accepted"] == {"tensorrt-rtx-fp16": "emulated"}
     (variant,) = manifest["variants"]
+    (row,) = (row for row in run.evidence()["emulated"] if row["variant"] == "tensorrt-rtx-fp16")
     assert variant["evidence"] == {
         "verdict": "pass",
         "artifact": Artifact.load(run.run_folder / "tensorrt-rtx-fp16").digest,
@@ -157,6 +158,7 @@ def test_an_engine_is_released_on_its_emulated_row_if_the_spec_accepts_that_and_
         "has_run": False,
         "devices": ["cuda:sm89"],
         "also": [],
+        "rules": row["judged_by"],
     }
     shown = run.call("show", "tiny", "2", "--repository", "artifacts/repository").out
     assert "it never ran itself" in " ".join(shown.replace("│", " ").split())
@@ -173,7 +175,7 @@ def test_an_engine_is_not_accepted_for_a_gpu_that_it_was_not_built_for(run: Desk
     others = "onnx-fp32: passed on cpu only, tensorrt-rtx-fp32: was built, and never ran on cuda:sm90"
     assert f"and nothing that is accepted stands for it ({others}, {words})" in called.err
     assert run.releases == ["tiny/1"]
-    _promise(run, **{"for": ["cuda:sm90"]})
+    _promise(run, fallback="replace", **{"for": ["cuda:sm90"]})
     assert words in _promote(run).data["reason"]
 
 
@@ -246,10 +248,11 @@ def test_an_onnx_file_made_again_says_nothing_of_the_engine_built_before(run: De
 
 
 @pytest.mark.rtx
-def test_an_engine_without_a_word_of_its_making_has_no_emulated_row(run: Desk) -> None:
+@pytest.mark.parametrize("base", [{}, {"variant": "../onnx-fp16", "digest": "sha256:0"}])
+def test_an_engine_without_a_word_of_its_making_has_no_emulated_row(run: Desk, base: dict[str, str]) -> None:
     record = run.run_folder / "tensorrt-rtx-fp16/artifact.json"
     data = json.loads(record.read_text(encoding="utf-8"))
-    del data["made_by"]["base"]
+    data["made_by"]["base"] = base
     record.write_text(json.dumps(data), encoding="utf-8")
 
     called = run.json("validate", "--run", str(run.run_folder))

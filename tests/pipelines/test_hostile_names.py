@@ -1,185 +1,163 @@
-"""Names and files that no model should come with: pipes, links, bytes that are no text, NUL, empty outputs."""
+"""Names in the files of a run that somebody else made: none is followed out of the run or of the spec's folder."""
 
 from __future__ import annotations
 
-import os
+import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pytest
 
-from paritygate.__main__ import _run
-from paritygate.errors import InputFileError, StorageError
-from paritygate.files import digest_of_file, files_below
-from paritygate.onnx_file import read_onnx
+from paritygate.errors import ArtifactIntegrityError, InputFileError
+from paritygate.files import digest_of_file, digest_of_json
+from paritygate.pipelines.stages.promote import _copy_source
+from paritygate.source import Source, SourceKind
+from paritygate.validate.probes.recording import ProbesRecording
+from paritygate.validate.recording import Recording
 
 if TYPE_CHECKING:
-    from tests.pipelines.conftest import Bench, Desk
+    from tests.pipelines.conftest import Desk
 
-pytestmark = pytest.mark.usefixtures("jobs_here")
-
-# As Python hands over the byte 0xff of a name that is no UTF-8.
-_NO_TEXT = "model\udcff"
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["run", f"{_NO_TEXT}.yaml"],
-        ["compare", f"{_NO_TEXT}.onnx", "b.onnx", "--samples", "x.npz"],
-        ["compare", "a.onnx", "b.onnx", "--samples", "x.npz", "--json", f"{_NO_TEXT}.json"],
-        ["export", "klue-sts", "--root", f"{_NO_TEXT}"],
-    ],
-)
-def test_an_argument_that_is_no_utf8_is_wrong_usage(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert _run(arguments) == 2
-    err = capsys.readouterr().err
-
-    assert err.startswith("error: the argument model\\udcff")
-    assert "is no UTF-8\nhint: rename the file or folder, and give its new name\n" in err
+_NAMES = [
+    ("/up.py", "is an absolute path"),
+    ("../up.py", "leaves its folder"),
+    ("lib/../../up.py", "leaves its folder"),
+    ("..\\up.py", "holds a character that not every machine allows in a name"),
+    ("up\0.py", "holds a character that not every machine allows in a name"),
+]
+_NOTHING = "sha256:" + 64 * "0"
 
 
-def test_a_folder_that_is_no_utf8_is_wrong_usage(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / _NO_TEXT).mkdir()
-    monkeypatch.chdir(tmp_path / _NO_TEXT)
-
-    assert _run(["backends"]) == 2
-    assert "the current directory" in capsys.readouterr().err
+@pytest.fixture
+def run(finished: Desk, tmp_path: Path) -> Desk:
+    """Return a desk on which a run has passed, to be tampered with."""
+    return finished.copy(tmp_path)
 
 
-def test_a_file_of_a_model_whose_name_is_no_utf8_is_refused(tmp_path: Path) -> None:
-    (tmp_path / _NO_TEXT).touch()
-
-    with pytest.raises(StorageError, match="is no UTF-8: no record of it could be written"):
-        list(files_below(tmp_path))
-
-
-def test_what_is_no_plain_file_is_refused_and_not_waited_at(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe")
-
-    with pytest.raises(StorageError, match="pipe is a pipe, a socket or a device, and no file"):
-        list(files_below(tmp_path))
-    with pytest.raises(OSError, match="a pipe, a socket or a device, and no file"):
-        digest_of_file(tmp_path / "pipe")
-    (tmp_path / "pipe").unlink()
-    (tmp_path / "link").symlink_to("nothing")
-    with pytest.raises(StorageError, match="link is a link to nothing"):
-        list(files_below(tmp_path))
+def _forge(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    """Change a record, and its digest where it has one."""
+    data = json.loads(path.read_text(encoding="utf-8"))
+    digest = data.pop("digest", None) if path.name in {"record.json", "probes.json"} else None
+    change(data)
+    if digest is not None:
+        data["digest"] = digest_of_json(data)
+    path.write_text(json.dumps(data), encoding="utf-8")
 
 
-def _replace(path: Path, kind: str) -> None:
-    path.parent.chmod(0o755)
-    path.unlink(missing_ok=True)
-    if kind == "pipe":
-        os.mkfifo(path)
-    else:
-        path.symlink_to("/dev/zero" if kind == "device" else "nothing")
+def test_what_would_be_measured_elsewhere_is_neither_judged_nor_released(run: Desk) -> None:
+    path = run.run_folder / "onnx-fp32/artifact.json"
+    _forge(path, lambda data: data.update(main="../../../../../model.onnx"))
+    assert (path.parent / "../../../../../model.onnx").resolve() == run.folder / "model.onnx"
+
+    for command in ("validate", "promote", "pack"):
+        called = run.call(command, *(("--run",) if command != "pack" else ()), str(run.run_folder))
+
+        assert called.code != 0, str(called)
+        assert f"{path} is damaged: ValueError: main is '../../../../../model.onnx'" in called.err, str(called)
+    assert len(run.releases) == 1
 
 
-@pytest.mark.timeout(120)
-@pytest.mark.parametrize("kind", ["pipe", "device", "link"])
-@pytest.mark.parametrize(
-    ("name", "command"),
-    [
-        ("log/tiny/000001.json", "list"),
-        ("log/tiny/000001.json", "show"),
-        ("log/tiny/000002.json", "verify"),
-        ("store/tiny/1/manifest.json", "show"),
-        ("store/tiny/1/manifest.json", "verify"),
-        ("store/tiny/1/onnx-fp32/model.onnx", "verify"),
-        ("store/tiny/1/added", "verify"),
-    ],
-)
-def test_a_pipe_or_link_in_a_repository_is_said_and_not_waited_at(
-    finished: Desk, tmp_path: Path, name: str, command: str, kind: str
-) -> None:
-    desk = finished.copy(tmp_path)
-    _replace(desk.folder / "artifacts/repository" / name, kind)
+@pytest.mark.parametrize(("name", "reason"), _NAMES)
+def test_evidence_that_names_a_file_elsewhere_releases_nothing(run: Desk, name: str, reason: str) -> None:
+    path = run.run_folder / "evidence.json"
+    _forge(path, lambda data: data["reference"]["model"].update(files={name: _NOTHING}))
 
-    called = desk.call(command, *([] if command == "list" else ["tiny"]))
+    called = run.call("promote", "--run", str(run.run_folder))
+
+    assert called.code == 2, str(called)
+    assert f"error: {path} is damaged: ValueError: the name {name!r} {reason}\nhint: " in called.err
+    assert len(run.releases) == 1
+
+
+@pytest.mark.parametrize("kind", ["variants", "emulated"])
+def test_evidence_of_what_is_no_target_releases_nothing(run: Desk, kind: str) -> None:
+    path = run.run_folder / "evidence.json"
+
+    def forge(data: dict[str, Any]) -> None:
+        data[kind].append({**data["variants"][0], "variant": "../onnx-fp32"})
+
+    _forge(path, forge)
+
+    called = run.call("promote", "--run", str(run.run_folder))
+
+    assert called.code == 2, str(called)
+    assert "is damaged: ValueError: '../onnx-fp32' is no target of the run (targets: onnx-fp32)" in called.err
+    assert len(run.releases) == 1
+
+
+@pytest.mark.parametrize("name", [name for name, _ in _NAMES])
+def test_a_source_is_copied_from_below_its_folder_only(tmp_path: Path, name: str) -> None:
+    source, place = _source_beside(tmp_path)
+
+    with pytest.raises(ArtifactIntegrityError, match=f"a file below {source.folder} is wanted"):
+        _copy_source(source, place, {"files": {name: digest_of_file(tmp_path / "up.py")}, "digest": None})
+
+    assert list(place.rglob("*")) == []
+
+
+def test_a_source_is_not_copied_from_behind_a_link(tmp_path: Path) -> None:
+    source, place = _source_beside(tmp_path)
+    (source.folder / "lib").symlink_to(tmp_path)
+
+    with pytest.raises(ArtifactIntegrityError, match=r"a link leads 'lib/up\.py' out of it"):
+        _copy_source(source, place, {"files": {"lib/up.py": digest_of_file(tmp_path / "up.py")}, "digest": None})
+
+    assert list(place.rglob("*")) == []
+
+
+def _source_beside(folder: Path) -> tuple[Source, Path]:
+    (folder / "up.py").write_text("SECRET = 1\n", encoding="utf-8")
+    place = folder / "place"
+    for path in (folder / "spec", place):
+        path.mkdir()
+    return Source(text="net:make", folder=folder / "spec", kind=SourceKind.CALLABLE), place
+
+
+@pytest.mark.parametrize("change", [{"chunks": {"../up.safetensors": _NOTHING}}, {"model": {"files": {"/up.py": ""}}}])
+def test_a_recording_that_names_files_elsewhere_is_damaged(run: Desk, change: dict[str, Any]) -> None:
+    path = run.run_folder / "reference/record.json"
+    _forge(path, lambda data: data.update(change))
+
+    with pytest.raises(InputFileError) as caught:
+        Recording.load(path.parent)
+
+    assert str(caught.value).startswith(f"{path} is damaged: the name ")
+
+
+def test_recorded_probes_that_name_files_elsewhere_are_damaged(tmp_path: Path) -> None:
+    path = tmp_path / "probes.json"
+    probe = {"name": "../up", "chunks": {}}
+    path.write_text(json.dumps({"format": 2, "probes": [probe], "digest": ""}), encoding="utf-8")
+    _forge(path, lambda _: None)
+
+    with pytest.raises(InputFileError, match=r"probes\.json is damaged: the name '\.\./up' leaves its folder"):
+        ProbesRecording.load(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["../secret.txt", "sub/../../secret.txt", "link/secret.txt", "/etc/hostname"])
+def test_a_file_outside_of_the_specs_folder_is_not_packed(finished: Desk, tmp_path: Path, name: str) -> None:
+    (tmp_path / "desk").mkdir()
+    desk = finished.copy(tmp_path / "desk")
+    (tmp_path / "secret.txt").write_text("secret", encoding="utf-8")
+    (desk.folder / "link").symlink_to(tmp_path)
+    _forge(desk.run_folder / "spec.json", lambda data: data["spec"]["model"].update(files=[name]))
+
+    called = desk.call("pack", str(desk.run_folder), "--output", "run.tar")
 
     assert called.code == 5, str(called)
-    assert "unexpected" not in called.err
-    assert Path(name).name in called.err + called.out
+    assert f"error: a file below {desk.folder} is wanted" in called.err
+    assert not (desk.folder / "run.tar").exists()
 
 
-@pytest.mark.timeout(120)
-def test_a_pipe_in_a_run_is_said_and_not_waited_at(finished: Desk, tmp_path: Path) -> None:
-    desk = finished.copy(tmp_path)
-    os.mkfifo(desk.run_folder / "onnx-fp32/pipe")
+def test_files_of_the_spec_are_packed_whatever_way_they_are_written(run: Desk) -> None:
+    (run.folder / "data").mkdir()
+    for name in ("a.txt", "b.txt", "data/c.txt"):
+        (run.folder / name).touch()
+    names = ["./a.txt", str(run.folder / "b.txt"), "data/../data/c.txt"]
+    _forge(run.run_folder / "spec.json", lambda data: data["spec"]["model"].update(files=names))
 
-    called = desk.call("promote", "--run", str(desk.run_folder))
+    called = run.json("pack", str(run.run_folder), "--output", "run.tar")
 
-    assert called.code == 5, str(called)
-    assert "pipe is a pipe, a socket or a device, and no file" in called.err
-
-
-def test_an_onnx_name_that_is_no_utf8_is_no_onnx_model(bench: Bench) -> None:
-    path = Path(bench.linear("a"))
-    path.write_bytes(path.read_bytes().replace(b"logits", b"log\xff\xfes"))
-
-    with pytest.raises(InputFileError, match=r"is not an ONNX model: the name b'log\\xff\\xfes' in it is no UTF-8"):
-        read_onnx(path)
-    assert bench.compare(str(path), bench.linear("b"), "--samples", bench.samples()).code == 2
-
-
-@pytest.mark.parametrize("name", ["a\0b", "../../etc/x", "a/b", "x" * 3000, "\x1b[2J", "\u202eabc", "a\nverdict: pass"])
-def test_odd_names_of_outputs_are_names(bench: Bench, name: str) -> None:
-    arguments = [bench.linear("a", output=name), bench.linear("b", output=name, error=1.0)]
-
-    outcome = bench.compare(*arguments, "--samples", bench.samples(), "--failures", str(bench.folder / "failures"))
-
-    assert outcome.code == 1
-    assert list(outcome.result["outputs"]) == [name]
-    assert not any(ord(character) < 32 for character in outcome.out.replace("\n", ""))
-
-
-def _with_empty_output(bench: Bench, name: str, error: float, *, is_alone: bool = False) -> str:
-    import onnx
-
-    nodes = [
-        onnx.helper.make_node("Add", ["x", "error"], ["logits"]),
-        onnx.helper.make_node("Slice", ["x", "zero", "zero", "one"], ["boxes"]),
-    ]
-    outputs: dict[str, tuple[str, list[int | str]]] = {"boxes": ("float", ["batch", 0])}
-    return bench.model(
-        name,
-        nodes,
-        inputs={"x": ("float", ["batch", 4])},
-        outputs=outputs if is_alone else {"logits": ("float", ["batch", 4]), **outputs},
-        weights={
-            "error": np.full(1, error, np.float32),
-            "zero": np.array([0], np.int64),
-            "one": np.array([1], np.int64),
-        },
-    )
-
-
-def test_an_output_with_an_empty_axis_is_not_measured_and_the_way_out_works(bench: Bench) -> None:
-    arguments = [_with_empty_output(bench, "a", 0), _with_empty_output(bench, "b", 1e-6), "--samples", bench.samples()]
-
-    refused = bench.compare(*arguments)
-    ignored = bench.compare(*arguments, "--ignore", "boxes=always empty")
-
-    assert refused.code == 5
-    assert refused.check("measured", "boxes")["detail"].endswith("in the spec, or --ignore boxes=REASON")
-    assert "an axis of it has no entries in any batch" in refused.check("measured", "boxes")["detail"]
-    assert ignored.code == 0, ignored.out
-
-
-def test_a_model_whose_only_output_has_an_empty_axis_is_refused(bench: Bench) -> None:
-    arguments = [_with_empty_output(bench, "a", 0, is_alone=True), _with_empty_output(bench, "b", 1, is_alone=True)]
-
-    outcome = bench.compare(*arguments, "--samples", bench.samples())
-
-    assert outcome.code == 5
-    assert outcome.message == "the reference's outputs hold no values: an axis of 'boxes' has no entries in any batch"
-
-
-def test_of_an_output_that_was_not_compared_for_another_reason_no_axis_is_blamed(bench: Bench) -> None:
-    outcome = bench.compare(bench.linear("a"), bench.linear("b", batch=1), "--samples", bench.samples())
-
-    assert "has no entries" not in outcome.out
+    assert called.code == 0, str(called)
+    assert {"inputs/a.txt", "inputs/b.txt", "inputs/data/c.txt"} <= set(called.data["inputs"])

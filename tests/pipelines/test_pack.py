@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 import tarfile
-import types
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +13,6 @@ import pytest
 from tests.pipelines.conftest import Desk, make_desk
 
 from paritygate.files import MARKER
-from paritygate.source import user_files
 
 if TYPE_CHECKING:
     from tests.pipelines.conftest import Called
@@ -318,15 +315,6 @@ def test_a_saved_model_goes_along_with_all_its_files(desk: Desk) -> None:
     names = _names(_pack(desk))
 
     assert {"inputs/saved/saved_model.pb", "inputs/saved/variables/variables.index"} <= set(names)
-
-
-def test_the_program_that_imports_a_source_is_no_part_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "program.py").touch()
-    program = types.ModuleType("__main__")
-    program.__file__ = str(tmp_path / "program.py")
-    monkeypatch.setitem(sys.modules, "__main__", program)
-
-    assert user_files(tmp_path) == {}
 
 
 def _spec_of_module(desk: Desk) -> None:

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from paritygate.file_names import why_not_names
 from paritygate.files import digest_of_json
 from paritygate.pipelines.packing.manifest import MANIFEST_NAME, PackedFile, PackManifest
-from paritygate.pipelines.packing.member_names import why_not_names
 from paritygate.pipelines.packing.read import read_manifest
 from paritygate.pipelines.packing.tar_form import END, header_of, padding_of
 
@@ -298,6 +298,11 @@ def test_a_size_that_is_not_there_is_refused_before_anything_is_written(lair: La
         (lambda data: data.update(folder="/etc"), "run/spec.json is no spec that travels"),
         (lambda data: data.update(samples_path="/etc/passwd"), "run/spec.json is no spec that travels"),
         (lambda data: data.update(samples_path="inputs/../../x"), "run/spec.json is no spec that travels"),
+        (lambda data: data.update(samples_path="inputs//etc/passwd"), "run/spec.json is no spec that travels"),
+        (lambda data: data.update(samples_path="inputs/..\\x"), "run/spec.json is no spec that travels"),
+        (lambda data: data.update(samples_path="inputs/a\0b"), "run/spec.json is no spec that travels"),
+        (lambda data: data["spec"].update(targets=["../../up-fp32"]), "run/spec.json is no spec of a run"),
+        (lambda data: data["spec"].update(targets=["/up-fp32"]), "run/spec.json is no spec of a run"),
         (lambda data: data.update(samples_path=3), "run/spec.json is no spec that travels"),
         (lambda data: data.clear(), "run/spec.json is no spec that travels"),
         (lambda data: data.update(spec={}), "run/spec.json is no spec of a run"),

@@ -110,6 +110,22 @@ def test_limits_on_decisions_that_the_failed_output_has_none_of_are_left_out(her
     assert _first(found, "ids") in alone.failed
 
 
+def test_why_a_decision_is_constant_is_said_again_of_the_outputs_that_are_compared(here: Bench) -> None:
+    sides = _model(here, "a"), _model(here, "b", lost=77)
+    why = ("--constant-decision", "scores=all rows are of one class")
+    options = ("--ignore", _WHY, "--decision", "scores:argmax", *why)
+
+    whole, kept = (
+        _words(here.compare(*sides, "--samples", _samples(here), "--probes", "ids", *options, *folder), "ids")
+        for folder in ((), ("--failures", "kept"))
+    )
+
+    assert whole[whole.index(why[0]) + 1] == why[1]
+    # What failed is `sums` alone.
+    assert why[0] not in kept
+    assert (_again(here, whole).code, _again(here, kept).code) == (1, 1)
+
+
 def test_a_label_is_held_to_its_scores_again(here: Bench) -> None:
     sides = _model(here, "a"), _model(here, "b", most=5)
     options = ("--ignore", _WHY, "--argmax-of", "label=scores", "--tolerance", "decision_mismatches=3")

@@ -19,9 +19,14 @@ from paritygate.pipelines.benchmark.result import (
     Speedup,
     VariantBenchmark,
 )
+from paritygate.pipelines.run import RunOptions, run_spec
+from paritygate.pipelines.spec_loading import load_spec
+from paritygate.pipelines.workspace import new_run
 
 if TYPE_CHECKING:
     from tests.pipelines.conftest import Called, Desk
+
+    from paritygate.pipelines.workspace import RunFolder
 
 _SOURCE_P50 = 12.0
 
@@ -51,18 +56,32 @@ def run(released: Desk, tmp_path: Path) -> Desk:
     return desk
 
 
-def _point(p50: float) -> BenchmarkPoint:
+def _require(desk: Desk, *names: str) -> None:
+    """Change what the run's spec requires."""
+    path = desk.run_folder / "spec.json"
+    data = read_json(path)
+    data["spec"]["required"] = list(names)
+    write_json_atomically(path, data)
+
+
+def _point(p50: float, spread: float = 0.0) -> BenchmarkPoint:
+    """Return what was measured in five rounds, every other of them slower or faster by `spread`, as a share."""
     ratio = _SOURCE_P50 / p50
+    rounds = tuple(p50 * factor for factor in (1 - spread, 1 + spread, 1.0, 1 - spread, 1 + spread))
     latency = {"p50": p50, "p95": p50 * 2, "p99": p50 * 3, "mean": p50, "min": p50, "max": p50 * 4}
     return BenchmarkPoint(
         batch_size=8, concurrency=1, rounds=5, calls=50, latency_ms=latency, rows_per_s=8000 / p50, cpu_cores=1.0,
-        speedup=Speedup(ratio=ratio, low=ratio * 0.95, high=ratio * 1.05),
+        speedup=Speedup(ratio=ratio, low=ratio * 0.95, high=ratio * 1.05), round_medians_ms=rounds,
     )  # fmt: skip
 
 
-def _measure(desk: Desk, medians: dict[str, float], **artifacts: str) -> None:
-    """Write the benchmark that the stage would, with median latencies of our own."""
-    evidence = desk.evidence()
+def _measure(desk: Desk, medians: dict[str, float], *, spread: float = 0.0, **artifacts: str) -> None:
+    """Write the benchmark that the stage would, with median latencies of our own; onnx-fp16 varies by `spread`."""
+    _write_benchmark(desk.run_folder, medians, spread=spread, **artifacts)
+
+
+def _write_benchmark(folder: Path, medians: dict[str, float], *, spread: float, **artifacts: str) -> None:
+    evidence = read_json(folder / "evidence.json")
     digests = {entry["variant"]: entry["artifact"] for entry in evidence["variants"]}
     source = VariantBenchmark(
         name=SOURCE, artifact=artifacts.get("source", evidence["reference"]["model"]["digest"]), runtime="onnxruntime",
@@ -72,7 +91,8 @@ def _measure(desk: Desk, medians: dict[str, float], **artifacts: str) -> None:
     variants = [
         VariantBenchmark(
             name=name, artifact=artifacts.get(name.replace("-", "_"), digests[name]), runtime="onnxruntime",
-            version="1", device="cpu", size_bytes=300, points=(_point(p50),),
+            version="1", device="cpu", size_bytes=300,
+            points=(_point(p50, spread if name == "onnx-fp16" else 0.0),),
         )
         for name, p50 in medians.items()
     ]  # fmt: skip
@@ -80,7 +100,7 @@ def _measure(desk: Desk, medians: dict[str, float], **artifacts: str) -> None:
         batch_sizes=(8,), concurrency=(1,), variants=(source, *variants), samples_digest="sha256:" + "0" * 64,
         machine=evidence["machine"],
     )  # fmt: skip
-    write_json_atomically(desk.run_folder / "benchmark.json", result.to_json())
+    write_json_atomically(folder / "benchmark.json", result.to_json())
 
 
 def _prefer(desk: Desk, **promote: object) -> None:
@@ -118,6 +138,65 @@ def test_the_fastest_that_passed_is_released_and_the_line_the_log_and_the_manife
     ]
 
 
+def test_of_two_that_tie_the_one_that_differs_less_is_released_and_the_line_and_the_manifest_say_so(run: Desk) -> None:
+    _prefer(run, prefer="fastest")
+    _measure(run, {"onnx-fp32": 4.1, "onnx-fp16": 4.0})
+
+    called = _call(run, "promote")
+
+    because = (
+        "among the fastest: 2.93x the source (2.78-3.07), p50 4.1 ms, p95 8.2 ms at batch size 8; "
+        "ties with onnx-fp16 (ratio 0.976-0.976); released because its difference is the smaller"
+    )
+    assert called.code == 0, str(called)
+    assert f"released tiny version 1, alias prod: onnx-fp32, because {because}\n" in called.out
+    manifest = read_json(run.folder / "artifacts/repository/store/tiny/1/manifest.json")
+    assert manifest["reason"] == because
+    assert manifest["choice"]["by_speed"]["ties"] == ["onnx-fp32"]
+
+
+def test_where_the_rounds_do_not_tell_which_is_the_fastest_nothing_is_released_and_the_code_is_3(run: Desk) -> None:
+    _prefer(run, prefer="fastest")
+    _measure(run, {"onnx-fp32": 4.0, "onnx-fp16": 4.0}, spread=0.6)
+
+    chosen, promoted = _call(run, "choose"), _call(run, "promote")
+
+    again = f"convert-and-validate benchmark --run {run.run_folder} --rounds 20"
+    assert (chosen.code, chosen.data["exit_code"], chosen.data["chosen"], promoted.code) == (3, 3, [], 3)
+    assert "no choice: which variant is the fastest at batch size 8 cannot be told from 5 rounds: " in chosen.out
+    assert f"hint: more rounds, best while nothing else runs: {again}" in chosen.err
+    assert "nothing to release: which variant is the fastest at batch size 8 cannot be told" in promoted.err
+    assert f"hint: {again}" in promoted.err
+    assert run.releases == []
+
+
+def test_a_run_that_cannot_tell_which_is_the_fastest_ends_in_3_and_releases_nothing(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk.onnx()
+    desk.samples()
+    desk.spec(
+        targets=["onnx-fp32", "onnx-fp16"],
+        promote={"prefer": "fastest"},
+        benchmark={"rounds": 2, "seconds": 0.01, "batch_sizes": [8]},
+    )
+
+    def recorded(run: RunFolder, *_: object, **__: object) -> None:
+        _write_benchmark(run.folder, {"onnx-fp32": 4.0, "onnx-fp16": 4.0}, spread=0.6)
+
+    monkeypatch.setattr("paritygate.pipelines.run.benchmark_stage", recorded)
+    resolved = load_spec(str(desk.folder / "spec.yaml"))
+    folder = new_run(resolved, root=desk.folder / "artifacts")
+
+    outcome = run_spec(folder, RunOptions(time_limit_s=600, root=desk.folder / "artifacts"), lambda *_: None)
+
+    assert (outcome.exit_code, outcome.release) == (3, None)
+    assert "error: nothing to release: which variant is the fastest at batch size 8 cannot be told" in (
+        outcome.not_released
+    )
+    assert f"convert-and-validate benchmark --run {folder.folder} --rounds 20; then: " in outcome.not_released
+
+
 def test_what_was_measured_is_kept_with_the_release_byte_for_byte(run: Desk) -> None:
     _prefer(run, prefer="fastest")
     _measure(run, {"onnx-fp32": 8.0, "onnx-fp16": 4.0})
@@ -145,6 +224,7 @@ def test_a_variant_that_failed_is_not_the_fastest(run: Desk) -> None:
     evidence = run.evidence()
     evidence["variants"][1]["verdict"] = "fail"
     write_json_atomically(run.run_folder / "evidence.json", evidence)
+    _require(run, "onnx-fp32")
 
     assert _call(run, "promote").data["variants"] == ["onnx-fp32"]
 
@@ -204,6 +284,7 @@ def test_a_source_within_the_limits_is_released_where_no_variant_passed(run: Des
     for entry in evidence["variants"]:
         entry["verdict"] = "fail"
     write_json_atomically(run.run_folder / "evidence.json", evidence)
+    _require(run)
 
     called = _call(run, "promote", "--constraint", "latency_p95_ms=30")
 
@@ -413,17 +494,23 @@ def test_a_run_measures_speed_by_itself_and_releases_the_fastest(released: Desk)
         if (found := benchmark.of(name)) is not None
         and (point := found.at(benchmark.batch_sizes[0], benchmark.concurrency[0])) is not None
     }
-    fastest = min(medians, key=lambda name: medians[name])
     folder = released.folder / "artifacts/repository/store/tiny/1"
+    manifest = read_json(folder / "manifest.json")
+    by_speed = manifest["choice"]["by_speed"]
 
     assert len(medians) == 2
-    assert [item["name"] for item in read_json(folder / "manifest.json")["variants"]] == [fastest]
+    assert by_speed["fastest"] == min(medians, key=lambda name: medians[name])
+    assert by_speed["undecided"] == []
+    (chosen,) = [item["name"] for item in manifest["variants"]]
+    # Which of two small models is the faster one is for the machine to say; FP32 is the one that differs less.
+    assert chosen == ("onnx-fp32" if by_speed["ties"] else by_speed["fastest"])
     said = (released.folder / "said.txt").read_text(encoding="utf-8")
-    assert f"released tiny version 1, alias prod: {fastest}, because fastest: " in said
+    rank = "fastest" if chosen == by_speed["fastest"] else "among the fastest"
+    assert f"released tiny version 1, alias prod: {chosen}, because {rank}: " in said
     # The report that the release keeps is written before there is a release; that of the run after.
     reports = {"chosen": folder / "report.html", "released": released.run_folder / "report.html"}
     for mark, path in reports.items():
-        assert f'{fastest} <span class="soft">({mark})</span>' in path.read_text(encoding="utf-8")
+        assert f'{chosen} <span class="soft">({mark})</span>' in path.read_text(encoding="utf-8")
 
 
 def test_a_choice_by_speed_that_shall_not_be_measured_is_refused_before_any_work(desk: Desk) -> None:

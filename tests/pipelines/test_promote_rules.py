@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,6 +27,13 @@ def _promise(desk: Desk, **promote: object) -> None:
     path = desk.run_folder / "spec.json"
     spec = json.loads(path.read_text(encoding="utf-8"))["spec"]
     _edit(path, spec={**spec, "promote": {**spec["promote"], **promote}})
+
+
+def _require_nothing(desk: Desk, *, fallback: str = "replace") -> None:
+    """Change the run's spec so that it requires nothing, and lets the source take the place of what is released."""
+    path = desk.run_folder / "spec.json"
+    _edit(path, spec={**json.loads(path.read_text(encoding="utf-8"))["spec"], "required": []})
+    _promise(desk, fallback=fallback)
 
 
 def _judge(desk: Desk, **entry: object) -> None:
@@ -69,20 +77,44 @@ def test_damaged_evidence_releases_nothing(run: Desk, text: str) -> None:
 
 
 @pytest.mark.parametrize("verdict", ["fail", "error", "inconclusive"])
-def test_a_variant_that_did_not_pass_is_not_released_and_the_source_is(run: Desk, verdict: str) -> None:
+def test_a_required_variant_that_did_not_pass_lets_nothing_be_released(run: Desk, verdict: str) -> None:
     _judge(run, verdict=verdict)
+
+    called = _promote(run)
+
+    assert called.code == 5, str(called)
+    assert f"required and not passed: onnx-fp32 ({verdict})" in called.err
+    assert run.releases == ["tiny/1"]
+
+
+def test_where_nothing_is_required_the_source_is_released_in_place_of_what_failed(run: Desk) -> None:
+    _judge(run, verdict="fail")
+    _require_nothing(run)
 
     called = _promote(run)
 
     assert called.code == 0, str(called)
     assert called.data["variants"] == ["source"]
-    reason = f"fallback: source, because no converted variant passed for cpu (onnx-fp32: {verdict})"
+    reason = "fallback: replace, because no converted variant passed for cpu (onnx-fp32: fail)"
     assert called.data["reason"] == reason
     assert f"reason: {reason}" in called.out
 
 
+@pytest.mark.parametrize("verdict", ["error", "inconclusive"])
+def test_the_source_is_not_released_in_place_of_what_was_not_measured(run: Desk, verdict: str) -> None:
+    _judge(run, verdict=verdict)
+    _require_nothing(run)
+
+    called = _promote(run)
+
+    assert called.code == 5, str(called)
+    assert "the source takes no place of what was not measured" in called.err
+    assert run.releases == ["tiny/1"]
+
+
 def test_a_variant_that_was_not_measured_for_a_wrong_spec_is_not_replaced_by_the_source(run: Desk) -> None:
     _judge(run, verdict="error", evidence="none", exit_code=2, reason="stratum 'zz' is not in the samples")
+    _require_nothing(run)
 
     called = _promote(run)
 
@@ -94,7 +126,7 @@ def test_a_variant_that_was_not_measured_for_a_wrong_spec_is_not_replaced_by_the
 
 def test_where_the_spec_wants_no_fallback_nothing_is_released(run: Desk) -> None:
     _judge(run, verdict="fail")
-    _promise(run, fallback="none")
+    _require_nothing(run, fallback="none")
 
     called = _promote(run)
 
@@ -127,7 +159,7 @@ def test_a_device_that_nothing_was_verified_on_is_refused(run: Desk) -> None:
 
 
 def test_the_device_of_the_spec_is_that_of_the_release(run: Desk) -> None:
-    _promise(run, **{"for": ["cuda:sm90"]})
+    _promise(run, fallback="replace", **{"for": ["cuda:sm90"]})
 
     called = _promote(run)
 
@@ -151,7 +183,7 @@ def test_of_the_preferred_variants_the_first_that_passed_is_released(run: Desk) 
 
 
 def test_a_variant_that_passed_and_is_not_preferred_is_said_to_be_so(run: Desk) -> None:
-    _promise(run, prefer=["savedmodel-fp32"])
+    _promise(run, prefer=["savedmodel-fp32"], fallback="replace")
 
     called = _promote(run)
 
@@ -175,12 +207,14 @@ def test_an_alias_that_cannot_be_one_is_wrong_usage(run: Desk) -> None:
 
 
 def test_without_an_alias_only_a_version_is_made(run: Desk) -> None:
+    # What is there already would not be released again.
+    shutil.rmtree(run.folder / "artifacts/repository")
     _promise(run, alias=None)
 
     called = _promote(run)
 
-    assert (called.code, called.data["alias"], called.data["version"]) == (0, None, 2)
-    assert "released tiny version 2: onnx-fp32" in called.out
+    assert (called.code, called.data["alias"], called.data["version"]) == (0, None, 1)
+    assert "released tiny version 1: onnx-fp32" in called.out
 
 
 @pytest.mark.parametrize(
@@ -233,6 +267,7 @@ def test_evidence_about_an_earlier_reference_releases_nothing(run: Desk) -> None
 @pytest.mark.parametrize("is_removed", [False, True])
 def test_a_source_that_is_not_what_was_recorded_is_no_fallback(run: Desk, *, is_removed: bool) -> None:
     _judge(run, verdict="fail")
+    _require_nothing(run)
     if is_removed:
         (run.folder / "model.onnx").unlink()
     else:
@@ -259,6 +294,7 @@ def test_files_that_a_module_reads_and_its_code_are_released_with_the_source(run
     described = {**evidence["reference"]["model"], "text": "net:model", "files": files}
     _edit(run.run_folder / "evidence.json", reference={**evidence["reference"], "model": described})
     _judge(run, verdict="fail")
+    _require_nothing(run)
 
     assert _promote(run).code == 0
 

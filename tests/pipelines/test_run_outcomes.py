@@ -115,7 +115,7 @@ def test_json_to_standard_output_has_nothing_beside_it(desk: Desk) -> None:
     assert desk.releases == []
 
 
-def test_too_few_rows_are_inconclusive_and_release_the_source(desk: Desk) -> None:
+def test_too_few_rows_are_inconclusive_and_release_nothing(desk: Desk) -> None:
     desk.samples(99)
 
     called = desk.json("run", "spec.yaml")
@@ -125,10 +125,17 @@ def test_too_few_rows_are_inconclusive_and_release_the_source(desk: Desk) -> Non
     assert run["variants"]["onnx-fp32"]["verdict"] == "inconclusive"
     assert "onnx-fp32: inconclusive: rows: 99 rows" in called.out
     assert "fewer than the 100 asked for" in called.out
-    assert run["release"]["variants"] == ["source"]
-    assert run["release"]["reason"] == (
-        "fallback: source, because no converted variant passed for cpu (onnx-fp32: inconclusive)"
-    )
+    assert run["release"] is None
+    assert "required and not passed: onnx-fp32 (inconclusive)" in called.out
+    assert desk.releases == []
+
+
+def test_the_source_is_released_as_the_file_that_it_is(desk: Desk) -> None:
+    desk.spec(targets=["onnx-fp16"], tolerance={"onnx-fp16": {"max_abs_diff": 1e-12}}, required=[])
+
+    called = desk.json("run", "spec.yaml", "--quiet")
+
+    assert called.code == 0, str(called)
     source = desk.folder / "artifacts/repository/store/tiny/1/source"
     assert (source / "model.onnx").read_bytes() == (desk.folder / "model.onnx").read_bytes()
 
@@ -147,11 +154,11 @@ def test_a_run_that_ends_in_wrong_usage_releases_nothing_and_the_alias_stays(des
 
 def test_an_inconclusive_run_without_fallback_releases_nothing(desk: Desk) -> None:
     desk.samples(99)
-    desk.spec(promote={"fallback": "none"})
+    desk.spec(required=[], promote={"fallback": "none"})
 
     called = desk.json("run", "spec.yaml")
 
-    assert called.code == 3
+    assert called.code == 0
     assert called.data["runs"][0]["release"] is None
     assert "nothing to release: no converted variant passed for cpu (onnx-fp32: inconclusive)" in called.out
     assert "the spec wants no fallback" in called.data["runs"][0]["not_released"]

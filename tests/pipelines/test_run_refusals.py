@@ -355,6 +355,8 @@ def test_a_signal_while_releasing_leaves_no_half_release(
     finished: Desk, tmp_path: Path, function: str, number: str, code: int
 ) -> None:
     desk = finished.copy(tmp_path)
+    # What is there already would not be released again.
+    shutil.rmtree(desk.folder / "artifacts/repository")
     before = desk.releases
 
     script = _INTERRUPTED_RELEASE.format(function=function, number=number)
@@ -368,9 +370,9 @@ def test_a_signal_while_releasing_leaves_no_half_release(
 
     assert done.returncode == code, done.stderr
     assert "nothing is published half" in done.stderr
-    assert desk.releases == before == ["tiny/1"]
+    assert desk.releases == before == []
     assert desk.call("promote", "--run", str(desk.run_folder)).code == 0
-    assert len(desk.releases) == 2
+    assert len(desk.releases) == 1
 
 
 def test_folders_that_are_not_ours_are_left_alone(finished: Desk, tmp_path: Path) -> None:
@@ -386,7 +388,7 @@ def test_folders_that_are_not_ours_are_left_alone(finished: Desk, tmp_path: Path
     assert (theirs / "notes.txt").read_text() == "mine"
 
 
-def test_two_runs_at_the_same_time_release_two_versions(desk: Desk) -> None:
+def test_two_runs_at_the_same_time_that_find_the_same_release_one_version(desk: Desk) -> None:
     processes = [_start(desk) for _ in range(2)]
     codes: list[int] = []
 
@@ -401,7 +403,7 @@ def test_two_runs_at_the_same_time_release_two_versions(desk: Desk) -> None:
         thread.join()
 
     assert codes == [0, 0]
-    assert desk.releases == ["tiny/1", "tiny/2"]
+    assert len(desk.releases) == 1
 
 
 def test_samples_whose_rows_change_between_record_and_validate_are_not_measured(desk: Desk) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+from dataclasses import replace
 
 import ml_dtypes
 import numpy as np
@@ -39,7 +40,9 @@ def _state(
     actual: NDArray[np.generic], expected: NDArray[np.generic], cuts: list[int], axis: int | None = None
 ) -> list[DiffState]:
     profile = _profile(expected, axis)
-    limits = _limits(axis, profile.std.size)
+    limits = _limits(axis, profile.channels)
+    if axis is None:
+        limits = replace(limits, center=profile.center, growth={"max_abs_diff": 0.025, "mean_abs_diff": 0.025})
     ids = [f"r{row}" for row in range(len(expected))]
     edges = [0, *sorted(cut % (len(expected) + 1) for cut in cuts), len(expected)]
     states = []
@@ -119,7 +122,11 @@ def test_any_cut_merged_in_any_order_equals_the_whole_array(
     for quantity in ("p50_abs_diff", "p90_abs_diff", "p99_abs_diff", "p999_abs_diff", "p9999_in_limits"):
         assert getattr(merged, quantity) == pytest.approx(getattr(whole, quantity), rel=0, abs=0, nan_ok=True)
     assert merged.max_row_rel_diff == pytest.approx(whole.max_row_rel_diff, rel=1e-12, nan_ok=True)
-    assert [row.max_abs_diff for row in merged.worst_rows] == [row.max_abs_diff for row in whole.worst_rows]
+    assert [row.in_limits for row in merged.worst_rows] == [row.in_limits for row in whole.worst_rows]
+    assert merged.mean_abs_by_channel == pytest.approx(whole.mean_abs_by_channel, rel=1e-9)
+    assert (merged.nearest is None) == (whole.nearest is None)
+    if merged.nearest is not None and whole.nearest is not None:
+        assert merged.nearest.in_limits == whole.nearest.in_limits
 
 
 @given(_pairs(), _CUTS)
@@ -293,7 +300,7 @@ def test_a_row_that_is_not_finite_is_the_worst() -> None:
 
 
 def test_the_row_difference_is_relative_to_the_row_or_to_a_typical_row() -> None:
-    # Norms of the rows: 5, 5, 0. The root mean square of them is sqrt(50 / 3).
+    # Norms of the rows: 5, 5, 0. The root mean square of them is sqrt(50 / 3), and no row is huge.
     expected = np.array([[3, 4], [4, 3], [0, 0]], np.float32)
     actual = expected.copy()
     actual[0, 0] += 0.5
@@ -313,8 +320,71 @@ def test_channels_are_kept_apart() -> None:
 
     found = _whole(actual, expected, axis=1)
 
-    assert found.max_abs_by_channel.tolist() == [0, 0.75, 0]
+    assert found.nearest is not None
+    assert (found.nearest.channel, found.nearest.max_abs_diff, found.nearest.row_id) == (1, 0.75, "r2")
     assert found.mean_abs_by_channel.tolist() == pytest.approx([0, 0.75 / 20, 0])
+
+
+def _growing(center: float, *, fills: tuple[float, ...] = ()) -> Limits:
+    """Return limits of 0.25 up to a distance of 10 from the center, and of a fortieth of the distance beyond."""
+    names = ("max_abs_diff", "mean_abs_diff", "repeat_max_abs_diff")
+    return replace(
+        _limits(None, 1),
+        center=np.array([center]),
+        growth=dict.fromkeys(names, 0.025),
+        fills=fills,
+        substitutes=fills,
+    )
+
+
+def _grown(actual: NDArray[np.generic], expected: NDArray[np.generic], limits: Limits) -> DiffStatistics:
+    state = statistics.empty(_profile(expected, None), limits)
+    return statistics.finish(statistics.update(state, actual, expected, [f"r{row}" for row in range(len(expected))]))
+
+
+def test_the_worst_row_is_the_one_furthest_beyond_its_own_limit() -> None:
+    expected = np.array([[100.0], [1000.0], [104.0]])
+    actual = expected + np.array([[0.5], [20.0], [0.1]])
+
+    found = _grown(actual, expected, _growing(100.0))
+
+    assert [(row.row_id, row.max_abs_diff, row.limit) for row in found.worst_rows] == [
+        ("r0", 0.5, 0.25),
+        ("r1", 20.0, 22.5),
+        ("r2", pytest.approx(0.1), 0.25),
+    ]
+    assert found.nearest == found.worst_rows[0]
+    assert found.max_abs_diff == 20.0
+
+
+def test_in_the_mean_a_value_counts_in_proportion_to_its_own_limit() -> None:
+    expected = np.array([[100.0], [1000.0], [104.0], [100.0]])
+    actual = expected + np.array([[0.1], [9.0], [0.1], [0.0]])
+
+    found = _grown(actual, expected, _growing(100.0))
+
+    assert found.mean_abs_by_channel.tolist() == pytest.approx([(0.1 + 9.0 * 0.25 / 22.5 + 0.1) / 4])
+    assert found.mean_abs_diff == pytest.approx(9.2 / 4)
+
+
+def test_a_fill_value_is_counted_and_enters_no_difference() -> None:
+    expected = np.array([[1.0], [-1e9], [-1e9], [2.0]])
+    actual = np.array([[1.5], [-1e9], [-1.1e9], [2.0]])
+
+    found = _grown(actual, expected, _growing(0.0, fills=(-1e9,)))
+
+    assert (found.fill_values, found.fill_mismatches, found.compared, found.max_abs_diff) == (2, 1, 2, 0.5)
+    assert (found.worst_rows[0].row_id, found.worst_rows[0].limit) == ("r2", 0.0)
+    assert found.max_row_rel_id == "r0"
+
+
+def test_a_candidate_that_is_not_finite_at_a_fill_value_is_counted_as_such() -> None:
+    expected = np.array([[1.0], [-1e9], [-1e9], [2.0]])
+    actual = np.array([[1.0], [-np.inf], [np.nan], [2.0]])
+
+    found = _grown(actual, expected, _growing(0.0, fills=(-1e9,)))
+
+    assert (found.non_finite, found.fill_mismatches) == (2, 2)
 
 
 def test_the_cosine_of_two_zero_vectors_is_one_and_that_of_one_is_unknown() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from paritygate.validate.probes.drops import batches_in_words, drop_words
@@ -12,13 +12,25 @@ from paritygate.validate.probes.recording import ProbeRecord
 if TYPE_CHECKING:
     from paritygate.validate.probes.run import ProbeFailure
 
-__all__ = ["DOES_NOT_APPLY", "failed_itself", "in_words"]
+__all__ = ["DOES_NOT_APPLY", "failed_itself", "finding_words", "in_words"]
+
+# Edges that are named in one line; the report lists more.
+_EDGES_NAMED = 3
 
 # So begins the detail of a probe that has nothing to derive; what is missing follows.
 DOES_NOT_APPLY = "does not apply: "
 
 
-def in_words(failures: Sequence[ProbeFailure], probe: ProbeRecord, error: str, *, rows: int, unfit: int) -> str:
+def in_words(  # noqa: PLR0913 - all that came of it
+    failures: Sequence[ProbeFailure],
+    probe: ProbeRecord,
+    error: str,
+    *,
+    rows: int,
+    unfit: int,
+    findings: Sequence[ProbeFailure] = (),
+    found: Mapping[str, int] | None = None,
+) -> str:
     """Return what came of a probe.
 
     Args:
@@ -27,20 +39,47 @@ def in_words(failures: Sequence[ProbeFailure], probe: ProbeRecord, error: str, *
         error: What of ours failed, and where; empty where nothing did.
         rows: Rows asked.
         unfit: Batches that the candidate was not asked.
+        findings: The first batch of each edge that was answered otherwise there.
+        found: How many batches were, by edge.
     """
     left_out = _left_out(probe, unfit)
     rest = f" (left out: {', '.join(left_out)})" if left_out else ""
     if failures:
         first = failures[0]
-        more = f", and {batches_in_words(len(failures) - 1, 'more')}" if len(failures) > 1 else ""
+        more = _more(len(failures))
         also = f"; {failed_itself(error)}" if error else ""
         return f"at {first.about}: {first.check}: {first.detail}{more}{also}{rest}"
     if error:
         before = f"; {rows} rows were answered alike before that" if rows else ""
         return f"{failed_itself(error)}{before}{rest}"
+    if findings:
+        counts = found or {}
+        named = [
+            finding_words(item.edge, item.about, f"{item.check}: {item.detail}", batches=counts.get(item.edge, 1))
+            for item in findings[:_EDGES_NAMED]
+        ]
+        others = len(findings) - len(named)
+        named += [f"{others} more ways to be unlike the samples"] if others else []
+        return f"{'; '.join(named)}; the rest of {rows} rows answered alike{rest}"
     if rows:
         return f"{rows} rows answered alike{rest}"
     return f"nothing of it could be asked{rest}" if left_out else f"{DOES_NOT_APPLY}{PROBES[probe.name].missing}"
+
+
+def finding_words(edge: str, about: str, differs: str, *, batches: int) -> str:
+    """Return what is answered otherwise where no sample is.
+
+    Args:
+        edge: How the rows are unlike every sample.
+        about: What is special about the first batch that differs.
+        differs: What differs in it, with the numbers.
+        batches: How many batches differ at this edge.
+    """
+    return f"{edge}, as no sample has, is answered otherwise at {about}{_more(batches)}: {differs}"
+
+
+def _more(count: int) -> str:
+    return f", and {batches_in_words(count - 1, 'more')}" if count > 1 else ""
 
 
 def failed_itself(error: str) -> str:

@@ -16,6 +16,7 @@ from paritygate.precision import Precision
 from paritygate.signature import is_float_dtype
 from paritygate.validate.measurement import repeat_difference
 from paritygate.validate.probes.drops import DropKind, Dropped, Drops
+from paritygate.validate.probes.edges import edges_of
 from paritygate.validate.probes.own_faults import fault_words
 from paritygate.validate.probes.probe import (
     PROBES,
@@ -176,7 +177,8 @@ class _Making:
         answers = {f"{OUTPUT}{key}": outputs[key] for key in self._plan.profiles}
         asked = {f"{INPUT}{key}": array for key, array in batch.inputs.items()}
         self._writer.add({**asked, **answers}, rows=batch.rows, case=None)
-        self.batches.append(BatchRecord.of(batch))
+        edges = edges_of(batch.inputs, batch.rows, context.roles, context.survey)
+        self.batches.append(BatchRecord.of(batch, edges))
         self.notes.update({batch.note: None} if batch.note else {})
 
 

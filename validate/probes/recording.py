@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paritygate.errors import ArtifactIntegrityError, InputFileError
+from paritygate.file_names import check_names
 from paritygate.files import digest_of_json, read_json, write_json_atomically
 from paritygate.validate.probes.drops import DropKind, Dropped
+from paritygate.validate.probes.edges import Edge
 from paritygate.validate.probes.probe import ProbeBatch
 from paritygate.validate.probes.roles import InputRole
 from paritygate.validate.profile import OutputProfile
@@ -27,14 +29,17 @@ if TYPE_CHECKING:
 __all__ = ["PROBES_FILE", "BatchRecord", "ProbeRecord", "ProbesRecording", "StoredProbeBatch"]
 
 PROBES_FILE = "probes.json"
-_FORMAT_VERSION = 2
+_FORMAT_VERSION = 3
 _AGAIN = "record the reference again: convert-and-validate record"
 INPUT, OUTPUT = "input/", "output/"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BatchRecord:
-    """One batch that the reference answered; see `ProbeBatch`."""
+    """One batch that the reference answered; see `ProbeBatch`.
+
+    `edges` says which of its rows are unlike every sample: a difference there is a finding and no failure.
+    """
 
     rows: int
     about: str
@@ -42,9 +47,10 @@ class BatchRecord:
     is_unlike_seen: bool
     is_far_from_seen: bool = False
     hangs_on_runtime: bool = False
+    edges: tuple[Edge, ...] = ()
 
     @classmethod
-    def of(cls, batch: ProbeBatch) -> BatchRecord:
+    def of(cls, batch: ProbeBatch, edges: tuple[Edge, ...]) -> BatchRecord:
         """Return what is kept of a batch beside its arrays."""
         return cls(
             rows=batch.rows,
@@ -53,7 +59,17 @@ class BatchRecord:
             is_unlike_seen=batch.is_unlike_seen,
             is_far_from_seen=batch.is_far_from_seen,
             hangs_on_runtime=batch.hangs_on_runtime,
+            edges=edges,
         )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the batch as JSON data."""
+        return {**asdict(self), "edges": [edge.to_json() for edge in self.edges]}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> BatchRecord:
+        """Return the batch that `to_json` wrote."""
+        return cls(**{**data, "edges": tuple(Edge.from_json(edge) for edge in data["edges"])})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -104,7 +120,7 @@ class ProbeRecord:
         """Return the probe as JSON data."""
         return {
             "name": self.name,
-            "batches": [asdict(item) for item in self.batches],
+            "batches": [item.to_json() for item in self.batches],
             "dropped": [{"about": item.about, "kind": str(item.kind), "reason": item.reason} for item in self.dropped],
             "dropped_counts": {str(kind): count for kind, count in self.dropped_counts.items()},
             "profiles": {name: profile.to_json() for name, profile in self.profiles.items()},
@@ -121,7 +137,7 @@ class ProbeRecord:
         """Return the probe that `to_json` wrote."""
         return cls(
             name=data["name"],
-            batches=tuple(BatchRecord(**item) for item in data["batches"]),
+            batches=tuple(BatchRecord.from_json(item) for item in data["batches"]),
             dropped=tuple(
                 Dropped(about=item["about"], kind=DropKind(item["kind"]), reason=item["reason"])
                 for item in data["dropped"]
@@ -209,6 +225,7 @@ class ProbesRecording:
             if digest != digest_of_json(data):
                 msg = f"{path} is not what was recorded: it was changed"
                 raise ArtifactIntegrityError(msg, hint=_AGAIN)
+            check_names(name for probe in data["probes"] for name in (probe["name"], *probe["chunks"]))
             return cls(
                 folder=folder,
                 probes=tuple(ProbeRecord.from_json(item) for item in data["probes"]),

@@ -19,8 +19,10 @@ from paritygate.validate.matching.judgement import failed_match
 from paritygate.validate.matching.rule import MatchRule
 from paritygate.validate.measurement import Comparison, ComparisonPlan, Measurement
 from paritygate.validate.probes.drops import DropKind
+from paritygate.validate.probes.edges import edges_in_words
 from paritygate.validate.probes.outcome_words import in_words
 from paritygate.validate.probes.own_faults import fault_words
+from paritygate.validate.probes.parts import Part, parts_of
 from paritygate.validate.probes.recording import BatchRecord, ProbeRecord, ProbesRecording, StoredProbeBatch
 from paritygate.validate.profile import OutputProfile, profile_outputs
 from paritygate.validate.tolerance import Tolerance, limits_for
@@ -48,6 +50,8 @@ _NOT_OF_ONE_BATCH = frozenset({"mean_abs_diff"})
 _SHARE_OF_LARGE = 0.1
 # What computes as float32 does, or nearly so, clips nothing: it is held to everything, and to the mean.
 _LIKE_FP32 = frozenset({Precision.FP32, Precision.TF32})
+# How names, shapes and dtypes that differ are called: they have to hold whatever the inputs are.
+_CONTRACT = "contract"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,6 +67,7 @@ class FailedBatch:
         output: The output that it failed on; None for all of them.
         limit: The limit, where there is one.
         argmax_of: The labels that were held to scores, declared or inferred, with the scores.
+        edge: How the rows that differ are unlike every sample; empty for a failure.
     """
 
     at: int
@@ -73,6 +78,7 @@ class FailedBatch:
     output: str | None = None
     limit: float | None = None
     argmax_of: Mapping[str, str] = field(default_factory=dict)
+    edge: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,8 +94,8 @@ class ProbeQuestion:
         matches: The outputs that are lists of detections, matched before they are compared.
         unfit: Why a candidate does not take these inputs at all, such as one with fixed dims; empty where it does.
         runtime: What runs the candidate; empty to hold it to everything.
-        keep: Puts a batch of a probe that was failed where the user finds it, and returns where that is; empty for
-            nowhere.
+        keep: Puts a batch of a probe that was failed, or that holds a finding, where the user finds it, and returns
+            where that is; empty for nowhere.
     """
 
     tolerance: Tolerance
@@ -105,7 +111,7 @@ class ProbeQuestion:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProbeFailure:
-    """One batch of a probe that a candidate failed.
+    """One batch of a probe that a candidate failed, or answered otherwise where no sample is.
 
     Attributes:
         batch: Its position among the batches of the probe, from 0.
@@ -113,6 +119,8 @@ class ProbeFailure:
         check: The name of the check that it failed.
         detail: In words, with the numbers.
         inputs: Where its inputs were put; empty for nowhere.
+        edge: How the rows that differ are unlike every sample, such as `an empty row of attention_mask`: then it is a
+            finding and no failure. Empty for a failure.
     """
 
     batch: int
@@ -120,6 +128,7 @@ class ProbeFailure:
     check: str
     detail: str
     inputs: str = ""
+    edge: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -128,8 +137,8 @@ class ProbeOutcome:
 
     Attributes:
         name: The probe.
-        status: `pass`, `fail`, `error` where the probe itself failed, or `warning` where nothing of it could be asked
-            or the rows did not suffice; the detail says why.
+        status: `pass`, `fail`, `error` where the probe itself failed, or `warning` where there are findings, nothing of
+            it could be asked or the rows did not suffice; the detail says why.
         detail: In words.
         batches: Batches asked.
         rows: Rows of them.
@@ -139,6 +148,8 @@ class ProbeOutcome:
         failed: How many failed.
         seconds: How long the candidate took.
         error: What of ours failed in it, and where; empty where nothing did.
+        findings: The batches answered otherwise where no sample is, the first one of each edge.
+        found: How many there are of each edge.
     """
 
     name: str
@@ -152,6 +163,8 @@ class ProbeOutcome:
     failed: int
     seconds: float
     error: str = ""
+    findings: tuple[ProbeFailure, ...] = ()
+    found: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def is_check(self) -> bool:
@@ -226,10 +239,11 @@ def _run_probe(
     except Exception as err:  # noqa: BLE001 - whatever it was, it is an error of this probe alone
         error = error or f"while the candidate was asked, {fault_words(err)}"
         failures = judged.failed_alone
+    findings = judged.findings
     return ProbeOutcome(
         name=probe.name,
-        status=_status_of(probe, failures, error, is_asked=batches > 0),
-        detail=in_words(failures, probe, error, rows=rows, unfit=len(unfit)),
+        status=_status_of(probe, failures, error, is_whole=batches > 0 and not findings),
+        detail=in_words(failures, probe, error, rows=rows, unfit=len(unfit), findings=findings, found=judged.found),
         batches=batches,
         rows=rows,
         dropped=probe.dropped_counts,
@@ -238,15 +252,17 @@ def _run_probe(
         failed=len(failures),
         seconds=time.monotonic() - started,
         error=error,
+        findings=findings,
+        found=judged.found,
     )
 
 
-def _status_of(probe: ProbeRecord, failures: list[ProbeFailure], error: str, *, is_asked: bool) -> Status:
+def _status_of(probe: ProbeRecord, failures: list[ProbeFailure], error: str, *, is_whole: bool) -> Status:
     if failures:
         return Status.FAIL
     if error:
         return Status.ERROR
-    return Status.PASS if is_asked and not probe.dropped_counts.get(DropKind.NO_ROWS_LEFT) else Status.WARNING
+    return Status.PASS if is_whole and not probe.dropped_counts.get(DropKind.NO_ROWS_LEFT) else Status.WARNING
 
 
 def _why_not_held(record: BatchRecord, recording: ProbesRecording, question: ProbeQuestion) -> str:
@@ -313,6 +329,8 @@ class JudgedProbe:
         self._together = _Scale.of(probe.profiles, question)
         self._all = Comparison(self._together.plan)
         self._failures: list[ProbeFailure] = []
+        self._findings: dict[str, ProbeFailure] = {}
+        self._found: dict[str, int] = {}
 
     def ask(self, at: int, stored: StoredProbeBatch, candidate: Candidate) -> None:
         """Ask one batch and judge the answer."""
@@ -333,57 +351,84 @@ class JudgedProbe:
         self.fail(FailedBatch(at=at, stored=stored, check="refused", detail=detail))
 
     def hear(self, at: int, stored: StoredProbeBatch, actual: _Outputs) -> None:
-        """Judge an answer."""
-        batch = self.batch(at, stored)
-        expected = {name: stored.outputs[name] for name in self._together.plan.profiles}
+        """Judge an answer: the rows that are unlike every sample apart from the others."""
         matched = [name for rule in self._question.matches for name in rule.outputs]
-        missing = next((name for name in (*expected, *matched) if name not in actual), None)
+        missing = next((name for name in (*self._together.plan.profiles, *matched) if name not in actual), None)
         if missing is not None:
             detail = f"the candidate answers without {missing!r}"
             self.fail(FailedBatch(at=at, stored=stored, check="outputs", detail=detail, actual=actual))
-        elif _may_clip(stored.record, self._question.precision):
-            self._hold_to_contract(at, stored, actual, expected)
-        else:
-            scale = _Scale.of(_own_profiles(self._profiles, stored), self._question)
-            alone = Comparison(scale.plan)
-            alone.add(batch, actual, expected)
-            check = next(_failed(alone, scale, self._question, skipped=_NOT_OF_ONE_BATCH), None)
-            check = check or failed_match(self._question.matches, batch, actual, stored.outputs)
-            if check is not None:
-                failed = FailedBatch(
-                    at=at,
-                    stored=stored,
-                    check=check.name,
-                    detail=check.detail,
-                    actual=actual,
-                    output=check.output,
-                    limit=None if check.limit is None else float(check.limit),
-                )
+            return
+        whole = Part(batch=self.batch(at, stored), stored=stored, actual=actual)
+        for part in parts_of(whole):
+            check = self._failed_check(part)
+            if check is None:
+                continue
+            is_edge = part.is_edge and not check.name.startswith(_CONTRACT)
+            failed = FailedBatch(
+                at=at,
+                stored=stored,
+                check=check.name,
+                detail=check.detail,
+                actual=actual,
+                output=check.output,
+                limit=None if check.limit is None else float(check.limit),
+                edge=edges_in_words(stored.record.edges) if is_edge else "",
+            )
+            if not is_edge:
                 self.fail(failed)
-            elif not (stored.record.is_beyond_seen or stored.record.is_unlike_seen):
-                self._all.add(batch, actual, expected)
+                return
+            self._find(failed)
+        record = stored.record
+        if not (record.is_beyond_seen or record.is_unlike_seen or record.edges):
+            self._all.add(whole.batch, actual, self._expected(whole))
 
-    def _hold_to_contract(self, at: int, stored: StoredProbeBatch, actual: _Outputs, expected: _Outputs) -> None:
-        for name, array in expected.items():
-            found = actual[name]
-            if found.shape != array.shape or found.dtype != array.dtype:
-                both = f"{found.dtype}{list(found.shape)}, the reference's {array.dtype}{list(array.shape)}"
-                detail = f"the candidate's {name!r} is {both}"
-                self.fail(
-                    FailedBatch(at=at, stored=stored, check="contract", detail=detail, actual=actual, output=name)
-                )
-            elif is_float_dtype(array.dtype.name) and (_is_finite(array) & ~_is_finite(found)).any():
-                detail = f"{name!r} is NaN or infinite where the reference is finite"
-                self.fail(FailedBatch(at=at, stored=stored, check="finite", detail=detail, actual=actual, output=name))
+    def _expected(self, part: Part) -> _Outputs:
+        outputs = part.stored.outputs
+        return {name: outputs[name] for name in self._together.plan.profiles if name in outputs}
+
+    def _failed_check(self, part: Part) -> Check | None:
+        """Return the first check that some rows of a batch fail; None if they fail none."""
+        expected = self._expected(part)
+        if _may_clip(part.stored.record, self._question.precision):
+            return _broken_contract(part.actual, expected)
+        profiles = {name: self._profiles[name] for name in expected}
+        scale = _Scale.of(_own_profiles(profiles, part.stored), self._question)
+        alone = Comparison(scale.plan)
+        alone.add(part.batch, part.actual, expected)
+        check = next(_failed(alone, scale, self._question, skipped=_NOT_OF_ONE_BATCH), None)
+        matches = [rule for rule in self._question.matches if set(rule.outputs) <= set(part.stored.outputs)]
+        return check or failed_match(matches, part.batch, part.actual, part.stored.outputs)
 
     def fail(self, failed: FailedBatch) -> None:
         """Take in that a batch was failed."""
+        self._failures.append(self._kept(failed, is_stored=len(self._failures) < FAILURES_KEPT))
+
+    def _find(self, failed: FailedBatch) -> None:
+        """Take in that rows of a batch are answered otherwise where no sample is."""
+        self._found[failed.edge] = self._found.get(failed.edge, 0) + 1
+        if failed.edge not in self._findings:
+            self._findings[failed.edge] = self._kept(failed, is_stored=len(self._findings) < FAILURES_KEPT)
+
+    def _kept(self, failed: FailedBatch, *, is_stored: bool) -> ProbeFailure:
         failed = replace(failed, argmax_of=self._question.argmax_of)
-        inputs = self._question.keep(self._name, failed) if len(self._failures) < FAILURES_KEPT else ""
-        about = failed.stored.record.about
-        self._failures.append(
-            ProbeFailure(batch=failed.at, about=about, check=failed.check, detail=failed.detail, inputs=inputs)
+        return ProbeFailure(
+            batch=failed.at,
+            about=failed.stored.record.about,
+            check=failed.check,
+            detail=failed.detail,
+            inputs=self._question.keep(self._name, failed) if is_stored else "",
+            edge=failed.edge,
         )
+
+    @property
+    def findings(self) -> tuple[ProbeFailure, ...]:
+        """The first batch of each edge that was answered otherwise there."""
+        return tuple(self._findings.values())
+
+    @property
+    def found(self) -> Mapping[str, int]:
+        """How many batches were answered otherwise at each edge."""
+        return self._found
 
     @property
     def failed_alone(self) -> list[ProbeFailure]:
@@ -408,6 +453,20 @@ class JudgedProbe:
         return list(together)[:1]
 
 
+def _broken_contract(actual: _Outputs, expected: _Outputs) -> Check | None:
+    """Return where shapes or dtypes differ, or an answer is not finite where the reference's is; None if nowhere."""
+    for name, array in expected.items():
+        found = actual[name]
+        if found.shape != array.shape or found.dtype != array.dtype:
+            both = f"{found.dtype}{list(found.shape)}, the reference's {array.dtype}{list(array.shape)}"
+            detail = f"the candidate's {name!r} is {both}"
+            return Check(name=_CONTRACT, status=Status.FAIL, detail=detail, output=name)
+        if is_float_dtype(array.dtype.name) and (_is_finite(array) & ~_is_finite(found)).any():
+            detail = f"{name!r} is NaN or infinite where the reference is finite"
+            return Check(name="finite", status=Status.FAIL, detail=detail, output=name)
+    return None
+
+
 def _is_finite(array: NDArray[np.generic]) -> NDArray[np.bool_]:
     found: NDArray[np.bool_] = np.isfinite(array.astype(np.float64))
     return found
@@ -423,15 +482,22 @@ def _own_profiles(profiles: Mapping[str, OutputProfile], stored: StoredProbeBatc
     for name, profile in profiles.items():
         array = stored.outputs[name]
         axis = profile.axis
-        if axis is not None and (axis >= array.ndim or array.shape[axis] != profile.std.size):
+        if axis is not None and (axis >= array.ndim or array.shape[axis] != profile.channels):
             axis = None
         own = profile_outputs(name, [(array, stored.record.rows)], axis=axis, dtype=profile.dtype)
-        std, largest = (
-            values if axis == profile.axis else values.max(keepdims=True) for values in (profile.std, profile.max_abs)
+        spread, largest = (
+            values if axis == profile.axis else values.max(keepdims=True)
+            for values in (profile.spread, profile.max_abs)
         )
-        beyond = np.zeros_like(std) if is_real else _SHARE_OF_LARGE * np.maximum(own.max_abs - largest, 0.0)
-        widened = np.maximum(np.maximum(std, own.std), beyond)
-        found[name] = replace(profile, axis=axis, std=widened, max_abs=np.maximum(largest, own.max_abs))
+        beyond = np.zeros_like(spread) if is_real else _SHARE_OF_LARGE * np.maximum(own.max_abs - largest, 0.0)
+        found[name] = replace(
+            profile,
+            axis=axis,
+            center=profile.center if axis == profile.axis else own.center,
+            spread=np.maximum(np.maximum(spread, own.spread), beyond),
+            max_abs=np.maximum(largest, own.max_abs),
+            fills=tuple(sorted({*profile.fills, *own.fills})),
+        )
     return found
 
 

@@ -27,6 +27,7 @@ class InputSurvey:
         high: The largest finite value.
         has_nan: Whether a value is NaN.
         has_infinity: Whether a value is infinite.
+        has_empty_row: Whether a row is zero at every position, as a mask that covers nothing is.
         distinct: Its distinct values, in order, where they are few; None otherwise.
         shapes: Distinct shapes, the first ones.
         feature_lows: The smallest finite value of each feature, which is the last axis up to rank 3; None where that
@@ -43,6 +44,7 @@ class InputSurvey:
     high: float | None
     has_nan: bool
     has_infinity: bool
+    has_empty_row: bool
     distinct: tuple[float, ...] | None
     shapes: tuple[tuple[int, ...], ...]
     feature_lows: tuple[float, ...] | None = None

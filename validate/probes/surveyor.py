@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from paritygate.signature import Signature, TensorSpec
+from paritygate.validate.probes.edges import without_positions
 from paritygate.validate.probes.orders import OrderState
 from paritygate.validate.probes.survey import InputSurvey, Rows, Survey
 
@@ -109,6 +110,7 @@ class _InputState:
     high: float | None = None
     has_nan: bool = False
     has_infinity: bool = False
+    has_empty_row: bool = False
     distinct: set[float] | None = field(default_factory=set)
     shapes: list[tuple[int, ...]] = field(default_factory=list)
     features: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None
@@ -137,6 +139,9 @@ class _InputState:
             low, high = float(finite.min()), float(finite.max())
             self.low = low if self.low is None else min(self.low, low)
             self.high = high if self.high is None else max(self.high, high)
+            # A row of zeros needs a zero in the range, which spares most numbers this look.
+            if low <= 0 <= high and not self.has_empty_row:
+                self.has_empty_row = bool(without_positions(wide).any())
         self._add_features(wide, is_finite=is_finite)
         self._add_form(wide, finite)
         self._add_distinct(finite.ravel())
@@ -179,6 +184,7 @@ class _InputState:
             high=self.high,
             has_nan=self.has_nan,
             has_infinity=self.has_infinity,
+            has_empty_row=self.has_empty_row,
             distinct=None if self.distinct is None else tuple(sorted(self.distinct)),
             shapes=tuple(self.shapes),
             feature_lows=None if features is None else tuple(features[0].tolist()),

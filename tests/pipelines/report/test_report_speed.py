@@ -47,7 +47,7 @@ def _point(p50: float, size: int) -> BenchmarkPoint:
         batch_size=size, concurrency=1, rounds=5, calls=50,
         latency_ms={"p50": p50, "p95": p50 * 2, "p99": p50 * 3, "mean": p50, "min": p50, "max": p50 * 4},
         rows_per_s=12345.6, cpu_cores=1.5, speedup=Speedup(ratio=ratio, low=ratio * 0.9, high=ratio * 1.1),
-        cost_per_million=0.25,
+        cost_per_million=0.25, round_medians_ms=(p50,) * 5,
     )  # fmt: skip
 
 

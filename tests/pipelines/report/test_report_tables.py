@@ -15,6 +15,7 @@ from paritygate.pipelines.report.report_data import ReportData, collect_report
 from paritygate.pipelines.report.run_tables import artifact_table, parity_table, reference_tables
 from paritygate.pipelines.report.sections import VariantSection, variant_sections
 from paritygate.pipelines.report.table import Table
+from paritygate.pipelines.report.variant_tables import agreement_table
 from paritygate.pipelines.result import CheckResult, LimitRange, OutputResult
 from paritygate.pipelines.workspace import RunFolder
 from paritygate.validate.bounds import mismatch_rate_upper_95
@@ -216,7 +217,26 @@ def test_the_drawing_marks_a_difference_beyond_the_limit(report: ReportData) -> 
     assert strip is not None
     assert strip.is_beyond
     assert 0 < strip.limit < strip.largest <= WIDTH
-    assert "the largest is 0.5; the limit is 0.0102." in strip.words
+    assert "the largest is 0.5; the limit is 0.01." in strip.words
+
+
+def test_a_difference_within_its_own_limit_is_not_marked(report: ReportData) -> None:
+    output = output_of(report, "onnx-fp16")
+    rows = [replace(row, limit=1.0) for row in output.worst_rows]
+
+    strip = quantile_strip(replace(output, worst_rows=rows))
+
+    assert strip is not None
+    assert not strip.is_beyond
+
+
+def test_fill_values_are_among_the_facts_where_there_are_any(report: ReportData) -> None:
+    output = output_of(report, "onnx-fp16")
+
+    found = facts_of(agreement_table(replace(output, fill_values=12, fill_mismatches=1)))
+
+    assert "fill values, compared exactly" not in facts_of(agreement_table(output))
+    assert found["fill values, compared exactly"] == "12, of which 1 differs"
 
 
 def test_a_decade_is_as_wide_as_every_other(report: ReportData) -> None:

@@ -72,11 +72,12 @@ def test_a_run_of_which_nothing_was_done_is_not_measured(tmp_path: Path) -> None
     assert report.recording is None
 
 
-def test_a_run_that_requires_nothing_has_no_verdict(passing_run: RunFolder) -> None:
+def test_a_run_that_requires_nothing_says_so_and_what_passed(passing_run: RunFolder) -> None:
     spec = passing_run.resolved.spec.model_copy(update={"required": []})
     report = collect_report(replace(passing_run, resolved=replace(passing_run.resolved, spec=spec)))
 
-    assert (report.verdict, report.exit_code) == ("not measured", None)
+    assert (report.verdict, report.exit_code) == ("nothing required", 0)
+    assert report.headline.endswith(", none of them required, passed.")
     assert not variant_of(report, "onnx-fp32").is_required
 
 

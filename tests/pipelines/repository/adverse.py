@@ -5,7 +5,8 @@
 `killed`, `interrupted`, `full` and `unsynced` try every point at which something can go wrong: for k = 0, 1, 2, ... the
 repository is copied to `REPOSITORY.<k>`, and a forked child promotes into it until, at its k-th change of
 the disk, it is killed (SIGKILL) or interrupted (Ctrl-C), or the disk is full or fsync fails from there on.
-The last k is the one that nothing happened to. Prints one JSON object per k: `repository`, `outcome`, `said`.
+The last k is the one that nothing happened to. `killed-rollback` and `race-rollback` roll back instead.
+Prints one JSON object per k: `repository`, `outcome`, `said`.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from paritygate.pipelines.repository import ReleaseCandidate, promote
+from paritygate.pipelines.repository import ReleaseCandidate, promote, roll_back
 
 _GROWING = {"os.mkdir", "os.link"}
 _CHANGING = {*_GROWING, "os.rename", "os.remove", "os.rmdir", "os.chmod"}
@@ -107,7 +108,7 @@ def _forked(task: Callable[[], None]) -> tuple[int, str]:
 
 
 def _every_point(
-    disturb: Callable[[int, Path], None], repository: Path, candidate: ReleaseCandidate
+    disturb: Callable[[int, Path], None], repository: Path, act: Callable[[Path], object]
 ) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     while not found or found[-1]["outcome"] != 0:
@@ -117,15 +118,15 @@ def _every_point(
 
         def task(point: int = point, copy: Path = copy) -> None:
             disturb(point, copy)
-            promote(copy, candidate)
+            act(copy)
 
         outcome, said = _forked(task)
         found.append({"repository": str(copy), "outcome": outcome, "said": said})
     return found
 
 
-def _race(repository: Path, candidate: ReleaseCandidate) -> list[dict[str, Any]]:
-    """Promote from eight processes that start at the same moment, three times each."""
+def _race(repository: Path, act: Callable[[Path], object], times: int) -> list[dict[str, Any]]:
+    """Do something from eight processes that start at the same moment, several times each."""
     start, go = os.pipe()
     pids = []
     for _ in range(8):
@@ -134,8 +135,8 @@ def _race(repository: Path, candidate: ReleaseCandidate) -> list[dict[str, Any]]
             os.close(go)
             os.read(start, 1)  # returns when the parent closes its end
             try:
-                for _ in range(3):
-                    promote(repository, candidate)
+                for _ in range(times):
+                    act(repository)
             except BaseException:  # noqa: BLE001 - printed for the test, whatever it is
                 traceback.print_exc()
                 os._exit(1)
@@ -161,12 +162,21 @@ def _unprivileged(repository: Path, candidate: ReleaseCandidate) -> list[dict[st
 def main() -> None:
     condition, repository, pickled = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
     candidate = pickle.loads(pickled.read_bytes())  # noqa: S301 - written by the test
+
+    def release(place: Path) -> object:
+        return promote(place, candidate)
+
+    def go_back(place: Path) -> object:
+        return roll_back(place, candidate.model)
+
     run = {
-        "killed": lambda: _every_point(_kill, repository, candidate),
-        "interrupted": lambda: _every_point(_interrupt, repository, candidate),
-        "full": lambda: _every_point(_fill_disk, repository, candidate),
-        "unsynced": lambda: _every_point(_stop_syncing, repository, candidate),
-        "race": lambda: _race(repository, candidate),
+        "killed": lambda: _every_point(_kill, repository, release),
+        "killed-rollback": lambda: _every_point(_kill, repository, go_back),
+        "interrupted": lambda: _every_point(_interrupt, repository, release),
+        "full": lambda: _every_point(_fill_disk, repository, release),
+        "unsynced": lambda: _every_point(_stop_syncing, repository, release),
+        "race": lambda: _race(repository, release, 3),
+        "race-rollback": lambda: _race(repository, go_back, 1),
         "unprivileged": lambda: _unprivileged(repository, candidate),
     }
     sys.stdout.write(json.dumps(run[condition]()))

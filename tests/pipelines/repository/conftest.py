@@ -43,9 +43,14 @@ def tmp_path(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture
 def make_variant(tmp_path: Path) -> Callable[..., VariantCandidate]:
-    """Return a function that writes an artifact and returns it as a variant that passed."""
+    """Return a function that writes an artifact and returns it as a variant that passed.
 
-    def make(name: str = "onnx-fp32", files: Mapping[str, bytes] | None = None) -> VariantCandidate:
+    Without `rules` no two releases are known to be the same, so that each one makes a version.
+    """
+
+    def make(
+        name: str = "onnx-fp32", files: Mapping[str, bytes] | None = None, *, rules: str | None = None
+    ) -> VariantCandidate:
         folder = tmp_path / "run" / name
         for path, content in (files or {"model.onnx": b"graph", "weights/0.bin": b"\0" * 100}).items():
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
@@ -56,7 +61,12 @@ def make_variant(tmp_path: Path) -> Callable[..., VariantCandidate]:
         )
         artifact.save()
         evidence = VariantEvidence(
-            verdict="pass", artifact=digest_of_files(digests), kind="verified", device="cpu", runtime="onnxruntime 1.18"
+            verdict="pass",
+            artifact=digest_of_files(digests),
+            kind="verified",
+            device="cpu",
+            runtime="onnxruntime 1.18",
+            rules=rules,
         )
         return VariantCandidate(name=name, folder=folder, record=read_json(folder / "artifact.json"), evidence=evidence)
 

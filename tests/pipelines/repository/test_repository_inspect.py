@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from paritygate.errors import ArtifactIntegrityError, InputFileError, RepositoryError, UsageError
+from paritygate.errors import ArtifactIntegrityError, InputFileError, UsageError
 from paritygate.files import MARKER
 from paritygate.pipelines.repository import ReleaseCandidate, list_models, promote, show, verify_release
 
@@ -63,12 +63,12 @@ def test_a_release_is_found_by_version_alias_or_as_the_newest(
 
 @pytest.mark.parametrize("which", [0, 3, -1, "3", "0", "staging", "", "../1"])
 def test_a_release_that_does_not_exist_is_named_with_those_that_do(repository: Path, which: int | str) -> None:
-    with pytest.raises(RepositoryError, match=r"has no release '.*' \(versions: 1, 2; aliases: canary, prod\)"):
+    with pytest.raises(UsageError, match=r"has no release '.*' \(versions: 1, 2; aliases: canary, prod\)"):
         show(repository, "klue-sts", which)
 
 
 def test_a_model_that_does_not_exist_is_named_with_those_that_do(repository: Path) -> None:
-    with pytest.raises(RepositoryError, match=r"has no release of model 'sts' \(models: face, klue-sts\)"):
+    with pytest.raises(UsageError, match=r"has no release of model 'sts' \(models: face, klue-sts\)"):
         show(repository, "sts")
 
 

@@ -1,118 +1,261 @@
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from paritygate.errors import RepositoryError, StorageError
-from paritygate.pipelines.repository import Record, RecordKind, read_records, state_of
+from paritygate.pipelines.repository import ModelState, Record, RecordKind, read_records, state_of
 from paritygate.pipelines.repository.log import append_record
 from paritygate.pipelines.repository.staging import staging_folder
 
 _TIME = "2025-01-01T00:00:00.000000+00:00"
 
 
-def _released(version: int, alias: str | None = None) -> Record:
-    return Record(kind=RecordKind.RELEASED, time=_TIME, version=version, alias=alias, manifest=f"sha256:{version:064x}")
+def _released(version: int) -> Record:
+    return Record(kind=RecordKind.RELEASED, time=_TIME, version=version, manifest=f"sha256:{version:064x}")
 
 
-def _moved(alias: str | None, version: int) -> Record:
-    return Record(kind=RecordKind.ALIAS_MOVED, time=_TIME, version=version, alias=alias)
+def _moved(**aliases: int) -> Record:
+    return Record(kind=RecordKind.ALIAS_MOVED, time=_TIME, aliases=aliases)
 
 
-def _rolled_back(alias: str | None, version: int) -> Record:
-    return Record(kind=RecordKind.ROLLED_BACK, time=_TIME, version=version, alias=alias)
-
-
-def _append(repository: Path, *records: Record) -> list[int]:
+def _append(repository: Path, *records: Record) -> list[int | None]:
     with staging_folder(repository) as staging:
-        return [append_record(repository, "m", record, staging) for record in records]
+        return [append_record(repository, "m", lambda _, record=record: record, staging) for record in records]
 
 
-@st.composite
-def _histories(draw: st.DrawFn) -> list[Record]:
-    """Draw a history that can have happened: versions in any order, aliases only to what was released."""
-    records: list[Record] = []
-    aliases: set[str] = set()
-    versions = draw(st.permutations(range(1, 6)))
-    for version in versions[: draw(st.integers(0, 5))]:
-        alias = draw(st.sampled_from([None, "prod", "canary"]))
-        records.append(_released(version, alias))
-        aliases |= {alias} - {None}  # type: ignore[arg-type]
-        for _ in range(draw(st.integers(0, 2))):
-            target = draw(st.sampled_from([r.version for r in records if r.kind is RecordKind.RELEASED]))
-            is_rollback = draw(st.booleans())
-            if aliases and is_rollback:
-                records.append(_rolled_back(draw(st.sampled_from(sorted(aliases))), target))
-            else:
-                name = draw(st.sampled_from(["prod", "canary"]))
-                records.append(_moved(name, target))
-                aliases.add(name)
-    return records
+def _log(repository: Path, number: int) -> Path:
+    return repository / f"log/m/{number:06d}.json"
 
 
-def _last_word(records: Sequence[Record], alias: str) -> int | None:
-    """Return where `alias` points, found from the end of the history: a second way to the same answer."""
-    return next((record.version for record in reversed(records) if record.alias == alias), None)
+def _write(path: Path, content: bytes) -> None:
+    path.unlink(missing_ok=True)
+    path.write_bytes(content)
 
 
-@given(_histories())
-def test_the_state_is_what_the_records_add_up_to(records: list[Record]) -> None:
-    state = state_of(records)
-
-    assert list(state.releases) == [record.version for record in records if record.kind is RecordKind.RELEASED]
-    for alias in ("prod", "canary"):
-        assert state.aliases.get(alias) == _last_word(records, alias)
-    assert state.history == tuple(records)
-
-
-@given(_histories(), st.data())
-def test_every_beginning_of_a_history_is_a_history_and_times_do_not_matter(
-    records: list[Record], data: st.DataObject
-) -> None:
-    length = data.draw(st.integers(0, len(records)))
-    shuffled = [replace(record, time=f"{2030 - number}") for number, record in enumerate(records)]
-
-    state = state_of(records[:length])
-
-    assert dict(state.aliases) == dict(state_of(shuffled[:length]).aliases)
-    assert {*state.releases} <= {*state_of(records).releases}
+def _of_schema_1(version: int, alias: str | None = None) -> bytes:
+    data = {
+        "schema": 1,
+        "kind": "released",
+        "time": _TIME,
+        "version": version,
+        "alias": alias,
+        "manifest": f"sha256:{version:064x}",
+        "reason": "",
+        "who": "",
+        "host": "",
+    }
+    return json.dumps(data, indent=2).encode()
 
 
-@given(_histories())
-def test_a_record_survives_json(records: list[Record]) -> None:
-    assert [Record.from_json(json.loads(json.dumps(record.to_json()))) for record in records] == records
+def _sha256(content: bytes) -> str:
+    return f"sha256:{hashlib.sha256(content).hexdigest()}"
 
 
-@pytest.mark.parametrize(
-    ("records", "problem"),
-    [
-        ([_released(1), _released(1)], "record 2 of the log .released. .* version 1 was released before"),
-        ([_released(0)], "version 0 is no version"),
-        ([replace(_released(1), manifest=None)], "it names no manifest"),
-        ([_released(1), _moved("prod", 2)], "version 2 was not released by then"),
-        ([_released(1), _moved(None, 1)], "it names no alias"),
-        ([_released(1), _rolled_back("prod", 1)], "alias 'prod' did not exist by then"),
-    ],
-)
-def test_records_that_contradict_each_other_are_refused(records: list[Record], problem: str) -> None:
-    with pytest.raises(RepositoryError, match=problem) as caught:
-        state_of(records)
-    assert "restore the log" in caught.value.hint
+@pytest.mark.parametrize("before", [None, _released(1).after(None)])
+def test_a_record_survives_json(before: Record | None) -> None:
+    record = replace(_moved(prod=1, canary=2), despite="urgent", reason="r", who="w", host="h").after(before)
+
+    assert Record.from_json(json.loads(json.dumps(record.to_json()))) == record
 
 
 def test_records_are_read_back_in_the_order_of_their_numbers(tmp_path: Path) -> None:
-    records = [_released(version) for version in range(1, 12)] + [_moved("prod", 3), _rolled_back("prod", 1)]
+    records = [_released(version) for version in range(1, 12)] + [_moved(prod=3), _moved(prod=1)]
 
     assert _append(tmp_path, *records) == list(range(1, 14))
 
-    assert read_records(tmp_path, "m") == tuple(records)
+    read = read_records(tmp_path, "m")
+    assert [replace(record, predecessor=None, digest="") for record in read] == records
+    assert state_of(read).aliases == {"prod": 1}
+
+
+def test_each_record_holds_its_own_digest_and_that_of_the_one_before(tmp_path: Path) -> None:
+    _append(tmp_path, _released(1), _released(2), _moved(prod=1))
+
+    stored = [json.loads(_log(tmp_path, number).read_bytes()) for number in (1, 2, 3)]
+
+    assert [data["schema"] for data in stored] == [2, 2, 2]
+    assert [data["predecessor"] for data in stored] == [None, stored[0]["digest"], stored[1]["digest"]]
+    for data in stored:
+        rest = {key: value for key, value in data.items() if key != "digest"}
+        text = json.dumps(rest, sort_keys=True, separators=(",", ":"))
+        assert data["digest"] == _sha256(text.encode())
+
+
+def test_what_is_recorded_is_decided_by_what_is_there_when_it_is_linked(
+    tmp_path: Path,
+) -> None:
+    _append(tmp_path, _released(1), _released(2))
+    seen: list[int] = []
+
+    def record_of(state: ModelState) -> Record | None:
+        seen.append(len(state.history))
+        if len(seen) == 1:
+            # Another process is faster.
+            _append(tmp_path, _moved(prod=1))
+        return _moved(prod=2) if "prod" not in state.aliases else None
+
+    with staging_folder(tmp_path) as staging:
+        assert append_record(tmp_path, "m", record_of, staging) is None
+
+    assert seen == [2, 3]
     assert state_of(read_records(tmp_path, "m")).aliases == {"prod": 1}
+
+
+def test_a_record_whose_number_was_taken_names_the_one_that_took_it(tmp_path: Path) -> None:
+    _append(tmp_path, _released(1))
+    tries: list[Record] = []
+
+    def record_of(state: ModelState) -> Record:
+        del state
+        if not tries:
+            _append(tmp_path, _released(2))
+        tries.append(_released(3))
+        return tries[-1]
+
+    with staging_folder(tmp_path) as staging:
+        assert append_record(tmp_path, "m", record_of, staging) == 3
+
+    first, second, third = read_records(tmp_path, "m")
+    assert len(tries) == 2
+    assert (second.predecessor, third.predecessor) == (first.digest, second.digest)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("kind", "alias_moved"),
+        ("time", "2020-01-01T00:00:00.000000+00:00"),
+        ("version", 3),
+        ("aliases", {"prod": 1}),
+        ("manifest", f"sha256:{7:064x}"),
+        ("reason", "another"),
+        ("despite", "nothing"),
+        ("who", "somebody"),
+        ("host", "elsewhere"),
+        ("predecessor", f"sha256:{7:064x}"),
+        ("digest", f"sha256:{7:064x}"),
+        ("note", "a field of no record"),
+    ],
+)
+@pytest.mark.parametrize("number", [1, 2])
+def test_an_edited_record_is_found(tmp_path: Path, number: int, field: str, value: object) -> None:
+    _append(tmp_path, _released(1), _released(2))
+    path = _log(tmp_path, number)
+    _write(path, json.dumps({**json.loads(path.read_bytes()), field: value}).encode())
+
+    with pytest.raises(
+        RepositoryError, match=rf"record .*{path.name} was edited: it names sha256:\S+ as its digest"
+    ) as caught:
+        read_records(tmp_path, "m")
+    assert caught.value.hint == "restore it from a backup: records are never edited"
+
+
+def test_a_record_edited_with_its_digest_does_not_fit_the_next_one(tmp_path: Path) -> None:
+    _append(tmp_path, _released(1), _released(2))
+    edited = replace(read_records(tmp_path, "m")[0], reason="another").after(None)
+    _write(_log(tmp_path, 1), json.dumps(edited.to_json()).encode())
+
+    match = (
+        r"record .*000002\.json does not follow the one before it, which was edited, removed or put elsewhere: it names"
+    )
+    with pytest.raises(RepositoryError, match=match) as caught:
+        read_records(tmp_path, "m")
+    assert "never edited, removed or reordered" in caught.value.hint
+
+
+def test_a_record_removed_from_the_middle_is_found_even_if_the_numbers_are_closed_up(tmp_path: Path) -> None:
+    _append(tmp_path, *(_released(version) for version in range(1, 5)))
+    for number in (3, 4):
+        _log(tmp_path, number).replace(_log(tmp_path, number - 1))
+
+    with pytest.raises(RepositoryError, match=r"000002\.json does not follow the one before it"):
+        read_records(tmp_path, "m")
+
+
+def test_the_first_record_cannot_be_removed(tmp_path: Path) -> None:
+    _append(tmp_path, _released(1), _released(2))
+    _log(tmp_path, 2).replace(_log(tmp_path, 1))
+
+    with pytest.raises(
+        RepositoryError, match=r"000001\.json does not follow .* as the digest of that one, which is none"
+    ):
+        read_records(tmp_path, "m")
+
+
+def test_records_in_another_order_are_found(tmp_path: Path) -> None:
+    _append(tmp_path, *(_released(version) for version in range(1, 5)))
+    second, third = (_log(tmp_path, number).read_bytes() for number in (2, 3))
+    _write(_log(tmp_path, 2), third)
+    _write(_log(tmp_path, 3), second)
+
+    with pytest.raises(RepositoryError, match=r"000002\.json does not follow the one before it"):
+        read_records(tmp_path, "m")
+
+
+def test_the_loss_of_the_newest_record_cannot_be_found_as_the_page_says(tmp_path: Path, project_root: Path) -> None:
+    _append(tmp_path, _released(1), _released(2))
+    _log(tmp_path, 2).unlink()
+
+    assert len(read_records(tmp_path, "m")) == 1
+    page = " ".join((project_root / "docs/repository.md").read_text(encoding="utf-8").split())
+    assert "the loss of the newest records, and a chain that somebody computed anew, cannot be found" in page
+
+
+def test_a_record_after_those_of_schema_1_names_the_bytes_of_the_last(tmp_path: Path) -> None:
+    _log(tmp_path, 1).parent.mkdir(parents=True)
+    _write(_log(tmp_path, 1), _of_schema_1(1, "prod"))
+    _write(_log(tmp_path, 2), _of_schema_1(2))
+
+    _append(tmp_path, _moved(prod=2))
+
+    first, second, third = read_records(tmp_path, "m")
+    assert (first.schema, first.version, first.aliases) == (1, 1, {"prod": 1})
+    assert (second.version, second.aliases, second.predecessor) == (2, {}, None)
+    assert third.predecessor == second.digest == _sha256(_log(tmp_path, 2).read_bytes())
+
+
+def test_an_edit_of_the_last_record_of_schema_1_is_found_by_the_first_of_schema_2(tmp_path: Path) -> None:
+    _log(tmp_path, 1).parent.mkdir(parents=True)
+    _write(_log(tmp_path, 1), _of_schema_1(1))
+    _append(tmp_path, _moved(prod=1))
+    _write(_log(tmp_path, 1), _of_schema_1(1) + b"\n")
+
+    with pytest.raises(RepositoryError, match=r"000002\.json does not follow the one before it"):
+        read_records(tmp_path, "m")
+
+
+def test_a_record_of_schema_1_cannot_stand_after_one_of_schema_2(tmp_path: Path) -> None:
+    _append(tmp_path, _released(1))
+    _write(_log(tmp_path, 2), _of_schema_1(2))
+
+    with pytest.raises(
+        RepositoryError, match=r"000002\.json is of schema 1, which is not written after one of schema 2"
+    ):
+        read_records(tmp_path, "m")
+
+
+def test_a_move_of_schema_1_names_its_version_by_the_alias(tmp_path: Path) -> None:
+    _log(tmp_path, 1).parent.mkdir(parents=True)
+    _write(_log(tmp_path, 1), _of_schema_1(1))
+    moved = {**json.loads(_of_schema_1(1, "prod")), "kind": "alias_moved", "manifest": None}
+    _write(_log(tmp_path, 2), json.dumps(moved).encode())
+
+    record = read_records(tmp_path, "m")[1]
+
+    assert (record.kind, record.version, record.aliases) == (RecordKind.ALIAS_MOVED, None, {"prod": 1})
+
+
+def test_a_collected_release_is_read(tmp_path: Path) -> None:
+    _append(tmp_path, _released(1), _released(2), Record(kind=RecordKind.COLLECTED, time=_TIME, version=1))
+
+    state = state_of(read_records(tmp_path, "m"))
+
+    assert ([*state.releases], [*state.collected]) == ([2], [1])
 
 
 def test_a_record_is_never_overwritten(tmp_path: Path) -> None:
@@ -127,8 +270,10 @@ def test_a_record_is_never_overwritten(tmp_path: Path) -> None:
 def test_a_record_that_contradicts_the_log_is_not_appended(tmp_path: Path) -> None:
     _append(tmp_path, _released(1))
 
-    with pytest.raises(RepositoryError, match="version 7 was not released by then"):
-        _append(tmp_path, _moved("prod", 7))
+    words = r"what is to be recorded of m \(alias_moved\) contradicts its log: version 7 was not released by then"
+    with pytest.raises(RepositoryError, match=words) as caught:
+        _append(tmp_path, _moved(prod=7))
+    assert caught.value.hint == "see what it holds with: convert-and-validate show m"
 
     assert len(read_records(tmp_path, "m")) == 1
 
@@ -175,8 +320,13 @@ def test_files_that_are_no_records_are_ignored(tmp_path: Path) -> None:
         "{}",
         "null",
         json.dumps(_released(1).to_json() | {"kind": "retired"}),
-        json.dumps(_released(1).to_json() | {"schema": 2}),
-        json.dumps(_released(1).to_json() | {"version": None}),
+        json.dumps(_released(1).to_json() | {"schema": 3}),
+        json.dumps(_released(1).to_json() | {"version": "1"}),
+        json.dumps(_released(1).to_json() | {"version": True}),
+        json.dumps(_released(1).to_json() | {"aliases": ["prod"]}),
+        json.dumps(_released(1).to_json() | {"aliases": {"prod": None}}),
+        json.dumps({**json.loads(_of_schema_1(1)), "version": None}),
+        "[" * 100_000,
     ],
 )
 def test_a_record_that_is_damaged_or_from_a_later_version_is_refused(tmp_path: Path, text: str) -> None:

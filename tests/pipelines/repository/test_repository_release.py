@@ -4,10 +4,12 @@ import hashlib
 import json
 import math
 import os
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,6 +22,7 @@ from paritygate.errors import (
     StorageError,
     UsageError,
 )
+from paritygate.files import digest_of_files
 from paritygate.pipelines.repository import (
     ReleaseCandidate,
     VariantCandidate,
@@ -102,6 +105,7 @@ def test_the_manifest_says_what_the_release_was_made_and_judged_with(tmp_path: P
             "has_run": True,
             "devices": [],
             "also": [],
+            "rules": None,
         },
     }
     assert json.loads((release.folder / "evidence.json").read_text()) == {"rows": 519}
@@ -172,7 +176,8 @@ def test_one_record_makes_the_release_and_moves_the_alias(tmp_path: Path, make_c
 
     record = read_records(tmp_path / "r", "klue-sts")[1]
     assert release.record == 2
-    assert (record.kind, record.version, record.alias, record.manifest) == ("released", 2, "prod", release.manifest)
+    assert (record.kind, record.version, record.manifest) == ("released", 2, release.manifest)
+    assert record.aliases == {"prod": 2}
     assert (record.reason, record.who, record.host) == ("retrained", "kim", "box")
     assert record.time.endswith("+00:00")
 
@@ -320,6 +325,30 @@ def test_a_record_changed_to_fit_tampered_files_is_refused(
 def test_a_record_without_files_is_refused(tmp_path: Path, make_candidate: Make, make_variant: MakeVariant) -> None:
     with pytest.raises(ArtifactIntegrityError, match="the record of onnx-fp32 names no files"):
         promote(tmp_path / "r", make_candidate(variants=(replace(make_variant(), record={"files": {}}),)))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"files": {"../up": "sha256:0"}}, "the name '../up' leaves its folder"),
+        ({"files": {"/up": "sha256:0"}}, "the name '/up' is an absolute path"),
+        ({"files": {"a\\up": "sha256:0"}}, "holds a character that not every machine allows in a name"),
+        ({"files": {"a\0up": "sha256:0"}}, "holds a character that not every machine allows in a name"),
+        ({"main": "../inputs/model.onnx"}, "main is '../inputs/model.onnx', and is to be one of its files"),
+        ({"main": "."}, "main is '.', and is to be one of its files"),
+    ],
+)
+def test_a_record_that_names_files_elsewhere_is_refused(
+    tmp_path: Path, make_candidate: Make, make_variant: MakeVariant, change: dict[str, Any], message: str
+) -> None:
+    variant = make_variant()
+    record = {**variant.record, **change}
+    forged = replace(variant, record={**record, "digest": digest_of_files(record["files"])})
+
+    with pytest.raises(ArtifactIntegrityError, match=f"^the record of onnx-fp32 is damaged: .*{re.escape(message)}"):
+        promote(tmp_path / "r", make_candidate(variants=(forged,)))
+
+    assert not list(tmp_path.glob("r/**/model.onnx"))
 
 
 def test_a_file_that_changes_while_it_is_copied_is_refused(

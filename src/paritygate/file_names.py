@@ -1,18 +1,57 @@
-"""Which names a file in a pack may have: such that it lands where it says, on any machine, and only there."""
+"""Which names of files are followed that were read from a file: each is of a file below one folder, on any machine.
+
+Records, evidence, specs and packs may come from anywhere, and name files. A name that is not checked could lead out of
+the folder that it is relative to, and be read from there or written to.
+"""
 
 from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterable
+from pathlib import Path
 
-__all__ = ["why_not_names"]
+from paritygate.errors import ArtifactIntegrityError
+
+__all__ = ["check_names", "path_below", "why_not_names"]
 
 _MOST_BYTES = 255
 _MOST_PATH_BYTES = 1024
+_HINT = "take the files from where they were made once more, or make them again: convert-and-validate run SPEC"
+
+
+def check_names(names: Iterable[object]) -> None:
+    """Check that each name is the relative path of a file below its folder, with slashes.
+
+    Raises:
+        ValueError: One is not; the message names it and says why.
+    """
+    for name in names:
+        reason = _why_not_name(name) if isinstance(name, str) else "is no text"
+        if reason is not None:
+            msg = f"the name {name!r} {reason}"
+            raise ValueError(msg)
+
+
+def path_below(folder: Path, name: str) -> Path:
+    """Return the path of a name that was read from a file, once it is known to lie below `folder`, links followed.
+
+    Raises:
+        ArtifactIntegrityError: It does not.
+    """
+    try:
+        check_names([name])
+    except ValueError as err:
+        msg = f"a file below {folder} is wanted, and {err}"
+        raise ArtifactIntegrityError(msg, hint=_HINT) from err
+    path = folder / name
+    if not path.resolve().is_relative_to(folder.resolve()):
+        msg = f"a file below {folder} is wanted, and a link leads {name!r} out of it"
+        raise ArtifactIntegrityError(msg, hint=_HINT)
+    return path
 
 
 def why_not_names(names: Iterable[str]) -> tuple[str, str] | None:
-    """Return the first name that may not be restored, and why; None if all may.
+    """Return the first name that a pack may not have, and why; None if all may be restored.
 
     Args:
         names: Relative paths with slashes, the files of one pack.

@@ -1,0 +1,166 @@
+"""What is answered otherwise where no sample is: a warning wherever a result is shown, and no failure."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+from onnx import helper
+
+from paritygate.pipelines.probe_summary import finding_lines
+from paritygate.pipelines.report.failed_alone import failed_alone
+from paritygate.pipelines.report.probe_tables import FOUND_AT, probe_tables, probe_words
+from paritygate.pipelines.result import reasons, result_from_json
+from paritygate.pipelines.selftest import first_failures
+from paritygate.precision import Precision
+from paritygate.validate.probes.run import ProbeQuestion
+from paritygate.validate.tolerance import parse_tolerance
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import pytest
+    from tests.pipelines.conftest import Bench, Outcome
+
+_EDGE = "an empty row of attention_mask"
+
+
+def _model(bench: Bench, name: str, *, of_nothing: float) -> str:
+    """Write a mean over what the mask covers, plus what is added where it covers nothing."""
+    nodes = [
+        helper.make_node("Gather", ["table", "ids"], ["emb"]),
+        helper.make_node("Cast", ["attention_mask"], ["m"], to=1),
+        helper.make_node("Unsqueeze", ["m", "two"], ["m3"]),
+        helper.make_node("Mul", ["emb", "m3"], ["kept"]),
+        helper.make_node("ReduceSum", ["kept", "one"], ["total"], keepdims=0),
+        helper.make_node("ReduceSum", ["m", "one"], ["count"], keepdims=1),
+        helper.make_node("Max", ["count", "onef"], ["safe"]),
+        helper.make_node("Div", ["total", "safe"], ["pooled"]),
+        helper.make_node("Less", ["count", "onef"], ["none"]),
+        helper.make_node("Cast", ["none"], ["nonef"], to=1),
+        helper.make_node("Mul", ["nonef", "of_nothing"], ["more"]),
+        helper.make_node("Add", ["pooled", "more"], ["logits"]),
+    ]
+    weights = {
+        "table": np.random.default_rng(1).normal(size=(50, 4)).astype(np.float32),
+        "one": np.array([1]),
+        "two": np.array([2]),
+        "onef": np.float32(1),
+        "of_nothing": np.float32(of_nothing),
+    }
+    shape = ("int64", ["batch", "length"])
+    return bench.model(
+        name,
+        nodes,
+        inputs={"ids": shape, "attention_mask": shape},
+        outputs={"logits": ("float", ["batch", 4])},
+        weights={key: np.asarray(value) for key, value in weights.items()},
+    )
+
+
+def _samples(bench: Bench, *, empty: int | None = None) -> str:
+    random = np.random.default_rng(0)
+    length = random.integers(2, 7, size=(48, 1))
+    if empty is not None:
+        length[empty] = 0
+    mask = (np.arange(6) < length).astype(np.int64)
+    return bench.npz("samples.npz", {"ids": random.integers(1, 50, (48, 6)) * mask, "attention_mask": mask})
+
+
+def _compare(bench: Bench, *options: str, empty: int | None = None, of_nothing: float = 0.4) -> Outcome:
+    sides = _model(bench, "a", of_nothing=0.0), _model(bench, "b", of_nothing=of_nothing)
+    return bench.compare(*sides, "--samples", _samples(bench, empty=empty), "--probes", "masks", *options)
+
+
+def test_a_finding_passes_with_a_warning_that_names_input_and_figures(bench: Bench) -> None:
+    found = _compare(bench)
+
+    assert (found.code, found.result["verdict"], found.status("probe_masks")) == (0, "pass", "warning")
+    assert re.search(
+        rf"^warning: probe_masks: {_EDGE}, as no sample has, is answered otherwise at an empty row alone "
+        r"\(attention_mask\), and 1 more batch: max_abs_diff: 0\.4 > 0\.0001, worst at row masks/\d+/0: .*; the rest "
+        r"of \d+ rows answered alike$",
+        found.out,
+        re.MULTILINE,
+    )
+    (finding,) = found.result["probes"]["asked"]["masks"]["findings"]
+    assert (finding["edge"], finding["check"], finding["batches"]) == (_EDGE, "max_abs_diff", 2)
+    assert found.result["probes"]["asked"]["masks"]["failures"] == []
+
+
+def test_what_a_sample_holds_fails(bench: Bench) -> None:
+    found = _compare(bench, empty=5)
+
+    assert found.code == 1
+    assert {"max_abs_diff", "probe_masks"} <= found.failed
+
+
+def test_the_command_of_a_finding_shows_it_alone(bench: Bench) -> None:
+    found = _compare(bench, "--failures", str(bench.folder / "kept"))
+    (finding,) = found.result["probes"]["asked"]["masks"]["findings"]
+
+    words = shlex.split(finding["again"])
+    alone = bench.compare(*words[2:4], *words[4:])
+
+    assert Path(finding["inputs"]).parent == bench.folder / "kept"
+    assert words[:2] == ["convert-and-validate", "compare"]
+    assert (alone.code, "max_abs_diff" in alone.failed) == (1, True)
+
+
+def test_variants_that_share_a_finding_share_its_line(bench: Bench) -> None:
+    one, two = (result_from_json(_compare(bench, of_nothing=value).result) for value in (0.4, 0.3))
+    right = replace(one, probes=replace(one.probes, asked={}))
+
+    lines = list(finding_lines({"onnx-fp32": one, "onnx-fp16": two, "openvino-fp32": right}))
+
+    (line,) = lines
+    assert line.startswith(f"warning: onnx-fp32, onnx-fp16: probe_masks: {_EDGE}, as no sample has, is answered")
+    assert "max_abs_diff: 0.4 > 0.0001" in line
+    assert line.endswith("(of onnx-fp32)")
+    assert not any("probe_masks" in reason for reason in reasons(one, with_findings=False))
+    assert any("probe_masks" in reason for reason in reasons(one))
+
+
+def test_the_report_lists_findings_apart_from_failures(bench: Bench) -> None:
+    result = result_from_json(_compare(bench, "--failures", str(bench.folder / "kept")).result)
+
+    tables = {table.caption: table for table in probe_tables(result, bench.folder)}
+
+    (row,) = tables[FOUND_AT].rows
+    assert [cell.text for cell in row][:4] == ["masks", _EDGE, "an empty row alone (attention_mask)", "2"]
+    assert row[4].text.startswith("max_abs_diff: 0.4 > 0.0001")
+    assert row[5].text.startswith("kept/masks-")
+    assert "A difference there is a warning, and a failure as soon as samples hold such rows." in " ".join(
+        probe_words(result)
+    )
+    (alone,) = failed_alone(result, bench.folder)
+    assert alone.title == "masks, an empty row alone (attention_mask)"
+
+
+def test_a_selftest_goes_on_behind_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    stopped: dict[str, bool] = {}
+
+    def run_probes(_: object, stopping: Any, question: ProbeQuestion, **__: object) -> tuple[()]:  # noqa: ANN401
+        for edge in (_EDGE, ""):
+            question.keep("masks", cast("Any", SimpleNamespace(edge=edge)))
+            stopped[edge] = "masks" in stopping.failed
+        return ()
+
+    monkeypatch.setattr(first_failures, "run_probes", run_probes)
+    question = ProbeQuestion(
+        tolerance=parse_tolerance(Precision.FP32, {}), precision=Precision.FP32, decisions=(), argmax_of={}, outputs=()
+    )
+    monkeypatch.setattr(first_failures, "question_of", lambda *_: question)
+    recording: Mapping[str, Any] = {"folder": Path(), "probes": (), "roles": {}, "skipped": "", "seed": 0}
+    job = SimpleNamespace(probes=("masks",))
+
+    first_failures.ask_until_failed(
+        cast("Any", job), cast("Any", None), cast("Any", SimpleNamespace(**recording)), (), lambda *_: None
+    )
+
+    assert stopped == {_EDGE: False, "": True}

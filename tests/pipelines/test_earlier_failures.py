@@ -1,0 +1,160 @@
+"""A failed gate is not talked round: asking less needs a reason, and what failed stays in evidence and report."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.pipelines.conftest import Desk
+
+_TARGETS = ["onnx-fp32", "onnx-fp16"]
+
+
+def _limit(value: float) -> dict[str, Any]:
+    return {"targets": _TARGETS, "tolerance": {"onnx-fp16": {"max_abs_diff": value}}}
+
+
+def _failed_once(desk: Desk, **parts: object) -> str:
+    """Run a spec whose FP16 variant fails on a declared limit and return the run's name."""
+    desk.spec(**{**_limit(1e-12), **parts})
+    called = desk.call("run", "spec.yaml", "--quiet")
+    assert called.code == 1, str(called)
+    return desk.runs[-1].name
+
+
+def test_a_declared_limit_that_is_raised_after_a_failure_needs_a_reason(desk: Desk) -> None:
+    first = _failed_once(desk)
+    desk.spec(**_limit(0.1))
+
+    called = desk.call("run", "spec.yaml", "--quiet")
+
+    assert called.code == 2, str(called)
+    assert f"asks less of onnx-fp16 than run {first} of the same source did, which failed" in called.err
+    assert "max_abs_diff is 0.1, and was 1e-12" in called.err
+    assert "reason: TEXT" in called.err
+    assert desk.releases == []
+
+
+def test_with_a_reason_it_is_judged_and_release_and_report_say_so(desk: Desk) -> None:
+    first = _failed_once(desk)
+    desk.spec(**_limit(0.1), reason="the service rounds to one decimal place")
+
+    called = desk.call("run", "spec.yaml", "--quiet")
+
+    assert called.code == 0, str(called)
+    assert f"asked less of onnx-fp16 than run {first}, which failed: max_abs_diff is 0.1, and was 1e-12" in called.out
+    assert "reason for asking less: the service rounds to one decimal place" in called.out
+    assert "looser than the defaults for onnx-fp16: max_abs_diff 0.1" in called.out
+    report = (desk.runs[-1] / "report.md").read_text(encoding="utf-8")
+    assert "Failed earlier" in report
+    assert first in report
+    assert "the service rounds to one decimal place" in report
+    evidence = json.loads((desk.runs[-1] / "evidence.json").read_text(encoding="utf-8"))
+    (kept,) = evidence["earlier_failures"]
+    assert (kept["run"], kept["variant"]) == (first, "onnx-fp16")
+    assert kept["failed"][0].startswith("max_abs_diff [logits]:")
+
+
+def test_a_limit_that_is_declared_for_the_first_time_needs_none(desk: Desk) -> None:
+    # Between neighbouring floats the weights differ by more than FP16 holds, so the defaults fail.
+    desk.spec(targets=_TARGETS, tolerance={"onnx-fp16": {"mean_abs_diff": 1e-12}})
+    assert desk.call("run", "spec.yaml", "--quiet").code == 1
+    desk.spec(
+        targets=_TARGETS,
+        tolerance={"onnx-fp16": {"mean_abs_diff": 1e-12, "max_abs_diff": 1.0}},
+    )
+
+    called = desk.call("run", "spec.yaml", "--quiet")
+
+    # Judged, and failed by the limit that stayed.
+    assert called.code == 1, str(called)
+
+
+@pytest.mark.parametrize(
+    ("parts", "words"),
+    [
+        ({"targets": _TARGETS}, "max_abs_diff is no longer declared, and was 1e-12"),
+        ({**_limit(1e-12), "decisions": {}}, "no decision on logits"),
+    ],
+)
+def test_what_is_dropped_after_a_failure_needs_a_reason(desk: Desk, parts: dict[str, Any], words: str) -> None:
+    _failed_once(desk)
+    desk.spec(**parts)
+
+    called = desk.call("run", "spec.yaml", "--quiet")
+
+    assert called.code == 2, str(called)
+    assert words in called.err
+
+
+def test_probes_that_are_left_out_after_a_failure_need_a_reason(desk: Desk) -> None:
+    _failed_once(desk, probes=["batches"])
+    desk.spec(**_limit(1e-12))
+
+    by_spec = desk.call("run", "spec.yaml", "--quiet")
+    desk.spec(**_limit(1e-12), probes=["batches"])
+    by_option = desk.call("run", "spec.yaml", "--quiet", "--probes", "none")
+
+    assert by_spec.code == by_option.code == 2, f"{by_spec}\n{by_option}"
+    assert "without the probes batches" in by_spec.err
+    assert "without the probes batches" in by_option.err
+
+
+def test_another_source_is_another_matter(desk: Desk) -> None:
+    _failed_once(desk)
+    desk.onnx(width=4)
+    desk.spec(**_limit(0.1))
+
+    called = desk.call("run", "spec.yaml", "--quiet")
+
+    assert "of the same source" not in called.err
+    assert called.code == 0, str(called)
+
+
+def test_fewer_probes_than_the_spec_asks_for_leave_the_evidence_alone(desk: Desk) -> None:
+    _failed_once(desk, probes=["batches"])
+    run = desk.run_folder
+    before = {path: path.read_bytes() for path in (run / "evidence.json", run / "report.html")}
+
+    called = desk.call("validate", "--run", str(run), "--probes", "none", "--quiet")
+
+    assert called.code == 1, str(called)
+    assert {path: path.read_bytes() for path in before} == before
+    assert "note: this is no evidence, and is in" in called.out
+    assert "probes that the spec asks for were left out (batches)" in called.out
+    assert (run / "scratch/evidence.json").is_file()
+
+
+def test_the_failure_that_a_new_validation_replaces_stays_in_the_report(desk: Desk) -> None:
+    first = _failed_once(desk)
+    run = desk.run_folder
+
+    called = desk.call("validate", "--run", str(run), "--quiet")
+
+    assert called.code == 1, str(called)
+    (kept,) = json.loads((run / "evidence.json").read_text(encoding="utf-8"))["earlier_failures"]
+    assert (kept["run"], kept["variant"], kept["asked_less"]) == (first, "onnx-fp16", [])
+    assert "this run, validated before" in (run / "report.md").read_text(encoding="utf-8")
+
+
+def test_a_spec_that_is_loosened_in_the_run_folder_needs_a_reason_too(desk: Desk) -> None:
+    _failed_once(desk)
+    path = desk.run_folder / "spec.json"
+    path.write_text(path.read_text(encoding="utf-8").replace("1e-12", "0.5"), encoding="utf-8")
+
+    called = desk.call("validate", "--run", str(desk.run_folder), "--quiet")
+
+    assert called.code == 2, str(called)
+    assert "max_abs_diff is 0.5, and was 1e-12" in called.err
+
+
+def test_what_was_switched_off_is_printed_with_the_release(desk: Desk) -> None:
+    called = desk.call("run", "spec.yaml", "--quiet")
+
+    assert called.code == 0, str(called)
+    assert "not asked of onnx-fp32: the probes " in called.out
+    shown = desk.call("show", "tiny", "prod")
+    assert "not asked of onnx-fp32: the probes " in shown.out

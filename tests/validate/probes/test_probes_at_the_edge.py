@@ -1,0 +1,165 @@
+"""A row that is unlike every sample may be answered otherwise: that is a finding. What lies beside it has to hold."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from paritygate.validate.probes.edges import edges_of
+from paritygate.validate.probes.recording import ProbesRecording
+from paritygate.validate.probes.roles import InputRole, Role
+from paritygate.validate.verdict import Status
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from tests.validate.probes.conftest import Answered, ProbeDesk
+
+    from paritygate.validate.probes.run import ProbeOutcome
+
+_RANDOM = np.random.default_rng(3)
+_WEIGHTS = {
+    "table": _RANDOM.normal(size=(50, 4)).astype(np.float32),
+    "one": np.array([1]),
+    "two": np.array([2]),
+    "onef": np.float32(1),
+    "zerof": np.float32(0),
+    "nan": np.float32(np.nan),
+}
+# The mean over what the mask covers; of nothing it is zero.
+_POOLED = """(int64[B, S] ids, int64[B, S] {mask}) => (float[B, 4] logits{more}) {{
+  emb = Gather(table, ids)
+  m = Cast<to=1>({mask})
+  m3 = Unsqueeze(m, two)
+  kept = Mul(emb, m3)
+  total = ReduceSum<keepdims=0>(kept, one)
+  count = ReduceSum<keepdims=1>(m, one)
+  safe = Max(count, onef)
+  pooled = Div(total, safe)
+  {end}
+}}"""
+_RIGHT = "logits = Identity(pooled)"
+# Of nothing, the mean of all instead: as a Softmax over masked scores answers it.
+_MEAN_OF_NOTHING = """plain = ReduceMean<axes=[1], keepdims=0>(emb)
+  none = Less(count, onef)
+  logits = Where(none, plain, pooled)"""
+_NAN_OF_NOTHING = """none = Less(count, onef)
+  logits = Where(none, nan, pooled)"""
+# The same, and an empty row changes the rows of the same call.
+_LEAKS = """none = Less(count, onef)
+  nonef = Cast<to=1>(none)
+  any = ReduceMax<keepdims=0>(nonef)
+  logits = Add(pooled, any)"""
+_IGNORES = "logits = ReduceMean<axes=[1], keepdims=0>(emb)"
+
+
+def _samples(*, has_empty: bool = False, mask: str = "attention_mask") -> list[dict[str, NDArray[Any]]]:
+    found = []
+    for at in range(12):
+        ids = _RANDOM.integers(1, 50, size=(4, 6))
+        length = _RANDOM.integers(2, 7, size=(4, 1))
+        if has_empty and at == 0:
+            length[1] = 0
+        covered = (np.arange(6) < length).astype(np.int64)
+        found.append({"ids": ids * covered, mask: covered})
+    return found
+
+
+def _answer(desk: ProbeDesk, end: str, *, has_empty: bool = False) -> Answered:
+    right, candidate = (desk.model(_POOLED.format(end=one, mask="attention_mask", more=""), _WEIGHTS)
+                        for one in (_RIGHT, end))  # fmt: skip
+    return desk.answer(desk.ask(right, _samples(has_empty=has_empty), names=["masks"]), candidate)
+
+
+def _outcome(answered: Answered) -> ProbeOutcome:
+    (outcome,) = answered.outcomes
+    return outcome
+
+
+@pytest.mark.parametrize("end", [_MEAN_OF_NOTHING, _NAN_OF_NOTHING], ids=["mean", "NaN"])
+def test_an_empty_mask_row_that_no_sample_has_is_a_warning(desk: ProbeDesk, end: str) -> None:
+    outcome = _outcome(_answer(desk, end))
+
+    assert (outcome.status, outcome.failed) == (Status.WARNING, 0)
+    assert outcome.found == {"an empty row of attention_mask": 2}
+    (finding,) = outcome.findings
+    assert finding.about == "an empty row alone (attention_mask)"
+    assert outcome.detail == (
+        "an empty row of attention_mask, as no sample has, is answered otherwise at an empty row alone "
+        f"(attention_mask), and 1 more batch: {finding.check}: {finding.detail}; the rest of {outcome.rows} rows "
+        "answered alike"
+    )
+
+
+def test_an_empty_mask_row_that_a_sample_has_is_a_failure(desk: ProbeDesk) -> None:
+    outcome = _outcome(_answer(desk, _MEAN_OF_NOTHING, has_empty=True))
+
+    assert (outcome.status, outcome.findings) == (Status.FAIL, ())
+
+
+def test_what_an_empty_row_changes_in_the_rows_beside_it_is_a_failure(desk: ProbeDesk) -> None:
+    outcome = _outcome(_answer(desk, _LEAKS))
+
+    assert outcome.status is Status.FAIL
+    (failure,) = outcome.failures
+    assert failure.about == "an empty row beside a full one (attention_mask)"
+    # The full row is the first, the empty one the last.
+    assert f"masks/{failure.batch}/0" in failure.detail
+
+
+def test_a_mask_that_is_ignored_is_a_failure_all_the_same(desk: ProbeDesk) -> None:
+    outcome = _outcome(_answer(desk, _IGNORES))
+
+    assert outcome.status is Status.FAIL
+    assert all(not failure.edge for failure in outcome.failures)
+    assert outcome.findings
+
+
+def test_a_shape_that_differs_at_an_empty_row_is_a_failure(desk: ProbeDesk) -> None:
+    # Rows that are empty are left out of the answer.
+    end = """size = Shape(pooled)
+  flat = Greater(count, zerof)
+  flags = Squeeze(flat, one)
+  logits = Compress<axis=0>(pooled, flags)"""
+
+    outcome = _outcome(_answer(desk, end))
+
+    assert outcome.status is Status.FAIL
+    assert "an empty row alone" in outcome.detail
+
+
+@pytest.mark.parametrize("declared", [True, False])
+def test_only_a_mask_has_empty_rows(desk: ProbeDesk, *, declared: bool) -> None:
+    survey = desk.ask(desk.model(_POOLED.format(end=_RIGHT, mask="chosen", more=""), _WEIGHTS), _samples(mask="chosen"))
+    roles = {"chosen": InputRole(role=Role.MASK if declared else Role.NUMBER, why="the test says so")}
+    inputs = {"chosen": np.array([[1, 0], [0, 0]])}
+
+    found = edges_of(inputs, 2, roles, survey.context.survey)
+
+    assert [(str(edge), edge.rows) for edge in found] == ([("an empty row of chosen", (1,))] if declared else [])
+
+
+def test_an_output_without_rows_hangs_on_the_empty_one(desk: ProbeDesk) -> None:
+    more = ", float[4] whole"
+    right, other = (f"{end}\n  whole = ReduceMean<axes=[0], keepdims=0>(logits)" for end in (_RIGHT, _MEAN_OF_NOTHING))
+    texts = [_POOLED.format(end=end, mask="attention_mask", more=more) for end in (right, other)]
+    samples = [{name: array[:3] for name, array in batch.items()} for batch in _samples()]
+    asked = desk.ask(desk.model(texts[0], _WEIGHTS), samples, names=["masks"])
+
+    outcome = _outcome(desk.answer(asked, desk.model(texts[1], _WEIGHTS)))
+
+    assert (outcome.status, outcome.failed) == (Status.WARNING, 0)
+
+
+def test_edges_are_recorded_with_the_probes(desk: ProbeDesk) -> None:
+    model = desk.model(_POOLED.format(end=_RIGHT, mask="attention_mask", more=""), _WEIGHTS)
+    asked = desk.ask(model, _samples(), names=["masks"])
+
+    (probe,) = ProbesRecording.load(asked.probes.folder).probes
+    edges = {batch.about: [(str(edge), edge.rows) for edge in batch.edges] for batch in probe.batches if batch.edges}
+
+    assert edges == {
+        "an empty row alone (attention_mask)": [("an empty row of attention_mask", (0,))],
+        "an empty row beside a full one (attention_mask)": [("an empty row of attention_mask", (1,))],
+    }

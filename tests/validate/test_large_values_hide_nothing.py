@@ -1,0 +1,361 @@
+"""What is large must not hide what is wrong, and what is right must pass however its values are distributed.
+
+Every conversion is computed by a small random network in that precision, none is noise that was made up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from paritygate.batch import Batch
+from paritygate.precision import Precision
+from paritygate.validate.measurement import Comparison, ComparisonPlan
+from paritygate.validate.profile import has_columns, needs_scale_by_channel, profile_outputs
+from paritygate.validate.tolerance import DEFAULT_TOLERANCES, limits_for
+from paritygate.validate.verdict import Check, JudgePlan, Status, Verdict, judge, verdict_of
+
+Array = NDArray[Any]
+
+_ROWS = 300
+_WIDTH = 6
+_BATCH = 32
+
+
+def _checks(expected: Array, actual: Array, precision: Precision = Precision.FP32) -> tuple[Check, ...]:
+    """Judge an output as the gate does, in batches of 32 rows."""
+    blocks = [(expected[at : at + _BATCH], len(expected[at : at + _BATCH])) for at in range(0, len(expected), _BATCH)]
+    profile = profile_outputs("y", blocks, axis=None, dtype=expected.dtype.name)
+    if has_columns([expected.shape]):
+        by_column = profile_outputs("y", blocks, axis=1, dtype=expected.dtype.name)
+        profile = by_column if needs_scale_by_channel(by_column) else profile
+    tolerance = DEFAULT_TOLERANCES[precision]
+    limits = {"y": limits_for(tolerance, profile)}
+    comparison = Comparison(ComparisonPlan(profiles={"y": profile}, limits=limits))
+    for at in range(0, len(expected), _BATCH):
+        part = slice(at, min(at + _BATCH, len(expected)))
+        ids = [str(row) for row in range(part.start, part.stop)]
+        comparison.add(Batch(inputs={}, ids=ids), {"y": actual[part]}, {"y": expected[part]})
+    comparison.end_pass()
+    plan = JudgePlan(
+        tolerance=tolerance,
+        limits=limits,
+        profiles={"y": profile},
+        min_rows=100,
+        is_non_finite_declared=True,
+        argmax_of={},
+        precision=precision,
+    )
+    return judge(comparison.finish(), plan)
+
+
+def _verdict(expected: Array, actual: Array, precision: Precision = Precision.FP32) -> Verdict:
+    return verdict_of(_checks(expected, actual, precision))
+
+
+def _failed(checks: tuple[Check, ...]) -> dict[str, str]:
+    return {check.name: check.detail for check in checks if check.status is Status.FAIL}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Arithmetic:
+    """How a network computes: what becomes of every tensor, what of every weight, and the order of its sums."""
+
+    rounded: Callable[[Array], Array]
+    weight: Callable[[Array], Array]
+    is_reversed: bool = False
+
+    def product(self, x: Array, weight: Array) -> Array:
+        """Return x @ weight, summed in float32."""
+        order = slice(None, None, -1) if self.is_reversed else slice(None)
+        left, right = self.rounded(x)[:, order].copy(), self.weight(weight)[order].copy()
+        half = left.shape[1] // 2
+        if self.is_reversed:
+            return self.rounded(left[:, :half] @ right[:half] + left[:, half:] @ right[half:])
+        return self.rounded(left @ right)
+
+
+def _as(dtype: type) -> Callable[[Array], Array]:
+    return lambda values: values.astype(dtype).astype(np.float32)
+
+
+def _eight_bits(values: Array, axis: int) -> Array:
+    step = np.maximum(np.abs(values).max(axis=axis, keepdims=True), np.float32(1e-30)) / np.float32(127)
+    rounded: Array = (np.round(values / step) * step).astype(np.float32)
+    return rounded
+
+
+_EXACT = Arithmetic(rounded=_as(np.float32), weight=_as(np.float32))
+_CONVERSIONS: Mapping[Precision, Arithmetic] = {
+    Precision.FP32: replace(_EXACT, is_reversed=True),
+    Precision.FP16: Arithmetic(rounded=_as(np.float16), weight=_as(np.float16)),
+    Precision.BF16: Arithmetic(rounded=_as(ml_dtypes.bfloat16), weight=_as(ml_dtypes.bfloat16)),
+    # Weights by output channel, activations by row, as dynamic quantisation of a served model has them.
+    Precision.INT8: Arithmetic(rounded=lambda x: _eight_bits(x, 1), weight=lambda x: _eight_bits(x, 0)),
+}
+
+
+def _network(arithmetic: Arithmetic, *, outlier: float = 1.0) -> Array:
+    """Return answers of about unit spread; one row is larger by a factor, as its input is."""
+    rng = np.random.default_rng(7)
+    x = rng.standard_normal((_ROWS, 48)).astype(np.float32)
+    x[123] *= np.float32(outlier)
+    first = (rng.standard_normal((48, 64)) / np.sqrt(48)).astype(np.float32)
+    second = (rng.standard_normal((64, _WIDTH)) / np.sqrt(32)).astype(np.float32)
+    return arithmetic.product(np.maximum(arithmetic.product(x, first), 0), second)
+
+
+def _sigmoid(logits: Array) -> Array:
+    probabilities: Array = np.float32(1) / (np.float32(1) + np.exp(-logits))
+    return probabilities
+
+
+def _normal(a: Arithmetic) -> Array:
+    return _network(a)
+
+
+def _lognormal(a: Arithmetic) -> Array:
+    return a.rounded(np.exp(_network(a)))
+
+
+def _one_outlier(a: Arithmetic) -> Array:
+    return _network(a, outlier=1e4)
+
+
+def _two_clusters(a: Arithmetic) -> Array:
+    answers = _network(a)
+    # The cluster is of the row and the same in every precision, as a class of the input is.
+    return a.rounded(answers + np.where(np.arange(_ROWS) % 3 == 0, np.float32(40), np.float32(0))[:, None])
+
+
+def _logits_with_an_offset(a: Arithmetic) -> Array:
+    return a.rounded(_network(a) + np.float32(3))
+
+
+def _logits_with_a_large_offset(a: Arithmetic) -> Array:
+    return a.rounded(_network(a) + np.float32(1000))
+
+
+def _probabilities(a: Arithmetic) -> Array:
+    return a.rounded(_sigmoid(_network(a) * np.float32(6)))
+
+
+def _rare_probabilities(a: Arithmetic) -> Array:
+    return a.rounded(_sigmoid(_network(a)[:, :1] * np.float32(3) - np.float32(5)))
+
+
+def _counts(a: Arithmetic) -> Array:
+    return a.rounded(np.maximum(np.exp(_network(a)) - 1, 0))
+
+
+_DISTRIBUTIONS = (
+    _normal,
+    _lognormal,
+    _one_outlier,
+    _two_clusters,
+    _logits_with_an_offset,
+    _probabilities,
+    _rare_probabilities,
+    _counts,
+)
+
+
+@pytest.mark.parametrize("precision", _CONVERSIONS, ids=str)
+@pytest.mark.parametrize("distribution", _DISTRIBUTIONS, ids=lambda item: item.__name__.strip("_"))
+def test_a_right_conversion_passes(distribution: Callable[[Arithmetic], Array], precision: Precision) -> None:
+    expected, actual = distribution(_EXACT), distribution(_CONVERSIONS[precision])
+    assert expected.tobytes() != actual.tobytes()
+
+    assert _failed(_checks(expected, actual, precision)) == {}
+
+
+def test_an_offset_that_the_precision_holds_passes_and_one_that_it_loses_fails() -> None:
+    expected = _logits_with_a_large_offset(_EXACT)
+    half, single = (_logits_with_a_large_offset(_CONVERSIONS[each]) for each in (Precision.FP16, Precision.FP32))
+
+    assert _verdict(expected, single, Precision.FP32) is Verdict.PASS
+    assert "the limit is below 4 steps of fp16" in _failed(_checks(expected, half, Precision.FP16))["max_abs_diff"]
+
+
+def _bulk(values: Array) -> Array:
+    """Return which rows are none of the largest tenth."""
+    norms = np.linalg.norm(values, axis=1)
+    chosen: Array = norms <= np.quantile(norms, 0.9)
+    return chosen
+
+
+@pytest.mark.parametrize(
+    "distribution", [*_DISTRIBUTIONS, _logits_with_a_large_offset], ids=lambda item: item.__name__.strip("_")
+)
+@pytest.mark.parametrize("factor", [0.95, 0.99, 1.01, 1.05])
+def test_a_relative_fault_of_one_percent_in_the_bulk_fails(
+    distribution: Callable[[Arithmetic], Array], factor: float
+) -> None:
+    expected, actual = distribution(_EXACT), distribution(_CONVERSIONS[Precision.FP32])
+    actual[_bulk(expected)] *= np.float32(factor)
+
+    assert _verdict(expected, actual) is Verdict.FAIL
+
+
+_FILLS = (-1e4, -1e9, float(np.finfo(np.float32).min), -np.inf)
+
+
+def _filled(values: Array, fill: float, share: float) -> Array:
+    mask = np.random.default_rng(1).random(values.shape) < share
+    return np.where(mask, np.float32(fill), values).astype(np.float32)
+
+
+@pytest.mark.parametrize("share", [0.05, 0.4, 0.8])
+@pytest.mark.parametrize("fill", _FILLS)
+def test_what_is_wrong_behind_a_fill_value_fails(fill: float, share: float) -> None:
+    expected = _filled(_network(_EXACT), fill, share)
+    is_fill = expected == np.float32(fill)
+    zeros = np.where(is_fill, expected, np.float32(0))
+    scaled = _filled(_network(_EXACT) * np.float32(1.003), fill, share)
+
+    assert _verdict(expected, zeros) is Verdict.FAIL
+    assert _verdict(expected, scaled) is Verdict.FAIL
+    assert _verdict(expected, _filled(_network(_CONVERSIONS[Precision.FP32]), fill, share)) is Verdict.PASS
+
+
+@pytest.mark.parametrize("fill", _FILLS[:3])
+def test_a_fill_value_is_compared_exactly_and_counted(fill: float) -> None:
+    expected = _filled(_network(_EXACT), fill, 0.3)
+    wrong = expected.copy()
+    row, column = np.argwhere(expected == np.float32(fill))[5]
+    wrong[row, column] *= np.float32(1 - 1e-6)
+    count = int(np.count_nonzero(expected == np.float32(fill)))
+
+    passed = {check.name: check.detail for check in _checks(expected, expected.copy())}["fill_values"]
+    failed = _failed(_checks(expected, wrong))
+
+    assert passed == f"{count} fill values ({np.float32(fill):.6g}), compared exactly"
+    assert set(failed) == {"fill_values"}
+    assert failed["fill_values"] == (
+        f"1 of {count} fill values ({np.float32(fill):.6g}) is not what the reference holds there"
+    )
+
+
+@pytest.mark.parametrize(
+    ("precision", "held", "verdict"),
+    [
+        (Precision.FP16, -65504.0, Verdict.PASS),
+        (Precision.FP16, -1e9, Verdict.PASS),
+        (Precision.MIXED, -65504.0, Verdict.PASS),
+        (Precision.BF16, float(np.float32(ml_dtypes.bfloat16(-1e9))), Verdict.PASS),
+        # Infinity where the reference is finite is never a pass, and a clamped constant is no FP32.
+        (Precision.FP16, -np.inf, Verdict.FAIL),
+        (Precision.FP16, -65472.0, Verdict.FAIL),
+        (Precision.FP16, 65504.0, Verdict.FAIL),
+        (Precision.BF16, -65504.0, Verdict.FAIL),
+        (Precision.FP32, -65504.0, Verdict.FAIL),
+        (Precision.TF32, -65504.0, Verdict.FAIL),
+        (Precision.INT8, -65504.0, Verdict.FAIL),
+    ],
+)
+def test_a_fill_value_may_be_the_nearest_that_the_precision_holds(
+    precision: Precision, held: float, verdict: Verdict
+) -> None:
+    expected = _filled(_network(_EXACT), -1e9, 0.3)
+    actual = np.where(expected == np.float32(-1e9), np.float32(held), expected)
+
+    assert _verdict(expected, actual, precision) is verdict
+
+
+def test_a_fill_value_that_was_clamped_is_said() -> None:
+    expected = _filled(_network(_EXACT), -1e9, 0.3)
+    actual = np.maximum(expected, np.float32(-65504))
+    count = int(np.count_nonzero(expected == np.float32(-1e9)))
+
+    said = {check.name: check.detail for check in _checks(expected, actual, Precision.FP16)}["fill_values"]
+
+    assert said.endswith(f"; {count} as the nearest that the precision holds (-65504)")
+
+
+def test_one_huge_row_hides_no_fault_of_the_others() -> None:
+    expected, actual = (_network(each, outlier=1e6) for each in (_EXACT, _CONVERSIONS[Precision.FP32]))
+    others = np.arange(_ROWS) != 123
+    assert np.abs(expected[123]).max() > 1e5 * np.abs(expected[others]).max()
+
+    assert _verdict(expected, actual) is Verdict.PASS
+    for factor in (1.05, 1.01, 1.003):
+        wrong = actual.copy()
+        wrong[others] *= np.float32(factor)
+        assert set(_failed(_checks(expected, wrong))) >= {"max_abs_diff", "max_row_rel_diff"}
+
+
+@pytest.mark.parametrize("unit", [1e-3, 1.0, 1e3])
+@pytest.mark.parametrize("huge", [1, 3, 20])
+def test_some_huge_rows_hide_no_fault_in_any_unit(huge: int, unit: float) -> None:
+    expected, actual = (_network(each) * np.float32(unit) for each in (_EXACT, _CONVERSIONS[Precision.FP32]))
+    expected[:huge] *= np.float32(1e6)
+    actual[:huge] *= np.float32(1e6)
+    assert _verdict(expected, actual) is Verdict.PASS
+
+    actual[huge:] *= np.float32(1.05)
+
+    assert _verdict(expected, actual) is Verdict.FAIL
+
+
+def test_a_third_of_huge_rows_hides_no_fault_of_the_others() -> None:
+    expected, actual = (_network(each) for each in (_EXACT, _CONVERSIONS[Precision.FP32]))
+    expected[::3] *= np.float32(1e6)
+    actual[::3] *= np.float32(1e6)
+    assert _verdict(expected, actual) is Verdict.PASS
+
+    actual[1::3] *= np.float32(1.01)
+
+    assert set(_failed(_checks(expected, actual))) >= {"max_abs_diff", "max_row_rel_diff"}
+
+
+def test_a_mask_that_is_added_hides_no_fault_of_the_other_values() -> None:
+    # It is no constant: -1e4 plus a score.
+    mask = np.where(np.random.default_rng(1).random((_ROWS, _WIDTH)) < 0.4, np.float32(-1e4), np.float32(0))
+    expected, actual = (_network(each) + mask for each in (_EXACT, _CONVERSIONS[Precision.FP32]))
+    assert _verdict(expected, actual) is Verdict.PASS
+
+    assert _verdict(expected, np.where(mask < 0, actual, actual * np.float32(1.003))) is Verdict.FAIL
+
+
+def test_zeros_of_a_relu_are_held_to_the_scale_of_the_other_values() -> None:
+    # The last sum rounds by its terms, which are as large where it is cut off to zero.
+    answers = [np.maximum(_network(each) * np.float32(5e3) - 2e3, 0) for each in (_EXACT, _CONVERSIONS[Precision.FP32])]
+    assert np.mean(answers[0] == 0) > 0.5
+
+    assert _verdict(*answers) is Verdict.PASS
+
+
+def test_a_fault_of_the_huge_row_itself_fails() -> None:
+    expected = _network(_EXACT, outlier=1e6)
+    actual = expected.copy()
+    actual[123] *= np.float32(1.001)
+
+    assert set(_failed(_checks(expected, actual))) >= {"max_abs_diff", "max_row_rel_diff"}
+
+
+def test_an_int8_step_over_one_huge_row_loses_the_others_and_fails() -> None:
+    expected = _network(_EXACT, outlier=1e4)
+    per_tensor = _eight_bits(expected.reshape(1, -1), 1).reshape(expected.shape)
+
+    assert _verdict(expected, per_tensor, Precision.INT8) is Verdict.FAIL
+
+
+def test_rows_that_are_nearly_zero_are_held_to_what_is_typical() -> None:
+    # Most probabilities are next to nothing: what approximates a sigmoid to 6e-8 is not wrong by so many times a row.
+    expected = _sigmoid(np.linspace(-30, 4, _ROWS, dtype=np.float32)[:, np.newaxis])
+    actual = expected + np.float32(6e-8)
+
+    assert _verdict(expected, actual) is Verdict.PASS
+
+
+def test_saturated_probabilities_are_no_fill_values() -> None:
+    expected = np.where(np.arange(_ROWS) % 2 == 0, np.float32(1), np.float32(1e-6))[:, np.newaxis]
+    actual = expected - np.float32(6e-8)
+
+    assert _verdict(expected, actual) is Verdict.PASS

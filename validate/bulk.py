@@ -1,0 +1,118 @@
+"""Where most values of a reference output lie: their middle, their spread, and the constants that are none of them.
+
+A limit follows from the bulk, so that what is large and rare cannot loosen it for all others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["BULK_SHARE", "NORMAL_REACH", "center_and_spread", "repeated_fills", "typical_row_norm"]
+
+# The bulk is this share of the values, those nearest to the median.
+BULK_SHARE = 0.9
+# So many standard deviations of a normal distribution hold the bulk: the quantile of 0.95 of it.
+NORMAL_REACH = 1.6448536269514722
+# A fill value is this many times beyond the median magnitude of the others, and that counts as one unit at least:
+# limits are absolute below it, and a probability of exactly 1 among small ones is no fill value.
+_FAR = 1000.0
+# It fills at least this share of the values, and more than one.
+_FILL_SHARE = 0.01
+
+
+def center_and_spread(
+    values: NDArray[np.float64], fills: Sequence[float]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the median of each channel, and the spread of the bulk around it.
+
+    The spread is the distance from the median within which `BULK_SHARE` of the values lie, divided by what it is for a
+    normal distribution of standard deviation 1. Values more than 1000 times as far away as half of those that are not
+    the median itself are left out first, so that a third of huge rows is no bulk either.
+
+    Why not the median absolute deviation: it is zero where half of the values are, as behind a ReLU, and knows one of
+    two clusters only, while rounding is that of both. Why not the standard deviation of the central 99 %: one huge row
+    of a hundred is within it.
+
+    Args:
+        values: Shape (channels, n); what is not finite is left out.
+        fills: Values that are left out as well.
+
+    Returns:
+        Two arrays of shape (channels,); zeros for a channel without values.
+    """
+    center, spread = np.zeros(len(values)), np.zeros(len(values))
+    for channel, row in enumerate(values):
+        kept = _ordinary(row, fills)
+        if kept.size:
+            center[channel] = np.median(kept)
+            spread[channel] = _reach(np.abs(kept - center[channel]), 1.0) / NORMAL_REACH
+    return center, spread
+
+
+def _reach(sizes: NDArray[np.float64], unit: float) -> float:
+    """Return the size that `BULK_SHARE` of these do not exceed, but for those that are far from the others."""
+    moved = sizes[sizes > 0]
+    if not moved.size:
+        return 0.0
+    near = sizes[sizes <= _FAR * max(unit, float(np.median(moved)))]
+    # The value itself and none between two: of ten values, one that is huge must not enter.
+    return float(np.quantile(near, BULK_SHARE, method="lower"))
+
+
+def _ordinary(values: NDArray[np.float64], fills: Sequence[float]) -> NDArray[np.float64]:
+    is_ordinary = np.isfinite(values)
+    for fill in fills:
+        is_ordinary &= values != fill
+    return values if is_ordinary.all() else values[is_ordinary]
+
+
+def repeated_fills(values: NDArray[np.float64], known: Sequence[float]) -> tuple[float, ...]:
+    """Return the constants that stand in for no value, such as the -1e9 of masked logits; sorted.
+
+    Such a constant makes up at least a hundredth of a channel, twice at least, and is more than 1000 times the median
+    magnitude of the channel's other values, or more than 1000 where that is below 1.
+
+    Args:
+        values: Shape (channels, n).
+        known: Fill values that are known already; they are no ordinary values.
+    """
+    found: set[float] = set()
+    for row in values:
+        ordinary = _ordinary(row, known)
+        far = ordinary[np.abs(ordinary) > _FAR]
+        if not far.size:
+            continue
+        constants, counts = np.unique(far, return_counts=True)
+        repeated = constants[counts >= max(2, _FILL_SHARE * row.size)]
+        others = _ordinary(ordinary, repeated.tolist())
+        if others.size:
+            bar = _FAR * max(1.0, float(np.median(np.abs(others))))
+            found.update(repeated[np.abs(repeated) > bar].tolist())
+    return tuple(sorted(found))
+
+
+def typical_row_norm(norms: NDArray[np.float64], sizes: NDArray[np.float64]) -> float:
+    """Return what a row's difference is relative to at least: the root mean square of the row norms, huge ones clipped.
+
+    A norm counts as no more than that of the bulk of the rows, or than one unit a value where that is more.
+
+    Why not the median: where most rows are zero, or are probabilities near 0, it is next to nothing, and honest
+    rounding, which is as large there as elsewhere, would be many times the row.
+
+    Args:
+        norms: The 2-norm of each row.
+        sizes: How many values each row has.
+    """
+    kept = np.isfinite(norms)
+    norms, sizes = norms[kept], sizes[kept]
+    if not norms.size:
+        return 0.0
+    units = np.sqrt(sizes)
+    clipped = np.minimum(norms, np.maximum(_reach(norms, float(units.max())), units))
+    return float(np.sqrt(np.mean(clipped**2)))
