@@ -13,7 +13,7 @@ from paritygate.errors import InputFileError
 from paritygate.files import read_json
 from paritygate.pipelines.spec_errors import problems_in
 
-__all__ = ["read_evidence_file"]
+__all__ = ["has_shape_of_evidence", "read_evidence_file"]
 
 # Numbers are numbers and text is text; what an earlier version did not write need not be there, and what is not read
 # of it may be anything.
@@ -26,7 +26,7 @@ class _Check:
     name: str
     status: str
     detail: str
-    output: str | None = None
+    output: str | None
     measured: float | None = None
     limit: float | None = None
 
@@ -41,11 +41,14 @@ class _Interval:
 @dataclass(frozen=True, kw_only=True)
 class _Output:
     __pydantic_config__ = _STRICT
-    dtype: str = ""
+    dtype: str
     rows: int = 0
     values: int = 0
-    max_abs_diff: float | None = None
+    fill_values: int = 0
+    fill_mismatches: int = 0
+    max_abs_diff: float | None
     mean_abs_diff: float | None = None
+    reference_spread: float | None = None
     limits: dict[str, _Interval] = field(default_factory=dict)
     looks_like: list[str] = field(default_factory=list)
 
@@ -63,7 +66,7 @@ class _Entry:
     precision_found: str | None = None
     exit_code: int = 0
     rows: int = 0
-    tolerance: dict[str, float | list[str] | None] = field(default_factory=dict)
+    tolerance: dict[str, float | str | list[str] | None] = field(default_factory=dict)
     looser_than_default: list[str] = field(default_factory=list)
     outputs: dict[str, _Output] = field(default_factory=dict)
     decisions: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -77,6 +80,25 @@ class _Entry:
     reason: str = ""
     judged_by: str = ""
     emulated_from: str | None = None
+
+    def __post_init__(self) -> None:
+        declared = self.tolerance.get("declared", [])
+        if not isinstance(declared, list):
+            msg = f"the limits that the tolerance declares are {declared!r}, and no list"
+            raise ValueError(msg)  # noqa: TRY004 - pydantic takes no TypeError
+        for name in (*declared, *self.looser_than_default):
+            if not isinstance(self.tolerance.get(name), int | float):
+                msg = f"{name} is named as a limit of the tolerance, which holds no such number"
+                raise ValueError(msg)  # noqa: TRY004 - pydantic takes no TypeError
+
+
+@dataclass(frozen=True, kw_only=True)
+class _EarlierFailure:
+    __pydantic_config__ = _STRICT
+    run: str
+    variant: str
+    failed: list[str]
+    asked_less: list[str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,12 +120,16 @@ class _Reference:
 class _Document:
     __pydantic_config__ = _STRICT
     paritygate: str
+    run: str
     device: str
     machine: dict[str, Any]
     samples: _Samples
     reference: _Reference
     variants: list[_Entry]
     emulated: list[_Entry] = field(default_factory=list)
+    earlier_failures: list[_EarlierFailure] = field(default_factory=list)
+    # Each a document of its own, which is looked at where it is used: one that is none may be left out.
+    others: list[Any] = field(default_factory=list)
 
 
 def read_evidence_file(path: Path) -> dict[str, Any]:
@@ -115,14 +141,27 @@ def read_evidence_file(path: Path) -> dict[str, Any]:
     data: Any = None
     try:
         data = read_json(path)
-        # As JSON: of Python's objects, strict types take no mapping for a dataclass.
-        TypeAdapter(_Document).validate_json(json.dumps(data))
+        _check(data)
     except ValidationError as err:
         raise _damaged(path, problems_in(data, err)[0]) from err
     except (ValueError, RecursionError) as err:
         raise _damaged(path, f"{type(err).__name__}: {err}") from err
     found: dict[str, Any] = data
     return found
+
+
+def has_shape_of_evidence(data: object) -> bool:
+    """Return whether data has the form of evidence, every value that is read of it of its type."""
+    try:
+        _check(data)
+    except ValueError:
+        return False
+    return True
+
+
+def _check(data: object) -> None:
+    # As JSON: of Python's objects, strict types take no mapping for a dataclass.
+    TypeAdapter(_Document).validate_json(json.dumps(data))
 
 
 def _damaged(path: Path, what: str) -> InputFileError:

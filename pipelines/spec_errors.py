@@ -36,7 +36,16 @@ EXAMPLE: Mapping[str, Any] = {
         "pad": {"x": 0},
         "strata": ["source"],
     },
-    "decisions": {"logits": {"argmax": True, "threshold": 0.5, "top_k": 5, "multilabel": 0.5, "axis": 1}},
+    "decisions": {
+        "logits": {
+            "argmax": True,
+            "threshold": 0.5,
+            "top_k": 5,
+            "multilabel": 0.5,
+            "axis": 1,
+            "constant": "all rows are of one class",
+        }
+    },
     "targets": ["onnx-fp32", "onnx-fp16"],
     "required": ["onnx-fp32"],
     "tolerance": {"onnx-fp16": {"max_abs_diff": 0.01}},
@@ -65,6 +74,7 @@ EXAMPLE: Mapping[str, Any] = {
     "non_finite": "match",
     "roles": {"x": {"role": "number", "low": 0, "high": 255, "of": "input_ids", "pad": 0}},
     "probes": ["batches", "masks"],
+    "reason": "the service never sends one row alone",
     "min_rows": 100,
     "repeat": 3,
     "opset": 18,
