@@ -58,9 +58,13 @@ demo: demo-cost $(DEMO_ENVIRONMENT) ## Export, compare, gate and release the two
 	$(BIN)/convert-and-validate export face-resnet50 --target tensorrt-rtx-fp32 --target tensorrt-rtx-fp16
 
 demo-cost:
-	@test -e $(DEMO_ENVIRONMENT) || echo "make demo installs into $(VENV)/ first: about 1.2 GB to download and 3.5 GB of disk;" \
-	  "gigabytes more where pip finds no CPU build of torch (README: Install)."
-	@echo "make demo then takes about 10 minutes on 2 cores. It needs no GPU and no network, and writes to artifacts/ alone."
+	@test -e $(DEMO_ENVIRONMENT) || printf '%s\n' \
+	  'make demo first installs into $(VENV)/: 1 GB to download, 4 GB of disk, about' \
+	  '4 minutes. Where pip finds no CPU build of torch, it downloads gigabytes of' \
+	  'CUDA libraries besides: README.md, Install, says how to spare them.'
+	@printf '%s\n' \
+	  'Then it converts and compares two small models for about 10 minutes on 2 cores,' \
+	  'without a GPU or a network, and writes to artifacts/ alone.'
 
 # Passive: where each core has a worker, threads of PyTorch that wait busily take the core from the other one.
 PYTEST := OMP_WAIT_POLICY=passive $(BIN)/python -m pytest --numprocesses auto --dist worksteal

@@ -268,6 +268,7 @@ def release_table(release: Mapping[str, Any], report: ReportData) -> Table:
         ("alias", text(release["alias"] or "none moved")),
         ("variants", text(", ".join(release["variants"]))),
         ("reason", text(release["reason"] or "passed")),
+        *([("released despite", text(release["despite"]))] if release.get("despite") else []),
         *(
             [("outcome of the run", text(_BESIDE.format(verdict=report.verdict, names=", ".join(without))))]
             if without

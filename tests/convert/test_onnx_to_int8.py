@@ -201,6 +201,7 @@ def test_activations_are_int8_with_zero_points_of_zero(bench: Bench) -> None:
     assert converted.conversion.facts["quantized"]["zero_points"] == "0"
 
 
+@pytest.mark.exact_int8
 def test_uint8_activations_have_zero_points_of_their_own_and_weights_still_none(bench: Bench) -> None:
     path = _conv_net(bench.folder)
     converted = _to_int8(bench, path, _calibration(_images, activations="uint8"))
@@ -214,6 +215,7 @@ def test_uint8_activations_have_zero_points_of_their_own_and_weights_still_none(
     _assert_like_source(converted, path, _images())
 
 
+@pytest.mark.exact_int8
 @pytest.mark.parametrize("method", ["minmax", "entropy", "percentile"])
 def test_every_method_answers_like_the_source(bench: Bench, method: str) -> None:
     path = _conv_net(bench.folder)
@@ -250,6 +252,7 @@ def test_inputs_and_outputs_stay_as_in_the_signature(bench: Bench) -> None:
     assert set(converted.files) == {"model.onnx"}
 
 
+@pytest.mark.exact_int8
 def test_products_of_two_activations_are_left_alone(bench: Bench) -> None:
     path = _attention(bench.folder)
 
@@ -265,6 +268,7 @@ def test_what_lies_between_convolutions_is_quantized_and_what_follows_products_i
     assert "relu1" not in nodes_to_quantize(graph)
 
 
+@pytest.mark.exact_int8
 @pytest.mark.parametrize("is_yes", [True, False])
 def test_nodes_inside_an_if_and_what_they_use_stay_fp32(bench: Bench, is_yes: bool) -> None:  # noqa: FBT001
     path = _with_if(bench.folder)
@@ -283,6 +287,7 @@ def test_nodes_inside_an_if_and_what_they_use_stay_fp32(bench: Bench, is_yes: bo
     _assert_like_source(converted, path, rows())
 
 
+@pytest.mark.exact_int8
 def test_weights_in_a_file_of_their_own_and_in_constant_nodes_are_quantized(bench: Bench) -> None:
     path = _conv_net(bench.folder)
     model = onnx.load(str(path))
@@ -300,6 +305,7 @@ def test_weights_in_a_file_of_their_own_and_in_constant_nodes_are_quantized(benc
     assert sorted(file.name for file in bench.folder.glob("*.onnx")) == ["conv.onnx", "outside.onnx"]
 
 
+@pytest.mark.exact_int8
 @pytest.mark.parametrize("method", ["minmax", "percentile", "dynamic"])
 def test_a_model_too_large_for_one_file_is_quantized_into_two(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, method: str
@@ -316,6 +322,7 @@ def test_a_model_too_large_for_one_file_is_quantized_into_two(
     _assert_like_source(converted, path, make(), share=0.3)
 
 
+@pytest.mark.exact_int8
 def test_wrong_shapes_that_an_exporter_noted_do_no_harm(bench: Bench) -> None:
     path = _attention(bench.folder)
     model = onnx.load(str(path))
@@ -325,6 +332,7 @@ def test_wrong_shapes_that_an_exporter_noted_do_no_harm(bench: Bench) -> None:
     _assert_like_source(_to_int8(bench, path, _calibration(_sentences)), path, _sentences())
 
 
+@pytest.mark.exact_int8
 def test_dynamic_quantization_needs_no_rows_and_answers_like_the_source(bench: Bench) -> None:
     path = _attention(bench.folder)
     calibration = Calibration(read=lambda: iter(()), tool="onnxruntime", method="dynamic")

@@ -162,7 +162,7 @@ def test_what_is_switched_off_is_in_evidence_manifest_report_and_show(desk: Desk
     assert entry["probes"]["switched_off"] == off
     assert list(entry["probes"]["asked"]) == ["batches", "repeats"]
     assert shown.data["manifest"]["provenance"]["probes_not_asked"] == {"onnx-fp32": off}
-    assert f"onnx-fp32 was released without these probes: {', '.join(off)}" in shown.out
+    assert f"not asked of onnx-fp32: the probes {', '.join(off)}" in shown.out
     for name in ("report.html", "report.md"):
         assert f"Switched off: {', '.join(off)}." in (desk.run_folder / name).read_text(encoding="utf-8")
 
@@ -175,13 +175,14 @@ def test_all_probes_are_asked_by_default_and_the_release_leaves_none_out(desk: D
     assert called.code == 0, str(called)
     assert entry["probes"]["switched_off"] == []
     assert shown.data["manifest"]["provenance"]["probes_not_asked"] == {}
-    assert "released without" not in shown.out
+    assert "not asked of" not in shown.out
 
 
 def test_validate_may_ask_fewer_and_says_what_was_not_recorded(desk: Desk) -> None:
     called = desk.call("run", "spec.yaml", "--quiet", "--no-promote", "--probes", "batches")
     fewer = desk.json("validate", "--run", str(desk.run_folder), "--quiet", "--probes", "none")
-    unasked = desk.evidence()["variants"][0]["probes"]
+    scratch = json.loads((desk.run_folder / "scratch/evidence.json").read_text(encoding="utf-8"))
+    unasked = scratch["variants"][0]["probes"]
     more = desk.json("validate", "--run", str(desk.run_folder), "--quiet", "--probes", "batches,ids,values")
     asked = desk.evidence()["variants"][0]["probes"]
 
