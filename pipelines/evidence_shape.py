@@ -27,8 +27,8 @@ class _Check:
     status: str
     detail: str
     output: str | None
-    measured: float | None = None
-    limit: float | None = None
+    measured: float | None
+    limit: float | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,6 +102,13 @@ class _EarlierFailure:
 
 
 @dataclass(frozen=True, kw_only=True)
+class _Machine:
+    __pydantic_config__ = _STRICT
+    cpu: dict[str, Any] | None = None
+    gpu: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class _Samples:
     __pydantic_config__ = _STRICT
     digest: str
@@ -122,7 +129,7 @@ class _Document:
     paritygate: str
     run: str
     device: str
-    machine: dict[str, Any]
+    machine: _Machine
     samples: _Samples
     reference: _Reference
     variants: list[_Entry]
