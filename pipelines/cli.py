@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from typing import cast
+from typing import Any, cast
 
 import click
 
 from paritygate import __version__
+from paritygate.errors import UsageError
 
 __all__ = ["COMMANDS", "cli"]
 
@@ -36,7 +37,32 @@ COMMANDS: Mapping[str, str] = {
 }
 
 
+# Options of other tools for what is a tolerance here: what they are called as a limit of ours.
+_LIMITS_ELSEWHERE: Mapping[str, str] = {
+    "--atol": "max_abs_diff",
+    "--rtol": "max_row_rel_diff",
+    "--absolute-tolerance": "max_abs_diff",
+    "--relative-tolerance": "max_row_rel_diff",
+}
+
+
+def _limit_meant(command: click.Command, option: str) -> UsageError:
+    limit = _LIMITS_ELSEWHERE[option]
+    hint = f"compare takes --tolerance {limit}=1e-3; in a spec write tolerance: {{onnx-fp32: {{{limit}: 1e-3}}}}"
+    if any("--tolerance" in parameter.opts for parameter in command.params):
+        hint = f"write for example --tolerance {limit}=1e-3"
+    return UsageError(f"{command.name} has no option {option}", hint=hint)
+
+
 class _LazyGroup(click.Group):
+    def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - what the command returns
+        try:
+            return super().invoke(ctx)
+        except click.NoSuchOption as err:
+            if err.option_name in _LIMITS_ELSEWHERE and err.ctx is not None:
+                raise _limit_meant(err.ctx.command, err.option_name) from err
+            raise
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         del ctx
         return list(COMMANDS)

@@ -9,11 +9,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import click
-
 from paritygate.files import storage_errors, write_json_atomically
 from paritygate.pipelines.child import Progress
 from paritygate.pipelines.result import NOT_RUN_HERE, ComparisonResult
+from paritygate.printing import echo, echo_block, one_line, printable
 from paritygate.signature import is_float_dtype
 from paritygate.validate.bounds import upper_bound_text
 
@@ -71,11 +70,12 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
 
     is_terminal = sys.stdout.isatty()
     console = Console(file=sys.stdout, width=None if is_terminal else _PLAIN_WIDTH, highlight=False)
-    table = Table(title=title, title_justify="left", title_style="bold")
+    # As Text, in which rich reads no markup.
+    table = Table(title=Text(one_line(title)), title_justify="left", title_style="bold")
     for column in columns:
-        table.add_column(column, overflow="fold")
+        table.add_column(Text(one_line(column)), overflow="fold")
     for row in rows:
-        table.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in row))
+        table.add_row(*(Text(one_line(cell), style=_STYLES.get(cell, "")) for cell in row))
     console.print(table)
 
 
@@ -87,9 +87,12 @@ def progress_of(what: str, *, is_quiet: bool = False) -> Iterator[Progress]:
         return
     if sys.stderr.isatty():
         from rich.console import Console
+        from rich.text import Text
 
-        with Console(stderr=True).status(what) as status:
-            yield lambda stage, done, total: status.update(f"{what}: {_progress_text(stage, done, total)}")
+        with Console(stderr=True).status(Text(one_line(what))) as status:
+            yield lambda stage, done, total: status.update(
+                Text(one_line(f"{what}: {_progress_text(stage, done, total)}"))
+            )
         return
     seen: set[str] = set()
 
@@ -97,7 +100,7 @@ def progress_of(what: str, *, is_quiet: bool = False) -> Iterator[Progress]:
         del done, total
         if stage not in seen:
             seen.add(stage)
-            click.echo(f"{what}: {stage}", err=True)
+            echo(f"{what}: {stage}", err=True)
 
     yield line
 
@@ -117,12 +120,13 @@ def write_json(target: str | None, data: Mapping[str, Any]) -> None:
     if target is None:
         return
     if target == "-":
-        click.echo(json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False))
+        echo_block(json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False))
         return
     path = Path(target)
     if path.exists() and not path.is_file():
         # A device or a pipe cannot be replaced by a file.
         with storage_errors(path):
-            path.write_text(json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
+            text = printable(json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False))
+            path.write_text(text + "\n", encoding="utf-8")
         return
     write_json_atomically(path, data)

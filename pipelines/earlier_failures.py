@@ -5,15 +5,14 @@ Earlier evidence is that of the other runs below the same root, and that which a
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from paritygate.errors import UsageError
-from paritygate.files import read_json
+from paritygate.errors import InputFileError, UsageError
 from paritygate.pipelines.comparison import ComparisonJob
+from paritygate.pipelines.evidence_shape import read_evidence_file
 from paritygate.pipelines.workspace import RunFolder
 from paritygate.validate.probes.catalogue import in_order
 
@@ -120,13 +119,9 @@ def _evidence_files(run: RunFolder) -> Iterator[Path]:
 def _document(path: Path) -> dict[str, Any] | None:
     """Return the evidence in a file; None where there is none that can be read: it shows nothing that failed."""
     try:
-        document: dict[str, Any] = read_json(path)
-        _ = document["run"], document["reference"]["model"].get("digest")
-        _ = [(entry["variant"], entry["verdict"]) for entry in document["variants"]]
-        _ = read_earlier_failures(document)
-    except (OSError, json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError, AttributeError):
+        return read_evidence_file(path) if path.is_file() else None
+    except (OSError, InputFileError):
         return None
-    return document
 
 
 def _failed(entry: Mapping[str, Any]) -> Iterator[str]:

@@ -23,7 +23,7 @@ JUDGED_BY = "judged_by"
 # What is left counts: a part that a comparison gets one day is a rule, unless it is named here.
 _NO_RULES = ("reference", "device", "failures", "again")
 _NO_RULES_OF_SIDE = ("name", "model", "outputs", "fixed_shape", "engine")
-_NO_RULES_OF_SAMPLES = ("text", "folder", "path")
+_NO_RULES_OF_SAMPLES = ("text", "folder", "path", "key")
 
 
 def judged_by(job: ComparisonJob) -> str:

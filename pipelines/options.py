@@ -18,6 +18,7 @@ __all__ = [
     "constraint_option",
     "device_option",
     "json_option",
+    "numbers",
     "pairs",
     "probe_names",
     "probes_option",
@@ -167,29 +168,46 @@ repository_option = click.option(
 reason_option = click.option("--reason", default="", metavar="TEXT", help="Why; kept in the log.")
 
 
-def pairs(option: str, texts: Iterable[str], *, number: bool = False) -> dict[str, str]:
+def pairs(option: str, texts: Iterable[str], *, example: str) -> dict[str, str]:
     """Return `NAME=VALUE` texts as a mapping.
 
+    Args:
+        option: The option that they were given with.
+        texts: The texts.
+        example: What one may look like, for hints.
+
     Raises:
-        UsageError: A text is not of that form, a name stands twice, or a value is no number.
+        UsageError: A text is not of that form, or a name stands twice.
     """
     found: dict[str, str] = {}
     for text in texts:
         name, sign, value = text.rpartition("=")
         if not sign or not name or not value:
             msg = f"{option} {text!r} is not of the form NAME=VALUE"
-            raise UsageError(msg, hint=f"write for example {option} logits=1")
+            raise UsageError(msg, hint=f"write for example {option} {example}")
         if name in found:
             msg = f"{option} names {name!r} twice"
             raise UsageError(msg, hint="give each name once")
-        if number:
-            try:
-                float(value)
-            except ValueError:
-                msg = f"{option} {text!r}: {value!r} is no number"
-                raise UsageError(msg, hint=f"write for example {option} {name}=1") from None
         found[name] = value
     return found
+
+
+def numbers(option: str, texts: Iterable[str], *, example: str) -> dict[str, float]:
+    """Return `NAME=NUMBER` texts as a mapping.
+
+    Raises:
+        UsageError: A text is not of that form, a name stands twice, or a value is no number.
+    """
+    found = pairs(option, texts, example=example)
+    return {name: _number(option, name, value, example) for name, value in found.items()}
+
+
+def _number(option: str, name: str, value: str, example: str) -> float:
+    try:
+        return float(value)
+    except ValueError:
+        msg = f"{option} '{name}={value}': {value!r} is no number"
+        raise UsageError(msg, hint=f"write for example {option} {example}") from None
 
 
 def reasons_by_name(option: str, texts: Iterable[str], *, example: str) -> dict[str, str]:
@@ -217,7 +235,9 @@ def whole_numbers(option: str, texts: Iterable[str]) -> dict[str, int]:
     Raises:
         UsageError: A text is not of that form, a name stands twice, or N is no whole number.
     """
-    return {name: _whole_number(option, name, value) for name, value in pairs(option, texts).items()}
+    return {
+        name: _whole_number(option, name, value) for name, value in pairs(option, texts, example="logits=1").items()
+    }
 
 
 def _whole_number(option: str, name: str, value: str) -> int:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
-
-import click
 
 from paritygate.files import read_json
 from paritygate.pipelines.console import print_table
@@ -16,6 +13,7 @@ from paritygate.pipelines.repository.candidate import MANIFEST_FILE
 from paritygate.pipelines.repository.inspect import ReleaseDetails, Verification, list_models
 from paritygate.pipelines.repository.record import Record
 from paritygate.pipelines.repository.release import Release
+from paritygate.printing import echo
 
 __all__ = ["print_alias_move", "print_release", "print_release_details", "print_repositories", "print_verification"]
 
@@ -29,16 +27,16 @@ def print_release(release: Release, *, to_stderr: bool = False) -> None:
     # What was preferred is said in one breath; why it became the source, or is let in, has a line of its own.
     is_preferred = isinstance(release.choice.get("prefer"), str) and bool(release.choice["chosen"])
     because = f", because {release.reason}" if is_preferred else ""
-    click.echo(
+    echo(
         f"released {release.model} version {release.version}{alias}: {', '.join(release.variants)}{because}",
         err=to_stderr,
     )
     if release.reason and not is_preferred:
-        click.echo(f"reason: {release.reason}", err=to_stderr)
+        echo(f"reason: {release.reason}", err=to_stderr)
     if release.despite:
-        click.echo(f"released despite: {release.despite}", err=to_stderr)
+        echo(f"released despite: {release.despite}", err=to_stderr)
     for line in _concessions(read_json(release.folder / MANIFEST_FILE)):
-        click.echo(line, err=to_stderr)
+        echo(line, err=to_stderr)
 
 
 def _concessions(manifest: Mapping[str, Any]) -> Iterator[str]:
@@ -65,7 +63,7 @@ def _print_same(release: Release, *, to_stderr: bool) -> None:
     said = f"{release.model} version {release.version} already holds exactly this: no new version was made"
     if release.alias:
         said += f"; alias {release.alias} {'is at' if release.record is None else 'was moved to'} {release.version}"
-    click.echo(said, err=to_stderr)
+    echo(said, err=to_stderr)
 
 
 def print_alias_move(move: AliasMove, *, to_stderr: bool = False) -> None:
@@ -76,10 +74,10 @@ def print_alias_move(move: AliasMove, *, to_stderr: bool = False) -> None:
         said = f"is at version {move.version} already"
     else:
         said = f"was moved {'back ' if move.is_rollback else ''}from version {move.previous} to {move.version}"
-    click.echo(f"{move.model}: alias {move.alias} {said}, whose files are intact", err=to_stderr)
+    echo(f"{move.model}: alias {move.alias} {said}, whose files are intact", err=to_stderr)
     if move.is_rollback:
         past = ", ".join(map(str, move.past)) or "none"
-        click.echo(f"versions before it, to which rollback goes next: {past}", err=to_stderr)
+        echo(f"versions before it, to which rollback goes next: {past}", err=to_stderr)
 
 
 def print_repositories(repositories: Iterable[Path], *, to_stderr: bool = False) -> None:
@@ -92,10 +90,10 @@ def print_repositories(repositories: Iterable[Path], *, to_stderr: bool = False)
             rows.append((model.model, versions, aliases or "-", model.changed))
         title = f"Repository {repository}"
         if not rows:
-            click.echo(f"{title} holds no releases", err=to_stderr)
+            echo(f"{title} holds no releases", err=to_stderr)
         elif to_stderr:
             for row in rows:
-                click.echo(f"{title}: " + ", ".join(row), err=True)
+                echo(f"{title}: " + ", ".join(row), err=True)
         else:
             print_table(title, ("model", "versions", "aliases", "last change"), rows)
 
@@ -103,19 +101,19 @@ def print_repositories(repositories: Iterable[Path], *, to_stderr: bool = False)
 def print_release_details(details: ReleaseDetails) -> None:
     """Print one release with its history."""
     aliases = ", ".join(details.aliases) or "none"
-    click.echo(f"{details.model} version {details.version}, aliases: {aliases}")
-    click.echo(f"folder: {details.folder}")
+    echo(f"{details.model} version {details.version}, aliases: {aliases}")
+    echo(f"folder: {details.folder}")
     if details.record.reason:
-        click.echo(f"reason: {details.record.reason}")
+        echo(f"reason: {details.record.reason}")
     if details.record.despite:
-        click.echo(f"released despite: {details.record.despite}")
+        echo(f"released despite: {details.record.despite}")
     variants = [
         (entry["name"], entry["digest"], _evidence_of(entry.get("evidence")))
         for entry in details.manifest.get("variants", ())
     ]
     print_table("Variants", ("variant", "digest", "evidence"), variants)
     for line in _concessions(details.manifest):
-        click.echo(line)
+        echo(line)
     history = [_history_row(number, record) for number, record in enumerate(details.history, start=1)]
     print_table("History", ("record", "time", "what", "version", "aliases", "reason"), history)
 
@@ -147,9 +145,8 @@ def _found(evidence: dict[str, Any]) -> str:
 
 def print_verification(verification: Verification, *, to_stderr: bool = False) -> None:
     """Print whether a release is what was released."""
-    stream = sys.stderr if to_stderr else sys.stdout
     name = f"{verification.model} version {verification.version}"
     if verification.is_intact:
-        click.echo(f"{name} is intact: {verification.files_checked} files match its manifest", file=stream)
+        echo(f"{name} is intact: {verification.files_checked} files match its manifest", err=to_stderr)
         return
-    click.echo(f"{name} is not what was released: {verification.difference}", file=stream)
+    echo(f"{name} is not what was released: {verification.difference}", err=to_stderr)

@@ -221,7 +221,7 @@ class ResolvedSpec:
         text = part.source
         if path is not None and not is_object_path(text):
             text, chosen = str(Path(path).resolve()), None
-        found = SampleSource(text=text, folder=self.folder, path=chosen, batch_size=size, pad=part.pad)
+        found = SampleSource(text=text, folder=self.folder, path=chosen, batch_size=size, pad=part.pad, key="samples")
         return replace(found, split=self._split(SplitSide.VALIDATION)) if self._holds_out else found
 
     def calibration_samples(self, path: str | None = None) -> SampleSource:
@@ -239,6 +239,7 @@ class ResolvedSpec:
             path=None if part.path is None else str((self.folder / part.path).resolve()),
             batch_size=part.batch_size or samples.batch_size,
             pad=part.pad,
+            key="calibration",
         )
 
     @property

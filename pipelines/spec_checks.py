@@ -15,6 +15,7 @@ from paritygate.precision import Precision
 __all__ = ["check_spec"]
 
 _ONNX_INT8 = "onnx-int8"
+_OUTPUTS = "outputs: {logits: {dtype: float32, shape: [batch, 3]}}"
 
 
 def check_spec(resolved: ResolvedSpec) -> None:
@@ -59,7 +60,10 @@ def _check_names(resolved: ResolvedSpec) -> None:
         check_alias(spec.promote.alias)
     if (spec.model.inputs is None) != (spec.model.outputs is None):
         msg = f"spec {origin}: model.inputs and model.outputs are given together or not at all"
-        raise UsageError(msg, hint="add the other one, or leave both to be taken from the source")
+        hint = "leave both to be taken from the source: of a PyTorch module, the message then shows both to paste"
+        if spec.model.outputs is None:
+            hint = f"add for example {_OUTPUTS}, or {hint}"
+        raise UsageError(msg, hint=hint)
     # Making them raises what is wrong with a dtype, a dim or a rule.
     signature = resolved.signature
     check_output_uses(resolved)

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TextIO
-
-import click
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from paritygate.artifact import Artifact
 from paritygate.errors import ParitygateError
-from paritygate.files import read_json
 from paritygate.pipelines.benchmark.table import print_benchmark
 from paritygate.pipelines.console import PARITY_COLUMNS, parity_rows, print_table
+from paritygate.pipelines.evidence_shape import read_evidence_file
 from paritygate.pipelines.match_summary import match_lines
 from paritygate.pipelines.probe_summary import finding_lines, probe_lines
 from paritygate.pipelines.release_summary import print_release
 from paritygate.pipelines.result import NOT_RUN_HERE, ComparisonResult, reasons
+from paritygate.printing import echo
 from paritygate.source import SourceKind
 
 # A comparison is printed without a run: what runs are made of is not imported for it.
@@ -34,6 +32,7 @@ __all__ = [
     "print_outcome",
 ]
 
+_NAMES_DIFFER = {"contract.inputs", "contract.outputs"}
 # A candidate of another kind was not run here: its outputs were recorded before.
 _RUN_KINDS = {str(kind) for kind in SourceKind}
 
@@ -41,27 +40,37 @@ _RUN_KINDS = {str(kind) for kind in SourceKind}
 def print_comparison(result: ComparisonResult, *, to_stderr: bool = False) -> None:
     """Print the comparison for people; on standard error where standard output holds JSON."""
     if result.error is not None:
-        click.echo(f"error: {result.error.message}", err=True)
+        echo(f"error: {result.error.message}", err=True)
         if result.error.hint:
-            click.echo(f"hint: {result.error.hint}", err=True)
+            echo(f"hint: {result.error.hint}", err=True)
         return
     if not to_stderr:
         title = f"{result.candidate.name} against {result.reference.name}, judged as {result.precision}"
         evidence = _evidence_in_words(result)
         print_table(title, PARITY_COLUMNS, parity_rows(result.precision, result, evidence))
-    stream = sys.stderr if to_stderr else sys.stdout
     for line in (*reasons(result), *match_lines(result), *probe_lines(result)):
-        click.echo(line, file=stream)
+        echo(line, err=to_stderr)
     for note in result.notes:
-        click.echo(f"note: {note}", file=stream)
+        echo(f"note: {note}", err=to_stderr)
+    for line in _declared(result):
+        echo(line, err=to_stderr)
+    if result.candidate.kind != "recording" and any(
+        check.status == "fail" and check.name in _NAMES_DIFFER for check in result.checks
+    ):
+        # A folder of recorded outputs has the names that they were recorded under.
+        echo("hint: where one is the other under another name, rename it: --map CANDIDATE=REFERENCE", err=True)
+    echo(f"verdict: {result.verdict}", err=to_stderr)
+
+
+def _declared(result: ComparisonResult) -> Iterator[str]:
+    """Yield what was left out of the comparison, or said to be constant, one line each."""
     if result.outputs_left_out:
-        click.echo(f"not compared: {', '.join(result.outputs_left_out)}", file=stream)
+        yield f"not compared: {', '.join(result.outputs_left_out)}"
     for name, reason in result.outputs_ignored.items():
-        click.echo(f"ignored: {name}: {reason}", file=stream)
+        yield f"ignored: {name}: {reason}"
     for name, decision in result.decisions.items():
         if decision.constant:
-            click.echo(f"constant decision: {name}: {decision.constant}", file=stream)
-    click.echo(f"verdict: {result.verdict}", file=stream)
+            yield f"constant decision: {name}: {decision.constant}"
 
 
 def _evidence_in_words(result: ComparisonResult) -> str:
@@ -73,9 +82,9 @@ def _evidence_in_words(result: ComparisonResult) -> str:
 
 def print_error(name: str, error: ParitygateError) -> None:
     """Print an error that ended one of several specs."""
-    click.echo(f"error: {name}: {error}", err=True)
+    echo(f"error: {name}: {error}", err=True)
     if error.hint:
-        click.echo(f"hint: {error.hint}", err=True)
+        echo(f"hint: {error.hint}", err=True)
 
 
 def export_rows(artifacts: Mapping[str, Artifact]) -> list[tuple[str, str, str, str]]:
@@ -104,7 +113,7 @@ def print_made(
         title = f"{run.resolved.name}: {what}"
         print_table(title, ("variant", "size", "digest", "notes"), export_rows(artifacts))
     print_failures(failures)
-    click.echo(f"run: {run.folder}", err=to_stderr)
+    echo(f"run: {run.folder}", err=to_stderr)
 
 
 def made_to_json(
@@ -122,16 +131,15 @@ def made_to_json(
 def print_failures(failures: Mapping[str, FailedVariant]) -> None:
     """Print, for each variant that could not be made, why, with the table of operators where that is the reason."""
     for name, failure in failures.items():
-        click.echo(f"{failure.verdict}: {name}: {failure.message}", err=True)
+        echo(f"{failure.verdict}: {name}: {failure.message}", err=True)
         for operator, node, reason, hint in failure.operators:
-            click.echo(f"  {operator}  at {node}: {reason}" + (f"  ({hint})" if hint else ""), err=True)
+            echo(f"  {operator}  at {node}: {reason}" + (f"  ({hint})" if hint else ""), err=True)
         if failure.hint:
-            click.echo(f"hint: {failure.hint}", err=True)
+            echo(f"hint: {failure.hint}", err=True)
 
 
 def print_outcome(outcome: RunOutcome, *, to_stderr: bool = False) -> None:
     """Print a run: the parity table, what is not a pass and why, the release, and where the report is."""
-    stream = sys.stderr if to_stderr else sys.stdout
     if not to_stderr:
         title = f"{outcome.run.resolved.name}: parity with its {_source_words(outcome)}"
         print_table(title, PARITY_COLUMNS, _outcome_rows(outcome))
@@ -139,39 +147,43 @@ def print_outcome(outcome: RunOutcome, *, to_stderr: bool = False) -> None:
     if benchmark is not None:
         print_benchmark(outcome.run.resolved.name, benchmark, to_stderr=to_stderr)
     print_failures(outcome.failures)
-    _print_not_run(outcome.results, stream)
+    _print_not_run(outcome.results, to_stderr=to_stderr)
     said: set[str] = set()
     results = dict(outcome.results)
     for name, result in outcome.results.items():
-        _print_result(name, result, stream, said)
+        _print_result(name, result, said, to_stderr=to_stderr)
         emulated = outcome.run.emulated_result(name)
         if emulated is not None:
-            _print_result(f"{name}, emulated", emulated, stream, said)
+            _print_result(f"{name}, emulated", emulated, said, to_stderr=to_stderr)
             results[f"{name} (emulated)"] = emulated
     for line in finding_lines(results):
-        click.echo(line, file=stream)
+        echo(line, err=to_stderr)
+    _print_release_or_why_not(outcome, to_stderr=to_stderr)
+    for line in outcome.advice:
+        echo(line, err=to_stderr)
+    echo(f"run: {outcome.run.folder}", err=to_stderr)
+    for path in outcome.reports:
+        if path.suffix == ".html":
+            echo(f"report: {path}", err=to_stderr)
+
+
+def _print_release_or_why_not(outcome: RunOutcome, *, to_stderr: bool) -> None:
     if outcome.release is not None:
         print_release(outcome.release, to_stderr=to_stderr)
-    else:
-        click.echo(f"not released: {outcome.not_released}", file=stream)
-        if outcome.would_release:
-            click.echo(f"would have released: {outcome.would_release}", file=stream)
-    for line in outcome.advice:
-        click.echo(line, file=stream)
-    click.echo(f"run: {outcome.run.folder}", file=stream)
-    click.echo(
-        "".join(f"report: {path}\n" for path in outcome.reports if path.suffix == ".html"), file=stream, nl=False
-    )
+        return
+    echo(f"not released: {outcome.not_released}", err=to_stderr)
+    if outcome.would_release:
+        echo(f"would have released: {outcome.would_release}", err=to_stderr)
 
 
-def _print_not_run(results: Mapping[str, ComparisonResult], stream: TextIO) -> None:
+def _print_not_run(results: Mapping[str, ComparisonResult], *, to_stderr: bool) -> None:
     """Print which variants do not run on this machine, those of one reason together."""
     names: dict[str, list[str]] = {}
     for name, result in results.items():
         if result.not_run_here:
             names.setdefault(result.not_run_here, []).append(name)
     for reason, found in names.items():
-        click.echo(f"{NOT_RUN_HERE}: {', '.join(found)}: {reason}", file=stream)
+        echo(f"{NOT_RUN_HERE}: {', '.join(found)}: {reason}", err=to_stderr)
 
 
 def _verdict_without_result(failure: FailedVariant | None) -> str:
@@ -180,7 +192,7 @@ def _verdict_without_result(failure: FailedVariant | None) -> str:
 
 def _outcome_rows(outcome: RunOutcome) -> list[Sequence[str]]:
     rows: list[Sequence[str]] = []
-    entries = read_json(outcome.run.evidence_file)["variants"]
+    entries = read_evidence_file(outcome.run.evidence_file)["variants"]
     evidence = {entry["variant"]: str(entry["evidence"]) for entry in entries}
     for name in outcome.run.resolved.target_names:
         if name in outcome.results:
@@ -193,21 +205,21 @@ def _outcome_rows(outcome: RunOutcome) -> list[Sequence[str]]:
     return rows
 
 
-def _print_result(name: str, result: ComparisonResult, stream: TextIO, said: set[str]) -> None:
+def _print_result(name: str, result: ComparisonResult, said: set[str], *, to_stderr: bool) -> None:
     """Print what is to be said of a variant; a note that holds for several is said with the first."""
     if result.error is not None:
-        click.echo(f"error: {name}: {result.error.message}", err=True)
+        echo(f"error: {name}: {result.error.message}", err=True)
         if result.error.hint:
-            click.echo(f"hint: {result.error.hint}", err=True)
+            echo(f"hint: {result.error.hint}", err=True)
         return
     if result.not_run_here:
         return
     for line in (*reasons(result, with_findings=False), *match_lines(result), *probe_lines(result)):
-        click.echo(f"{name}: {line}", file=stream)
+        echo(f"{name}: {line}", err=to_stderr)
     for note in result.notes:
         if note not in said:
             said.add(note)
-            click.echo(f"{name}: note: {note}", file=stream)
+            echo(f"{name}: note: {note}", err=to_stderr)
 
 
 def _source_words(outcome: RunOutcome) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -176,7 +175,11 @@ class RunFolder:
     def result(self, variant: str) -> ComparisonResult | None:
         """Return the comparison of a variant; None if it was not made."""
         path = self.findings / f"{variant}.result.json"
-        return result_from_json(read_json(path)) if path.is_file() else None
+        try:
+            return result_from_json(read_json(path)) if path.is_file() else None
+        except (ValueError, KeyError, TypeError) as err:
+            msg = f"{path} is damaged: {str(err).splitlines()[0]}"
+            raise InputFileError(msg, hint=f"convert-and-validate validate --run {self.folder}") from err
 
 
 def emulated_name(variant: str) -> str:
@@ -220,8 +223,11 @@ def open_run(folder: Path) -> RunFolder:
             data = read_json(path)
             spec = data["spec"]
             check_schema_of_run(str(folder), data)
+            if not isinstance(data["samples_path"], str | None):
+                msg = f"samples_path is {data['samples_path']!r}, and no text"
+                raise ValueError(msg)  # noqa: TRY301, TRY004 - as what is missing is
             resolved = ResolvedSpec(spec=Spec.model_validate(spec), folder=Path(data["folder"]), origin=data["origin"])
-        except (json.JSONDecodeError, KeyError, TypeError, ValueError) as err:
+        except (KeyError, TypeError, ValueError) as err:
             msg = f"{path} is damaged: {str(err).splitlines()[0]}"
             raise InputFileError(msg, hint="start a new run: convert-and-validate run SPEC") from err
     return RunFolder(folder=folder.resolve(), resolved=resolved, samples_path=data["samples_path"])

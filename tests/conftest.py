@@ -73,6 +73,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.skip(reason=reason))
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print the figures that tests recorded with `record_property("figures", ...)`: of fuzzing, of hostile files."""
+    lines = [
+        str(value)
+        for report in terminalreporter.getreports("passed")
+        for name, value in getattr(report, "user_properties", ())
+        if name == "figures" and report.when == "call"
+    ]
+    if lines:
+        terminalreporter.section("figures")
+        for line in lines:
+            terminalreporter.write_line(line)
+
+
 def _test_data(relative: str) -> Path:
     folder = os.environ.get("PARITYGATE_TEST_DATA")
     if not folder:

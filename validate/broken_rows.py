@@ -1,4 +1,4 @@
-"""Rows in which an output is not finite, by their ids: where a reference is refused for them, the first are named."""
+"""Rows in which an output is not finite, and where the samples are not: what a refused reference is refused for."""
 
 from __future__ import annotations
 
@@ -22,17 +22,38 @@ class BrokenRows:
 
     def __init__(self) -> None:
         self._rows: dict[str, list[str]] = {}
+        # By output, what the samples hold in the first batch in which it is not finite.
+        self._in_samples: dict[str, str] = {}
 
-    def add(self, ids: Sequence[str], outputs: Mapping[str, NDArray[np.generic]]) -> None:
-        """Take in the outputs of one batch."""
+    def add(
+        self,
+        ids: Sequence[str],
+        outputs: Mapping[str, NDArray[np.generic]],
+        inputs: Mapping[str, NDArray[np.generic]],
+    ) -> None:
+        """Take in one batch: what was asked, and the outputs."""
         for name, array in outputs.items():
             found = self._rows.setdefault(name, [])
-            if len(found) < _ROWS_NAMED:
-                found += _broken_rows(array, ids)[: _ROWS_NAMED - len(found)]
+            if len(found) < _ROWS_NAMED and (rows := _broken_rows(array, ids)):
+                if not found:
+                    self._in_samples[name] = _found_in_samples(inputs, ids)
+                found += rows[: _ROWS_NAMED - len(found)]
 
     def of(self, name: str) -> tuple[str, ...]:
         """Return the ids of the first rows of an output, at most three."""
         return tuple(self._rows.get(name, ()))
+
+    def in_samples(self, name: str) -> str:
+        """Return where the samples hold NaN or infinity themselves, in the first batch that an output is broken in."""
+        return self._in_samples.get(name, "")
+
+
+def _found_in_samples(inputs: Mapping[str, NDArray[np.generic]], ids: Sequence[str]) -> str:
+    for name, array in inputs.items():
+        if rows := _broken_rows(array, ids):
+            what = "NaN" if np.isnan(array).any() else "infinity"
+            return f"the samples themselves hold {what} in input {name!r}, first at row {rows[0]}"
+    return ""
 
 
 def _broken_rows(array: NDArray[np.generic], ids: Sequence[str]) -> list[str]:

@@ -18,11 +18,16 @@ if TYPE_CHECKING:
 __all__ = ["fit_inputs"]
 
 
-def fit_inputs(batch: Batch, signature: Signature) -> dict[str, NDArray[np.generic]]:
+def fit_inputs(batch: Batch, signature: Signature, *, rename: str = "") -> dict[str, NDArray[np.generic]]:
     """Return the inputs of the signature out of a batch.
 
     Integers are cast to the integer dtype that the model takes, after a check of the range; no other
     dtype is cast. Inputs of the batch that the model does not take are left out.
+
+    Args:
+        batch: The batch.
+        signature: Of the model.
+        rename: How the model's input MODEL may be served as the samples' KEY, where these inputs come from; for hints.
 
     Raises:
         UsageError: An input is missing, of another dtype, or has values that the model's dtype lacks.
@@ -32,13 +37,20 @@ def fit_inputs(batch: Batch, signature: Signature) -> dict[str, NDArray[np.gener
         if spec.name not in batch.inputs:
             seen = ", ".join(batch.inputs) or "none"
             msg = f"the samples have no input {spec.name!r}, which the model takes (seen: {seen})"
-            raise UsageError(
-                msg,
-                hint="name the samples' keys like the model's inputs, or rename these: model.rename: {MODEL: SERVED} "
-                "in the spec, or --map MODEL=SERVED",
-            )
+            raise UsageError(msg, hint=_how_to_name(spec.name, batch, signature, rename))
         fitted[spec.name] = _fit(spec, batch.inputs[spec.name])
     return fitted
+
+
+def _how_to_name(name: str, batch: Batch, signature: Signature, rename: str) -> str:
+    hint = "name the samples' keys like the model's inputs"
+    if not rename:
+        return hint
+    known = {spec.name for spec in signature.inputs}
+    unused = [key for key in batch.inputs if key not in known]
+    # Where one key is left over, it is the one that is meant.
+    key = unused[0] if len(unused) == 1 else "KEY"
+    return f"{hint}, or rename these: {rename.replace('MODEL', name).replace('KEY', key)}"
 
 
 def _fit(spec: TensorSpec, array: NDArray[np.generic]) -> NDArray[np.generic]:

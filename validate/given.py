@@ -201,7 +201,7 @@ def _broken_rows(batches: Iterable[StoredBatch]) -> BrokenRows:
     found, seen = BrokenRows(), 0
     for batch in batches:
         first, of_case = (seen, "") if batch.case is None else (0, f"{batch.case}/")
-        found.add([f"{of_case}{first + row}" for row in range(batch.rows)], batch.outputs)
+        found.add([f"{of_case}{first + row}" for row in range(batch.rows)], batch.outputs, inputs={})
         seen += batch.rows
     return found
 

@@ -68,6 +68,7 @@ class RecordPlan:
         selected: The outputs to record; empty for all.
         ignored: The outputs that are not compared, each with the reason: they are not recorded.
         seed: Seed of the choice of rows that are run twice.
+        rename: How an input MODEL may be served as the samples' KEY; for hints, empty where it cannot.
     """
 
     folder: Path
@@ -77,6 +78,7 @@ class RecordPlan:
     selected: tuple[str, ...] = ()
     ignored: Mapping[str, str] = field(default_factory=dict)
     seed: int = 0
+    rename: str = ""
 
 
 def record_reference(
@@ -118,11 +120,11 @@ def record_reference(
         if batch.rows == 0:
             continue
         digest.add(batch)
-        inputs = fit_inputs(batch, runner.signature)
+        inputs = fit_inputs(batch, runner.signature, rename=plan.rename)
         outputs = runner.run(inputs)
         answers = {name: outputs[name] for name in recorded}
         writer.add(answers, rows=batch.rows, case=batch.case)
-        broken.add(batch.ids, answers)
+        broken.add(batch.ids, answers, inputs)
         watch(batch, inputs)
         rows = chooser.rows_to_repeat(inputs, batch.rows)
         if rows:
@@ -147,6 +149,7 @@ def record_reference(
         profiles,
         is_non_finite_declared=plan.is_non_finite_declared,
         first_rows=broken.of,
+        in_samples=broken.in_samples,
     )
     health += (_check_repeat(again_folder, again.chunks, profiles, chooser.repeated),)
     noise = measure_noise(read_chunks(again_folder, again.chunks), profiles, why_no_batches=others.why_not)
@@ -326,6 +329,7 @@ def check_health(
     *,
     is_non_finite_declared: bool,
     first_rows: Callable[[str], Sequence[str]] = lambda _: (),
+    in_samples: Callable[[str], str] = lambda _: "",
 ) -> tuple[tuple[str, str], ...]:
     """Return what was found, as `(name, detail)`, for a reference that can be judged by.
 
@@ -334,6 +338,8 @@ def check_health(
         is_non_finite_declared: Whether NaN and infinity in them are right.
         first_rows: Returns the ids of the first rows in which an output is not finite, as far as they are known;
             called where the reference is refused for it.
+        in_samples: Says where the samples hold NaN or infinity themselves where that output is not finite; empty if
+            they do not.
 
     Raises:
         ReferenceRefusedError: It holds undeclared non-finite values, or no output varies over the inputs.
@@ -342,7 +348,8 @@ def check_health(
     floats = [profile for profile in profiles.values() if profile.is_float]
     judged = floats or list(profiles.values())
     if not any(profile.values for profile in judged):
-        msg = "the reference's outputs hold no values"
+        names = ", ".join(repr(profile.name) for profile in judged)
+        msg = f"the reference's outputs hold no values: an axis of {names} has no entries in any batch"
         raise ZeroRowsError(msg, hint="nothing was measured, so nothing passes: check the samples and the outputs")
     for profile in floats:
         if not (profile.max_abs < _LARGEST_MAGNITUDE).all():
@@ -359,6 +366,8 @@ def check_health(
         )
         if rows := first_rows(worst.name):
             msg += f"; first at {'row' if len(rows) == 1 else 'rows'} {', '.join(rows)}"
+        if said := in_samples(worst.name):
+            msg += f"; {said}"
         raise ReferenceRefusedError(
             msg,
             hint="correct the model or the samples, or declare that they belong there: non_finite: match in the spec, "

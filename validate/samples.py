@@ -50,6 +50,7 @@ class SampleSource:
         pad: For ragged lists in JSON lines: the value to pad each input with. Of samples that come filled up, what
             they are filled up with.
         split: Which of the rows are read; None for all.
+        key: The part of the spec that names them, for hints; empty where the command line does.
     """
 
     text: str
@@ -58,6 +59,7 @@ class SampleSource:
     batch_size: int = DEFAULT_BATCH_SIZE
     pad: Mapping[str, float] = field(default_factory=dict)
     split: SampleSplit | None = None
+    key: str = ""
 
     @property
     def fill(self) -> dict[str, tuple[float, ...]]:
@@ -73,6 +75,7 @@ class SampleSource:
             "batch_size": self.batch_size,
             "pad": dict(self.pad),
             "split": self.split.to_json() if self.split else None,
+            "key": self.key,
         }
 
     @classmethod
@@ -357,7 +360,8 @@ def _stack(path: Path, name: str, values: list[Any], source: SampleSource) -> ND
     if len(lengths) > 1:
         if name not in source.pad:
             msg = f"samples {path}: the lists of {name!r} have different lengths ({min(lengths)} to {max(lengths)})"
-            raise InputFileError(msg, hint=f"say what to pad them with: --pad {name}=0")
+            how = f"{source.key}.pad: {{{name}: 0}} in the spec" if source.key else f"--pad {name}=0"
+            raise InputFileError(msg, hint=f"correct the rows, or say what to fill shorter ones up with: {how}")
         width = max(lengths)
         # A whole number pads integers without making floats of them.
         pad = source.pad[name]

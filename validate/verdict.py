@@ -140,7 +140,7 @@ def judge(measured: Measurement, plan: JudgePlan) -> tuple[Check, ...]:
         if profile.is_float:
             checks += _check_float(name, statistics, plan)
         else:
-            checks.append(_check_exact(name, statistics))
+            checks.append(_check_exact(name, statistics, plan))
     for name, decision in measured.decisions.items():
         checks += _check_decision(name, decision, plan)
     checks += _check_repeats(measured)
@@ -182,9 +182,9 @@ def _check_accepts(measured: Measurement) -> Check:
     return Check(name="accepts_inputs", status=Status.FAIL, detail=detail, measured=measured.refused_count, limit=0)
 
 
-def _check_exact(name: str, statistics: DiffStatistics) -> Check:
+def _check_exact(name: str, statistics: DiffStatistics, plan: JudgePlan) -> Check:
     if statistics.values == 0:
-        return _nothing_measured(name)
+        return _nothing_measured(name, plan)
     status = Status.FAIL if statistics.mismatches else Status.PASS
     return Check(
         name="exact",
@@ -196,18 +196,23 @@ def _check_exact(name: str, statistics: DiffStatistics) -> Check:
     )
 
 
-def _nothing_measured(name: str) -> Check:
+def _nothing_measured(name: str, plan: JudgePlan) -> Check:
     detail = f"no value of {name!r} could be compared"
+    if plan.profiles[name].values == 0:
+        detail += (
+            ": an axis of it has no entries in any batch; where that is right, leave it out: outputs: "
+            f"{{{name}: {{ignore: REASON}}}} in the spec, or --ignore {name}=REASON"
+        )
     return Check(name="measured", status=Status.ERROR, detail=detail, output=name)
 
 
 def _check_float(name: str, statistics: DiffStatistics, plan: JudgePlan) -> list[Check]:
     limits = plan.limits[name]
     if statistics.values == 0:
-        return [_nothing_measured(name)]
+        return [_nothing_measured(name, plan)]
     checks = [_check_finite(name, statistics, plan), *_check_fills(name, statistics, limits)]
     if statistics.compared == 0:
-        return [*checks, _nothing_measured(name)]
+        return [*checks, _nothing_measured(name, plan)]
     of_bulk = plan.profiles[name].bulk_abs
 
     def below(limit: float, magnitude: float) -> str:

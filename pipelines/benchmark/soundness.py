@@ -30,10 +30,7 @@ def check_benchmark(result: BenchmarkResult) -> None:
             raise ValueError(msg)
         for number in numbers:
             _check_count(name, number)
-    machine: object = result.machine
-    if not isinstance(machine, Mapping):
-        msg = f"machine is {machine!r}, not a mapping"
-        raise TypeError(msg)
+    _check_machine(result.machine)
     if result.price_per_hour is not None:
         _check_positive("price_per_hour", result.price_per_hour)
     names = [variant.name for variant in result.variants]
@@ -43,6 +40,16 @@ def check_benchmark(result: BenchmarkResult) -> None:
     for variant in result.variants:
         _check_variant(variant)
     _check_speedups(result)
+
+
+def _check_machine(machine: object) -> None:
+    if not isinstance(machine, Mapping):
+        msg = f"machine is {machine!r}, not a mapping"
+        raise TypeError(msg)
+    for part in ("cpu", "gpu"):
+        if not isinstance(machine.get(part), Mapping | None):
+            msg = f"{part} of the machine is {machine[part]!r}, not a mapping"
+            raise TypeError(msg)
 
 
 def _check_variant(variant: VariantBenchmark) -> None:

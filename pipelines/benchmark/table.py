@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-import click
-
 from paritygate.pipelines.benchmark.result import BenchmarkPoint, BenchmarkResult, VariantBenchmark
 from paritygate.pipelines.console import print_table
+from paritygate.printing import echo
 
 __all__ = ["benchmark_table", "print_benchmark"]
 
@@ -24,12 +23,12 @@ def print_benchmark(name: str, result: BenchmarkResult, *, to_stderr: bool = Fal
         columns, rows = benchmark_table(result)
         print_table(f"{name}: speed beside its source", columns, rows)
     for note in result.notes:
-        click.echo(f"note: {note}", err=to_stderr)
+        echo(f"note: {note}", err=to_stderr)
     for variant in result.variants:
         for note in variant.notes:
-            click.echo(f"{variant.name}: note: {note}", err=to_stderr)
+            echo(f"{variant.name}: note: {note}", err=to_stderr)
         if variant.error:
-            click.echo(f"error: benchmark of {variant.name}: {variant.error}", err=True)
+            echo(f"error: benchmark of {variant.name}: {variant.error}", err=True)
 
 
 def benchmark_table(result: BenchmarkResult) -> tuple[Sequence[str], list[Sequence[str]]]:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
-
-import click
 
 from paritygate.errors import ExitCode
 from paritygate.pipelines.benchmark.plan import price_of
@@ -17,6 +14,7 @@ from paritygate.pipelines.choice.limit_share import limit_share
 from paritygate.pipelines.console import print_table
 from paritygate.pipelines.report.figures import share
 from paritygate.pipelines.workspace import RunFolder
+from paritygate.printing import echo
 
 __all__ = ["exit_code_of_choice", "print_choice"]
 
@@ -37,7 +35,6 @@ def exit_code_of_choice(choice: Choice) -> int:
 
 def print_choice(choice: Choice, run: RunFolder, *, to_stderr: bool = False) -> None:
     """Print the choice for people; on standard error, without the table, where standard output holds JSON."""
-    stream = sys.stderr if to_stderr else sys.stdout
     if not to_stderr:
         at = "" if choice.batch_size is None else f" at batch size {choice.batch_size}"
         title = f"{run.resolved.name}: candidates for {', '.join(choice.rules.devices)}{at}"
@@ -45,13 +42,13 @@ def print_choice(choice: Choice, run: RunFolder, *, to_stderr: bool = False) -> 
         print_table(title, _COLUMNS, [_source_row(choice), *rows])
     if choice.chosen:
         names = ", ".join(candidate.name for candidate in choice.chosen)
-        click.echo(f"choice: {names}" + (f", because {choice.reason}" if choice.reason else ""), file=stream)
+        echo(f"choice: {names}" + (f", because {choice.reason}" if choice.reason else ""), err=to_stderr)
     else:
-        click.echo(f"no choice: {choice.reason}", file=stream)
+        echo(f"no choice: {choice.reason}", err=to_stderr)
     command = choice.how_to_measure(run.folder, has_price=price_of(run.resolved) is not None)
     if command:
         again = "more rounds, best while nothing else runs" if choice.is_undecided else "to measure speed"
-        click.echo(f"hint: {again}: {command}", err=True)
+        echo(f"hint: {again}: {command}", err=True)
 
 
 def _source_row(choice: Choice) -> Sequence[str]:

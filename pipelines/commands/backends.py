@@ -21,6 +21,7 @@ def command(*, json_target: str | None) -> int:
     from paritygate.backends import BACKENDS, backend_state
     from paritygate.pipelines.console import print_table, write_json
     from paritygate.pipelines.spec import AVAILABLE_TARGETS
+    from paritygate.printing import echo
 
     states = [backend_state(name) for name in BACKENDS]
     if json_target != "-":
@@ -34,7 +35,7 @@ def command(*, json_target: str | None) -> int:
             for state in states
         ]
         print_table("Backends", ("backend", "version", "used to", "if missing"), rows)
-        click.echo(f"targets of this version: {', '.join(map(str, AVAILABLE_TARGETS))}")
+        echo(f"targets of this version: {', '.join(map(str, AVAILABLE_TARGETS))}")
     write_json(
         json_target,
         {

@@ -51,6 +51,7 @@ def command(
     from paritygate.pipelines.stages.build import build_stage
     from paritygate.pipelines.summary import made_to_json, print_made
     from paritygate.pipelines.workspace import open_run, worst_code
+    from paritygate.printing import echo
 
     if run_folder is None:
         msg = "build needs --run DIR"
@@ -62,9 +63,9 @@ def command(
             run, names=targets, is_rebuilding=is_rebuilding, time_limit_s=time_limit, progress=progress
         )
     for name in outcome.needs_source:
-        click.echo(f"note: {name} is not there, and is made where the source is: export", err=is_to_stderr)
+        echo(f"note: {name} is not there, and is made where the source is: export", err=is_to_stderr)
     if not outcome.artifacts and not outcome.failures:
-        click.echo("nothing to build: what can be made of this run is there", err=is_to_stderr)
+        echo("nothing to build: what can be made of this run is there", err=is_to_stderr)
     print_made(run, "built", outcome.artifacts, outcome.failures, to_stderr=is_to_stderr)
     code = worst_code([failure.exit_code for failure in outcome.failures.values()])
     made = made_to_json(run, outcome.artifacts, outcome.failures)

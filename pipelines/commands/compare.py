@@ -9,6 +9,7 @@ import click
 from paritygate.pipelines.options import (
     device_option,
     json_option,
+    numbers,
     pairs,
     probe_names,
     probes_option,
@@ -218,29 +219,31 @@ def command(
     from paritygate.validate.tolerance import parse_tolerance
 
     here = Path.cwd()
+    names = pairs("--map", rename, example="output_0=logits")
     chosen = probe_names(probes)
     kind = parse_precision(precision)
     job = ComparisonJob(
         reference=parse_side(reference, here),
         candidate=with_provider(
-            parse_side(candidate, here, rename=pairs("--map", rename)), provider, device=device, is_emulated=emulate
+            parse_side(candidate, here, rename=names),
+            provider,
+            device=device,
+            is_emulated=emulate,
         ),
         samples=SampleSource(
             text=samples,
             folder=here,
             batch_size=batch_size,
-            pad={name: float(value) for name, value in pairs("--pad", pad, number=True).items()},
+            pad=numbers("--pad", pad, example="input_ids=0"),
         ),
         precision=kind,
-        tolerance=parse_tolerance(
-            kind, {name: float(value) for name, value in pairs("--tolerance", tolerances, number=True).items()}
-        ),
+        tolerance=parse_tolerance(kind, numbers("--tolerance", tolerances, example="max_abs_diff=1e-3")),
         decisions=with_constants(
             map(parse_decision, decisions),
             reasons_by_name("--constant-decision", constant_decisions, example="all rows are of one class"),
         ),
         outputs=outputs,
-        argmax_of=pairs("--argmax-of", argmax_of),
+        argmax_of=pairs("--argmax-of", argmax_of, example="label=logits"),
         gold=tuple(parse_gold_rule(text) for text in gold),
         matches=tuple(parse_match_rule(text) for text in matches),
         ignored=reasons_by_name("--ignore", ignored, example="random by design"),

@@ -7,7 +7,14 @@ from pathlib import Path
 import click
 from click.core import ParameterSource
 
-from paritygate.pipelines.options import device_option, json_option, quiet_option, run_option, time_limit_option
+from paritygate.pipelines.options import (
+    device_option,
+    json_option,
+    numbers,
+    quiet_option,
+    run_option,
+    time_limit_option,
+)
 
 __all__ = ["command"]
 
@@ -17,6 +24,7 @@ _MODEL_OPTIONS = {
     "samples": "--samples",
     "out": "--out",
     "batch_size": "--batch-size",
+    "pad": "--pad",
     "non_finite": "--non-finite",
     "seed": "--seed",
 }
@@ -48,6 +56,7 @@ def _check_options(*, is_of_run: bool) -> None:
     type=click.IntRange(min=1),
     help="Rows a batch, where the samples do not say.",
 )
+@click.option("--pad", multiple=True, metavar="INPUT=VALUE", help="What to pad ragged lists of .jsonl samples with.")
 @click.option(
     "--non-finite",
     type=click.Choice(["refuse", "match"]),
@@ -73,6 +82,7 @@ def command(
     samples: str | None,
     out: Path | None,
     batch_size: int,
+    pad: tuple[str, ...],
     non_finite: str,
     seed: int,
     device: str,
@@ -93,6 +103,7 @@ def command(
     from paritygate.pipelines.console import progress_of, write_json
     from paritygate.pipelines.stages.record import RecordRequest, record_model, record_stage
     from paritygate.pipelines.workspace import open_run
+    from paritygate.printing import echo
 
     if (model is None) == (run_folder is None):
         msg = "record takes either --run DIR or a MODEL"
@@ -114,6 +125,7 @@ def command(
                     here=Path.cwd(),
                     out=out,
                     batch_size=batch_size,
+                    pad=numbers("--pad", pad, example="input_ids=0"),
                     is_non_finite_declared=non_finite == "match",
                     seed=seed,
                     device=device,
@@ -122,9 +134,9 @@ def command(
                 progress=progress,
             )
     to_stderr = json_target == "-"
-    click.echo(f"recorded {recording.rows} rows in {recording.folder}", err=to_stderr)
+    echo(f"recorded {recording.rows} rows in {recording.folder}", err=to_stderr)
     for name, detail in recording.health:
-        click.echo(f"{name}: {detail}", err=to_stderr)
+        echo(f"{name}: {detail}", err=to_stderr)
     write_json(
         json_target,
         {

@@ -21,7 +21,8 @@ def command(kind: str) -> int:
     from paritygate.pipelines.result import schema_of_result
     from paritygate.pipelines.selftest.result import schema_of_selftest
     from paritygate.pipelines.spec import schema_of_spec
+    from paritygate.printing import echo_block
 
     schemas = {"spec": schema_of_spec, "comparison": schema_of_result, "selftest": schema_of_selftest}
-    click.echo(json.dumps(schemas[kind](), indent=2))
+    echo_block(json.dumps(schemas[kind](), indent=2))
     return 0

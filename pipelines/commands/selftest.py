@@ -57,8 +57,6 @@ def command(
       convert-and-validate selftest klue-sts
       convert-and-validate selftest klue-sts --fault mask-dropped --fault gelu-tanh --probes none --json selftest.json
     """
-    import sys
-
     from paritygate.pipelines.console import print_table, progress_of, write_json
     from paritygate.pipelines.options import probe_names
     from paritygate.pipelines.selftest.page import COLUMNS, lines_below, rows_of
@@ -67,6 +65,7 @@ def command(
     from paritygate.pipelines.selftest.stage import SELFTEST_PAGE, SelftestOptions, selftest_stage, spec_of_selftest
     from paritygate.pipelines.spec_loading import load_spec_to_run
     from paritygate.pipelines.workspace import new_run
+    from paritygate.printing import echo
 
     options = SelftestOptions(plants=chosen_plants(faults), time_limit_s=time_limit)
     resolved = load_spec_to_run(spec, samples_path=samples_path)
@@ -84,8 +83,7 @@ def command(
             rows = rows_of(result, are_innocent=are_innocent)
             if rows:
                 print_table(title, columns, rows)
-    stream = sys.stderr if is_to_stderr else sys.stdout
     for line in (*lines_below(result), result.summary, f"page: {run.folder / SELFTEST_PAGE}"):
-        click.echo(line, file=stream)
+        echo(line, err=is_to_stderr)
     write_json(json_target, result_to_json(result))
     return result.exit_code

@@ -61,6 +61,7 @@ def command(
     from paritygate.pipelines.stages.validate import validate_stage
     from paritygate.pipelines.summary import print_outcome
     from paritygate.pipelines.workspace import open_run
+    from paritygate.printing import echo
 
     if run_folder is None:
         msg = "validate needs --run DIR"
@@ -85,7 +86,7 @@ def command(
     )
     print_outcome(outcome, to_stderr=json_target == "-")
     if left_out:
-        click.echo(
+        echo(
             f"note: this is no evidence, and is in {run.findings}: probes that the spec asks for were left out "
             f"({', '.join(left_out)}); what may be released is what was found before",
             err=json_target == "-",

@@ -10,6 +10,7 @@ from typing import Any
 from paritygate.convert.checked import convert_and_check
 from paritygate.convert.conversion import ConversionJob
 from paritygate.convert.fixed_shape import fix_and_check
+from paritygate.convert.torch_declaration import declaration_of
 from paritygate.engine.settings import EngineSettings
 from paritygate.errors import UsageError
 from paritygate.fixed_shape import FixedShape
@@ -44,6 +45,8 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
     first = FirstRows()
     if args["samples"] is not None and loaded.source.kind in _TRIED_KINDS:
         first = first_rows(SampleSource.from_json(args["samples"]))
+    if signature is None and loaded.source.kind is SourceKind.TORCH:
+        raise _undeclared(loaded.source.text, declaration_of(loaded.model, first.inputs))
     report(f"converting {loaded.source.kind} to {args['format']}", 0, 0)
     job = ConversionJob(
         source=loaded.source,
@@ -75,6 +78,17 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
         "facts": dict(conversion.facts),
         "source": {**loaded.describe(args["files"]), "digest": digest},
     }
+
+
+def _undeclared(name: str, declaration: str) -> UsageError:
+    msg = f"{name} is a PyTorch module, which does not say what its inputs and outputs are"
+    if not declaration:
+        return UsageError(msg, hint="declare model.inputs and model.outputs in the spec")
+    return UsageError(
+        msg,
+        hint="add this below model: in the spec, as the first batch of the samples shows it; give a name such as "
+        f"sequence to every dim whose size varies{declaration}",
+    )
 
 
 def _with_dims(signature: Signature, declared: Mapping[str, Mapping[str, int]]) -> Signature:

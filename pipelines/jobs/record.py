@@ -48,6 +48,8 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
             is_non_finite_declared=args["is_non_finite_declared"],
             ignored=args["ignored"],
             seed=args["seed"],
+            # A model file that is recorded without a spec is not renamed.
+            rename="model.rename: {MODEL: KEY} in the spec" if args["recorded_by"] is not None else "",
         ),
         progress=lambda rows: report("running the reference", rows, 0),
         watch=prober.watch,

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import click
-
 from paritygate import __version__
 from paritygate.pipelines.packing.manifest import PackManifest
 from paritygate.pipelines.packing.restore import UnpackResult
 from paritygate.pipelines.packing.write import PackResult
+from paritygate.printing import echo
 
 __all__ = ["print_pack", "print_unpacked"]
 
@@ -67,4 +66,4 @@ def _size(count: int) -> str:
 
 def _print(lines: Iterable[str], *, to_stderr: bool) -> None:
     for line in lines:
-        click.echo(line, err=to_stderr)
+        echo(line, err=to_stderr)

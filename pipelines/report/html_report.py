@@ -7,12 +7,12 @@ import functools
 import jinja2
 
 from paritygate.pipelines.report.contents import contents_of
-from paritygate.pipelines.report.printable import printable
 from paritygate.pipelines.report.quantile_strip import WIDTH
 from paritygate.pipelines.report.report_data import ReportData
 from paritygate.pipelines.report.speed_section import SpeedSection
 from paritygate.pipelines.report.table import SYMBOLS
-from paritygate.pipelines.report.tradeoff_chart import CHART_EXTRA, is_drawing_possible, tradeoff_svg
+from paritygate.pipelines.report.tradeoff_chart import is_drawing_possible, tradeoff_svg
+from paritygate.printing import printable
 
 __all__ = ["render_html"]
 
@@ -32,7 +32,7 @@ def _chart(speed: SpeedSection | None) -> tuple[_Markup | None, str]:
     if not speed.tradeoff.points:
         return None, "There is no chart: no variant was both compared and benchmarked."
     if not is_drawing_possible():
-        return None, f"The chart was left out: altair and vl-convert-python are not installed ({CHART_EXTRA})."
+        return None, "The chart was left out: altair and vl-convert-python are not installed (the extra `report`)."
     return _Markup(tradeoff_svg(speed.tradeoff)), ""
 
 

@@ -9,9 +9,9 @@ from collections.abc import Iterable
 import jinja2
 
 from paritygate.pipelines.report.contents import contents_of
-from paritygate.pipelines.report.printable import printable
 from paritygate.pipelines.report.report_data import ReportData
 from paritygate.pipelines.report.table import SYMBOLS, Cell, Table
+from paritygate.printing import printable
 
 __all__ = ["escape_markdown", "render_markdown"]
 

@@ -16,10 +16,10 @@ from typing import Any
 from paritygate import __version__
 from paritygate.artifact import Artifact
 from paritygate.errors import ExitCode
-from paritygate.files import read_json
 from paritygate.pipelines.benchmark.result import BenchmarkResult
 from paritygate.pipelines.choice.choice import Choice
 from paritygate.pipelines.earlier_failures import EarlierFailure, read_earlier_failures
+from paritygate.pipelines.evidence_shape import read_evidence_file
 from paritygate.pipelines.other_machines import OTHERS, is_evidence
 from paritygate.pipelines.result import NOT_RUN_HERE, ComparisonResult
 from paritygate.pipelines.stages.choose import read_benchmark
@@ -168,7 +168,9 @@ def collect_report(
         machines=_machines(variants),
         commands=_commands(run),
         others=_others(run, recording),
-        earlier=tuple(read_earlier_failures(read_json(run.evidence_file)) if run.evidence_file.is_file() else ()),
+        earlier=tuple(
+            read_earlier_failures(read_evidence_file(run.evidence_file)) if run.evidence_file.is_file() else ()
+        ),
         reason=run.resolved.spec.reason or "",
         written=datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
     )
@@ -183,13 +185,13 @@ def _marked(release: Mapping[str, Any] | None, choice: Choice | None) -> tuple[s
 def _evidence_entries(run: RunFolder) -> dict[str, Mapping[str, Any]]:
     if not run.evidence_file.is_file():
         return {}
-    return {entry["variant"]: entry for entry in read_json(run.evidence_file)["variants"]}
+    return {entry["variant"]: entry for entry in read_evidence_file(run.evidence_file)["variants"]}
 
 
 def _others(run: RunFolder, recording: Recording | None) -> tuple[Mapping[str, Any], ...]:
     if recording is None or not run.evidence_file.is_file():
         return ()
-    others = read_json(run.evidence_file).get(OTHERS, ())
+    others = read_evidence_file(run.evidence_file).get(OTHERS, ())
     return tuple(item for item in others if is_evidence(item) and item["reference"]["digest"] == recording.digest)
 
 

@@ -15,9 +15,8 @@ from paritygate.pipelines.report.tradeoff_layout import HEIGHT, WIDTH, Layout, M
 if TYPE_CHECKING:
     import altair as alt
 
-__all__ = ["CHART_EXTRA", "is_drawing_possible", "tradeoff_svg"]
+__all__ = ["is_drawing_possible", "tradeoff_svg"]
 
-CHART_EXTRA = "pip install 'paritygate[report]'"
 _MODULES = ("altair", "vl_convert")
 _NAMESPACE = "http://www.w3.org/2000/svg"
 # The page's own colours, which follow its light and dark mode and print.

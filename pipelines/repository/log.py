@@ -60,6 +60,9 @@ def read_records(repository: Path, model: str) -> tuple[Record, ...]:
         records: list[Record] = []
         while True:
             path = _record_file(folder, len(records) + 1)
+            if path.exists() and not path.is_file():
+                msg = f"{path} is no file, where a record of what was released should be"
+                raise RepositoryError(msg, hint="remove it, or restore the record from a backup")
             try:
                 content = path.read_bytes()
             except FileNotFoundError:

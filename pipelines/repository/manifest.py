@@ -21,13 +21,14 @@ __all__ = ["SYMBOLIC_LINK", "difference_of_release", "make_manifest", "read_mani
 _SCHEMA = 1
 # Stands where the digest of a file would: a release holds no links, whatever they point to.
 SYMBOLIC_LINK = "a symbolic link"
+_NO_FILE = "no plain file"
 
 
 def released_files(folder: Path) -> dict[str, str]:
     """Return the digest of every file of a release by relative path, the manifest left out.
 
     Nothing is skipped and no link is followed: a link to a file or folder counts as a file whose content
-    is `SYMBOLIC_LINK`. Reads every file.
+    is `SYMBOLIC_LINK`, and so does a pipe or device with a content of its own. Reads every file.
 
     Raises:
         InputFileError: A file cannot be read.
@@ -38,7 +39,11 @@ def released_files(folder: Path) -> dict[str, str]:
             paths = [Path(parent) / name for name in (*folders, *names)]
             for path in sorted(path for path in paths if path.is_symlink() or not path.is_dir()):
                 name = path.relative_to(folder).as_posix()
-                found[name] = SYMBOLIC_LINK if path.is_symlink() else digest_of_file(path)
+                if path.is_symlink():
+                    found[name] = SYMBOLIC_LINK
+                else:
+                    # A pipe would be waited at, and a device may have no end.
+                    found[name] = digest_of_file(path) if path.is_file() else _NO_FILE
     found.pop(MANIFEST_FILE, None)
     return found
 

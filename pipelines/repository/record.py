@@ -93,30 +93,48 @@ class Record:
         Raises:
             ValueError: The kind or the schema is not known to this version of paritygate, or a version is no number.
             KeyError: A field is missing.
+            TypeError: A text is none, or the aliases are no mapping.
         """
         schema = data["schema"]
         if schema not in (_FIRST_SCHEMA, CHAINED_SCHEMA):
             msg = f"its schema is {schema!r}, not {_FIRST_SCHEMA} or {CHAINED_SCHEMA}"
             raise ValueError(msg)
         kind = RecordKind(data["kind"])
-        version, aliases = data["version"], data["aliases"] if schema == CHAINED_SCHEMA else {}
-        if schema == _FIRST_SCHEMA:
-            aliases = {} if data["alias"] is None else {data["alias"]: _whole(version)}
+        version = data["version"]
+        if schema == CHAINED_SCHEMA:
+            aliases = data["aliases"]
+            if not isinstance(aliases, Mapping):
+                msg = f"its aliases are {aliases!r}, and no mapping"
+                raise TypeError(msg)
+        else:
+            alias = _text_or_none(data, "alias")
+            aliases = {} if alias is None else {alias: _whole(version)}
             version = _whole(version) if kind is RecordKind.RELEASED else None
         return cls(
             kind=kind,
-            time=str(data["time"]),
+            time=_text(data, "time"),
             version=None if version is None else _whole(version),
             aliases={str(alias): _whole(number) for alias, number in aliases.items()},
-            manifest=data["manifest"],
-            reason=data["reason"],
-            despite=data["despite"] if schema == CHAINED_SCHEMA else "",
-            who=data["who"],
-            host=data["host"],
+            manifest=_text_or_none(data, "manifest"),
+            reason=_text(data, "reason"),
+            despite=_text(data, "despite") if schema == CHAINED_SCHEMA else "",
+            who=_text(data, "who"),
+            host=_text(data, "host"),
             schema=schema,
-            predecessor=data["predecessor"] if schema == CHAINED_SCHEMA else None,
-            digest=data["digest"] if schema == CHAINED_SCHEMA else "",
+            predecessor=_text_or_none(data, "predecessor") if schema == CHAINED_SCHEMA else None,
+            digest=_text(data, "digest") if schema == CHAINED_SCHEMA else "",
         )
+
+
+def _text(data: Mapping[str, Any], name: str) -> str:
+    if not isinstance(data[name], str):
+        msg = f"its {name} is {data[name]!r}, and no text"
+        raise TypeError(msg)
+    return str(data[name])
+
+
+def _text_or_none(data: Mapping[str, Any], name: str) -> str | None:
+    return None if data[name] is None else _text(data, name)
 
 
 def _whole(number: object) -> int:

@@ -9,7 +9,6 @@ from typing import Any
 from paritygate.artifact import Artifact
 from paritygate.errors import ArtifactIntegrityError, InputFileError, UsageError
 from paritygate.file_names import check_names
-from paritygate.files import read_json
 from paritygate.formats import ENGINE_FORMATS
 from paritygate.model_digest import digest_of_model
 from paritygate.pipelines.benchmark.plan import plan_of
@@ -17,6 +16,7 @@ from paritygate.pipelines.benchmark.recorded_source import digest_of_recorded, s
 from paritygate.pipelines.benchmark.result import SOURCE, BenchmarkResult
 from paritygate.pipelines.choice.candidates import Candidate, ChoiceRules, Preference
 from paritygate.pipelines.choice.choice import Choice, choose
+from paritygate.pipelines.evidence_shape import read_evidence_file
 from paritygate.pipelines.judged_by import JUDGED_BY, RunRules
 from paritygate.pipelines.other_machines import OTHERS, documents_by_device, entries_about, is_evidence
 from paritygate.pipelines.stages.record import check_recorded_by
@@ -161,7 +161,7 @@ def read_evidence(run: RunFolder) -> dict[str, Any]:
         msg = f"run {run.folder} was not validated: {run.evidence_file.name} is missing"
         raise InputFileError(msg, hint=again)
     try:
-        evidence: dict[str, Any] = read_json(run.evidence_file)
+        evidence = read_evidence_file(run.evidence_file)
         reference, _, _ = evidence["reference"]["digest"], evidence["device"], evidence["variants"]
         _, _ = digest_of_recorded(evidence["reference"]["model"]), evidence["machine"]["cores"]
         _check_others(evidence)

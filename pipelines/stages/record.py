@@ -22,7 +22,7 @@ __all__ = ["RecordRequest", "check_recorded_by", "record_model", "record_stage"]
 # The variant that shows what the model does with its inputs.
 _GRAPH = "onnx-fp32"
 # Of what is asked of a recording, what is bound by its content, and which probes are left out: the evidence says that.
-_NO_RULES = {"samples": ("text", "folder", "path"), "probes": ("names", "graph")}
+_NO_RULES = {"samples": ("text", "folder", "path", "key"), "probes": ("names", "graph")}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,6 +35,7 @@ class RecordRequest:
         here: What relative paths are relative to.
         out: The folder to write; it must not exist, or be one of ours.
         batch_size: Rows a batch, where the samples do not say.
+        pad: By input, what shorter lists of JSON lines are filled up with.
         is_non_finite_declared: Whether NaN and infinity in the outputs are right.
         seed: Seed of the choice of rows that are run twice.
         device: Where the model runs.
@@ -45,6 +46,7 @@ class RecordRequest:
     here: Path
     out: Path
     batch_size: int
+    pad: Mapping[str, float]
     is_non_finite_declared: bool
     seed: int
     device: str
@@ -139,7 +141,7 @@ def record_model(request: RecordRequest, *, time_limit_s: float, progress: Progr
     if source.kind is SourceKind.CALLABLE:
         msg = f"{request.model!r} is a module:callable, whose inputs and outputs are not known here"
         raise UsageError(msg, hint="write a spec that names them and use: convert-and-validate export, record --run")
-    samples = SampleSource(text=request.samples, folder=request.here, batch_size=request.batch_size)
+    samples = SampleSource(text=request.samples, folder=request.here, batch_size=request.batch_size, pad=request.pad)
     args: dict[str, Any] = {
         "name": request.model,
         "source": source.to_json(),

@@ -9,15 +9,19 @@ if __name__ == "__main__" and sys.path[0] == os.getcwd():  # noqa: PTH109 - path
     # `python -m` puts the current directory first, where a file may be called like a module of Python's.
     del sys.path[0]
 
-import signal
-import traceback
-from types import FrameType
+from typing import TYPE_CHECKING
 
-import click
+# Why so little here? Ctrl-C while modules are imported, which takes long where they are compiled first, is then one of
+# `main`, and no traceback.
+if TYPE_CHECKING:
+    from types import FrameType
 
-from paritygate.errors import ExitCode, ParitygateError, UnsupportedOperatorsError
+    from paritygate.errors import ParitygateError
 
 __all__ = ["main"]
+
+
+_INTERRUPTED = "interrupted: nothing is published half, what was finished is kept"
 
 
 class _Terminated(BaseException):
@@ -31,28 +35,46 @@ def _terminate(number: int, frame: FrameType | None) -> None:
 
 def main(args: list[str] | None = None) -> None:
     """Run the command line and end the process with the exit code of what happened."""
-    signal.signal(signal.SIGTERM, _terminate)
-    sys.exit(_run(sys.argv[1:] if args is None else args))
+    try:
+        import signal
+
+        signal.signal(signal.SIGTERM, _terminate)
+        code = _run(sys.argv[1:] if args is None else args)
+    except KeyboardInterrupt:
+        # What prints may be what was just imported.
+        os.write(sys.stderr.fileno(), f"{_INTERRUPTED}\n".encode())
+        code = 130
+    sys.exit(code)
 
 
 def _run(args: list[str]) -> int:  # noqa: PLR0911 - one return a cause
+    import io
+    import traceback
+
+    import click
+
+    from paritygate.errors import ExitCode, ParitygateError
     from paritygate.pipelines.cli import cli
+    from paritygate.printing import echo, echo_block
 
     is_debug = "--debug" in args or bool(os.environ.get("PARITYGATE_DEBUG"))
     try:
+        _check_encoding(args)
         code = cli.main(args=args, prog_name="convert-and-validate", standalone_mode=False)
         return int(code or 0)
     except click.exceptions.Exit as stop:
         return int(stop.exit_code)
     except (KeyboardInterrupt, click.exceptions.Abort):
-        click.echo("interrupted: nothing is published half, what was finished is kept", err=True)
+        echo(_INTERRUPTED, err=True)
         return int(ExitCode.INTERRUPTED)
     except _Terminated:
-        click.echo("terminated: nothing is published half, what was finished is kept", err=True)
+        echo("terminated: nothing is published half, what was finished is kept", err=True)
         return int(ExitCode.TERMINATED)
     except click.ClickException as err:
         # Click's own message names the option and the command; its exit code is ours for wrong usage.
-        err.show()
+        said = io.StringIO()
+        err.show(file=said)
+        echo_block(said.getvalue().rstrip("\n"), err=True)
         return int(ExitCode.USAGE)
     except ParitygateError as err:
         _print_error(err, is_debug=is_debug)
@@ -64,22 +86,44 @@ def _run(args: list[str]) -> int:  # noqa: PLR0911 - one return a cause
         return int(ExitCode.NOT_MEASURED)
     except Exception as err:  # noqa: BLE001 - an uncaught exception must not end in Python's exit code 1
         if is_debug:
-            traceback.print_exc()
+            echo_block(traceback.format_exc(), err=True)
         text = str(err).strip().splitlines()
-        click.echo(f"error: unexpected {type(err).__name__}: {text[0] if text else ''}", err=True)
-        click.echo("hint: run again with --debug for the traceback, and report it as a bug of paritygate", err=True)
+        echo(f"error: unexpected {type(err).__name__}: {text[0] if text else ''}", err=True)
+        echo("hint: run again with --debug for the traceback, and report it as a bug of paritygate", err=True)
         return int(ExitCode.NOT_MEASURED)
 
 
+def _check_encoding(args: list[str]) -> None:
+    """Check that names can be written into results: what the shell gave as other bytes, no JSON and no report holds.
+
+    Raises:
+        UsageError: An argument, or the current directory, is no UTF-8.
+    """
+    from pathlib import Path
+
+    from paritygate.errors import UsageError
+    from paritygate.files import is_utf8
+
+    for what, text in (*(("the argument", text) for text in args), ("the current directory", str(Path.cwd()))):
+        if not is_utf8(text):
+            msg = f"{what} {text} is no UTF-8"
+            raise UsageError(msg, hint="rename the file or folder, and give its new name")
+
+
 def _print_error(err: ParitygateError, *, is_debug: bool) -> None:
+    import traceback
+
+    from paritygate.errors import UnsupportedOperatorsError
+    from paritygate.printing import echo, echo_block
+
     if is_debug:
-        traceback.print_exc()
-    click.echo(f"error: {err}", err=True)
+        echo_block(traceback.format_exc(), err=True)
+    echo(f"error: {err}", err=True)
     if isinstance(err, UnsupportedOperatorsError):
         for operator, node, reason, hint in err.rows:
-            click.echo(f"  {operator}  at {node}: {reason}" + (f"  ({hint})" if hint else ""), err=True)
+            echo(f"  {operator}  at {node}: {reason}" + (f"  ({hint})" if hint else ""), err=True)
     if err.hint:
-        click.echo(f"hint: {err.hint}", err=True)
+        echo(f"hint: {err.hint}", err=True)
 
 
 if __name__ == "__main__":

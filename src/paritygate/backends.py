@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
+import json
+import shlex
+import urllib.parse
+import urllib.request
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from paritygate.errors import MissingBackendError
 
-__all__ = ["BACKENDS", "Backend", "BackendState", "backend_state", "require_backend", "version_of"]
+__all__ = ["BACKENDS", "Backend", "BackendState", "backend_state", "install_command", "require_backend", "version_of"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -91,10 +98,43 @@ def version_of(distribution: str) -> str | None:
         return None
 
 
+def install_command(extra: str) -> str:
+    """Return the command that installs an extra of paritygate from where this paritygate was installed from.
+
+    Its name alone is no answer: an index may not have it, and a checkout is not what the index has.
+    """
+    file = Path(__file__).resolve()
+    checkout = file.parents[2]
+    if (checkout / "pyproject.toml").is_file() and checkout / "src/paritygate" == file.parent:
+        return f"pip install --editable {shlex.quote(f'{checkout}[{extra}]')}"
+    return f"pip install {shlex.quote(_requirement(extra, _where_installed_from()))}"
+
+
+def _where_installed_from() -> Mapping[str, Any]:
+    """Return what pip wrote down of it, empty where it was an index. Source: PEP 610, direct_url.json."""
+    try:
+        text = importlib.metadata.distribution("paritygate").read_text("direct_url.json")
+        return json.loads(text) if text else {}
+    except (importlib.metadata.PackageNotFoundError, ValueError):
+        return {}
+
+
+def _requirement(extra: str, origin: Mapping[str, Any]) -> str:
+    if "dir_info" in origin:
+        folder = urllib.request.url2pathname(urllib.parse.urlsplit(origin["url"]).path)
+        return f"{folder}[{extra}]"
+    if "vcs_info" in origin:
+        vcs = origin["vcs_info"]
+        return f"paritygate[{extra}] @ {vcs['vcs']}+{origin['url']}@{vcs['commit_id']}"
+    if "url" in origin:
+        return f"paritygate[{extra}] @ {origin['url']}"
+    return f"paritygate[{extra}]"
+
+
 def backend_state(name: str) -> BackendState:
     """Return whether the backend is installed, without importing it."""
     backend = BACKENDS[name]
-    install = f"pip install 'paritygate[{backend.extra}]'"
+    install = install_command(backend.extra)
     if importlib.util.find_spec(backend.module) is None:
         reason = f"the module {backend.module!r} is not installed"
         return BackendState(backend=backend, version=None, reason=reason, install=install)

@@ -22,6 +22,7 @@ __all__ = [
     "digest_of_json",
     "files_below",
     "fsync_tree",
+    "is_utf8",
     "make_marked_folder",
     "read_json",
     "remove_marked_folder",
@@ -50,6 +51,8 @@ _UNWRITABLE = {
 # These say of themselves that something was written, whatever file it was.
 _NO_SPACE = {errno.ENOSPC, errno.EDQUOT}
 _TOO_LARGE = errno.EFBIG
+# A pipe would be waited at, and a device may have no end.
+_NO_FILE = "a pipe, a socket or a device, and no file"
 
 
 @contextlib.contextmanager
@@ -85,7 +88,13 @@ def _names_below(err: OSError, folder: Path) -> bool:
 
 
 def digest_of_file(path: Path) -> str:
-    """Return `sha256:` and the hex digest of the file's bytes."""
+    """Return `sha256:` and the hex digest of the file's bytes.
+
+    Raises:
+        OSError: It cannot be read, or is no plain file.
+    """
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise OSError(errno.EINVAL, _NO_FILE, str(path))
     state = hashlib.sha256()
     with path.open("rb") as stream:
         while chunk := stream.read(_CHUNK_BYTES):
@@ -152,8 +161,16 @@ def write_json_atomically(path: Path, data: Any) -> None:  # noqa: ANN401 - any 
 
 
 def read_json(path: Path) -> Any:  # noqa: ANN401 - any JSON data
-    """Return the JSON data in `path`."""
-    return json.loads(path.read_text(encoding="utf-8"))
+    """Return the JSON data in `path`.
+
+    Raises:
+        ValueError: It is no JSON, or holds half of a surrogate pair: text that no file takes.
+    """
+    text = path.read_text(encoding="utf-8")
+    data = json.loads(text)
+    if "\\ud" in text.lower():
+        json.dumps(data, ensure_ascii=False).encode()
+    return data
 
 
 def make_marked_folder(folder: Path) -> Path:
@@ -186,11 +203,21 @@ def remove_marked_folder(folder: Path) -> None:
         shutil.rmtree(folder)
 
 
+def is_utf8(name: str) -> bool:
+    """Return whether a name can be written as UTF-8; one of other bytes holds halves of surrogate pairs."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def files_below(folder: Path) -> Iterable[Path]:
     """Yield every file below `folder` in a fixed order, our own marker left out.
 
     Raises:
-        StorageError: A link points out of the folder, or to a folder.
+        StorageError: A link points out of the folder, to a folder or to nothing, something is no plain file, or a name
+            is no UTF-8.
     """
     root = folder.resolve()
     for path in sorted(folder.rglob("*")):
@@ -199,7 +226,14 @@ def files_below(folder: Path) -> Iterable[Path]:
             raise StorageError(msg, hint="replace the link by the folder it points to")
         if path.is_dir() or path.name == MARKER:
             continue
+        if not is_utf8(path.name):
+            msg = f"the name of {path} is no UTF-8: no record of it could be written"
+            raise StorageError(msg, hint="rename it")
         if not path.resolve().is_relative_to(root):
             msg = f"{path} is a link that leaves {folder}"
             raise StorageError(msg, hint="replace the link by the file it points to")
+        if not path.is_file():
+            what = "a link to nothing" if path.is_symlink() else _NO_FILE
+            msg = f"{path} is {what}"
+            raise StorageError(msg, hint="remove it")
         yield path

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -51,8 +52,21 @@ def read_onnx(path: Path) -> onnx.ModelProto:
     if not model.graph.node and not model.graph.output:
         msg = f"{path} is not an ONNX model: it holds an empty graph ({path.stat().st_size} bytes)"
         raise InputFileError(msg, hint="export the model again; the file may be cut off or of another format")
+    _check_names(model, path)
     _check_external_data(model, path)
     return model
+
+
+def _check_names(model: onnx.ModelProto, path: Path) -> None:
+    """Check that every name is text: protobuf hands over as bytes what is no UTF-8."""
+    for graph in graphs_in(model.graph):
+        nodes = ((node.name, node.op_type, *node.input, *node.output) for node in graph.node)
+        tensors = (value.name for value in (*graph.input, *graph.output, *graph.initializer))
+        names: Iterator[object] = itertools.chain(tensors, *nodes)
+        for name in names:
+            if not isinstance(name, str):
+                msg = f"{path} is not an ONNX model: the name {name!r} in it is no UTF-8"
+                raise InputFileError(msg, hint="export the model again, with names that are text")
 
 
 def _check_external_data(model: onnx.ModelProto, path: Path) -> None:

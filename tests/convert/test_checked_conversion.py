@@ -12,6 +12,7 @@ from collections.abc import Callable
 import pytest
 from tests.convert.conftest import Bench, sign
 
+from paritygate.backends import install_command
 from paritygate.convert import conversion
 from paritygate.convert.conversion import CONVERTERS, Conversion, ConversionJob
 from paritygate.errors import BackendError, ConversionError, MissingBackendError, StorageError, UsageError
@@ -114,7 +115,7 @@ def test_without_the_runtime_that_checks_it_nothing_is_converted(bench: Bench, m
     monkeypatch.setattr("paritygate.backends.importlib.util.find_spec", lambda _: None)
     with pytest.raises(MissingBackendError, match="onnxruntime is needed") as caught:
         bench.convert("onnx", path)
-    assert caught.value.hint == "pip install 'paritygate[cpu]'"
+    assert caught.value.hint == install_command("cpu")
     assert not (bench.folder / "converted").exists()
 
 

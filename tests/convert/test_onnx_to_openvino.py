@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 from tests.convert.conftest import Bench, Converted, sign
 
+from paritygate.backends import install_command
 from paritygate.convert.check_openvino import check
 from paritygate.convert.conversion import Conversion
 from paritygate.convert.onnx_to_openvino import convert
@@ -331,7 +332,7 @@ def test_without_openvino_nothing_is_converted(bench: Bench, monkeypatch: pytest
     monkeypatch.setattr("paritygate.backends.importlib.util.find_spec", lambda _: None)
     with pytest.raises(MissingBackendError, match="openvino is needed to make and run OpenVINO models") as caught:
         bench.convert("onnx", path, to="openvino")
-    assert caught.value.hint == "pip install 'paritygate[openvino]'"
+    assert caught.value.hint == install_command("openvino")
 
 
 def test_a_model_for_another_cpu_is_written_and_says_so(bench: Bench) -> None:

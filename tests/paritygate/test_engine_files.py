@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from paritygate.backends import install_command
 from paritygate.engine.library import TENSORRT, TENSORRT_RTX, EngineLibrary
 from paritygate.engine.profile import ProfileShapes, profile_of
 from paritygate.engine.record import ENGINE_FILE, RECORD_FILE, EngineRecord
@@ -333,7 +334,7 @@ def test_a_library_that_does_not_load_is_missing_in_words(tmp_path: Path, name: 
 
     extra = {"tensorrt": "gpu", "tensorrt-rtx": "tensorrt-rtx"}[name]
     assert printed[0].startswith(words)
-    assert printed[1:] == [f"install it with its libraries: pip install 'paritygate[{extra}]'"]
+    assert printed[1:] == [f"install it with its libraries: {install_command(extra)}"]
 
 
 @pytest.mark.parametrize(
@@ -364,7 +365,7 @@ def test_a_library_that_is_not_installed_is_missing_in_words(hidden: str, name: 
     )
 
     assert printed[0].startswith(words)
-    assert printed[1] == f"pip install 'paritygate[{extra}]'"
+    assert printed[1] == install_command(extra)
 
 
 @pytest.mark.parametrize("missing", ["polygraphy"])

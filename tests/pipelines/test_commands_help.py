@@ -100,7 +100,7 @@ def test_backends_lists_what_is_there_and_how_to_install_the_rest(desk: Desk) ->
         state = backend_state(item["name"])
         assert item["is_available"] is state.is_available
         assert item["version"] == state.version
-        assert item["install"].startswith("pip install 'paritygate[")
+        assert item["install"].startswith("pip install ")
         assert item["name"] in called.out
     assert called.data["targets"] == [str(variant) for variant in AVAILABLE_TARGETS]
     assert f"targets of this version: {', '.join(called.data['targets'])}" in called.out

@@ -296,6 +296,8 @@ def test_a_release_despite_a_failed_run_is_shown_with_the_reason(
         despite="the demo",
     )
 
+    (tmp_path / "manifest.json").write_text("{}", encoding="utf-8")
+
     print_release_details(details)
     print_release(release)
 

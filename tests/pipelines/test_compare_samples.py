@@ -71,7 +71,7 @@ def test_ragged_lists_of_integers_stay_integers_when_padded(bench: Bench) -> Non
 
     assert refused.code == 2
     assert "the lists of 'ids' have different lengths (1 to 3)" in refused.message
-    assert refused.result["error"]["hint"] == "say what to pad them with: --pad ids=0"
+    assert refused.result["error"]["hint"] == "correct the rows, or say what to fill shorter ones up with: --pad ids=0"
     assert padded.code == 0, padded.message
     assert padded.result["outputs"]["logits"]["values"] == 9
 

@@ -128,7 +128,7 @@ def test_a_recording_that_names_files_elsewhere_is_damaged(run: Desk, change: di
 def test_recorded_probes_that_name_files_elsewhere_are_damaged(tmp_path: Path) -> None:
     path = tmp_path / "probes.json"
     probe = {"name": "../up", "chunks": {}}
-    path.write_text(json.dumps({"format": 2, "probes": [probe], "digest": ""}), encoding="utf-8")
+    path.write_text(json.dumps({"format": 3, "probes": [probe], "digest": ""}), encoding="utf-8")
     _forge(path, lambda _: None)
 
     with pytest.raises(InputFileError, match=r"probes\.json is damaged: the name '\.\./up' leaves its folder"):

@@ -79,7 +79,7 @@ def test_matches_and_ignored_outputs_are_taken() -> None:
         ),
         ("gold: {metric: pearson, output: logits, tolerance: {mlperf: 98}}", "mlperf=98 is no rule of MLPerf"),
         ("gold: {metric: pearson, output: absent}", "gold.output names 'absent', which is no output"),
-        ("gold: 3", "gold: Input should be a valid dictionary"),
+        ("gold: 3", r"gold: a mapping is needed \(seen: 3\)"),
         ("matches: {d: {boxes: absent, scores: scores}}", "matches.d names 'absent', which is no output"),
         ("matches: {d: {boxes: boxes, scores: scores, iou: 2}}", "iou=2 is no intersection over union"),
         ("matches: {d: {boxes: boxes}}", "matches.d.scores: is missing"),

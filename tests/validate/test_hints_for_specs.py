@@ -7,23 +7,15 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from paritygate.batch import Batch
 from paritygate.errors import ParitygateError
 from paritygate.precision import Precision
-from paritygate.signature import Signature, TensorSpec
 from paritygate.validate.decisions import check_rank, make_decision
-from paritygate.validate.feeding import fit_inputs
 from paritygate.validate.gold.columns import output_column
 from paritygate.validate.gold.rule import make_gold_rule
 from paritygate.validate.matching.rule import make_match_rule
 from paritygate.validate.profile import profile_outputs
 from paritygate.validate.reference import check_health, profile_all
 from paritygate.validate.tolerance import parse_tolerance
-
-
-def _lack_an_input() -> None:
-    signature = Signature(inputs=(TensorSpec(name="x", dtype="float32", shape=("batch", 4)),), outputs=())
-    fit_inputs(Batch(inputs={"y": np.zeros((2, 4), np.float32)}, ids=["a", "b"]), signature)
 
 
 def _hold_nan() -> None:
@@ -47,7 +39,6 @@ def _lack_a_decision() -> None:
         (_lack_a_decision, "decisions: {y: {argmax: true}}", "--decision y:argmax"),
         (lambda: make_match_rule("a:b", boxes="b", scores="s"), "matches: {NAME: {boxes: OUTPUT", "--match NAME:boxes"),
         (lambda: parse_tolerance(Precision.FP16, {"max": 1.0}), "max_abs_diff: 1e-3", "--tolerance max_abs_diff=1e-3"),
-        (_lack_an_input, "model.rename: {MODEL: SERVED}", "--map MODEL=SERVED"),
         (_hold_nan, "non_finite: match in the spec", "--non-finite match"),
         (lambda: profile_all(lambda: iter(()), shapes={}, dtypes={}, axes={"y": 1}, signature=None), "axes", "--axis"),
     ],

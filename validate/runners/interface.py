@@ -28,9 +28,7 @@ def check_inputs(signature: Signature, inputs: Mapping[str, NDArray[np.generic]]
         given = ", ".join(inputs) or "nothing"
         wanted = ", ".join(spec.name for spec in signature.inputs)
         msg = f"the model takes the inputs {wanted}; given was {given}"
-        raise BackendError(
-            msg, hint="give every input under its name, or rename it with model.rename in the spec, or with --map"
-        )
+        raise BackendError(msg, hint="give every input under its name, and no other")
     for spec in signature.inputs:
         if not _fits(spec, inputs[spec.name]):
             msg = f"the model takes {spec}; given was {describe_arrays({spec.name: inputs[spec.name]})}"

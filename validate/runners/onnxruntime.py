@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from paritygate.backends import require_backend
+from paritygate.backends import install_command, require_backend
 from paritygate.errors import BackendError, MissingBackendError
 from paritygate.machine import device_name
 from paritygate.onnx_file import precision_of_onnx, read_onnx, signature_of_onnx
@@ -112,7 +112,7 @@ def _open_session(
     if request.name not in onnxruntime.get_available_providers():
         has = ", ".join(onnxruntime.get_available_providers())
         msg = f"this build of onnxruntime has no {request.name} (it has: {has})"
-        raise MissingBackendError(msg, hint="pip uninstall onnxruntime && pip install 'paritygate[gpu]'")
+        raise MissingBackendError(msg, hint=f"pip uninstall onnxruntime && {install_command('gpu')}")
     load_libraries(onnxruntime, request.name)
     options = onnxruntime.SessionOptions()
     options.log_severity_level = _FATAL

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import ModuleType
 
-from paritygate.backends import require_backend
+from paritygate.backends import install_command, require_backend
 from paritygate.errors import BackendError, MissingBackendError
 
 __all__ = ["TENSORRT", "TENSORRT_RTX", "TITLES", "EngineLibrary", "open_library"]
@@ -75,9 +75,7 @@ def open_library(name: str) -> EngineLibrary:
         reason = (str(err).strip() or type(err).__name__).splitlines()[0]
         msg = f"{TITLES[name]} is installed and does not load: {reason}"
         extra = "tensorrt-rtx" if name == TENSORRT_RTX else "gpu"
-        raise MissingBackendError(
-            msg, hint=f"install it with its libraries: pip install 'paritygate[{extra}]'"
-        ) from err
+        raise MissingBackendError(msg, hint=f"install it with its libraries: {install_command(extra)}") from err
     return EngineLibrary(name=name, module=module)
 
 

@@ -275,7 +275,7 @@ def test_without_the_extra_the_report_says_so_and_gives_the_chart_in_words(
 
     assert not [item for item in page.of("svg") if item.attributes.get("class") == "tradeoff"]
     paragraphs = [item.text for item in page.of("p")]
-    why = "The chart was left out: altair and vl-convert-python are not installed (pip install 'paritygate[report]')."
+    why = "The chart was left out: altair and vl-convert-python are not installed (the extra `report`)."
     assert why in paragraphs
     assert set(_tradeoff(report).words) <= {item.text for item in page.of("li")}
 

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from paritygate.backends import install_command
 from paritygate.errors import BackendError, InputFileError, MissingBackendError, UsageError
 from paritygate.openvino_model import import_openvino, openvino_version
 from paritygate.openvino_settings import is_capable
@@ -221,7 +222,7 @@ def test_without_openvino_the_error_says_how_to_install_it(tmp_path: Path, monke
     monkeypatch.setattr("paritygate.backends.importlib.util.find_spec", lambda _: None)
     with pytest.raises(MissingBackendError, match="openvino is needed") as raised:
         _open(tmp_path / "m.xml")
-    assert raised.value.hint == "pip install 'paritygate[openvino]'"
+    assert raised.value.hint == install_command("openvino")
 
 
 def test_a_tensor_of_several_names_is_renamed_by_any_of_them(tmp_path: Path) -> None:

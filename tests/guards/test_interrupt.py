@@ -1,0 +1,37 @@
+"""Ctrl-C while the tool's own modules are imported, as they are compiled on the first start: 130, and no traceback."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+_INTERRUPTED = "interrupted: nothing is published half, what was finished is kept\n"
+# What is typed at the keyboard arrives as this exception, wherever the interpreter is.
+_PROGRAM = """
+import sys
+from importlib.abc import MetaPathFinder
+
+class Interrupts(MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name == {name!r}:
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Interrupts())
+from paritygate.__main__ import main
+main(["backends"])
+"""
+
+
+@pytest.mark.parametrize(
+    "name", ["click", "signal", "paritygate.errors", "paritygate.printing", "paritygate.pipelines.cli", "rich.console"]
+)
+def test_an_interrupt_while_modules_are_imported_is_no_traceback(name: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _PROGRAM.format(name=name)], check=False, capture_output=True, text=True, timeout=60
+    )
+
+    # Click ends the line of the terminal first.
+    assert (done.returncode, done.stderr.lstrip("\n")) == (130, _INTERRUPTED)
+    assert done.stdout == ""

@@ -1,0 +1,262 @@
+"""Our own JSON with wrong types in it, as a hand edit leaves it: taken, or one clear error, and nothing unexpected."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from paritygate.pipelines.repository.record import digest_of_record
+
+if TYPE_CHECKING:
+    from tests.pipelines.conftest import Desk
+
+pytestmark = pytest.mark.usefixtures("jobs_here")
+
+_WRONG: tuple[object, ...] = (None, True, -1, 1e300, "text", [], ["text"], {}, {"text": 1}, [[[]]], "\ud800", 10**400)
+_OF_0_1_0 = Path(__file__).parent / "repository/of_0_1_0/repository"
+# What reads each file, quickest first.
+_READERS: dict[str, tuple[tuple[str, ...], ...]] = {
+    "evidence.json": (
+        ("choose", "--run", "RUN"),
+        ("promote", "--run", "RUN"),
+        ("validate", "--run", "RUN", "--quiet"),
+    ),
+    "onnx-fp32/artifact.json": (
+        ("choose", "--run", "RUN"),
+        ("promote", "--run", "RUN"),
+        ("pack", "RUN", "--output", "p"),
+    ),
+    "reference/record.json": (("promote", "--run", "RUN"), ("validate", "--run", "RUN", "--quiet")),
+    "onnx-fp32.result.json": (("promote", "--run", "RUN"),),
+    "benchmark.json": (("choose", "--run", "RUN"), ("promote", "--run", "RUN")),
+    "spec.json": (("choose", "--run", "RUN"), ("promote", "--run", "RUN"), ("pack", "RUN", "--output", "p")),
+    "log": (("list",), ("show", "tiny"), ("verify", "tiny"), ("rollback", "tiny"), ("promote", "--run", "RUN")),
+    "store": (("list",), ("show", "tiny"), ("verify", "tiny")),
+}
+
+
+@pytest.fixture(scope="module")
+def measured(finished: Desk, tmp_path_factory: pytest.TempPathFactory) -> Desk:
+    """Return a desk whose run was benchmarked as well."""
+    desk = finished.copy(tmp_path_factory.mktemp("measured"))
+    called = desk.call("benchmark", "--run", str(desk.run_folder), "--quiet", "--rounds", "2")
+    assert called.code == 0, str(called)
+    return desk
+
+
+def _leaves(data: Any, place: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:  # noqa: ANN401 - JSON
+    yield place
+    parts = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
+    for key, value in parts:
+        yield from _leaves(value, (*place, key))
+
+
+def _edited(data: Any, place: tuple[str | int, ...], value: object) -> Any:  # noqa: ANN401 - JSON
+    """Return JSON data with another value at a place, or without what stands there where the value is `...`."""
+    if not place:
+        return None if value is ... else value
+    copy = json.loads(json.dumps(data))
+    inner = copy
+    for step in place[:-1]:
+        inner = inner[step]
+    if value is ...:
+        del inner[place[-1]]
+    else:
+        inner[place[-1]] = value
+    return copy
+
+
+def _sealed(name: str, data: Any) -> Any:  # noqa: ANN401 - JSON
+    """Return a record of the log with the digest that it would have, so that its types are looked at."""
+    if name != "log" or not isinstance(data, dict) or not isinstance(data.get("digest"), str):
+        return data
+    return {**data, "digest": digest_of_record(data)}
+
+
+def _file(desk: Desk, name: str) -> Path:
+    repository = desk.folder / "artifacts/repository"
+    if name == "log":
+        return next(iter(sorted(repository.glob("log/tiny/*.json"))))
+    if name == "store":
+        return repository / "store/tiny/1/manifest.json"
+    return desk.run_folder / name
+
+
+def _fuzz(desk: Desk, name: str, count: int) -> tuple[str, list[str]]:
+    """Edit a file `count` times, call what reads it, and return the figures and what was not said as an error."""
+    path = _file(desk, name)
+    path.chmod(0o644)
+    content = path.read_bytes()
+    data = json.loads(content)
+    places = list(_leaves(data))
+    chance = random.Random(name)  # noqa: S311 - a seed, so that a failure comes again
+    calls = refused = 0
+    wrong = []
+    for _ in range(count):
+        place, value = chance.choice(places), chance.choice((*_WRONG, ...))
+        path.write_text(json.dumps(_sealed(name, _edited(data, place, value))), encoding="utf-8")
+        for command in _READERS[name]:
+            called = desk.call(*(str(desk.run_folder) if word == "RUN" else word for word in command))
+            (desk.folder / "p").unlink(missing_ok=True)
+            calls += 1
+            refused += called.code != 0
+            if called.code not in {0, 1, 2, 3, 5} or "unexpected" in called.err or "Traceback" in called.err:
+                wrong.append(f"{command[0]} {place} {value!r}: {called.err[:200]}")
+    path.write_bytes(content)
+    return f"{name}: {count} edits, {calls} calls, {refused} refused, {len(wrong)} unexpected", wrong
+
+
+@pytest.mark.parametrize("name", _READERS)
+def test_a_wrong_type_in_a_record_is_never_unexpected(
+    measured: Desk, tmp_path: Path, name: str, record_property: Callable[[str, object], None]
+) -> None:
+    figures, wrong = _fuzz(measured.copy(tmp_path), name, 6)
+    record_property("figures", figures)
+
+    assert wrong == []
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("name", _READERS)
+def test_many_wrong_types_in_records_are_never_unexpected(
+    measured: Desk, tmp_path: Path, name: str, record_property: Callable[[str, object], None]
+) -> None:
+    figures, wrong = _fuzz(measured.copy(tmp_path), name, 300)
+    record_property("figures", figures)
+
+    assert wrong == []
+
+
+@pytest.mark.parametrize(
+    ("name", "edit", "message"),
+    [
+        ("evidence.json", (("variants", 0, "checks", 1), []), "variants.0.checks.1: a mapping is needed (seen: a list"),
+        (
+            "evidence.json",
+            (("variants", 0, "rows"), "many"),
+            "variants.0.rows: a whole number is needed (seen: 'many')",
+        ),
+        ("evidence.json", (("paritygate",), ...), "evidence.json is damaged: paritygate: is missing"),
+        ("evidence.json", ((), []), "evidence.json is damaged: all of it: a mapping is needed (seen: a list"),
+        ("onnx-fp32/artifact.json", (("made_by",), "text"), "artifact.json is damaged: TypeError: made_by is 'text'"),
+        ("spec.json", (("samples_path",), 3), "spec.json is damaged: samples_path is 3, and no text"),
+        ("evidence.json", (("machine", "cpu"), "text"), "machine.cpu: a mapping is needed (seen: 'text')"),
+        ("benchmark.json", (("machine", "cpu"), "text"), "cpu of the machine is 'text', not a mapping"),
+        ("log", (("reason",), ["text"]), "its reason is ['text'], and no text"),
+        ("log", (("who",), None), "its who is None, and no text"),
+        ("log", (("despite",), 1), "its despite is 1, and no text"),
+        ("log", (("time",), None), "its time is None, and no text"),
+        ("log", (("predecessor",), []), "its predecessor is [], and no text"),
+        ("log", (("digest",), None), "its digest is None, and no text"),
+        ("log", (("aliases",), ["prod"]), "its aliases are ['prod'], and no mapping"),
+        ("log", (("aliases", "prod"), "1"), "'1' is no version"),
+        (
+            "evidence.json",
+            (("variants", 0, "tolerance", "declared"), ["speed"]),
+            "speed is named as a limit of the tolerance, which holds no such number",
+        ),
+        (
+            "evidence.json",
+            (("variants", 0, "tolerance", "declared"), None),
+            "the limits that the tolerance declares are None, and no list",
+        ),
+        (
+            "evidence.json",
+            (("variants", 0, "outputs", "logits", "reference_spread"), "wide"),
+            "variants.0.outputs.logits.reference_spread: a number is needed (seen: 'wide')",
+        ),
+        (
+            "evidence.json",
+            (("earlier_failures",), [{"run": "1", "variant": "onnx-fp32", "failed": "all", "asked_less": []}]),
+            "earlier_failures.0.failed: a list is needed (seen: 'all')",
+        ),
+    ],
+)
+def test_a_wrong_type_is_named_with_its_place(
+    measured: Desk, tmp_path: Path, name: str, edit: tuple[tuple[str | int, ...], object], message: str
+) -> None:
+    desk = measured.copy(tmp_path)
+    path = _file(desk, name)
+    path.chmod(0o644)
+    path.write_text(json.dumps(_sealed(name, _edited(json.loads(path.read_bytes()), *edit))), encoding="utf-8")
+    command = ["show", "tiny"] if name == "log" else ["choose", "--run", str(desk.run_folder)]
+
+    called = desk.call(*command)
+
+    assert called.code in {2, 5}
+    assert message in called.err
+    assert "\nhint: " in called.err
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("alias", {}, "its alias is {}, and no text"),
+        ("who", 3, "its who is 3, and no text"),
+        ("version", "1", "'1' is no version"),
+    ],
+)
+def test_a_wrong_type_in_a_record_of_0_1_0_is_named(
+    desk: Desk, field: str, value: object, message: str, tmp_path: Path
+) -> None:
+    repository = tmp_path / "repository"
+    shutil.copytree(_OF_0_1_0, repository)
+    path = repository / "log/tiny/000001.json"
+    path.write_text(json.dumps(_edited(json.loads(path.read_bytes()), (field,), value)), encoding="utf-8")
+
+    called = desk.call("show", "tiny", "--repository", str(repository))
+
+    assert called.code == 5, str(called)
+    assert f"000001.json is not a record that this version of paritygate can read: {message}\nhint: " in called.err
+
+
+def test_evidence_of_another_run_with_a_wrong_type_shows_no_failure(measured: Desk, tmp_path: Path) -> None:
+    desk = measured.copy(tmp_path)
+    evidence = json.loads((desk.run_folder / "evidence.json").read_bytes())
+    run = desk.run_folder
+    other = run.parent / "another"
+    other.mkdir()
+    (other / "evidence.json").write_text(
+        json.dumps(_edited(evidence, ("variants", 0, "tolerance"), [1])), encoding="utf-8"
+    )
+
+    called = desk.call("validate", "--run", str(run), "--quiet")
+
+    assert called.code == 0, str(called)
+
+
+@pytest.mark.parametrize(
+    "edit", [(("variants", 0, "verdict"), []), (("variants", 0, "rows"), "many"), (("machine",), 1), (("emulated",), 1)]
+)
+def test_evidence_of_another_device_with_a_wrong_type_is_none(
+    measured: Desk, tmp_path: Path, edit: tuple[tuple[str | int, ...], object]
+) -> None:
+    desk = measured.copy(tmp_path)
+    path = desk.run_folder / "evidence.json"
+    evidence = json.loads(path.read_bytes())
+    path.write_text(json.dumps({**evidence, "others": [_edited(evidence, *edit)]}), encoding="utf-8")
+
+    refused = desk.call("promote", "--run", str(desk.run_folder))
+    validated = desk.call("validate", "--run", str(desk.run_folder), "--quiet")
+
+    assert refused.code == 2, str(refused)
+    assert "what stands under 'others' is no evidence of a device" in refused.err
+    assert validated.code == 0, str(validated)
+    assert json.loads(path.read_bytes())["others"] == []
+
+
+def test_a_result_with_a_wrong_type_is_damaged_and_not_a_traceback(measured: Desk, tmp_path: Path) -> None:
+    desk = measured.copy(tmp_path)
+    (desk.run_folder / "onnx-fp32.result.json").write_text('{"rows": []}', encoding="utf-8")
+
+    called = desk.call("benchmark", "--run", str(desk.run_folder), "--quiet", "--rounds", "2")
+
+    assert called.code == 2, str(called)
+    assert "onnx-fp32.result.json is damaged: " in called.err
