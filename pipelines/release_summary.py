@@ -17,6 +17,9 @@ from paritygate.printing import echo
 
 __all__ = ["print_alias_move", "print_release", "print_release_details", "print_repositories", "print_verification"]
 
+# Verdicts of what was measured, or was to be, and did not pass.
+_NOT_PASSED = frozenset({"fail", "error", "inconclusive"})
+
 
 def print_release(release: Release, *, to_stderr: bool = False) -> None:
     """Print what was released, or that it was there already."""
@@ -43,6 +46,10 @@ def _concessions(manifest: Mapping[str, Any]) -> Iterator[str]:
     """Yield what was not asked of a release, or asked with looser limits, and what failed earlier, one line each."""
     # Releases of 0.1.0 lack some of it.
     provenance = manifest.get("provenance", {})
+    failed = [item for item in manifest.get("choice", {}).get("candidates", ()) if item["verdict"] in _NOT_PASSED]
+    if failed:
+        words = ", ".join(f"{item['variant']} ({item['verdict']})" for item in failed)
+        yield f"did not pass in the same run: {words}"
     for name, probes in provenance.get("probes_not_asked", {}).items():
         yield f"not asked of {name}: the probes {', '.join(probes)}"
     for name, limits in provenance.get("looser_tolerances", {}).items():

@@ -53,10 +53,15 @@ def load_object(text: str, folder: Path | None = None) -> Any:  # noqa: ANN401 -
             nothing from there, and then no file there stands in for a module of Python or of a framework.
 
     Raises:
-        UsageError: There is no such module or no such name in it.
+        UsageError: There is no such module or no such name in it, or it is one of Python's own.
     """
     _modules_before_users()
     module_name, _, attribute = text.partition(":")
+    root = module_name.partition(".")[0]
+    if root in sys.stdlib_module_names:
+        # Imported long ago: a file of that name beside the spec would not be looked at.
+        msg = f"module {root!r} of {text!r} is one of Python's own, and a file of yours cannot stand in for it"
+        raise UsageError(msg, hint=f"rename {root}.py, and name it by its new name")
     if folder is not None and module_name.partition(".")[0] != _PACKAGE.name:
         use_folder(folder)
     try:

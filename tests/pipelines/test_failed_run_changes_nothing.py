@@ -173,6 +173,18 @@ def test_a_run_that_requires_nothing_ends_in_0_and_serves_the_source_at_first(de
     )
 
 
+def test_a_release_says_what_did_not_pass_beside_it(desk: Desk) -> None:
+    desk.spec(**_FP16_FAILS, required=[])
+
+    called = desk.call("run", "spec.yaml", "--quiet")
+    shown = desk.call("show", "tiny", "prod")
+
+    assert called.code == 0, str(called)
+    assert "released tiny version 1, alias prod: onnx-fp32" in called.out
+    for said in (called.out, shown.out):
+        assert "did not pass in the same run: onnx-fp16 (fail)" in said
+
+
 def test_the_source_replaces_a_release_only_where_the_spec_says_replace(desk: Desk) -> None:
     assert desk.call("run", "spec.yaml", "--quiet").code == 0
     before = _repository(desk)
