@@ -22,7 +22,7 @@ from paritygate.pipelines.cli import cli
 
 _ROOT = Path(__file__).resolve().parents[2]
 _FENCE = re.compile(r"^```(?P<info>[^\n`]*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
-_MARKERS = ("litert", "nncf", "openvino", "rtx", "slow", "tensorflow", "torch")
+_MARKERS = ("litert", "nncf", "openvino", "rtx", "slow", "tensorflow", "thorough", "torch")
 _TOOL = "convert-and-validate"
 _OPSET = 17
 _IR_VERSION = 9
