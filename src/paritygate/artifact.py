@@ -117,7 +117,7 @@ class Artifact:
             raise InputFileError(msg, hint="make it with: convert-and-validate export")
         try:
             data = read_json(record)
-            for name, kind in (("main", str), ("files", dict), ("made_by", dict)):
+            for name, kind in (("files", dict), ("made_by", dict)):
                 if not isinstance(data[name], kind):
                     msg = f"{name} is {data[name]!r}"
                     raise TypeError(msg)  # noqa: TRY301 - as what is missing is
