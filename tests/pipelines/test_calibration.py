@@ -68,6 +68,7 @@ def _variant(called: Called) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.exact_int8
 def test_without_a_source_rows_are_held_out_of_the_samples_and_never_compared(desk: Desk) -> None:
     np.savez(desk.folder / "inputs.npz", x=_bounded(300, seed=1))
     desk.spec(**_INT8)
@@ -282,8 +283,8 @@ def test_too_small_a_share_ends_the_run_with_what_to_do(desk: Desk) -> None:
     [
         ({"path": "rows.json"}, "path, batch_size and pad belong to a calibration.source"),
         ({"source": "rows.npz", "share": 0.5}, "share is the part of samples that is held out"),
-        ({"rows": 3}, "greater than or equal to 16"),
-        ({"share": 1.5}, "less than 1"),
+        ({"rows": 3}, "a number of at least 16 is needed"),
+        ({"share": 1.5}, "a number below 1 is needed"),
         ({"tool": "guess"}, "'onnxruntime' or 'nncf'"),
         ({"tool": "nncf", "method": "entropy"}, "are for tool: onnxruntime"),
         ({"tool": "nncf", "method": "dynamic"}, "dynamic quantization is ONNX Runtime's"),
@@ -305,6 +306,7 @@ def test_a_missing_calibration_file_is_said_before_anything_starts(desk: Desk) -
     assert not desk.runs
 
 
+@pytest.mark.exact_int8
 def test_dynamic_quantization_in_a_run_compares_every_row(desk: Desk) -> None:
     desk.spec(**_INT8, calibration={"method": "dynamic"})
 
@@ -388,6 +390,7 @@ def test_an_int8_artifact_that_does_not_say_otherwise_was_calibrated_on_rows(tmp
         assert calibrated_rows_file(artifact("onnx-int8", facts, {})) == tmp_path / CALIBRATED_ROWS_FILE
 
 
+@pytest.mark.exact_int8
 def test_rows_and_strata_that_calibration_takes_away_are_said_of_every_variant(desk: Desk) -> None:
     desk.module(
         "rows",
@@ -443,6 +446,7 @@ def _int8_of(bench: Bench, source: str, values: NDArray[np.float32], activations
     return str(folder / "model.onnx")
 
 
+@pytest.mark.exact_int8
 @pytest.mark.parametrize("activations", ["int8", "uint8"])
 def test_a_calibration_on_rows_like_those_compared_passes(bench: Bench, activations: str) -> None:
     source = bench.linear("source")

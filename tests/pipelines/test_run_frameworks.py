@@ -154,7 +154,7 @@ def test_a_candidate_that_answers_otherwise_fails_and_is_not_released(failed: tu
     assert result["outputs"]["logits"]["max_abs_diff"] == pytest.approx(0.01, rel=1e-3)
     assert "onnx-fp32: fail: max_abs_diff [logits]: " in called.out
     assert called.data["runs"][0]["not_released"] == (
-        "nothing to release: no converted variant passed for cpu (onnx-fp32: fail), and the spec wants no fallback"
+        "required and not passed: onnx-fp32 (fail); so nothing is released, and alias prod stays where it is"
     )
     assert desk.releases == []
 
@@ -167,7 +167,8 @@ def test_where_every_candidate_fails_the_source_is_released_with_the_reason(
     path = desk.run_folder / "spec.json"
     text = path.read_text(encoding="utf-8")
     assert text.count('"fallback": "none"') == 1
-    path.write_text(text.replace('"fallback": "none"', '"fallback": "source"'), encoding="utf-8")
+    text = text.replace('"fallback": "none"', '"fallback": "source"').replace('"required": null', '"required": []')
+    path.write_text(text, encoding="utf-8")
 
     called = desk.json("promote", "--run", str(desk.run_folder))
 
@@ -201,7 +202,7 @@ def test_a_model_that_keeps_dropout_active_at_inference_is_refused(desk: Desk) -
 
 
 @pytest.mark.torch
-def test_a_converter_that_crashes_leaves_the_source_to_be_released(desk: Desk) -> None:
+def test_a_converter_that_crashes_is_no_reason_to_release_anything(desk: Desk) -> None:
     called = _torch_desk(desk, "aborting_when_exported").json("run", "spec.yaml")
 
     assert called.code == 4, str(called)
@@ -210,8 +211,8 @@ def test_a_converter_that_crashes_leaves_the_source_to_be_released(desk: Desk) -
     assert run["variants"] == {"onnx-fp32": None}
     (row,) = [line for line in called.out.splitlines() if line.startswith("│ onnx-fp32")]
     assert row.split("│")[-2].strip() == "error"
-    assert run["release"]["variants"] == ["source"]
-    assert run["release"]["reason"].endswith("(onnx-fp32: error)")
+    assert run["release"] is None
+    assert "required and not passed: onnx-fp32 (error)" in run["not_released"]
     (entry,) = desk.evidence()["variants"]
     assert (entry["exit_code"], entry["evidence"], entry["artifact"]) == (4, "none", None)
 

@@ -27,6 +27,21 @@ def test_a_source_that_was_changed_after_the_export_is_an_error_and_not_released
     assert desk.evidence()["variants"][0]["evidence"] == "none"
     promoted = desk.call("promote", "--run", run)
     assert promoted.code == 5, str(promoted)
+    assert "required and not passed: onnx-fp32 (error)" in promoted.err
+    assert desk.releases == []
+
+
+def test_where_nothing_is_required_the_source_that_was_changed_is_not_released_either(desk: Desk) -> None:
+    spec = desk.spec(required=[])
+    assert desk.call("export", spec).code == 0
+    _scale_weights(desk, 1.000003)
+    run = str(desk.run_folder)
+    assert desk.call("record", "--run", run).code == 0
+    assert desk.call("validate", "--run", run).code == 0
+
+    promoted = desk.call("promote", "--run", run)
+
+    assert promoted.code == 5, str(promoted)
     assert _OTHER in promoted.err
     assert desk.releases == []
 
