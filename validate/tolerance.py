@@ -167,7 +167,7 @@ class Limits:
         if not growth:
             return bulk
         distance = np.abs(expected - on_axis(self.center, self.axis, expected.ndim))
-        distance[~np.isfinite(distance)] = 0.0
+        distance = np.where(np.isfinite(distance), distance, 0.0)
         distance *= growth
         return np.maximum(bulk, distance, out=distance)
 

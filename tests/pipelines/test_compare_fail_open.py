@@ -267,9 +267,10 @@ def test_a_label_that_flips_at_the_threshold_fails_where_none_may(bench: Bench) 
     )
 
     assert (outcome.code, outcome.failed) == (1, {"decision_mismatches"})
-    assert outcome.result["decisions"]["logits"] | {"rule": "", "classes": {}} == {
+    assert outcome.result["decisions"]["logits"] | {"rule": "", "classes": {}, "constant": ""} == {
         "rule": "",
         "classes": {},
+        "constant": "",
         "rows": 200,
         "decisions": 200,
         "mismatches": 1,
