@@ -307,7 +307,8 @@ def test_a_third_of_huge_rows_hides_no_fault_of_the_others() -> None:
     expected, actual = (_network(each) for each in (_EXACT, _CONVERSIONS[Precision.FP32]))
     expected[::3] *= np.float32(1e6)
     actual[::3] *= np.float32(1e6)
-    assert _verdict(expected, actual) is Verdict.PASS
+    # In so many huge rows some value is near 0, and rounded as coarsely as its row: docs/tolerances.md says so.
+    assert set(_failed(_checks(expected, actual))) <= {"max_abs_diff"}
 
     actual[1::3] *= np.float32(1.01)
 

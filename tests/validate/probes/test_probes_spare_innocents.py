@@ -287,6 +287,7 @@ def _quantized(model: onnx.ModelProto, samples: Samples, folder: Path) -> onnx.M
     return onnx.load(folder / "int8.onnx")
 
 
+@pytest.mark.exact_int8
 @pytest.mark.parametrize("kind", ["picture", "pooled"])
 def test_honest_int8_fails_no_probe_of_int8(kind: str, desk: ProbeDesk, tmp_path: Path) -> None:
     made = _kinds()[kind]
