@@ -50,9 +50,11 @@ def _concessions(manifest: Mapping[str, Any]) -> Iterator[str]:
     if failed:
         words = ", ".join(f"{item['variant']} ({item['verdict']})" for item in failed)
         yield f"did not pass in the same run: {words}"
-    for name, probes in provenance.get("probes_not_asked", {}).items():
-        yield f"not asked of {name}: the probes {', '.join(probes)}"
-    for name, limits in provenance.get("looser_tolerances", {}).items():
+    released = [item["name"] for item in manifest.get("variants", ())]
+    for name in (name for name in released if name in provenance.get("probes_not_asked", {})):
+        yield f"not asked of {name}: the probes {', '.join(provenance['probes_not_asked'][name])}"
+    for name in (name for name in released if name in provenance.get("looser_tolerances", {})):
+        limits = provenance["looser_tolerances"][name]
         values = (f"{limit} {provenance['tolerances'][name][limit]:g}" for limit in limits)
         yield f"looser than the defaults for {name}: {', '.join(values)}"
     for name, reason in provenance.get("ignored_outputs", {}).items():
