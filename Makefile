@@ -63,7 +63,7 @@ demo-cost:
 	  '4 minutes. Where pip finds no CPU build of torch, it downloads gigabytes of' \
 	  'CUDA libraries besides: README.md, Install, says how to spare them.'
 	@printf '%s\n' \
-	  'Then it converts and compares two small models for about 10 minutes on 2 cores,' \
+	  'Then it converts and compares two small models for about 15 minutes on 2 cores,' \
 	  'without a GPU or a network, and writes to artifacts/ alone.'
 
 # Passive: where each core has a worker, threads of PyTorch that wait busily take the core from the other one.
