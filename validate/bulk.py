@@ -13,12 +13,16 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["BULK_SHARE", "NORMAL_REACH", "center_and_spread", "repeated_fills", "typical_row_norm"]
+__all__ = ["BULK_SHARE", "NORMAL_REACH", "center_and_spread", "repeated_fills", "spread_within", "typical_row_norm"]
 
 # The bulk is this share of the values, those nearest to the median.
 BULK_SHARE = 0.9
 # So many standard deviations of a normal distribution hold the bulk: the quantile of 0.95 of it.
 NORMAL_REACH = 1.6448536269514722
+# Within so many standard deviations lie a tenth, and half, of a normal distribution: its quantiles of 0.55 and 0.75.
+_NORMAL_TENTH, _NORMAL_HALF = 0.12566134685507402, 0.6744897501960817
+# The least values that have a spread of their own.
+_FEW = 3
 # A fill value is this many times beyond the median magnitude of the others, and that counts as one unit at least:
 # limits are absolute below it, and a probability of exactly 1 among small ones is no fill value.
 _FAR = 1000.0
@@ -53,6 +57,26 @@ def center_and_spread(
             center[channel] = np.median(kept)
             spread[channel] = _reach(np.abs(kept - center[channel]), 1.0) / NORMAL_REACH
     return center, spread
+
+
+def spread_within(values: NDArray[np.float64]) -> float:
+    """Return how far the values of one row are spread around its median, as a standard deviation; 0 below three values.
+
+    What is rounded in a row 10^6 times larger than others is as large as that row, for those of its values that happen
+    to be near 0 as well. Why not the size of the values, or their median distance alone: behind a mask that is added
+    (-1e4 + x) most values of a row are large, and say nothing about the rounding of those that are not masked. But they
+    lie close together, which the tenth of the values nearest to the median shows: the smaller of both counts.
+
+    Args:
+        values: The ordinary values of one row, each in the unit of its channel; any shape.
+    """
+    ordered = np.sort(values, axis=None)
+    if ordered.size < _FEW:
+        return 0.0
+    # An element, and no mean of two: half-way between two clusters lies none of them.
+    distances = np.sort(np.abs(ordered - ordered[(ordered.size - 1) // 2]))
+    nearest = distances[max(1, ordered.size // 10)] / _NORMAL_TENTH
+    return float(min(nearest, distances[ordered.size // 2] / _NORMAL_HALF))
 
 
 def _reach(sizes: NDArray[np.float64], unit: float) -> float:

@@ -11,6 +11,7 @@ import numpy as np
 
 from paritygate.errors import UsageError
 from paritygate.precision import Precision
+from paritygate.validate.bulk import spread_within
 from paritygate.validate.profile import OutputProfile, on_axis, ulp_of
 
 if TYPE_CHECKING:
@@ -133,7 +134,8 @@ def parse_tolerance(precision: Precision, declared: Mapping[str, float]) -> Tole
 class Limits:
     """A tolerance applied to one output: the numbers that its differences are held against.
 
-    The limit of a value is that of its channel, or `growth` times its distance from the center where that is more.
+    The limit of a value is that of its channel, or `growth` times its distance from the center where that is more; in
+    a row that is spread much further than others, no value has less than what comes of that row's own spread.
 
     Attributes:
         max_abs_diff: One a channel, shape (channels,): the limit of a value of the bulk.
@@ -161,15 +163,24 @@ class Limits:
         """Return the limit of each of these values by its name, in a shape that broadcasts over them.
 
         A NaN or an infinity has the limit of the bulk.
+
+        Args:
+            name: `max_abs_diff`, `mean_abs_diff` or `repeat_max_abs_diff`.
+            expected: The reference's values, whole rows along axis 0.
         """
         bulk = on_axis(getattr(self, name), self.axis, expected.ndim)
         growth = self.growth.get(name, 0.0)
         if not growth:
             return bulk
-        distance = np.abs(expected - on_axis(self.center, self.axis, expected.ndim))
+        distance = expected - on_axis(self.center, self.axis, expected.ndim)
         distance = np.where(np.isfinite(distance), distance, 0.0)
-        distance *= growth
-        return np.maximum(bulk, distance, out=distance)
+        own = np.maximum(bulk, np.abs(distance) * growth)
+        of_bulk = np.broadcast_to(bulk, expected.shape)
+        for row in _rows_beyond(own, of_bulk):
+            is_ordinary = np.isfinite(expected[row]) & ~self.is_fill(expected[row])
+            spread = spread_within((distance[row] / of_bulk[row])[is_ordinary]) * growth
+            own[row] = np.maximum(own[row], of_bulk[row] * spread)
+        return own
 
     def fits(self, shape: tuple[int, ...]) -> bool:
         """Return whether an array of this shape has as many channels."""
@@ -203,6 +214,14 @@ class Limits:
             near: NDArray[np.bool_] = np.abs(actual - expected) <= self.band(expected)
         within: NDArray[np.bool_] = same | near | self.is_substituted(actual, expected)
         return within
+
+
+def _rows_beyond(own: NDArray[np.float64], bulk: NDArray[np.float64]) -> NDArray[np.intp]:
+    """Return the rows in which more than half of the values have a wider limit than the bulk."""
+    if not own.size or own.ndim == 0:
+        return np.empty(0, dtype=np.intp)
+    is_wider = (own > bulk).reshape(len(own), -1)
+    return np.flatnonzero(np.count_nonzero(is_wider, axis=1) * 2 > is_wider.shape[1])
 
 
 def limits_for(tolerance: Tolerance, profile: OutputProfile) -> Limits:
