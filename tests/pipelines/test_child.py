@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,8 +24,11 @@ if TYPE_CHECKING:
 
 _MODULE = """
 import ctypes
+import json
+import multiprocessing
 import os
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -83,6 +87,90 @@ def with_child() -> Iterator[Batch]:
     process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     Path("grandchild.pid").write_text(str(process.pid))
     yield from hanging()
+
+
+def forking() -> Iterator[Batch]:
+    pid = os.fork()
+    if not pid:
+        time.sleep(600)
+    Path("grandchild.pid").write_text(str(pid))
+    yield from _good()
+
+
+def forked_twice() -> Iterator[Batch]:
+    if not os.fork():
+        time.sleep(0.5)
+    yield from _good()
+
+
+def _add(number: int) -> int:
+    return number + 1
+
+
+def of_many_processes() -> Iterator[Batch]:
+    context = multiprocessing.get_context("fork")
+    left_behind = context.Process(target=time.sleep, args=(600,))
+    left_behind.start()
+    Path("grandchild.pid").write_text(str(left_behind.pid))
+    with context.Pool(2) as pool:
+        assert pool.map(_add, [1, 2]) == [2, 3]
+    yield from _good()
+
+
+def _pipes() -> Iterator[int]:
+    for descriptor in range(3, 256):
+        try:
+            if stat.S_ISFIFO(os.fstat(descriptor).st_mode):
+                yield descriptor
+        except OSError:
+            pass
+
+
+def _write_garbage(garbage: bytes) -> Iterator[Batch]:
+    for descriptor in _pipes():
+        os.write(descriptor, garbage)
+    yield from _good()
+
+
+def garbage() -> Iterator[Batch]:
+    return _write_garbage(b"\\xff\\x1b[31mgarbage\\n")
+
+
+def garbage_in_json() -> Iterator[Batch]:
+    return _write_garbage(b'["stage"]\\n')
+
+
+def garbage_without_end() -> Iterator[Batch]:
+    for descriptor in _pipes():
+        for _ in range(64):
+            os.write(descriptor, bytes(65536))
+    yield from _good()
+
+
+def closing() -> Iterator[Batch]:
+    os.closerange(3, 256)
+    yield from _good()
+
+
+def _leave(result: str) -> None:
+    place = json.loads(Path(sys.argv[1]).read_text())["result"]
+    Path(place).write_text(result)
+    os._exit(0)
+
+
+def no_result() -> Iterator[Batch]:
+    yield from _good()
+    _leave("garbage")
+
+
+def half_a_result() -> Iterator[Batch]:
+    yield from _good()
+    _leave('{"status": "error", "class": "ExitCode"}')
+
+
+def result_of_lists() -> Iterator[Batch]:
+    yield from _good()
+    _leave("[" * 100_000)
 """
 
 
@@ -181,6 +269,83 @@ def test_what_the_child_started_is_stopped_with_it(misbehave: Callable[..., Outc
 
     grandchild = int((tmp_path / "grandchild.pid").read_text())
     _wait_until(lambda: not _is_alive(grandchild))
+
+
+@pytest.mark.parametrize("name", ["forking", "of_many_processes"])
+def test_samples_that_leave_a_process_behind_are_compared_and_the_process_is_ended(
+    misbehave: Callable[..., Outcome], tmp_path: Path, name: str
+) -> None:
+    outcome = misbehave(name, "--time-limit", "60")
+
+    assert (outcome.code, outcome.result["verdict"]) == (0, "pass"), outcome.err
+    grandchild = int((tmp_path / "grandchild.pid").read_text())
+    _wait_until(lambda: not _is_alive(grandchild), seconds=5)
+
+
+def test_a_fork_that_goes_on_with_the_job_is_ended_and_changes_no_result(misbehave: Callable[..., Outcome]) -> None:
+    outcome = misbehave("forked_twice")
+
+    assert (outcome.code, outcome.result["verdict"], outcome.result["rows"]) == (0, "pass", 8), outcome.err
+
+
+def test_samples_that_close_every_file_are_compared_all_the_same(misbehave: Callable[..., Outcome]) -> None:
+    assert misbehave("closing").code == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("garbage", r"'�\x1b[31mgarbage'"),
+        ("garbage_in_json", """'["stage"]'"""),
+        ("garbage_without_end", r"'\x00\x00\x00"),
+    ],
+)
+def test_garbage_in_the_pipe_of_the_progress_is_one_clear_error(
+    misbehave: Callable[..., Outcome], name: str, shown: str
+) -> None:
+    outcome = misbehave(name)
+
+    assert (outcome.code, outcome.result["error"]["kind"]) == (5, "BackendError"), outcome.err
+    assert f"failed: something else than paritygate wrote {shown}" in outcome.message
+    assert "' into its pipe\n" in outcome.message
+    assert outcome.result["error"]["hint"].startswith("code of the model or of the samples writes to files that it did")
+    assert outcome.err.count("error: ") <= 1
+    assert "Traceback" not in outcome.err
+
+
+@pytest.mark.parametrize("name", ["no_result", "half_a_result", "result_of_lists"])
+def test_garbage_in_place_of_the_result_is_one_clear_error(misbehave: Callable[..., Outcome], name: str) -> None:
+    outcome = misbehave(name)
+
+    assert (outcome.code, outcome.result["error"]["kind"]) == (5, "BackendError"), outcome.err
+    assert re.search(r"left a result that paritygate did not write: \S+/compare\.result\.json", outcome.message)
+
+
+# Starts a child that would sleep for long, says its id and dies: the child is at the very beginning then.
+_SHORT_LIVED = """
+import os, signal, sys
+from pathlib import Path
+from paritygate.errors import BackendError
+from paritygate.pipelines import child
+child._START = child._START.replace("main(*sys.argv[1:])", "import time; time.sleep(600)")
+started = child.start_child(child.ChildJob(
+    name="x", args={}, folder=Path(sys.argv[1]), what="x", time_limit_s=60, crash_error=BackendError
+))
+print(started.process.pid, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_child_whose_parent_dies_at_once_ends_too(tmp_path: Path) -> None:
+    tool = subprocess.run([sys.executable, "-c", _SHORT_LIVED, str(tmp_path)], capture_output=True, check=False)
+
+    assert tool.returncode == -signal.SIGKILL, tool.stderr
+    child = int(tool.stdout)
+    try:
+        _wait_until(lambda: not _is_alive(child), seconds=10)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(child, signal.SIGKILL)
 
 
 def test_an_unexpected_job_is_an_error_of_the_class_that_its_kind_has(tmp_path: Path) -> None:
