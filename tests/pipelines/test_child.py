@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 _MODULE = """
 import ctypes
-import json
 import multiprocessing
 import os
 import signal
@@ -150,27 +149,6 @@ def garbage_without_end() -> Iterator[Batch]:
 def closing() -> Iterator[Batch]:
     os.closerange(3, 256)
     yield from _good()
-
-
-def _leave(result: str) -> None:
-    place = json.loads(Path(sys.argv[1]).read_text())["result"]
-    Path(place).write_text(result)
-    os._exit(0)
-
-
-def no_result() -> Iterator[Batch]:
-    yield from _good()
-    _leave("garbage")
-
-
-def half_a_result() -> Iterator[Batch]:
-    yield from _good()
-    _leave('{"status": "error", "class": "ExitCode"}')
-
-
-def result_of_lists() -> Iterator[Batch]:
-    yield from _good()
-    _leave("[" * 100_000)
 """
 
 
@@ -295,7 +273,7 @@ def test_samples_that_close_every_file_are_compared_all_the_same(misbehave: Call
 @pytest.mark.parametrize(
     ("name", "shown"),
     [
-        ("garbage", r"'�\x1b[31mgarbage'"),
+        ("garbage", "'\ufffd\\x1b[31mgarbage'"),
         ("garbage_in_json", """'["stage"]'"""),
         ("garbage_without_end", r"'\x00\x00\x00"),
     ],
@@ -313,12 +291,33 @@ def test_garbage_in_the_pipe_of_the_progress_is_one_clear_error(
     assert "Traceback" not in outcome.err
 
 
-@pytest.mark.parametrize("name", ["no_result", "half_a_result", "result_of_lists"])
-def test_garbage_in_place_of_the_result_is_one_clear_error(misbehave: Callable[..., Outcome], name: str) -> None:
-    outcome = misbehave(name)
+@pytest.mark.parametrize(
+    "result",
+    ["garbage", "[" * 100_000, "[]", "{}", '{"status": "well"}', '{"status": []}', '{"status": "error", "class": "x"}'],
+)
+def test_garbage_in_place_of_the_result_is_one_clear_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, result: str
+) -> None:
+    script = "import json, sys; from pathlib import Path\n"
+    script += f"Path(json.loads(Path(sys.argv[3]).read_text())['result']).write_text({result!r})"
+    monkeypatch.setattr("paritygate.pipelines.child._START", script)
+    job = ChildJob(name="x", args={}, folder=tmp_path, what="the job", time_limit_s=60, crash_error=BackendError)
 
-    assert (outcome.code, outcome.result["error"]["kind"]) == (5, "BackendError"), outcome.err
-    assert re.search(r"left a result that paritygate did not write: \S+/compare\.result\.json", outcome.message)
+    with pytest.raises(BackendError, match=r"the job left a result that paritygate did not write: \S+/x\.result\.json"):
+        run_child(job)
+
+
+def test_an_error_of_a_class_that_is_none_of_ours_is_an_error_of_the_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outcome = json.dumps({"status": "error", "class": "ExitCode", "message": "what it said", "hint": ""})
+    script = "import json, sys; from pathlib import Path\n"
+    script += f"Path(json.loads(Path(sys.argv[3]).read_text())['result']).write_text({outcome!r})"
+    monkeypatch.setattr("paritygate.pipelines.child._START", script)
+    job = ChildJob(name="x", args={}, folder=tmp_path, what="the job", time_limit_s=60, crash_error=BackendError)
+
+    with pytest.raises(BackendError, match="what it said"):
+        run_child(job)
 
 
 # Starts a child that would sleep for long, says its id and dies: the child is at the very beginning then.
