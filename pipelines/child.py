@@ -209,7 +209,8 @@ def stop_child(child: StartedChild, *, at_once: bool = False) -> None:
         _kill_each(pid for pid, member in family_of(leader).items() if member.session != leader)
         _end(child.process, (signal.SIGKILL,) if at_once else (signal.SIGTERM, signal.SIGKILL))
     _kill_group(leader, signal.SIGKILL)
-    _kill_each(family_of(leader))
+    # It may have made groups of their own. Its own id may be another process's by now.
+    _kill_each(pid for pid, member in family_of(leader).items() if pid != leader == member.session)
     child.events.close()
 
 

@@ -320,6 +320,27 @@ def test_an_error_of_a_class_that_is_none_of_ours_is_an_error_of_the_job(
         run_child(job)
 
 
+def test_a_process_in_a_group_of_its_own_is_ended_with_the_child(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = """
+import json, os, sys, time
+from pathlib import Path
+pid = os.fork()
+if not pid:
+    os.setpgid(0, 0)
+    time.sleep(600)
+time.sleep(0.2)
+Path(json.loads(Path(sys.argv[3]).read_text())["result"]).write_text(json.dumps({"status": "ok", "value": pid}))
+"""
+    monkeypatch.setattr("paritygate.pipelines.child._START", script)
+    job = ChildJob(name="x", args={}, folder=tmp_path, what="the job", time_limit_s=60, crash_error=BackendError)
+
+    left_behind = run_child(job)
+
+    _wait_until(lambda: not _is_alive(left_behind), seconds=5)
+
+
 # Starts a child that would sleep for long, says its id and dies: the child is at the very beginning then.
 _SHORT_LIVED = """
 import os, signal, sys
