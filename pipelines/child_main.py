@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
 import importlib
 import json
 import os
-import signal
 import sys
 import time
 import traceback
@@ -18,6 +16,7 @@ from typing import Any
 
 from paritygate.errors import ParitygateError, StorageError, UnsupportedOperatorsError
 from paritygate.files import storage_errors, write_json_atomically
+from paritygate.pipelines.child_memory import unlimited_memory
 
 __all__ = ["JOBS", "main"]
 
@@ -32,8 +31,8 @@ JOBS: Mapping[str, str] = {
     "selftest": "paritygate.pipelines.jobs.selftest",
 }
 
-_PR_SET_PDEATHSIG = 1
 _REPORT_EVERY_S = 0.1
+_OWN = os.getpid()
 
 
 class _Reporter:
@@ -41,22 +40,38 @@ class _Reporter:
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
+        self._pipe = _file_of(descriptor)
         self._last = ("", 0.0)
 
     def __call__(self, stage: str, done: int = 0, total: int = 0) -> None:
+        _end_copies()
         now = time.monotonic()
         if stage == self._last[0] and now - self._last[1] < _REPORT_EVERY_S:
             return
         self._last = (stage, now)
         line = json.dumps({"stage": stage, "done": done, "total": total}) + "\n"
-        # A parent that is gone wants no progress.
+        # A parent that is gone wants no progress. Code of the user may have closed the pipe, and opened another file.
         with contextlib.suppress(OSError):
-            os.write(self._descriptor, line.encode())
+            if _file_of(self._descriptor) == self._pipe:
+                os.write(self._descriptor, line.encode())
 
 
-def _die_with_parent() -> None:
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+def _file_of(descriptor: int) -> tuple[int, int]:
+    status = os.fstat(descriptor)
+    return status.st_dev, status.st_ino
+
+
+def _keep_to_oneself(descriptor: int) -> None:
+    """Keep the pipe from what code of the user starts and forks, where its number leads nowhere."""
+    os.set_inheritable(descriptor, False)  # noqa: FBT003 - takes it by position alone
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.register_at_fork(after_in_child=lambda: os.dup2(nowhere, descriptor, inheritable=False))
+
+
+def _end_copies() -> None:
+    """End a process that code of the user forked off and that goes on with the job as if it were this one."""
+    if os.getpid() != _OWN:
+        os._exit(0)
 
 
 def _crash(err: Exception) -> dict[str, Any]:
@@ -81,12 +96,14 @@ def _error(err: ParitygateError) -> dict[str, Any]:
 
 def main(request: str, descriptor: str) -> int:
     """Run the job described in the file `request`, report to the pipe `descriptor`, write the result file."""
-    _die_with_parent()
+    _keep_to_oneself(int(descriptor))
     data = json.loads(Path(request).read_text(encoding="utf-8"))
     outcome: dict[str, Any]
     try:
         module = importlib.import_module(JOBS[data["job"]])
-        value = module.run(data["args"], _Reporter(int(descriptor)))
+        # The parent watches all that comes from here.
+        with unlimited_memory():
+            value = module.run(data["args"], _Reporter(int(descriptor)))
         outcome = {"status": "ok", "value": value}
     except ParitygateError as err:
         traceback.print_exc()
@@ -99,6 +116,7 @@ def main(request: str, descriptor: str) -> int:
     except Exception as err:  # noqa: BLE001 - the parent turns whatever it was into an error of the variant
         traceback.print_exc()
         outcome = _crash(err)
+    _end_copies()
     write_json_atomically(Path(data["result"]), outcome)
     sys.stdout.flush()
     sys.stderr.flush()

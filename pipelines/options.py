@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,14 @@ from typing import Any
 import click
 
 from paritygate.errors import ParitygateError, StorageError, UsageError
+from paritygate.pipelines.child_memory import MEMORY_SHARE, memory_limit
 
 __all__ = [
     "AMOUNT",
     "constraint_option",
     "device_option",
     "json_option",
+    "memory_limit_option",
     "numbers",
     "pairs",
     "probe_names",
@@ -118,6 +121,41 @@ time_limit_option = click.option(
     type=AMOUNT,
     metavar="SECONDS",
     help="Stop a conversion or comparison that takes longer than this; the others go on.",
+)
+
+_SIZE = re.compile(r"(?P<number>\d{1,9}(\.\d{1,9})?) ?(?P<unit>[kmgt]i?b)", re.ASCII | re.IGNORECASE)
+_UNITS = {
+    f"{letter}{form}": base**power
+    for power, letter in enumerate("kmgt", start=1)
+    for form, base in (("b", 1000), ("ib", 1024))
+}
+
+
+def _limit_memory(ctx: click.Context, param: click.Parameter, text: str | None) -> None:
+    """Hold every child that the command starts to the limit.
+
+    Raises:
+        click.BadParameter: It is no number above 0 with a unit.
+    """
+    del param
+    if text is None:
+        return
+    found = _SIZE.fullmatch(text)
+    limit = 0 if found is None else int(float(found["number"]) * _UNITS[found["unit"].lower()])
+    if limit <= 0:
+        msg = f"{text!r} is no size (allowed: a number above 0 with kB, MB, GB, TB, KiB, MiB, GiB or TiB, such as 8GB)"
+        raise click.BadParameter(msg)
+    ctx.with_resource(memory_limit(limit))
+
+
+memory_limit_option = click.option(
+    "--memory-limit",
+    metavar="SIZE",
+    callback=_limit_memory,
+    expose_value=False,
+    show_default=f"{MEMORY_SHARE:.0%} of the memory of the machine or container",
+    help="Stop a conversion, recording, comparison or benchmark that holds more memory than this, with all processes "
+    "that it starts, such as 8GB; the others go on.",
 )
 device_option = click.option(
     "--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True, help="Where models run."

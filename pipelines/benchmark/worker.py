@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-import select
-import subprocess
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,14 +16,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paritygate.errors import BackendError, ParitygateError
-from paritygate.pipelines.child import ChildJob, StartedChild, result_of_child, start_child, stop_child
+from paritygate.pipelines.child import (
+    ChildJob,
+    StartedChild,
+    garbage_error,
+    receive,
+    result_of_child,
+    start_child,
+    stop_child,
+    wait_for_end,
+)
 from paritygate.pipelines.comparison import Side
 from paritygate.source import SourceKind
 from paritygate.validate.samples import SampleSource
 
 __all__ = ["Loaded", "RefusedError", "TurnAnswer", "Worker", "WorkerJob"]
 
-_CHUNK = 1 << 16
 _EXIT_S = 5.0
 
 
@@ -167,19 +174,22 @@ class Worker:
         begin = time.monotonic()
         line = self._line(begin + self.left_s)
         self.left_s -= time.monotonic() - begin
-        found: dict[str, Any] = json.loads(line)
+        try:
+            found = dict(json.loads(line))
+        except (ValueError, TypeError, RecursionError):
+            raise garbage_error(self._child, line) from None
         self.peak_memory_bytes = found.pop("peak_memory_bytes", self.peak_memory_bytes)
         return found
 
     def _line(self, deadline: float) -> bytes:
         while b"\n" not in self._pending:
-            left = deadline - time.monotonic()
-            if left <= 0 or not select.select([self._answers], [], [], left)[0]:
+            try:
+                part = receive(self._child, self._answers.fileno(), deadline, self._stage)
+            except TimeoutError:
                 stop_child(self._child)
                 job = self._child.job
                 msg = f"{job.what} took more than {job.time_limit_s:g} s altogether and was stopped {self._when}"
-                raise BackendError(msg, hint="give it more time with --time-limit SECONDS, or measure less")
-            part = os.read(self._answers.fileno(), _CHUNK)
+                raise BackendError(msg, hint="give it more time with --time-limit SECONDS, or measure less") from None
             if not part:
                 raise self._death()
             self._pending += part
@@ -192,10 +202,9 @@ class Worker:
 
     def _death(self) -> ParitygateError:
         """Return why the process is gone."""
-        try:
-            self._child.process.wait(timeout=_EXIT_S)
-        except subprocess.TimeoutExpired:
-            stop_child(self._child)
+        with contextlib.suppress(TimeoutError):
+            wait_for_end(self._child, time.monotonic() + _EXIT_S, self._stage)
+        stop_child(self._child)
         try:
             result_of_child(self._child, self._stage)
         except ParitygateError as err:

@@ -6,7 +6,15 @@ from pathlib import Path
 
 import click
 
-from paritygate.pipelines.options import AMOUNT, device_option, json_option, quiet_option, run_option, time_limit_option
+from paritygate.pipelines.options import (
+    AMOUNT,
+    device_option,
+    json_option,
+    memory_limit_option,
+    quiet_option,
+    run_option,
+    time_limit_option,
+)
 
 __all__ = ["command"]
 
@@ -45,6 +53,7 @@ __all__ = ["command"]
 )
 @device_option
 @time_limit_option
+@memory_limit_option
 @quiet_option
 @json_option
 def command(

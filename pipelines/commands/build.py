@@ -8,6 +8,7 @@ import click
 
 from paritygate.pipelines.options import (
     json_option,
+    memory_limit_option,
     quiet_option,
     run_option,
     target_option,
@@ -24,6 +25,7 @@ __all__ = ["command"]
     "--rebuild", "is_rebuilding", is_flag=True, help="Make them, by default every engine, though they are there."
 )
 @time_limit_option
+@memory_limit_option
 @quiet_option
 @json_option
 def command(

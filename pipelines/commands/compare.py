@@ -9,6 +9,7 @@ import click
 from paritygate.pipelines.options import (
     device_option,
     json_option,
+    memory_limit_option,
     numbers,
     pairs,
     probe_names,
@@ -161,6 +162,7 @@ __all__ = ["command"]
     help="What of ONNX Runtime runs the candidate (ONNX); that of --device if absent.",
 )
 @time_limit_option
+@memory_limit_option
 @quiet_option
 @json_option
 def command(

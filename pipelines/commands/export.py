@@ -8,6 +8,7 @@ import click
 
 from paritygate.pipelines.options import (
     json_option,
+    memory_limit_option,
     quiet_option,
     root_option,
     target_option,
@@ -23,6 +24,7 @@ __all__ = ["command"]
 @target_option
 @root_option
 @time_limit_option
+@memory_limit_option
 @quiet_option
 @json_option
 def command(

@@ -10,6 +10,7 @@ from click.core import ParameterSource
 from paritygate.pipelines.options import (
     device_option,
     json_option,
+    memory_limit_option,
     numbers,
     quiet_option,
     run_option,
@@ -73,6 +74,7 @@ def _check_options(*, is_of_run: bool) -> None:
 )
 @device_option
 @time_limit_option
+@memory_limit_option
 @quiet_option
 @json_option
 def command(

@@ -10,6 +10,7 @@ from paritygate.pipelines.options import (
     constraint_option,
     device_option,
     json_option,
+    memory_limit_option,
     probe_names,
     probes_option,
     quiet_option,
@@ -48,6 +49,7 @@ __all__ = ["command"]
 @root_option
 @device_option
 @time_limit_option
+@memory_limit_option
 @quiet_option
 @json_option
 def command(

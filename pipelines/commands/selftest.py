@@ -8,6 +8,7 @@ import click
 
 from paritygate.pipelines.options import (
     json_option,
+    memory_limit_option,
     probes_option,
     quiet_option,
     root_option,
@@ -31,6 +32,7 @@ __all__ = ["command"]
 @click.option("--seed", type=click.IntRange(min=0), metavar="N", help="Seed of all choices; the spec's if absent.")
 @root_option
 @time_limit_option
+@memory_limit_option
 @quiet_option
 @json_option
 def command(

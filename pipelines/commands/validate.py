@@ -10,6 +10,7 @@ import click
 from paritygate.pipelines.options import (
     device_option,
     json_option,
+    memory_limit_option,
     probe_names,
     probes_option,
     quiet_option,
@@ -33,6 +34,7 @@ __all__ = ["command"]
 @click.option("--aside", "is_scratch", is_flag=True, hidden=True)
 @device_option
 @time_limit_option
+@memory_limit_option
 @quiet_option
 @json_option
 def command(

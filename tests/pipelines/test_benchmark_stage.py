@@ -333,6 +333,25 @@ def test_a_worker_that_hangs_is_stopped_at_the_time_limit(
     assert processes_of(tmp_path) == []
 
 
+@pytest.mark.parametrize("line", ["garbage", "1", "[1]"])
+def test_garbage_in_the_answers_of_a_worker_is_one_clear_error(
+    copied: Desk, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, line: str
+) -> None:
+    script = f"""
+import json, os, sys, time
+from pathlib import Path
+os.write(json.loads(Path(sys.argv[3]).read_text())["args"]["answers"], b"{line}\\n")
+time.sleep(600)
+"""
+    monkeypatch.setattr("paritygate.pipelines.child._START", script)
+    worker = Worker(_job(open_run(copied.run_folder), tmp_path / "job"))
+    try:
+        with pytest.raises(BackendError, match=r"failed: something else than paritygate wrote '.*' into its pipe"):
+            worker.loaded()
+    finally:
+        worker.close()
+
+
 @pytest.mark.parametrize("is_bigger", [False, True])
 def test_a_source_that_is_not_what_was_recorded_is_not_what_variants_are_faster_than(
     copied: Desk, *, is_bigger: bool

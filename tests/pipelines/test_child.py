@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,8 +24,10 @@ if TYPE_CHECKING:
 
 _MODULE = """
 import ctypes
+import multiprocessing
 import os
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -83,6 +86,69 @@ def with_child() -> Iterator[Batch]:
     process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     Path("grandchild.pid").write_text(str(process.pid))
     yield from hanging()
+
+
+def forking() -> Iterator[Batch]:
+    pid = os.fork()
+    if not pid:
+        time.sleep(600)
+    Path("grandchild.pid").write_text(str(pid))
+    yield from _good()
+
+
+def forked_twice() -> Iterator[Batch]:
+    if not os.fork():
+        time.sleep(0.5)
+    yield from _good()
+
+
+def _add(number: int) -> int:
+    return number + 1
+
+
+def of_many_processes() -> Iterator[Batch]:
+    context = multiprocessing.get_context("fork")
+    left_behind = context.Process(target=time.sleep, args=(600,))
+    left_behind.start()
+    Path("grandchild.pid").write_text(str(left_behind.pid))
+    with context.Pool(2) as pool:
+        assert pool.map(_add, [1, 2]) == [2, 3]
+    yield from _good()
+
+
+def _pipes() -> Iterator[int]:
+    for descriptor in range(3, 256):
+        try:
+            if stat.S_ISFIFO(os.fstat(descriptor).st_mode):
+                yield descriptor
+        except OSError:
+            pass
+
+
+def _write_garbage(garbage: bytes) -> Iterator[Batch]:
+    for descriptor in _pipes():
+        os.write(descriptor, garbage)
+    yield from _good()
+
+
+def garbage() -> Iterator[Batch]:
+    return _write_garbage(b"\\xff\\x1b[31mgarbage\\n")
+
+
+def garbage_in_json() -> Iterator[Batch]:
+    return _write_garbage(b'["stage"]\\n')
+
+
+def garbage_without_end() -> Iterator[Batch]:
+    for descriptor in _pipes():
+        for _ in range(64):
+            os.write(descriptor, bytes(65536))
+    yield from _good()
+
+
+def closing() -> Iterator[Batch]:
+    os.closerange(3, 256)
+    yield from _good()
 """
 
 
@@ -181,6 +247,125 @@ def test_what_the_child_started_is_stopped_with_it(misbehave: Callable[..., Outc
 
     grandchild = int((tmp_path / "grandchild.pid").read_text())
     _wait_until(lambda: not _is_alive(grandchild))
+
+
+@pytest.mark.parametrize("name", ["forking", "of_many_processes"])
+def test_samples_that_leave_a_process_behind_are_compared_and_the_process_is_ended(
+    misbehave: Callable[..., Outcome], tmp_path: Path, name: str
+) -> None:
+    outcome = misbehave(name, "--time-limit", "60")
+
+    assert (outcome.code, outcome.result["verdict"]) == (0, "pass"), outcome.err
+    grandchild = int((tmp_path / "grandchild.pid").read_text())
+    _wait_until(lambda: not _is_alive(grandchild), seconds=5)
+
+
+def test_a_fork_that_goes_on_with_the_job_is_ended_and_changes_no_result(misbehave: Callable[..., Outcome]) -> None:
+    outcome = misbehave("forked_twice")
+
+    assert (outcome.code, outcome.result["verdict"], outcome.result["rows"]) == (0, "pass", 8), outcome.err
+
+
+def test_samples_that_close_every_file_are_compared_all_the_same(misbehave: Callable[..., Outcome]) -> None:
+    assert misbehave("closing").code == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("garbage", "'\ufffd\\x1b[31mgarbage'"),
+        ("garbage_in_json", """'["stage"]'"""),
+        ("garbage_without_end", r"'\x00\x00\x00"),
+    ],
+)
+def test_garbage_in_the_pipe_of_the_progress_is_one_clear_error(
+    misbehave: Callable[..., Outcome], name: str, shown: str
+) -> None:
+    outcome = misbehave(name)
+
+    assert (outcome.code, outcome.result["error"]["kind"]) == (5, "BackendError"), outcome.err
+    assert f"failed: something else than paritygate wrote {shown}" in outcome.message
+    assert "' into its pipe\n" in outcome.message
+    assert outcome.result["error"]["hint"].startswith("code of the model or of the samples writes to files that it did")
+    assert outcome.err.count("error: ") <= 1
+    assert "Traceback" not in outcome.err
+
+
+@pytest.mark.parametrize(
+    "result",
+    ["garbage", "[" * 100_000, "[]", "{}", '{"status": "well"}', '{"status": []}', '{"status": "error", "class": "x"}'],
+)
+def test_garbage_in_place_of_the_result_is_one_clear_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, result: str
+) -> None:
+    script = "import json, sys; from pathlib import Path\n"
+    script += f"Path(json.loads(Path(sys.argv[3]).read_text())['result']).write_text({result!r})"
+    monkeypatch.setattr("paritygate.pipelines.child._START", script)
+    job = ChildJob(name="x", args={}, folder=tmp_path, what="the job", time_limit_s=60, crash_error=BackendError)
+
+    with pytest.raises(BackendError, match=r"the job left a result that paritygate did not write: \S+/x\.result\.json"):
+        run_child(job)
+
+
+def test_an_error_of_a_class_that_is_none_of_ours_is_an_error_of_the_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outcome = json.dumps({"status": "error", "class": "ExitCode", "message": "what it said", "hint": ""})
+    script = "import json, sys; from pathlib import Path\n"
+    script += f"Path(json.loads(Path(sys.argv[3]).read_text())['result']).write_text({outcome!r})"
+    monkeypatch.setattr("paritygate.pipelines.child._START", script)
+    job = ChildJob(name="x", args={}, folder=tmp_path, what="the job", time_limit_s=60, crash_error=BackendError)
+
+    with pytest.raises(BackendError, match="what it said"):
+        run_child(job)
+
+
+def test_a_process_in_a_group_of_its_own_is_ended_with_the_child(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = """
+import json, os, sys, time
+from pathlib import Path
+pid = os.fork()
+if not pid:
+    os.setpgid(0, 0)
+    time.sleep(600)
+time.sleep(0.2)
+Path(json.loads(Path(sys.argv[3]).read_text())["result"]).write_text(json.dumps({"status": "ok", "value": pid}))
+"""
+    monkeypatch.setattr("paritygate.pipelines.child._START", script)
+    job = ChildJob(name="x", args={}, folder=tmp_path, what="the job", time_limit_s=60, crash_error=BackendError)
+
+    left_behind = run_child(job)
+
+    _wait_until(lambda: not _is_alive(left_behind), seconds=5)
+
+
+# Starts a child that would sleep for long, says its id and dies: the child is at the very beginning then.
+_SHORT_LIVED = """
+import os, signal, sys
+from pathlib import Path
+from paritygate.errors import BackendError
+from paritygate.pipelines import child
+child._START = child._START.replace("main(*sys.argv[1:])", "import time; time.sleep(600)")
+started = child.start_child(child.ChildJob(
+    name="x", args={}, folder=Path(sys.argv[1]), what="x", time_limit_s=60, crash_error=BackendError
+))
+print(started.process.pid, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_child_whose_parent_dies_at_once_ends_too(tmp_path: Path) -> None:
+    tool = subprocess.run([sys.executable, "-c", _SHORT_LIVED, str(tmp_path)], capture_output=True, check=False)
+
+    assert tool.returncode == -signal.SIGKILL, tool.stderr
+    child = int(tool.stdout)
+    try:
+        _wait_until(lambda: not _is_alive(child), seconds=10)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(child, signal.SIGKILL)
 
 
 def test_an_unexpected_job_is_an_error_of_the_class_that_its_kind_has(tmp_path: Path) -> None:

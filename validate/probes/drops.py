@@ -19,6 +19,7 @@ class DropKind(str, Enum):
     ANY_ID = "any_id"
     UNSTEADY = "unsteady"
     SENSELESS = "senseless"
+    SIZE = "size"
     NO_ROWS_LEFT = "no_rows_left"
 
     def __str__(self) -> str:
@@ -30,6 +31,7 @@ _WORDS: Mapping[DropKind, str] = {
     DropKind.ANY_ID: "of ids outside of every table, where the reference accepts any integer as an id",
     DropKind.UNSTEADY: "whose answer hangs on the last digits of the inputs",
     DropKind.SENSELESS: "that break what all samples keep to",
+    DropKind.SIZE: "whose values a shape or a loop hangs on, and no sample holds",
     DropKind.NO_ROWS_LEFT: "beyond the {rows}rows that a probe may use",
 }
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from paritygate.validate.probes.graph_constants import Constants, constants_of
 from paritygate.validate.probes.graph_flow import Carried, carried_from
+from paritygate.validate.probes.graph_sizes import inputs_of_sizes
 from paritygate.validate.probes.graph_tables import column_ranges, lookups_in, widest_range
 from paritygate.validate.probes.graph_thresholds import buckets_in, thresholds_in
 from paritygate.validate.probes.thresholds import Buckets, Threshold
@@ -46,6 +47,7 @@ class GraphUse:
             for a column that indexes none; empty where all index the same, or where that is not known.
         is_shifted: A number is added to it before it indexes a table.
         is_place: It says where something is read or written.
+        is_size: A shape, the count of a loop or the condition on which it goes on hangs on its values.
         is_compared: It goes into a comparison, a negation or the condition of a selection.
         is_multiplied: It goes into arithmetic.
         is_convolved: It goes into a convolution or a pooling.
@@ -61,6 +63,7 @@ class GraphUse:
     columns: tuple[tuple[int, int] | None, ...] = ()
     is_shifted: bool = False
     is_place: bool = False
+    is_size: bool = False
     is_compared: bool = False
     is_multiplied: bool = False
     is_convolved: bool = False
@@ -79,7 +82,11 @@ def uses_of_inputs(model: onnx.ModelProto) -> Mapping[str, GraphUse]:
         value.name: carried_from(value, graph, constants) for value in graph.input if value.name not in constants.sizes
     }
     positions = _positions(graph, constants, {tensor for found in carried.values() for tensor in found})
-    return {name: replace(_use(found, graph, constants), positions=positions) for name, found in carried.items()}
+    sizes = inputs_of_sizes(model)
+    return {
+        name: replace(_use(found, graph, constants), positions=positions, is_size=name in sizes)
+        for name, found in carried.items()
+    }
 
 
 def _positions(graph: onnx.GraphProto, constants: Constants, carried: Iterable[str]) -> tuple[int, ...]:

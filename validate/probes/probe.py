@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from paritygate.signature import Dim, Signature
-from paritygate.validate.probes.roles import InputRole, Role
+from paritygate.validate.probes.roles import Form, InputRole, Role
 from paritygate.validate.probes.survey import Survey
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ __all__ = [
     "ProbeContext",
     "ProbeKind",
     "why_senseless",
+    "why_too_large",
     "with_reach",
 ]
 
@@ -133,6 +134,29 @@ def why_senseless(context: ProbeContext, batch: ProbeBatch) -> str:
         if counted is not None and counted.ndim > 1 and (batch.inputs[name] > counted.shape[1]).any():
             return f"{name} is more than {role.of} has positions"
     return ""
+
+
+def why_too_large(context: ProbeContext, batch: ProbeBatch) -> str:
+    """Return why the batch may take any amount of memory or time, which samples do not; empty if nothing says so."""
+    for name, role in context.roles.items():
+        if not role.is_size or (role.form is Form.FIXED and _is_as_seen(context, name, batch.inputs[name])):
+            continue
+        values = batch.inputs[name]
+        counted = batch.inputs.get(role.of) if role.role is Role.LENGTH and role.of is not None else None
+        # Positions that are there can be counted.
+        high = counted.shape[1] if counted is not None and counted.ndim > 1 else None
+        is_count = high is not None and bool(np.isin(values, np.arange(high + 1)).all())
+        if role.form is Form.FIXED or (not is_count and context.survey.inputs[name].reach(values)[0]):
+            return f"a shape or a loop hangs on {name}, and no sample holds such values of it"
+    return ""
+
+
+def _is_as_seen(context: ProbeContext, name: str, values: NDArray[np.generic]) -> bool:
+    """Return whether every row of an input is one of those that the probes are derived from, or all of it is."""
+    seen = [group.inputs[name] for group in context.survey.groups]
+    if context.survey.inputs[name].has_rows:
+        return {row.tobytes() for row in values} <= {row.tobytes() for rows in seen for row in rows}
+    return any(values.shape == whole.shape and values.tobytes() == whole.tobytes() for whole in seen)
 
 
 class Probe(Protocol):

@@ -25,6 +25,7 @@ from paritygate.validate.probes.probe import (
     ProbeBatch,
     ProbeContext,
     why_senseless,
+    why_too_large,
     with_reach,
 )
 from paritygate.validate.probes.recording import (
@@ -158,10 +159,11 @@ class _Making:
     def take(self, derived: ProbeBatch) -> None:
         """Have the reference answer a batch, and store it with the answer; or leave it out, and keep why."""
         context, about = self._plan.context, derived.about
-        senseless = why_senseless(context, derived)
-        if senseless:
-            self.drops.add(Dropped(about=about, kind=DropKind.SENSELESS, reason=senseless))
-            return
+        for kind, why in ((DropKind.SENSELESS, why_senseless), (DropKind.SIZE, why_too_large)):
+            reason = why(context, derived)
+            if reason:
+                self.drops.add(Dropped(about=about, kind=kind, reason=reason))
+                return
         if self.rows + derived.rows > self.allowed:
             reason = f"the probe may use {self.allowed} rows"
             self.drops.add(Dropped(about=about, kind=DropKind.NO_ROWS_LEFT, reason=reason))

@@ -57,7 +57,7 @@ def infer_roles(
     roles = {
         spec.name: _as_declared(
             (declared or {}).get(spec.name),
-            _role(spec, survey.inputs[spec.name], (uses or {}).get(spec.name, GraphUse())),
+            _role(spec, survey.inputs[spec.name], uses.get(spec.name, GraphUse()) if uses else None),
         )
         for spec in signature.inputs
         if spec.name in survey.inputs
@@ -67,20 +67,44 @@ def infer_roles(
 
 def _as_declared(declared: InputRole | None, found: InputRole) -> InputRole:
     """Return what is declared; what it leaves open is as found, where that is of the same role."""
-    if declared is None or declared.role is not found.role:
-        return declared or found
+    if declared is None:
+        return found
+    if declared.role is not found.role:
+        return replace(declared, is_size=found.is_size)
     left_open = {
         name: getattr(found, name)
         for name in ("low", "high", "of", "pad", "axis", "positions")
         if getattr(declared, name) is None
     }
-    of_graph = {name: getattr(found, name) for name in ("takes_missing", "thresholds", "buckets", "is_shifted")}
+    of_graph = {
+        name: getattr(found, name) for name in ("takes_missing", "thresholds", "buckets", "is_shifted", "is_size")
+    }
     # Another range than the graph's is one for every column.
     columns = found.columns if declared.low is None and declared.high is None else ()
     return replace(declared, columns=columns, **of_graph, **left_open)
 
 
-def _role(spec: TensorSpec, seen: InputSurvey, use: GraphUse) -> InputRole:
+def _role(spec: TensorSpec, seen: InputSurvey, known: GraphUse | None) -> InputRole:
+    """Return what an input is; without a graph, what would be a size by its form and name is taken for one."""
+    use = known or GraphUse()
+    found = _by_use(spec, seen, use)
+    is_alone = not seen.has_rows and all(len(shape) <= 1 for shape in seen.shapes)
+    is_likely = is_integer_dtype(spec.dtype) and (found.role is Role.LENGTH or is_alone)
+    if not (use.is_size or (known is None and is_likely)):
+        return found
+    hangs = "a shape or a loop" if known is not None else "as far as is known without a graph, a shape or a loop"
+    if (
+        found.role in {Role.NUMBER, Role.ID}
+        and is_integer_dtype(spec.dtype)
+        and not found.is_table
+        and spec.dtype != "bool"
+    ):
+        why = f"{hangs} hangs on it: only what was seen is asked"
+        return InputRole(role=Role.NUMBER, why=why, form=Form.FIXED, is_size=True)
+    return replace(found, is_size=True, why=f"{found.why}; {hangs} hangs on it: nothing beyond what was seen is asked")
+
+
+def _by_use(spec: TensorSpec, seen: InputSurvey, use: GraphUse) -> InputRole:
     if spec.dtype == "string":
         return InputRole(role=Role.TEXT, why="it holds texts")
     # The last of some positions is where a length says, less one.

@@ -64,6 +64,8 @@ class InputRole:
             what lies outside of the range then means nothing.
         thresholds: Numbers that the model compares the values with, or clips them to.
         buckets: What the model rounds the values into.
+        is_size: Whether a shape or the rounds of a loop hang on its values, as far as is known: nothing outside of the
+            range seen is asked.
         form: For numbers: what all values seen have in common; None where nothing, or where the spec says the role.
     """
 
@@ -80,6 +82,7 @@ class InputRole:
     form: Form | None = None
     columns: tuple[tuple[int, int] | None, ...] = ()
     is_shifted: bool = False
+    is_size: bool = False
     thresholds: tuple[Threshold, ...] = ()
     buckets: tuple[Buckets, ...] = ()
 
@@ -99,6 +102,7 @@ class InputRole:
             "form": None if self.form is None else str(self.form),
             "columns": [None if ends is None else list(ends) for ends in self.columns],
             "is_shifted": self.is_shifted,
+            "is_size": self.is_size,
             "thresholds": [item.to_json() for item in self.thresholds],
             "buckets": [item.to_json() for item in self.buckets],
         }

@@ -32,11 +32,18 @@ _CLIPPED = _LOOKUP.replace("{", "{ k = Clip(x, zero, last)")
 _PLAIN = "(float[B, 3] x) => (float[B, 3] y) { y = Tanh(x) }"
 # Far from zero next to nothing is divided by next to nothing; where both are the same, by zero.
 _UNSTEADY = "(float[B, 4] x) => (float[B, 4] y) { m = ReduceMean<axes=[1], keepdims=1>(x) d = Sub(x, m) y = Mul(d, w) }"
+_SIZED = """(float[3] x) => (float[3] y) {
+  m = ReduceMax<keepdims=0>(x) r = Range(zero, m, one) s = ReduceSum(r) y = Mul(x, s)
+}"""
 _ORDERED = "(int64[B] low, int64[B] high) => (float[B] y) { d = Sub(high, low) f = Cast<to = 1>(d) y = Tanh(f) }"
 
 
 def _normal(*shape: int) -> NDArray[np.float32]:
     return _RANDOM.normal(size=shape).astype(np.float32)
+
+
+def _positive(size: int) -> NDArray[np.float32]:
+    return _RANDOM.uniform(1, 9, size=size).astype(np.float32)
 
 
 def _only(asked: Asked) -> ProbeRecord:
@@ -61,6 +68,8 @@ def _case(desk: ProbeDesk, kind: DropKind) -> tuple[onnx.ModelProto, Samples, st
         lows = [_RANDOM.integers(-50, 50, size=6) for _ in range(8)]
         samples = [{"low": low, "high": low + _RANDOM.integers(1, 9, size=6)} for low in lows]
         return desk.model(_ORDERED, {}), samples, "sensitivity"
+    if kind is DropKind.SIZE:
+        return desk.model(_SIZED, {"zero": np.float32(0), "one": np.float32(1)}), [{"x": _positive(3)}] * 4, "values"
     return desk.model(_PLAIN, {}), [{"x": _normal(4, 3)} for _ in range(4)], "values"
 
 
