@@ -243,7 +243,7 @@ def test_a_child_that_hangs_is_stopped_at_the_time_limit(
 
 
 def test_what_the_child_started_is_stopped_with_it(misbehave: Callable[..., Outcome], tmp_path: Path) -> None:
-    misbehave("with_child", "--time-limit", "3")
+    misbehave("with_child", "--time-limit", "8")
 
     grandchild = int((tmp_path / "grandchild.pid").read_text())
     _wait_until(lambda: not _is_alive(grandchild))
