@@ -16,6 +16,7 @@ from paritygate.convert.int8.settings import DYNAMIC
 from paritygate.engine.settings import EngineSettings
 from paritygate.fixed_shape import FixedShape
 from paritygate.importing import is_object_path
+from paritygate.named_call import is_default_output_name
 from paritygate.pipelines.spec_parts import (
     BenchmarkPart,
     CalibrationPart,
@@ -48,7 +49,7 @@ from paritygate.validate.sample_split import SampleSplit, SplitSide
 from paritygate.validate.samples import DEFAULT_BATCH_SIZE, SampleSource
 from paritygate.validate.tolerance import Tolerance, parse_tolerance
 
-__all__ = ["AVAILABLE_TARGETS", "ResolvedSpec", "Spec", "schema_of_spec"]
+__all__ = ["AVAILABLE_TARGETS", "HOW_TO_RENAME", "ResolvedSpec", "Spec", "schema_of_spec"]
 
 # What this version can make: a format is added together with its converters, its check and its runner.
 AVAILABLE_TARGETS = tuple(
@@ -59,6 +60,8 @@ AVAILABLE_TARGETS = tuple(
         )
     )
 )
+# How an input MODEL of the source is served under the samples' KEY.
+HOW_TO_RENAME = "model.rename: {MODEL: KEY} in the spec"
 # Of the rows of samples, where int8 is calibrated on some of them: the rest is compared.
 _HELD_OUT_SHARE = 0.2
 
@@ -301,6 +304,33 @@ class ResolvedSpec:
             UsageError: The values of one do not fit.
         """
         return tuple(make_match_rule(name, **part.model_dump()) for name, part in self.spec.matches.items())
+
+    @property
+    def outputs_asked(self) -> dict[str, tuple[str, ...]]:
+        """The outputs that the spec names, by the key that names them."""
+        spec = self.spec
+        return {
+            "decisions": tuple(spec.decisions),
+            "argmax_of": tuple(name for pair in spec.argmax_of.items() for name in pair),
+            "gold.output": tuple(rule.output for rule in self.gold),
+            **{f"matches.{rule.name}": rule.outputs for rule in self.matches},
+            "axes": tuple(spec.axes),
+            "outputs": tuple(spec.outputs),
+        }
+
+    @property
+    def rename(self) -> dict[str, str]:
+        """The name served, by the source's name.
+
+        Outputs of Keras models are named after their layers. Where the spec names one `output_0`, as all were called
+        before, it is served so; no other source has such a second name.
+        """
+        rename = dict(self.spec.model.rename)
+        may_be_keras = is_object_path(self.spec.model.source) or self.spec.model.source.endswith(".keras")
+        if self.signature is None and may_be_keras:
+            asked = {name for names in self.outputs_asked.values() for name in names}
+            rename.update({name: name for name in sorted(asked - set(rename.values())) if is_default_output_name(name)})
+        return rename
 
     @property
     def ignored(self) -> dict[str, str]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from paritygate.batch import Batch
 from paritygate.errors import MeasurementError, UsageError, ZeroRowsError
 from paritygate.precision import Precision
-from paritygate.signature import is_comparable_dtype
+from paritygate.signature import is_comparable_dtype, is_float_dtype
 from paritygate.validate.candidate import Candidate, RefusedInputsError
 from paritygate.validate.decisions import Decision
 from paritygate.validate.fault_words import faults_in_words
@@ -26,7 +26,7 @@ from paritygate.validate.matching.rule import MatchRule
 from paritygate.validate.measurement import Comparison, ComparisonPlan, Measurement
 from paritygate.validate.noise_floor import noise_checks
 from paritygate.validate.recording import ChunkWriter, StoredBatch, read_chunks
-from paritygate.validate.reference import check_some_left
+from paritygate.validate.reference import check_selected, check_some_left
 from paritygate.validate.sample_split import RowsLeftOut
 from paritygate.validate.samples import BatchDigest
 from paritygate.validate.strata import StratifiedComparison, strata_coverage
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["GatePlan", "GateResult", "run_gate"]
+__all__ = ["GatePlan", "GateResult", "check_asked", "run_gate"]
 
 _LABEL_FIRST = "name the integer output first, then the scores: argmax_of: {LABEL: SCORES}, or --argmax-of LABEL=SCORES"
 
@@ -150,7 +150,7 @@ def run_gate(
         MeasurementError: Samples and expected outputs do not hold the same rows.
     """
     _check_ignored(candidate, expected, plan)
-    compared = _outputs_compared(expected, plan)
+    compared = check_asked({name: profile.dtype for name, profile in expected.profiles.items()}, plan)
     profiles = {name: expected.profiles[name] for name in compared}
     limits = {name: limits_for(plan.tolerance, profile) for name, profile in profiles.items()}
     comparison_plan = ComparisonPlan(
@@ -241,13 +241,18 @@ def _check_ignored(candidate: Candidate, expected: ExpectedOutputs, plan: GatePl
             raise UsageError(msg, hint="leave it out of --outputs, or do not ignore it")
 
 
-def _outputs_compared(expected: ExpectedOutputs, plan: GatePlan) -> tuple[str, ...]:
-    known = ", ".join(sorted(expected.output_names))
-    for name in plan.outputs:
-        if name not in expected.profiles:
-            msg = f"output {name!r} was selected, and the reference has no such output (it has: {known})"
-            raise UsageError(msg, hint="--outputs takes names of the reference")
-    chosen = tuple(name for name in plan.outputs or tuple(expected.profiles) if name not in plan.ignored)
+def check_asked(outputs: Mapping[str, str], plan: GatePlan) -> tuple[str, ...]:
+    """Return the outputs that are compared value by value, once all that is asked is found to fit the outputs.
+
+    Args:
+        outputs: The dtypes of the reference's outputs.
+        plan: What is asked.
+
+    Raises:
+        UsageError: A selected or decided output does not exist, or is not of a kind that can be decided on.
+    """
+    check_selected(plan.outputs, outputs)
+    chosen = tuple(name for name in plan.outputs or tuple(outputs) if name not in plan.ignored)
     check_some_left(chosen, plan.ignored)
     uses = {rule.output: f"decision {rule}" for rule in plan.decisions}
     uses |= {name: "argmax_of" for pair in plan.argmax_of.items() for name in pair}
@@ -260,8 +265,8 @@ def _outputs_compared(expected: ExpectedOutputs, plan: GatePlan) -> tuple[str, .
         if decision.output not in compared:
             msg = f"decision {decision} is on an output that is not compared (compared: {', '.join(compared)})"
             raise UsageError(msg, hint="decide on one of the outputs compared")
-        if not expected.profiles[decision.output].is_float:
-            dtype = expected.profiles[decision.output].dtype
+        dtype = outputs[decision.output]
+        if not is_float_dtype(dtype):
             msg = f"decision {decision} is on an output of dtype {dtype}, which is compared exactly"
             raise UsageError(
                 msg,
@@ -272,7 +277,7 @@ def _outputs_compared(expected: ExpectedOutputs, plan: GatePlan) -> tuple[str, .
         if label not in compared or scores not in compared:
             msg = f"argmax_of {label}={scores}: both must be outputs that are compared ({', '.join(compared)})"
             raise UsageError(msg, hint=_LABEL_FIRST)
-        if expected.profiles[label].is_float or not expected.profiles[scores].is_float:
+        if is_float_dtype(outputs[label]) or not is_float_dtype(outputs[scores]):
             msg = f"argmax_of {label}={scores}: the first must be an integer output, the second a float one"
             raise UsageError(msg, hint=_LABEL_FIRST)
     return compared
