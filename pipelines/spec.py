@@ -45,7 +45,7 @@ from paritygate.validate.gold.rule import GoldRule, make_gold_rule
 from paritygate.validate.matching.rule import MatchRule, make_match_rule
 from paritygate.validate.probes.catalogue import ALL_PROBES, in_order
 from paritygate.validate.probes.roles import InputRole
-from paritygate.validate.sample_split import SampleSplit, SplitSide
+from paritygate.validate.sample_split import SampleSplit
 from paritygate.validate.samples import DEFAULT_BATCH_SIZE, SampleSource
 from paritygate.validate.tolerance import Tolerance, parse_tolerance
 
@@ -62,7 +62,7 @@ AVAILABLE_TARGETS = tuple(
 )
 # How an input MODEL of the source is served under the samples' KEY.
 HOW_TO_RENAME = "model.rename: {MODEL: KEY} in the spec"
-# Of the rows of samples, where int8 is calibrated on some of them: the rest is compared.
+# Of the rows of samples, where int8 is calibrated on some of them: it is judged by the rest.
 _HELD_OUT_SHARE = 0.2
 
 
@@ -224,8 +224,7 @@ class ResolvedSpec:
         text = part.source
         if path is not None and not is_object_path(text):
             text, chosen = str(Path(path).resolve()), None
-        found = SampleSource(text=text, folder=self.folder, path=chosen, batch_size=size, pad=part.pad, key="samples")
-        return replace(found, split=self._split(SplitSide.VALIDATION)) if self._holds_out else found
+        return SampleSource(text=text, folder=self.folder, path=chosen, batch_size=size, pad=part.pad, key="samples")
 
     def calibration_samples(self, path: str | None = None) -> SampleSource:
         """Return where the rows come from that int8 targets are calibrated on.
@@ -235,7 +234,8 @@ class ResolvedSpec:
         """
         part, samples = self.spec.calibration, self.samples(path)
         if part.source is None:
-            return replace(samples, split=self._split(SplitSide.CALIBRATION))
+            split = SampleSplit(share=part.share or _HELD_OUT_SHARE, seed=self.spec.seed)
+            return replace(samples, split=split)
         return SampleSource(
             text=part.source,
             folder=self.folder,
@@ -254,13 +254,6 @@ class ResolvedSpec:
             for variant in self.variants
             if variant.precision is Precision.INT8 and not (is_dynamic and variant.format == "onnx")
         )
-
-    @property
-    def _holds_out(self) -> bool:
-        return self.spec.calibration.source is None and bool(self.calibrated)
-
-    def _split(self, side: SplitSide) -> SampleSplit:
-        return SampleSplit(side=side, share=self.spec.calibration.share or _HELD_OUT_SHARE, seed=self.spec.seed)
 
     def engine_settings(self, variant: Variant) -> EngineSettings:
         """Return how the engine of a variant is built; the defaults where it is none."""

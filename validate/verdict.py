@@ -91,7 +91,7 @@ class JudgePlan:
         min_rows: Fewer rows than this are inconclusive.
         is_non_finite_declared: Whether the reference may hold NaN and infinity.
         argmax_of: Integer outputs that are judged as decisions.
-        held_out: Rows of the samples that are not compared, because INT8 is calibrated on them.
+        left_out: Rows of the samples that are not compared, because the candidate was calibrated on them.
         precision: What the candidate is judged as; None where that is not known.
     """
 
@@ -101,7 +101,7 @@ class JudgePlan:
     min_rows: int
     is_non_finite_declared: bool = False
     argmax_of: Mapping[str, str]
-    held_out: int = 0
+    left_out: int = 0
     precision: Precision | None = None
 
 
@@ -149,13 +149,16 @@ def judge(measured: Measurement, plan: JudgePlan) -> tuple[Check, ...]:
 
 def _check_rows(measured: Measurement, plan: JudgePlan) -> Check:
     if measured.rows == 0:
-        return Check(name="rows", status=Status.ERROR, detail="no rows were compared", measured=0, limit=plan.min_rows)
+        detail = "no rows were compared"
+        if plan.left_out:
+            detail += f": all {plan.left_out} are left out, for INT8 was calibrated on them"
+        return Check(name="rows", status=Status.ERROR, detail=detail, measured=0, limit=plan.min_rows)
     status = Status.PASS if measured.rows >= plan.min_rows else Status.INCONCLUSIVE
     detail = f"{counted(measured.rows, 'row')} in {counted(measured.batches, 'batch')}, passes: {measured.passes}"
     if status is Status.INCONCLUSIVE:
-        detail += f": fewer than the {plan.min_rows} asked for"
-    if plan.held_out:
-        detail += f"; {plan.held_out} of {measured.rows + plan.held_out} are held out for INT8 calibration"
+        detail += f": fewer than min_rows asks for, {plan.min_rows}"
+    if plan.left_out:
+        detail += f"; {plan.left_out} of {measured.rows + plan.left_out} are left out, for INT8 was calibrated on them"
         if status is Status.INCONCLUSIVE:
             detail += ", and none would be with rows of their own in calibration.source"
     return Check(name="rows", status=status, detail=detail, measured=measured.rows, limit=plan.min_rows)

@@ -14,7 +14,7 @@ from paritygate.importing import use_folder
 from paritygate.machine import machine_facts
 from paritygate.named_call import is_default_output_name
 from paritygate.pipelines.asking import Answers, ask, ask_again, broken_contract, not_asked, recorded_probes, request_of
-from paritygate.pipelines.calibrated_rows import CalibratedRows, CalibrationLookup
+from paritygate.pipelines.calibrated_rows import CalibratedRows
 from paritygate.pipelines.child import Progress
 from paritygate.pipelines.comparison import ComparisonJob, Side
 from paritygate.pipelines.gate_plan import gate_plan
@@ -51,7 +51,7 @@ from paritygate.validate.runners.onnxruntime_providers import prepare_process
 from paritygate.validate.runners.runner import Runner
 from paritygate.validate.sample_split import RowsLeftOut
 from paritygate.validate.samples import open_samples
-from paritygate.validate.strata import strata_held_out
+from paritygate.validate.strata import strata_left_out
 from paritygate.validate.tolerance import looser_than_default
 from paritygate.validate.verdict import Check, Status, exit_code_of, verdict_of
 
@@ -64,12 +64,11 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
     job = ComparisonJob.from_json(args["job"])
     folder = Path(args["folder"])
     prepare_process(job.candidate.provider)
-    held_out = RowsLeftOut(strata=job.strata)
+    calibrated = None if job.calibrated_rows is None else CalibratedRows.load(job.calibrated_rows)
+    left_out = RowsLeftOut(strata=job.strata, are_left_out=None if calibrated is None else calibrated.are_in)
     if any(rule.is_function for rule in job.gold):
         use_folder(job.samples.folder)
-    read = open_samples(job.samples, left_out=held_out)
-    if job.calibrated_rows is not None:
-        read = CalibrationLookup(CalibratedRows.load(job.calibrated_rows)).watched(read)
+    read = open_samples(job.samples)
     opened = _open_reference(job, folder, report)
     expected = opened.expected
     candidate, candidate_side, job = _open_candidate(job, opened, report)
@@ -80,13 +79,13 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
         candidate,
         expected,
         read,
-        gate_plan(job, workspace, held_out=held_out),
+        gate_plan(job, workspace, left_out=left_out),
         progress=lambda number, rows: report(f"running the candidate, pass {number} of {job.passes}", rows, 0),
     )
     passed = time.monotonic() - before
     place = Place(folder=folder, deadline=started + float(args["time_limit_s"]), report=report)
     answers = _ask(job, candidate, opened.probes, result, place)
-    notes = strata_held_out(held_out)
+    notes = strata_left_out(left_out)
     if isinstance(candidate, ModelCandidate):
         # Some notes count calls: they are right only now.
         candidate_side = replace(candidate_side, notes=list(candidate.notes))
@@ -360,7 +359,7 @@ def _check_distinct(job: ComparisonJob, reference: SideResult, candidate: SideRe
 def _check_calibration(job: ComparisonJob, rows: int) -> tuple[Check, ...]:
     if job.calibrated_rows is None:
         return ()
-    # Any that was would have ended the reading.
+    # Those that were are left out while the samples are read.
     detail = f"none of the {rows} rows compared was calibrated on"
     return (Check(name="calibration", status=Status.PASS, detail=detail),)
 
