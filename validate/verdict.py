@@ -218,8 +218,10 @@ def _check_float(name: str, statistics: DiffStatistics, plan: JudgePlan) -> list
         return [*checks, _nothing_measured(name, plan)]
     of_bulk = plan.profiles[name].bulk_abs
 
-    def below(limit: float, magnitude: float) -> str:
-        return "" if plan.precision is None else below_steps(plan.precision, limit, magnitude)
+    def below(check: str, difference: float, magnitude: float) -> str:
+        if plan.precision is None:
+            return ""
+        return below_steps(plan.precision, difference, magnitude, is_own_limit=check in plan.tolerance.declared)
 
     checks += _check_max(name, statistics, limits, below)
     checks.append(
@@ -228,7 +230,7 @@ def _check_float(name: str, statistics: DiffStatistics, plan: JudgePlan) -> list
             name,
             statistics.mean_abs_by_channel,
             limits.mean_abs_diff,
-            of_failure=lambda channel, limit: below(limit, float(of_bulk[channel])),
+            of_failure=lambda channel, mean: below("mean_abs_diff", mean, float(of_bulk[channel])),
         )
     )
     checks.append(
@@ -322,7 +324,7 @@ def _worst_channel(
 ) -> Check:
     """Return the check of the channel nearest to its limit, or furthest beyond it.
 
-    Where that fails, what `of_failure(channel, limit)` returns is added.
+    Where that fails, what `of_failure(channel, value)` returns is added.
     """
     pairs = [(float(value), float(limit)) for value, limit in zip(measured, limits, strict=True)]
 
@@ -337,11 +339,11 @@ def _worst_channel(
     found = _within(check, output, *pairs[at], remark)
     if found.status is Status.PASS:
         return found
-    return replace(found, detail=found.detail + of_failure(at, pairs[at][1]))
+    return replace(found, detail=found.detail + of_failure(at, pairs[at][0]))
 
 
 def _check_max(
-    name: str, statistics: DiffStatistics, limits: Limits, below: Callable[[float, float], str]
+    name: str, statistics: DiffStatistics, limits: Limits, below: Callable[[str, float, float], str]
 ) -> list[Check]:
     if statistics.compared <= _MANY_VALUES:
         return [_check_nearest(name, statistics, limits, 1.0, below)]
@@ -363,7 +365,7 @@ def _check_max(
 
 
 def _check_nearest(
-    name: str, statistics: DiffStatistics, limits: Limits, factor: float, below: Callable[[float, float], str]
+    name: str, statistics: DiffStatistics, limits: Limits, factor: float, below: Callable[[str, float, float], str]
 ) -> Check:
     """Return the check of the value nearest to its own limit, or furthest beyond it."""
     nearest = statistics.nearest
@@ -375,7 +377,8 @@ def _check_nearest(
     if found.status is Status.PASS:
         return found
     where = f", worst at row {nearest.row_id}: {nearest.actual:.6g} instead of {nearest.expected:.6g}"
-    return replace(found, detail=found.detail + where + below(nearest.limit * factor, abs(nearest.expected)))
+    step = below(found.name, nearest.max_abs_diff, abs(nearest.expected))
+    return replace(found, detail=found.detail + where + step)
 
 
 def _check_bias(name: str, statistics: DiffStatistics, limits: Limits) -> list[Check]:

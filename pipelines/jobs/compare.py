@@ -314,7 +314,7 @@ def _result(
         },
         decisions={name: decision_result(decision) for name, decision in measured.decisions.items()},
         strata={
-            name: {value: stratum_result(measured) for value, measured in values.items()}
+            name: {value: stratum_result(measured, expected.profiles) for value, measured in values.items()}
             for name, values in result.strata.items()
         },
         checks=[check_result(check) for check in checks],

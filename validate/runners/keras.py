@@ -80,7 +80,9 @@ def _precision_found(model: Any) -> Precision | None:  # noqa: ANN401 - a keras.
     tally = WeightTally()
     add_variables(tally, model.weights)
     # A mixed policy keeps weights in float32 and casts them for every call.
-    return precision_of_operations(tally.precision(), {layer.compute_dtype for layer in _layers_with_weights(model)})
+    return precision_of_operations(
+        tally.precision_of_parameters(), {layer.compute_dtype for layer in _layers_with_weights(model)}
+    )
 
 
 def _layers_with_weights(layer: Any) -> Iterator[Any]:  # noqa: ANN401 - a keras.Layer
