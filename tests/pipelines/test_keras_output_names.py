@@ -34,11 +34,11 @@ def test_a_run_takes_the_name_of_the_layer_and_with_a_note_the_one_by_order(
 ) -> None:
     _model().save(desk.folder / "model.keras")
     spec = desk.spec(model={"name": "tiny", "source": "model.keras"}, decisions={output: {"argmax": True}})
-    called = desk.json("run", spec, "--quiet", "--no-promote")
+    called = desk.call("run", spec, "--quiet", "--no-promote")
     assert called.code == 0, str(called)
-    result = called.data["variants"]["onnx-fp32"]
-    assert list(result["outputs"]) == [output]
-    assert any(_NOTE in note for note in result["notes"]) is is_old
+    (entry,) = desk.evidence()["variants"]
+    assert list(entry["outputs"]) == [output]
+    assert any(_NOTE in note for note in entry["notes"]) is is_old
 
 
 def test_what_keras_exports_by_order_is_compared_with_the_model_it_came_from(bench: Bench) -> None:
@@ -73,4 +73,6 @@ def test_an_output_that_is_of_another_name_by_either_count_is_missing(bench: Ben
     other = bench.linear("other", output="output_1")
     outcome = bench.compare(str(path), other, "--samples", bench.samples(), "--probes", "none")
     assert outcome.code == 1
-    assert "the candidate has no output 'head' (it has: output_1)" in outcome.check("outputs", "head")["detail"]
+    assert (
+        "the candidate has no output 'head' (it has: output_1)" in outcome.check("contract.outputs", "head")["detail"]
+    )
