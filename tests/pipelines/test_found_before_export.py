@@ -10,9 +10,10 @@ import pytest
 from paritygate.tensorflow_import import import_keras, import_tensorflow
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
-    from conftest import Bench, Called, Desk
+    from tests.pipelines.conftest import Bench, Called, Desk
 
 
 @pytest.fixture(autouse=True)
@@ -77,15 +78,41 @@ def test_a_rename_of_what_the_model_lacks_is_found_too(desk: Desk) -> None:
 @pytest.mark.tensorflow
 @pytest.mark.parametrize(("source", "save"), [("model.keras", _save_keras), ("saved", _save_savedmodel)])
 def test_an_output_that_a_model_of_tensorflow_lacks_is_found_before_it_is_converted(
-    desk: Desk,
-    source: str,
-    save: Any,  # noqa: ANN401 - a function
+    desk: Desk, source: str, save: Callable[[Path], None]
 ) -> None:
     save(desk.folder)
     spec = desk.spec(model={"name": "tiny", "source": source}, decisions={"heads": {"argmax": True}})
     said = _refused_before_any_work(desk, desk.call("run", spec, "--quiet"))
     assert "spec spec.yaml: decisions names 'heads', which is no output (outputs: head)" in said
     assert "hint: did you mean 'head'?" in said
+
+
+def _save_keras_of_dict(folder: Path) -> None:
+    keras = import_keras()
+    x = keras.Input((4,), name="x")
+    keras.Model(x, {"head": keras.layers.Dense(3)(x), "other": x}).save(folder / "model.keras")
+
+
+@pytest.mark.parametrize(
+    ("source", "save", "message"),
+    [
+        ("model.onnx", None, "'heads'"),
+        pytest.param("model.keras", _save_keras_of_dict, "no output 'heads'", marks=pytest.mark.tensorflow),
+        pytest.param("saved", _save_savedmodel, "no output 'heads' (it has: head)", marks=pytest.mark.tensorflow),
+    ],
+)
+def test_a_declared_output_that_the_model_lacks_is_found_before_it_is_recorded(
+    desk: Desk, source: str, save: Callable[[Path], None] | None, message: str
+) -> None:
+    if save is not None:
+        save(desk.folder)
+    tensor = {"dtype": "float32", "shape": ["batch", 4]}
+    model = {"name": "tiny", "source": source, "inputs": {"x": tensor}, "outputs": {"heads": tensor}}
+    called = desk.call("run", desk.spec(model=model, decisions={}), "--quiet")
+    assert called.code == 2, str(called)
+    assert message in called.err
+    assert not (desk.run_folder / "reference").exists()
+    assert not (desk.run_folder / "onnx-fp32").exists()
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from paritygate.tensorflow_import import import_keras
 
 if TYPE_CHECKING:
-    from conftest import Bench, Desk
+    from tests.pipelines.conftest import Bench, Desk
 
 pytestmark = pytest.mark.tensorflow
 

@@ -55,10 +55,9 @@ def _status(measured: GoldStatistics, min_rows: int) -> tuple[Status, str]:
     # `not >=` rather than `<`: NaN is never enough.
     if not measured.candidate >= measured.limit:
         return Status.FAIL, f"; below {limit}"
-    if measured.rows < min_rows:
-        return Status.INCONCLUSIVE, f"; {measured.rows} rows carry gold, fewer than min_rows asks for, {min_rows}"
-    if measured.rows < LEAST_GOLD_ROWS:
-        return Status.INCONCLUSIVE, f"; {measured.rows} rows carry gold, fewer than {LEAST_GOLD_ROWS}"
+    if measured.rows < max(min_rows, LEAST_GOLD_ROWS):
+        needed = f"min_rows asks for, {min_rows}" if measured.rows < min_rows else str(LEAST_GOLD_ROWS)
+        return Status.INCONCLUSIVE, f"; {measured.rows} rows carry gold, fewer than {needed}"
     return _supported(measured.margin, limit)
 
 
