@@ -133,7 +133,7 @@ def _resolved(rename: Mapping[str, str], outputs: tuple[str, ...]) -> dict[str, 
     by_order = dict(zip(default_output_names(len(outputs)), outputs, strict=True))
     resolved: dict[str, str] = {}
     for name, served in rename.items():
-        own = name if name in outputs else by_order.get(name, name)
+        own = name if name in outputs or by_order.get(name) in rename else by_order.get(name, name)
         if own == name == served and is_default_output_name(name) and name not in outputs:
             continue
         resolved[own] = served

@@ -102,6 +102,11 @@ def test_an_output_is_renamed_by_its_layer_or_for_one_version_by_its_order(keras
     assert notes == ((said,) if "output_1" in rename else ())
 
 
+def test_an_output_is_not_renamed_twice(keras: Any) -> None:  # noqa: ANN401
+    with pytest.raises(UsageError, match="rename names 'output_1', which the model does not have"):
+        signature_of_keras(_two_heads(keras), {"plus": "more", "output_1": "most"})
+
+
 def test_declared_outputs_are_found_by_the_names_of_their_layers_in_any_order(keras: Any) -> None:  # noqa: ANN401
     signature = Signature(
         inputs=(_spec("x", "batch", 2),), outputs=(_spec("plus", "batch", 2), _spec("same", "batch", 2))
