@@ -16,7 +16,10 @@ from paritygate.signature import Signature, rename_signature
 from paritygate.source import Source, SourceKind, load_source_object, source_files
 from paritygate.source_copy import is_source_copy, load_source_copy
 
-__all__ = ["LoadedModel", "load_model", "signature_said"]
+__all__ = ["HOW_TO_RENAME", "LoadedModel", "load_model", "signature_said"]
+
+# How an input MODEL of the source is served under the samples' KEY, in a run.
+HOW_TO_RENAME = "model.rename: {MODEL: KEY} in the spec"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

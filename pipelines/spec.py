@@ -49,7 +49,7 @@ from paritygate.validate.sample_split import SampleSplit
 from paritygate.validate.samples import DEFAULT_BATCH_SIZE, SampleSource
 from paritygate.validate.tolerance import Tolerance, parse_tolerance
 
-__all__ = ["AVAILABLE_TARGETS", "HOW_TO_RENAME", "ResolvedSpec", "Spec", "schema_of_spec"]
+__all__ = ["AVAILABLE_TARGETS", "ResolvedSpec", "Spec", "schema_of_spec"]
 
 # What this version can make: a format is added together with its converters, its check and its runner.
 AVAILABLE_TARGETS = tuple(
@@ -60,8 +60,6 @@ AVAILABLE_TARGETS = tuple(
         )
     )
 )
-# How an input MODEL of the source is served under the samples' KEY.
-HOW_TO_RENAME = "model.rename: {MODEL: KEY} in the spec"
 # Of the rows of samples, where int8 is calibrated on some of them: it is judged by the rest.
 _HELD_OUT_SHARE = 0.2
 

@@ -19,10 +19,7 @@ from paritygate.pipelines.calibrated_rows import keep_calibrated_rows
 from paritygate.pipelines.calibration import CalibrationRequest, note_of_calibration, open_calibration
 from paritygate.pipelines.child import Progress
 from paritygate.pipelines.first_rows import FirstRows, first_rows
-from paritygate.pipelines.loading import load_model, signature_said
-from paritygate.pipelines.output_checks import check_output_uses
-from paritygate.pipelines.spec import HOW_TO_RENAME, ResolvedSpec
-from paritygate.pipelines.workspace import open_run
+from paritygate.pipelines.loading import HOW_TO_RENAME, load_model, signature_said
 from paritygate.precision import Precision
 from paritygate.signature import Dim, Signature
 from paritygate.source import Source, SourceKind
@@ -50,7 +47,7 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
     if args["samples"] is not None:
         first = first_rows(SampleSource.from_json(args["samples"]))
     if args["run"] is not None:
-        _check_fit(open_run(Path(args["run"])).resolved, signature or signature_said(loaded, args["rename"]), first)
+        _check_fit(Path(args["run"]), signature or signature_said(loaded, args["rename"]), first)
     is_tried = loaded.source.kind in _TRIED_KINDS
     if signature is None and loaded.source.kind is SourceKind.TORCH:
         raise _undeclared(loaded.source.text, declaration_of(loaded.model, first.inputs))
@@ -87,13 +84,17 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
     }
 
 
-def _check_fit(resolved: ResolvedSpec, signature: Signature | None, first: FirstRows) -> None:
+def _check_fit(run: Path, signature: Signature | None, first: FirstRows) -> None:
     """Check, before anything is made, that the source has the outputs that the spec names and takes the samples.
 
     Raises:
         UsageError: It has not, or does not.
     """
-    check_output_uses(resolved, signature)
+    # What is converted from an artifact needs no spec, which takes half a second to import.
+    from paritygate.pipelines.output_checks import check_output_uses
+    from paritygate.pipelines.workspace import open_run
+
+    check_output_uses(open_run(run).resolved, signature)
     if signature is not None and first.batch is not None and first.batch.rows:
         inputs = fit_inputs(first.batch, signature, rename=HOW_TO_RENAME)
         check_shapes(first.batch, inputs, signature)

@@ -9,9 +9,8 @@ from typing import Any
 
 from paritygate.files import digest_of_file
 from paritygate.pipelines.child import Progress
-from paritygate.pipelines.loading import load_model
+from paritygate.pipelines.loading import HOW_TO_RENAME, load_model
 from paritygate.pipelines.probing import PROBES_FOLDER, Prober, ProbeRequest
-from paritygate.pipelines.spec import HOW_TO_RENAME
 from paritygate.signature import Signature
 from paritygate.source import Source
 from paritygate.validate.probes.recording import PROBES_FILE
