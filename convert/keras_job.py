@@ -6,7 +6,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from paritygate.convert.conversion import ConversionJob
-from paritygate.keras_model import NamedKerasModel, as_named_function, load_keras_file, signature_of_keras
+from paritygate.keras_model import (
+    NamedKerasModel,
+    as_named_function,
+    load_keras_file,
+    notes_on_names,
+    signature_of_keras,
+)
 from paritygate.signature import Signature
 
 __all__ = ["KerasSource", "open_keras"]
@@ -20,16 +26,19 @@ class KerasSource:
         model: The `keras.Model`.
         signature: The job's, or the one inferred from the model.
         function: The model as a function of the tensors of the signature.
+        on_names: What the user should know of the names of its outputs.
     """
 
     model: Any
     signature: Signature
     function: NamedKerasModel
+    on_names: tuple[str, ...] = ()
 
     def notes(self) -> tuple[str, ...]:
         """Return what the user should know once the function has been traced."""
         unused = self.function.unused_outputs
-        return (f"outputs not in the signature were left out: {', '.join(unused)}",) if unused else ()
+        left_out = (f"outputs not in the signature were left out: {', '.join(unused)}",) if unused else ()
+        return (*self.on_names, *left_out)
 
 
 def open_keras(job: ConversionJob) -> KerasSource:
@@ -42,4 +51,9 @@ def open_keras(job: ConversionJob) -> KerasSource:
     """
     model = job.model if job.model is not None else load_keras_file(job.source.path)
     signature = job.signature or signature_of_keras(model, job.rename)
-    return KerasSource(model=model, signature=signature, function=as_named_function(model, signature, job.rename))
+    return KerasSource(
+        model=model,
+        signature=signature,
+        function=as_named_function(model, signature, job.rename),
+        on_names=notes_on_names(model, signature, job.rename),
+    )

@@ -1,4 +1,4 @@
-"""The rows that an artifact was calibrated on, by their digests, and looking up what is compared among them.
+"""The rows that an artifact was calibrated on, by their digests: it is not judged by them.
 
 The digests lie beside the artifact. Samples may have changed since it was made, and a function may yield other rows at
 each call: so rows are looked up while they are compared, by who compares them.
@@ -6,7 +6,7 @@ each call: so rows are looked up while they are compared, by who compares them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 __all__ = [
     "CALIBRATED_ROWS_FILE",
     "CalibratedRows",
-    "CalibrationLookup",
     "calibrated_rows_file",
     "keep_calibrated_rows",
 ]
@@ -50,6 +49,10 @@ class CalibratedRows:
         """Return the digests of the batch's rows, to be looked up in `digests`."""
         inputs = {name: array for name, array in batch.inputs.items() if name in self.inputs}
         return digests_of_rows(replace(batch, inputs=inputs), fill=self.fill)
+
+    def are_in(self, batch: Batch) -> list[bool]:
+        """Return for each row of the batch whether it is one of these."""
+        return [digest in self.digests for digest in self.digests_of(batch)]
 
     def save(self, folder: Path) -> None:
         """Write them beside the artifact in `folder`."""
@@ -100,29 +103,3 @@ def keep_calibrated_rows(base: Path, folder: Path) -> None:
     """Write beside an artifact in `folder` what lies beside the one in `base`, which it was made from; if anything."""
     if (base / CALIBRATED_ROWS_FILE).is_file():
         CalibratedRows.load(base / CALIBRATED_ROWS_FILE).save(folder)
-
-
-class CalibrationLookup:
-    """Looks up every row that is compared, as it is read."""
-
-    def __init__(self, rows: CalibratedRows) -> None:
-        self._rows = rows
-
-    def watched(self, read: Callable[[], Iterator[Batch]]) -> Callable[[], Iterator[Batch]]:
-        """Return a function that reads the same batches, and raises after the last one if rows were found.
-
-        The function that is returned raises:
-            ArtifactIntegrityError: The artifact was calibrated on some of the rows.
-        """
-
-        def read_watched() -> Iterator[Batch]:
-            found = rows = 0
-            for batch in read():
-                found += sum(digest in self._rows.digests for digest in self._rows.digests_of(batch))
-                rows += batch.rows
-                yield batch
-            if found:
-                msg = f"{found} of the {rows} rows compared were calibrated on: an artifact is not judged by such rows"
-                raise ArtifactIntegrityError(msg, hint=_HINT)
-
-        return read_watched

@@ -1,7 +1,7 @@
 """The rows that INT8 is calibrated on, chosen so that none of them is among the samples.
 
-They come from a source of their own, or are held out of the samples. Either way every one of them is looked up among
-the rows that will be compared, by a digest of its inputs; what is found there is left out, and said.
+They come from a source of their own, or are held out of the samples. What a source has in common with the samples, by
+a digest of its inputs, is left out, and said; what is held out, the INT8 variant alone is not judged by.
 """
 
 from __future__ import annotations
@@ -86,7 +86,9 @@ class OpenCalibration:
 
 
 def open_calibration(request: CalibrationRequest, signature: Signature) -> OpenCalibration:
-    """Return the calibration rows, none of which is among the samples. Reads both sources once.
+    """Return the calibration rows. Reads both sources once.
+
+    None of a source of their own is among the samples: it would be one row less to judge by.
 
     Of a source with more rows than are asked for, those with the smallest digests are taken: any of them with the
     same chance, and always the same ones.
@@ -106,7 +108,8 @@ def open_calibration(request: CalibrationRequest, signature: Signature) -> OpenC
         )
     _check_rows_are_open(signature)
     read = _checked(open_samples(request.source), signature)
-    compared = _fitted(open_samples(request.compared), signature)
+    # What is held out of the samples is among them by itself.
+    compared = (lambda: iter(())) if request.source.split else _fitted(open_samples(request.compared), signature)
     unchosen = CalibratedRows(
         inputs=tuple(spec.name for spec in signature.inputs), fill=_fill(request), digests=frozenset()
     )
@@ -148,7 +151,7 @@ def _unused(request: CalibrationRequest) -> dict[str, Any]:
 def note_of_calibration(facts: Mapping[str, Any]) -> str | None:
     """Return in words what an artifact was calibrated on, from the facts that its converter recorded.
 
-    That none of the rows is compared is for the comparison to say.
+    That it is not judged by any of them is for the comparison to say.
     """
     calibration = facts.get("calibration")
     if not calibration:
@@ -157,11 +160,7 @@ def note_of_calibration(facts: Mapping[str, Any]) -> str | None:
         unused = calibration.get("unused_source")
         return f"calibration.source ({unused}) was not used: with method dynamic no rows are needed" if unused else None
     held_out = calibration["held_out"]
-    whence = (
-        f"held out of the samples ({held_out['share']:.0%} of them are not compared)"
-        if held_out
-        else f"of {calibration['source']}"
-    )
+    whence = "of the samples, by which it is not judged" if held_out else f"of {calibration['source']}"
     text = f"calibrated on {calibration['rows']} rows {whence}"
     dropped = calibration["dropped_as_compared"]
     return f"{text}; {dropped} more were left out, as they are among the rows to compare" if dropped else text

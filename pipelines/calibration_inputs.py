@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from paritygate.errors import UsageError
-from paritygate.signature import Signature, TensorSpec
+from paritygate.signature import Signature
+from paritygate.validate.feeding import check_shapes
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -29,19 +30,9 @@ def check_inputs(batch: Batch, signature: Signature) -> None:
     """
     if not batch.rows:
         return
+    check_shapes(batch, batch.inputs, signature)
     for spec in signature.inputs:
-        _check_shape(batch, spec)
         _check_finite(batch, spec.name)
-
-
-def _check_shape(batch: Batch, spec: TensorSpec) -> None:
-    found = batch.inputs[spec.name].shape
-    if spec.shape is None:
-        return
-    sizes = zip(found, spec.shape, strict=False)
-    if len(found) != len(spec.shape) or any(isinstance(dim, int) and size != dim for size, dim in sizes):
-        msg = f"from row {batch.ids[0]!r} on, {spec.name!r} has the shape {list(found)}, and the model takes {spec}"
-        raise UsageError(msg, hint="give rows of the shape that the model takes")
 
 
 def _check_finite(batch: Batch, name: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from paritygate.validate.samples import SampleSource, open_samples
@@ -25,12 +25,17 @@ class FirstRows:
     """Real inputs, or why there are none.
 
     Attributes:
-        inputs: By the names served; empty where there are none.
+        batch: The first batch; None where there is none.
         note: What the user should know.
     """
 
-    inputs: Mapping[str, NDArray[np.generic]] = field(default_factory=dict)
+    batch: Batch | None = None
     note: str | None = None
+
+    @property
+    def inputs(self) -> Mapping[str, NDArray[np.generic]]:
+        """The inputs by the names served; empty where there are none."""
+        return {} if self.batch is None else self.batch.inputs
 
 
 def first_rows(source: SampleSource) -> FirstRows:
@@ -42,4 +47,4 @@ def first_rows(source: SampleSource) -> FirstRows:
     except (Exception, SystemExit) as err:  # noqa: BLE001 - the recording says what is wrong with them
         why = (str(err).strip() or type(err).__name__).splitlines()[0]
         return FirstRows(note=f"it was traced and tried with made-up inputs only: {why}")
-    return FirstRows(inputs=batch.inputs) if batch is not None else FirstRows()
+    return FirstRows(batch=batch)

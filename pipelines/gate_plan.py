@@ -11,13 +11,13 @@ from paritygate.validate.sample_split import RowsLeftOut
 __all__ = ["gate_plan"]
 
 
-def gate_plan(job: ComparisonJob, workspace: Path, *, held_out: RowsLeftOut | None = None) -> GatePlan:
+def gate_plan(job: ComparisonJob, workspace: Path, *, left_out: RowsLeftOut | None = None) -> GatePlan:
     """Return what is asked of a candidate.
 
     Args:
         job: The comparison.
         workspace: An empty folder for what passes are compared by.
-        held_out: Counts the rows of the samples that are not compared, while they are read.
+        left_out: The rows of the samples that the candidate is not judged by.
     """
     return GatePlan(
         tolerance=job.tolerance,
@@ -33,6 +33,6 @@ def gate_plan(job: ComparisonJob, workspace: Path, *, held_out: RowsLeftOut | No
         strata=job.strata,
         workspace=workspace,
         precision=job.precision,
-        held_out=RowsLeftOut() if held_out is None else held_out,
+        left_out=RowsLeftOut() if left_out is None else left_out,
         seed=job.seed,
     )

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from paritygate.files import digest_of_file
+from paritygate.keras_model import load_keras_file, signature_of_keras
 from paritygate.model_digest import digest_of_model
+from paritygate.onnx_file import read_onnx, signature_of_onnx
 from paritygate.parameters_digest import digest_of_parameters
+from paritygate.savedmodel import signature_of_savedmodel
+from paritygate.signature import Signature, rename_signature
 from paritygate.source import Source, SourceKind, load_source_object, source_files
 from paritygate.source_copy import is_source_copy, load_source_copy
 
-__all__ = ["LoadedModel", "load_model"]
+__all__ = ["HOW_TO_RENAME", "LoadedModel", "load_model", "signature_said"]
+
+# How an input MODEL of the source is served under the samples' KEY, in a run.
+HOW_TO_RENAME = "model.rename: {MODEL: KEY} in the spec"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,6 +50,24 @@ class LoadedModel:
             else digest_of_parameters(self.source.kind, self.model),
             "files": {name: digest_of_file(path) for name, path in files.items()},
         }
+
+
+def signature_said(loaded: LoadedModel, rename: Mapping[str, str]) -> Signature | None:
+    """Return the signature that a model says itself, under the names served; None where it says none.
+
+    Raises:
+        UsageError: A name to be served otherwise is none of the model's, or a Keras model does not say what it takes.
+        InputFileError: The file is damaged.
+        MissingBackendError: The model's framework is not installed.
+    """
+    kind, path = loaded.source.kind, loaded.source.path
+    if kind is SourceKind.ONNX:
+        return rename_signature(signature_of_onnx(read_onnx(path)), rename)
+    if kind is SourceKind.SAVEDMODEL:
+        return rename_signature(signature_of_savedmodel(path), rename)
+    if kind is SourceKind.KERAS:
+        return signature_of_keras(loaded.model or load_keras_file(path), rename)
+    return None
 
 
 def load_model(source: Source) -> LoadedModel:

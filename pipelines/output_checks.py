@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from paritygate.errors import UsageError
 from paritygate.pipelines.spec import ResolvedSpec
-from paritygate.signature import TensorSpec, is_float_dtype
+from paritygate.signature import Signature, TensorSpec, is_float_dtype
 from paritygate.validate.decisions import axes_of, check_rank
 from paritygate.validate.gold.measurement import check_gold_rules
 from paritygate.validate.matching.measurement import check_match_rules
@@ -16,11 +16,14 @@ from paritygate.validate.reference import check_some_left
 __all__ = ["check_output_uses"]
 
 
-def check_output_uses(resolved: ResolvedSpec) -> None:
-    """Do nothing if nothing is asked of an output that is ignored, matched otherwise, not there, or of another kind.
+def check_output_uses(resolved: ResolvedSpec, signature: Signature | None) -> None:
+    """Check that nothing is asked of an output that is ignored, matched otherwise, not there, or of another kind.
 
-    What outputs there are, and of which dtype and rank, is known only where the spec says its signature; the gate looks
-    again, at what the reference answers.
+    Args:
+        resolved: The spec.
+        signature: The model's, as the spec declares it or as the source says it before it is converted; None where
+            neither is known, so that only the spec itself is looked at. The gate looks again, at what the reference
+            answers.
 
     Raises:
         UsageError: It is; the message says which.
@@ -34,7 +37,6 @@ def check_output_uses(resolved: ResolvedSpec) -> None:
         if name in ignored:
             msg = f"spec {origin}: {use} is on {name!r}, and outputs says to ignore it"
             raise UsageError(msg, hint="an output that is asked for anything is compared")
-    signature = resolved.signature
     if signature is None:
         return
     outputs = {spec.name: spec for spec in signature.outputs}
@@ -49,16 +51,7 @@ def check_output_uses(resolved: ResolvedSpec) -> None:
 
 
 def _check_names(resolved: ResolvedSpec, outputs: Mapping[str, TensorSpec]) -> None:
-    spec = resolved.spec
-    named = {
-        "decisions": list(spec.decisions),
-        "argmax_of": [name for pair in spec.argmax_of.items() for name in pair],
-        "gold.output": [rule.output for rule in resolved.gold],
-        **{f"matches.{rule.name}": list(rule.outputs) for rule in resolved.matches},
-        "axes": list(spec.axes),
-        "outputs": list(spec.outputs),
-    }
-    for key, names in named.items():
+    for key, names in resolved.outputs_asked.items():
         for name in names:
             if name in outputs:
                 continue
@@ -71,7 +64,7 @@ def _meant(name: str, resolved: ResolvedSpec, outputs: Mapping[str, TensorSpec])
     if served in outputs:
         return f"rename serves it as {served!r}: name that"
     close = difflib.get_close_matches(name, outputs, n=1)
-    return f"did you mean {close[0]!r}?" if close else "name one of model.outputs"
+    return f"did you mean {close[0]!r}?" if close else "name one of these outputs"
 
 
 def _check_decisions(resolved: ResolvedSpec, outputs: Mapping[str, TensorSpec]) -> None:
@@ -82,8 +75,10 @@ def _check_decisions(resolved: ResolvedSpec, outputs: Mapping[str, TensorSpec]) 
             msg = f"{where} is on an output of dtype {output.dtype}, which is compared exactly"
             hint = f"decide on the float scores; that it is their argmax says argmax_of: {{{decision.output}: SCORES}}"
             raise UsageError(msg, hint=hint)
+        if output.shape is None:
+            continue
         try:
-            check_rank(decision, len(output.shape or ()))
+            check_rank(decision, len(output.shape))
         except UsageError as err:
             msg = f"{where}: {err}"
             raise UsageError(msg, hint=err.hint) from err
@@ -99,15 +94,19 @@ def _check_argmax_of(resolved: ResolvedSpec, outputs: Mapping[str, TensorSpec]) 
                 "the first must be an integer output, the second a float one"
             )
             raise UsageError(msg, hint="write argmax_of: {LABEL: SCORES}")
-        of_label, of_scores = (len(outputs[name].shape or ()) for name in (label, scores))
-        if of_label != of_scores - 1:
+        shapes = [outputs[name].shape for name in (label, scores)]
+        of_label, of_scores = (len(shape or ()) for shape in shapes)
+        if None not in shapes and of_label != of_scores - 1:
             msg = f"{where}: {label!r} has rank {of_label} and {scores!r} rank {of_scores}, of which one axis is lost"
             raise UsageError(msg, hint="a label has the shape of its scores without the axis of the classes")
 
 
 def _check_axes(resolved: ResolvedSpec, outputs: Mapping[str, TensorSpec]) -> None:
     for name, axis in resolved.spec.axes.items():
-        rank = len(outputs[name].shape or ())
+        shape = outputs[name].shape
+        if shape is None:
+            continue
+        rank = len(shape)
         if not (-rank <= axis < rank and axis % rank != 0):
             msg = f"spec {resolved.origin}: axes.{name}: axis {axis} is no channel axis of an output of rank {rank}"
             hint = f"use {axes_of(rank)}: axis 0 holds the rows" if rank > 1 else "leave it out"

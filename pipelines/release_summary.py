@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from paritygate.files import read_json
-from paritygate.pipelines.console import print_table
+from paritygate.pipelines.console import PARITY_COLUMNS, print_table
 from paritygate.pipelines.repository.aliases import AliasMove
 from paritygate.pipelines.repository.candidate import MANIFEST_FILE
 from paritygate.pipelines.repository.inspect import ReleaseDetails, Verification, list_models
 from paritygate.pipelines.repository.record import Record
 from paritygate.pipelines.repository.release import Release
 from paritygate.printing import echo
+from paritygate.validate.bounds import upper_bound_text
 
 __all__ = ["print_alias_move", "print_release", "print_release_details", "print_repositories", "print_verification"]
 
@@ -121,10 +122,28 @@ def print_release_details(details: ReleaseDetails) -> None:
         for entry in details.manifest.get("variants", ())
     ]
     print_table("Variants", ("variant", "digest", "evidence"), variants)
+    if details.numbers:
+        print_table("Numbers", PARITY_COLUMNS, [_parity_row(item) for item in details.numbers])
     for line in _concessions(details.manifest):
         echo(line)
     history = [_history_row(number, record) for number, record in enumerate(details.history, start=1)]
     print_table("History", ("record", "time", "what", "version", "aliases", "reason"), history)
+
+
+def _parity_row(numbers: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return one row of the parity table, as `run` prints it."""
+    names = ("max_abs_diff", "min_abs_diff", "mean_abs_diff", "std_abs_diff")
+    bound = numbers["mismatch_rate_upper_95"]
+    return (
+        numbers["variant"],
+        numbers["output"],
+        *("-" if numbers[name] is None else str(numbers[name]) for name in ("rows", "mismatches")),
+        "-" if bound is None else f"< {upper_bound_text(bound)}",
+        *("-" if numbers[name] is None else f"{numbers[name]:.3g}" for name in names),
+        numbers["device"] or "-",
+        numbers["evidence"],
+        numbers["verdict"],
+    )
 
 
 def _history_row(number: int, record: Record) -> tuple[str, ...]:

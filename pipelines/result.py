@@ -93,8 +93,9 @@ class OutputResult:
     it, and `limits` are those of the bulk. `fill_values` were compared exactly.
     `reference_spread` is that spread itself, the largest over the channels: variants that are equally fast are told
     apart by the largest difference as a part of it.
-    `rows_beyond` counts rows beyond a limit, null where the output has no row of its own per input; `looks_like`
-    says of an output that failed what its difference looks like.
+    `mismatches` counts the values that differ of an output that is compared exactly; of a float output it is null, and
+    what differs in its answers is in `decisions`. `rows_beyond` counts rows beyond a limit, null where the output has
+    no row of its own per input; `looks_like` says of an output that failed what its difference looks like.
     """
 
     dtype: str
@@ -120,7 +121,7 @@ class OutputResult:
     max_row_rel_diff: float | None
     max_row_rel_id: str
     repeat_max_abs_diff: float | None
-    mismatches: int
+    mismatches: int | None
     non_finite: int
     limits: dict[str, LimitRange]
     worst_rows: list[WorstRowResult]
@@ -475,7 +476,7 @@ def output_result(
         **_figures(statistics),
         max_row_rel_id=statistics.max_row_rel_id,
         repeat_max_abs_diff=None if repeat_max_abs_diff is None else _number(repeat_max_abs_diff),
-        mismatches=statistics.mismatches,
+        mismatches=None if profile.is_float else statistics.mismatches,
         non_finite=statistics.non_finite + statistics.non_finite_mismatches,
         limits={
             "max_abs_diff": _range(limits.max_abs_diff),
@@ -519,8 +520,8 @@ def decision_result(statistics: DecisionStatistics) -> DecisionResult:
     )
 
 
-def stratum_result(measured: Measurement) -> StratumResult:
-    """Return the result of one stratum."""
+def stratum_result(measured: Measurement, profiles: Mapping[str, OutputProfile]) -> StratumResult:
+    """Return the result of one stratum, given the profile of each output."""
     return StratumResult(
         rows=measured.rows,
         outputs={
@@ -529,7 +530,7 @@ def stratum_result(measured: Measurement) -> StratumResult:
                 rows=statistics.rows,
                 compared=statistics.compared,
                 rows_beyond=_rows_beyond(measured, output),
-                mismatches=statistics.mismatches,
+                mismatches=None if profiles[output].is_float else statistics.mismatches,
                 non_finite=statistics.non_finite + statistics.non_finite_mismatches,
             )
             for output, statistics in measured.statistics.items()

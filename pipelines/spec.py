@@ -16,6 +16,7 @@ from paritygate.convert.int8.settings import DYNAMIC
 from paritygate.engine.settings import EngineSettings
 from paritygate.fixed_shape import FixedShape
 from paritygate.importing import is_object_path
+from paritygate.named_call import is_default_output_name
 from paritygate.pipelines.spec_parts import (
     BenchmarkPart,
     CalibrationPart,
@@ -44,7 +45,7 @@ from paritygate.validate.gold.rule import GoldRule, make_gold_rule
 from paritygate.validate.matching.rule import MatchRule, make_match_rule
 from paritygate.validate.probes.catalogue import ALL_PROBES, in_order
 from paritygate.validate.probes.roles import InputRole
-from paritygate.validate.sample_split import SampleSplit, SplitSide
+from paritygate.validate.sample_split import SampleSplit
 from paritygate.validate.samples import DEFAULT_BATCH_SIZE, SampleSource
 from paritygate.validate.tolerance import Tolerance, parse_tolerance
 
@@ -59,7 +60,7 @@ AVAILABLE_TARGETS = tuple(
         )
     )
 )
-# Of the rows of samples, where int8 is calibrated on some of them: the rest is compared.
+# Of the rows of samples, where int8 is calibrated on some of them: it is judged by the rest.
 _HELD_OUT_SHARE = 0.2
 
 
@@ -221,8 +222,7 @@ class ResolvedSpec:
         text = part.source
         if path is not None and not is_object_path(text):
             text, chosen = str(Path(path).resolve()), None
-        found = SampleSource(text=text, folder=self.folder, path=chosen, batch_size=size, pad=part.pad, key="samples")
-        return replace(found, split=self._split(SplitSide.VALIDATION)) if self._holds_out else found
+        return SampleSource(text=text, folder=self.folder, path=chosen, batch_size=size, pad=part.pad, key="samples")
 
     def calibration_samples(self, path: str | None = None) -> SampleSource:
         """Return where the rows come from that int8 targets are calibrated on.
@@ -232,7 +232,8 @@ class ResolvedSpec:
         """
         part, samples = self.spec.calibration, self.samples(path)
         if part.source is None:
-            return replace(samples, split=self._split(SplitSide.CALIBRATION))
+            split = SampleSplit(share=part.share or _HELD_OUT_SHARE, seed=self.spec.seed)
+            return replace(samples, split=split)
         return SampleSource(
             text=part.source,
             folder=self.folder,
@@ -251,13 +252,6 @@ class ResolvedSpec:
             for variant in self.variants
             if variant.precision is Precision.INT8 and not (is_dynamic and variant.format == "onnx")
         )
-
-    @property
-    def _holds_out(self) -> bool:
-        return self.spec.calibration.source is None and bool(self.calibrated)
-
-    def _split(self, side: SplitSide) -> SampleSplit:
-        return SampleSplit(side=side, share=self.spec.calibration.share or _HELD_OUT_SHARE, seed=self.spec.seed)
 
     def engine_settings(self, variant: Variant) -> EngineSettings:
         """Return how the engine of a variant is built; the defaults where it is none."""
@@ -301,6 +295,33 @@ class ResolvedSpec:
             UsageError: The values of one do not fit.
         """
         return tuple(make_match_rule(name, **part.model_dump()) for name, part in self.spec.matches.items())
+
+    @property
+    def outputs_asked(self) -> dict[str, tuple[str, ...]]:
+        """The outputs that the spec names, by the key that names them."""
+        spec = self.spec
+        return {
+            "decisions": tuple(spec.decisions),
+            "argmax_of": tuple(name for pair in spec.argmax_of.items() for name in pair),
+            "gold.output": tuple(rule.output for rule in self.gold),
+            **{f"matches.{rule.name}": rule.outputs for rule in self.matches},
+            "axes": tuple(spec.axes),
+            "outputs": tuple(spec.outputs),
+        }
+
+    @property
+    def rename(self) -> dict[str, str]:
+        """The name served, by the source's name.
+
+        Outputs of Keras models are named after their layers. Where the spec names one `output_0`, as all were called
+        before, it is served so; no other source has such a second name.
+        """
+        rename = dict(self.spec.model.rename)
+        may_be_keras = is_object_path(self.spec.model.source) or self.spec.model.source.endswith(".keras")
+        if self.signature is None and may_be_keras:
+            asked = {name for names in self.outputs_asked.values() for name in names}
+            rename.update({name: name for name in sorted(asked - set(rename.values())) if is_default_output_name(name)})
+        return rename
 
     @property
     def ignored(self) -> dict[str, str]:

@@ -66,7 +66,7 @@ def _check_names(resolved: ResolvedSpec) -> None:
         raise UsageError(msg, hint=hint)
     # Making them raises what is wrong with a dtype, a dim or a rule.
     signature = resolved.signature
-    check_output_uses(resolved)
+    check_output_uses(resolved, signature)
     if signature is None:
         return
     for name in spec.model.dims:

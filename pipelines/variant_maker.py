@@ -258,10 +258,11 @@ def _from_source(run: RunFolder) -> dict[str, Any]:
         "source": resolved.source.to_json(),
         "signature": signature.to_json() if signature else None,
         "dims": {name: dim.to_json() for name, dim in resolved.dims.items()},
-        "rename": dict(resolved.spec.model.rename),
+        "rename": resolved.rename,
         "opset": resolved.spec.opset,
         "files": list(resolved.spec.model.files),
         "samples": resolved.samples(run.samples_path).to_json(),
+        "run": str(run.folder),
     }
 
 
@@ -275,6 +276,7 @@ def _from_base(base: Artifact) -> dict[str, Any]:
         "opset": None,
         "files": [],
         "samples": None,
+        "run": None,
     }
 
 

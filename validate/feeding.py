@@ -10,12 +10,14 @@ from paritygate.errors import UsageError
 from paritygate.signature import TensorSpec, is_integer_dtype
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from numpy.typing import NDArray
 
     from paritygate.batch import Batch
     from paritygate.signature import Signature
 
-__all__ = ["fit_inputs"]
+__all__ = ["check_shapes", "fit_inputs"]
 
 
 def fit_inputs(batch: Batch, signature: Signature, *, rename: str = "") -> dict[str, NDArray[np.generic]]:
@@ -40,6 +42,36 @@ def fit_inputs(batch: Batch, signature: Signature, *, rename: str = "") -> dict[
             raise UsageError(msg, hint=_how_to_name(spec.name, batch, signature, rename))
         fitted[spec.name] = _fit(spec, batch.inputs[spec.name])
     return fitted
+
+
+def check_shapes(batch: Batch, inputs: Mapping[str, NDArray[np.generic]], signature: Signature) -> None:
+    """Check that the inputs have the ranks and the fixed sizes that a model takes.
+
+    Args:
+        batch: Where they come from.
+        inputs: What `fit_inputs` returned of it.
+        signature: Of the model.
+
+    Raises:
+        UsageError: One has not; the message names input and row.
+    """
+    for spec in signature.inputs:
+        found = inputs[spec.name].shape
+        if spec.shape is None:
+            continue
+        axes = [
+            axis
+            for axis, (size, dim) in enumerate(zip(found, spec.shape, strict=False))
+            if isinstance(dim, int) and size != dim
+        ]
+        if len(found) == len(spec.shape) and not axes:
+            continue
+        msg = f"from row {batch.ids[0]!r} on, {spec.name!r} has the shape {list(found)}, and the model takes {spec}"
+        hint = "give rows of the shape that the model takes"
+        if len(found) == len(spec.shape) and axes == [0]:
+            rows = spec.shape[0]
+            hint = f"give {rows} rows a call: samples: {{batch_size: {rows}}} in the spec, or --batch-size {rows}"
+        raise UsageError(msg, hint=hint)
 
 
 def _how_to_name(name: str, batch: Batch, signature: Signature, rename: str) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from paritygate.batch import Batch
 from paritygate.errors import MeasurementError, UsageError, ZeroRowsError
 from paritygate.precision import Precision
-from paritygate.signature import is_comparable_dtype
+from paritygate.signature import is_comparable_dtype, is_float_dtype
 from paritygate.validate.candidate import Candidate, RefusedInputsError
 from paritygate.validate.decisions import Decision
 from paritygate.validate.fault_words import faults_in_words
@@ -26,8 +26,8 @@ from paritygate.validate.matching.rule import MatchRule
 from paritygate.validate.measurement import Comparison, ComparisonPlan, Measurement
 from paritygate.validate.noise_floor import noise_checks
 from paritygate.validate.recording import ChunkWriter, StoredBatch, read_chunks
-from paritygate.validate.reference import check_some_left
-from paritygate.validate.sample_split import RowsLeftOut
+from paritygate.validate.reference import check_selected, check_some_left
+from paritygate.validate.sample_split import RowsLeftOut, rows_kept
 from paritygate.validate.samples import BatchDigest
 from paritygate.validate.strata import StratifiedComparison, strata_coverage
 from paritygate.validate.tolerance import DECISION_LIMITS, Limits, Tolerance, limits_for
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["GatePlan", "GateResult", "run_gate"]
+__all__ = ["GatePlan", "GateResult", "check_asked", "run_gate"]
 
 _LABEL_FIRST = "name the integer output first, then the scores: argmax_of: {LABEL: SCORES}, or --argmax-of LABEL=SCORES"
 
@@ -60,7 +60,7 @@ class GatePlan:
         strata: The strata that are measured apart.
         workspace: An empty folder for what passes are compared by.
         precision: What the candidate is judged as; None where that is not known.
-        held_out: The rows of the samples that are not compared, counted while they are read.
+        left_out: The rows of the samples that the candidate is not judged by, counted while they are read.
         seed: Seed of the resamples that intervals of metrics come from.
     """
 
@@ -77,7 +77,7 @@ class GatePlan:
     strata: tuple[str, ...] = ()
     workspace: Path
     precision: Precision | None = None
-    held_out: RowsLeftOut = field(default_factory=RowsLeftOut)
+    left_out: RowsLeftOut = field(default_factory=RowsLeftOut)
     seed: int = 0
 
     @property
@@ -150,7 +150,7 @@ def run_gate(
         MeasurementError: Samples and expected outputs do not hold the same rows.
     """
     _check_ignored(candidate, expected, plan)
-    compared = _outputs_compared(expected, plan)
+    compared = check_asked({name: profile.dtype for name, profile in expected.profiles.items()}, plan)
     profiles = {name: expected.profiles[name] for name in compared}
     limits = {name: limits_for(plan.tolerance, profile) for name, profile in profiles.items()}
     comparison_plan = ComparisonPlan(
@@ -174,6 +174,7 @@ def run_gate(
         observers=(*gold.values(), *matches.values()),
         kept=frozenset((*compared, *plan.matched)),
         repeats=repeats,
+        left_out=plan.left_out,
     )
     digest = passes.run(read, plan, progress)
     measurement = comparison.finish()
@@ -186,7 +187,7 @@ def run_gate(
             min_rows=plan.min_rows,
             is_non_finite_declared=plan.is_non_finite_declared,
             argmax_of=plan.argmax_of,
-            held_out=plan.held_out.rows,
+            left_out=plan.left_out.rows,
             precision=plan.precision,
         ),
     )
@@ -241,13 +242,18 @@ def _check_ignored(candidate: Candidate, expected: ExpectedOutputs, plan: GatePl
             raise UsageError(msg, hint="leave it out of --outputs, or do not ignore it")
 
 
-def _outputs_compared(expected: ExpectedOutputs, plan: GatePlan) -> tuple[str, ...]:
-    known = ", ".join(sorted(expected.output_names))
-    for name in plan.outputs:
-        if name not in expected.profiles:
-            msg = f"output {name!r} was selected, and the reference has no such output (it has: {known})"
-            raise UsageError(msg, hint="--outputs takes names of the reference")
-    chosen = tuple(name for name in plan.outputs or tuple(expected.profiles) if name not in plan.ignored)
+def check_asked(outputs: Mapping[str, str], plan: GatePlan) -> tuple[str, ...]:
+    """Return the outputs that are compared value by value, once all that is asked is found to fit the outputs.
+
+    Args:
+        outputs: The dtypes of the reference's outputs.
+        plan: What is asked.
+
+    Raises:
+        UsageError: A selected or decided output does not exist, or is not of a kind that can be decided on.
+    """
+    check_selected(plan.outputs, outputs)
+    chosen = tuple(name for name in plan.outputs or tuple(outputs) if name not in plan.ignored)
     check_some_left(chosen, plan.ignored)
     uses = {rule.output: f"decision {rule}" for rule in plan.decisions}
     uses |= {name: "argmax_of" for pair in plan.argmax_of.items() for name in pair}
@@ -260,8 +266,8 @@ def _outputs_compared(expected: ExpectedOutputs, plan: GatePlan) -> tuple[str, .
         if decision.output not in compared:
             msg = f"decision {decision} is on an output that is not compared (compared: {', '.join(compared)})"
             raise UsageError(msg, hint="decide on one of the outputs compared")
-        if not expected.profiles[decision.output].is_float:
-            dtype = expected.profiles[decision.output].dtype
+        dtype = outputs[decision.output]
+        if not is_float_dtype(dtype):
             msg = f"decision {decision} is on an output of dtype {dtype}, which is compared exactly"
             raise UsageError(
                 msg,
@@ -272,7 +278,7 @@ def _outputs_compared(expected: ExpectedOutputs, plan: GatePlan) -> tuple[str, .
         if label not in compared or scores not in compared:
             msg = f"argmax_of {label}={scores}: both must be outputs that are compared ({', '.join(compared)})"
             raise UsageError(msg, hint=_LABEL_FIRST)
-        if expected.profiles[label].is_float or not expected.profiles[scores].is_float:
+        if is_float_dtype(outputs[label]) or not is_float_dtype(outputs[scores]):
             msg = f"argmax_of {label}={scores}: the first must be an integer output, the second a float one"
             raise UsageError(msg, hint=_LABEL_FIRST)
     return compared
@@ -320,7 +326,8 @@ def _compare_names(
 class _Passes:
     """The sequence of batches, run as often as asked for, each pass in step with the expected outputs.
 
-    The outputs of `kept` are stored in the first pass, for the later ones to be held to.
+    The outputs of `kept` are stored in the first pass, for the later ones to be held to. Both sides answer the rows of
+    `left_out` as well: in other batches than the reference's, the others might be answered otherwise.
     """
 
     candidate: Candidate
@@ -331,6 +338,7 @@ class _Passes:
     observers: tuple[_Observer, ...]
     kept: frozenset[str]
     repeats: tuple[MatchRepeats, ...]
+    left_out: RowsLeftOut
 
     def run(self, read: Callable[[], Iterator[Batch]], plan: GatePlan, progress: Callable[[int, int], None]) -> str:
         """Run every pass and return the digest of the samples."""
@@ -357,19 +365,17 @@ class _Passes:
         self.candidate.start_pass()
         reader = self.expected.open_reader()
         digest = BatchDigest()
-        for batch in read():
-            if batch.rows == 0:
+        self.left_out.start()
+        for whole in read():
+            if whole.rows == 0:
                 continue
-            digest.add(batch)
-            wanted = reader.take(batch)
-            actual = _answer(self.candidate, batch, self.comparison, self.expected)
-            if actual is not None:
-                expected = {name: wanted[name] for name in self.compared}
-                self.comparison.add(batch, actual, expected)
-                self.strata.add(batch, actual, expected)
-                for observer in self.observers:
-                    observer.add(batch, actual, wanted)
-            kept = {name: array for name, array in (actual or {}).items() if self._is_kept(name, array)}
+            digest.add(whole)
+            wanted = reader.take(whole)
+            is_kept = self.left_out.rows_to_keep(whole)
+            if not any(is_kept):
+                continue
+            batch = rows_kept(whole, is_kept)
+            kept = self._compare(whole, batch, wanted, is_kept)
             if stored is not None:
                 self._hold_to_first(batch, kept, next(stored).outputs)
             elif first_pass is not None:
@@ -388,6 +394,21 @@ class _Passes:
             observer.end_pass()
         return digest.value
 
+    def _compare(
+        self, whole: Batch, batch: Batch, wanted: Mapping[str, NDArray[np.generic]], is_kept: list[bool]
+    ) -> Mapping[str, NDArray[np.generic]]:
+        """Compare those rows of a batch that are kept, and return what of the candidate's answers is stored."""
+        answered = _answer(self.candidate, whole, self.comparison, self.expected)
+        if answered is None:
+            return {}
+        actual, wanted = _rows_of(answered, is_kept), _rows_of(wanted, is_kept)
+        expected = {name: wanted[name] for name in self.compared}
+        self.comparison.add(batch, actual, expected)
+        self.strata.add(batch, actual, expected)
+        for observer in self.observers:
+            observer.add(batch, actual, wanted)
+        return {name: array for name, array in actual.items() if self._is_kept(name, array)}
+
     def _hold_to_first(
         self, batch: Batch, again: Mapping[str, NDArray[np.generic]], first: Mapping[str, NDArray[np.generic]]
     ) -> None:
@@ -398,6 +419,16 @@ class _Passes:
     def _is_kept(self, name: str, array: NDArray[np.generic]) -> bool:
         # What is no number has broken the contract already and cannot be stored.
         return name in self.kept and is_comparable_dtype(array.dtype.name)
+
+
+def _rows_of(outputs: Mapping[str, NDArray[np.generic]], is_kept: list[bool]) -> dict[str, NDArray[np.generic]]:
+    """Return of each output the rows for which `is_kept` holds; one that has no axis of rows as it is."""
+    if all(is_kept):
+        return dict(outputs)
+    return {
+        name: array[is_kept] if array.ndim and array.shape[0] == len(is_kept) else array
+        for name, array in outputs.items()
+    }
 
 
 def _answer(

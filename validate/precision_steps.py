@@ -31,20 +31,23 @@ def step_of(precision: Precision, magnitude: float) -> float | None:
     return ulp_of(magnitude, dtype) * (2**_TF32_LOST_BITS if precision is Precision.TF32 else 1)
 
 
-def below_steps(precision: Precision, limit: float, magnitude: float) -> str:
-    """Return what to say of a limit that a difference is beyond; empty if it is no smaller than four steps.
+def below_steps(precision: Precision, difference: float, magnitude: float, *, is_own_limit: bool) -> str:
+    """Return what to say of a limit that a difference of no more than four steps is beyond; empty if it is larger.
 
-    Limits keep to four steps of the output's dtype, and an output that was computed in FP16 is often float32.
+    Limits keep to four steps of the output's dtype, and an output that was computed in FP16 is often float32. A
+    difference of many steps is no rounding, however low the limit is.
 
     Args:
         precision: What the candidate is judged as.
-        limit: The limit.
+        difference: What is beyond the limit.
         magnitude: The reference's largest magnitude there.
+        is_own_limit: Whether the limit is one that the user declared.
     """
     step = step_of(precision, magnitude)
-    if step is None or limit >= LEAST_ULPS * step:
+    if step is None or not difference <= LEAST_ULPS * step:
         return ""
-    return (
-        f"; the limit is below {LEAST_ULPS} steps of {precision} at {magnitude:.4g}, {LEAST_ULPS * step:.3g}: rounding "
-        "alone may go beyond it, and a tolerance of your own would say what is right"
+    remark = (
+        f"; limit and difference are below {LEAST_ULPS} steps of {precision} at {magnitude:.4g}, "
+        f"{LEAST_ULPS * step:.3g}: rounding alone may be beyond such a limit"
     )
+    return remark if is_own_limit else f"{remark}, and a tolerance of your own would say what is right"

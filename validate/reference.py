@@ -16,7 +16,7 @@ from paritygate.errors import ReferenceRefusedError, UsageError, ZeroRowsError
 from paritygate.precision import Precision
 from paritygate.signature import Signature, is_float_dtype
 from paritygate.validate.broken_rows import BrokenRows
-from paritygate.validate.feeding import fit_inputs
+from paritygate.validate.feeding import check_shapes, fit_inputs
 from paritygate.validate.measurement import repeat_difference
 from paritygate.validate.noise_floor import measure_noise, noise_health
 from paritygate.validate.other_batches import OtherBatches
@@ -121,6 +121,7 @@ def record_reference(
             continue
         digest.add(batch)
         inputs = fit_inputs(batch, runner.signature, rename=plan.rename)
+        check_shapes(batch, inputs, runner.signature)
         outputs = runner.run(inputs)
         answers = {name: outputs[name] for name in recorded}
         writer.add(answers, rows=batch.rows, case=batch.case)

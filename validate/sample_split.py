@@ -1,15 +1,14 @@
-"""Dividing samples into rows that are compared and rows that only calibrate, by their content alone.
+"""Which rows of the samples only calibrate, by their content alone.
 
-The side of a row follows from a digest of its inputs, so every reader of the same samples divides them alike, and
-equal rows fall on the same side: what a model was calibrated on is not what it is judged by.
+It follows from a digest of a row's inputs, so every reader of the same samples takes the same ones, and equal rows go
+together: what a model was calibrated on is not what it is judged by.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,32 +19,20 @@ from paritygate.validate.row_digest import digests_of_rows, has_rows
 if TYPE_CHECKING:
     from paritygate.batch import Batch
 
-__all__ = ["RowsLeftOut", "SampleSplit", "SplitSide", "batches_of_side", "rows_kept"]
+__all__ = ["RowsLeftOut", "SampleSplit", "rows_for_calibration", "rows_kept"]
 
 _DIGEST_RANGE = 2**64
 
 
-class SplitSide(str, Enum):
-    """What rows are for."""
-
-    CALIBRATION = "calibration"
-    VALIDATION = "validation"
-
-    def __str__(self) -> str:
-        return self.value
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SampleSplit:
-    """One side of divided samples.
+    """Which rows of the samples are for calibration.
 
     Attributes:
-        side: Which side.
-        share: The share of distinct rows that is for calibration, 0 to 1, both excluded.
-        seed: Of the division.
+        share: The share of distinct rows that is, 0 to 1, both excluded.
+        seed: Of the choice.
     """
 
-    side: SplitSide
     share: float
     seed: int = 0
 
@@ -55,30 +42,31 @@ class SampleSplit:
             raise UsageError(msg, hint="write calibration: {share: 0.2}")
 
     def has(self, digest: bytes) -> bool:
-        """Return whether the row with this digest is on this side."""
-        is_calibration = int.from_bytes(digest[:8], "big") < self.share * _DIGEST_RANGE
-        return is_calibration == (self.side is SplitSide.CALIBRATION)
+        """Return whether the row with this digest is for calibration."""
+        return int.from_bytes(digest[:8], "big") < self.share * _DIGEST_RANGE
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON data."""
-        return {**asdict(self), "side": str(self.side)}
+        return asdict(self)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> SampleSplit:
         """Return the split that `to_json` wrote."""
-        return cls(**{**data, "side": SplitSide(data["side"])})
+        return cls(**data)
 
 
 @dataclass(kw_only=True, slots=True)
 class RowsLeftOut:
-    """The rows of the other side, counted while samples are read; each new reading counts anew.
+    """The rows of the samples that a candidate is not judged by, counted while they are read; each reading counts anew.
 
     Attributes:
         strata: The strata whose values are counted.
+        are_left_out: Returns for each row of a batch whether it is left out; None where none is.
         rows: How many there are.
     """
 
     strata: tuple[str, ...] = ()
+    are_left_out: Callable[[Batch], list[bool]] | None = None
     rows: int = 0
     # By stratum: how many rows of each value were left out, and the values of those that were not.
     _left_out: dict[str, Counter[str]] = field(default_factory=dict)
@@ -90,8 +78,15 @@ class RowsLeftOut:
         self._left_out = {name: Counter() for name in self.strata}
         self._kept = {name: set() for name in self.strata}
 
-    def add(self, batch: Batch, is_kept: Sequence[bool]) -> None:
-        """Count the rows of the batch for which `is_kept` does not hold."""
+    def rows_to_keep(self, batch: Batch) -> list[bool]:
+        """Return for each row of the batch whether it is judged by, and count those that are not."""
+        if self.are_left_out is None:
+            return [True] * batch.rows
+        is_kept = [not is_left_out for is_left_out in self.are_left_out(batch)]
+        self._count(batch, is_kept)
+        return is_kept
+
+    def _count(self, batch: Batch, is_kept: Sequence[bool]) -> None:
         self.rows += len(is_kept) - sum(is_kept)
         for name, counts in self._left_out.items():
             values = list(map(str, batch.strata.get(name, ())))
@@ -106,27 +101,21 @@ class RowsLeftOut:
         }
 
 
-def batches_of_side(
+def rows_for_calibration(
     batches: Iterable[Batch],
     split: SampleSplit,
     *,
     fill: Mapping[str, Collection[float]] | None = None,
-    left_out: RowsLeftOut | None = None,
 ) -> Iterator[Batch]:
-    """Yield the rows that are on the split's side, in their batches; a batch without any is left out.
+    """Yield the rows that are for calibration, in their batches; a batch without any is left out.
 
     Args:
         batches: The samples.
-        split: The side.
+        split: Which they are.
         fill: As of `digests_of_rows`.
-        left_out: Counts the rows of the other side.
     """
-    if left_out is not None:
-        left_out.start()
     for batch in batches:
         is_kept = [split.has(digest) for digest in digests_of_rows(batch, seed=split.seed, fill=fill)]
-        if left_out is not None:
-            left_out.add(batch, is_kept)
         kept = rows_kept(batch, is_kept)
         if kept.rows or not batch.rows:
             yield kept

@@ -21,7 +21,7 @@ from paritygate.batch import Batch
 from paritygate.errors import InputFileError, MeasurementError, ParitygateError, UsageError
 from paritygate.importing import is_object_path, load_object
 from paritygate.validate.npy_stream import NpyStream, npz_names
-from paritygate.validate.sample_split import RowsLeftOut, SampleSplit, batches_of_side
+from paritygate.validate.sample_split import SampleSplit, rows_for_calibration
 from paritygate.wording import counted
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class SampleSource:
         batch_size: Rows a batch, where the file does not say.
         pad: For ragged lists in JSON lines: the value to pad each input with. Of samples that come filled up, what
             they are filled up with.
-        split: Which of the rows are read; None for all.
+        split: Which of the rows are read, those for calibration; None for all.
         key: The part of the spec that names them, for hints; empty where the command line does.
     """
 
@@ -85,12 +85,11 @@ class SampleSource:
         return cls(**{**data, "folder": Path(data["folder"]), "split": split})
 
 
-def open_samples(source: SampleSource, *, left_out: RowsLeftOut | None = None) -> Callable[[], Iterator[Batch]]:
+def open_samples(source: SampleSource) -> Callable[[], Iterator[Batch]]:
     """Return a function that starts reading the samples from the first batch on, as often as it is called.
 
     Args:
         source: Where they come from.
-        left_out: Counts the rows that the source's split leaves out.
 
     Raises:
         InputFileError: The file is missing or of a kind that is not read.
@@ -99,7 +98,7 @@ def open_samples(source: SampleSource, *, left_out: RowsLeftOut | None = None) -
     read, split = _open_all(source), source.split
     if split is None:
         return read
-    return lambda: batches_of_side(read(), split, fill=source.fill, left_out=left_out)
+    return lambda: rows_for_calibration(read(), split, fill=source.fill)
 
 
 def _open_all(source: SampleSource) -> Callable[[], Iterator[Batch]]:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     Outputs = Mapping[str, NDArray[np.generic]]
 
-__all__ = ["StratifiedComparison", "strata_coverage", "strata_held_out"]
+__all__ = ["StratifiedComparison", "strata_coverage", "strata_left_out"]
 
 # Each value keeps statistics of its own; a stratum with more values than this is an id, not a stratum.
 _MAX_VALUES = 100
@@ -105,15 +105,15 @@ def strata_coverage(strata: Mapping[str, Mapping[str, Measurement]]) -> tuple[Ch
     return tuple(checks)
 
 
-def strata_held_out(held_out: RowsLeftOut) -> list[str]:
+def strata_left_out(left_out: RowsLeftOut) -> list[str]:
     """Return a sentence for each stratum that has values none of whose rows was compared."""
     sentences = []
-    for name, values in held_out.values_left_out().items():
+    for name, values in left_out.values_left_out().items():
         if values:
             named = [f"{value!r} (rows: {rows})" for value, rows in values.items()]
             more = f" and {len(named) - _NAMED_VALUES} other values" if len(named) > _NAMED_VALUES else ""
             listed = ", ".join(named[:_NAMED_VALUES])
             sentences.append(
-                f"stratum {name!r}: nothing was measured for {listed}{more}, all held out for INT8 calibration"
+                f"stratum {name!r}: nothing was measured for {listed}{more}, for INT8 was calibrated on all of them"
             )
     return sentences

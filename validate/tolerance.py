@@ -24,6 +24,7 @@ __all__ = [
     "Limits",
     "Tolerance",
     "limits_for",
+    "limits_of_made_up",
     "parse_tolerance",
 ]
 
@@ -261,6 +262,22 @@ def limits_for(tolerance: Tolerance, profile: OutputProfile) -> Limits:
         },
         fills=profile.fills,
         substitutes=tuple(_nearest_in(tolerance.precision, fill) for fill in profile.fills),
+    )
+
+
+def limits_of_made_up(tolerance: Tolerance, profile: OutputProfile) -> Limits:
+    """Return the limits of one output on inputs that no sample holds: none is stricter than the default.
+
+    A limit that a service declares is about its own inputs. It does not grow with the answer, and answers to made-up
+    inputs may be of any size.
+    """
+    declared, default = limits_for(tolerance, profile), limits_for(DEFAULT_TOLERANCES[tolerance.precision], profile)
+    return replace(
+        default,
+        max_abs_diff=np.maximum(declared.max_abs_diff, default.max_abs_diff),
+        mean_abs_diff=np.maximum(declared.mean_abs_diff, default.mean_abs_diff),
+        repeat_max_abs_diff=np.maximum(declared.repeat_max_abs_diff, default.repeat_max_abs_diff),
+        max_row_rel_diff=max(declared.max_row_rel_diff, default.max_row_rel_diff),
     )
 
 

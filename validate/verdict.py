@@ -91,7 +91,7 @@ class JudgePlan:
         min_rows: Fewer rows than this are inconclusive.
         is_non_finite_declared: Whether the reference may hold NaN and infinity.
         argmax_of: Integer outputs that are judged as decisions.
-        held_out: Rows of the samples that are not compared, because INT8 is calibrated on them.
+        left_out: Rows of the samples that are not compared, because the candidate was calibrated on them.
         precision: What the candidate is judged as; None where that is not known.
     """
 
@@ -101,7 +101,7 @@ class JudgePlan:
     min_rows: int
     is_non_finite_declared: bool = False
     argmax_of: Mapping[str, str]
-    held_out: int = 0
+    left_out: int = 0
     precision: Precision | None = None
 
 
@@ -149,13 +149,16 @@ def judge(measured: Measurement, plan: JudgePlan) -> tuple[Check, ...]:
 
 def _check_rows(measured: Measurement, plan: JudgePlan) -> Check:
     if measured.rows == 0:
-        return Check(name="rows", status=Status.ERROR, detail="no rows were compared", measured=0, limit=plan.min_rows)
+        detail = "no rows were compared"
+        if plan.left_out:
+            detail += f": all {plan.left_out} are left out, for INT8 was calibrated on them"
+        return Check(name="rows", status=Status.ERROR, detail=detail, measured=0, limit=plan.min_rows)
     status = Status.PASS if measured.rows >= plan.min_rows else Status.INCONCLUSIVE
     detail = f"{counted(measured.rows, 'row')} in {counted(measured.batches, 'batch')}, passes: {measured.passes}"
     if status is Status.INCONCLUSIVE:
-        detail += f": fewer than the {plan.min_rows} asked for"
-    if plan.held_out:
-        detail += f"; {plan.held_out} of {measured.rows + plan.held_out} are held out for INT8 calibration"
+        detail += f": fewer than min_rows asks for, {plan.min_rows}"
+    if plan.left_out:
+        detail += f"; {plan.left_out} of {measured.rows + plan.left_out} are left out, for INT8 was calibrated on them"
         if status is Status.INCONCLUSIVE:
             detail += ", and none would be with rows of their own in calibration.source"
     return Check(name="rows", status=status, detail=detail, measured=measured.rows, limit=plan.min_rows)
@@ -215,8 +218,10 @@ def _check_float(name: str, statistics: DiffStatistics, plan: JudgePlan) -> list
         return [*checks, _nothing_measured(name, plan)]
     of_bulk = plan.profiles[name].bulk_abs
 
-    def below(limit: float, magnitude: float) -> str:
-        return "" if plan.precision is None else below_steps(plan.precision, limit, magnitude)
+    def below(check: str, difference: float, magnitude: float) -> str:
+        if plan.precision is None:
+            return ""
+        return below_steps(plan.precision, difference, magnitude, is_own_limit=check in plan.tolerance.declared)
 
     checks += _check_max(name, statistics, limits, below)
     checks.append(
@@ -225,7 +230,7 @@ def _check_float(name: str, statistics: DiffStatistics, plan: JudgePlan) -> list
             name,
             statistics.mean_abs_by_channel,
             limits.mean_abs_diff,
-            of_failure=lambda channel, limit: below(limit, float(of_bulk[channel])),
+            of_failure=lambda channel, mean: below("mean_abs_diff", mean, float(of_bulk[channel])),
         )
     )
     checks.append(
@@ -319,7 +324,7 @@ def _worst_channel(
 ) -> Check:
     """Return the check of the channel nearest to its limit, or furthest beyond it.
 
-    Where that fails, what `of_failure(channel, limit)` returns is added.
+    Where that fails, what `of_failure(channel, value)` returns is added.
     """
     pairs = [(float(value), float(limit)) for value, limit in zip(measured, limits, strict=True)]
 
@@ -334,11 +339,11 @@ def _worst_channel(
     found = _within(check, output, *pairs[at], remark)
     if found.status is Status.PASS:
         return found
-    return replace(found, detail=found.detail + of_failure(at, pairs[at][1]))
+    return replace(found, detail=found.detail + of_failure(at, pairs[at][0]))
 
 
 def _check_max(
-    name: str, statistics: DiffStatistics, limits: Limits, below: Callable[[float, float], str]
+    name: str, statistics: DiffStatistics, limits: Limits, below: Callable[[str, float, float], str]
 ) -> list[Check]:
     if statistics.compared <= _MANY_VALUES:
         return [_check_nearest(name, statistics, limits, 1.0, below)]
@@ -360,7 +365,7 @@ def _check_max(
 
 
 def _check_nearest(
-    name: str, statistics: DiffStatistics, limits: Limits, factor: float, below: Callable[[float, float], str]
+    name: str, statistics: DiffStatistics, limits: Limits, factor: float, below: Callable[[str, float, float], str]
 ) -> Check:
     """Return the check of the value nearest to its own limit, or furthest beyond it."""
     nearest = statistics.nearest
@@ -372,7 +377,8 @@ def _check_nearest(
     if found.status is Status.PASS:
         return found
     where = f", worst at row {nearest.row_id}: {nearest.actual:.6g} instead of {nearest.expected:.6g}"
-    return replace(found, detail=found.detail + where + below(nearest.limit * factor, abs(nearest.expected)))
+    step = below(found.name, nearest.max_abs_diff, abs(nearest.expected))
+    return replace(found, detail=found.detail + where + step)
 
 
 def _check_bias(name: str, statistics: DiffStatistics, limits: Limits) -> list[Check]:

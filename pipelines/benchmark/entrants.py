@@ -66,7 +66,7 @@ def entrants_of(run: RunFolder, device: str = "cpu") -> list[Entrant]:
     """Return the source, then the variants in the spec's order; one that is not fit to run has its error already."""
     resolved = run.resolved
     source = resolved.source
-    side = Side(name=SOURCE, model=source, signature=resolved.signature, rename=resolved.spec.model.rename)
+    side = Side(name=SOURCE, model=source, signature=resolved.signature, rename=resolved.rename)
     recorded = Recording.load(run.reference).model if (run.reference / RECORD_FILE).is_file() else None
     found = [Entrant(name=SOURCE, side=side, recorded=recorded, size_bytes=size_of_source(source))]
     for name in run.exported():

@@ -17,7 +17,7 @@ __all__ = ["command"]
 @repository_option
 @json_option
 def command(model: str, which: str | None, *, repository: Path, json_target: str | None) -> int:
-    """Show a release of MODEL: its variants and their numbers, aliases and history; the newest one by default.
+    """Show a release of MODEL: its variants and what was measured of them, aliases and history; by default the newest.
 
     \b
     Example:

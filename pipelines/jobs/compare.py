@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,9 @@ from paritygate.errors import ArtifactIntegrityError, UsageError
 from paritygate.files import digest_of_file
 from paritygate.importing import use_folder
 from paritygate.machine import machine_facts
+from paritygate.named_call import is_default_output_name
 from paritygate.pipelines.asking import Answers, ask, ask_again, broken_contract, not_asked, recorded_probes, request_of
-from paritygate.pipelines.calibrated_rows import CalibratedRows, CalibrationLookup
+from paritygate.pipelines.calibrated_rows import CalibratedRows
 from paritygate.pipelines.child import Progress
 from paritygate.pipelines.comparison import ComparisonJob, Side
 from paritygate.pipelines.gate_plan import gate_plan
@@ -32,9 +33,10 @@ from paritygate.pipelines.result import (
     stratum_result,
 )
 from paritygate.pipelines.session_probes import Place
+from paritygate.source import SourceKind
 from paritygate.source_copy import is_source_copy, read_source_copy
 from paritygate.validate.candidate import Candidate, GivenCandidate, ModelCandidate
-from paritygate.validate.gate import GateResult, run_gate
+from paritygate.validate.gate import GateResult, check_asked, run_gate
 from paritygate.validate.given import (
     ExpectedOutputs,
     GivenOutputs,
@@ -49,7 +51,7 @@ from paritygate.validate.runners.onnxruntime_providers import prepare_process
 from paritygate.validate.runners.runner import Runner
 from paritygate.validate.sample_split import RowsLeftOut
 from paritygate.validate.samples import open_samples
-from paritygate.validate.strata import strata_held_out
+from paritygate.validate.strata import strata_left_out
 from paritygate.validate.tolerance import looser_than_default
 from paritygate.validate.verdict import Check, Status, exit_code_of, verdict_of
 
@@ -62,15 +64,14 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
     job = ComparisonJob.from_json(args["job"])
     folder = Path(args["folder"])
     prepare_process(job.candidate.provider)
-    held_out = RowsLeftOut(strata=job.strata)
+    calibrated = None if job.calibrated_rows is None else CalibratedRows.load(job.calibrated_rows)
+    left_out = RowsLeftOut(strata=job.strata, are_left_out=None if calibrated is None else calibrated.are_in)
     if any(rule.is_function for rule in job.gold):
         use_folder(job.samples.folder)
-    read = open_samples(job.samples, left_out=held_out)
-    if job.calibrated_rows is not None:
-        read = CalibrationLookup(CalibratedRows.load(job.calibrated_rows)).watched(read)
+    read = open_samples(job.samples)
     opened = _open_reference(job, folder, report)
     expected = opened.expected
-    candidate, candidate_side = _open_candidate(job, report)
+    candidate, candidate_side, job = _open_candidate(job, opened, report)
     workspace = folder / "passes"
     workspace.mkdir(exist_ok=True)
     before = time.monotonic()
@@ -78,13 +79,13 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
         candidate,
         expected,
         read,
-        gate_plan(job, workspace, held_out=held_out),
+        gate_plan(job, workspace, left_out=left_out),
         progress=lambda number, rows: report(f"running the candidate, pass {number} of {job.passes}", rows, 0),
     )
     passed = time.monotonic() - before
     place = Place(folder=folder, deadline=started + float(args["time_limit_s"]), report=report)
     answers = _ask(job, candidate, opened.probes, result, place)
-    notes = strata_held_out(held_out)
+    notes = strata_left_out(left_out)
     if isinstance(candidate, ModelCandidate):
         # Some notes count calls: they are right only now.
         candidate_side = replace(candidate_side, notes=list(candidate.notes))
@@ -115,6 +116,8 @@ class _Reference:
     side: SideResult
     probes: ProbesRecording | None
     seconds: float | None = None
+    # Of the outputs of a Keras model by their own names, the names by their order.
+    second_names: Mapping[str, str] = field(default_factory=dict)
 
 
 def _open_reference(job: ComparisonJob, folder: Path, report: Progress) -> _Reference:
@@ -140,7 +143,9 @@ def _open_reference(job: ComparisonJob, folder: Path, report: Progress) -> _Refe
         described = SideResult(name=side.name, kind="recorded outputs", digest=expected.digest)
         return _Reference(expected=expected, side=described, probes=None)
     report("loading the reference", 0, 0)
+    side = _asked_by_order(side, _outputs_named(job))
     runner, loaded = open_side(side, job.device)
+    check_asked({spec.name: spec.dtype for spec in runner.signature.outputs}, gate_plan(job, folder))
     described = _describe(side, runner, loaded)
     place = folder / "reference"
     place.mkdir(exist_ok=True)
@@ -166,7 +171,27 @@ def _open_reference(job: ComparisonJob, folder: Path, report: Progress) -> _Refe
         side=described,
         seconds=time.monotonic() - started,
         probes=prober.record(recording, place / PROBES_FOLDER, report),
+        second_names=getattr(runner, "second_names", {}),
     )
+
+
+def _outputs_named(job: ComparisonJob) -> Iterator[str]:
+    """Yield every output that the job names."""
+    yield from job.outputs
+    yield from (decision.output for decision in job.decisions)
+    yield from (rule.output for rule in job.gold)
+    yield from (name for pair in job.argmax_of.items() for name in pair)
+    yield from (name for rule in job.matches for name in rule.outputs)
+    yield from (*job.ignored, *job.axes, *job.candidate.rename.values())
+
+
+def _asked_by_order(side: Side, names: Iterable[str]) -> Side:
+    """Return the side, a Keras model with its outputs under the names by their order that are asked for."""
+    if side.model is None or side.model.kind is not SourceKind.KERAS:
+        return side
+    taken = {*side.rename, *side.rename.values()}
+    asked = {name: name for name in names if is_default_output_name(name) and name not in taken}
+    return replace(side, rename={**side.rename, **asked})
 
 
 def _check_probes(recording: Recording) -> None:
@@ -183,7 +208,10 @@ def _check_probes(recording: Recording) -> None:
     raise ArtifactIntegrityError(msg, hint="record the reference again: convert-and-validate record --run DIR")
 
 
-def _open_candidate(job: ComparisonJob, report: Progress) -> tuple[Candidate, SideResult]:
+def _open_candidate(
+    job: ComparisonJob, reference: _Reference, report: Progress
+) -> tuple[Candidate, SideResult, ComparisonJob]:
+    """Return the candidate, what it is, and the job with the names by which its outputs are compared."""
     side = job.candidate
     if side.outputs is not None:
         if (side.outputs / RECORD_FILE).is_file():
@@ -194,13 +222,25 @@ def _open_candidate(job: ComparisonJob, report: Progress) -> tuple[Candidate, Si
             candidate = GivenCandidate(
                 output_names=recording.dtypes, open_reader=lambda: open_recording_reader(recording)
             )
-            return candidate, _describe_recording(side, recording)
+            return candidate, _describe_recording(side, recording), job
         given = GivenOutputs(side.outputs, side.rename, job.outputs, tuple(job.ignored))
         described = SideResult(name=side.name, kind="recorded outputs", digest=digest_of_file(side.outputs))
-        return GivenCandidate(output_names=given.names, open_reader=given.open_reader), described
+        return GivenCandidate(output_names=given.names, open_reader=given.open_reader), described, job
     report("loading the candidate", 0, 0)
-    runner, loaded = open_side(side, job.device, emulate=job.precision if job.is_emulated else None)
-    return ModelCandidate(runner), _describe(side, runner, loaded)
+    side = _asked_by_order(side, reference.expected.output_names)
+    emulate = job.precision if job.is_emulated else None
+    runner, loaded = open_side(side, job.device, emulate=emulate)
+    has = {spec.name for spec in runner.signature.outputs}
+    pairs = {(own, name) for pair in reference.second_names.items() for own, name in (pair, pair[::-1])}
+    answers_to = {*has, *getattr(runner, "second_names", {}).values()} - set(side.rename.values())
+    again = {
+        other: name for name, other in pairs if name in reference.expected.output_names - has and other in answers_to
+    }
+    if again:
+        # One of the two is a Keras model with outputs by their layers, the other has them by their order.
+        side = replace(side, rename={**side.rename, **again})
+        runner, loaded = open_side(side, job.device, emulate=emulate)
+    return ModelCandidate(runner), _describe(side, runner, loaded), replace(job, candidate=side)
 
 
 def _describe(side: Side, runner: Runner, loaded: LoadedModel) -> SideResult:
@@ -274,7 +314,7 @@ def _result(
         },
         decisions={name: decision_result(decision) for name, decision in measured.decisions.items()},
         strata={
-            name: {value: stratum_result(measured) for value, measured in values.items()}
+            name: {value: stratum_result(measured, expected.profiles) for value, measured in values.items()}
             for name, values in result.strata.items()
         },
         checks=[check_result(check) for check in checks],
@@ -319,7 +359,7 @@ def _check_distinct(job: ComparisonJob, reference: SideResult, candidate: SideRe
 def _check_calibration(job: ComparisonJob, rows: int) -> tuple[Check, ...]:
     if job.calibrated_rows is None:
         return ()
-    # Any that was would have ended the reading.
+    # Those that were are left out while the samples are read.
     detail = f"none of the {rows} rows compared was calibrated on"
     return (Check(name="calibration", status=Status.PASS, detail=detail),)
 

@@ -19,10 +19,11 @@ from paritygate.pipelines.calibrated_rows import keep_calibrated_rows
 from paritygate.pipelines.calibration import CalibrationRequest, note_of_calibration, open_calibration
 from paritygate.pipelines.child import Progress
 from paritygate.pipelines.first_rows import FirstRows, first_rows
-from paritygate.pipelines.loading import load_model
+from paritygate.pipelines.loading import HOW_TO_RENAME, load_model, signature_said
 from paritygate.precision import Precision
 from paritygate.signature import Dim, Signature
 from paritygate.source import Source, SourceKind
+from paritygate.validate.feeding import check_shapes, fit_inputs
 from paritygate.validate.samples import SampleSource
 
 __all__ = ["run"]
@@ -43,8 +44,11 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
         report("choosing the calibration rows", 0, 0)
         opened = open_calibration(CalibrationRequest.from_json(args["calibration"]), signature)
     first = FirstRows()
-    if args["samples"] is not None and loaded.source.kind in _TRIED_KINDS:
+    if args["samples"] is not None:
         first = first_rows(SampleSource.from_json(args["samples"]))
+    if args["run"] is not None:
+        _check_fit(Path(args["run"]), signature or signature_said(loaded, args["rename"]), first)
+    is_tried = loaded.source.kind in _TRIED_KINDS
     if signature is None and loaded.source.kind is SourceKind.TORCH:
         raise _undeclared(loaded.source.text, declaration_of(loaded.model, first.inputs))
     report(f"converting {loaded.source.kind} to {args['format']}", 0, 0)
@@ -59,7 +63,7 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
         files=tuple(args["files"]),
         engine=EngineSettings.from_json(args["engine"]),
         calibration=opened.calibration if opened is not None else None,
-        rows=first.inputs,
+        rows=first.inputs if is_tried else {},
     )
     if args["fixed_shape"] is None:
         conversion = convert_and_check(job, args["format"])
@@ -74,10 +78,26 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
     return {
         "main": conversion.main,
         "signature": _with_dims(conversion.signature, args["dims"]).to_json(),
-        "notes": [*conversion.notes, *(text for text in (note, first.note) if text)],
+        "notes": [*conversion.notes, *(text for text in (note, first.note if is_tried else None) if text)],
         "facts": dict(conversion.facts),
         "source": {**loaded.describe(args["files"]), "digest": digest},
     }
+
+
+def _check_fit(run: Path, signature: Signature | None, first: FirstRows) -> None:
+    """Check, before anything is made, that the source has the outputs that the spec names and takes the samples.
+
+    Raises:
+        UsageError: It has not, or does not.
+    """
+    # What is converted from an artifact needs no spec, which takes half a second to import.
+    from paritygate.pipelines.output_checks import check_output_uses
+    from paritygate.pipelines.workspace import open_run
+
+    check_output_uses(open_run(run).resolved, signature)
+    if signature is not None and first.batch is not None and first.batch.rows:
+        inputs = fit_inputs(first.batch, signature, rename=HOW_TO_RENAME)
+        check_shapes(first.batch, inputs, signature)
 
 
 def _undeclared(name: str, declaration: str) -> UsageError:

@@ -9,7 +9,7 @@ from typing import Any
 
 from paritygate.files import digest_of_file
 from paritygate.pipelines.child import Progress
-from paritygate.pipelines.loading import load_model
+from paritygate.pipelines.loading import HOW_TO_RENAME, load_model
 from paritygate.pipelines.probing import PROBES_FOLDER, Prober, ProbeRequest
 from paritygate.signature import Signature
 from paritygate.source import Source
@@ -49,7 +49,7 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
             ignored=args["ignored"],
             seed=args["seed"],
             # A model file that is recorded without a spec is not renamed.
-            rename="model.rename: {MODEL: KEY} in the spec" if args["recorded_by"] is not None else "",
+            rename=HOW_TO_RENAME if args["recorded_by"] is not None else "",
         ),
         progress=lambda rows: report("running the reference", rows, 0),
         watch=prober.watch,

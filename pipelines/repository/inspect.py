@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from paritygate.errors import InputFileError, UsageError
+from paritygate.pipelines.evidence_shape import has_shape_of_evidence
 from paritygate.pipelines.repository.difference import FileDifference
 from paritygate.pipelines.repository.log import logged_models, read_records
-from paritygate.pipelines.repository.manifest import difference_of_release, read_manifest
+from paritygate.pipelines.repository.manifest import difference_of_release, read_manifest, read_released_evidence
 from paritygate.pipelines.repository.names import check_name
 from paritygate.pipelines.repository.record import Record
 from paritygate.pipelines.repository.state import ModelState, state_of
 from paritygate.pipelines.repository.store import release_folder
+from paritygate.signature import is_float_dtype
 
 __all__ = [
     "ModelSummary",
@@ -26,6 +28,9 @@ __all__ = [
     "verify_release",
     "version_of",
 ]
+
+
+_DIFFERENCES = ("max_abs_diff", "min_abs_diff", "mean_abs_diff", "std_abs_diff")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,6 +73,8 @@ class ReleaseDetails:
         aliases: The aliases that point to it now, sorted.
         record: Its record in the log.
         manifest: Its manifest, checked against the log.
+        numbers: What was measured of its variants, one mapping an output and a machine: how often answers differ, and
+            by how much. Nothing of a source that is released as it is.
         history: Every record of the model by its number, oldest first.
     """
 
@@ -77,6 +84,7 @@ class ReleaseDetails:
     aliases: tuple[str, ...]
     record: Record
     manifest: Mapping[str, Any]
+    numbers: tuple[Mapping[str, Any], ...]
     history: tuple[Record, ...]
 
     def to_json(self) -> dict[str, Any]:
@@ -88,6 +96,7 @@ class ReleaseDetails:
             "aliases": list(self.aliases),
             "record": self.record.to_json(),
             "manifest": dict(self.manifest),
+            "numbers": [dict(item) for item in self.numbers],
             "history": [{"number": n, **record.to_json()} for n, record in enumerate(self.history, start=1)],
         }
 
@@ -152,7 +161,7 @@ def list_models(repository: Path) -> tuple[ModelSummary, ...]:
 
 
 def show(repository: Path, model: str, which: int | str | None = None) -> ReleaseDetails:
-    """Return one release in full, its manifest checked against the log, its other files not read.
+    """Return one release in full, its manifest checked against the log, and its evidence against the manifest.
 
     Args:
         repository: The root of the repository.
@@ -163,20 +172,52 @@ def show(repository: Path, model: str, which: int | str | None = None) -> Releas
         UsageError: There is no such model or release.
         InputFileError: There is no such repository.
         RepositoryError: The log is damaged.
-        ArtifactIntegrityError: The manifest is not what was recorded.
+        ArtifactIntegrityError: The manifest or the evidence is not what was recorded.
     """
     state = read_state(repository, model)
     version = version_of(state, model, which)
     folder = release_folder(repository, model, version)
+    manifest = read_manifest(folder, state.releases[version])
     return ReleaseDetails(
         model=model,
         version=version,
         folder=folder,
         aliases=tuple(sorted(alias for alias, pointed in state.aliases.items() if pointed == version)),
         record=state.releases[version],
-        manifest=read_manifest(folder, state.releases[version]),
+        manifest=manifest,
+        numbers=tuple(_numbers(manifest, read_released_evidence(folder, manifest))),
         history=state.history,
     )
+
+
+def _numbers(manifest: Mapping[str, Any], evidence: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    documents = [item for item in (evidence, *evidence.get("others", ())) if has_shape_of_evidence(item)]
+    entries = [entry for item in documents for entry in (*item["variants"], *item.get("emulated", ()))]
+    for variant in manifest["variants"]:
+        released = variant["evidence"] or {}
+        kinds = {item["kind"] for item in (released, *released.get("also", ())) if item}
+        for entry in entries:
+            is_of_this = (entry["variant"], entry.get("artifact")) == (variant["name"], variant["digest"])
+            if is_of_this and entry["evidence"] in kinds:
+                yield from _numbers_of_entry(entry)
+
+
+def _numbers_of_entry(entry: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    for output, found in entry.get("outputs", {}).items():
+        # What is decided on is counted by its decisions, what is compared exactly by its values.
+        counted = entry.get("decisions", {}).get(output, {})
+        exact = None if is_float_dtype(found["dtype"]) else found.get("mismatches")
+        yield {
+            "variant": entry["variant"],
+            "output": output,
+            "rows": entry.get("rows"),
+            "mismatches": counted.get("mismatches", exact),
+            "mismatch_rate_upper_95": counted.get("mismatch_rate_upper_95"),
+            **{name: found.get(name) for name in _DIFFERENCES},
+            "device": entry.get("device"),
+            "evidence": entry["evidence"],
+            "verdict": entry["verdict"],
+        }
 
 
 def verify_release(repository: Path, model: str, which: int | str | None = None) -> Verification:

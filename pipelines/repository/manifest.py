@@ -10,13 +10,20 @@ from typing import Any
 
 from paritygate.errors import ArtifactIntegrityError
 from paritygate.files import digest_of_file
-from paritygate.pipelines.repository.candidate import MANIFEST_FILE, ReleaseCandidate, VariantCandidate
+from paritygate.pipelines.repository.candidate import EVIDENCE_FILE, MANIFEST_FILE, ReleaseCandidate, VariantCandidate
 from paritygate.pipelines.repository.difference import FileDifference, compare_files
 from paritygate.pipelines.repository.disk import reading_errors
 from paritygate.pipelines.repository.identity import identity_of
 from paritygate.pipelines.repository.record import Record, utc_now
 
-__all__ = ["SYMBOLIC_LINK", "difference_of_release", "make_manifest", "read_manifest", "released_files"]
+__all__ = [
+    "SYMBOLIC_LINK",
+    "difference_of_release",
+    "make_manifest",
+    "read_manifest",
+    "read_released_evidence",
+    "released_files",
+]
 
 _SCHEMA = 1
 # Stands where the digest of a file would: a release holds no links, whatever they point to.
@@ -90,6 +97,22 @@ def read_manifest(folder: Path, record: Record) -> dict[str, Any]:
         raise ArtifactIntegrityError(msg, hint="restore the release from a backup, or promote the model again")
     manifest: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return manifest
+
+
+def read_released_evidence(folder: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the evidence of the release in `folder`, after checking it against its manifest.
+
+    Raises:
+        ArtifactIntegrityError: It is missing, or is not what was released.
+    """
+    path = folder / EVIDENCE_FILE
+    is_intact = path.is_file() and not path.is_symlink() and digest_of_file(path) == manifest["files"][EVIDENCE_FILE]
+    if not is_intact:
+        msg = f"{path} {'is not what was released' if path.exists() else 'is missing'}"
+        hint = f"see what else: convert-and-validate verify {manifest['model']} {manifest['version']}"
+        raise ArtifactIntegrityError(msg, hint=hint)
+    evidence: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return evidence
 
 
 def difference_of_release(folder: Path, record: Record) -> tuple[FileDifference, int]:

@@ -264,7 +264,7 @@ def _evidence(entry: Mapping[str, Any], chosen: Candidate) -> VariantEvidence:
 def _source_variant(run: RunFolder, evidence: Mapping[str, Any], place: Path) -> VariantCandidate:
     """Return the source as something to release: its files, or for a callable the code it came from and its name."""
     source = run.resolved.source
-    description = {**evidence["reference"]["model"], "rename": dict(run.resolved.spec.model.rename)}
+    description = {**evidence["reference"]["model"], "rename": run.resolved.rename}
     _copy_source(source, place, description)
     write_json_atomically(place / SOURCE_FILE, {key: description[key] for key in sorted(description)})
     files = file_digests(place)

@@ -98,7 +98,7 @@ def _asked(run: RunFolder) -> dict[str, Any]:
     return {
         "samples": resolved.samples(run.samples_path).to_json(),
         "signature": signature.to_json() if signature else None,
-        "rename": dict(resolved.spec.model.rename),
+        "rename": resolved.rename,
         "files": list(resolved.spec.model.files),
         "axes": dict(resolved.spec.axes),
         "is_non_finite_declared": resolved.spec.non_finite == "match",

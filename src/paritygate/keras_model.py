@@ -8,12 +8,25 @@ from pathlib import Path
 from typing import Any
 
 from paritygate.errors import InputFileError, UsageError
-from paritygate.named_call import check_rename, default_output_names, select_outputs, source_names
+from paritygate.named_call import (
+    check_rename,
+    default_output_names,
+    is_default_output_name,
+    select_outputs,
+    source_names,
+)
 from paritygate.signature import Signature, TensorSpec
 from paritygate.tensorflow_import import import_keras
 from paritygate.unknown_dims import name_unknown_dims
 
-__all__ = ["NamedKerasModel", "as_named_function", "load_keras_file", "signature_of_keras"]
+__all__ = [
+    "NamedKerasModel",
+    "as_named_function",
+    "load_keras_file",
+    "notes_on_names",
+    "second_names",
+    "signature_of_keras",
+]
 
 
 def load_keras_file(path: Path) -> Any:  # noqa: ANN401 - a keras.Model, and Keras has no types
@@ -44,11 +57,12 @@ def signature_of_keras(model: Any, rename: Mapping[str, str]) -> Signature:  # n
     """Return the signature of a functional or sequential model under the names served.
 
     Inputs are named as the keys of a dict of inputs, else as their tensors; outputs as the keys of a
-    dict of outputs, else `output_0`, `output_1`, ... Open dims get the names of `name_unknown_dims`.
+    dict of outputs, else after the layers that they come from, or `output_0`, `output_1`, ... where these do not
+    tell them apart. Open dims get the names of `name_unknown_dims`.
 
     Args:
         model: The model.
-        rename: The name served, by the source's name.
+        rename: The name served, by the source's name; `output_0`, `output_1`, ... for the outputs are taken as well.
 
     Raises:
         UsageError: The model was built by subclassing, which says nothing of its inputs; or `rename`
@@ -58,7 +72,8 @@ def signature_of_keras(model: Any, rename: Mapping[str, str]) -> Signature:  # n
     if structures is None:
         msg = f"the inputs and outputs of the Keras model {type(model).__name__!r} are not known before it is called"
         raise UsageError(msg, hint="declare model.inputs and model.outputs, or wrap it: keras.Model(inputs, outputs)")
-    inputs, outputs = _named_inputs(structures[0]), _named_outputs(structures[1])
+    inputs, outputs = _named_inputs(structures[0]), _named_outputs(model, structures)
+    rename = _resolved(rename, tuple(outputs))
     unknown = [name for name in rename if name not in {*inputs, *outputs}]
     if unknown:
         msg = f"rename names {unknown[0]!r}, which the model does not have (it has: {', '.join((*inputs, *outputs))})"
@@ -95,11 +110,60 @@ def _named_inputs(structure: Any) -> dict[str, Any]:  # noqa: ANN401 - KerasTens
     return named
 
 
-def _named_outputs(structure: Any) -> dict[str, Any]:  # noqa: ANN401 - KerasTensors, nested as the user chose
+def _named_outputs(model: Any, structures: tuple[Any, Any]) -> dict[str, Any]:  # noqa: ANN401 - a keras.Model, and its KerasTensors
+    structure = structures[1]
     if isinstance(structure, Mapping):
         return _flat(structure)
     tensors = list(structure) if isinstance(structure, (list, tuple)) else [structure]
-    return _flat(dict(zip(default_output_names(len(tensors)), tensors, strict=True)))
+    layers = getattr(model, "output_names", None) or [model.layers[-1].name]
+    inputs = _named_inputs(structures[0])
+    # Two outputs of one layer, and an input that is handed on, have no name of their own.
+    names = [
+        default if layers.count(layer) > 1 or layer in inputs else str(layer)
+        for layer, default in zip(layers, default_output_names(len(tensors)), strict=True)
+    ]
+    return _flat(dict(zip(names, tensors, strict=True)))
+
+
+def _resolved(rename: Mapping[str, str], outputs: tuple[str, ...]) -> dict[str, str]:
+    """Return `rename` with the outputs by their names, where it has them by their order, as all were called before.
+
+    What is asked for under a name of the order that no output has stays out: whoever asks for it says so.
+    """
+    by_order = dict(zip(default_output_names(len(outputs)), outputs, strict=True))
+    resolved: dict[str, str] = {}
+    for name, served in rename.items():
+        own = name if name in outputs or by_order.get(name) in rename else by_order.get(name, name)
+        if own == name == served and is_default_output_name(name) and name not in outputs:
+            continue
+        resolved[own] = served
+    return resolved
+
+
+def second_names(model: Any) -> dict[str, str]:  # noqa: ANN401 - a keras.Model
+    """Return the name by its order of each output that is named after its layer: what it was called before."""
+    structures = _structures(model)
+    if structures is None or isinstance(structures[1], Mapping):
+        return {}
+    outputs = tuple(_named_outputs(model, structures))
+    return {own: name for own, name in zip(outputs, default_output_names(len(outputs)), strict=True) if own != name}
+
+
+def notes_on_names(model: Any, signature: Signature, rename: Mapping[str, str]) -> tuple[str, ...]:  # noqa: ANN401 - a keras.Model
+    """Return which outputs are served under the name by their order, which the next version does not know.
+
+    Args:
+        model: The model.
+        signature: Inputs and outputs under the names served.
+        rename: As of `signature_of_keras`.
+    """
+    used = {*rename, *(spec.name for spec in signature.outputs)}
+    return tuple(
+        f"{name} is the output of layer {own!r}: the next version knows it as {own!r} only, so write that, or "
+        f"model.rename: {{{own}: {rename.get(name, name)}}}"
+        for own, name in second_names(model).items()
+        if name in used and own not in rename
+    )
 
 
 def _flat(tensors: Mapping[str, Any]) -> dict[str, Any]:
@@ -123,12 +187,28 @@ class NamedKerasModel:
     """
 
     def __init__(
-        self, call: Callable[..., Any], arrange: Callable[..., Any], signature: Signature, rename: Mapping[str, str]
+        self,
+        call: Callable[..., Any],
+        arrange: Callable[..., Any],
+        signature: Signature,
+        rename: Mapping[str, str],
+        names: tuple[str, ...] = (),
     ) -> None:
+        """Keep what is to be called.
+
+        Args:
+            call: The model.
+            arrange: Returns its arguments for the tensors of the signature.
+            signature: Inputs and outputs under the names served.
+            rename: The name served, by the source's name.
+            names: What the model calls its outputs, in their order; empty where only the call tells.
+        """
         self._call = call
         self._arrange = arrange
         self._signature = signature
         self._rename = rename
+        # Other names than these are declared ones, and the outputs are taken in their order.
+        self._names = names if set(source_names(signature.outputs, rename)) <= set(names) else ()
         self.unused_outputs: tuple[str, ...] = ()
 
     def __call__(self, *tensors: Any) -> tuple[Any, ...]:  # noqa: ANN401 - tensors of TensorFlow, which has no types
@@ -142,6 +222,9 @@ class NamedKerasModel:
         """
         args, kwargs = self._arrange(*tensors)
         result = self._call(*args, **kwargs, training=False)
+        if self._names and not isinstance(result, Mapping):
+            parts = list(result) if isinstance(result, (list, tuple)) else [result]
+            result = dict(zip(self._names, parts, strict=True))
         outputs, self.unused_outputs = select_outputs(result, self._signature, self._rename)
         return outputs
 
@@ -164,12 +247,16 @@ def as_named_function(
     Raises:
         UsageError: The signature does not fit the model's inputs.
     """
+    structures = _structures(model)
+    outputs: tuple[str, ...] = ()
+    if structures is not None:
+        outputs = tuple(_named_outputs(model, structures))
+        rename = _resolved(rename, outputs)
     check_rename(signature, rename)
     names = source_names(signature.inputs, rename)
-    structures = _structures(model)
     if structures is None:
         return NamedKerasModel(model, _arrange_for_call(model, names), signature, rename)
-    return NamedKerasModel(model, _arrange_as(structures[0], names), signature, rename)
+    return NamedKerasModel(model, _arrange_as(structures[0], names), signature, rename, outputs)
 
 
 def _arrange_as(structure: Any, names: tuple[str, ...]) -> Callable[..., Any]:  # noqa: ANN401 - as _named_inputs

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -10,7 +11,14 @@ from paritygate.errors import UsageError
 from paritygate.signature import Signature, TensorSpec
 from paritygate.wording import counted
 
-__all__ = ["check_rename", "default_output_names", "select_outputs", "source_names", "takes_keywords"]
+__all__ = [
+    "check_rename",
+    "default_output_names",
+    "is_default_output_name",
+    "select_outputs",
+    "source_names",
+    "takes_keywords",
+]
 
 _POSITIONAL = {inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD}
 _NAMED = {inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY}
@@ -95,6 +103,11 @@ def takes_keywords(function: Callable[..., Any], names: Sequence[str], what: str
         msg = f"{what} does not take {counted(len(names), 'input')} in order (its parameters: {_listed(named)})"
         raise UsageError(msg, hint="declare the inputs that it takes, named as its parameters are")
     return False
+
+
+def is_default_output_name(name: str) -> bool:
+    """Return whether the name is one of `default_output_names`."""
+    return re.fullmatch(r"output_\d+", name) is not None
 
 
 def default_output_names(count: int) -> tuple[str, ...]:

@@ -131,7 +131,11 @@ def precision_of_tflite(graph: Table) -> Precision | None:
                 tally.add_stored(name, elements)
     if integers >= _NEARLY_ALL * (integers + floats) and integers:
         return Precision.INT8
-    return Precision.MIXED if integers and integers >= _SUBSTANTIAL * (integers + floats) else tally.precision()
+    return (
+        Precision.MIXED
+        if integers and integers >= _SUBSTANTIAL * (integers + floats)
+        else tally.precision_of_parameters()
+    )
 
 
 def _weights(graph: Table) -> Iterator[tuple[Table, NDArray[np.uint8]]]:

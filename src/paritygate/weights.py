@@ -89,6 +89,7 @@ class WeightTally:
         self._counts = _Counts()
         self._small_counts = _Counts()
         self._small: list[NDArray[np.float32]] = []
+        self._has_float32 = False
 
     def add_stored(self, dtype: str, elements: int) -> None:
         """Count a tensor by its dtype alone, without looking at its values.
@@ -108,7 +109,9 @@ class WeightTally:
         """
         if values.dtype.name != "float32":
             self.add_stored(values.dtype.name, values.size)
-        elif values.size >= _TENSOR_ELEMENTS:
+            return
+        self._has_float32 = self._has_float32 or values.size > 0
+        if values.size >= _TENSOR_ELEMENTS:
             self._counts.add_float32(values.reshape(-1))
         elif values.size:
             self._small.append(values.reshape(-1).astype(np.float32))
@@ -129,6 +132,14 @@ class WeightTally:
         # What fits into bf16 fits the spare bits of fp16 too, so it is counted already.
         lower = counts.fp16 + counts.bf16 + counts.fits_fp16
         return Precision.MIXED if lower >= _SUBSTANTIAL * counts.total else Precision.FP32
+
+    def precision_of_parameters(self) -> Precision | None:
+        """Return the precision where all that was counted are parameters, which a model computes in as they are stored.
+
+        Those of a small layer are too few to tell whether they were rounded before: then it is that of their dtype.
+        None where there are no float ones.
+        """
+        return self.precision() or (Precision.FP32 if self._has_float32 else None)
 
     def _count_small(self) -> _Counts:
         # A model of a thousand scalars is a model too.

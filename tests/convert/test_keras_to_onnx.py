@@ -48,7 +48,8 @@ def test_an_exact_gelu_survives(bench: Bench) -> None:
     model = keras.Model(value, keras.activations.gelu(value, approximate=False))
     converted = bench.convert("keras", model=model)
     x = np.linspace(-6, 6, 48, dtype=np.float32).reshape(3, 16)
-    assert_near(converted.run({"x": x})["output_0"], model(x))
+    (actual,) = converted.run({"x": x}).values()
+    assert_near(actual, model(x))
 
 
 def test_statistics_that_a_layer_was_adapted_to_are_weights(bench: Bench) -> None:
@@ -57,10 +58,10 @@ def test_statistics_that_a_layer_was_adapted_to_are_weights(bench: Bench) -> Non
     normalization = keras.layers.Normalization()
     normalization.adapt(rows)
     value = keras.Input((3,), name="x")
-    model = keras.Model(value, keras.layers.Dense(2)(normalization(value)))
+    model = keras.Model(value, keras.layers.Dense(2, name="score")(normalization(value)))
     converted = bench.convert("keras", model=model)
     assert [spec.name for spec in converted.conversion.signature.inputs] == ["x"]
-    assert_near(converted.run({"x": rows})["output_0"], model(rows))
+    assert_near(converted.run({"x": rows})["score"], model(rows))
 
 
 @pytest.mark.parametrize("length", [3, 300])

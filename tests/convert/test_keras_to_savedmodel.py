@@ -20,12 +20,12 @@ keras: Any = Lazy(import_keras)
 
 @pytest.fixture
 def classifier() -> Any:  # noqa: ANN401 - Keras has no types
-    """Return a model with two inputs, one of them integers, and an unnamed output."""
+    """Return a model with two inputs, one of them integers, and an output that its layer names."""
     keras.utils.set_random_seed(0)
     values = keras.Input((None, 4), name="values")
     ids = keras.Input((None,), name="ids", dtype="int32")
     hidden = keras.layers.Embedding(5, 4)(ids) + values
-    return keras.Model([values, ids], keras.layers.Dense(2)(keras.layers.BatchNormalization()(hidden)))
+    return keras.Model([values, ids], keras.layers.Dense(2, name="score")(keras.layers.BatchNormalization()(hidden)))
 
 
 def test_the_signature_has_the_names_declared(bench: Bench, classifier: Any) -> None:  # noqa: ANN401
@@ -48,7 +48,7 @@ def test_without_a_signature_it_has_the_names_of_the_model(bench: Bench, classif
     converted = bench.convert("keras", to="savedmodel", model=classifier)
     assert converted.conversion.signature == sign(
         {"ids": "int32[batch, ids_dim1]", "values": "float32[batch, values_dim1, 4]"},
-        {"output_0": "float32[batch, output_0_dim1, 2]"},
+        {"score": "float32[batch, score_dim1, 2]"},
     )
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from paritygate.errors import BackendError, InputFileError, UsageError
-from paritygate.keras_model import as_named_function, signature_of_keras
+from paritygate.keras_model import as_named_function, notes_on_names, signature_of_keras
 from paritygate.savedmodel import load_savedmodel, signature_of_savedmodel
 from paritygate.signature import Signature, TensorSpec
 from paritygate.tensorflow_import import import_keras, import_tensorflow
@@ -39,21 +39,27 @@ def test_an_output_is_no_batch_where_no_input_is_one() -> None:
     assert found.outputs == (_spec("b", "b_dim0"),)
 
 
-@pytest.mark.parametrize("structure", ["bare", "list", "dict", "sequential"])
+@pytest.mark.parametrize("structure", ["bare", "list", "twice", "dict", "sequential"])
 def test_the_names_of_a_model_are_found_and_its_inputs_fed(keras: Any, structure: str) -> None:  # noqa: ANN401
     x = keras.Input((2,), name="x")
     y = keras.Input((2,), name="y", dtype="int32")
+    plus = keras.layers.Rescaling(1.0, 1.0)
     made = {
-        "bare": lambda: keras.Model(x, x + 1.0),
-        "list": lambda: keras.Model([x, y], [x + 1.0, y]),
+        "bare": lambda: keras.Model(x, keras.layers.Rescaling(1.0, 1.0, name="plus")(x)),
+        "list": lambda: keras.Model([x, y], [keras.layers.Rescaling(1.0, 1.0, name="plus")(x), y]),
+        "twice": lambda: keras.Model([x, y], [plus(x), plus(x)]),
         "dict": lambda: keras.Model({"y": y, "x": x}, {"sum": x + 1.0, "ids": y}),
-        "sequential": lambda: keras.Sequential([keras.Input((2,), name="x"), keras.layers.Rescaling(1.0, 1.0)]),
+        "sequential": lambda: keras.Sequential(
+            [keras.Input((2,), name="x"), keras.layers.Rescaling(1.0, 1.0, name="plus")]
+        ),
     }
     expected = {
-        "bare": (["x"], ["output_0"]),
-        "list": (["x", "y"], ["output_0", "output_1"]),
+        "bare": (["x"], ["plus"]),
+        # An input that is handed on, and two outputs of one layer, are told apart by their order.
+        "list": (["x", "y"], ["plus", "output_1"]),
+        "twice": (["x", "y"], ["output_0", "output_1"]),
         "dict": (["y", "x"], ["sum", "ids"]),
-        "sequential": (["x"], ["output_0"]),
+        "sequential": (["x"], ["plus"]),
     }
     model = made[structure]()
     signature = signature_of_keras(model, {})
@@ -73,8 +79,40 @@ def test_a_model_runs_in_inference_mode(keras: Any) -> None:  # noqa: ANN401
 
 def test_renaming_what_the_model_does_not_have_is_refused(keras: Any) -> None:  # noqa: ANN401
     x = keras.Input((2,), name="x")
-    with pytest.raises(UsageError, match=r"rename names 'z', .* \(it has: x, output_0\)"):
-        signature_of_keras(keras.Model(x, x + 1.0), {"z": "y"})
+    with pytest.raises(UsageError, match=r"rename names 'z', .* \(it has: x, score\)"):
+        signature_of_keras(keras.Model(x, keras.layers.Dense(1, name="score")(x)), {"z": "y"})
+
+
+def _two_heads(keras: Any) -> Any:  # noqa: ANN401
+    x = keras.Input((2,), name="x")
+    heads = [keras.layers.Rescaling(1.0, float(plus), name=name)(x) for plus, name in enumerate(("same", "plus"))]
+    return keras.Model(x, heads)
+
+
+@pytest.mark.parametrize("rename", [{"output_1": "more"}, {"plus": "more"}])
+def test_an_output_is_renamed_by_its_layer_or_for_one_version_by_its_order(keras: Any, rename: dict[str, str]) -> None:  # noqa: ANN401
+    model = _two_heads(keras)
+    signature = signature_of_keras(model, rename)
+    assert [spec.name for spec in signature.outputs] == ["same", "more"]
+    _, more = as_named_function(model, signature, rename)(np.zeros((1, 2), np.float32))
+    assert float(more[0, 0]) == 1.0
+    notes = notes_on_names(model, signature, rename)
+    said = ("output_1 is the output of layer 'plus': the next version knows it as 'plus' only, so write that, or "
+            "model.rename: {plus: more}")  # fmt: skip
+    assert notes == ((said,) if "output_1" in rename else ())
+
+
+def test_an_output_is_not_renamed_twice(keras: Any) -> None:  # noqa: ANN401
+    with pytest.raises(UsageError, match="rename names 'output_1', which the model does not have"):
+        signature_of_keras(_two_heads(keras), {"plus": "more", "output_1": "most"})
+
+
+def test_declared_outputs_are_found_by_the_names_of_their_layers_in_any_order(keras: Any) -> None:  # noqa: ANN401
+    signature = Signature(
+        inputs=(_spec("x", "batch", 2),), outputs=(_spec("plus", "batch", 2), _spec("same", "batch", 2))
+    )
+    plus, same = as_named_function(_two_heads(keras), signature, {})(np.zeros((1, 2), np.float32))
+    assert (float(plus[0, 0]), float(same[0, 0])) == (1.0, 0.0)
 
 
 def test_a_ragged_input_is_refused(keras: Any) -> None:  # noqa: ANN401

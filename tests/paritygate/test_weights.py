@@ -97,6 +97,18 @@ def test_a_handful_of_scalars_says_nothing() -> None:
     assert _found(*(np.float32(value).reshape(()) for value in (0.5, 0.044715, 1e-12))) is None
 
 
+def test_a_handful_of_parameters_is_of_the_precision_that_they_are_stored_in() -> None:
+    tally = WeightTally()
+    assert tally.precision_of_parameters() is None
+    tally.add(np.arange(12))
+    assert tally.precision_of_parameters() is None
+    # A layer of 4 inputs and 3 outputs.
+    tally.add(_weights(3, 4))
+    tally.add(_weights(3))
+    assert tally.precision() is None
+    assert tally.precision_of_parameters() is Precision.FP32
+
+
 def test_integers_and_strings_are_no_float_weights() -> None:
     assert _found(np.arange(100), np.array(["a"] * 100), np.ones(100, dtype=bool)) is None
 

@@ -275,5 +275,5 @@ def test_only_the_base_of_an_int8_engine_is_calibrated(desk: Desk, builder: _Bui
     calibrated = {job.args["format"]: job.args["calibration"] is not None for job in builder.jobs}
     assert [job.args["format"] for job in builder.jobs] == ["onnx", "onnx", "tensorrt"]
     assert calibrated == {"onnx": True, "tensorrt": False}
-    # Rows are held out for it as for any other int8.
-    assert builder.jobs[1].args["calibration"]["source"]["split"]["side"] == "calibration"
+    # On a share of the samples, as any other int8.
+    assert builder.jobs[1].args["calibration"]["source"]["split"] == {"share": 0.2, "seed": 0}

@@ -10,6 +10,7 @@ import pytest
 
 from paritygate.pipelines.release_summary import print_release, print_release_details
 from paritygate.pipelines.repository import Record, RecordKind, Release, ReleaseDetails
+from paritygate.validate.bounds import upper_bound_text
 
 if TYPE_CHECKING:
     from tests.pipelines.conftest import Desk
@@ -84,6 +85,39 @@ def test_show_prints_variants_evidence_and_history(finished: Desk, which: tuple[
     assert variant["digest"][:40] in called.out
     assert (called.data["version"], called.data["aliases"]) == (1, ["prod"])
     assert [record["kind"] for record in called.data["history"]] == ["released"]
+
+
+def test_show_prints_the_numbers_that_the_run_measured(finished: Desk) -> None:
+    called = finished.json("show", "tiny")
+
+    (entry,) = finished.evidence()["variants"]
+    (numbers,) = called.data["numbers"]
+    assert (numbers["variant"], numbers["output"], numbers["rows"]) == ("onnx-fp32", "logits", 120)
+    assert numbers["max_abs_diff"] == entry["outputs"]["logits"]["max_abs_diff"]
+    assert numbers["mismatches"] == entry["decisions"]["logits"]["mismatches"] == 0
+    (row,) = (line for line in called.out.splitlines() if "onnx-fp32" in line and "logits" in line)
+    bound = f"< {upper_bound_text(numbers['mismatch_rate_upper_95'])}"
+    shown = [cell.strip() for cell in row.strip("│").split("│")]
+    assert shown[:6] == ["onnx-fp32", "logits", "120", "0", bound, f"{numbers['max_abs_diff']:.3g}"]
+    assert shown[-2:] == ["verified", "pass"]
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_show_prints_no_numbers_from_evidence_that_is_not_what_was_released(
+    finished: Desk, tmp_path: Path, *, is_there: bool
+) -> None:
+    desk = finished.copy(tmp_path)
+    path = desk.folder / _STORE / "evidence.json"
+    content = path.read_text(encoding="utf-8")
+    path.unlink()
+    if is_there:
+        path.write_text(content.replace('"rows": 120', '"rows": 9120'), encoding="utf-8")
+
+    called = desk.call("show", "tiny")
+
+    assert called.code == 5
+    assert f"evidence.json {'is not what was released' if is_there else 'is missing'}" in called.err
+    assert "hint: see what else: convert-and-validate verify tiny 1" in called.err
 
 
 def test_verify_reads_every_file(finished: Desk) -> None:
@@ -281,6 +315,7 @@ def test_a_release_despite_a_failed_run_is_shown_with_the_reason(
         folder=tmp_path,
         aliases=("prod",),
         record=record,
+        numbers=(),
         manifest={"variants": [variant]},
         history=(record,),
     )

@@ -406,3 +406,13 @@ def test_the_precision_found_is_said_where_it_is_not_the_one_declared(bench: Ben
     assert outcome.result["candidate"]["precision_found"] == "fp16"
     assert "the precision found in the candidate is fp16, judged as fp32" in outcome.result["notes"]
     assert "note: the precision found in the candidate is fp16, judged as fp32" in outcome.out
+
+
+def test_only_of_an_output_that_is_compared_exactly_the_values_that_differ_are_counted(bench: Bench) -> None:
+    logits, label = bench.normal(32, 3), np.arange(32)
+    other = np.where(label < 2, label + 1, label)
+
+    outcome = bench.given({"logits": logits, "label": label}, {"logits": logits + np.float32(1), "label": other})
+
+    outputs = outcome.result["outputs"]
+    assert (outputs["logits"]["mismatches"], outputs["label"]["mismatches"]) == (None, 2)

@@ -19,3 +19,16 @@ def test_fp16_far_from_zero_is_told_of_its_steps(bench: Bench, *, options: tuple
 
     assert outcome.status("max_abs_diff", "y") == "fail"
     assert ("below 4 steps of fp16 at 11" in outcome.check("max_abs_diff", "y")["detail"]) is is_said
+
+
+@pytest.mark.parametrize(("difference", "options"), [(3.0, ()), (0.016, ("--tolerance", "max_abs_diff=1e-3"))])
+def test_no_tolerance_of_ones_own_is_advised_for_what_is_no_rounding_or_where_there_is_one(
+    bench: Bench, difference: float, options: tuple[str, ...]
+) -> None:
+    expected = (11 + bench.normal(64, 2) / 100).astype(np.float32)
+
+    outcome = bench.given({"y": expected}, {"y": expected + np.float32(difference)}, "--precision", "fp16", *options)
+
+    assert outcome.status("max_abs_diff", "y") == "fail"
+    assert "tolerance of your own" not in outcome.check("max_abs_diff", "y")["detail"]
+    assert ("rounding alone" in outcome.check("max_abs_diff", "y")["detail"]) is bool(options)

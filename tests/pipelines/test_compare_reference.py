@@ -233,11 +233,11 @@ def test_samples_that_do_not_fit_the_reference_are_wrong_usage(bench: Bench) -> 
     assert "the samples have no input 'x', which the model takes (seen: y)" in outcome.message
 
 
-def test_samples_of_another_width_than_the_reference_takes_are_not_measured(bench: Bench) -> None:
+def test_samples_of_another_width_than_the_reference_takes_are_wrong_usage(bench: Bench) -> None:
     outcome = bench.compare(bench.linear("a"), bench.linear("b"), "--samples", bench.samples(4, width=5))
 
-    assert outcome.code == 5
-    assert "the model takes x: float32[batch, 4]; given was x: float32[4, 5]" in outcome.message
+    assert outcome.code == 2
+    assert "'x' has the shape [4, 5], and the model takes x: float32[batch, 4]" in outcome.message
 
 
 def test_a_recording_judges_like_the_model_it_was_recorded_from(bench: Bench) -> None:

@@ -27,7 +27,7 @@ from paritygate.validate.decisions import parse_decision
 from paritygate.validate.gold.rule import parse_gold_rule
 from paritygate.validate.matching.rule import make_match_rule
 from paritygate.validate.recording import Recording
-from paritygate.validate.sample_split import SampleSplit, SplitSide
+from paritygate.validate.sample_split import SampleSplit
 from paritygate.validate.samples import SampleSource
 
 if TYPE_CHECKING:
@@ -359,7 +359,7 @@ _CHANGES: dict[str, Callable[[ComparisonJob], object]] = {
     "candidate": lambda job: replace(
         job.candidate, signature=Signature(inputs=(TensorSpec(name="x", dtype="float32", shape=(1,)),), outputs=())
     ),
-    "samples": lambda job: replace(job.samples, split=SampleSplit(side=SplitSide.VALIDATION, share=0.5)),
+    "samples": lambda job: replace(job.samples, split=SampleSplit(share=0.5)),
     "precision": lambda _: Precision.INT8,
     "tolerance": lambda job: replace(job.tolerance, mean_abs_diff=1.0),
     "decisions": lambda _: (parse_decision("logits:top_k=2"),),

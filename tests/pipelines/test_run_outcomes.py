@@ -124,7 +124,7 @@ def test_too_few_rows_are_inconclusive_and_release_nothing(desk: Desk) -> None:
     (run,) = called.data["runs"]
     assert run["variants"]["onnx-fp32"]["verdict"] == "inconclusive"
     assert "onnx-fp32: inconclusive: rows: 99 rows" in called.out
-    assert "fewer than the 100 asked for" in called.out
+    assert "fewer than min_rows asks for, 100" in called.out
     assert run["release"] is None
     assert "required and not passed: onnx-fp32 (inconclusive)" in called.out
     assert desk.releases == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from paritygate.batch import Batch
 from paritygate.errors import UsageError
 from paritygate.validate.row_digest import digests_of_rows
-from paritygate.validate.sample_split import RowsLeftOut, SampleSplit, SplitSide, batches_of_side
+from paritygate.validate.sample_split import RowsLeftOut, SampleSplit, rows_for_calibration, rows_kept
 from paritygate.validate.samples import SampleSource, open_samples
 
 
@@ -25,13 +26,9 @@ def _batch(*, ids: list[str] | None = None, **inputs: NDArray[Any]) -> Batch:
     return Batch(inputs=inputs, ids=ids or [str(row) for row in range(rows)])
 
 
-def _sides(share: float = 0.5, seed: int = 0) -> tuple[SampleSplit, SampleSplit]:
-    calibration, validation = (SampleSplit(side=side, share=share, seed=seed) for side in SplitSide)
-    return calibration, validation
-
-
-def _ids(batches: list[Batch], split: SampleSplit) -> list[str]:
-    return [row_id for batch in batches_of_side(batches, split) for row_id in batch.ids]
+def _ids(batches: list[Batch], share: float = 0.5, seed: int = 0) -> list[str]:
+    split = SampleSplit(share=share, seed=seed)
+    return [row_id for batch in rows_for_calibration(batches, split) for row_id in batch.ids]
 
 
 @given(
@@ -39,21 +36,18 @@ def _ids(batches: list[Batch], split: SampleSplit) -> list[str]:
     share=st.floats(0.01, 0.99),
     seed=st.integers(0, 5),
 )
-def test_every_row_is_on_exactly_one_side_and_equal_rows_on_the_same(
-    rows: list[list[int]], share: float, seed: int
-) -> None:
+def test_equal_rows_are_for_calibration_together_or_not_at_all(rows: list[list[int]], share: float, seed: int) -> None:
     batch = _batch(x=np.array(rows))
-    first, second = (set(_ids([batch], side)) for side in _sides(share, seed))
+    first = set(_ids([batch], share, seed))
 
-    assert first | second == set(batch.ids)
-    assert not first & second
+    assert first <= set(batch.ids)
     calibration = {tuple(rows[int(row)]) for row in first}
-    assert calibration.isdisjoint(tuple(rows[int(row)]) for row in second)
+    assert calibration.isdisjoint(tuple(rows[int(row)]) for row in set(batch.ids) - first)
 
 
 def test_about_the_share_is_for_calibration_and_another_seed_takes_others() -> None:
     batch = _batch(x=np.random.default_rng(0).standard_normal((2000, 3)).astype(np.float32))
-    chosen = [set(_ids([batch], SampleSplit(side=SplitSide.CALIBRATION, share=0.2, seed=seed))) for seed in (0, 1)]
+    chosen = [set(_ids([batch], 0.2, seed)) for seed in (0, 1)]
 
     assert all(340 < len(ids) < 460 for ids in chosen)
     assert len(chosen[0] & chosen[1]) < 150
@@ -93,7 +87,7 @@ def test_gold_strata_and_ids_go_with_their_rows() -> None:
         gold=values,
         strata={"half": ["low" if value < 25 else "high" for value in values]},
     )
-    (kept,) = batches_of_side([batch], _sides()[1])
+    (kept,) = rows_for_calibration([batch], SampleSplit(share=0.5))
 
     assert 0 < kept.rows < 50
     assert kept.inputs["x"][:, 0].tolist() == [int(row_id) for row_id in kept.ids]
@@ -103,16 +97,14 @@ def test_gold_strata_and_ids_go_with_their_rows() -> None:
     assert kept.inputs["scalar"] == 3
 
 
-def test_a_batch_whose_inputs_share_no_rows_is_kept_or_left_out_as_a_whole() -> None:
+def test_a_batch_whose_inputs_share_no_rows_is_taken_or_left_as_a_whole() -> None:
     batches = [
         Batch(inputs={"a": np.full((2, 3), number), "b": np.full((5,), number)}, ids=[str(number)])
         for number in range(40)
     ]
-    first, second = (_ids(batches, side) for side in _sides())
-    assert sorted(map(int, first + second)) == list(range(40))
-    assert first
-    assert second
-    (whole,) = (batch for batch in batches_of_side(batches, _sides()[0]) if batch.ids == [first[0]])
+    first = _ids(batches)
+    assert 0 < len(first) < 40
+    (whole,) = (batch for batch in rows_for_calibration(batches, SampleSplit(share=0.5)) if batch.ids == [first[0]])
     assert whole.inputs["a"].shape == (2, 3)
 
 
@@ -130,7 +122,7 @@ def test_what_rows_are_filled_up_with_is_no_content_whatever_it_is() -> None:
 
 
 @pytest.mark.parametrize("pad", [0, 1, -1])
-def test_a_row_that_stands_twice_is_on_one_side_whatever_it_is_padded_with(tmp_path: Path, pad: int) -> None:
+def test_a_row_that_stands_twice_is_taken_twice_whatever_it_is_padded_with(tmp_path: Path, pad: int) -> None:
     drawn = np.random.default_rng(0)
     rows = [drawn.integers(2, 50, drawn.integers(2, 9)).tolist() for _ in range(60)]
     order = drawn.permutation(60)
@@ -138,18 +130,14 @@ def test_a_row_that_stands_twice_is_on_one_side_whatever_it_is_padded_with(tmp_p
     (tmp_path / "rows.jsonl").write_text("\n".join(lines), encoding="utf-8")
     source = SampleSource(text="rows.jsonl", folder=tmp_path, batch_size=4, pad={"x": pad})
 
-    first, second = (
-        {
-            tuple(value for value in row if value != pad)
-            for batch in open_samples(dataclasses.replace(source, split=side))()
-            for row in batch.inputs["x"].tolist()
-        }
-        for side in _sides()
+    taken = Counter(
+        tuple(value for value in row if value != pad)
+        for batch in open_samples(dataclasses.replace(source, split=SampleSplit(share=0.5)))()
+        for row in batch.inputs["x"].tolist()
     )
-    assert first
-    assert second
-    assert not first & second
-    assert first | second == set(map(tuple, rows))
+    assert 0 < len(taken) < 60
+    assert taken.keys() <= set(map(tuple, rows))
+    assert set(taken.values()) == {2}
 
 
 def test_rows_left_out_are_counted_once_however_often_the_samples_are_read() -> None:
@@ -159,11 +147,12 @@ def test_rows_left_out_are_counted_once_however_often_the_samples_are_read() -> 
         ids=[str(value) for value in values],
         strata={"all": ["same"] * 50, "each": [str(value) for value in values]},
     )
-    left_out = RowsLeftOut(strata=("all", "each"))
+    left_out = RowsLeftOut(strata=("all", "each"), are_left_out=lambda batch: [int(row) % 3 == 0 for row in batch.ids])
     for _ in range(2):
-        (kept,) = batches_of_side([batch], _sides()[1], left_out=left_out)
+        left_out.start()
+        kept = rows_kept(batch, left_out.rows_to_keep(batch))
 
-    assert 0 < left_out.rows == 50 - kept.rows
+    assert left_out.rows == 50 - kept.rows == 17
     assert left_out.values_left_out() == {
         "all": {},
         "each": {str(value): 1 for value in sorted(map(str, values)) if value not in kept.ids},
@@ -171,20 +160,18 @@ def test_rows_left_out_are_counted_once_however_often_the_samples_are_read() -> 
 
 
 @pytest.mark.parametrize("share", [0.0, 1.0, -0.1, float("nan")])
-def test_a_share_that_leaves_nothing_on_a_side_is_refused(share: float) -> None:
+def test_a_share_that_takes_nothing_or_everything_is_refused(share: float) -> None:
     with pytest.raises(UsageError, match="cannot be held out"):
-        SampleSplit(side=SplitSide.CALIBRATION, share=share)
+        SampleSplit(share=share)
 
 
-def test_files_are_divided_alike_by_every_reader_and_through_json(tmp_path: Path) -> None:
+def test_the_same_rows_of_a_file_are_taken_by_every_reader_and_through_json(tmp_path: Path) -> None:
     np.savez(tmp_path / "rows.npz", x=np.random.default_rng(1).standard_normal((60, 2)))
     found = []
-    for side in (None, *_sides(0.3)):
-        source = SampleSource(text="rows.npz", folder=tmp_path, batch_size=7, split=side)
+    for size in (7, 60):
+        source = SampleSource(text="rows.npz", folder=tmp_path, batch_size=size, split=SampleSplit(share=0.3))
         again = SampleSource.from_json(source.to_json())
         assert again == source
         found.append([row_id for batch in open_samples(again)() for row_id in batch.ids])
-    whole, calibration, validation = found
-    assert sorted(calibration + validation, key=int) == whole
-    assert calibration
-    assert validation
+    assert 0 < len(found[0]) < 60
+    assert found[0] == found[1]

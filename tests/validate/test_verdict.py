@@ -153,7 +153,7 @@ def _far_from_zero(precision: Precision | None, difference: float) -> dict[str, 
 
 
 def test_a_limit_below_what_the_precision_holds_there_is_said_where_it_fails() -> None:
-    remark = "; the limit is below 4 steps of fp16 at 11"
+    remark = "; limit and difference are below 4 steps of fp16 at 11"
     half, single, unknown = (_far_from_zero(each, 0.016) for each in (Precision.FP16, Precision.FP32, None))
 
     for name in ("max_abs_diff", "mean_abs_diff"):
@@ -180,9 +180,20 @@ def test_each_precision_has_its_step_at_eleven(precision: Precision, step: float
     assert step_of(precision, 11.0) == step
 
 
-@pytest.mark.parametrize(("factor", "is_said"), [(4.0, False), (3.9, True)])
-def test_a_limit_of_four_steps_is_enough(factor: float, is_said: bool) -> None:  # noqa: FBT001 - one case each
-    assert bool(below_steps(Precision.FP16, factor * 2**-7, 11.0)) is is_said
+@pytest.mark.parametrize(("steps", "is_said"), [(4.0, True), (4.1, False), (400.0, False), (math.nan, False)])
+def test_only_of_a_difference_of_few_steps_it_is_said_that_rounding_may_be_beyond_the_limit(
+    steps: float,
+    is_said: bool,  # noqa: FBT001 - one case each
+) -> None:
+    assert bool(below_steps(Precision.FP16, steps * 2**-7, 11.0, is_own_limit=False)) is is_said
+
+
+def test_whoever_declared_the_limit_is_not_told_to_declare_one() -> None:
+    said = [below_steps(Precision.FP16, 2**-7, 11.0, is_own_limit=is_own) for is_own in (False, True)]
+    assert said[0].endswith(
+        "rounding alone may be beyond such a limit, and a tolerance of your own would say what is right"
+    )
+    assert said[1].endswith("rounding alone may be beyond such a limit")
 
 
 def test_one_of_a_kind_is_counted_in_the_singular() -> None:

@@ -26,7 +26,7 @@ def judge_gold(measured: GoldStatistics, *, min_rows: int) -> Check:
     limit nothing fails: a metric that is not defined is a warning.
     """
     rule = measured.rule
-    status, remark = _status(measured, max(min_rows, LEAST_GOLD_ROWS))
+    status, remark = _status(measured, min_rows)
     without = f", {measured.rows_without} rows without gold left out" if measured.rows_without else ""
     words = (
         f"candidate {_number(measured.candidate)}, reference {_number(measured.reference)}, "
@@ -42,7 +42,7 @@ def judge_gold(measured: GoldStatistics, *, min_rows: int) -> Check:
     )
 
 
-def _status(measured: GoldStatistics, needed: int) -> tuple[Status, str]:
+def _status(measured: GoldStatistics, min_rows: int) -> tuple[Status, str]:
     is_defined = math.isfinite(measured.reference)
     if measured.limit is None:
         is_known = is_defined and math.isfinite(measured.candidate)
@@ -55,7 +55,8 @@ def _status(measured: GoldStatistics, needed: int) -> tuple[Status, str]:
     # `not >=` rather than `<`: NaN is never enough.
     if not measured.candidate >= measured.limit:
         return Status.FAIL, f"; below {limit}"
-    if measured.rows < needed:
+    if measured.rows < max(min_rows, LEAST_GOLD_ROWS):
+        needed = f"min_rows asks for, {min_rows}" if measured.rows < min_rows else str(LEAST_GOLD_ROWS)
         return Status.INCONCLUSIVE, f"; {measured.rows} rows carry gold, fewer than {needed}"
     return _supported(measured.margin, limit)
 

@@ -17,6 +17,11 @@ __all__ = ["DOES_NOT_APPLY", "failed_itself", "finding_words", "in_words"]
 # Edges that are named in one line; the report lists more.
 _EDGES_NAMED = 3
 
+# Of findings: only whoever serves the model knows whether such rows occur.
+_WHAT_TO_DO = (
+    "if such a row can be asked of the service, put one into the samples, and it has to hold; if not, let it be"
+)
+
 # So begins the detail of a probe that has nothing to derive; what is missing follows.
 DOES_NOT_APPLY = "does not apply: "
 
@@ -60,7 +65,7 @@ def in_words(  # noqa: PLR0913 - all that came of it
         ]
         others = len(findings) - len(named)
         named += [f"{others} more ways to be unlike the samples"] if others else []
-        return f"{'; '.join(named)}; the rest of {rows} rows answered alike{rest}"
+        return f"{'; '.join(named)}; the rest of {rows} rows answered alike{rest}; {_WHAT_TO_DO}"
     if rows:
         return f"{rows} rows answered alike{rest}"
     return f"nothing of it could be asked{rest}" if left_out else f"{DOES_NOT_APPLY}{PROBES[probe.name].missing}"

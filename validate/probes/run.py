@@ -25,7 +25,7 @@ from paritygate.validate.probes.own_faults import fault_words
 from paritygate.validate.probes.parts import Part, parts_of
 from paritygate.validate.probes.recording import BatchRecord, ProbeRecord, ProbesRecording, StoredProbeBatch
 from paritygate.validate.profile import OutputProfile, profile_outputs
-from paritygate.validate.tolerance import Tolerance, limits_for
+from paritygate.validate.tolerance import Tolerance, limits_of_made_up
 from paritygate.validate.verdict import Check, JudgePlan, Status, judge
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class ProbeQuestion:
     """What a candidate is held to.
 
     Attributes:
-        tolerance: The limits, as on the samples.
+        tolerance: The limits; on made-up inputs, none is stricter than the default.
         precision: The declared precision of the candidate.
         decisions: The rules; near the boundary an answer may be another one, away from it never.
         argmax_of: Integer output: the scores whose argmax it is.
@@ -512,7 +512,7 @@ class _Scale:
         kept = {name: profiles[name] for name in question.outputs if name in profiles}
         plan = ComparisonPlan(
             profiles=kept,
-            limits={name: limits_for(question.tolerance, profile) for name, profile in kept.items()},
+            limits={name: limits_of_made_up(question.tolerance, profile) for name, profile in kept.items()},
             decisions={rule.output: rule for rule in question.decisions if rule.output in kept},
             argmax_of={label: scores for label, scores in question.argmax_of.items() if label in kept},
         )

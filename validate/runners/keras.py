@@ -7,7 +7,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from paritygate.errors import BackendError, ParitygateError
-from paritygate.keras_model import NamedKerasModel, as_named_function, load_keras_file, signature_of_keras
+from paritygate.keras_model import (
+    NamedKerasModel,
+    as_named_function,
+    load_keras_file,
+    notes_on_names,
+    second_names,
+    signature_of_keras,
+)
 from paritygate.machine import device_name
 from paritygate.precision import Precision
 from paritygate.signature import Signature
@@ -53,8 +60,14 @@ def open_model(model: ModelToRun) -> KerasRunner:
         device=device_name(model.device),
         precision_found=_precision_found(loaded),
         tf32=is_tf32_allowed(model.device),
+        notes=notes_on_names(loaded, signature, model.rename),
     )
-    return KerasRunner(function=as_named_function(loaded, signature, model.rename), signature=signature, facts=facts)
+    return KerasRunner(
+        function=as_named_function(loaded, signature, model.rename),
+        signature=signature,
+        facts=facts,
+        second_names=second_names(loaded),
+    )
 
 
 def _tensorflow_version() -> str:
@@ -67,7 +80,9 @@ def _precision_found(model: Any) -> Precision | None:  # noqa: ANN401 - a keras.
     tally = WeightTally()
     add_variables(tally, model.weights)
     # A mixed policy keeps weights in float32 and casts them for every call.
-    return precision_of_operations(tally.precision(), {layer.compute_dtype for layer in _layers_with_weights(model)})
+    return precision_of_operations(
+        tally.precision_of_parameters(), {layer.compute_dtype for layer in _layers_with_weights(model)}
+    )
 
 
 def _layers_with_weights(layer: Any) -> Iterator[Any]:  # noqa: ANN401 - a keras.Layer
@@ -84,9 +99,20 @@ class KerasRunner:
 
     Why not as a compiled function? Tracing bakes in what Python decides, and a converter traces as well: a
     reference that was traced would share that fault and hide it.
+
+    Attributes:
+        second_names: By the model's own name of an output, the one by its order, under which it can be asked for too.
     """
 
-    def __init__(self, *, function: NamedKerasModel, signature: Signature, facts: RuntimeFacts) -> None:
+    def __init__(
+        self,
+        *,
+        function: NamedKerasModel,
+        signature: Signature,
+        facts: RuntimeFacts,
+        second_names: Mapping[str, str],
+    ) -> None:
+        self.second_names = second_names
         self._function = function
         self._signature = signature
         self._facts = facts

@@ -71,7 +71,7 @@ def _precision_found(function: SavedFunction) -> Precision | None:
             tally.add(tf.make_ndarray(node.attr["value"].tensor))
         elif node.op in _OPERATORS:
             dtypes.add(tf.dtypes.as_dtype(node.attr["T"].type).name)
-    return precision_of_operations(tally.precision(), dtypes)
+    return precision_of_operations(tally.precision_of_parameters(), dtypes)
 
 
 def _nodes(function: Any) -> Iterator[Any]:  # noqa: ANN401 - TensorFlow ships no types

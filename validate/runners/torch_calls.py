@@ -64,7 +64,7 @@ def precision_of_tensors(tensors: Iterable[torch.Tensor]) -> Precision | None:
             tally.add(tensor.detach().cpu().numpy())
         else:
             tally.add_stored(str(tensor.dtype).removeprefix("torch."), tensor.numel())
-    return tally.precision()
+    return tally.precision_of_parameters()
 
 
 def torch_facts(device: str, precision: Precision | None, notes: Iterable[str | None]) -> RuntimeFacts:
@@ -81,7 +81,7 @@ def torch_facts(device: str, precision: Precision | None, notes: Iterable[str | 
         tf32 = _is_tf32_allowed() if device == "cuda" else None
     found = [note for note in notes if note]
     if precision is None:
-        found.append("the precision of the weights could not be read: they are packed, or there are none")
+        found.append("the precision of the weights could not be read: they are packed, or none is a float")
     return RuntimeFacts(
         runtime="torch",
         version=str(torch.__version__),

@@ -56,6 +56,17 @@ def test_a_module_in_train_mode_is_put_into_eval_mode_and_the_facts_say_so() -> 
     np.testing.assert_array_equal(runner.run({"x": _X})["y"], runner.run({"x": _X})["y"])
 
 
+def test_a_layer_of_a_few_float32_weights_is_fp32() -> None:
+    facts = _open(torch.nn.Linear(4, 3).eval()).facts
+    assert (facts.precision_found, facts.notes) == (Precision.FP32, ())
+
+
+def test_a_module_without_weights_is_said_to_have_none() -> None:
+    facts = _open(_Function(lambda x: x).eval()).facts
+    assert facts.precision_found is None
+    assert facts.notes == ("the precision of the weights could not be read: they are packed, or none is a float",)
+
+
 def test_a_module_in_eval_mode_needs_no_note() -> None:
     assert _open(torch.nn.Linear(8, 2).eval()).facts.notes == ()
 

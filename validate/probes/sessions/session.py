@@ -29,7 +29,7 @@ from paritygate.validate.probes.run import (
     ProbeQuestion,
     with_labels,
 )
-from paritygate.validate.tolerance import Limits, limits_for
+from paritygate.validate.tolerance import Limits, limits_of_made_up
 from paritygate.validate.verdict import Status
 from paritygate.wording import counted
 
@@ -128,7 +128,7 @@ class Hearing:
         self._judged = JudgedProbe(probe, question, name=name)
         self._matches = question.matches
         self._limits = {
-            name: (profile, limits_for(question.tolerance, profile))
+            name: (profile, limits_of_made_up(question.tolerance, profile))
             for name, profile in probe.profiles.items()
             if name in question.outputs
         }

@@ -1,0 +1,191 @@
+"""Names of outputs that the source does not have, and samples that it does not take, are found before any work."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from paritygate.tensorflow_import import import_keras, import_tensorflow
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.pipelines.conftest import Bench, Called, Desk
+
+
+@pytest.fixture(autouse=True)
+def _here(jobs_here: None) -> None:
+    """Do every job in this process."""
+
+
+def _refused_before_any_work(desk: Desk, called: Called) -> str:
+    assert called.code == 2, str(called)
+    left = sorted(path.name for path in desk.run_folder.iterdir() if not path.name.startswith("."))
+    assert left == ["jobs", "spec.json"], str(called)
+    assert [path.name for path in (desk.run_folder / "jobs").iterdir()] == ["export-onnx-fp32"]
+    return called.err
+
+
+def _save_keras(folder: Path) -> None:
+    keras = import_keras()
+    x = keras.Input((4,), name="x")
+    keras.Model(x, keras.layers.Dense(3, name="head")(x)).save(folder / "model.keras")
+
+
+def _save_savedmodel(folder: Path) -> None:
+    tf = import_tensorflow()
+    module = tf.Module()
+    module.weight = tf.Variable(np.random.default_rng(0).standard_normal((4, 3)).astype(np.float32))
+    x = tf.TensorSpec((None, 4), tf.float32, name="x")
+    module.serve = tf.function(lambda x: {"head": x @ module.weight}, input_signature=[x])
+    signatures = {"serving_default": module.serve.get_concrete_function()}
+    tf.saved_model.save(module, str(folder / "saved"), signatures=signatures)
+
+
+@pytest.mark.parametrize(
+    ("parts", "key"),
+    [
+        ({"decisions": {"logit": {"argmax": True}}}, "decisions"),
+        ({"decisions": {}, "argmax_of": {"logit": "logits"}}, "argmax_of"),
+        ({"decisions": {}, "gold": {"metric": "accuracy", "output": "logit"}}, "gold.output"),
+        ({"decisions": {}, "axes": {"logit": 1}}, "axes"),
+        ({"decisions": {}, "outputs": {"logit": {"ignore": "not served"}}}, "outputs"),
+    ],
+)
+def test_an_output_that_the_onnx_file_lacks_is_named_with_the_key_that_asks_for_it(
+    desk: Desk, parts: dict[str, Any], key: str
+) -> None:
+    said = _refused_before_any_work(desk, desk.call("run", desk.spec(**parts), "--quiet"))
+    assert f"spec spec.yaml: {key} names 'logit', which is no output (outputs: logits)" in said
+    assert "hint: did you mean 'logits'?" in said
+
+
+def test_a_name_that_is_served_otherwise_is_answered_with_the_name_served(desk: Desk) -> None:
+    called = desk.call("run", desk.spec(decisions={"output_0": {"argmax": True}}), "--quiet")
+    assert "hint: rename serves it as 'logits': name that" in _refused_before_any_work(desk, called)
+
+
+def test_a_rename_of_what_the_model_lacks_is_found_too(desk: Desk) -> None:
+    model = {"name": "tiny", "source": "model.onnx", "rename": {"output": "logits"}}
+    said = _refused_before_any_work(desk, desk.call("run", desk.spec(model=model), "--quiet"))
+    assert "'output' is to be renamed 'logits', but the model has no such input or output" in said
+    assert "hint: inputs and outputs of the model are: x, output_0" in said
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize(("source", "save"), [("model.keras", _save_keras), ("saved", _save_savedmodel)])
+def test_an_output_that_a_model_of_tensorflow_lacks_is_found_before_it_is_converted(
+    desk: Desk, source: str, save: Callable[[Path], None]
+) -> None:
+    save(desk.folder)
+    spec = desk.spec(model={"name": "tiny", "source": source}, decisions={"heads": {"argmax": True}})
+    said = _refused_before_any_work(desk, desk.call("run", spec, "--quiet"))
+    assert "spec spec.yaml: decisions names 'heads', which is no output (outputs: head)" in said
+    assert "hint: did you mean 'head'?" in said
+
+
+def _save_keras_of_dict(folder: Path) -> None:
+    keras = import_keras()
+    x = keras.Input((4,), name="x")
+    keras.Model(x, {"head": keras.layers.Dense(3)(x), "other": x}).save(folder / "model.keras")
+
+
+@pytest.mark.parametrize(
+    ("source", "save", "message"),
+    [
+        ("model.onnx", None, "'heads'"),
+        pytest.param("model.keras", _save_keras_of_dict, "no output 'heads'", marks=pytest.mark.tensorflow),
+        pytest.param("saved", _save_savedmodel, "no output 'heads' (it has: head)", marks=pytest.mark.tensorflow),
+    ],
+)
+def test_a_declared_output_that_the_model_lacks_is_found_before_it_is_recorded(
+    desk: Desk, source: str, save: Callable[[Path], None] | None, message: str
+) -> None:
+    if save is not None:
+        save(desk.folder)
+    tensor = {"dtype": "float32", "shape": ["batch", 4]}
+    model = {"name": "tiny", "source": source, "inputs": {"x": tensor}, "outputs": {"heads": tensor}}
+    called = desk.call("run", desk.spec(model=model, decisions={}), "--quiet")
+    assert called.code == 2, str(called)
+    assert message in called.err
+    assert not (desk.run_folder / "reference").exists()
+    assert not (desk.run_folder / "onnx-fp32").exists()
+
+
+@pytest.mark.parametrize(
+    ("samples", "message", "hint"),
+    [
+        (
+            {"x": np.zeros((120, 5), np.float32)},
+            "from row '0' on, 'x' has the shape [16, 5], and the model takes x: float32[batch, 4]",
+            "give rows of the shape that the model takes",
+        ),
+        (
+            {"x": np.zeros((120, 4, 1), np.float32)},
+            "from row '0' on, 'x' has the shape [16, 4, 1], and the model takes x: float32[batch, 4]",
+            "give rows of the shape that the model takes",
+        ),
+        (
+            {"x": np.zeros((120, 4), np.float64)},
+            "the samples hold 'x' as float64, and the model takes float32",
+            "only integers are cast, where their range allows: save the samples in the model's dtype",
+        ),
+        (
+            {"features": np.zeros((120, 4), np.float32)},
+            "the samples have no input 'x', which the model takes (seen: features)",
+            "name the samples' keys like the model's inputs, or rename these: model.rename: {x: features} in the spec",
+        ),
+    ],
+)
+def test_samples_that_the_model_does_not_take_are_found_before_it_is_converted(
+    desk: Desk, samples: dict[str, Any], message: str, hint: str
+) -> None:
+    np.savez(desk.folder / "inputs.npz", **samples)
+    said = _refused_before_any_work(desk, desk.call("run", "spec.yaml", "--quiet"))
+    assert message in said
+    assert f"hint: {hint}" in said
+
+
+def test_rows_of_a_wrong_shape_further_on_are_found_while_the_reference_is_recorded(desk: Desk) -> None:
+    batches = {f"{case}/x": np.zeros((2, 4 + case), np.float32) for case in range(2)}
+    np.savez(desk.folder / "inputs.npz", **batches)
+    called = desk.call("run", "spec.yaml", "--quiet")
+    assert called.code == 2, str(called)
+    assert "from row '1/0' on, 'x' has the shape [2, 5], and the model takes x: float32[batch, 4]" in called.err
+    assert not (desk.run_folder / "reference").exists()
+
+
+def test_a_model_of_a_fixed_number_of_rows_is_answered_with_the_batch_size(bench: Bench) -> None:
+    outcome = bench.compare(
+        bench.linear("a", batch=8), bench.linear("b", batch=8), "--samples", bench.samples(), "--probes", "none"
+    )
+    assert outcome.code == 2
+    assert outcome.result["error"]["message"] == (
+        "from row '0' on, 'x' has the shape [16, 4], and the model takes x: float32[8, 4]"
+    )
+    hint = "give 8 rows a call: samples: {batch_size: 8} in the spec, or --batch-size 8"
+    assert outcome.result["error"]["hint"] == hint
+    again = ("--samples", bench.samples(), "--probes", "none", "--batch-size", "8")
+    assert bench.compare(bench.linear("a", batch=8), bench.linear("b", batch=8), *again).code == 0
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("--outputs", "logit", "output 'logit' was selected, and the reference has no such output (it has: logits)"),
+        ("--decision", "logit:argmax", "decision logit:argmax is on an output that is not compared (compared: logits)"),
+    ],
+)
+def test_compare_finds_a_wrong_name_before_the_reference_answers(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, option: str, value: str, message: str
+) -> None:
+    def record(*_: object) -> None:
+        pytest.fail("the reference was recorded")
+
+    monkeypatch.setattr("paritygate.pipelines.jobs.compare.record_reference", record)
+    outcome = bench.compare(bench.linear("a"), bench.linear("b"), "--samples", bench.samples(), option, value)
+    assert outcome.code == 2
+    assert outcome.result["error"]["message"] == message
