@@ -116,9 +116,11 @@ CHANGES: dict[str, Mapping[str, str]] = {
         ADD: "low_logits = Add(sums, bias) logits = Cast<to = 1>(low_logits)",
     },
     "nan": {RELU: "hidden = Sqrt(product)"},
-    "wrong-shape": {"float[batch, 3] logits": "float[three, batch] logits", ADD: "moved = Add(sums, bias)"}
-    | {"label = ArgMax<axis = 1, keepdims = 0>(logits)": "logits = Transpose<perm = [1, 0]>(moved)"}
-    | {", int64[batch] label": ""},
+    "wrong-shape": {
+        "float[batch, 3] logits": "float[three, batch] logits",
+        ADD: "moved = Add(sums, bias) logits = Transpose<perm = [1, 0]>(moved)",
+        "(logits)": "(moved)",
+    },
     "missing-output": {", int64[batch] label": ""},
     "renamed-output": {"logits": "scores"},
     "baked-in-batch": {RELU: "flat = Reshape(product, sixteen_rows) hidden = Relu(flat)"},
