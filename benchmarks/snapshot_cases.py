@@ -37,7 +37,7 @@ list --repository CASE/repository --json CASE/list.json
 pack RUN --output CASE/run.tar --json CASE/packed.json
 """,
     "record-and-compare": """
-record model.onnx --samples inputs.npz --out CASE/reference --json CASE/record.json
+record model.onnx --samples inputs.npz --out CASE/reference --json CASE/recorded.json
 compare CASE/reference fp16.onnx --samples inputs.npz --precision fp16 --json CASE/result.json
 """,
     "wrong-usage": """

@@ -38,6 +38,8 @@ VARYING_KEYS = frozenset({
     "created", "host", "platform", "time", "who",
     "reference_samples_seconds", "reference_seconds", "samples_seconds", "seconds",
 })  # fmt: skip
+# Files that hold the digest of their own data, times among it, as the records of a repository's log do.
+VARYING_RECORDS = frozenset({"probes.json", "record.json"})
 VARYING_COLUMNS = frozenset({"candidate s", "reference s"})
 VARYING_TEXT = (
     (re.compile(r"\d{8}T\d{6}Z-[0-9a-f]{4}"), "<run>"),
@@ -135,11 +137,11 @@ def names_in(folder: Path, work: Path) -> dict[str, str]:
     """Return what stands for the paths, the system, and the digests of files that hold what varies."""
     names = {str(place_of_package()): "<package>", str(work): "<work>", sys.prefix: "<python>"}
     names[platform.platform()] = "<platform>"
-    for path in files_of(folder, "*.json", "*.md", "*.html"):
+    for path in files_of(folder, "*.json", "*.md", "*.html", "*.tar"):
         names[hashlib.sha256(path.read_bytes()).hexdigest()] = f"<digest of {path.name}>"
-        if path.parent.parent.name == "log":
+        if path.name in VARYING_RECORDS or path.parent.parent.name == "log":
             record = json.loads(path.read_text(encoding="utf-8"))
-            names[record["digest"].removeprefix("sha256:")] = f"<digest of record {path.stem}>"
+            names[record["digest"].removeprefix("sha256:")] = f"<digest in {path.name}>"
     return names
 
 

@@ -93,7 +93,7 @@ def test_digests_of_files_that_vary_are_named_and_those_of_models_stay(snapshots
     names = snapshots.names_in(tmp_path, tmp_path)
 
     assert snapshots.strike_out_text(f"sha256:{report} after sha256:0123 of {tmp_path}, {model}", names) == (
-        f"sha256:<digest of report.md> after sha256:<digest of record 000001> of <work>, {model}"
+        f"sha256:<digest of report.md> after sha256:<digest in 000001.json> of <work>, {model}"
     )
 
 
