@@ -17,8 +17,11 @@ run klue-sts-tf --no-benchmark --no-promote --probes batches,masks,ids --root CA
 """,
     "run-klue-sts": """
 run klue-sts --no-benchmark --no-promote --probes batches,masks,ids --root CASE --json CASE/result.json \
-    --target onnx-fp32 --target onnx-fp16 --target openvino-fp32 --target torchscript-fp32 --target onnx-int8
+    --target onnx-fp32 --target onnx-fp16 --target openvino-fp32 --target onnx-int8
 choose --run RUN --prefer smallest --json CASE/choice.json
+""",
+    "run-klue-sts-torchscript": """
+run klue-sts --no-benchmark --no-promote --probes masks --root CASE --json CASE/result.json --target torchscript-fp32
 """,
     "selftest": """
 selftest linear-model --fault weight-row-zeroed --fault rows-reversed --fault newer-opset \

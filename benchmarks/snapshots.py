@@ -40,14 +40,16 @@ VARYING_KEYS = frozenset({
 })  # fmt: skip
 # Files that hold the digest of their own data, times among it, as the records of a repository's log do.
 VARYING_RECORDS = frozenset({"probes.json", "record.json"})
-# TensorFlow writes equal models in other bytes: no digest in this case can be compared.
-OTHER_BYTES_EVERY_TIME = frozenset({"run-klue-sts-tf"})
+# TensorFlow writes equal models in other bytes every time, and TorchScript files hold the paths of the model's code: no
+# digest in these cases can be compared.
+OTHER_BYTES_EVERY_TIME = frozenset({"run-klue-sts-tf", "run-klue-sts-torchscript"})
 VARYING_COLUMNS = frozenset({"candidate s", "reference s"})
 VARYING_TEXT = (
     (re.compile(r"\d{8}T\d{6}Z-[0-9a-f]{4}"), "<run>"),
     (re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d(:\d\d(\.\d+)?)?( UTC|Z|\+00:00)?"), "<time>"),
     (re.compile(r"\b\d+(\.\d+)? s\b"), "<seconds> s"),
     (re.compile(r"(all of it, over the samples alone \| )[\d.]+"), r"\1<varies>"),
+    (re.compile(r"(fingerprint\.pb \| )\d+ bytes"), r"\1<varies>"),
 )
 FIGURE = re.compile(r"(?<![\w.])(\d+\.\d+)(e[-+]?\d+)?(?!\w|\.\d)")
 DIGITS = 6

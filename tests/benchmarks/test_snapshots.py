@@ -25,6 +25,7 @@ def snapshots(project_root: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType
         (f"run: runs/small/{RUN}", "run: runs/small/<run>"),
         ("Written: 2026-11-22 16:46 UTC by paritygate 0.2.0", "Written: <time> by paritygate 0.2.0"),
         ("since 2026-11-22T16:46:31.148340+00:00", "since <time>"),
+        ("| fingerprint.pb | 96 bytes | sha256:12 |", "| fingerprint.pb | <varies> | sha256:12 |"),
         ("judged as fp32, in 4.09 s; exit code 0", "judged as fp32, in <seconds> s; exit code 0"),
         (
             "| all of it, over the samples alone | 103.2 times |",
