@@ -35,11 +35,11 @@ from snapshot_cases import CASES, write_inputs
 STRUCK_OUT = "<varies>"
 # Values of these keys in JSON, and columns of these names in tables of Markdown.
 VARYING_KEYS = frozenset({
-    "content_bytes", "created", "host", "platform", "time", "who",
+    "content_bytes", "created", "host", "pack_bytes", "platform", "time", "who",
     "reference_samples_seconds", "reference_seconds", "samples_seconds", "seconds",
 })  # fmt: skip
-# Files that hold the digest of their own data, times among it, as the records of a repository's log do.
-VARYING_RECORDS = frozenset({"probes.json", "record.json"})
+# Files that hold a digest of data with times in it, as the records of a repository's log do.
+VARYING_RECORDS = frozenset({"packed.json", "probes.json", "record.json"})
 # TensorFlow writes equal models in other bytes every time, and TorchScript files hold the paths of the model's code: no
 # digest in these cases can be compared.
 OTHER_BYTES_EVERY_TIME = frozenset({"run-klue-sts-tf", "run-klue-sts-torchscript"})
