@@ -22,7 +22,7 @@ GPU_VENV := .venv-gpu
 GPU_BIN := $(GPU_VENV)/bin
 GPU_ENVIRONMENT := $(GPU_VENV)/.installed
 
-.PHONY: help demo demo-cost test test-all gpu-test gpu-is-there lint format bench clean
+.PHONY: help demo demo-cost test test-all gpu-test gpu-is-there lint format bench snapshots clean
 
 help: ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile
@@ -92,6 +92,10 @@ format: $(TEST_ENVIRONMENT) ## Sort imports, mend what can be mended, format
 
 bench: $(DEMO_ENVIRONMENT) ## Measure what comparing costs beside inference
 	$(BIN)/python benchmarks/compare_overhead.py
+
+OUT ?= build/snapshots
+snapshots: $(TEST_ENVIRONMENT) ## Write what users and programs see to OUT=build/snapshots, for a diff with another version's
+	$(BIN)/python benchmarks/snapshots.py $(OUT)
 
 clean: ## Remove the environment, builds and caches; artifacts/ stays
 	rm -rf $(VENV) $(GPU_VENV) build dist src/paritygate.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
