@@ -22,6 +22,7 @@ from paritygate.pipelines.spec import ResolvedSpec, Spec
 __all__ = [
     "DEFAULT_ROOT",
     "SCRATCH",
+    "UNPACKED",
     "FailedVariant",
     "RunFolder",
     "check_schema_of_run",
@@ -34,6 +35,8 @@ __all__ = [
 
 DEFAULT_ROOT = Path("artifacts")
 SCRATCH = "scratch"
+# The folder that says which pack a run came in, and the key of what was measured here since.
+UNPACKED = "unpacked"
 _SPEC_FILE = "spec.json"
 # 0.1.0 wrote none.
 _SCHEMA = 2
@@ -85,12 +88,14 @@ class RunFolder:
         resolved: The spec it was made from.
         samples_path: What the command line gave as the samples' path.
         is_scratch: Whether what is found out now goes to a folder apart; the run's evidence, results and reports stay.
+        is_without_benchmark: Whether the benchmark that is there does not count.
     """
 
     folder: Path
     resolved: ResolvedSpec
     samples_path: str | None
     is_scratch: bool = False
+    is_without_benchmark: bool = False
 
     @property
     def run_id(self) -> str:
@@ -162,7 +167,36 @@ class RunFolder:
 
     def benchmark(self) -> BenchmarkResult | None:
         """Return the benchmark of the run; None if none was made."""
-        return BenchmarkResult.from_json(read_json(self.benchmark_file)) if self.benchmark_file.is_file() else None
+        if self.is_without_benchmark or not self.benchmark_file.is_file():
+            return None
+        data = read_json(self.benchmark_file)
+        if isinstance(data, dict):
+            data.pop(UNPACKED, None)
+        return BenchmarkResult.from_json(data)
+
+    def unpacked_mark(self) -> str | None:
+        """Return what says of evidence that it was made here since the run was unpacked; None where it was not.
+
+        Raises:
+            InputFileError: The run was unpacked, and does not say as what.
+        """
+        folder = self.folder / UNPACKED
+        if not folder.exists():
+            return None
+        try:
+            mark = read_json(folder / "mark.json")["mark"]
+        except (OSError, ValueError, KeyError, TypeError) as err:
+            msg = f"{folder} is damaged: {type(err).__name__}: {err}"
+            raise InputFileError(msg, hint="unpack the run again") from err
+        if not isinstance(mark, str) or not mark:
+            msg = f"{folder} is damaged: mark is {mark!r}, and no text"
+            raise InputFileError(msg, hint="unpack the run again")
+        return mark
+
+    def made_here(self) -> dict[str, str]:
+        """Return what evidence says of an unpacked run that is made here; nothing where the run was not unpacked."""
+        mark = self.unpacked_mark()
+        return {} if mark is None else {UNPACKED: mark}
 
     def save_result(self, variant: str, result: ComparisonResult) -> None:
         """Write down the comparison of a variant."""

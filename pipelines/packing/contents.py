@@ -12,7 +12,7 @@ from paritygate.files import digest_of_file
 from paritygate.pipelines.packing.manifest import INPUTS
 from paritygate.pipelines.packing.walk import files_in
 from paritygate.pipelines.probing import PROBES_FOLDER
-from paritygate.pipelines.workspace import SCRATCH, RunFolder
+from paritygate.pipelines.workspace import SCRATCH, UNPACKED, RunFolder
 from paritygate.validate.probes.recording import ProbesRecording
 from paritygate.validate.recording import RECORD_FILE, Recording
 
@@ -25,12 +25,14 @@ _AGAIN = "record the reference again: convert-and-validate record --run"
 
 
 def files_of_run(run: RunFolder) -> dict[str, Path]:
-    """Return the files of the run folder that go along, by relative path; its inputs and scratch left out.
+    """Return the files of the run folder that go along, by relative path.
+
+    Left out are its inputs, scratch, and what it says of the pack that it came in.
 
     Raises:
         StorageError: Something in it is a link that leaves it, or no plain file.
     """
-    found = files_in(run.folder, without={INPUTS, SCRATCH})
+    found = files_in(run.folder, without={INPUTS, SCRATCH, UNPACKED})
     return {
         name: path
         for name, path in found.items()

@@ -10,10 +10,10 @@ from paritygate.files import write_bytes_atomically
 from paritygate.pipelines.choice.choice import Choice
 from paritygate.pipelines.report.html_report import render_html
 from paritygate.pipelines.report.markdown_report import render_markdown
-from paritygate.pipelines.report.report_data import collect_report
+from paritygate.pipelines.report.report_data import ReportData, collect_report
 from paritygate.pipelines.workspace import RunFolder
 
-__all__ = ["write_reports"]
+__all__ = ["write_pages", "write_reports"]
 
 
 def write_reports(
@@ -30,8 +30,16 @@ def write_reports(
         InputFileError: The recorded reference or the benchmark is damaged.
         StorageError: The disk is full, or the folder cannot be written.
     """
-    report = collect_report(run, release=release, choice=choice)
+    return write_pages(collect_report(run, release=release, choice=choice), run.findings)
+
+
+def write_pages(report: ReportData, folder: Path) -> tuple[Path, ...]:
+    """Write `report.html` and `report.md` into a folder and return their paths.
+
+    Raises:
+        StorageError: The disk is full, or the folder cannot be written.
+    """
     pages = {"report.html": render_html(report), "report.md": render_markdown(report)}
     for name, text in pages.items():
-        write_bytes_atomically(run.findings / name, text.encode())
-    return tuple(run.findings / name for name in pages)
+        write_bytes_atomically(folder / name, text.encode())
+    return tuple(folder / name for name in pages)

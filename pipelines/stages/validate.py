@@ -100,7 +100,7 @@ def validate_stage(
     )
     others = evidence_of_others(run.evidence_file, device=where, reference=recording.digest, rules=RunRules(run))
     kept = {EARLIER_FAILURES: [item.to_json() for item in earlier], OTHERS: others}
-    write_json_atomically(run.evidence_file, {**evidence_to_json(run, evidence), **kept})
+    write_json_atomically(run.evidence_file, {**evidence_to_json(run, evidence), **run.made_here(), **kept})
     return results
 
 
