@@ -66,7 +66,7 @@ def pack_run(
     Args:
         run: The run.
         output: Where to; `<model>-<run-id>.paritygate.tar` in the current folder if None.
-        with_inputs: Whether the files that the run's spec names go along.
+        with_inputs: Whether the files that the run's spec names go along; never where the spec hides inputs.
         progress: Told how much is done.
 
     Raises:
@@ -81,8 +81,12 @@ def pack_run(
     progress("checking the run", 0, 0)
     known = check_run(run)
     inputs = inputs_of(run)
+    # The samples are what is to be hidden first.
+    with_inputs = with_inputs and not run.resolved.hides_inputs(is_leaving=False)
+    is_hiding = not with_inputs and run.resolved.hides_inputs(is_leaving=True)
     spec = _travelling_spec(run, inputs, with_inputs=with_inputs)
-    sources: dict[str, Path | bytes] = {f"{RUN}/{name}": path for name, path in files_of_run(run).items()}
+    files = files_of_run(run, is_hiding=is_hiding)
+    sources: dict[str, Path | bytes] = {f"{RUN}/{name}": source for name, source in files.items()}
     sources[SPEC_MEMBER] = spec
     if with_inputs:
         sources |= {f"{INPUTS}/{place}": path for place, path in inputs.files.items()}

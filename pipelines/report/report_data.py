@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -20,13 +20,15 @@ from paritygate.pipelines.benchmark.result import BenchmarkResult
 from paritygate.pipelines.choice.choice import Choice
 from paritygate.pipelines.earlier_failures import EarlierFailure, read_earlier_failures
 from paritygate.pipelines.evidence_shape import read_evidence_file
+from paritygate.pipelines.hidden_inputs import result_without_inputs, without_inputs
 from paritygate.pipelines.other_machines import OTHERS, is_evidence
 from paritygate.pipelines.result import NOT_RUN_HERE, ComparisonResult
 from paritygate.pipelines.stages.choose import read_benchmark
 from paritygate.pipelines.workspace import FailedVariant, RunFolder, required_variants, worst_code
+from paritygate.row_names import without_row_ids
 from paritygate.validate.recording import RECORD_FILE, Recording
 
-__all__ = ["NOT_MEASURED", "ReportData", "VariantReport", "collect_report"]
+__all__ = ["NOT_MEASURED", "ReportData", "VariantReport", "collect_report", "report_without_inputs"]
 
 NOT_MEASURED = "not measured"
 _NOTHING_REQUIRED = "nothing required"
@@ -132,7 +134,6 @@ def collect_report(
     release: Mapping[str, Any] | None = None,
     choice: Choice | None = None,
     evidence: Mapping[str, Any] | None = None,
-    trust: str = "",
 ) -> ReportData:
     """Return what there is to report of a run.
 
@@ -141,7 +142,6 @@ def collect_report(
         release: The release that was made of it, as `Release.to_json` has it.
         choice: What is to be released, where it was not yet.
         evidence: The evidence of the run, as far as it counts; all that is there if None.
-        trust: Digest of the pack whose evidence is trusted; empty for none.
 
     Raises:
         InputFileError: The recorded reference or the benchmark is damaged.
@@ -181,8 +181,29 @@ def collect_report(
         others=_others(evidence, recording),
         earlier=tuple(read_earlier_failures(evidence)),
         reason=run.resolved.spec.reason or "",
-        trust=trust or (release or {}).get("trust", ""),
+        trust=(release or {}).get("trust", ""),
         written=datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
+    )
+
+
+def report_without_inputs(report: ReportData) -> ReportData:
+    """Return a report without what is data of the user: which rows differ most, and the inputs that probes fail at."""
+    earlier = (without_inputs(item.to_json()) for item in report.earlier)
+    return replace(
+        report,
+        variants=tuple(map(_variant_without_inputs, report.variants)),
+        others=tuple(without_inputs(list(report.others))),
+        earlier=tuple(map(EarlierFailure.from_json, earlier)),
+    )
+
+
+def _variant_without_inputs(variant: VariantReport) -> VariantReport:
+    return replace(
+        variant,
+        reason=without_row_ids(variant.reason),
+        hint=without_row_ids(variant.hint),
+        result=variant.result and result_without_inputs(variant.result),
+        emulated=variant.emulated and result_without_inputs(variant.emulated),
     )
 
 

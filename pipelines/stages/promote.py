@@ -30,11 +30,12 @@ from paritygate.pipelines.benchmark.plan import price_of
 from paritygate.pipelines.choice.candidates import Candidate
 from paritygate.pipelines.choice.choice import Choice
 from paritygate.pipelines.earlier_failures import read_earlier_failures
+from paritygate.pipelines.hidden_inputs import without_inputs
 from paritygate.pipelines.judged_by import JUDGED_BY
 from paritygate.pipelines.other_machines import documents_by_device
 from paritygate.pipelines.packing.unpacked import Believed, believed
 from paritygate.pipelines.probes_left_out import probes_not_asked
-from paritygate.pipelines.report.report_data import collect_report
+from paritygate.pipelines.report.report_data import collect_report, report_without_inputs
 from paritygate.pipelines.report.write import write_pages
 from paritygate.pipelines.repository.candidate import (
     Provenance,
@@ -115,6 +116,8 @@ def promote_stage(  # noqa: PLR0913 - one argument for each option of the comman
         StorageError: The disk is full.
     """
     found = believed(run, read_evidence(run), devices=devices or run.resolved.spec.promote.devices or (), trust=trust)
+    if run.resolved.hides_inputs(is_leaving=True):
+        found = replace(found, evidence=without_inputs(found.evidence))
     run, evidence = found.run, found.evidence
     choice = choose_stage(run, evidence=evidence, devices=devices, limits=limits)
     _check_requirements(run, evidence, choice, alias, despite)
@@ -133,7 +136,9 @@ def promote_stage(  # noqa: PLR0913 - one argument for each option of the comman
             provenance=replace(_provenance(run, evidence), pack=found.pack),
             evidence=evidence,
             alias=alias,
-            reports=_reports(run, found, choice, make_marked_folder(Path(place) / "reports")),
+            reports=_reports(
+                run, replace(found, evidence=evidence), choice, make_marked_folder(Path(place) / "reports")
+            ),
             accepted={item.name: "emulated" for item in choice.chosen if item.entry["evidence"] == "emulated"},
             reason=reason,
             choice=choice.to_json(),
@@ -359,6 +364,13 @@ def _provenance(run: RunFolder, evidence: Mapping[str, Any]) -> Provenance:
 
 def _reports(run: RunFolder, found: Believed, choice: Choice, place: Path) -> dict[str, Path]:
     """Return what is kept with the release: reports that are made now, of what it rests on, and the benchmark."""
-    made = write_pages(collect_report(run, choice=choice, evidence=found.evidence, trust=found.trust), place)
-    kept = () if run.is_without_benchmark or not run.benchmark_file.is_file() else (run.benchmark_file,)
-    return {path.name: path for path in (*made, *kept)}
+    is_hiding = run.resolved.hides_inputs(is_leaving=True)
+    report = replace(collect_report(run, choice=choice, evidence=found.evidence), trust=found.trust)
+    report = report_without_inputs(report) if is_hiding else report
+    made = write_pages(report, report, place)
+    if run.is_without_benchmark or not run.benchmark_file.is_file():
+        return {path.name: path for path in made}
+    benchmark = read_json(run.benchmark_file)
+    copy = place / run.benchmark_file.name
+    write_json_atomically(copy, without_inputs(benchmark) if is_hiding else benchmark)
+    return {path.name: path for path in (*made, copy)}
