@@ -111,9 +111,25 @@ def test_where_the_spec_hides_inputs_no_report_result_or_print_names_a_row(desk:
     # What jobs wrote and the inputs that a probe failed at stay here, for whoever looks for the cause.
     assert {name for name in _holding(desk.run_folder) if not name.startswith(("jobs/", "probes/"))} == set()
     assert _holding(_release(desk)) == set()
+
+
+def test_a_pack_of_a_run_that_hides_inputs_holds_none(desk: Desk) -> None:
+    _run(desk, report={"inputs": "hide"}, probes="none")
+
     names, holding = _packed(desk)
+
     assert holding == set()
     assert not [name for name in names if name.startswith("inputs/")]
+
+
+def test_a_recording_that_holds_inputs_is_not_packed_where_they_are_hidden(desk: Desk) -> None:
+    _run(desk, report={"inputs": "hide"})
+
+    called = desk.call("pack", str(desk.run_folder))
+
+    assert called.code == 2, str(called)
+    assert "holds inputs that probes made of the samples, and the spec hides inputs" in called.err
+    assert "hint: let the spec say report: {inputs: show}, or start a run with probes: none" in called.err
 
 
 def test_where_the_spec_shows_inputs_they_are_shown_everywhere(desk: Desk) -> None:
