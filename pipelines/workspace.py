@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
 
 from paritygate.artifact import ARTIFACT_FILE, Artifact
 from paritygate.backends import backend_state
@@ -18,6 +21,7 @@ from paritygate.pipelines.benchmark.result import BenchmarkResult
 from paritygate.pipelines.needed_backends import needed_backends
 from paritygate.pipelines.result import NOT_RUN_HERE, ComparisonResult, result_from_json, result_to_json
 from paritygate.pipelines.spec import ResolvedSpec, Spec
+from paritygate.pipelines.spec_errors import problems_in
 
 __all__ = [
     "DEFAULT_ROOT",
@@ -156,14 +160,24 @@ class RunFolder:
         write_json_atomically(self.folder / _FAILURES_FILE, {name: item.to_json() for name, item in failures.items()})
 
     def failures(self) -> dict[str, FailedVariant]:
-        """Return which variants could not be made."""
+        """Return which variants could not be made.
+
+        Raises:
+            InputFileError: What says so is damaged.
+        """
         path = self.folder / _FAILURES_FILE
         if not path.is_file():
             return {}
-        return {
-            name: FailedVariant(**{**item, "operators": tuple(tuple(row) for row in item["operators"])})
-            for name, item in read_json(path).items()
-        }
+        data: Any = None
+        try:
+            data = read_json(path)
+            return TypeAdapter(dict[str, FailedVariant]).validate_json(json.dumps(data), strict=True)
+        except ValidationError as err:
+            what = problems_in(data, err)[0]
+        except ValueError as err:
+            what = str(err)
+        msg = f"{path} is damaged: {what}"
+        raise InputFileError(msg, hint="start a new run: convert-and-validate run SPEC")
 
     def benchmark(self) -> BenchmarkResult | None:
         """Return the benchmark of the run; None if none was made."""
