@@ -221,11 +221,6 @@ def test_much_garbage_in_place_of_records_is_never_unexpected(
             (("made_by", "facts"), []),
             "artifact.json is damaged: TypeError: made_by.facts is []",
         ),
-        (
-            "export-failures.json",
-            ((), [1]),
-            "export-failures.json is damaged: all of it: a mapping is needed (seen: a list",
-        ),
         ("evidence.json", (("machine", "cpu"), "text"), "machine.cpu: a mapping is needed (seen: 'text')"),
         ("benchmark.json", (("machine", "cpu"), "text"), "cpu of the machine is 'text', not a mapping"),
         ("log", (("reason",), ["text"]), "its reason is ['text'], and no text"),
@@ -339,3 +334,22 @@ def test_a_result_with_a_wrong_type_is_damaged_and_not_a_traceback(measured: Des
 
     assert called.code == 2, str(called)
     assert "onnx-fp32.result.json is damaged: " in called.err
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("[1]", "all of it: a mapping is needed (seen: a list"),
+        ("[" * 100_000, "it is nested too deeply"),
+        ('{"onnx-fp32": {"variant": "onnx-fp32"}}', "onnx-fp32.message: is missing"),
+    ],
+)
+def test_damaged_failures_of_an_export_are_named(measured: Desk, tmp_path: Path, content: str, message: str) -> None:
+    desk = measured.copy(tmp_path)
+    (desk.run_folder / "export-failures.json").write_text(content, encoding="utf-8")
+
+    called = desk.call("promote", "--run", str(desk.run_folder))
+
+    assert called.code == 2, str(called)
+    assert f"export-failures.json is damaged: {message}" in called.err
+    assert "\nhint: start a new run: convert-and-validate run SPEC" in called.err
