@@ -1,18 +1,20 @@
 """What earlier evidence about the same source failed, and whether a run asks less of it: a gate is not talked round.
 
-Earlier evidence is that of the other runs below the same root, and that which a new validation of a run replaces.
+Earlier evidence is that of the other runs below the same root, and that which a new validation of a run replaces, of
+every device. A failure stays in evidence with what was asked then: to ask less again needs a reason again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from paritygate.errors import InputFileError, UsageError
 from paritygate.pipelines.comparison import ComparisonJob
 from paritygate.pipelines.evidence_shape import read_evidence_file
+from paritygate.pipelines.other_machines import OTHERS, is_evidence
 from paritygate.pipelines.workspace import RunFolder
 from paritygate.validate.probes.catalogue import in_order
 
@@ -31,12 +33,14 @@ class EarlierFailure:
         variant: The variant.
         failed: The checks that failed, in words.
         asked_less: What the run now asks less of the variant than was asked then, in words; empty for nothing.
+        asked: What was asked then: `probes`, `tolerance` and the outputs with `decisions`.
     """
 
     run: str
     variant: str
     failed: tuple[str, ...]
     asked_less: tuple[str, ...]
+    asked: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """Return the failure as JSON data."""
@@ -50,7 +54,14 @@ class EarlierFailure:
             variant=data["variant"],
             failed=tuple(data["failed"]),
             asked_less=tuple(data["asked_less"]),
+            asked=data.get("asked") or {},
         )
+
+    def held_against(self, job: ComparisonJob | None) -> EarlierFailure:
+        """Return the failure with what a comparison that is about to be made asks less; None for no comparison."""
+        if job is None:
+            return replace(self, asked_less=())
+        return replace(self, asked_less=tuple(_asked_less(self.asked, job))) if self.asked else self
 
 
 def earlier_failures(run: RunFolder, source: str | None, jobs: Mapping[str, ComparisonJob]) -> list[EarlierFailure]:
@@ -61,26 +72,19 @@ def earlier_failures(run: RunFolder, source: str | None, jobs: Mapping[str, Comp
         source: Digest of the source that answered; None where it has none: then nothing is known to be the same.
         jobs: The comparison that is about to be made of each variant.
     """
-    found: list[EarlierFailure] = []
+    found: dict[tuple[object, ...], EarlierFailure] = {}
     for path in _evidence_files(run):
-        document = _document(path)
-        if document is None or source is None or document["reference"]["model"].get("digest") != source:
-            continue
         is_own = path == run.evidence_file
-        if is_own:
-            found += (item for item in read_earlier_failures(document) if not item.asked_less)
-        for entry in document["variants"]:
-            if entry["verdict"] != "fail" or entry["variant"] not in jobs:
+        for at, document in enumerate(_documents(path)):
+            if source is None or document["reference"]["model"].get("digest") != source:
                 continue
-            asked_less = tuple(_asked_less(entry, jobs[entry["variant"]]))
-            if is_own or asked_less:
-                name = str(entry["variant"])
-                found.append(
-                    EarlierFailure(
-                        run=document["run"], variant=name, failed=tuple(_failed(entry)), asked_less=asked_less
-                    )
-                )
-    return found
+            # What was found on other devices stays evidence.
+            is_replaced = is_own and at == 0
+            for failure in (*read_earlier_failures(document), *_failures_in(document)):
+                item = failure.held_against(jobs.get(failure.variant))
+                if item.asked_less or is_replaced:
+                    found[item.run, item.variant, item.failed] = item
+    return list(found.values())
 
 
 def check_reason(run: RunFolder, failures: Iterable[EarlierFailure]) -> None:
@@ -116,12 +120,30 @@ def _evidence_files(run: RunFolder) -> Iterator[Path]:
     yield run.evidence_file
 
 
-def _document(path: Path) -> dict[str, Any] | None:
-    """Return the evidence in a file; None where there is none that can be read: it shows nothing that failed."""
+def _documents(path: Path) -> Iterator[Mapping[str, Any]]:
+    """Yield the evidence in a file, the last validation first; what cannot be read shows nothing that failed."""
     try:
-        return read_evidence_file(path) if path.is_file() else None
+        document = read_evidence_file(path) if path.is_file() else None
     except (OSError, InputFileError):
-        return None
+        document = None
+    if document is not None:
+        yield from (document, *filter(is_evidence, document.get(OTHERS, ())))
+
+
+def _failures_in(document: Mapping[str, Any]) -> Iterator[EarlierFailure]:
+    for entry in document["variants"]:
+        if entry["verdict"] == "fail":
+            yield EarlierFailure(
+                run=document["run"],
+                variant=str(entry["variant"]),
+                failed=tuple(_failed(entry)),
+                asked_less=(),
+                asked={
+                    "probes": list(in_order(_asked_probes(entry))),
+                    "tolerance": dict(entry.get("tolerance", {})),
+                    "decisions": list(entry.get("decisions", {})),
+                },
+            )
 
 
 def _failed(entry: Mapping[str, Any]) -> Iterator[str]:
@@ -135,14 +157,14 @@ def _failed(entry: Mapping[str, Any]) -> Iterator[str]:
         yield f"and {len(lines) - _CHECKS_NAMED} more checks"
 
 
-def _asked_less(entry: Mapping[str, Any], job: ComparisonJob) -> Iterator[str]:
-    """Yield what the job asks less than the entry was asked, in words."""
-    probes = _asked_probes(entry) - set(job.probes)
+def _asked_less(asked: Mapping[str, Any], job: ComparisonJob) -> Iterator[str]:
+    """Yield what the job asks less than was asked then, in words."""
+    probes = set(asked["probes"]) - set(job.probes)
     if probes:
         yield f"without the probes {', '.join(in_order(probes))}"
-    yield from _loosened(entry.get("tolerance", {}), job)
+    yield from _loosened(asked["tolerance"], job)
     decided = {decision.output for decision in job.decisions}
-    for output in entry.get("decisions", {}):
+    for output in asked["decisions"]:
         if output not in decided:
             yield f"no decision on {output}"
 

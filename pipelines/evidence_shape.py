@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -82,14 +83,29 @@ class _Entry:
     emulated_from: str | None = None
 
     def __post_init__(self) -> None:
-        declared = self.tolerance.get("declared", [])
-        if not isinstance(declared, list):
-            msg = f"the limits that the tolerance declares are {declared!r}, and no list"
+        _check_limits(self.tolerance, *self.looser_than_default)
+
+
+def _check_limits(tolerance: Mapping[str, object], *names: str) -> None:
+    declared = tolerance.get("declared", [])
+    if not isinstance(declared, list):
+        msg = f"the limits that the tolerance declares are {declared!r}, and no list"
+        raise ValueError(msg)  # noqa: TRY004 - pydantic takes no TypeError
+    for name in (*declared, *names):
+        if not isinstance(tolerance.get(name), int | float):
+            msg = f"{name} is named as a limit of the tolerance, which holds no such number"
             raise ValueError(msg)  # noqa: TRY004 - pydantic takes no TypeError
-        for name in (*declared, *self.looser_than_default):
-            if not isinstance(self.tolerance.get(name), int | float):
-                msg = f"{name} is named as a limit of the tolerance, which holds no such number"
-                raise ValueError(msg)  # noqa: TRY004 - pydantic takes no TypeError
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Asked:
+    __pydantic_config__ = _STRICT
+    probes: list[str]
+    tolerance: dict[str, float | str | list[str] | None]
+    decisions: list[str]
+
+    def __post_init__(self) -> None:
+        _check_limits(self.tolerance)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,6 +115,7 @@ class _EarlierFailure:
     variant: str
     failed: list[str]
     asked_less: list[str]
+    asked: _Asked | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,6 @@ is about the file that is there, judged by the rules that the spec asks for.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -56,7 +55,7 @@ def evidence_of_others(path: Path, *, device: str, reference: str, rules: RunRul
     """
     try:
         last = read_json(path)
-    except (OSError, json.JSONDecodeError, UnicodeDecodeError):
+    except (OSError, ValueError):
         return []
     if not isinstance(last, dict):
         return []

@@ -58,6 +58,10 @@ def _concessions(manifest: Mapping[str, Any]) -> Iterator[str]:
         limits = provenance["looser_tolerances"][name]
         values = (f"{limit} {provenance['tolerances'][name][limit]:g}" for limit in limits)
         yield f"looser than the defaults for {name}: {', '.join(values)}"
+    if manifest.get("trust"):
+        yield f"evidence that came with a pack and was trusted: {manifest['trust']}"
+    elif provenance.get("pack"):
+        yield f"the run came in a pack, and its evidence was made here: {provenance['pack']}"
     for name, reason in provenance.get("ignored_outputs", {}).items():
         yield f"not compared: {name}: {reason}"
     for name, reason in provenance.get("constant_decisions", {}).items():
@@ -150,7 +154,8 @@ def _history_row(number: int, record: Record) -> tuple[str, ...]:
     version = "-" if record.version is None else str(record.version)
     aliases = ", ".join(f"{alias} -> {pointed}" for alias, pointed in sorted(record.aliases.items())) or "-"
     despite = f"released despite: {record.despite}" if record.despite else ""
-    reason = "; ".join(filter(None, (record.reason, despite)))
+    trust = f"trusted pack: {record.trust}" if record.trust else ""
+    reason = "; ".join(filter(None, (record.reason, despite, trust)))
     return str(number), record.time, str(record.kind), version, aliases, reason
 
 

@@ -204,8 +204,6 @@ def _promote(run: RunFolder, options: RunOptions, repository: Path, unmet: Mappi
         choice = choose_stage(run, limits=options.limits)
         if unmet:
             raise failed_run(run, unmet, choice, alias)
-        # The release carries the report of what it was judged by, so the report comes first.
-        write_reports(run, choice=choice)
         return _Promotion(release=promote_stage(run, repository=repository, alias=alias, limits=options.limits))
     except ParitygateError as err:
         return _without_release(run, err, unmet)

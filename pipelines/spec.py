@@ -30,6 +30,7 @@ from paritygate.pipelines.spec_parts import (
     Part,
     ProbeName,
     PromotePart,
+    ReportPart,
     RolePart,
     SamplesPart,
     TensorPart,
@@ -110,6 +111,7 @@ class Spec(Part):
     tensorrt: TensorrtPart = Field(default_factory=TensorrtPart)
     tensorrt_rtx: TensorrtRtxPart = Field(default_factory=TensorrtRtxPart)
     promote: PromotePart = Field(default_factory=PromotePart)
+    report: ReportPart = Field(default_factory=ReportPart)
 
 
 def schema_of_spec() -> dict[str, Any]:
@@ -332,6 +334,15 @@ class ResolvedSpec:
     def roles(self) -> dict[str, InputRole]:
         """What the spec says that inputs are."""
         return {name: part.role_of_input for name, part in self.spec.roles.items()}
+
+    def hides_inputs(self, *, is_leaving: bool) -> bool:
+        """Return whether ids of rows and failing inputs are left out of what is written.
+
+        Args:
+            is_leaving: Whether it is made to leave this machine.
+        """
+        inputs = self.spec.report.inputs
+        return inputs == "hide" or (is_leaving and inputs is None)
 
     def tolerance(self, variant: Variant) -> Tolerance:
         """Return the limits of a variant."""

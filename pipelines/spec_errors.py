@@ -109,6 +109,7 @@ EXAMPLE: Mapping[str, Any] = {
         "accept": {"tensorrt-fp16": "emulated"},
         "fallback": "source",
     },
+    "report": {"inputs": "hide"},
 }
 # Targets may be mappings as well, whose keys are not those of a target's name.
 _STATIC_TARGET: Mapping[str, Any] = {

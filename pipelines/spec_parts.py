@@ -33,6 +33,7 @@ __all__ = [
     "Part",
     "ProbeName",
     "PromotePart",
+    "ReportPart",
     "RolePart",
     "SamplesPart",
     "TensorPart",
@@ -127,6 +128,17 @@ class CalibrationPart(Part):
     def settings(self) -> Int8Settings:
         """How to quantize ONNX."""
         return Int8Settings(tool=self.tool, method=self.method, activations=self.activations)
+
+
+class ReportPart(Part):
+    """What reports, results and evidence hold."""
+
+    inputs: Literal["show", "hide"] | None = Field(
+        default=None,
+        description="Ids of rows, rows that differ most and failing inputs: show them in all that is written, or hide "
+        "them in all of it. If absent, they are shown on this machine, and hidden in report.md, releases and packs "
+        "without inputs.",
+    )
 
 
 class RolePart(Part):

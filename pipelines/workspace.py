@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
 
 from paritygate.artifact import ARTIFACT_FILE, Artifact
 from paritygate.backends import backend_state
@@ -18,10 +21,12 @@ from paritygate.pipelines.benchmark.result import BenchmarkResult
 from paritygate.pipelines.needed_backends import needed_backends
 from paritygate.pipelines.result import NOT_RUN_HERE, ComparisonResult, result_from_json, result_to_json
 from paritygate.pipelines.spec import ResolvedSpec, Spec
+from paritygate.pipelines.spec_errors import problems_in
 
 __all__ = [
     "DEFAULT_ROOT",
     "SCRATCH",
+    "UNPACKED",
     "FailedVariant",
     "RunFolder",
     "check_schema_of_run",
@@ -34,6 +39,8 @@ __all__ = [
 
 DEFAULT_ROOT = Path("artifacts")
 SCRATCH = "scratch"
+# The folder that says which pack a run came in, and the key of what was measured here since.
+UNPACKED = "unpacked"
 _SPEC_FILE = "spec.json"
 # 0.1.0 wrote none.
 _SCHEMA = 2
@@ -85,12 +92,14 @@ class RunFolder:
         resolved: The spec it was made from.
         samples_path: What the command line gave as the samples' path.
         is_scratch: Whether what is found out now goes to a folder apart; the run's evidence, results and reports stay.
+        is_without_benchmark: Whether the benchmark that is there does not count.
     """
 
     folder: Path
     resolved: ResolvedSpec
     samples_path: str | None
     is_scratch: bool = False
+    is_without_benchmark: bool = False
 
     @property
     def run_id(self) -> str:
@@ -151,18 +160,57 @@ class RunFolder:
         write_json_atomically(self.folder / _FAILURES_FILE, {name: item.to_json() for name, item in failures.items()})
 
     def failures(self) -> dict[str, FailedVariant]:
-        """Return which variants could not be made."""
+        """Return which variants could not be made.
+
+        Raises:
+            InputFileError: What says so is damaged.
+        """
         path = self.folder / _FAILURES_FILE
         if not path.is_file():
             return {}
-        return {
-            name: FailedVariant(**{**item, "operators": tuple(tuple(row) for row in item["operators"])})
-            for name, item in read_json(path).items()
-        }
+        data: Any = None
+        try:
+            data = read_json(path)
+            return TypeAdapter(dict[str, FailedVariant]).validate_json(json.dumps(data), strict=True)
+        except ValidationError as err:
+            what = problems_in(data, err)[0]
+        except ValueError as err:
+            what = str(err)
+        msg = f"{path} is damaged: {what}"
+        raise InputFileError(msg, hint="start a new run: convert-and-validate run SPEC")
 
     def benchmark(self) -> BenchmarkResult | None:
         """Return the benchmark of the run; None if none was made."""
-        return BenchmarkResult.from_json(read_json(self.benchmark_file)) if self.benchmark_file.is_file() else None
+        if self.is_without_benchmark or not self.benchmark_file.is_file():
+            return None
+        data = read_json(self.benchmark_file)
+        if isinstance(data, dict):
+            data.pop(UNPACKED, None)
+        return BenchmarkResult.from_json(data)
+
+    def unpacked_mark(self) -> str | None:
+        """Return what says of evidence that it was made here since the run was unpacked; None where it was not.
+
+        Raises:
+            InputFileError: The run was unpacked, and does not say as what.
+        """
+        folder = self.folder / UNPACKED
+        if not folder.exists():
+            return None
+        try:
+            mark = read_json(folder / "mark.json")["mark"]
+        except (OSError, ValueError, KeyError, TypeError) as err:
+            msg = f"{folder} is damaged: {type(err).__name__}: {err}"
+            raise InputFileError(msg, hint="unpack the run again") from err
+        if not isinstance(mark, str) or not mark:
+            msg = f"{folder} is damaged: mark is {mark!r}, and no text"
+            raise InputFileError(msg, hint="unpack the run again")
+        return mark
+
+    def made_here(self) -> dict[str, str]:
+        """Return what evidence says of an unpacked run that is made here; nothing where the run was not unpacked."""
+        mark = self.unpacked_mark()
+        return {} if mark is None else {UNPACKED: mark}
 
     def save_result(self, variant: str, result: ComparisonResult) -> None:
         """Write down the comparison of a variant."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from paritygate.row_names import row_name
 from paritygate.signature import is_float_dtype
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def _found_in_samples(inputs: Mapping[str, NDArray[np.generic]], ids: Sequence[s
     for name, array in inputs.items():
         if rows := _broken_rows(array, ids):
             what = "NaN" if np.isnan(array).any() else "infinity"
-            return f"the samples themselves hold {what} in input {name!r}, first at row {rows[0]}"
+            return f"the samples themselves hold {what} in input {name!r}, first at {row_name(rows[0])}"
     return ""
 
 

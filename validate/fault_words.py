@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from paritygate.row_names import row_names
 from paritygate.validate.row_traits import TRAITS
 from paritygate.validate.verdict import Check, Status
 
@@ -315,4 +316,4 @@ def _few_rows(statistics: DiffStatistics, rows: _Rows) -> Iterator[str]:
     if not 0 < rows.beyond <= max(1.0, _FEW * rows.rows) or rows.beyond == rows.rows or not is_far:
         return
     named = [row.row_id for row in statistics.worst_rows][: min(rows.beyond, _NAMED)]
-    yield f"few rows: {rows.beyond} of {rows.rows} {rows.verb} ({', '.join(named)}), the others are within the limits"
+    yield f"few rows: {rows.beyond} of {rows.rows} {rows.verb} ({row_names(named)}), the others are within the limits"

@@ -10,6 +10,7 @@ import numpy as np
 
 from paritygate.batch import Batch
 from paritygate.errors import UsageError
+from paritygate.row_names import row_range
 from paritygate.validate import decisions, row_pattern, statistics
 from paritygate.validate.decisions import Decision, DecisionState, DecisionStatistics
 from paritygate.validate.profile import OutputProfile
@@ -188,7 +189,7 @@ class Comparison:
             self.violate("dtype", name, f"the candidate's dtype is {found.dtype}, the reference's {expected.dtype}")
         if found.shape != expected.shape:
             detail = f"the candidate's shape is {list(found.shape)}, the reference's {list(expected.shape)}"
-            self.violate("shape", name, f"{detail}, at rows {ids[0]}..{ids[-1]}")
+            self.violate("shape", name, f"{detail}, at {row_range(ids[0], ids[-1])}")
             return False
         return found.dtype.kind in "fiubV" and expected.dtype.kind in "fiubV"
 
@@ -204,7 +205,7 @@ class Comparison:
         """Record that the candidate did not answer a batch that the reference answered."""
         self._refused_count += 1
         if len(self._refused) < _VIOLATIONS_KEPT:
-            self._refused.append(f"rows {batch.ids[0]}..{batch.ids[-1]}: {reason}")
+            self._refused.append(f"{row_range(batch.ids[0], batch.ids[-1])}: {reason}")
         self._pass_rows += batch.rows
         self._pass_batches += 1
 

@@ -194,12 +194,14 @@ class _Variation:
         if rows.size == 0:
             return
         self.is_compared = True
-        # Infinity less infinity is NaN, which is left out below: infinite in both rows is no variation.
+        first = self._first[shape]
         with np.errstate(invalid="ignore"):
-            difference = np.abs(rows - self._first[shape])
-        finite = difference[np.isfinite(difference)]
-        # A NaN that comes and goes is variation as well.
-        is_pattern_varying = bool((np.isnan(rows) != np.isnan(self._first[shape])).any())
+            difference = np.abs(rows - first)
+        is_finite = np.isfinite(difference)
+        finite = difference[is_finite]
+        # NaN or infinity that comes and goes is variation as well; the same of both rows is none.
+        is_same = (rows == first) | (np.isnan(rows) & np.isnan(first))
+        is_pattern_varying = not bool((is_finite | is_same).all())
         largest = float("inf") if is_pattern_varying else float(finite.max(initial=0.0))
         self.max_difference = max(self.max_difference, largest)
 

@@ -14,6 +14,7 @@ import numpy as np
 from paritygate.batch import Batch
 from paritygate.errors import ReferenceRefusedError, UsageError, ZeroRowsError
 from paritygate.precision import Precision
+from paritygate.row_names import row_names
 from paritygate.signature import Signature, is_float_dtype
 from paritygate.validate.broken_rows import BrokenRows
 from paritygate.validate.feeding import check_shapes, fit_inputs
@@ -366,7 +367,7 @@ def check_health(
             f"{one_or_many(worst.non_finite, 'is', 'are')} NaN or infinite, of {worst.values}"
         )
         if rows := first_rows(worst.name):
-            msg += f"; first at {'row' if len(rows) == 1 else 'rows'} {', '.join(rows)}"
+            msg += f"; first at {row_names(rows)}"
         if said := in_samples(worst.name):
             msg += f"; {said}"
         raise ReferenceRefusedError(

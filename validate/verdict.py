@@ -13,6 +13,7 @@ from enum import Enum
 
 from paritygate.errors import ExitCode
 from paritygate.precision import Precision
+from paritygate.row_names import row_name, row_names
 from paritygate.validate.bounds import mismatch_rate_upper_95, rows_for_upper_95, upper_bound_text
 from paritygate.validate.decisions import DecisionStatistics
 from paritygate.validate.measurement import Measurement, Violation
@@ -239,7 +240,7 @@ def _check_float(name: str, statistics: DiffStatistics, plan: JudgePlan) -> list
             name,
             statistics.max_row_rel_diff,
             limits.max_row_rel_diff,
-            f", worst at row {statistics.max_row_rel_id}" if statistics.max_row_rel_id else "",
+            f", worst at {row_name(statistics.max_row_rel_id)}" if statistics.max_row_rel_id else "",
         )
     )
     checks += _check_bias(name, statistics, limits)
@@ -376,7 +377,7 @@ def _check_nearest(
     found = _within("max_abs_diff", name, nearest.max_abs_diff, nearest.limit * factor, remark)
     if found.status is Status.PASS:
         return found
-    where = f", worst at row {nearest.row_id}: {nearest.actual:.6g} instead of {nearest.expected:.6g}"
+    where = f", worst at {row_name(nearest.row_id)}: {nearest.actual:.6g} instead of {nearest.expected:.6g}"
     step = below(found.name, nearest.max_abs_diff, abs(nearest.expected))
     return replace(found, detail=found.detail + where + step)
 
@@ -406,8 +407,8 @@ def _check_decision(name: str, decision: DecisionStatistics, plan: JudgePlan) ->
     )
     allowed = plan.tolerance.decision_mismatches
     if decision.outside_band:
-        examples = ", ".join(decision.examples[:3])
-        status, detail = Status.FAIL, f"{counted}: away from the boundary a flip always fails, as at rows {examples}"
+        examples = row_names(decision.examples[:3])
+        status, detail = Status.FAIL, f"{counted}: away from the boundary a flip always fails, as at {examples}"
         measured, limit = decision.outside_band, 0.0
     elif allowed is not None:
         status = Status.PASS if decision.mismatches <= allowed else Status.FAIL

@@ -22,7 +22,7 @@ __all__ = ["command"]
 @click.option(
     "--without-inputs",
     is_flag=True,
-    help="Leave out the files that the spec names; unpack then needs --folder DIR.",
+    help="Leave out the files that the spec names, ids of rows and failing inputs; unpack then needs --folder DIR.",
 )
 @quiet_option
 @json_option
@@ -31,7 +31,8 @@ def command(
 ) -> int:
     """Make one file of the run folder RUN, which unpack restores on another machine, every digest checked.
 
-    With it go the files that its spec names: model, samples, and the Python files beside the spec.
+    With it go the files that its spec names: model, samples, and the Python files beside the spec. Where the spec says
+    report: {inputs: hide}, they stay here.
 
     \b
     Example:

@@ -32,6 +32,12 @@ __all__ = ["command"]
     default="",
     help="Release although something that the run requires did not pass; the reason is recorded in the release.",
 )
+@click.option(
+    "--trust",
+    metavar="DIGEST",
+    default="",
+    help="Believe the evidence of the pack that the run came in, by the digest that pack printed; it is recorded.",
+)
 @constraint_option
 @root_option
 @json_option
@@ -42,6 +48,7 @@ def command(
     alias: str | None,
     devices: tuple[str, ...],
     despite: str,
+    trust: str,
     constraints: tuple[str, ...],
     root: Path,
     json_target: str | None,
@@ -49,7 +56,7 @@ def command(
     """Release the variants of a run that passed, within the limits; where none did, the source, if it may be.
 
     Which of them: the spec's promote.prefer. What would be released is printed by the command choose. A run in which
-    something required did not pass is refused without --despite.
+    something required did not pass is refused without --despite; evidence that came with a pack, without --trust.
 
     \b
     Example:
@@ -78,6 +85,7 @@ def command(
         devices=devices or None,
         limits=limits,
         despite=despite.strip(),
+        trust=trust.strip(),
     )
     to_stderr = json_target == "-"
     print_release(release, to_stderr=to_stderr)

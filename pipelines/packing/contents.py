@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import fnmatch
+import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from paritygate.artifact import ARTIFACT_FILE, Artifact
-from paritygate.errors import ArtifactIntegrityError, MeasurementError
-from paritygate.files import digest_of_file
+from paritygate.errors import ArtifactIntegrityError, InputFileError, MeasurementError
+from paritygate.files import digest_of_file, read_json
+from paritygate.pipelines.hidden_inputs import without_inputs
 from paritygate.pipelines.packing.manifest import INPUTS
 from paritygate.pipelines.packing.walk import files_in
 from paritygate.pipelines.probing import PROBES_FOLDER
-from paritygate.pipelines.workspace import SCRATCH, RunFolder
+from paritygate.pipelines.workspace import SCRATCH, UNPACKED, RunFolder
 from paritygate.validate.probes.recording import ProbesRecording
 from paritygate.validate.recording import RECORD_FILE, Recording
 
@@ -21,21 +23,45 @@ __all__ = ["check_run", "files_of_run"]
 # Of a job, its log and its result are worth reading elsewhere. Its request names places of this machine, and its
 # passes are the outputs of a candidate while they are compared.
 _LEFT_OUT = ("jobs/*/*.job.json", "jobs/*/passes/*", ".*.tmp", "*/.*.tmp", "*.lock", "*/__pycache__/*")
+# Data of the user, or made of it: reports are made again from evidence, and what a job wrote is whatever it wrote.
+_WITH_INPUTS = ("jobs/*", "probes/*", "report.html", "report.md", "selftest.json", "selftest.md")
+_SPEC = "spec.json"
 _AGAIN = "record the reference again: convert-and-validate record --run"
 
 
-def files_of_run(run: RunFolder) -> dict[str, Path]:
-    """Return the files of the run folder that go along, by relative path; its inputs and scratch left out.
+def files_of_run(run: RunFolder, *, is_hiding: bool) -> dict[str, Path | bytes]:
+    """Return the files of the run folder that go along, or what they hold, by relative path.
+
+    Left out are its inputs, scratch, and what it says of the pack that it came in.
+
+    Args:
+        run: The run.
+        is_hiding: Whether ids of rows and failing inputs stay here too.
 
     Raises:
         StorageError: Something in it is a link that leaves it, or no plain file.
+        InputFileError: Ids of rows are to be left out of a file that is damaged.
     """
-    found = files_in(run.folder, without={INPUTS, SCRATCH})
+    found = files_in(run.folder, without={INPUTS, SCRATCH, UNPACKED})
+    left_out = (*_LEFT_OUT, *_WITH_INPUTS) if is_hiding else _LEFT_OUT
     return {
-        name: path
+        name: _hidden(path) if is_hiding and _is_finding(name) else path
         for name, path in found.items()
-        if not any(fnmatch.fnmatchcase(name, pattern) for pattern in _LEFT_OUT)
+        if not any(fnmatch.fnmatchcase(name, pattern) for pattern in left_out)
     }
+
+
+def _is_finding(name: str) -> bool:
+    # Of the files beside the artifacts and the recording: those two are bound by digests, and name no row.
+    return "/" not in name and name.endswith(".json") and name != _SPEC
+
+
+def _hidden(path: Path) -> bytes:
+    try:
+        return (json.dumps(without_inputs(read_json(path)), indent=2) + "\n").encode()
+    except (ValueError, TypeError, RecursionError) as err:
+        msg = f"{path} is damaged: {type(err).__name__}: {err}"
+        raise InputFileError(msg, hint="validate again, or start a new run: convert-and-validate run SPEC") from err
 
 
 def check_run(run: RunFolder) -> dict[Path, str]:

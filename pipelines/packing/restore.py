@@ -25,7 +25,8 @@ from paritygate.files import (
 from paritygate.pipelines.child import Progress
 from paritygate.pipelines.packing.manifest import INPUTS, RUN, SPEC_MEMBER, PackedFile, PackManifest, damaged
 from paritygate.pipelines.packing.read import FILE_MODE, extract, read_manifest
-from paritygate.pipelines.workspace import DEFAULT_ROOT, RunFolder, check_schema_of_run, open_run
+from paritygate.pipelines.packing.unpacked import keep_pack
+from paritygate.pipelines.workspace import DEFAULT_ROOT, UNPACKED, RunFolder, check_schema_of_run, open_run
 
 __all__ = ["OwnInputs", "UnpackResult", "unpack_run"]
 
@@ -105,6 +106,7 @@ def unpack_run(
                 raise damaged(str(pack), "it was replaced while it was read")
             restored = _arrange(staged)
             _bind(restored, pack, manifest, own, place=final.absolute())
+            keep_pack(restored, manifest)
             fsync_tree(restored)
             _publish(restored, final)
     finally:
@@ -166,9 +168,10 @@ def _arrange(staged: Path) -> Path:
     """Put the inputs into the run, as the one folder that will be its place."""
     restored = staged / RUN
     inputs = restored / INPUTS
-    if inputs.exists():
-        # The run's own folder of this name is never packed.
-        raise damaged(str(staged), f"{RUN}/{INPUTS} is no part of a run")
+    for name in (INPUTS, UNPACKED):
+        if (restored / name).exists():
+            # The run's own folders of these names are never packed.
+            raise damaged(str(staged), f"{RUN}/{name} is no part of a run")
     if (staged / INPUTS).is_dir():
         (staged / INPUTS).rename(inputs)
     inputs.mkdir(exist_ok=True)

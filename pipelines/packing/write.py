@@ -22,7 +22,9 @@ from paritygate.pipelines.packing.inputs import RunInputs, inputs_of, moved_spec
 from paritygate.pipelines.packing.manifest import INPUTS, MANIFEST_NAME, RUN, SPEC_MEMBER, PackedFile, PackManifest
 from paritygate.pipelines.packing.read import read_manifest
 from paritygate.pipelines.packing.tar_form import END, header_of, padding_of
+from paritygate.pipelines.probing import PROBES_FOLDER
 from paritygate.pipelines.workspace import RunFolder
+from paritygate.validate.probes.recording import ProbesRecording
 
 __all__ = ["PackResult", "pack_run"]
 
@@ -66,14 +68,15 @@ def pack_run(
     Args:
         run: The run.
         output: Where to; `<model>-<run-id>.paritygate.tar` in the current folder if None.
-        with_inputs: Whether the files that the run's spec names go along.
+        with_inputs: Whether the files that the run's spec names go along; never where the spec hides inputs.
         progress: Told how much is done.
 
     Raises:
         ArtifactIntegrityError: The run is not what was recorded, or changes while it is packed.
         InputFileError: An input is missing.
         MeasurementError: A stage of the run is half written.
-        UsageError: The inputs are not those of one spec, a name cannot be packed, or the pack would be in the run.
+        UsageError: The inputs are not those of one spec, a name cannot be packed, the pack would be in the run, or
+            the spec hides inputs and the recording holds some.
         StorageError: It cannot be written, or another file is in its place.
     """
     output = output or Path(f"{run.resolved.name}-{run.run_id}.paritygate.tar")
@@ -81,8 +84,13 @@ def pack_run(
     progress("checking the run", 0, 0)
     known = check_run(run)
     inputs = inputs_of(run)
+    if run.resolved.hides_inputs(is_leaving=False):
+        _check_hidden(run)
+        with_inputs = False
+    is_hiding = not with_inputs and run.resolved.hides_inputs(is_leaving=True)
     spec = _travelling_spec(run, inputs, with_inputs=with_inputs)
-    sources: dict[str, Path | bytes] = {f"{RUN}/{name}": path for name, path in files_of_run(run).items()}
+    files = files_of_run(run, is_hiding=is_hiding)
+    sources: dict[str, Path | bytes] = {f"{RUN}/{name}": source for name, source in files.items()}
     sources[SPEC_MEMBER] = spec
     if with_inputs:
         sources |= {f"{INPUTS}/{place}": path for place, path in inputs.files.items()}
@@ -100,6 +108,17 @@ def pack_run(
     )
     _write(output, manifest, sources, progress)
     return PackResult(path=output.resolve(), manifest=manifest)
+
+
+def _check_hidden(run: RunFolder) -> None:
+    """Check that nothing of the recording, which goes along as it is, was made of the samples' inputs."""
+    folder = run.reference / PROBES_FOLDER
+    if folder.is_dir() and any(probe.chunks for probe in ProbesRecording.load(folder).probes):
+        msg = f"{folder} holds inputs that probes made of the samples, and the spec hides inputs"
+        hint = (
+            "let the spec say report: {inputs: show}, or start a run with probes: none: convert-and-validate run SPEC"
+        )
+        raise UsageError(msg, hint=hint)
 
 
 def _check_output(run: RunFolder, output: Path) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -20,13 +20,15 @@ from paritygate.pipelines.benchmark.result import BenchmarkResult
 from paritygate.pipelines.choice.choice import Choice
 from paritygate.pipelines.earlier_failures import EarlierFailure, read_earlier_failures
 from paritygate.pipelines.evidence_shape import read_evidence_file
+from paritygate.pipelines.hidden_inputs import result_without_inputs, without_inputs
 from paritygate.pipelines.other_machines import OTHERS, is_evidence
 from paritygate.pipelines.result import NOT_RUN_HERE, ComparisonResult
 from paritygate.pipelines.stages.choose import read_benchmark
 from paritygate.pipelines.workspace import FailedVariant, RunFolder, required_variants, worst_code
+from paritygate.row_names import without_row_ids
 from paritygate.validate.recording import RECORD_FILE, Recording
 
-__all__ = ["NOT_MEASURED", "ReportData", "VariantReport", "collect_report"]
+__all__ = ["NOT_MEASURED", "ReportData", "VariantReport", "collect_report", "report_without_inputs"]
 
 NOT_MEASURED = "not measured"
 _NOTHING_REQUIRED = "nothing required"
@@ -96,6 +98,7 @@ class ReportData:
         earlier: What failed earlier, and was replaced or is held to less now.
         commands: What to type to do it again, `(what it does, command)` each.
         reason: Why less is asked now, as the spec says; empty where it does not.
+        trust: Digest of the pack whose evidence is trusted; empty for none.
         written: When the report was written, UTC.
         paritygate: The version that wrote it.
     """
@@ -121,11 +124,16 @@ class ReportData:
     others: tuple[Mapping[str, Any], ...] = ()
     earlier: tuple[EarlierFailure, ...] = ()
     reason: str = ""
+    trust: str = ""
     paritygate: str = field(default=__version__)
 
 
 def collect_report(
-    run: RunFolder, *, release: Mapping[str, Any] | None = None, choice: Choice | None = None
+    run: RunFolder,
+    *,
+    release: Mapping[str, Any] | None = None,
+    choice: Choice | None = None,
+    evidence: Mapping[str, Any] | None = None,
 ) -> ReportData:
     """Return what there is to report of a run.
 
@@ -133,13 +141,16 @@ def collect_report(
         run: The run.
         release: The release that was made of it, as `Release.to_json` has it.
         choice: What is to be released, where it was not yet.
+        evidence: The evidence of the run, as far as it counts; all that is there if None.
 
     Raises:
         InputFileError: The recorded reference or the benchmark is damaged.
     """
+    if evidence is None:
+        evidence = read_evidence_file(run.evidence_file) if run.evidence_file.is_file() else {}
     recording = Recording.load(run.reference) if (run.reference / RECORD_FILE).is_file() else None
     failures = run.failures()
-    entries = _evidence_entries(run)
+    entries = {entry["variant"]: entry for entry in evidence.get("variants", ())}
     required = required_variants(run)
     variants = tuple(
         _failed_variant(failures[name], is_required=name in required)
@@ -167,12 +178,32 @@ def collect_report(
         mark="released" if release is not None else "chosen",
         machines=_machines(variants),
         commands=_commands(run),
-        others=_others(run, recording),
-        earlier=tuple(
-            read_earlier_failures(read_evidence_file(run.evidence_file)) if run.evidence_file.is_file() else ()
-        ),
+        others=_others(evidence, recording),
+        earlier=tuple(read_earlier_failures(evidence)),
         reason=run.resolved.spec.reason or "",
+        trust=(release or {}).get("trust", ""),
         written=datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
+    )
+
+
+def report_without_inputs(report: ReportData) -> ReportData:
+    """Return a report without what is data of the user: which rows differ most, and the inputs that probes fail at."""
+    earlier = (without_inputs(item.to_json()) for item in report.earlier)
+    return replace(
+        report,
+        variants=tuple(map(_variant_without_inputs, report.variants)),
+        others=tuple(without_inputs(list(report.others))),
+        earlier=tuple(map(EarlierFailure.from_json, earlier)),
+    )
+
+
+def _variant_without_inputs(variant: VariantReport) -> VariantReport:
+    return replace(
+        variant,
+        reason=without_row_ids(variant.reason),
+        hint=without_row_ids(variant.hint),
+        result=variant.result and result_without_inputs(variant.result),
+        emulated=variant.emulated and result_without_inputs(variant.emulated),
     )
 
 
@@ -182,17 +213,10 @@ def _marked(release: Mapping[str, Any] | None, choice: Choice | None) -> tuple[s
     return () if choice is None else tuple(candidate.name for candidate in choice.chosen)
 
 
-def _evidence_entries(run: RunFolder) -> dict[str, Mapping[str, Any]]:
-    if not run.evidence_file.is_file():
-        return {}
-    return {entry["variant"]: entry for entry in read_evidence_file(run.evidence_file)["variants"]}
-
-
-def _others(run: RunFolder, recording: Recording | None) -> tuple[Mapping[str, Any], ...]:
-    if recording is None or not run.evidence_file.is_file():
-        return ()
-    others = read_evidence_file(run.evidence_file).get(OTHERS, ())
-    return tuple(item for item in others if is_evidence(item) and item["reference"]["digest"] == recording.digest)
+def _others(evidence: Mapping[str, Any], recording: Recording | None) -> tuple[Mapping[str, Any], ...]:
+    others = evidence.get(OTHERS, ())
+    digest = None if recording is None else recording.digest
+    return tuple(item for item in others if is_evidence(item) and item["reference"]["digest"] == digest)
 
 
 def _failed_variant(failure: FailedVariant, *, is_required: bool) -> VariantReport:

@@ -46,6 +46,7 @@ _NOTHING = "-"
 _CHECKS_NAMED = 2
 _UNMEASURED = "not measured, and why: "
 _WHY_LENGTH = 160
+_TRUSTED = "Evidence came with a pack, was not made on the machine that releases, and is trusted: {pack}."
 _BUILT = "built: the file was made and checked, and did not run here. That alone is never released."
 _BESIDE = "{verdict}: released is what passed; required and did not pass: {names}"
 _EMULATED = "emulated: the file ran on the CPU with every value rounded to its precision, as an absent device would."
@@ -96,6 +97,7 @@ def evidence_words(report: ReportData) -> tuple[str, ...]:
     engines = [name for name in emulated if Variant.parse(name).format in ENGINE_FORMATS]
     built = any(variant.evidence == "built" for variant in report.variants)
     return (
+        *((_TRUSTED.format(pack=report.trust),) if report.trust else ()),
         *(_UNMEASURED + words for words in _reasons_of_none(report)),
         *((_BUILT,) if built else ()),
         *((_EMULATED,) if len(emulated) > len(engines) else ()),

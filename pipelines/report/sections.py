@@ -143,7 +143,7 @@ def _output(name: str, output: OutputResult, result: ComparisonResult) -> Output
     if is_float_dtype(output.dtype) or output.mismatches:
         tables.insert(0, difference_table(output))
     # A difference that is no number is not zero either: those rows are shown.
-    if any(row.max_abs_diff != 0 for row in output.worst_rows):
+    if any(row.row_id and row.max_abs_diff != 0 for row in output.worst_rows):
         tables.append(worst_rows_table(output))
     return OutputSection(
         name=name, strip=quantile_strip(output), remark=_remark(name, output, result), tables=tuple(tables)

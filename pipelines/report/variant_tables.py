@@ -19,6 +19,7 @@ from paritygate.pipelines.result import (
     StratumResult,
 )
 from paritygate.precision import Precision
+from paritygate.row_names import row_name
 from paritygate.signature import is_float_dtype
 from paritygate.validate.bounds import upper_bound_text
 from paritygate.validate.tolerance import DEFAULT_TOLERANCES
@@ -157,7 +158,7 @@ def _float_facts(output: OutputResult) -> Iterable[tuple[str, str]]:
     interval = ""
     if output.bias_low_95 is not None and output.bias_high_95 is not None:
         interval = f" (95 %: {number(output.bias_low_95)} to {number(output.bias_high_95)})"
-    at_row = f" at row {output.max_row_rel_id}" if output.max_row_rel_id else ""
+    at_row = f" at {row_name(output.max_row_rel_id)}" if output.max_row_rel_id else ""
     yield "dtype", output.dtype
     yield "values", f"{number(output.values)} in {number(output.rows)} rows, {number(output.compared)} subtracted"
     yield "not finite where the reference is, or otherwise than it", number(output.non_finite)

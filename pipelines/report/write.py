@@ -7,31 +7,44 @@ from pathlib import Path
 from typing import Any
 
 from paritygate.files import write_bytes_atomically
-from paritygate.pipelines.choice.choice import Choice
 from paritygate.pipelines.report.html_report import render_html
 from paritygate.pipelines.report.markdown_report import render_markdown
-from paritygate.pipelines.report.report_data import collect_report
+from paritygate.pipelines.report.report_data import ReportData, collect_report, report_without_inputs
 from paritygate.pipelines.workspace import RunFolder
 
-__all__ = ["write_reports"]
+__all__ = ["write_pages", "write_reports"]
 
 
-def write_reports(
-    run: RunFolder, *, release: Mapping[str, Any] | None = None, choice: Choice | None = None
-) -> tuple[Path, ...]:
+def write_reports(run: RunFolder, *, release: Mapping[str, Any] | None = None) -> tuple[Path, ...]:
     """Write `report.html` and `report.md` beside the run's evidence and return their paths.
 
     Args:
         run: The run, as far as it went: what is missing is reported as not measured.
         release: The release that was made of it, as `Release.to_json` has it; None if there is none to report.
-        choice: What is to be released, where it was not yet.
 
     Raises:
         InputFileError: The recorded reference or the benchmark is damaged.
         StorageError: The disk is full, or the folder cannot be written.
     """
-    report = collect_report(run, release=release, choice=choice)
-    pages = {"report.html": render_html(report), "report.md": render_markdown(report)}
+    report = collect_report(run, release=release)
+    # Markdown is for pull requests and the summaries of builds: it is made to leave this machine.
+    hidden = report_without_inputs(report)
+    is_hiding, is_leaving_hidden = (run.resolved.hides_inputs(is_leaving=is_leaving) for is_leaving in (False, True))
+    return write_pages(hidden if is_hiding else report, hidden if is_leaving_hidden else report, run.findings)
+
+
+def write_pages(report: ReportData, leaving: ReportData, folder: Path) -> tuple[Path, ...]:
+    """Write `report.html` and `report.md` into a folder and return their paths.
+
+    Args:
+        report: What the HTML page says.
+        leaving: What the Markdown page says.
+        folder: The folder.
+
+    Raises:
+        StorageError: The disk is full, or the folder cannot be written.
+    """
+    pages = {"report.html": render_html(report), "report.md": render_markdown(leaving)}
     for name, text in pages.items():
-        write_bytes_atomically(run.findings / name, text.encode())
-    return tuple(run.findings / name for name in pages)
+        write_bytes_atomically(folder / name, text.encode())
+    return tuple(folder / name for name in pages)

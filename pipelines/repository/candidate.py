@@ -139,6 +139,7 @@ class Provenance:
         constant_decisions: The decisions that are said to be the same for all rows, by output, each with the reason.
         asked_less: What the spec asks less than failed runs of the same source did, by variant and run.
         probes_not_asked: By variant, the probes that were switched off or could not be asked.
+        pack: Digest of the pack that the run came in; None where it was not unpacked.
         spec: The resolved spec, where there is one.
     """
 
@@ -154,6 +155,7 @@ class Provenance:
     probes_not_asked: Mapping[str, Sequence[str]] = field(default_factory=dict)
     asked_less: Sequence[Mapping[str, Any]] = ()
     machines: Mapping[str, Any] = field(default_factory=dict)
+    pack: str | None = None
     spec: Mapping[str, Any] | None = None
 
     def to_json(self) -> dict[str, Any]:
@@ -171,6 +173,7 @@ class Provenance:
             "constant_decisions": dict(self.constant_decisions),
             "asked_less": [dict(item) for item in self.asked_less],
             "probes_not_asked": {name: list(probes) for name, probes in self.probes_not_asked.items()},
+            "pack": self.pack,
             "spec": None if self.spec is None else dict(self.spec),
         }
 
@@ -190,6 +193,7 @@ class ReleaseCandidate:
         reason: Why, in words, such as `fallback: source`; required when the source is released.
         choice: What was asked for and what stood for choice, as JSON data; goes into the manifest.
         despite: Why it is released although its run failed; empty if the run passed. It lets no variant in.
+        trust: Digest of the pack whose evidence is trusted; empty where all of it was made here.
         who: Who releases, kept in the log; may be empty.
         host: Where, kept in the log; may be empty.
     """
@@ -204,6 +208,7 @@ class ReleaseCandidate:
     reason: str = ""
     choice: Mapping[str, Any] = field(default_factory=dict)
     despite: str = ""
+    trust: str = ""
     who: str = ""
     host: str = ""
 

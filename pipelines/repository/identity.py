@@ -10,7 +10,7 @@ from paritygate.files import digest_of_json
 __all__ = ["identity_in", "identity_of"]
 
 
-def identity_of(variants: Sequence[Mapping[str, Any]], despite: str) -> str | None:
+def identity_of(variants: Sequence[Mapping[str, Any]], despite: str, trust: str = "") -> str | None:
     """Return one digest over the artifacts of a release and what was found about them; None if that is not known.
 
     Reports, tool versions, reasons and times are left out: they differ between two runs that found the same.
@@ -18,12 +18,13 @@ def identity_of(variants: Sequence[Mapping[str, Any]], despite: str) -> str | No
     Args:
         variants: The variants as a manifest holds them, the preferred one first.
         despite: Why it was released although its run failed; empty if the run passed.
+        trust: Digest of the pack whose evidence is trusted; empty where all of it was made here.
     """
     entries = [_entry(variant) for variant in variants]
     # Manifests of 0.1.0 do not say by which rules the evidence was judged.
     if any(found["rules"] is None for entry in entries for found in entry["evidence"]):
         return None
-    return digest_of_json({"variants": entries, "despite": despite})
+    return digest_of_json({"variants": entries, "despite": despite, **({"trust": trust} if trust else {})})
 
 
 def identity_in(manifest: Mapping[str, Any]) -> str | None:

@@ -69,7 +69,10 @@ def make_manifest(candidate: ReleaseCandidate, version: int, folder: Path, files
         "created": utc_now(),
         "reason": candidate.reason,
         "despite": candidate.despite,
-        "identity": identity_of([variant.to_json() for variant in candidate.variants], candidate.despite),
+        "trust": candidate.trust,
+        "identity": identity_of(
+            [variant.to_json() for variant in candidate.variants], candidate.despite, candidate.trust
+        ),
         "variants": [_variant_entry(variant, folder / variant.name) for variant in candidate.variants],
         "accepted": dict(candidate.accepted),
         "choice": dict(candidate.choice),

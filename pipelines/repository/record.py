@@ -44,6 +44,7 @@ class Record:
         manifest: Digest of the release's manifest.json; None unless something was released.
         reason: Why, in words.
         despite: Why it was released although its run failed; empty if the run passed.
+        trust: Digest of the pack whose evidence was trusted; empty where all of it was made here.
         who: Who did it, as far as they said so.
         host: Where it was done, as far as they said so.
         schema: The form in which it is stored.
@@ -58,6 +59,7 @@ class Record:
     manifest: str | None = None
     reason: str = ""
     despite: str = ""
+    trust: str = ""
     who: str = ""
     host: str = ""
     schema: int = CHAINED_SCHEMA
@@ -80,6 +82,7 @@ class Record:
             "manifest": self.manifest,
             "reason": self.reason,
             "despite": self.despite,
+            "trust": self.trust,
             "who": self.who,
             "host": self.host,
             "predecessor": self.predecessor,
@@ -118,6 +121,8 @@ class Record:
             manifest=_text_or_none(data, "manifest"),
             reason=_text(data, "reason"),
             despite=_text(data, "despite") if schema == CHAINED_SCHEMA else "",
+            # Records from before packs were told apart lack it.
+            trust=_text(data, "trust") if "trust" in data else "",
             who=_text(data, "who"),
             host=_text(data, "host"),
             schema=schema,

@@ -58,6 +58,7 @@ class Release:
         reason: Why it was made, as given.
         choice: What was asked for and what stood for choice, as given.
         despite: Why it was made although its run failed, as given.
+        trust: Digest of the pack whose evidence is trusted, as given.
         is_new: Whether it was made; if not, at most its alias was moved.
     """
 
@@ -71,6 +72,7 @@ class Release:
     reason: str
     choice: Mapping[str, Any] = field(default_factory=dict)
     despite: str = ""
+    trust: str = ""
     is_new: bool = True
 
     def to_json(self) -> dict[str, Any]:
@@ -86,6 +88,7 @@ class Release:
             "reason": self.reason,
             "choice": dict(self.choice),
             "despite": self.despite,
+            "trust": self.trust,
             "is_new": self.is_new,
         }
 
@@ -137,13 +140,14 @@ def promote(repository: Path, candidate: ReleaseCandidate) -> Release:
         reason=candidate.reason,
         choice=candidate.choice,
         despite=candidate.despite,
+        trust=candidate.trust,
         is_new=is_new,
     )
 
 
 def _same_release(repository: Path, candidate: ReleaseCandidate, state: ModelState) -> int | None:
     """Return the intact release that holds what the candidate does: the one at its alias, else the newest; or None."""
-    identity = identity_of([variant.to_json() for variant in candidate.variants], candidate.despite)
+    identity = identity_of([variant.to_json() for variant in candidate.variants], candidate.despite, candidate.trust)
     if identity is None:
         return None
     current = None if candidate.alias is None else state.aliases.get(candidate.alias)
@@ -246,6 +250,7 @@ def _record(candidate: ReleaseCandidate, kind: RecordKind, aliases: Mapping[str,
         aliases=aliases,
         reason=candidate.reason,
         despite=candidate.despite,
+        trust=candidate.trust,
         who=candidate.who,
         host=candidate.host,
     )

@@ -15,6 +15,7 @@ from paritygate.errors import (
 )
 from paritygate.files import make_marked_folder, remove_marked_folder, write_bytes_atomically, write_json_atomically
 from paritygate.pipelines.child import ChildJob, Progress, run_child
+from paritygate.pipelines.hidden_inputs import without_inputs
 from paritygate.pipelines.run_comparison import comparison_job
 from paritygate.pipelines.selftest.page import page_of
 from paritygate.pipelines.selftest.request import SelftestRequest
@@ -83,7 +84,9 @@ def selftest_stage(run: RunFolder, options: SelftestOptions, progress: Progress)
     record_stage(run, time_limit_s=options.time_limit_s, progress=progress)
     result = _try(run, options, progress)
     write_json_atomically(run.folder / SELFTEST_FILE, result_to_json(result))
-    write_bytes_atomically(run.folder / SELFTEST_PAGE, page_of(result).encode())
+    is_hiding = run.resolved.hides_inputs(is_leaving=True)
+    page = page_of(result_from_json(without_inputs(result_to_json(result))) if is_hiding else result)
+    write_bytes_atomically(run.folder / SELFTEST_PAGE, page.encode())
     return result
 
 

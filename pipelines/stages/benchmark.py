@@ -80,7 +80,7 @@ def benchmark_stage(
         seed=run.resolved.spec.seed,
         notes=(*load_note(others, cores()), *_point_note(run, plan), *_uncertain_note(entrants, chosen_at)),
     )
-    write_json_atomically(run.benchmark_file, result.to_json())
+    write_json_atomically(run.benchmark_file, {**result.to_json(), **run.made_here()})
     return result
 
 

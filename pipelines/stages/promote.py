@@ -18,6 +18,7 @@ from paritygate.files import (
     MARKER,
     digest_of_file,
     digest_of_files,
+    make_marked_folder,
     read_json,
     storage_errors,
     write_json_atomically,
@@ -29,9 +30,13 @@ from paritygate.pipelines.benchmark.plan import price_of
 from paritygate.pipelines.choice.candidates import Candidate
 from paritygate.pipelines.choice.choice import Choice
 from paritygate.pipelines.earlier_failures import read_earlier_failures
+from paritygate.pipelines.hidden_inputs import without_inputs
 from paritygate.pipelines.judged_by import JUDGED_BY
 from paritygate.pipelines.other_machines import documents_by_device
+from paritygate.pipelines.packing.unpacked import Believed, believed
 from paritygate.pipelines.probes_left_out import probes_not_asked
+from paritygate.pipelines.report.report_data import collect_report, report_without_inputs
+from paritygate.pipelines.report.write import write_pages
 from paritygate.pipelines.repository.candidate import (
     Provenance,
     ReleaseCandidate,
@@ -81,6 +86,7 @@ def promote_stage(  # noqa: PLR0913 - one argument for each option of the comman
     devices: tuple[str, ...] | None = None,
     limits: Mapping[str, float] | None = None,
     despite: str = "",
+    trust: str = "",
 ) -> Release:
     """Release the variants of a run that passed on every device that the release is for, as far as they are preferred.
 
@@ -92,21 +98,27 @@ def promote_stage(  # noqa: PLR0913 - one argument for each option of the comman
         limits: Limits on speed and size beside those of the spec, and in place of them where they name the same.
         despite: Why there is to be a release although something that the run requires did not pass; the release
             says so. Empty where everything required passed.
+        trust: The digest of the pack that the run came in, where evidence that came with it is believed; else empty.
 
     Raises:
         FailedRunError: Something that the run requires did not pass, and no reason was given.
         InputFileError: The run was not validated, or its evidence or benchmark is damaged.
         UsageError: Nothing in the run was verified on a device that was asked for, nor accepted for it; nothing that
             would be released runs on a device of the release; or nothing passed, and a variant was not measured
-            because the spec or the samples are wrong; or a reason was given and everything required passed.
+            because the spec or the samples are wrong; or a reason was given and everything required passed; or the
+            evidence came with a pack whose digest is not the one that is trusted.
         NothingToRelease: Nothing fits, and the source may not take its place.
         MeasurementError: Nothing fits because the speed of what passed was not measured.
         InconclusiveError: The rounds that were timed do not tell which is the fastest.
         RepositoryError: The repository refused the release.
-        ArtifactIntegrityError: Artifacts, reference or source were changed since they were validated.
+        ArtifactIntegrityError: Artifacts, reference or source were changed since they were validated, or evidence
+            since it was unpacked.
         StorageError: The disk is full.
     """
-    evidence = read_evidence(run)
+    found = believed(run, read_evidence(run), devices=devices or run.resolved.spec.promote.devices or (), trust=trust)
+    if run.resolved.hides_inputs(is_leaving=True):
+        found = replace(found, evidence=without_inputs(found.evidence))
+    run, evidence = found.run, found.evidence
     choice = choose_stage(run, evidence=evidence, devices=devices, limits=limits)
     _check_requirements(run, evidence, choice, alias, despite)
     with tempfile.TemporaryDirectory(prefix="paritygate-source-") as place:
@@ -117,18 +129,21 @@ def promote_stage(  # noqa: PLR0913 - one argument for each option of the comman
             variants = tuple(_variant(run, item) for item in choice.chosen)
         else:
             reason = _fallback_reason(run, choice, repository, alias)
-            variants = (_source_variant(run, evidence, Path(place)),)
+            variants = (_source_variant(run, evidence, Path(place) / SOURCE_VARIANT),)
         candidate = ReleaseCandidate(
             model=run.resolved.name,
             variants=variants,
-            provenance=_provenance(run, evidence),
+            provenance=replace(_provenance(run, evidence), pack=found.pack),
             evidence=evidence,
             alias=alias,
-            reports=_reports(run),
+            reports=_reports(
+                run, replace(found, evidence=evidence), choice, make_marked_folder(Path(place) / "reports")
+            ),
             accepted={item.name: "emulated" for item in choice.chosen if item.entry["evidence"] == "emulated"},
             reason=reason,
             choice=choice.to_json(),
             despite=despite,
+            trust=found.trust,
             who=user_name(),
             host=platform.node(),
         )
@@ -347,6 +362,15 @@ def _provenance(run: RunFolder, evidence: Mapping[str, Any]) -> Provenance:
     )
 
 
-def _reports(run: RunFolder) -> dict[str, Path]:
-    kept = (run.folder / "report.html", run.folder / "report.md", run.benchmark_file)
-    return {path.name: path for path in kept if path.is_file()}
+def _reports(run: RunFolder, found: Believed, choice: Choice, place: Path) -> dict[str, Path]:
+    """Return what is kept with the release: reports that are made now, of what it rests on, and the benchmark."""
+    is_hiding = run.resolved.hides_inputs(is_leaving=True)
+    report = replace(collect_report(run, choice=choice, evidence=found.evidence), trust=found.trust)
+    report = report_without_inputs(report) if is_hiding else report
+    made = write_pages(report, report, place)
+    if run.is_without_benchmark or not run.benchmark_file.is_file():
+        return {path.name: path for path in made}
+    benchmark = read_json(run.benchmark_file)
+    copy = place / run.benchmark_file.name
+    write_json_atomically(copy, without_inputs(benchmark) if is_hiding else benchmark)
+    return {path.name: path for path in (*made, copy)}

@@ -17,6 +17,7 @@ from paritygate.pipelines.comparison import ComparisonJob, compare, comparison_n
 from paritygate.pipelines.earlier_failures import EARLIER_FAILURES, check_reason, earlier_failures
 from paritygate.pipelines.emulated_rows import emulated_row
 from paritygate.pipelines.evidence import EmulatedResult, Evidence, evidence_to_json
+from paritygate.pipelines.hidden_inputs import result_without_inputs, without_inputs
 from paritygate.pipelines.judged_by import RunRules, judged_by
 from paritygate.pipelines.other_machines import OTHERS, evidence_of_others
 from paritygate.pipelines.result import ComparisonResult
@@ -100,7 +101,9 @@ def validate_stage(
     )
     others = evidence_of_others(run.evidence_file, device=where, reference=recording.digest, rules=RunRules(run))
     kept = {EARLIER_FAILURES: [item.to_json() for item in earlier], OTHERS: others}
-    write_json_atomically(run.evidence_file, {**evidence_to_json(run, evidence), **kept})
+    found = {**evidence_to_json(run, evidence), **run.made_here(), **kept}
+    is_hiding = run.resolved.hides_inputs(is_leaving=False)
+    write_json_atomically(run.evidence_file, without_inputs(found) if is_hiding else found)
     return results
 
 
@@ -170,4 +173,6 @@ class _Validator:
 
         result = compare(job, time_limit_s=self._time_limit_s, folder=place, progress=report)
         # What the converter had to say belongs to the variant as much as what the runtimes had.
-        return replace(result, notes=[*artifact.made_by.get("notes", ()), *result.notes])
+        result = replace(result, notes=[*artifact.made_by.get("notes", ()), *result.notes])
+        is_hiding = self._run.resolved.hides_inputs(is_leaving=False)
+        return result_without_inputs(result) if is_hiding else result

@@ -121,6 +121,10 @@ class Artifact:
                 if not isinstance(data[name], kind):
                     msg = f"{name} is {data[name]!r}"
                     raise TypeError(msg)  # noqa: TRY301 - as what is missing is
+            for name, right in (("facts", {}), ("source", {}), ("notes", [])):
+                if not isinstance(data["made_by"].get(name, right), type(right)):
+                    msg = f"made_by.{name} is {data['made_by'][name]!r}"
+                    raise TypeError(msg)  # noqa: TRY301 - as what is missing is
             check_record(data)
             return cls(
                 variant=Variant.parse(data["variant"]),

@@ -164,10 +164,14 @@ def read_json(path: Path) -> Any:  # noqa: ANN401 - any JSON data
     """Return the JSON data in `path`.
 
     Raises:
-        ValueError: It is no JSON, or holds half of a surrogate pair: text that no file takes.
+        ValueError: It is no JSON, nested too deeply, or holds half of a surrogate pair: text that no file takes.
     """
     text = path.read_text(encoding="utf-8")
-    data = json.loads(text)
+    try:
+        data = json.loads(text)
+    except RecursionError as err:
+        msg = "it is nested too deeply"
+        raise ValueError(msg) from err
     if "\\ud" in text.lower():
         json.dumps(data, ensure_ascii=False).encode()
     return data

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -43,6 +44,10 @@ def arrived(tmp_path_factory: pytest.TempPathFactory) -> Desk:
 
 def _pack(desk: Desk):  # noqa: ANN202 - what the desk says
     return desk.call("pack", str(desk.run_folder), "--output", "run.tar")
+
+
+def _digest_of_pack(desk: Desk) -> str:
+    return str(json.loads((desk.run_folder / "unpacked/paritygate-pack.json").read_bytes())["digest"])
 
 
 def _change(path: Path) -> None:
@@ -120,7 +125,7 @@ def test_an_engine_that_was_changed_is_not_released(arrived: Desk, tmp_path: Pat
     desk = arrived.copy(tmp_path)
     _change(desk.run_folder / name)
 
-    called = desk.call("promote", "--run", str(desk.run_folder), *_GPU)
+    called = desk.call("promote", "--run", str(desk.run_folder), *_GPU, "--trust", _digest_of_pack(desk))
 
     assert called.code == 5
     assert _FILES[name].format(run=desk.run_folder) in called.err
@@ -132,7 +137,7 @@ def test_a_record_forged_with_the_engine_is_not_what_the_evidence_is_about(arriv
     for name in ("model.plan", "engine.json", "artifact.json"):
         shutil.copy(desk.run_folder / "tensorrt-rtx-fp32" / name, desk.run_folder / "tensorrt-rtx-fp16" / name)
 
-    called = desk.call("promote", "--run", str(desk.run_folder), *_GPU)
+    called = desk.call("promote", "--run", str(desk.run_folder), *_GPU, "--trust", _digest_of_pack(desk))
 
     assert called.code == 5, str(called)
     assert called.err.startswith("error: "), called.err

@@ -57,7 +57,7 @@ def test_another_shape_fails_and_nothing_is_broadcast(bench: Bench, shape: list[
 
     assert outcome.code == 1
     assert (
-        f"the candidate's shape is {seen}, the reference's [16, 4], at rows 0..15"
+        f"the candidate's shape is {seen}, the reference's [16, 4], at rows '0'..'15'"
         in (outcome.check("contract.shape", "logits")["detail"])
     )
 

@@ -80,3 +80,15 @@ def test_what_is_not_declared_is_dropped(bench: Bench) -> None:
 
     assert bench.compare(*sides, "--samples", samples, "--probes", "values").code == 0
     assert bench.compare(*sides, "--samples", samples, *_DECLARED).failed == {"probe_values"}
+
+
+def test_every_probe_can_be_asked_where_samples_hold_nan(bench: Bench) -> None:
+    values = bench.normal(64, 4)
+    values[::7, 1] = np.nan
+    sides = _barred(bench, "a"), _barred(bench, "b")
+
+    found = bench.compare(*sides, "--samples", bench.npz("nan.npz", {"x": values}), "--non-finite", "match")
+
+    assert found.code == 0, found.out + found.err
+    assert "is missing" not in found.out + found.err
+    assert {item["error"] for item in found.result["probes"]["asked"].values()} == {""}

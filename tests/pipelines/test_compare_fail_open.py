@@ -306,7 +306,7 @@ def test_a_flip_that_the_tolerance_cannot_explain_fails_though_the_difference_is
 
     assert outcome.check("decision_mismatches", "logits")["status"] == "fail"
     assert (
-        "away from the boundary a flip always fails, as at rows 150"
+        "away from the boundary a flip always fails, as at row '150'"
         in (outcome.check("decision_mismatches", "logits")["detail"])
     )
 

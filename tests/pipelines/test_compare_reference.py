@@ -146,7 +146,7 @@ def test_a_reference_with_nan_is_refused(bench: Bench, *, is_recorded: bool) -> 
     assert (outcome.code, outcome.result["error"]["kind"]) == (5, "ReferenceRefusedError")
     assert outcome.message == (
         f"the reference is refused: output 'logits' holds {bad} values that are NaN or infinite, of 128; "
-        f"first at rows {', '.join(rows)}"
+        f"first at rows {', '.join(map(repr, rows))}"
     )
     assert outcome.result["error"]["hint"].endswith(
         "or declare that they belong there: non_finite: match in the spec, or --non-finite match"

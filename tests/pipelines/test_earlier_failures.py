@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
     from tests.pipelines.conftest import Desk
+
+pytestmark = pytest.mark.usefixtures("jobs_here")
 
 _TARGETS = ["onnx-fp32", "onnx-fp16"]
 
@@ -158,3 +161,73 @@ def test_what_was_switched_off_is_printed_with_the_release(desk: Desk) -> None:
     assert "not asked of onnx-fp32: the probes " in called.out
     shown = desk.call("show", "tiny", "prod")
     assert "not asked of onnx-fp32: the probes " in shown.out
+
+
+def _edit(desk: Desk, name: str, change: Callable[[dict[str, Any]], object]) -> None:
+    path = desk.run_folder / name
+    data = json.loads(path.read_bytes())
+    change(data)
+    path.write_text(json.dumps(data), encoding="utf-8")
+
+
+def _excused(desk: Desk) -> None:
+    """Fail a run, and validate it again with a looser limit and a reason."""
+    _failed_once(desk)
+    _edit(desk, "spec.json", lambda data: data["spec"]["tolerance"]["onnx-fp16"].update(max_abs_diff=0.5))
+    _edit(desk, "spec.json", lambda data: data["spec"].update(reason="the service rounds"))
+    called = desk.call("validate", "--run", str(desk.run_folder), "--quiet")
+    assert called.code == 0, str(called)
+
+
+def test_a_failure_that_was_excused_is_not_forgotten_without_the_reason(desk: Desk) -> None:
+    _excused(desk)
+    _edit(desk, "spec.json", lambda data: data["spec"].update(reason=None))
+
+    called = desk.call("validate", "--run", str(desk.run_folder), "--quiet")
+
+    assert called.code == 2, str(called)
+    assert "max_abs_diff is 0.5, and was 1e-12" in called.err
+
+
+def test_a_failure_that_was_excused_stays_with_what_was_asked_then(desk: Desk) -> None:
+    _excused(desk)
+
+    for _ in range(2):
+        assert desk.call("validate", "--run", str(desk.run_folder), "--quiet").code == 0
+
+    (kept,) = json.loads((desk.run_folder / "evidence.json").read_bytes())["earlier_failures"]
+    assert kept["asked_less"] == ["max_abs_diff is 0.5, and was 1e-12"]
+    assert kept["asked"]["decisions"] == ["logits"]
+    assert kept["asked"]["tolerance"]["max_abs_diff"] == 1e-12
+    # Who asks as much again needs no reason.
+    _edit(desk, "spec.json", lambda data: data["spec"]["tolerance"]["onnx-fp16"].update(max_abs_diff=1e-12))
+    _edit(desk, "spec.json", lambda data: data["spec"].update(reason=None))
+    assert desk.call("validate", "--run", str(desk.run_folder), "--quiet").code == 1
+
+
+def test_a_failure_that_another_run_excused_needs_a_reason_in_the_next_one_too(desk: Desk) -> None:
+    _excused(desk)
+    desk.spec(**_limit(0.5))
+
+    called = desk.call("run", "spec.yaml", "--quiet")
+
+    assert called.code == 2, str(called)
+    assert "max_abs_diff is 0.5, and was 1e-12" in called.err
+
+
+def test_what_failed_on_another_device_needs_a_reason_too(desk: Desk) -> None:
+    _failed_once(desk)
+    evidence = json.loads((desk.run_folder / "evidence.json").read_bytes())
+    elsewhere = {**{key: value for key, value in evidence.items() if key != "others"}, "device": "cuda:sm80"}
+
+    def pass_here(data: dict[str, Any]) -> None:
+        data["variants"][1].update(verdict="pass")
+        data.update(others=[elsewhere])
+
+    _edit(desk, "evidence.json", pass_here)
+    _edit(desk, "spec.json", lambda data: data["spec"]["tolerance"]["onnx-fp16"].update(max_abs_diff=0.5))
+
+    called = desk.call("validate", "--run", str(desk.run_folder), "--quiet")
+
+    assert called.code == 2, str(called)
+    assert "asks less of onnx-fp16" in called.err

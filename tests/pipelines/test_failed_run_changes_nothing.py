@@ -91,11 +91,11 @@ def test_a_result_that_cannot_be_written_is_found_out_before_anything_is_release
 def test_a_report_that_cannot_be_written_after_the_release_does_not_undo_it(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def write(found: RunFolder, *, release: object = None, choice: object = None) -> tuple[Path, ...]:
+    def write(found: RunFolder, *, release: object = None) -> tuple[Path, ...]:
         if release is not None:
             msg = "the disk is full"
             raise StorageError(msg)
-        return write_reports(found, choice=choice)  # type: ignore[arg-type]  # handed on as it came
+        return write_reports(found)
 
     monkeypatch.setattr(run, "write_reports", write)
 

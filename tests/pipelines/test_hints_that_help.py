@@ -167,7 +167,7 @@ def test_what_is_not_finite_in_the_samples_is_said_to_be_theirs(bench: Bench, va
 
     assert outcome.code == 5
     assert outcome.message.endswith(
-        f"first at row 20; the samples themselves hold {what} in input 'x', first at row 20"
+        f"first at row '20'; the samples themselves hold {what} in input 'x', first at row '20'"
     )
 
 

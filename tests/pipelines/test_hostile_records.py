@@ -33,7 +33,12 @@ _READERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("pack", "RUN", "--output", "p"),
     ),
     "reference/record.json": (("promote", "--run", "RUN"), ("validate", "--run", "RUN", "--quiet")),
-    "onnx-fp32.result.json": (("promote", "--run", "RUN"),),
+    "onnx-fp32.result.json": (
+        ("promote", "--run", "RUN"),
+        ("pack", "RUN", "--output", "p", "--without-inputs"),
+        ("benchmark", "--run", "RUN", "--quiet", "--rounds", "2", "--seconds", "0.01"),
+    ),
+    "export-failures.json": (("promote", "--run", "RUN"), ("pack", "RUN", "--output", "p", "--without-inputs")),
     "benchmark.json": (("choose", "--run", "RUN"), ("promote", "--run", "RUN")),
     "spec.json": (("choose", "--run", "RUN"), ("promote", "--run", "RUN"), ("pack", "RUN", "--output", "p")),
     "log": (("list",), ("show", "tiny"), ("verify", "tiny"), ("rollback", "tiny"), ("promote", "--run", "RUN")),
@@ -134,6 +139,70 @@ def test_many_wrong_types_in_records_are_never_unexpected(
     assert wrong == []
 
 
+def _garbage(chance: random.Random, content: bytes) -> bytes:
+    """Return what a crash, a bad disk or an enemy leaves in place of a file's content."""
+    at = chance.randrange(len(content))
+    return chance.choice(
+        (
+            b"",
+            content[:at],
+            content + content[:at],
+            content[:at] + chance.randbytes(5) + content[at + 5 :],
+            content[:at] + b"\0" + content[at:],
+            chance.randbytes(200),
+            b"\xff\xfe" + content,
+            b"[" * 100_000,
+            b'{"a":' * 100_000,
+            b"NaN",
+            b'{"variants": ' + b"9" * 5000 + b"}",
+        )
+    )
+
+
+def _fill_with_garbage(desk: Desk, name: str, count: int) -> tuple[str, list[str]]:
+    """Put garbage in place of a file, call what reads it, and return the figures and what was not said as an error."""
+    path = _file(desk, name)
+    path.chmod(0o644)
+    content = path.read_bytes()
+    chance = random.Random(f"garbage in {name}")  # noqa: S311 - a seed, so that a failure comes again
+    calls = refused = 0
+    wrong = []
+    for _ in range(count):
+        garbage = _garbage(chance, content)
+        path.write_bytes(garbage)
+        for command in _READERS[name]:
+            called = desk.call(*(str(desk.run_folder) if word == "RUN" else word for word in command))
+            (desk.folder / "p").unlink(missing_ok=True)
+            calls += 1
+            refused += called.code != 0
+            if called.code not in {0, 1, 2, 3, 5} or "unexpected" in called.err or "Traceback" in called.err:
+                wrong.append(f"{command[0]} {garbage[:40]!r}: {called.err[:200]}")
+    path.write_bytes(content)
+    return f"{name}: {count} times garbage, {calls} calls, {refused} refused, {len(wrong)} unexpected", wrong
+
+
+@pytest.mark.parametrize("name", _READERS)
+def test_garbage_in_place_of_a_record_is_never_unexpected(
+    measured: Desk, tmp_path: Path, name: str, record_property: Callable[[str, object], None]
+) -> None:
+    figures, wrong = _fill_with_garbage(measured.copy(tmp_path), name, 3)
+    record_property("figures", figures)
+
+    assert wrong == []
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("name", _READERS)
+def test_much_garbage_in_place_of_records_is_never_unexpected(
+    measured: Desk, tmp_path: Path, name: str, record_property: Callable[[str, object], None]
+) -> None:
+    figures, wrong = _fill_with_garbage(measured.copy(tmp_path), name, 100)
+    record_property("figures", figures)
+
+    assert wrong == []
+
+
 @pytest.mark.parametrize(
     ("name", "edit", "message"),
     [
@@ -147,6 +216,11 @@ def test_many_wrong_types_in_records_are_never_unexpected(
         ("evidence.json", ((), []), "evidence.json is damaged: all of it: a mapping is needed (seen: a list"),
         ("onnx-fp32/artifact.json", (("made_by",), "text"), "artifact.json is damaged: TypeError: made_by is 'text'"),
         ("spec.json", (("samples_path",), 3), "spec.json is damaged: samples_path is 3, and no text"),
+        (
+            "onnx-fp32/artifact.json",
+            (("made_by", "facts"), []),
+            "artifact.json is damaged: TypeError: made_by.facts is []",
+        ),
         ("evidence.json", (("machine", "cpu"), "text"), "machine.cpu: a mapping is needed (seen: 'text')"),
         ("benchmark.json", (("machine", "cpu"), "text"), "cpu of the machine is 'text', not a mapping"),
         ("log", (("reason",), ["text"]), "its reason is ['text'], and no text"),
@@ -260,3 +334,22 @@ def test_a_result_with_a_wrong_type_is_damaged_and_not_a_traceback(measured: Des
 
     assert called.code == 2, str(called)
     assert "onnx-fp32.result.json is damaged: " in called.err
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("[1]", "all of it: a mapping is needed (seen: a list"),
+        ("[" * 100_000, "it is nested too deeply"),
+        ('{"onnx-fp32": {"variant": "onnx-fp32"}}', "onnx-fp32.message: is missing"),
+    ],
+)
+def test_damaged_failures_of_an_export_are_named(measured: Desk, tmp_path: Path, content: str, message: str) -> None:
+    desk = measured.copy(tmp_path)
+    (desk.run_folder / "export-failures.json").write_text(content, encoding="utf-8")
+
+    called = desk.call("promote", "--run", str(desk.run_folder))
+
+    assert called.code == 2, str(called)
+    assert f"export-failures.json is damaged: {message}" in called.err
+    assert "\nhint: start a new run: convert-and-validate run SPEC" in called.err

@@ -317,10 +317,11 @@ def test_evidence_stands_where_the_run_was_unpacked_calibration_rows_included(
     made = here.json("run", "spec.yaml", "--quiet", "--no-promote")
     assert made.code == 0, str(made)
     assert here.call("pack", str(here.run_folder), "--output", "run.tar").code == 0
-    assert there.call("unpack", str(here.folder / "run.tar")).code == 0
+    unpacked = there.json("unpack", str(here.folder / "run.tar"))
+    assert unpacked.code == 0, str(unpacked)
     shutil.rmtree(here.folder)
 
-    promoted = _call(there, "promote")
+    promoted = _call(there, "promote", "--trust", unpacked.data["digest"])
 
     assert promoted.data["variants"] == ["onnx-int8"], str(promoted)
 

@@ -143,7 +143,8 @@ def test_a_run_is_promoted_where_it_was_unpacked_without_measuring_again(packed:
     there = _moved(packed, tmp_path / "second")
     there.call("unpack", "run.paritygate.tar")
 
-    assert there.call("promote", "--run", str(there.run_folder)).code == 0
+    digest = there.json("unpack", "run.paritygate.tar", "--root", "again").data["digest"]
+    assert there.call("promote", "--run", str(there.run_folder), "--trust", digest).code == 0
     assert there.call("benchmark", "--run", str(there.run_folder), "--rounds", "2", "--seconds", "0.01").code == 0
     assert there.call("choose", "--run", str(there.run_folder)).code == 0
 
@@ -625,7 +626,8 @@ def test_a_run_changed_after_it_was_unpacked_is_refused_by_name(packed: Desk, tm
     content[-1] ^= 1
     path.write_bytes(content)
 
-    promoted = there.call("promote", "--run", str(there.run_folder))
+    digest = there.json("unpack", "run.paritygate.tar", "--root", "again").data["digest"]
+    promoted = there.call("promote", "--run", str(there.run_folder), "--trust", digest)
     validated = there.call("validate", "--run", str(there.run_folder))
 
     assert (promoted.code, validated.code) == (5, 5)

@@ -322,6 +322,12 @@ def test_inputs_that_pose_as_files_of_the_run_are_refused(lair: Lair) -> None:
     lair.refused(lair.forged({**lair.files, "run/inputs/x": b"x"}), "run/inputs is no part of a run")
 
 
+def test_a_pack_that_says_where_its_run_came_from_is_refused(lair: Lair) -> None:
+    forged = lair.forged({**lair.files, "run/unpacked/mark.json": b'{"mark": "mine"}'})
+
+    lair.refused(forged, "run/unpacked is no part of a run")
+
+
 def _other_tar() -> bytes:
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w") as archive:

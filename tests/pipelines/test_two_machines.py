@@ -297,6 +297,12 @@ def _manifest(machine: Machine, version: int) -> dict[str, Any]:
     return found
 
 
+def _pack_of(machine: Machine) -> str:
+    """Return the digest of the pack that a machine's run came in."""
+    path = machine.run / "unpacked/paritygate-pack.json"
+    return str(json.loads(path.read_text(encoding="utf-8"))["digest"])
+
+
 def _digest(machine: Machine, name: str) -> str:
     return str(json.loads((machine.run / name / "artifact.json").read_text(encoding="utf-8"))["digest"])
 
@@ -310,7 +316,11 @@ def validated(second: Machine, tmp_path_factory: pytest.TempPathFactory) -> Mach
 
 
 def test_a_release_for_both_machines_unites_their_evidence(first: FirstMachine, validated: Machine) -> None:
-    promoted = validated.stage("promote", "--for", "cpu", "--for", _GPU)
+    refused = validated.call("promote", "--run", str(validated.run), "--for", "cpu", "--for", _GPU)
+    assert refused.code == 2, str(refused)
+    assert "the evidence of cpu came with a pack and was not made here" in refused.err
+    trusted = _pack_of(validated)
+    promoted = validated.stage("promote", "--for", "cpu", "--for", _GPU, "--trust", trusted)
 
     evidence = validated.evidence
     assert evidence["device"] == _GPU
@@ -345,7 +355,7 @@ def test_the_run_comes_back_to_the_first_machine_with_its_engines_and_evidence(
     validated.done("pack", str(validated.run), "--output", str(tmp_path / _PACK))
     home.done("unpack", _PACK)
     home.stage("validate")
-    promoted = home.stage("promote", "--for", "cpu", "--for", _GPU)
+    promoted = home.stage("promote", "--for", "cpu", "--for", _GPU, "--trust", _pack_of(home))
 
     for name in _ENGINES:
         assert _digest(home, name) == _digest(validated, name)
@@ -363,7 +373,7 @@ def test_an_engine_rebuilt_after_it_was_validated_is_not_released(validated: Mac
     (machine.run / "spec.json").write_text(json.dumps(spec), encoding="utf-8")
 
     machine.stage("build", "--target", "tensorrt-rtx-fp16", "--rebuild")
-    refused = machine.call("promote", "--run", str(machine.run), "--for", _GPU)
+    refused = machine.call("promote", "--run", str(machine.run), "--for", _GPU, "--trust", _pack_of(machine))
 
     after = _digest(machine, "tensorrt-rtx-fp16")
     assert before != after

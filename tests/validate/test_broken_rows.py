@@ -55,7 +55,7 @@ def test_what_the_samples_hold_themselves_is_said_with_row_and_input(value: floa
 
     found.add(["a", "b", "c"], {"y": outputs, "z": np.zeros(3, np.float32)}, inputs)
 
-    assert found.in_samples("y") == f"the samples themselves hold {words} in input 'x', first at row c"
+    assert found.in_samples("y") == f"the samples themselves hold {words} in input 'x', first at row 'c'"
     assert found.in_samples("z") == ""
 
 

@@ -145,7 +145,7 @@ def test_few_rows() -> None:
 
     (words,) = _of(expected, actual)
 
-    assert words.startswith("few rows: 3 of 200 differ (r90, ")
+    assert words.startswith("few rows: 3 of 200 differ (rows 'r90', ")
     assert words.endswith("), the others are within the limits")
 
 
@@ -154,7 +154,9 @@ def test_few_rows_that_are_not_finite() -> None:
     actual = _noisy(expected)
     actual[[17, 90], 2] = np.nan
 
-    assert _of(expected, actual) == ("few rows: 2 of 200 are not finite (r17, r90), the others are within the limits",)
+    assert _of(expected, actual) == (
+        "few rows: 2 of 200 are not finite (rows 'r17', 'r90'), the others are within the limits",
+    )
 
 
 def test_one_stratum() -> None:

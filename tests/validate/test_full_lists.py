@@ -73,7 +73,7 @@ def test_a_detection_that_scores_clearly_above_the_end_of_a_full_list_is_missed(
     assert measured.matched == 7
     if expected["scores"][0, at] > lowest + _TOLERANCE:
         assert (_status(measured), measured.missing, measured.at_end) == ("fail", 1, 0)
-        assert "row 0-0: 1 missing, such as [" in measured.examples[0]
+        assert "row '0-0': 1 missing, such as [" in measured.examples[0]
     else:
         assert (measured.missing, measured.extra, measured.at_end) == (0, 0, 2)
 
@@ -150,7 +150,7 @@ def test_a_list_shorter_than_another_picture_s_was_not_cut_off(*, is_first: bool
     measured = _matched(*(pictures if is_first else pictures[::-1]))
 
     assert (_status(measured), measured.missing, measured.extra, measured.at_end) == ("fail", 1, 1, 0)
-    assert f"row {0 if is_first else 1}-0: 1 missing, such as [" in measured.examples[0]
+    assert f"row '{0 if is_first else 1}-0': 1 missing, such as [" in measured.examples[0]
 
 
 def test_a_list_of_one_place_is_held_to_it() -> None:
@@ -183,7 +183,7 @@ def test_a_clear_miss_in_one_picture_leaves_no_other_picture_excused() -> None:
     measured = _matched(*pairs)
 
     assert (_status(measured), measured.missing, measured.extra, measured.at_end) == ("fail", 2, 2, 0)
-    assert [words.partition(":")[0] for words in measured.examples] == ["row 9-0", "row 3-0"]
+    assert [words.partition(":")[0] for words in measured.examples] == ["row '9-0'", "row '3-0'"]
 
 
 def test_one_list_that_is_full_excuses_only_what_the_other_side_lacks() -> None:

@@ -107,7 +107,7 @@ def test_one_fault_is_always_caught(seed: int, at: int, fault: str) -> None:
         assert statuses["detections_matched"] == "fail"
         # The place that is no detection has its pair as well.
         assert (found.matched, found.missing, found.extra) == (13, 1, 0 if fault == "dropped" else 1)
-        assert "row row-1: 1 missing, such as [" in found.examples[0]
+        assert "row 'row-1': 1 missing, such as [" in found.examples[0]
 
 
 def test_lists_of_other_lengths_are_padded_or_counted() -> None:
@@ -221,7 +221,7 @@ def test_references_that_hold_no_detections_or_too_many_are_refused() -> None:
         "scores": np.ones((1, 4001), dtype=np.float32),
         "labels": np.zeros((1, 4001), dtype=np.int64),
     }
-    with pytest.raises(UsageError, match=r"row row-0 holds 4001 detections \(allowed: 4000\)"):
+    with pytest.raises(UsageError, match=r"row 'row-0' holds 4001 detections \(allowed: 4000\)"):
         _matched(many, many, rows=1)
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from paritygate.errors import UsageError
+from paritygate.row_names import row_name
 from paritygate.validate.matching.boxes import Detections, match_detections
 from paritygate.validate.matching.pictures import finite_of, lowest_of, pictures_of, places_of, reported_of
 from paritygate.validate.matching.rule import MatchRule
@@ -146,7 +147,7 @@ class MatchComparison:
         actual, expected = (reported_of(side, rule) for side in (actual, expected))
         for side in (actual, expected):
             if len(side.scores) > _MOST_DETECTIONS:
-                msg = f"match {rule.name!r}: row {row_id} holds {len(side.scores)} detections"
+                msg = f"match {rule.name!r}: {row_name(row_id)} holds {len(side.scores)} detections"
                 msg += f" (allowed: {_MOST_DETECTIONS})"
                 raise UsageError(msg, hint="match what is left after NMS, or say where scores begin: score_floor")
         at, of, overlap = match_detections(actual, expected, iou=rule.iou)
@@ -160,7 +161,7 @@ class MatchComparison:
         is_end &= not (missing & (expected.scores > lowest_of(actual, rule, places) + rule.score_tolerance)).any()
         counted = {"missing": int(missing.sum()), "extra": int(extra.sum())}
         if any(counted.values()):
-            self._explain(places, f"row {row_id}: {_left_over(actual, extra, expected, missing)}", is_end=is_end)
+            self._explain(places, f"{row_name(row_id)}: {_left_over(actual, extra, expected, missing)}", is_end=is_end)
         return PictureMatch(
             expected=len(expected.scores),
             actual=len(actual.scores),

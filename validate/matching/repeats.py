@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from paritygate.batch import Batch
+from paritygate.row_names import row_range
 from paritygate.validate.matching.judgement import judge_matches
 from paritygate.validate.matching.measurement import MatchComparison
 from paritygate.validate.matching.pictures import pictures_of
@@ -65,7 +66,7 @@ class MatchRepeats:
         changed = changed_detections(self._rule, batch, again, first)
         self._changed += bool(changed)
         if changed and not self._example:
-            self._example = f"rows {batch.ids[0]}..{batch.ids[-1]}: {changed}"
+            self._example = f"{row_range(batch.ids[0], batch.ids[-1])}: {changed}"
 
     def finish(self) -> tuple[Check, ...]:
         """Return the check; none where there was one pass only."""

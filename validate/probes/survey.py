@@ -98,7 +98,7 @@ class Rows:
     Attributes:
         inputs: Every input, the rows along the first axis of those that have rows; of the others, what stood in one
             call.
-        ids: The id of each row.
+        ids: Which row of the samples each of them is, counted from 0: their ids are data of the user.
         with_rows: The inputs that have rows; the others are the same in every call.
     """
 

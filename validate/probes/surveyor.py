@@ -76,7 +76,7 @@ class Surveyor:
         if key not in self._groups and len(self._groups) < _GROUPS_KEPT:
             self._groups[key] = _GroupState(with_rows)
         if key in self._groups:
-            self._groups[key].add(batch, inputs, self._random)
+            self._groups[key].add(batch, inputs, self._random, first=self._rows - batch.rows)
 
     def _with_rows(self) -> frozenset[str]:
         return frozenset(name for name, state in self._inputs.items() if state.has_rows)
@@ -211,7 +211,7 @@ class _GroupState:
         self._whole: Inputs = {}
         self._kept: list[tuple[str, Inputs]] = []
 
-    def add(self, batch: Batch, inputs: Inputs, random: np.random.Generator) -> None:
+    def add(self, batch: Batch, inputs: Inputs, random: np.random.Generator, *, first: int) -> None:
         if not self._whole:
             self._whole = {name: array for name, array in inputs.items() if name not in self._with_rows}
         row_bytes = sum(inputs[name].nbytes // batch.rows for name in self._with_rows)
@@ -223,7 +223,7 @@ class _GroupState:
                 continue
             # Copies: a view would keep the whole batch.
             parts = {name: array[row : row + 1].copy() for name, array in inputs.items() if name in self._with_rows}
-            self._kept[at : at + 1] = [(batch.ids[row], parts)]
+            self._kept[at : at + 1] = [(str(first + row), parts)]
 
     def finish(self) -> Rows:
         _, first = self._kept[0]

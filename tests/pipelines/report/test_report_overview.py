@@ -211,7 +211,7 @@ def test_the_command_to_see_a_failure_alone_is_a_block_that_runs_from_anywhere(r
     [
         ("1.43051e-06 <= 0.000216822", "within the limit"),
         ("nan > 0.01", "beyond the limit"),
-        ("3.8e-07 <= 0.0001, worst at row a-2", "within the limit, worst at row a-2"),
+        ("3.8e-07 <= 0.0001, worst at row 'a-2'", "within the limit, worst at row 'a-2'"),
         ("120 rows in 15 batches", "120 rows in 15 batches"),
         ("2.41e-09 (95 %: -1 to 2), below half", "2.41e-09 (95 %: -1 to 2), below half"),
     ],

@@ -1,0 +1,205 @@
+"""What a run folder keeps of the pack that it came in, and whether its evidence may be believed here.
+
+Whoever writes a pack writes its evidence. So what a release rests on was either measured here, since the pack was
+unpacked, or stands in the pack, byte for byte, and the user names the pack's digest.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import secrets
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from paritygate.artifact import ARTIFACT_FILE
+from paritygate.errors import ArtifactIntegrityError, InputFileError, UsageError
+from paritygate.files import digest_of_file, read_json, write_bytes_atomically, write_json_atomically
+from paritygate.pipelines.evidence_shape import read_evidence_file
+from paritygate.pipelines.other_machines import OTHERS, documents_by_device
+from paritygate.pipelines.packing.manifest import MANIFEST_NAME, RUN, PackManifest
+from paritygate.pipelines.workspace import UNPACKED, RunFolder
+
+__all__ = ["Believed", "believed", "keep_pack"]
+
+_EVIDENCE = "evidence.json"
+_RESULTS = "*.result.json"
+# Besides evidence, what the report and the choice of a release are made from.
+_SAID = ("benchmark.json", "export-failures.json")
+
+
+def keep_pack(restored: Path, manifest: PackManifest) -> None:
+    """Keep in a run that is being restored which pack it came in, and the pack's evidence as it was.
+
+    The mark is drawn anew each time, so that no pack can hold evidence which says that it was made here.
+    """
+    folder = restored / UNPACKED
+    folder.mkdir()
+    write_bytes_atomically(folder / MANIFEST_NAME, manifest.to_bytes())
+    write_json_atomically(folder / "mark.json", {"mark": secrets.token_hex(16)})
+    if (restored / _EVIDENCE).is_file():
+        write_bytes_atomically(folder / _EVIDENCE, (restored / _EVIDENCE).read_bytes())
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Believed:
+    """What a release may rest on.
+
+    Attributes:
+        run: The run, without its benchmark where that came with the pack and is not trusted.
+        evidence: The evidence; what came with the pack only where that is trusted.
+        pack: Digest of the pack that the run came in; None where it was not unpacked.
+        trust: The same where evidence that came with it is trusted; else empty.
+    """
+
+    run: RunFolder
+    evidence: Mapping[str, Any]
+    pack: str | None = None
+    trust: str = ""
+
+
+def believed(run: RunFolder, evidence: Mapping[str, Any], *, devices: Iterable[str], trust: str) -> Believed:
+    """Return what a release of a run may rest on: all of it where the run was not unpacked.
+
+    Args:
+        run: The run.
+        evidence: Its evidence.
+        devices: Where the release will run, as far as that is said; where the evidence is from, if nothing is.
+        trust: The digest of the pack whose evidence the user believes; empty for none.
+
+    Raises:
+        UsageError: The evidence came with a pack and no digest is named, or that of another pack; or one is named
+            and nothing rests on it.
+        ArtifactIntegrityError: What came with the pack was changed since it was unpacked.
+    """
+    mark = run.unpacked_mark()
+    if mark is None:
+        if trust:
+            msg = f"--trust {trust} is not needed: {run.folder} was not unpacked, its evidence was made here"
+            raise UsageError(msg, hint="leave --trust out")
+        return Believed(run=run, evidence=evidence)
+    pack = _Pack.of(run)
+    if trust and trust != pack.digest:
+        msg = f"--trust {trust} is not the digest of the pack that the run came in, which is {pack.digest}"
+        raise UsageError(msg, hint="compare it with the digest that pack printed where it was made")
+    documents = documents_by_device(evidence)
+    foreign = {device: document for device, document in documents.items() if document.get(UNPACKED) != mark}
+    has_speed = run.benchmark_file.is_file()
+    has_own_speed = has_speed and _is_marked(run.benchmark_file, mark)
+    if trust:
+        if not foreign and (has_own_speed or not has_speed):
+            msg = f"--trust {trust} is not needed: everything that a release rests on was measured here"
+            raise UsageError(msg, hint="leave --trust out")
+        pack.check(run, evidence, foreign, has_own_speed=has_own_speed)
+        return Believed(run=run, evidence=evidence, pack=pack.digest, trust=trust)
+    needed = [device for device in (evidence["device"], *devices) if device in foreign]
+    if needed:
+        msg = f"the evidence of {needed[0]} came with a pack and was not made here: it is not believed unasked"
+        hint = (
+            f"validate here: convert-and-validate validate --run {run.folder}; or, if you know who made the pack, "
+            f"promote --run {run.folder} --trust {pack.digest}"
+        )
+        raise UsageError(msg, hint=hint)
+    here = [document for document in evidence.get(OTHERS, ()) if document["device"] not in foreign]
+    return Believed(
+        run=replace(run, is_without_benchmark=not has_own_speed), evidence={**evidence, OTHERS: here}, pack=pack.digest
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Pack:
+    manifest: PackManifest
+    folder: Path
+
+    @property
+    def digest(self) -> str:
+        return self.manifest.digest
+
+    @classmethod
+    def of(cls, run: RunFolder) -> _Pack:
+        folder = run.folder / UNPACKED
+        try:
+            text = (folder / MANIFEST_NAME).read_bytes()
+        except OSError as err:
+            msg = f"{folder} does not say which pack the run came in: {err.strerror}"
+            raise InputFileError(msg, hint="unpack it again") from err
+        return cls(manifest=PackManifest.from_bytes(text, str(folder)), folder=folder)
+
+    def check(
+        self, run: RunFolder, evidence: Mapping[str, Any], foreign: Mapping[str, Any], *, has_own_speed: bool
+    ) -> None:
+        """Check that what is to be trusted is what was in the pack.
+
+        Raises:
+            ArtifactIntegrityError: It was changed since.
+        """
+        recorded = {
+            file.name.removeprefix(f"{RUN}/"): file.digest
+            for file in self.manifest.files
+            if file.name.startswith(f"{RUN}/")
+        }
+        about = {
+            f"{entry['variant']}/{ARTIFACT_FILE}"
+            for document in foreign.values()
+            for kind in ("variants", "emulated")
+            for entry in document.get(kind, ())
+            if entry.get("artifact") == _digest_now(run, entry["variant"])
+        }
+        kept = {*about, *_SAID}
+        is_last_foreign = evidence["device"] in foreign
+        if is_last_foreign:
+            kept |= {_EVIDENCE, *(name for name in recorded if fnmatch.fnmatchcase(name, _RESULTS))}
+            kept |= {path.name for path in run.folder.glob(_RESULTS)}
+        if has_own_speed:
+            kept.discard("benchmark.json")
+        for name in sorted(kept):
+            _check_same(run.folder / name, recorded.get(name))
+        copy = self.folder / _EVIDENCE
+        _check_same(copy, recorded.get(_EVIDENCE))
+        packed = documents_by_device(read_evidence_file(copy)) if copy.is_file() else {}
+        for device, document in foreign.items():
+            if device not in packed or not _is_part_of(document, packed[device]):
+                raise _changed(run.evidence_file, f"does not say of {device} what it said")
+
+
+def _is_marked(path: Path, mark: str) -> bool:
+    try:
+        return bool(read_json(path)[UNPACKED] == mark)
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        # What is wrong with it, whoever uses it says.
+        return False
+
+
+def _digest_now(run: RunFolder, variant: str) -> object:
+    path = run.variant_folder(variant) / ARTIFACT_FILE
+    return read_json(path).get("digest") if path.is_file() else ...
+
+
+def _check_same(path: Path, digest: str | None) -> None:
+    if not path.is_file():
+        if digest is None:
+            return
+        raise _changed(path, "is missing")
+    if digest is None:
+        raise _changed(path, "was added")
+    if digest_of_file(path) != digest:
+        raise _changed(path, "was changed")
+
+
+def _is_part_of(document: Mapping[str, Any], packed: Mapping[str, Any]) -> bool:
+    """Return whether a document says nothing but what one of the pack says; a new validation drops what is outdated."""
+    lists = ("variants", "emulated")
+    one, other = ({key: value for key, value in of.items() if key not in {*lists, OTHERS}} for of in (document, packed))
+    said = {json.dumps(entry, sort_keys=True) for kind in lists for entry in packed.get(kind, ())}
+    return one == other and all(
+        json.dumps(entry, sort_keys=True) in said for kind in lists for entry in document.get(kind, ())
+    )
+
+
+def _changed(path: Path, change: str) -> ArtifactIntegrityError:
+    msg = f"the run is not what was in the pack: {path} {change} since it was unpacked"
+    return ArtifactIntegrityError(
+        msg, hint="unpack it again, or make the evidence here: convert-and-validate validate --run RUN"
+    )
