@@ -32,10 +32,10 @@ from paritygate.convert.int8.prepared import prepared_model
 from paritygate.fixtures.face_resnet50 import calibration_images, images
 from paritygate.fixtures.sts import calibration_rows, evaluation_pairs
 from paritygate.fixtures.sts.architecture import SIMILAR_ABOVE
-from paritygate.pipelines.loading import load_model
-from paritygate.pipelines.spec_loading import load_spec
+from paritygate.models.source import Source, SourceKind
+from paritygate.pipelines.compare.loading import load_model
+from paritygate.pipelines.spec.loading import load_spec
 from paritygate.precision import Precision
-from paritygate.source import Source, SourceKind
 
 Arrays = dict[str, NDArray[Any]]
 

@@ -6,9 +6,9 @@ import importlib
 from collections.abc import Callable
 from typing import cast
 
-from paritygate.building import require_builder
 from paritygate.convert.causes import one_line
 from paritygate.convert.conversion import CHECKS, CONVERTERS, DERIVATIONS, Check, Conversion, ConversionJob, Converter
+from paritygate.engine.building import require_builder
 from paritygate.errors import BackendError, ConversionError, ParitygateError, StorageError, UsageError
 from paritygate.files import MARKER, storage_errors
 from paritygate.formats import FORMATS

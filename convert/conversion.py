@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from paritygate.engine.settings import EngineSettings
+from paritygate.models.source import Source, SourceKind
 from paritygate.precision import Precision
 from paritygate.signature import Signature
-from paritygate.source import Source, SourceKind
 
 if TYPE_CHECKING:
     import numpy as np
@@ -149,49 +149,49 @@ class Derivation:
 
 # From the kind of the source to the format, in FP32.
 CONVERTERS: Mapping[tuple[SourceKind, str], str] = {
-    (SourceKind.ONNX, "onnx"): "paritygate.convert.onnx_to_onnx",
-    (SourceKind.TORCH, "onnx"): "paritygate.convert.torch_to_onnx",
-    (SourceKind.TORCH, "torch"): "paritygate.convert.torch_to_torch",
-    (SourceKind.TORCH, "torchscript"): "paritygate.convert.torch_to_torchscript",
-    (SourceKind.TORCH, "pt2"): "paritygate.convert.torch_to_pt2",
-    (SourceKind.TORCHSCRIPT, "onnx"): "paritygate.convert.torchscript_to_onnx",
-    (SourceKind.TORCHSCRIPT, "torchscript"): "paritygate.convert.torchscript_to_torchscript",
-    (SourceKind.PT2, "onnx"): "paritygate.convert.pt2_to_onnx",
-    (SourceKind.PT2, "pt2"): "paritygate.convert.pt2_to_pt2",
-    (SourceKind.KERAS, "onnx"): "paritygate.convert.keras_to_onnx",
-    (SourceKind.KERAS, "savedmodel"): "paritygate.convert.keras_to_savedmodel",
-    (SourceKind.SAVEDMODEL, "onnx"): "paritygate.convert.savedmodel_to_onnx",
-    (SourceKind.SAVEDMODEL, "savedmodel"): "paritygate.convert.savedmodel_to_savedmodel",
+    (SourceKind.ONNX, "onnx"): "paritygate.convert.onnx.onnx_to_onnx",
+    (SourceKind.TORCH, "onnx"): "paritygate.convert.torch.torch_to_onnx",
+    (SourceKind.TORCH, "torch"): "paritygate.convert.torch.torch_to_torch",
+    (SourceKind.TORCH, "torchscript"): "paritygate.convert.torch.torch_to_torchscript",
+    (SourceKind.TORCH, "pt2"): "paritygate.convert.torch.torch_to_pt2",
+    (SourceKind.TORCHSCRIPT, "onnx"): "paritygate.convert.torch.torchscript_to_onnx",
+    (SourceKind.TORCHSCRIPT, "torchscript"): "paritygate.convert.torch.torchscript_to_torchscript",
+    (SourceKind.PT2, "onnx"): "paritygate.convert.torch.pt2_to_onnx",
+    (SourceKind.PT2, "pt2"): "paritygate.convert.torch.pt2_to_pt2",
+    (SourceKind.KERAS, "onnx"): "paritygate.convert.tensorflow.keras_to_onnx",
+    (SourceKind.KERAS, "savedmodel"): "paritygate.convert.tensorflow.keras_to_savedmodel",
+    (SourceKind.SAVEDMODEL, "onnx"): "paritygate.convert.tensorflow.savedmodel_to_onnx",
+    (SourceKind.SAVEDMODEL, "savedmodel"): "paritygate.convert.tensorflow.savedmodel_to_savedmodel",
 }
 # What is made from an artifact instead, by variant.
 DERIVATIONS: Mapping[str, Derivation] = {
-    "onnx-fp16": Derivation(base="onnx-fp32", module="paritygate.convert.onnx_to_low_precision"),
-    "onnx-bf16": Derivation(base="onnx-fp32", module="paritygate.convert.onnx_to_low_precision"),
-    "onnx-int8": Derivation(base="onnx-fp32", module="paritygate.convert.onnx_to_int8"),
-    "openvino-fp32": Derivation(base="onnx-fp32", module="paritygate.convert.onnx_to_openvino"),
-    "openvino-bf16": Derivation(base="onnx-fp32", module="paritygate.convert.onnx_to_openvino"),
-    "openvino-int8": Derivation(base="openvino-fp32", module="paritygate.convert.openvino_to_int8"),
-    "tensorrt-fp32": Derivation(base="onnx-fp32", module="paritygate.convert.onnx_to_tensorrt"),
-    "tensorrt-fp16": Derivation(base="onnx-fp16", module="paritygate.convert.onnx_to_tensorrt"),
-    "tensorrt-bf16": Derivation(base="onnx-bf16", module="paritygate.convert.onnx_to_tensorrt"),
-    "tensorrt-int8": Derivation(base="onnx-int8", module="paritygate.convert.onnx_to_tensorrt"),
-    "tensorrt-rtx-fp32": Derivation(base="onnx-fp32", module="paritygate.convert.onnx_to_tensorrt_rtx"),
-    "tensorrt-rtx-fp16": Derivation(base="onnx-fp16", module="paritygate.convert.onnx_to_tensorrt_rtx"),
-    "tensorrt-rtx-bf16": Derivation(base="onnx-bf16", module="paritygate.convert.onnx_to_tensorrt_rtx"),
-    "tensorrt-rtx-int8": Derivation(base="onnx-int8", module="paritygate.convert.onnx_to_tensorrt_rtx"),
-    "tflite-fp32": Derivation(base="savedmodel-fp32", module="paritygate.convert.savedmodel_to_tflite"),
-    "tflite-fp16": Derivation(base="savedmodel-fp32", module="paritygate.convert.savedmodel_to_tflite"),
-    "tflite-int8": Derivation(base="savedmodel-fp32", module="paritygate.convert.savedmodel_to_tflite"),
+    "onnx-fp16": Derivation(base="onnx-fp32", module="paritygate.convert.onnx.onnx_to_low_precision"),
+    "onnx-bf16": Derivation(base="onnx-fp32", module="paritygate.convert.onnx.onnx_to_low_precision"),
+    "onnx-int8": Derivation(base="onnx-fp32", module="paritygate.convert.onnx.onnx_to_int8"),
+    "openvino-fp32": Derivation(base="onnx-fp32", module="paritygate.convert.openvino.onnx_to_openvino"),
+    "openvino-bf16": Derivation(base="onnx-fp32", module="paritygate.convert.openvino.onnx_to_openvino"),
+    "openvino-int8": Derivation(base="openvino-fp32", module="paritygate.convert.openvino.openvino_to_int8"),
+    "tensorrt-fp32": Derivation(base="onnx-fp32", module="paritygate.convert.engine.onnx_to_tensorrt"),
+    "tensorrt-fp16": Derivation(base="onnx-fp16", module="paritygate.convert.engine.onnx_to_tensorrt"),
+    "tensorrt-bf16": Derivation(base="onnx-bf16", module="paritygate.convert.engine.onnx_to_tensorrt"),
+    "tensorrt-int8": Derivation(base="onnx-int8", module="paritygate.convert.engine.onnx_to_tensorrt"),
+    "tensorrt-rtx-fp32": Derivation(base="onnx-fp32", module="paritygate.convert.engine.onnx_to_tensorrt_rtx"),
+    "tensorrt-rtx-fp16": Derivation(base="onnx-fp16", module="paritygate.convert.engine.onnx_to_tensorrt_rtx"),
+    "tensorrt-rtx-bf16": Derivation(base="onnx-bf16", module="paritygate.convert.engine.onnx_to_tensorrt_rtx"),
+    "tensorrt-rtx-int8": Derivation(base="onnx-int8", module="paritygate.convert.engine.onnx_to_tensorrt_rtx"),
+    "tflite-fp32": Derivation(base="savedmodel-fp32", module="paritygate.convert.tensorflow.savedmodel_to_tflite"),
+    "tflite-fp16": Derivation(base="savedmodel-fp32", module="paritygate.convert.tensorflow.savedmodel_to_tflite"),
+    "tflite-int8": Derivation(base="savedmodel-fp32", module="paritygate.convert.tensorflow.savedmodel_to_tflite"),
 }
 # By format.
 CHECKS: Mapping[str, str] = {
-    "onnx": "paritygate.convert.check_onnx",
-    "openvino": "paritygate.convert.check_openvino",
-    "torch": "paritygate.convert.check_torch",
-    "torchscript": "paritygate.convert.check_torchscript",
-    "pt2": "paritygate.convert.check_pt2",
-    "tflite": "paritygate.convert.check_tflite",
-    "savedmodel": "paritygate.convert.check_savedmodel",
-    "tensorrt": "paritygate.convert.check_tensorrt",
-    "tensorrt-rtx": "paritygate.convert.check_tensorrt",
+    "onnx": "paritygate.convert.onnx.check_onnx",
+    "openvino": "paritygate.convert.openvino.check_openvino",
+    "torch": "paritygate.convert.torch.check_torch",
+    "torchscript": "paritygate.convert.torch.check_torchscript",
+    "pt2": "paritygate.convert.torch.check_pt2",
+    "tflite": "paritygate.convert.tensorflow.check_tflite",
+    "savedmodel": "paritygate.convert.tensorflow.check_savedmodel",
+    "tensorrt": "paritygate.convert.engine.check_tensorrt",
+    "tensorrt-rtx": "paritygate.convert.engine.check_tensorrt",
 }

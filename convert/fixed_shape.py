@@ -10,15 +10,15 @@ from typing import Protocol, cast
 from paritygate.backends import require_backend
 from paritygate.convert.checked import _check_empty, _guarded
 from paritygate.convert.conversion import CHECKS, Check, Conversion, ConversionJob
-from paritygate.fixed_shape import FixedShape, write_fixed_shape
 from paritygate.formats import FORMATS
+from paritygate.models.fixed_shape import FixedShape, write_fixed_shape
 
 __all__ = ["FIXERS", "Fixer", "fix_and_check"]
 
 # The formats whose artifacts can have dims fixed.
 FIXERS: Mapping[str, str] = {
-    "onnx": "paritygate.convert.onnx_fixed_shape",
-    "openvino": "paritygate.convert.openvino_fixed_shape",
+    "onnx": "paritygate.convert.onnx.fixed_shape",
+    "openvino": "paritygate.convert.openvino.fixed_shape",
 }
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paritygate.backends import version_of
-from paritygate.building import require_builder
 from paritygate.convert.contract import agreed_signature
 from paritygate.convert.conversion import Conversion, ConversionJob
 from paritygate.convert.engine.census import check_census, quantized_products, take_census
@@ -23,8 +22,9 @@ from paritygate.convert.engine.network import (
 )
 from paritygate.convert.engine.onnx_dtypes import has_double, low_dtypes
 from paritygate.convert.engine.quantized import check_quantization, fold_integer_biases, has_integer_biases
-from paritygate.convert.onnx_rewrite import save_onnx
+from paritygate.convert.onnx.rewrite import save_onnx
 from paritygate.engine.builder_log import BuilderLog
+from paritygate.engine.building import require_builder
 from paritygate.engine.capabilities import capabilities_of
 from paritygate.engine.gpu_fit import targets_in_words
 from paritygate.engine.library import TENSORRT, EngineLibrary, open_library
@@ -33,7 +33,7 @@ from paritygate.engine.record import ENGINE_FILE, EngineRecord
 from paritygate.errors import ConversionError
 from paritygate.files import digest_of_file, digest_of_files, storage_errors, write_bytes_atomically
 from paritygate.machine import gpu_of_machine
-from paritygate.onnx_file import external_files, read_onnx, signature_of_onnx
+from paritygate.models.onnx.file import external_files, read_onnx, signature_of_onnx
 from paritygate.signature import Signature
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from paritygate.engine.capabilities import capabilities_of
 from paritygate.engine.dtypes import NUMPY_DTYPES
 from paritygate.engine.library import TENSORRT, EngineLibrary
 from paritygate.errors import ConversionError
-from paritygate.onnx_file import signature_of_onnx
+from paritygate.models.onnx.file import signature_of_onnx
 from paritygate.signature import Signature, TensorSpec
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from paritygate.onnx_graph import graphs_in
+from paritygate.models.onnx.graph import graphs_in
 
 if TYPE_CHECKING:
     import onnx

@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from paritygate.convert.onnx_operators import OperatorRow, node_name, unsupported_operators
+from paritygate.convert.onnx.operators import OperatorRow, node_name, unsupported_operators
 from paritygate.engine.builder_log import said
 from paritygate.errors import ConversionError, UnsupportedOperatorsError
-from paritygate.onnx_graph import graphs_in
+from paritygate.models.onnx.graph import graphs_in
 
 if TYPE_CHECKING:
     import onnx

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from paritygate.errors import ConversionError
-from paritygate.onnx_graph import graphs_in
+from paritygate.models.onnx.graph import graphs_in
 
 if TYPE_CHECKING:
     import onnx

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from paritygate.onnx_graph import graphs_in, subgraphs_of
+from paritygate.models.onnx.graph import graphs_in, subgraphs_of
 
 if TYPE_CHECKING:
     import onnx

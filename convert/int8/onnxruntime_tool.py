@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 from paritygate.convert.int8.choice import nodes_to_quantize
 from paritygate.convert.int8.float_readers import read_unrounded
 from paritygate.convert.int8.settings import Int8Settings
-from paritygate.convert.onnx_rewrite import EXTERNAL_DATA_BYTES, save_onnx
+from paritygate.convert.onnx.rewrite import EXTERNAL_DATA_BYTES, save_onnx
 from paritygate.errors import ConversionError, UsageError
-from paritygate.onnx_graph import nodes_in
+from paritygate.models.onnx.graph import nodes_in
 
 if TYPE_CHECKING:
     import numpy as np

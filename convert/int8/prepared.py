@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from paritygate.errors import ConversionError
-from paritygate.onnx_file import external_files, opset_of, read_onnx
-from paritygate.onnx_functions import inline_functions
-from paritygate.onnx_graph import graphs_in, name_nodes
+from paritygate.models.onnx.file import external_files, opset_of, read_onnx
+from paritygate.models.onnx.functions import inline_functions
+from paritygate.models.onnx.graph import graphs_in, name_nodes
 
 if TYPE_CHECKING:
     import onnx

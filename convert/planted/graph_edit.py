@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from paritygate.onnx_functions import inline_functions
-from paritygate.onnx_graph import (
+from paritygate.models.onnx.functions import inline_functions
+from paritygate.models.onnx.graph import (
     UniqueNames,
     element_types,
     graphs_in,

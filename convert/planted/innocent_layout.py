@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from paritygate.convert.onnx_rewrite import rename_values
+from paritygate.convert.onnx.rewrite import rename_values
 from paritygate.convert.planted.graph_edit import needs_of_nodes
 from paritygate.convert.planted.kinds import NotApplicable, PlantContext, Planted
-from paritygate.onnx_graph import graphs_in
+from paritygate.models.onnx.graph import graphs_in
 from paritygate.wording import counted, one_or_many
 
 if TYPE_CHECKING:

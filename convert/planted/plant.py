@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from paritygate.convert.onnx_rewrite import save_onnx
+from paritygate.convert.onnx.rewrite import save_onnx
 from paritygate.convert.planted.graph_edit import GraphEdit
 from paritygate.convert.planted.kinds import PLANTS, NotApplicable, PlantContext, Planted
 from paritygate.errors import InputFileError, UsageError
-from paritygate.onnx_file import check_onnx, read_onnx
+from paritygate.models.onnx.file import check_onnx, read_onnx
 
 if TYPE_CHECKING:
     import onnx

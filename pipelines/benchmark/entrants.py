@@ -8,16 +8,16 @@ from typing import Any
 
 from paritygate.artifact import Artifact
 from paritygate.errors import ArtifactIntegrityError, ParitygateError
+from paritygate.models.source import SourceKind
 from paritygate.pipelines.benchmark.recorded_source import digest_of_recorded, size_of_source
 from paritygate.pipelines.benchmark.result import SOURCE, BenchmarkPoint, Speedup, VariantBenchmark
 from paritygate.pipelines.benchmark.statistics import cost_per_million, latency_summary, median_ms, speedup_of
 from paritygate.pipelines.benchmark.worker import Loaded, TurnAnswer, Worker
-from paritygate.pipelines.comparison import Side
-from paritygate.pipelines.sides import side_of_artifact
-from paritygate.pipelines.workspace import RunFolder
-from paritygate.source import SourceKind
-from paritygate.validate.recording import RECORD_FILE, Recording
-from paritygate.validate.verdict import Verdict
+from paritygate.pipelines.compare.job import Side
+from paritygate.pipelines.compare.sides import side_of_artifact
+from paritygate.pipelines.run.workspace import RunFolder
+from paritygate.validate.gate.verdict import Verdict
+from paritygate.validate.reference.recording import RECORD_FILE, Recording
 
 __all__ = ["Entrant", "entrants_of", "kind_of", "speedup_of_turns", "variant_of"]
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from paritygate.batch import Batch
 from paritygate.errors import ZeroRowsError
-from paritygate.validate.feeding import fit_inputs
+from paritygate.validate.samples.feeding import fit_inputs
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

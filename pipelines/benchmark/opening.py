@@ -11,16 +11,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from paritygate.convert.tensorflow_function import tensor_spec
+from paritygate.convert.tensorflow.function import tensor_spec
 from paritygate.errors import BackendError
-from paritygate.keras_model import as_named_function, load_keras_file
-from paritygate.pipelines.comparison import Side
-from paritygate.pipelines.loading import LoadedModel, load_model
-from paritygate.pipelines.opening import open_side
-from paritygate.source import SourceKind
+from paritygate.models.source import SourceKind
+from paritygate.models.tensorflow.keras_model import as_named_function, load_keras_file
+from paritygate.pipelines.compare.job import Side
+from paritygate.pipelines.compare.loading import LoadedModel, load_model
+from paritygate.pipelines.compare.opening import open_side
 from paritygate.validate.runners.interface import check_inputs, describe_arrays
 from paritygate.validate.runners.runner import ModelToRun, Runner, RuntimeFacts, open_runner
-from paritygate.validate.runners.tensorflow_device import own_array, tensorflow_reason
+from paritygate.validate.runners.tensorflow.device import own_array, tensorflow_reason
 
 if TYPE_CHECKING:
     import numpy as np

@@ -8,12 +8,12 @@ from typing import Any
 
 from paritygate.errors import ArtifactIntegrityError
 from paritygate.files import digest_of_file, digest_of_json, files_below
-from paritygate.model_digest import digest_of_model
-from paritygate.onnx_file import external_files, read_onnx
-from paritygate.openvino_model import openvino_files
-from paritygate.parameters_digest import digest_of_parameters
-from paritygate.pipelines.loading import LoadedModel
-from paritygate.source import Source, SourceKind
+from paritygate.models.digest import digest_of_model
+from paritygate.models.onnx.file import external_files, read_onnx
+from paritygate.models.openvino.model import openvino_files
+from paritygate.models.parameters_digest import digest_of_parameters
+from paritygate.models.source import Source, SourceKind
+from paritygate.pipelines.compare.loading import LoadedModel
 
 __all__ = ["check_is_recorded", "digest_of_recorded", "size_of_source"]
 

@@ -9,9 +9,9 @@ import numpy as np
 
 from paritygate.errors import ParitygateError
 from paritygate.pipelines.benchmark.entrants import Entrant, speedup_of_turns
-from paritygate.pipelines.benchmark.plan import BenchmarkPlan
 from paritygate.pipelines.benchmark.worker import RefusedError
-from paritygate.pipelines.child import Progress
+from paritygate.pipelines.process.child import Progress
+from paritygate.pipelines.spec.benchmark_plan import BenchmarkPlan
 
 __all__ = ["MOST_SECONDS", "Point", "point_words", "run_rounds", "uncertain"]
 

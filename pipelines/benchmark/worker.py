@@ -16,7 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paritygate.errors import BackendError, ParitygateError
-from paritygate.pipelines.child import (
+from paritygate.models.source import SourceKind
+from paritygate.pipelines.compare.job import Side
+from paritygate.pipelines.process.child import (
     ChildJob,
     StartedChild,
     garbage_error,
@@ -26,9 +28,7 @@ from paritygate.pipelines.child import (
     stop_child,
     wait_for_end,
 )
-from paritygate.pipelines.comparison import Side
-from paritygate.source import SourceKind
-from paritygate.validate.samples import SampleSource
+from paritygate.validate.samples.samples import SampleSource
 
 __all__ = ["Loaded", "RefusedError", "TurnAnswer", "Worker", "WorkerJob"]
 

@@ -7,17 +7,17 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from paritygate.pipelines.asking import question_of
-from paritygate.pipelines.child import Progress
-from paritygate.pipelines.comparison import ComparisonJob
-from paritygate.pipelines.opening import open_side
-from paritygate.pipelines.reproduction import Keeper
-from paritygate.validate.candidate import ModelCandidate
+from paritygate.pipelines.compare.asking import question_of
+from paritygate.pipelines.compare.job import ComparisonJob
+from paritygate.pipelines.compare.opening import open_side
+from paritygate.pipelines.compare.reproduction import Keeper
+from paritygate.pipelines.process.child import Progress
+from paritygate.validate.gate.candidate import ModelCandidate
 from paritygate.validate.probes.recording import ProbesRecording
 from paritygate.validate.probes.run import with_labels
 from paritygate.validate.probes.sessions.session import AskedBatch, Hearing, probe_asked
-from paritygate.validate.recording import read_chunks
-from paritygate.validate.runners.onnxruntime_providers import prepare_process
+from paritygate.validate.reference.recording import read_chunks
+from paritygate.validate.runners.onnxruntime.providers import prepare_process
 
 __all__ = ["run"]
 

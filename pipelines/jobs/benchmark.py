@@ -25,23 +25,23 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from paritygate.backends import backend_state
 from paritygate.errors import ParitygateError
+from paritygate.models.source import SourceKind
+from paritygate.models.tensorflow.importing import import_keras, import_tensorflow
 from paritygate.pipelines.benchmark.calls import Instance, Turn, settle, time_calls, warm_up
 from paritygate.pipelines.benchmark.inputs import calls_of, take_rows
 from paritygate.pipelines.benchmark.opening import open_to_time
 from paritygate.pipelines.benchmark.recorded_source import check_is_recorded
-from paritygate.pipelines.child import Progress
-from paritygate.pipelines.comparison import Side
-from paritygate.source import SourceKind
-from paritygate.tensorflow_import import import_keras, import_tensorflow
-from paritygate.validate.runners.onnxruntime_providers import prepare_process, say_provider
-from paritygate.validate.samples import SampleSource, open_samples
+from paritygate.pipelines.compare.job import Side
+from paritygate.pipelines.process.child import Progress
+from paritygate.validate.runners.onnxruntime.providers import prepare_process, say_provider
+from paritygate.validate.samples.samples import SampleSource, open_samples
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
     from paritygate.pipelines.benchmark.inputs import RowPool
-    from paritygate.pipelines.loading import LoadedModel
+    from paritygate.pipelines.compare.loading import LoadedModel
 
 __all__ = ["run"]
 

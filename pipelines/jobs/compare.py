@@ -12,16 +12,25 @@ from paritygate.errors import ArtifactIntegrityError, UsageError
 from paritygate.files import digest_of_file
 from paritygate.importing import use_folder
 from paritygate.machine import machine_facts
-from paritygate.named_call import is_default_output_name
-from paritygate.pipelines.asking import Answers, ask, ask_again, broken_contract, not_asked, recorded_probes, request_of
-from paritygate.pipelines.calibrated_rows import CalibratedRows
-from paritygate.pipelines.child import Progress
-from paritygate.pipelines.comparison import ComparisonJob, Side
-from paritygate.pipelines.gate_plan import gate_plan
-from paritygate.pipelines.loading import LoadedModel
-from paritygate.pipelines.opening import open_side
-from paritygate.pipelines.probing import PROBES_FOLDER, Prober
-from paritygate.pipelines.result import (
+from paritygate.models.named_call import is_default_output_name
+from paritygate.models.source import SourceKind
+from paritygate.models.source_copy import is_source_copy, read_source_copy
+from paritygate.pipelines.calibration.rows import CalibratedRows
+from paritygate.pipelines.compare.asking import (
+    Answers,
+    ask,
+    ask_again,
+    broken_contract,
+    not_asked,
+    recorded_probes,
+    request_of,
+)
+from paritygate.pipelines.compare.gate_plan import gate_plan
+from paritygate.pipelines.compare.job import ComparisonJob, Side
+from paritygate.pipelines.compare.loading import LoadedModel
+from paritygate.pipelines.compare.opening import open_side
+from paritygate.pipelines.compare.probing import PROBES_FOLDER, Prober
+from paritygate.pipelines.compare.result import (
     ComparisonResult,
     SideResult,
     check_result,
@@ -32,28 +41,27 @@ from paritygate.pipelines.result import (
     result_to_json,
     stratum_result,
 )
-from paritygate.pipelines.session_probes import Place
-from paritygate.source import SourceKind
-from paritygate.source_copy import is_source_copy, read_source_copy
-from paritygate.validate.candidate import Candidate, GivenCandidate, ModelCandidate
-from paritygate.validate.gate import GateResult, check_asked, run_gate
-from paritygate.validate.given import (
+from paritygate.pipelines.compare.session_probes import Place
+from paritygate.pipelines.process.child import Progress
+from paritygate.validate.gate.candidate import Candidate, GivenCandidate, ModelCandidate
+from paritygate.validate.gate.gate import GateResult, check_asked, run_gate
+from paritygate.validate.gate.strata import strata_left_out
+from paritygate.validate.gate.tolerance import looser_than_default
+from paritygate.validate.gate.verdict import Check, Status, exit_code_of, verdict_of
+from paritygate.validate.probes.recording import PROBES_FILE, ProbesRecording
+from paritygate.validate.reference.given import (
     ExpectedOutputs,
     GivenOutputs,
     expected_from_file,
     expected_from_recording,
     open_recording_reader,
 )
-from paritygate.validate.probes.recording import PROBES_FILE, ProbesRecording
-from paritygate.validate.recording import RECORD_FILE, Recording
-from paritygate.validate.reference import RecordPlan, record_reference
-from paritygate.validate.runners.onnxruntime_providers import prepare_process
+from paritygate.validate.reference.record import RecordPlan, record_reference
+from paritygate.validate.reference.recording import RECORD_FILE, Recording
+from paritygate.validate.runners.onnxruntime.providers import prepare_process
 from paritygate.validate.runners.runner import Runner
-from paritygate.validate.sample_split import RowsLeftOut
-from paritygate.validate.samples import open_samples
-from paritygate.validate.strata import strata_left_out
-from paritygate.validate.tolerance import looser_than_default
-from paritygate.validate.verdict import Check, Status, exit_code_of, verdict_of
+from paritygate.validate.samples.samples import open_samples
+from paritygate.validate.samples.split import RowsLeftOut
 
 __all__ = ["run"]
 

@@ -10,21 +10,21 @@ from typing import Any
 from paritygate.convert.checked import convert_and_check
 from paritygate.convert.conversion import ConversionJob
 from paritygate.convert.fixed_shape import fix_and_check
-from paritygate.convert.torch_declaration import declaration_of
+from paritygate.convert.torch.declaration import declaration_of
 from paritygate.engine.settings import EngineSettings
 from paritygate.errors import UsageError
-from paritygate.fixed_shape import FixedShape
 from paritygate.formats import ENGINE_FORMATS
-from paritygate.pipelines.calibrated_rows import keep_calibrated_rows
-from paritygate.pipelines.calibration import CalibrationRequest, note_of_calibration, open_calibration
-from paritygate.pipelines.child import Progress
-from paritygate.pipelines.first_rows import FirstRows, first_rows
-from paritygate.pipelines.loading import HOW_TO_RENAME, load_model, signature_said
+from paritygate.models.fixed_shape import FixedShape
+from paritygate.models.source import Source, SourceKind
+from paritygate.pipelines.calibration.calibration import CalibrationRequest, note_of_calibration, open_calibration
+from paritygate.pipelines.calibration.rows import keep_calibrated_rows
+from paritygate.pipelines.compare.first_rows import FirstRows, first_rows
+from paritygate.pipelines.compare.loading import HOW_TO_RENAME, load_model, signature_said
+from paritygate.pipelines.process.child import Progress
 from paritygate.precision import Precision
 from paritygate.signature import Dim, Signature
-from paritygate.source import Source, SourceKind
-from paritygate.validate.feeding import check_shapes, fit_inputs
-from paritygate.validate.samples import SampleSource
+from paritygate.validate.samples.feeding import check_shapes, fit_inputs
+from paritygate.validate.samples.samples import SampleSource
 
 __all__ = ["run"]
 
@@ -91,8 +91,8 @@ def _check_fit(run: Path, signature: Signature | None, first: FirstRows) -> None
         UsageError: It has not, or does not.
     """
     # What is converted from an artifact needs no spec, which takes half a second to import.
-    from paritygate.pipelines.output_checks import check_output_uses
-    from paritygate.pipelines.workspace import open_run
+    from paritygate.pipelines.run.workspace import open_run
+    from paritygate.pipelines.spec.output_checks import check_output_uses
 
     check_output_uses(open_run(run).resolved, signature)
     if signature is not None and first.batch is not None and first.batch.rows:

@@ -11,17 +11,17 @@ import numpy as np
 
 from paritygate.batch import Batch
 from paritygate.errors import BackendError, ZeroRowsError
-from paritygate.pipelines.calibrated_rows import CalibratedRows
-from paritygate.pipelines.calibration_choice import RowChoice
-from paritygate.pipelines.child import Progress
-from paritygate.pipelines.comparison import Side
-from paritygate.pipelines.opening import open_side
+from paritygate.pipelines.calibration.choosing import RowChoice
+from paritygate.pipelines.calibration.rows import CalibratedRows
+from paritygate.pipelines.compare.job import Side
+from paritygate.pipelines.compare.opening import open_side
+from paritygate.pipelines.process.child import Progress
 from paritygate.precision import Precision
 from paritygate.signature import Signature
-from paritygate.validate.feeding import fit_inputs
-from paritygate.validate.runners.overflow_watch import open_overflow_watch
-from paritygate.validate.sample_split import rows_kept
-from paritygate.validate.samples import SampleSource, open_samples
+from paritygate.validate.runners.onnxruntime.overflow_watch import open_overflow_watch
+from paritygate.validate.samples.feeding import fit_inputs
+from paritygate.validate.samples.samples import SampleSource, open_samples
+from paritygate.validate.samples.split import rows_kept
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from paritygate.files import digest_of_file
-from paritygate.pipelines.child import Progress
-from paritygate.pipelines.loading import HOW_TO_RENAME, load_model
-from paritygate.pipelines.probing import PROBES_FOLDER, Prober, ProbeRequest
+from paritygate.models.source import Source
+from paritygate.pipelines.compare.loading import HOW_TO_RENAME, load_model
+from paritygate.pipelines.compare.probing import PROBES_FOLDER, Prober, ProbeRequest
+from paritygate.pipelines.process.child import Progress
 from paritygate.signature import Signature
-from paritygate.source import Source
 from paritygate.validate.probes.recording import PROBES_FILE
-from paritygate.validate.reference import RecordPlan, record_reference
+from paritygate.validate.reference.record import RecordPlan, record_reference
 from paritygate.validate.runners.runner import ModelToRun, open_runner
-from paritygate.validate.samples import SampleSource, open_samples
+from paritygate.validate.samples.samples import SampleSource, open_samples
 
 __all__ = ["run"]
 

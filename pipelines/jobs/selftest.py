@@ -13,19 +13,19 @@ import numpy as np
 from paritygate.convert.planted.kinds import PLANTS, NotApplicable, PlantContext, Planted, PlantKind
 from paritygate.convert.planted.plant import plant
 from paritygate.errors import BackendError, InputFileError
-from paritygate.pipelines.asking import recorded_probes
-from paritygate.pipelines.child import Progress
+from paritygate.pipelines.compare.asking import recorded_probes
+from paritygate.pipelines.process.child import Progress
 from paritygate.pipelines.selftest import result as results
 from paritygate.pipelines.selftest.effect import effects_of
 from paritygate.pipelines.selftest.explaining import why_missed
 from paritygate.pipelines.selftest.request import SelftestRequest
 from paritygate.pipelines.selftest.result import PlantResult, SelftestResult, result_to_json
 from paritygate.pipelines.selftest.trial import Trial, open_planted, try_file
+from paritygate.validate.gate.verdict import Verdict
 from paritygate.validate.probes.probe import PROBES
 from paritygate.validate.probes.roles import InputRole, Role
-from paritygate.validate.recording import Recording
-from paritygate.validate.samples import open_samples
-from paritygate.validate.verdict import Verdict
+from paritygate.validate.reference.recording import Recording
+from paritygate.validate.samples.samples import open_samples
 
 __all__ = ["run"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from paritygate.pipelines.child import Progress
+from paritygate.pipelines.process.child import Progress
 
 __all__ = ["amount_done"]
 

@@ -10,13 +10,13 @@ from pathlib import Path
 from paritygate.artifact import ARTIFACT_FILE, Artifact
 from paritygate.errors import ArtifactIntegrityError, InputFileError, MeasurementError
 from paritygate.files import digest_of_file, read_json
-from paritygate.pipelines.hidden_inputs import without_inputs
+from paritygate.pipelines.compare.hidden_inputs import without_inputs
+from paritygate.pipelines.compare.probing import PROBES_FOLDER
 from paritygate.pipelines.packing.manifest import INPUTS
 from paritygate.pipelines.packing.walk import files_in
-from paritygate.pipelines.probing import PROBES_FOLDER
-from paritygate.pipelines.workspace import SCRATCH, UNPACKED, RunFolder
+from paritygate.pipelines.run.workspace import SCRATCH, UNPACKED, RunFolder
 from paritygate.validate.probes.recording import ProbesRecording
-from paritygate.validate.recording import RECORD_FILE, Recording
+from paritygate.validate.reference.recording import RECORD_FILE, Recording
 
 __all__ = ["check_run", "files_of_run"]
 

@@ -16,12 +16,12 @@ from paritygate.errors import ArtifactIntegrityError, InputFileError, UsageError
 from paritygate.file_names import path_below
 from paritygate.files import MARKER, digest_of_file
 from paritygate.importing import is_object_path
-from paritygate.model_digest import digest_of_model
-from paritygate.onnx_file import external_files, read_onnx
+from paritygate.models.digest import digest_of_model
+from paritygate.models.onnx.file import external_files, read_onnx
+from paritygate.models.source import Source, SourceKind
 from paritygate.pipelines.packing.walk import files_in
-from paritygate.pipelines.workspace import RunFolder
-from paritygate.source import Source, SourceKind
-from paritygate.validate.recording import RECORD_FILE, Recording
+from paritygate.pipelines.run.workspace import RunFolder
+from paritygate.validate.reference.recording import RECORD_FILE, Recording
 
 __all__ = ["OUTSIDE", "RunInputs", "inputs_of", "moved_spec"]
 

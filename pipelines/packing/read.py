@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import BinaryIO
 
 from paritygate.errors import ArtifactIntegrityError, InputFileError
-from paritygate.pipelines.child import Progress
 from paritygate.pipelines.packing.amount_done import amount_done
 from paritygate.pipelines.packing.manifest import (
     MANIFEST_NAME,
@@ -20,6 +19,7 @@ from paritygate.pipelines.packing.manifest import (
     damaged,
 )
 from paritygate.pipelines.packing.tar_form import BLOCK_BYTES, END, header_of, padding_of, what_header_says
+from paritygate.pipelines.process.child import Progress
 
 __all__ = ["FILE_MODE", "extract", "read_manifest"]
 

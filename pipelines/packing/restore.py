@@ -22,11 +22,11 @@ from paritygate.files import (
     storage_errors,
     write_json_atomically,
 )
-from paritygate.pipelines.child import Progress
 from paritygate.pipelines.packing.manifest import INPUTS, RUN, SPEC_MEMBER, PackedFile, PackManifest, damaged
 from paritygate.pipelines.packing.read import FILE_MODE, extract, read_manifest
 from paritygate.pipelines.packing.unpacked import keep_pack
-from paritygate.pipelines.workspace import DEFAULT_ROOT, UNPACKED, RunFolder, check_schema_of_run, open_run
+from paritygate.pipelines.process.child import Progress
+from paritygate.pipelines.run.workspace import DEFAULT_ROOT, UNPACKED, RunFolder, check_schema_of_run, open_run
 
 __all__ = ["OwnInputs", "UnpackResult", "unpack_run"]
 

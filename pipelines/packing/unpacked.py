@@ -17,10 +17,10 @@ from typing import Any
 from paritygate.artifact import ARTIFACT_FILE
 from paritygate.errors import ArtifactIntegrityError, InputFileError, UsageError
 from paritygate.files import digest_of_file, read_json, write_bytes_atomically, write_json_atomically
-from paritygate.pipelines.evidence_shape import read_evidence_file
-from paritygate.pipelines.other_machines import OTHERS, documents_by_device
 from paritygate.pipelines.packing.manifest import MANIFEST_NAME, RUN, PackManifest
-from paritygate.pipelines.workspace import UNPACKED, RunFolder
+from paritygate.pipelines.run.evidence_shape import read_evidence_file
+from paritygate.pipelines.run.other_machines import OTHERS, documents_by_device
+from paritygate.pipelines.run.workspace import UNPACKED, RunFolder
 
 __all__ = ["Believed", "believed", "keep_pack"]
 

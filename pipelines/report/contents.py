@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from paritygate.pipelines.report.machine_tables import machine_tables, other_devices_table
 from paritygate.pipelines.report.report_data import ReportData
-from paritygate.pipelines.report.run_tables import (
+from paritygate.pipelines.report.sections import variant_sections
+from paritygate.pipelines.report.speed_section import speed_section
+from paritygate.pipelines.report.tables.machines import machine_tables, other_devices_table
+from paritygate.pipelines.report.tables.run import (
     artifact_table,
     earlier_failures_table,
     evidence_words,
@@ -14,8 +16,6 @@ from paritygate.pipelines.report.run_tables import (
     reference_tables,
     release_table,
 )
-from paritygate.pipelines.report.sections import variant_sections
-from paritygate.pipelines.report.speed_section import speed_section
 
 __all__ = ["contents_of"]
 

@@ -6,7 +6,7 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
-from paritygate.pipelines.result import ComparisonResult
+from paritygate.pipelines.compare.result import ComparisonResult
 
 __all__ = ["FailedAlone", "failed_alone", "within_run"]
 

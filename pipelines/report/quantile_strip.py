@@ -11,8 +11,8 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from paritygate.pipelines.compare.result import OutputResult
 from paritygate.pipelines.report.figures import number
-from paritygate.pipelines.result import OutputResult
 from paritygate.signature import is_float_dtype
 
 __all__ = ["QuantileStrip", "quantile_strip"]

@@ -17,16 +17,16 @@ from paritygate import __version__
 from paritygate.artifact import Artifact
 from paritygate.errors import ExitCode
 from paritygate.pipelines.benchmark.result import BenchmarkResult
-from paritygate.pipelines.choice.choice import Choice
-from paritygate.pipelines.earlier_failures import EarlierFailure, read_earlier_failures
-from paritygate.pipelines.evidence_shape import read_evidence_file
-from paritygate.pipelines.hidden_inputs import result_without_inputs, without_inputs
-from paritygate.pipelines.other_machines import OTHERS, is_evidence
-from paritygate.pipelines.result import NOT_RUN_HERE, ComparisonResult
-from paritygate.pipelines.stages.choose import read_benchmark
-from paritygate.pipelines.workspace import FailedVariant, RunFolder, required_variants, worst_code
+from paritygate.pipelines.compare.hidden_inputs import result_without_inputs, without_inputs
+from paritygate.pipelines.compare.result import NOT_RUN_HERE, ComparisonResult
+from paritygate.pipelines.release.choice.choice import Choice
+from paritygate.pipelines.release.choose import read_benchmark
+from paritygate.pipelines.run.earlier_failures import EarlierFailure, read_earlier_failures
+from paritygate.pipelines.run.evidence_shape import read_evidence_file
+from paritygate.pipelines.run.other_machines import OTHERS, is_evidence
+from paritygate.pipelines.run.workspace import FailedVariant, RunFolder, required_variants, worst_code
 from paritygate.row_names import without_row_ids
-from paritygate.validate.recording import RECORD_FILE, Recording
+from paritygate.validate.reference.recording import RECORD_FILE, Recording
 
 __all__ = ["NOT_MEASURED", "ReportData", "VariantReport", "collect_report", "report_without_inputs"]
 

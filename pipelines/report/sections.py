@@ -6,16 +6,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from paritygate.pipelines.report.conversion_table import conversion_table
+from paritygate.pipelines.compare.result import ComparisonResult, OutputResult, reasons
 from paritygate.pipelines.report.failed_alone import FailedAlone, failed_alone
 from paritygate.pipelines.report.figures import number
-from paritygate.pipelines.report.probe_tables import FAILED_AT, FOUND_AT, probe_tables, probe_words
-from paritygate.pipelines.report.quality_tables import quality_tables
 from paritygate.pipelines.report.quantile_strip import QuantileStrip, quantile_strip
 from paritygate.pipelines.report.report_data import ReportData, VariantReport
-from paritygate.pipelines.report.run_tables import anchor_of
-from paritygate.pipelines.report.table import Table
-from paritygate.pipelines.report.variant_tables import (
+from paritygate.pipelines.report.tables.conversion import conversion_table
+from paritygate.pipelines.report.tables.probes import FAILED_AT, FOUND_AT, probe_tables, probe_words
+from paritygate.pipelines.report.tables.quality import quality_tables
+from paritygate.pipelines.report.tables.run import anchor_of
+from paritygate.pipelines.report.tables.table import Table
+from paritygate.pipelines.report.tables.variants import (
     agreement_table,
     checks_table,
     decisions_table,
@@ -26,7 +27,6 @@ from paritygate.pipelines.report.variant_tables import (
     tolerance_table,
     worst_rows_table,
 )
-from paritygate.pipelines.result import ComparisonResult, OutputResult, reasons
 from paritygate.signature import is_float_dtype
 
 __all__ = ["OutputSection", "VariantSection", "variant_sections"]

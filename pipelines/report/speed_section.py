@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from paritygate.pipelines.report.report_data import ReportData
-from paritygate.pipelines.report.speed_table import footprint_table, speed_lead, speed_notes, speed_table
-from paritygate.pipelines.report.table import Table
-from paritygate.pipelines.report.tradeoff import Tradeoff, tradeoff_of
+from paritygate.pipelines.report.tables.speed import footprint_table, speed_lead, speed_notes, speed_table
+from paritygate.pipelines.report.tables.table import Table
+from paritygate.pipelines.report.tradeoff.tradeoff import Tradeoff, tradeoff_of
 
 __all__ = ["SpeedSection", "speed_section"]
 

@@ -10,7 +10,7 @@ from paritygate.files import write_bytes_atomically
 from paritygate.pipelines.report.html_report import render_html
 from paritygate.pipelines.report.markdown_report import render_markdown
 from paritygate.pipelines.report.report_data import ReportData, collect_report, report_without_inputs
-from paritygate.pipelines.workspace import RunFolder
+from paritygate.pipelines.run.workspace import RunFolder
 
 __all__ = ["write_pages", "write_reports"]
 

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from paritygate.errors import BackendError, UsageError
-from paritygate.pipelines.asking import recorded_probes
-from paritygate.pipelines.comparison import ComparisonJob
+from paritygate.pipelines.compare.asking import recorded_probes
+from paritygate.pipelines.compare.job import ComparisonJob
 from paritygate.pipelines.selftest.result import EffectResult
-from paritygate.validate.feeding import fit_inputs
-from paritygate.validate.profile import ulp_of
-from paritygate.validate.samples import open_samples
+from paritygate.validate.reference.profile import ulp_of
+from paritygate.validate.samples.feeding import fit_inputs
+from paritygate.validate.samples.samples import open_samples
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from paritygate.validate.gate.tolerance import Limits
     from paritygate.validate.runners.runner import Runner
-    from paritygate.validate.tolerance import Limits
 
     Arrays = Mapping[str, NDArray[np.generic]]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from paritygate.pipelines.asking import question_of
-from paritygate.pipelines.child import Progress
-from paritygate.pipelines.comparison import ComparisonJob
-from paritygate.pipelines.reproduction import Keeper
-from paritygate.validate.candidate import ModelCandidate
+from paritygate.pipelines.compare.asking import question_of
+from paritygate.pipelines.compare.job import ComparisonJob
+from paritygate.pipelines.compare.reproduction import Keeper
+from paritygate.pipelines.process.child import Progress
+from paritygate.validate.gate.candidate import ModelCandidate
 from paritygate.validate.probes.recording import ProbeRecord, ProbesRecording, StoredProbeBatch
 from paritygate.validate.probes.run import FailedBatch, ProbeOutcome, run_probes
 

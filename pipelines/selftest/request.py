@@ -9,7 +9,7 @@ from typing import Any
 
 from paritygate.convert.planted.kinds import PLANTS
 from paritygate.errors import UsageError
-from paritygate.pipelines.comparison import ComparisonJob
+from paritygate.pipelines.compare.job import ComparisonJob
 
 __all__ = ["SelftestRequest", "chosen_plants"]
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from paritygate import __version__
 from paritygate.errors import ExitCode
-from paritygate.pipelines.workspace import worst_code
+from paritygate.pipelines.run.workspace import worst_code
 from paritygate.wording import counted
 
 __all__ = [

@@ -14,17 +14,17 @@ from paritygate.errors import (
     UsageError,
 )
 from paritygate.files import make_marked_folder, remove_marked_folder, write_bytes_atomically, write_json_atomically
-from paritygate.pipelines.child import ChildJob, Progress, run_child
-from paritygate.pipelines.hidden_inputs import without_inputs
-from paritygate.pipelines.run_comparison import comparison_job
+from paritygate.pipelines.compare.hidden_inputs import without_inputs
+from paritygate.pipelines.process.child import ChildJob, Progress, run_child
+from paritygate.pipelines.run.comparison_job import comparison_job
+from paritygate.pipelines.run.export import export_stage
+from paritygate.pipelines.run.record import record_stage
+from paritygate.pipelines.run.workspace import FailedVariant, RunFolder
 from paritygate.pipelines.selftest.page import page_of
 from paritygate.pipelines.selftest.request import SelftestRequest
 from paritygate.pipelines.selftest.result import SelftestResult, result_from_json, result_to_json
-from paritygate.pipelines.spec import ResolvedSpec
-from paritygate.pipelines.stages.export import export_stage
-from paritygate.pipelines.stages.record import record_stage
-from paritygate.pipelines.target_choice import with_targets
-from paritygate.pipelines.workspace import FailedVariant, RunFolder
+from paritygate.pipelines.spec.schema import ResolvedSpec
+from paritygate.pipelines.spec.target_choice import with_targets
 from paritygate.signature import Signature
 from paritygate.validate.probes.probe import PROBES
 

@@ -8,24 +8,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from paritygate.files import make_marked_folder, remove_marked_folder
-from paritygate.pipelines.asking import broken_contract, recorded_probes
-from paritygate.pipelines.child import Progress
-from paritygate.pipelines.comparison import ComparisonJob
-from paritygate.pipelines.gate_plan import gate_plan
-from paritygate.pipelines.opening import open_side
+from paritygate.models.source import Source, SourceKind
+from paritygate.pipelines.compare.asking import broken_contract, recorded_probes
+from paritygate.pipelines.compare.gate_plan import gate_plan
+from paritygate.pipelines.compare.job import ComparisonJob
+from paritygate.pipelines.compare.opening import open_side
+from paritygate.pipelines.process.child import Progress
 from paritygate.pipelines.selftest.first_failures import ask_until_failed
 from paritygate.pipelines.selftest.result import FindingResult
-from paritygate.source import Source, SourceKind
-from paritygate.validate.candidate import ModelCandidate
-from paritygate.validate.gate import run_gate
-from paritygate.validate.given import expected_from_recording
-from paritygate.validate.recording import Recording
-from paritygate.validate.samples import open_samples
-from paritygate.validate.verdict import Check, Status, Verdict, verdict_of
+from paritygate.validate.gate.candidate import ModelCandidate
+from paritygate.validate.gate.gate import run_gate
+from paritygate.validate.gate.verdict import Check, Status, Verdict, verdict_of
+from paritygate.validate.reference.given import expected_from_recording
+from paritygate.validate.reference.recording import Recording
+from paritygate.validate.samples.samples import open_samples
 
 if TYPE_CHECKING:
+    from paritygate.validate.gate.tolerance import Limits
     from paritygate.validate.runners.runner import Runner
-    from paritygate.validate.tolerance import Limits
 
 __all__ = ["Trial", "open_planted", "try_file"]
 

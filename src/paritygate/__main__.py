@@ -54,7 +54,7 @@ def _run(args: list[str]) -> int:  # noqa: PLR0911 - one return a cause
     import click
 
     from paritygate.errors import ExitCode, ParitygateError
-    from paritygate.pipelines.cli import cli
+    from paritygate.pipelines.cli.app import cli
     from paritygate.printing import echo, echo_block
 
     is_debug = "--debug" in args or bool(os.environ.get("PARITYGATE_DEBUG"))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from paritygate.models.source import SourceKind
 from paritygate.precision import Precision, Variant
-from paritygate.source import SourceKind
 
 __all__ = ["CPU_FORMATS", "ENGINE_FORMATS", "FORMATS", "Format", "why_not_run"]
 

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from paritygate.convert.checked import convert_and_check
 from paritygate.convert.conversion import Conversion, ConversionJob
+from paritygate.models.source import Source, SourceKind
 from paritygate.signature import Dim, Signature, TensorSpec
-from paritygate.source import Source, SourceKind
 
 
 class Lazy:

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from tests.convert.conftest import Bench, Converted, sign
 
-from paritygate.convert import check_tensorrt
-from paritygate.convert.check_tensorrt import check
+from paritygate.convert.engine import check_tensorrt
+from paritygate.convert.engine.check_tensorrt import check
 from paritygate.engine.deserialized import LoadedEngine
 from paritygate.engine.library import open_library
 from paritygate.engine.record import EngineRecord

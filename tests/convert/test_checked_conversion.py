@@ -17,7 +17,7 @@ from paritygate.convert import conversion
 from paritygate.convert.conversion import CONVERTERS, Conversion, ConversionJob
 from paritygate.errors import BackendError, ConversionError, MissingBackendError, StorageError, UsageError
 from paritygate.files import make_marked_folder
-from paritygate.source import SourceKind
+from paritygate.models.source import SourceKind
 
 _SAME = """
 < ir_version: 8, opset_import: ["" : 17] >

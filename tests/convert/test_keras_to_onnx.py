@@ -9,7 +9,7 @@ import pytest
 from tests.convert.conftest import Bench, Lazy, assert_near, sign
 
 from paritygate.errors import ConversionError, InputFileError, UnsupportedOperatorsError, UsageError
-from paritygate.tensorflow_import import import_keras, import_tensorflow
+from paritygate.models.tensorflow.importing import import_keras, import_tensorflow
 
 pytestmark = pytest.mark.tensorflow
 

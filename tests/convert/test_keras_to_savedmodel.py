@@ -10,8 +10,8 @@ import pytest
 from tests.convert.conftest import Bench, Lazy, sign
 
 from paritygate.errors import ConversionError, InputFileError, StorageError, UsageError
-from paritygate.savedmodel import load_savedmodel
-from paritygate.tensorflow_import import import_keras
+from paritygate.models.tensorflow.importing import import_keras
+from paritygate.models.tensorflow.savedmodel import load_savedmodel
 
 pytestmark = pytest.mark.tensorflow
 

@@ -13,10 +13,10 @@ from tests.convert.conftest import sign
 from paritygate.convert.conversion import Conversion, ConversionJob
 from paritygate.convert.fixed_shape import FIXERS, fix_and_check
 from paritygate.errors import ConversionError, StorageError
-from paritygate.fixed_shape import FIXED_SHAPE_FILE, FixedShape, read_fixed_shape
-from paritygate.onnx_file import signature_of_onnx
+from paritygate.models.fixed_shape import FIXED_SHAPE_FILE, FixedShape, read_fixed_shape
+from paritygate.models.onnx.file import signature_of_onnx
+from paritygate.models.source import Source, SourceKind
 from paritygate.signature import Signature
-from paritygate.source import Source, SourceKind
 
 _MASKED = """
 < ir_version: 8, opset_import: ["" : 17] >

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from onnx import TensorProto
 from onnx.reference import ReferenceEvaluator
 
-from paritygate.convert.onnx_precision.low_precision import rewrite_precision
-from paritygate.convert.onnx_precision.result import RewriteResult
+from paritygate.convert.onnx.precision.low_precision import rewrite_precision
+from paritygate.convert.onnx.precision.result import RewriteResult
 from paritygate.errors import ConversionError, UsageError
-from paritygate.onnx_graph import element_types, infer_value_types, nodes_in
+from paritygate.models.onnx.graph import element_types, infer_value_types, nodes_in
 from paritygate.precision import Precision
 
 _X = np.linspace(-2, 2, 12, dtype=np.float32).reshape(3, 4)

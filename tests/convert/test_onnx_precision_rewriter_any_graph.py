@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto
 
-from paritygate.convert.onnx_precision.low_precision import rewrite_precision
-from paritygate.onnx_graph import element_types, infer_value_types
+from paritygate.convert.onnx.precision.low_precision import rewrite_precision
+from paritygate.models.onnx.graph import element_types, infer_value_types
 from paritygate.precision import Precision
 
 _UNARY = ("Neg", "Abs", "Tanh", "Relu", "Identity", "Sigmoid")

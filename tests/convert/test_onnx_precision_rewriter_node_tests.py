@@ -14,11 +14,11 @@ import onnx
 import pytest
 from numpy.typing import NDArray
 
-from paritygate.convert.onnx_precision.low_precision import rewrite_precision
-from paritygate.convert.onnx_precision.result import RewriteResult
+from paritygate.convert.onnx.precision.low_precision import rewrite_precision
+from paritygate.convert.onnx.precision.result import RewriteResult
 from paritygate.errors import ConversionError
-from paritygate.onnx_file import opset_of
-from paritygate.onnx_graph import QUANTIZATION_OPERATORS, nodes_in
+from paritygate.models.onnx.file import opset_of
+from paritygate.models.onnx.graph import QUANTIZATION_OPERATORS, nodes_in
 from paritygate.precision import Precision
 
 pytestmark = pytest.mark.slow

@@ -12,11 +12,11 @@ import pytest
 from numpy.typing import NDArray
 from onnx import TensorProto
 
-from paritygate.convert.onnx_precision.low_precision import rewrite_precision
-from paritygate.convert.onnx_precision.result import RewriteResult
+from paritygate.convert.onnx.precision.low_precision import rewrite_precision
+from paritygate.convert.onnx.precision.result import RewriteResult
 from paritygate.errors import ConversionError, InputFileError
-from paritygate.onnx_file import read_onnx
-from paritygate.onnx_graph import graphs_in, nodes_in
+from paritygate.models.onnx.file import read_onnx
+from paritygate.models.onnx.graph import graphs_in, nodes_in
 from paritygate.precision import Precision
 
 _X = np.linspace(-2, 2, 12, dtype=np.float32).reshape(3, 4)

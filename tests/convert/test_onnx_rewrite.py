@@ -7,8 +7,8 @@ import onnx
 import pytest
 from onnx.reference import ReferenceEvaluator
 
-from paritygate.convert.onnx_operators import unknown_operators
-from paritygate.convert.onnx_rewrite import lower_ir_version, rename_values
+from paritygate.convert.onnx.operators import unknown_operators
+from paritygate.convert.onnx.rewrite import lower_ir_version, rename_values
 
 _BRANCHES = """
 < ir_version: 8, opset_import: ["" : 17] >

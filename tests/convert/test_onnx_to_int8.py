@@ -17,7 +17,7 @@ from tests.convert.conftest import Bench, Converted
 from paritygate.convert.conversion import Calibration
 from paritygate.convert.int8.choice import nodes_to_quantize
 from paritygate.errors import ConversionError, UsageError
-from paritygate.onnx_file import precision_found
+from paritygate.models.onnx.file import precision_found
 from paritygate.precision import Precision
 
 Arrays = Mapping[str, NDArray[Any]]
@@ -408,7 +408,7 @@ def test_nncf_quantizes_by_channel_and_symmetrically(bench: Bench) -> None:
 def test_a_model_too_large_for_nncf_is_refused_with_what_takes_it(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("paritygate.convert.onnx_to_int8.EXTERNAL_DATA_BYTES", 0)
+    monkeypatch.setattr("paritygate.convert.onnx.onnx_to_int8.EXTERNAL_DATA_BYTES", 0)
     with pytest.raises(ConversionError, match="NNCF takes ONNX models that fit into one file") as caught:
         _to_int8(bench, _conv_net(bench.folder), _calibration(_images, tool="nncf"))
     assert "tool: onnxruntime" in caught.value.hint

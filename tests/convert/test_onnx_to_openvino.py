@@ -17,12 +17,12 @@ from onnx import TensorProto, helper, numpy_helper
 from tests.convert.conftest import Bench, Converted, sign
 
 from paritygate.backends import install_command
-from paritygate.convert.check_openvino import check
 from paritygate.convert.conversion import Conversion
-from paritygate.convert.onnx_to_openvino import convert
+from paritygate.convert.openvino.check_openvino import check
+from paritygate.convert.openvino.onnx_to_openvino import convert
 from paritygate.errors import ConversionError, MissingBackendError, UnsupportedOperatorsError
-from paritygate.openvino_model import precision_of_openvino, read_openvino
-from paritygate.openvino_settings import compile_openvino, is_capable, read_settings
+from paritygate.models.openvino.model import precision_of_openvino, read_openvino
+from paritygate.models.openvino.settings import compile_openvino, is_capable, read_settings
 from paritygate.precision import Precision
 from paritygate.signature import TensorSpec
 

@@ -13,10 +13,10 @@ from paritygate.convert.checked import convert_and_check
 from paritygate.convert.conversion import Conversion, ConversionJob
 from paritygate.convert.fixed_shape import fix_and_check
 from paritygate.errors import ConversionError
-from paritygate.fixed_shape import FixedShape
+from paritygate.models.fixed_shape import FixedShape
+from paritygate.models.source import Source, SourceKind
 from paritygate.precision import Precision
 from paritygate.signature import Signature
-from paritygate.source import Source, SourceKind
 from paritygate.validate.runners.fixed_shape import FixedShapeRunner
 from paritygate.validate.runners.runner import ModelToRun, open_runner
 

@@ -15,8 +15,8 @@ from tests.convert.conftest import Bench, Converted
 
 from paritygate.convert.conversion import Calibration
 from paritygate.errors import ConversionError, UsageError
-from paritygate.openvino_model import precision_of_openvino, read_openvino
-from paritygate.openvino_settings import compile_openvino, read_settings
+from paritygate.models.openvino.model import precision_of_openvino, read_openvino
+from paritygate.models.openvino.settings import compile_openvino, read_settings
 from paritygate.precision import Precision
 
 pytestmark = [pytest.mark.openvino, pytest.mark.nncf]

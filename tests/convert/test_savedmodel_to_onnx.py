@@ -11,9 +11,9 @@ import onnx
 import pytest
 from tests.convert.conftest import Bench, Lazy, assert_near, sign
 
-from paritygate.convert import onnx_rewrite
+from paritygate.convert.onnx import rewrite as onnx_rewrite
 from paritygate.errors import UnsupportedOperatorsError, UsageError
-from paritygate.tensorflow_import import import_tensorflow
+from paritygate.models.tensorflow.importing import import_tensorflow
 
 pytestmark = pytest.mark.tensorflow
 

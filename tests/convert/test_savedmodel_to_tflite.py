@@ -11,12 +11,12 @@ import pytest
 from numpy.typing import NDArray
 from tests.convert.conftest import Bench, Converted, Lazy, assert_near, sign
 
-from paritygate.convert.check_tflite import check
 from paritygate.convert.conversion import Calibration, Conversion
+from paritygate.convert.tensorflow.check_tflite import check
 from paritygate.errors import ConversionError, UnsupportedOperatorsError, UsageError
 from paritygate.fixtures.sts import keras_model
+from paritygate.models.tensorflow.importing import import_keras, import_tensorflow
 from paritygate.precision import Precision
-from paritygate.tensorflow_import import import_keras, import_tensorflow
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.litert]
 

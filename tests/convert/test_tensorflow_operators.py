@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 from tests.convert.conftest import Bench, Lazy, sign
 
-from paritygate.tensorflow_import import import_keras, import_tensorflow
+from paritygate.models.tensorflow.importing import import_keras, import_tensorflow
 
 pytestmark = pytest.mark.tensorflow
 

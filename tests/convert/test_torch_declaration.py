@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import yaml
 
-from paritygate.convert.torch_declaration import declaration_of
+from paritygate.convert.torch.declaration import declaration_of
 
 if TYPE_CHECKING:
     import torch

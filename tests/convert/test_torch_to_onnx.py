@@ -11,7 +11,8 @@ import pytest
 from numpy.typing import NDArray
 from tests.convert.conftest import Bench, Converted, assert_near, sign
 
-from paritygate.convert import torch_answers, torch_to_onnx
+from paritygate.convert.torch import answers as torch_answers
+from paritygate.convert.torch import torch_to_onnx
 from paritygate.errors import ConversionError, UnsupportedOperatorsError, UsageError
 
 if TYPE_CHECKING:

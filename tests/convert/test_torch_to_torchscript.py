@@ -9,8 +9,8 @@ import pytest
 from tests.convert.conftest import Bench, Converted, assert_near, sign, trace
 
 from paritygate.errors import ConversionError, UsageError
+from paritygate.models.torch.archive import names_in_archive
 from paritygate.signature import Dim
-from paritygate.torch_archive import names_in_archive
 
 if TYPE_CHECKING:
     import torch

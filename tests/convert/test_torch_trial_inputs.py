@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tests.convert.conftest import Bench, sign
 
-from paritygate.convert.torch_inputs import input_draws
+from paritygate.convert.torch.inputs import input_draws
 from paritygate.errors import ConversionError
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ import numpy as np
 import onnx
 import pytest
 
-from paritygate.pipelines.cli import cli
+from paritygate.pipelines.cli.app import cli
 
 _ROOT = Path(__file__).resolve().parents[2]
 _FENCE = re.compile(r"^```(?P<info>[^\n`]*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)

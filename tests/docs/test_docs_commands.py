@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import click
 import pytest
 
-from paritygate.pipelines.cli import COMMANDS
-from paritygate.pipelines.spec_loading import parse_spec
+from paritygate.pipelines.cli.app import COMMANDS
+from paritygate.pipelines.spec.loading import parse_spec
 
 if TYPE_CHECKING:
     from tests.docs.conftest import Page

@@ -19,32 +19,34 @@ from paritygate.backends import backend_state
 from paritygate.convert.conversion import CONVERTERS, DERIVATIONS
 from paritygate.errors import ExitCode, ParitygateError
 from paritygate.formats import FORMATS
-from paritygate.pipelines.choice.constraint import CONSTRAINTS
-from paritygate.pipelines.cli import cli
-from paritygate.pipelines.result import OutputResult
-from paritygate.pipelines.spec import AVAILABLE_TARGETS, Spec
-from paritygate.pipelines.spec_loading import packaged_specs
-from paritygate.source import SourceKind
-from paritygate.validate import bulk, reference, statistics, strata, tolerance, value_sample, verdict
-from paritygate.validate.decisions import Rule
-from paritygate.validate.histogram import RESOLUTION
-from paritygate.validate.tolerance import DEFAULT_TOLERANCES, Tolerance
+from paritygate.models.source import SourceKind
+from paritygate.pipelines.cli.app import cli
+from paritygate.pipelines.compare.result import OutputResult
+from paritygate.pipelines.spec.limits import CONSTRAINTS
+from paritygate.pipelines.spec.loading import packaged_specs
+from paritygate.pipelines.spec.schema import AVAILABLE_TARGETS, Spec
+from paritygate.validate.gate import statistics, strata, tolerance, verdict
+from paritygate.validate.gate.decisions import Rule
+from paritygate.validate.gate.histogram import RESOLUTION
+from paritygate.validate.gate.tolerance import DEFAULT_TOLERANCES, Tolerance
+from paritygate.validate.reference import bulk, value_sample
+from paritygate.validate.reference import record as reference
 
 if TYPE_CHECKING:
     from tests.docs.conftest import Page
 
 # Where checks are named.
 JUDGES = (
-    "validate/verdict.py",
-    "validate/reference.py",
-    "validate/gate.py",
-    "validate/measurement.py",
-    "validate/noise_floor.py",
-    "validate/strata.py",
-    "validate/matching/judgement.py",
-    "validate/matching/repeats.py",
+    "validate/gate/verdict.py",
+    "validate/reference/record.py",
+    "validate/gate/gate.py",
+    "validate/gate/measurement.py",
+    "validate/reference/noise_floor.py",
+    "validate/gate/strata.py",
+    "validate/detections/judgement.py",
+    "validate/detections/repeats.py",
 )
-JUDGES_OF_PIPELINES = ("pipelines/jobs/compare.py", "pipelines/comparison.py", "pipelines/asking.py")
+JUDGES_OF_PIPELINES = ("pipelines/jobs/compare.py", "pipelines/compare/job.py", "pipelines/compare/asking.py")
 
 
 def codes(cell: str) -> list[str]:

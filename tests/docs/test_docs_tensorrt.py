@@ -11,8 +11,8 @@ import pytest
 from paritygate.engine.capabilities import capabilities_of
 from paritygate.engine.library import TENSORRT_RTX, open_library
 from paritygate.formats import ENGINE_FORMATS
-from paritygate.pipelines.spec import AVAILABLE_TARGETS
-from paritygate.pipelines.spec_parts import TensorrtPart, TensorrtRtxPart
+from paritygate.pipelines.spec.parts import TensorrtPart, TensorrtRtxPart
+from paritygate.pipelines.spec.schema import AVAILABLE_TARGETS
 
 if TYPE_CHECKING:
     from tests.docs.conftest import Page

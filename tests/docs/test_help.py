@@ -10,7 +10,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from paritygate.pipelines.cli import COMMANDS, cli
+from paritygate.pipelines.cli.app import COMMANDS, cli
 
 TOOL = "convert-and-validate"
 CALLS: list[list[str]] = [[], *([name] for name in COMMANDS)]

@@ -68,11 +68,11 @@ def test_a_part_imports_only_what_it_stands_on(project_root: Path, part: str) ->
     ("part", "statement"),
     [
         ("ground floor", "from paritygate.validate import metrics"),
-        ("ground floor", "import paritygate.pipelines.cli"),
+        ("ground floor", "import paritygate.pipelines.cli.app"),
         ("convert", "from paritygate import validate"),
         ("convert", "from paritygate.validate.runners.runner import open_runner"),
         ("validate", "def late():\n    from paritygate.convert import conversion"),
-        ("fixtures", "if TYPE_CHECKING:\n    from paritygate.pipelines.spec import Spec"),
+        ("fixtures", "if TYPE_CHECKING:\n    from paritygate.pipelines.spec.schema import Spec"),
         ("pipelines", "import paritygate.fixtures.sts"),
         ("pipelines", "from . import spec"),
         ("validate", "from .statistics import update"),
@@ -87,7 +87,7 @@ def test_this_guard_sees_an_import_that_goes_up_or_sideways(part: str, statement
     [
         ("ground floor", "from paritygate.errors import UsageError"),
         ("convert", "from paritygate.convert.conversion import Conversion\nfrom paritygate import errors"),
-        ("pipelines", "from paritygate.convert import conversion\nimport paritygate.validate.verdict"),
+        ("pipelines", "from paritygate.convert import conversion\nimport paritygate.validate.gate.verdict"),
         ("validate", "import validate_email"),
     ],
 )

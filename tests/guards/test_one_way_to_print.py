@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 # The tables and the live line of rich, whose text is made fit to look at before.
-DRAWS = {"pipelines/console.py"}
+DRAWS = {"pipelines/cli/console.py"}
 PRINTERS = {
     "print",
     "click.echo",
@@ -20,7 +20,7 @@ PRINTERS = {
     "traceback.print_exception",
 }
 # Child processes print into their logs, which messages quote by `printing`.
-PRINT_INTO_A_LOG = ("pipelines/child_main.py", "pipelines/jobs/")
+PRINT_INTO_A_LOG = ("pipelines/process/child_main.py", "pipelines/jobs/")
 
 
 def calls_that_print(text: str) -> list[str]:

@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from paritygate import backends, building
+from paritygate import backends
 from paritygate.backends import install_command
-from paritygate.building import require_builder
+from paritygate.engine import building
+from paritygate.engine.building import require_builder
 from paritygate.errors import MissingBackendError, MissingGpuError
 from paritygate.formats import ENGINE_FORMATS, FORMATS
 from paritygate.machine import Gpu

@@ -11,10 +11,10 @@ from paritygate.engine.profile import profile_of
 from paritygate.engine.record import ENGINE_FILE, RECORD_FILE, EngineRecord
 from paritygate.engine.settings import EngineSettings
 from paritygate.errors import InputFileError
-from paritygate.model_digest import digest_of_model
+from paritygate.models.digest import digest_of_model
+from paritygate.models.source import SourceKind, parse_source
 from paritygate.precision import Precision
 from paritygate.signature import Signature, TensorSpec
-from paritygate.source import SourceKind, parse_source
 
 _SIGNATURE = Signature(
     inputs=(TensorSpec(name="x", dtype="float32", shape=(1, 4)),),

@@ -10,7 +10,7 @@ import pytest
 from tests.convert.conftest import sign
 
 from paritygate.errors import InputFileError, UsageError
-from paritygate.fixed_shape import FIXED_SHAPE_FILE, FixedShape, read_fixed_shape, write_fixed_shape
+from paritygate.models.fixed_shape import FIXED_SHAPE_FILE, FixedShape, read_fixed_shape, write_fixed_shape
 from paritygate.signature import Signature
 
 _SIGNATURE = sign(

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from paritygate.errors import UsageError
-from paritygate.named_call import check_rename, select_outputs, source_names, takes_keywords
+from paritygate.models.named_call import check_rename, select_outputs, source_names, takes_keywords
 from paritygate.signature import Signature, TensorSpec
 
 _ONE, _TWO, _THREE = np.array([1]), np.array([2]), np.array([3])

@@ -11,8 +11,8 @@ import pytest
 from numpy.typing import NDArray
 
 from paritygate.errors import ConversionError
-from paritygate.onnx_functions import inline_functions
-from paritygate.onnx_graph import nodes_in
+from paritygate.models.onnx.functions import inline_functions
+from paritygate.models.onnx.graph import nodes_in
 
 _MODEL = """
 < ir_version: 10, opset_import: ["" : 17, "own" : 1] >

@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx
 from onnx import TensorProto
 
-from paritygate.onnx_graph import (
+from paritygate.models.onnx.graph import (
     NOT_A_TENSOR,
     UniqueNames,
     element_types,

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from paritygate.errors import InputFileError
-from paritygate.onnx_file import precision_found
+from paritygate.models.onnx.file import precision_found
 from paritygate.precision import Precision
 
 _FLOAT, _FLOAT16, _BFLOAT16 = TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16

@@ -9,17 +9,17 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from paritygate.model_digest import digest_of_model
-from paritygate.openvino_model import (
+from paritygate.models.digest import digest_of_model
+from paritygate.models.openvino.model import (
     import_openvino,
     openvino_files,
     openvino_reason,
     precision_of_openvino,
     settings_file,
 )
-from paritygate.openvino_settings import read_settings, write_settings
+from paritygate.models.openvino.settings import read_settings, write_settings
+from paritygate.models.source import parse_source
 from paritygate.precision import Precision
-from paritygate.source import parse_source
 
 
 def _digest(path: Path) -> str | None:

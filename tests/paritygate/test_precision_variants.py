@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paritygate.errors import UsageError
-from paritygate.pipelines.repository.names import check_variant
+from paritygate.pipelines.spec.names import check_variant
 from paritygate.precision import Precision, Variant
 
 _DIMS = st.dictionaries(st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,8}", fullmatch=True), st.integers(1, 10**6), max_size=4)

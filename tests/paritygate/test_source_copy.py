@@ -19,8 +19,8 @@ from paritygate import importing
 from paritygate.artifact import ARTIFACT_FILE
 from paritygate.errors import ArtifactIntegrityError, InputFileError, UsageError
 from paritygate.importing import load_object, user_files
-from paritygate.source import Source, SourceKind, load_source_object
-from paritygate.source_copy import (
+from paritygate.models.source import Source, SourceKind, load_source_object
+from paritygate.models.source_copy import (
     CODE_FOLDER,
     SOURCE_FILE,
     SourceCopy,
@@ -59,10 +59,10 @@ import sys
 from pathlib import Path
 
 FILES = {
-    "__mp_main__": "pipelines/child_main.py",
+    "__mp_main__": "pipelines/process/child_main.py",
     "main_again": "src/paritygate/__main__.py",
     "errors_again": "src/paritygate/errors.py",
-    "verdict_again": "validate/verdict.py",
+    "verdict_again": "validate/gate/verdict.py",
     "rows_again": "fixtures/linear_model.py",
 }
 
@@ -193,8 +193,8 @@ def test_our_own_files_are_never_the_users_whatever_they_are_imported_as(tmp_pat
                 from pathlib import Path
 
                 from paritygate.artifact import ARTIFACT_FILE
-                from paritygate.source import Source, SourceKind, load_source_object
-                from paritygate.source_copy import load_source_copy, write_source_copy
+                from paritygate.models.source import Source, SourceKind, load_source_object
+                from paritygate.models.source_copy import load_source_copy, write_source_copy
 
                 place = Path(sys.argv[1])
                 source = Source(text="net:make", folder=Path.cwd(), kind=SourceKind.CALLABLE)

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from paritygate.errors import BackendError, InputFileError, UsageError
-from paritygate.keras_model import as_named_function, notes_on_names, signature_of_keras
-from paritygate.savedmodel import load_savedmodel, signature_of_savedmodel
+from paritygate.models.tensorflow.importing import import_keras, import_tensorflow
+from paritygate.models.tensorflow.keras_model import as_named_function, notes_on_names, signature_of_keras
+from paritygate.models.tensorflow.savedmodel import load_savedmodel, signature_of_savedmodel
+from paritygate.models.unknown_dims import name_unknown_dims
 from paritygate.signature import Signature, TensorSpec
-from paritygate.tensorflow_import import import_keras, import_tensorflow
-from paritygate.unknown_dims import name_unknown_dims
 
 pytestmark = pytest.mark.tensorflow
 

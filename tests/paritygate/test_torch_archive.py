@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from paritygate.errors import InputFileError
-from paritygate.source import SourceKind
-from paritygate.torch_archive import check_archive
+from paritygate.models.source import SourceKind
+from paritygate.models.torch.archive import check_archive
 
 _METHOD, _FLAGS, _ENCRYPTED = 10, 8, 1
 

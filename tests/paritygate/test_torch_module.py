@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from paritygate.models.torch.module import as_named_module, device_of, put_in_eval_mode, unused_outputs
 from paritygate.signature import Signature, TensorSpec
-from paritygate.torch_module import as_named_module, device_of, put_in_eval_mode, unused_outputs
 
 if TYPE_CHECKING:
     import torch

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from paritygate.models.weights import WeightTally
 from paritygate.precision import Precision
-from paritygate.weights import WeightTally
 
 
 def _weights(*shape: int, seed: int = 0) -> NDArray[np.float32]:

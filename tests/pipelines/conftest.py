@@ -23,20 +23,21 @@ import yaml
 import paritygate.errors
 from paritygate.__main__ import _run
 from paritygate.artifact import Artifact
-from paritygate.pipelines import comparison, overflow, session_probes, variant_maker
-from paritygate.pipelines.child_main import JOBS
-from paritygate.pipelines.judged_by import judged_by
-from paritygate.pipelines.result import schema_of_result
-from paritygate.pipelines.run_comparison import comparison_job
+from paritygate.pipelines.compare import job as comparison
+from paritygate.pipelines.compare import session_probes
+from paritygate.pipelines.compare.result import schema_of_result
+from paritygate.pipelines.process.child_main import JOBS
+from paritygate.pipelines.run import overflow, record, variant_maker
+from paritygate.pipelines.run.comparison_job import comparison_job
+from paritygate.pipelines.run.judged_by import judged_by
+from paritygate.pipelines.run.workspace import open_run
 from paritygate.pipelines.selftest import stage as selftest_stage
-from paritygate.pipelines.stages import record
-from paritygate.pipelines.workspace import open_run
 
 if TYPE_CHECKING:
     import onnx
     from numpy.typing import NDArray
 
-    from paritygate.pipelines.child import ChildJob, Progress
+    from paritygate.pipelines.process.child import ChildJob, Progress
 
 # Old enough for every ONNX Runtime that is supported.
 _IR_VERSION = 9

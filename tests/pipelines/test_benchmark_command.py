@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.pipelines.conftest import make_desk
 
-from paritygate.pipelines.benchmark.plan import is_benchmark_wanted, plan_of
 from paritygate.pipelines.benchmark.result import (
     SOURCE,
     BenchmarkPoint,
@@ -22,8 +21,9 @@ from paritygate.pipelines.benchmark.result import (
     Speedup,
     VariantBenchmark,
 )
-from paritygate.pipelines.benchmark.table import benchmark_table
-from paritygate.pipelines.spec_loading import load_spec
+from paritygate.pipelines.cli.benchmark_table import benchmark_table
+from paritygate.pipelines.spec.benchmark_plan import is_benchmark_wanted, plan_of
+from paritygate.pipelines.spec.loading import load_spec
 
 if TYPE_CHECKING:
     from tests.pipelines.conftest import Called, Desk

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from paritygate.errors import BackendError
+from paritygate.models.source import Source, SourceKind
 from paritygate.pipelines.benchmark.opening import COMPILED, EAGER, open_to_time
 from paritygate.pipelines.benchmark.result import SOURCE
-from paritygate.pipelines.comparison import Side
-from paritygate.pipelines.loading import LoadedModel
-from paritygate.pipelines.opening import open_side
+from paritygate.pipelines.compare.job import Side
+from paritygate.pipelines.compare.loading import LoadedModel
+from paritygate.pipelines.compare.opening import open_side
 from paritygate.signature import Signature, TensorSpec
-from paritygate.source import Source, SourceKind
 
 _KERAS = """
 import keras

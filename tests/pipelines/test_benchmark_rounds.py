@@ -11,12 +11,12 @@ import pytest
 
 from paritygate.errors import BackendError
 from paritygate.pipelines.benchmark.entrants import Entrant
-from paritygate.pipelines.benchmark.plan import BenchmarkPlan
 from paritygate.pipelines.benchmark.result import SOURCE
 from paritygate.pipelines.benchmark.rounds import MOST_SECONDS, Point, run_rounds, uncertain
 from paritygate.pipelines.benchmark.worker import RefusedError, TurnAnswer, Worker
-from paritygate.pipelines.comparison import Side
-from paritygate.pipelines.stages.benchmark import _uncertain_note
+from paritygate.pipelines.compare.job import Side
+from paritygate.pipelines.run.benchmark import _uncertain_note
+from paritygate.pipelines.spec.benchmark_plan import BenchmarkPlan
 
 _AT: Point = (8, 1)
 _PLAN = BenchmarkPlan(batch_sizes=(8, 1), concurrency=(1,), rounds=3, seconds=0.1, price_per_hour=None)

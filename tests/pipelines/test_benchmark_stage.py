@@ -19,15 +19,15 @@ from tests.pipelines.conftest import make_desk
 
 from paritygate.artifact import file_digests
 from paritygate.errors import BackendError
+from paritygate.models.source import SourceKind
 from paritygate.pipelines.benchmark.load import LoadMark, cores, load_note, mark_load, others_cores
-from paritygate.pipelines.benchmark.plan import BenchmarkPlan
 from paritygate.pipelines.benchmark.result import SOURCE, BenchmarkResult
 from paritygate.pipelines.benchmark.worker import Worker, WorkerJob
-from paritygate.pipelines.sides import side_of_artifact
-from paritygate.pipelines.stages.benchmark import benchmark_stage, exit_code_of_benchmark
-from paritygate.pipelines.workspace import RunFolder, open_run
-from paritygate.source import SourceKind
-from paritygate.validate.recording import Recording
+from paritygate.pipelines.compare.sides import side_of_artifact
+from paritygate.pipelines.run.benchmark import benchmark_stage, exit_code_of_benchmark
+from paritygate.pipelines.run.workspace import RunFolder, open_run
+from paritygate.pipelines.spec.benchmark_plan import BenchmarkPlan
+from paritygate.validate.reference.recording import Recording
 
 if TYPE_CHECKING:
     from tests.pipelines.conftest import Desk
@@ -343,7 +343,7 @@ from pathlib import Path
 os.write(json.loads(Path(sys.argv[3]).read_text())["args"]["answers"], b"{line}\\n")
 time.sleep(600)
 """
-    monkeypatch.setattr("paritygate.pipelines.child._START", script)
+    monkeypatch.setattr("paritygate.pipelines.process.child._START", script)
     worker = Worker(_job(open_run(copied.run_folder), tmp_path / "job"))
     try:
         with pytest.raises(BackendError, match=r"failed: something else than paritygate wrote '.*' into its pipe"):

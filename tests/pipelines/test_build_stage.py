@@ -13,8 +13,8 @@ import pytest
 from paritygate.errors import MissingBackendError
 from paritygate.formats import ENGINE_FORMATS
 from paritygate.machine import gpu_of_machine
-from paritygate.pipelines import overflow, variant_maker
-from paritygate.pipelines.child import ChildJob, Progress, run_child
+from paritygate.pipelines.process.child import ChildJob, Progress, run_child
+from paritygate.pipelines.run import overflow, variant_maker
 
 if TYPE_CHECKING:
     from tests.pipelines.conftest import Called, Desk

@@ -17,13 +17,13 @@ from paritygate.artifact import Artifact
 from paritygate.convert.checked import convert_and_check
 from paritygate.convert.conversion import Calibration, ConversionJob
 from paritygate.errors import ArtifactIntegrityError, UsageError
-from paritygate.pipelines.calibrated_rows import CALIBRATED_ROWS_FILE, CalibratedRows, calibrated_rows_file
-from paritygate.pipelines.calibration import CalibrationRequest, open_calibration
-from paritygate.pipelines.spec_loading import parse_spec
+from paritygate.models.source import Source, SourceKind
+from paritygate.pipelines.calibration.calibration import CalibrationRequest, open_calibration
+from paritygate.pipelines.calibration.rows import CALIBRATED_ROWS_FILE, CalibratedRows, calibrated_rows_file
+from paritygate.pipelines.spec.loading import parse_spec
 from paritygate.precision import Precision, Variant
 from paritygate.signature import Signature, TensorSpec
-from paritygate.source import Source, SourceKind
-from paritygate.validate.samples import SampleSource, open_samples
+from paritygate.validate.samples.samples import SampleSource, open_samples
 
 if TYPE_CHECKING:
     from tests.pipelines.conftest import Bench, Called, Desk

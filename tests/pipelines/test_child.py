@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from paritygate.errors import BackendError, ConversionError
-from paritygate.pipelines.child import ChildJob, run_child
+from paritygate.pipelines.process.child import ChildJob, run_child
 
 if TYPE_CHECKING:
     from tests.pipelines.conftest import Bench, Outcome
@@ -300,7 +300,7 @@ def test_garbage_in_place_of_the_result_is_one_clear_error(
 ) -> None:
     script = "import json, sys; from pathlib import Path\n"
     script += f"Path(json.loads(Path(sys.argv[3]).read_text())['result']).write_text({result!r})"
-    monkeypatch.setattr("paritygate.pipelines.child._START", script)
+    monkeypatch.setattr("paritygate.pipelines.process.child._START", script)
     job = ChildJob(name="x", args={}, folder=tmp_path, what="the job", time_limit_s=60, crash_error=BackendError)
 
     with pytest.raises(BackendError, match=r"the job left a result that paritygate did not write: \S+/x\.result\.json"):
@@ -313,7 +313,7 @@ def test_an_error_of_a_class_that_is_none_of_ours_is_an_error_of_the_job(
     outcome = json.dumps({"status": "error", "class": "ExitCode", "message": "what it said", "hint": ""})
     script = "import json, sys; from pathlib import Path\n"
     script += f"Path(json.loads(Path(sys.argv[3]).read_text())['result']).write_text({outcome!r})"
-    monkeypatch.setattr("paritygate.pipelines.child._START", script)
+    monkeypatch.setattr("paritygate.pipelines.process.child._START", script)
     job = ChildJob(name="x", args={}, folder=tmp_path, what="the job", time_limit_s=60, crash_error=BackendError)
 
     with pytest.raises(BackendError, match="what it said"):
@@ -333,7 +333,7 @@ if not pid:
 time.sleep(0.2)
 Path(json.loads(Path(sys.argv[3]).read_text())["result"]).write_text(json.dumps({"status": "ok", "value": pid}))
 """
-    monkeypatch.setattr("paritygate.pipelines.child._START", script)
+    monkeypatch.setattr("paritygate.pipelines.process.child._START", script)
     job = ChildJob(name="x", args={}, folder=tmp_path, what="the job", time_limit_s=60, crash_error=BackendError)
 
     left_behind = run_child(job)

@@ -15,9 +15,9 @@ import pytest
 
 import paritygate
 from paritygate.backends import BACKENDS, backend_state
-from paritygate.pipelines.cli import COMMANDS, cli
-from paritygate.pipelines.result import schema_of_result
-from paritygate.pipelines.spec import AVAILABLE_TARGETS, schema_of_spec
+from paritygate.pipelines.cli.app import COMMANDS, cli
+from paritygate.pipelines.compare.result import schema_of_result
+from paritygate.pipelines.spec.schema import AVAILABLE_TARGETS, schema_of_spec
 
 if TYPE_CHECKING:
     from tests.pipelines.conftest import Desk
@@ -52,7 +52,7 @@ def test_the_help_lists_every_command_and_file(desk: Desk, project_root: Path) -
     assert [
         line.split()[0] for line in called.out.partition("Commands:\n")[2].splitlines() if line[:3].strip()
     ] == list(COMMANDS)
-    files = {path.stem for path in project_root.glob("pipelines/commands/*.py")} - {"__init__"}
+    files = {path.stem for path in project_root.glob("pipelines/cli/commands/*.py")} - {"__init__"}
     assert files == set(COMMANDS)
 
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from paritygate.pipelines.release_summary import print_release, print_release_details
-from paritygate.pipelines.repository import Record, RecordKind, Release, ReleaseDetails
-from paritygate.validate.bounds import upper_bound_text
+from paritygate.pipelines.cli.release_summary import print_release, print_release_details
+from paritygate.pipelines.release.repository import Record, RecordKind, Release, ReleaseDetails
+from paritygate.validate.gate.bounds import upper_bound_text
 
 if TYPE_CHECKING:
     from tests.pipelines.conftest import Desk

@@ -13,7 +13,7 @@ from paritygate.engine.settings import EngineSettings
 from paritygate.machine import Gpu
 from paritygate.precision import Precision
 from paritygate.signature import Dim, Signature, TensorSpec
-from paritygate.validate.runners import engine_fit
+from paritygate.validate.runners.engine import fit as engine_fit
 
 if TYPE_CHECKING:
     from tests.pipelines.conftest import Bench

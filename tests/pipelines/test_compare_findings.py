@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from onnx import helper
 
-from paritygate.pipelines.probe_summary import finding_lines
+from paritygate.pipelines.cli.probe_summary import finding_lines
+from paritygate.pipelines.compare.result import reasons, result_from_json
 from paritygate.pipelines.report.failed_alone import failed_alone
-from paritygate.pipelines.report.probe_tables import FOUND_AT, probe_tables, probe_words
-from paritygate.pipelines.result import reasons, result_from_json
+from paritygate.pipelines.report.tables.probes import FOUND_AT, probe_tables, probe_words
 from paritygate.pipelines.selftest import first_failures
 from paritygate.precision import Precision
+from paritygate.validate.gate.tolerance import parse_tolerance
 from paritygate.validate.probes.run import ProbeQuestion
-from paritygate.validate.tolerance import parse_tolerance
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

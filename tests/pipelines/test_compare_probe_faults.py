@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from onnx import helper
 
-from paritygate.pipelines.report.probe_tables import probe_tables
-from paritygate.pipelines.result import result_from_json
+from paritygate.pipelines.compare.result import result_from_json
+from paritygate.pipelines.report.tables.probes import probe_tables
 from paritygate.validate.probes.probe import PROBES
 
 if TYPE_CHECKING:

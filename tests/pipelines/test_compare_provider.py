@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from paritygate.artifact import Artifact
+from paritygate.models.source import parse_source
 from paritygate.pipelines.benchmark.entrants import entrants_of
-from paritygate.pipelines.comparison import Side
+from paritygate.pipelines.compare.job import Side
+from paritygate.pipelines.compare.opening import open_side
+from paritygate.pipelines.compare.result import result_from_json
+from paritygate.pipelines.compare.sides import side_of_artifact
 from paritygate.pipelines.jobs import compare as compare_job
-from paritygate.pipelines.opening import open_side
-from paritygate.pipelines.report.variant_tables import sides_table
-from paritygate.pipelines.result import result_from_json
-from paritygate.pipelines.sides import side_of_artifact
-from paritygate.pipelines.spec_loading import load_spec
-from paritygate.pipelines.stages import validate
-from paritygate.pipelines.workspace import open_run
+from paritygate.pipelines.report.tables.variants import sides_table
+from paritygate.pipelines.run import validate
+from paritygate.pipelines.run.workspace import open_run
+from paritygate.pipelines.spec.loading import load_spec
 from paritygate.precision import Variant
-from paritygate.source import parse_source
 from paritygate.validate.runners.runner import ModelToRun, RuntimeFacts
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ def test_a_side_takes_its_provider_along_to_the_runner(bench: Bench, monkeypatch
         given.append(model)
         return runner
 
-    monkeypatch.setattr("paritygate.pipelines.opening.open_runner", opened)
+    monkeypatch.setattr("paritygate.pipelines.compare.opening.open_runner", opened)
     side = Side(name="m", model=parse_source(bench.linear("m"), bench.folder), provider="tensorrt")
     open_side(Side.from_json(side.to_json()), "cuda")
     assert [model.provider for model in given] == ["tensorrt"]

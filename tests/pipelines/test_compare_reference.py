@@ -40,10 +40,10 @@ def _square_root(bench: Bench, name: str) -> str:
 
 
 def _recording_of(bench: Bench, model: str, samples: str, folder: Path, *, is_non_finite_declared: bool = False) -> str:
-    from paritygate.source import parse_source
-    from paritygate.validate.reference import RecordPlan, record_reference
+    from paritygate.models.source import parse_source
+    from paritygate.validate.reference.record import RecordPlan, record_reference
     from paritygate.validate.runners.runner import ModelToRun, open_runner
-    from paritygate.validate.samples import SampleSource, open_samples
+    from paritygate.validate.samples.samples import SampleSource, open_samples
 
     folder.mkdir()
     record_reference(

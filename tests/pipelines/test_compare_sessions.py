@@ -9,7 +9,7 @@ import pytest
 from onnx import helper
 
 from paritygate.validate.probes.sessions import concurrency, fresh, repeats
-from paritygate.validate.runners import onnxruntime as onnxruntime_runner
+from paritygate.validate.runners.onnxruntime import runner as onnxruntime_runner
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -157,7 +157,7 @@ def test_answers_that_hang_on_earlier_calls_are_found_in_a_fresh_process(
 
 def test_a_fresh_process_that_cannot_load_the_candidate_fails_it(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     from paritygate.errors import BackendError
-    from paritygate.pipelines import session_probes
+    from paritygate.pipelines.compare import session_probes
 
     def crash(*_: object) -> None:
         msg = "b.onnx in a fresh process was killed by SIGSEGV"

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from paritygate.errors import UsageError
-from paritygate.pipelines.spec_parts import DecisionPart
+from paritygate.pipelines.spec.parts import DecisionPart
 from paritygate.precision import Precision
-from paritygate.validate.decisions import (
+from paritygate.validate.gate.decisions import (
     Decision,
     DecisionState,
     Rule,
@@ -21,8 +21,8 @@ from paritygate.validate.decisions import (
     update_decisions,
     with_constants,
 )
-from paritygate.validate.profile import profile_outputs
-from paritygate.validate.tolerance import DEFAULT_TOLERANCES, limits_for
+from paritygate.validate.gate.tolerance import DEFAULT_TOLERANCES, limits_for
+from paritygate.validate.reference.profile import profile_outputs
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

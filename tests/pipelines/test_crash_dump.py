@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from paritygate.pipelines.crash_dump import innermost_frames
+from paritygate.pipelines.process.crash_dump import innermost_frames
 
 _OTHER = ["Thread 0x00007f01 (most recent call first):", 'File "threading.py", line 9 in wait']
 _DEAD = [

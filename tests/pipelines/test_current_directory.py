@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from paritygate.errors import ConversionError
-from paritygate.pipelines import child
-from paritygate.pipelines.child import ChildJob, run_child
+from paritygate.pipelines.process import child
+from paritygate.pipelines.process.child import ChildJob, run_child
 
 if TYPE_CHECKING:
     from tests.pipelines.conftest import Desk

@@ -15,7 +15,7 @@ import pytest
 
 from paritygate.artifact import ARTIFACT_FILE
 from paritygate.files import digest_of_file, digest_of_files
-from paritygate.validate.runners import onnxruntime as onnxruntime_runner
+from paritygate.validate.runners.onnxruntime import runner as onnxruntime_runner
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -407,7 +407,7 @@ def test_the_command_that_a_run_prints_of_a_session_asks_it_again(
     detecting: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _ask(detecting, "batches, repeats")
-    monkeypatch.setattr("paritygate.pipelines.comparison.run_child", _here)
+    monkeypatch.setattr("paritygate.pipelines.compare.job.run_child", _here)
     own = onnxruntime_runner.open_model
 
     def open_model(model: object) -> object:

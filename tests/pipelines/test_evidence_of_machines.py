@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.pipelines.conftest import make_desk
 
-from paritygate.pipelines.judged_by import RunRules
-from paritygate.pipelines.other_machines import evidence_of_others, is_evidence
-from paritygate.pipelines.workspace import open_run
+from paritygate.pipelines.run.judged_by import RunRules
+from paritygate.pipelines.run.other_machines import evidence_of_others, is_evidence
+from paritygate.pipelines.run.workspace import open_run
 
 if TYPE_CHECKING:
     from tests.pipelines.conftest import Called, Desk

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from paritygate.errors import StorageError
-from paritygate.pipelines import run
+from paritygate.pipelines import run_spec as run
 from paritygate.pipelines.report import write_reports
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from tests.pipelines.conftest import Desk
 
-    from paritygate.pipelines.workspace import RunFolder
+    from paritygate.pipelines.run.workspace import RunFolder
 
 _BOTH = ["onnx-fp32", "onnx-fp16"]
 # No FP16 file stays within this.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from paritygate.pipelines.result import result_from_json
+from paritygate.pipelines.compare.result import result_from_json
 
 if TYPE_CHECKING:
     from tests.pipelines.conftest import Bench, Desk

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from paritygate.artifact import Artifact
-from paritygate.pipelines.first_rows import first_rows
-from paritygate.validate.samples import SampleSource
+from paritygate.pipelines.compare.first_rows import first_rows
+from paritygate.validate.samples.samples import SampleSource
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,9 +9,9 @@ import pytest
 import yaml
 
 from paritygate.__main__ import _run
-from paritygate.pipelines.options import numbers, pairs
+from paritygate.pipelines.cli.options import numbers, pairs
 from paritygate.precision import Precision
-from paritygate.validate.tolerance import parse_tolerance
+from paritygate.validate.gate.tolerance import parse_tolerance
 
 if TYPE_CHECKING:
     from tests.pipelines.conftest import Bench, Desk

@@ -12,7 +12,7 @@ import pytest
 from paritygate.__main__ import _run
 from paritygate.errors import InputFileError, StorageError
 from paritygate.files import digest_of_file, files_below
-from paritygate.onnx_file import read_onnx
+from paritygate.models.onnx.file import read_onnx
 
 if TYPE_CHECKING:
     from tests.pipelines.conftest import Bench, Desk

@@ -11,10 +11,10 @@ import pytest
 
 from paritygate.errors import ArtifactIntegrityError, InputFileError
 from paritygate.files import digest_of_file, digest_of_json
-from paritygate.pipelines.stages.promote import _copy_source
-from paritygate.source import Source, SourceKind
+from paritygate.models.source import Source, SourceKind
+from paritygate.pipelines.release.promote import _copy_source
 from paritygate.validate.probes.recording import ProbesRecording
-from paritygate.validate.recording import Recording
+from paritygate.validate.reference.recording import Recording
 
 if TYPE_CHECKING:
     from tests.pipelines.conftest import Desk

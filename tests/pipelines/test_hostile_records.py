@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from paritygate.pipelines.repository.record import digest_of_record
+from paritygate.pipelines.release.repository.record import digest_of_record
 
 if TYPE_CHECKING:
     from tests.pipelines.conftest import Desk

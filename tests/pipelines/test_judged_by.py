@@ -16,26 +16,26 @@ from tests.pipelines.conftest import make_desk
 from paritygate.artifact import Artifact
 from paritygate.errors import MeasurementError
 from paritygate.files import digest_of_json, write_json_atomically
-from paritygate.pipelines.comparison import ComparisonJob, Side, failed_comparison
-from paritygate.pipelines.judged_by import judged_by
-from paritygate.pipelines.run_comparison import comparison_job
-from paritygate.pipelines.stages import validate
-from paritygate.pipelines.workspace import open_run
+from paritygate.pipelines.compare.job import ComparisonJob, Side, failed_comparison
+from paritygate.pipelines.run import validate
+from paritygate.pipelines.run.comparison_job import comparison_job
+from paritygate.pipelines.run.judged_by import judged_by
+from paritygate.pipelines.run.workspace import open_run
 from paritygate.precision import Precision
 from paritygate.signature import Signature, TensorSpec
-from paritygate.validate.decisions import parse_decision
+from paritygate.validate.detections.rule import make_match_rule
+from paritygate.validate.gate.decisions import parse_decision
 from paritygate.validate.gold.rule import parse_gold_rule
-from paritygate.validate.matching.rule import make_match_rule
-from paritygate.validate.recording import Recording
-from paritygate.validate.sample_split import SampleSplit
-from paritygate.validate.samples import SampleSource
+from paritygate.validate.reference.recording import Recording
+from paritygate.validate.samples.samples import SampleSource
+from paritygate.validate.samples.split import SampleSplit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.pipelines.conftest import Called, Desk
 
-    from paritygate.pipelines.result import ComparisonResult
+    from paritygate.pipelines.compare.result import ComparisonResult
 
 _GPU = "cuda:sm90"
 _TARGETS = ["onnx-fp32", "onnx-fp16"]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from paritygate.tensorflow_import import import_keras
+from paritygate.models.tensorflow.importing import import_keras
 
 if TYPE_CHECKING:
     from tests.pipelines.conftest import Bench, Desk

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from paritygate.errors import BackendError, ConversionError, ParitygateError
-from paritygate.pipelines import child, child_memory
 from paritygate.pipelines.benchmark.worker import Worker
-from paritygate.pipelines.child import ChildJob, run_child
-from paritygate.pipelines.child_memory import MEMORY_SHARE, MemoryWatch, family_of, memory_limit, usable_memory
+from paritygate.pipelines.process import child, child_memory
+from paritygate.pipelines.process.child import ChildJob, run_child
+from paritygate.pipelines.process.child_memory import MEMORY_SHARE, MemoryWatch, family_of, memory_limit, usable_memory
 
 if TYPE_CHECKING:
     from tests.pipelines.conftest import Bench, Desk
@@ -160,10 +160,10 @@ def test_a_conversion_that_holds_too_much_is_an_error_of_its_variant(desk: Desk)
 
 
 def test_a_worker_of_a_benchmark_that_holds_too_much_is_stopped(finished: Desk, tmp_path: Path) -> None:
+    from paritygate.models.source import SourceKind
     from paritygate.pipelines.benchmark.worker import WorkerJob
-    from paritygate.pipelines.sides import side_of_artifact
-    from paritygate.pipelines.workspace import open_run
-    from paritygate.source import SourceKind
+    from paritygate.pipelines.compare.sides import side_of_artifact
+    from paritygate.pipelines.run.workspace import open_run
 
     run = open_run(finished.run_folder)
     job = WorkerJob(
@@ -280,7 +280,7 @@ def test_a_size_is_read_with_its_unit(desk: Desk, monkeypatch: pytest.MonkeyPatc
         msg = "seen"
         raise BackendError(msg)
 
-    monkeypatch.setattr("paritygate.pipelines.comparison.run_child", look)
+    monkeypatch.setattr("paritygate.pipelines.compare.job.run_child", look)
     desk.onnx()
     desk.call("compare", "model.onnx", "model.onnx", "--samples", "inputs.npz", "--memory-limit", text)
 

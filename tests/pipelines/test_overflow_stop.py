@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 
 from paritygate.errors import ConversionError, StorageError
-from paritygate.pipelines import overflow, variant_maker
-from paritygate.pipelines.child import Progress, run_child
-from paritygate.pipelines.overflow import OverflowFinding, find_overflow
-from paritygate.pipelines.workspace import RunFolder, open_run
+from paritygate.pipelines.process.child import Progress, run_child
+from paritygate.pipelines.run import overflow, variant_maker
+from paritygate.pipelines.run.overflow import OverflowFinding, find_overflow
+from paritygate.pipelines.run.workspace import RunFolder, open_run
 from paritygate.precision import Precision, Variant
 
 if TYPE_CHECKING:
     from tests.pipelines.conftest import Called, Desk
 
-    from paritygate.pipelines.child import ChildJob
+    from paritygate.pipelines.process.child import ChildJob
 
 _LARGE = (17, 44, 103)
 _HELD: dict[str, Any] = {"model": {"name": "tiny", "source": "model.onnx"}, "decisions": {}}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from paritygate.__main__ import _run
-from paritygate.pipelines.console import print_table, progress_of
+from paritygate.pipelines.cli.console import print_table, progress_of
 
 if TYPE_CHECKING:
     from pathlib import Path

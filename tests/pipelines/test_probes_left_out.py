@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from paritygate.pipelines.probes_left_out import probes_not_asked
+from paritygate.pipelines.run.probes_left_out import probes_not_asked
 from paritygate.validate.probes.catalogue import ALL_PROBES
 
 

@@ -19,14 +19,14 @@ from paritygate.pipelines.benchmark.result import (
     Speedup,
     VariantBenchmark,
 )
-from paritygate.pipelines.run import RunOptions, run_spec
-from paritygate.pipelines.spec_loading import load_spec
-from paritygate.pipelines.workspace import new_run
+from paritygate.pipelines.run.workspace import new_run
+from paritygate.pipelines.run_spec import RunOptions, run_spec
+from paritygate.pipelines.spec.loading import load_spec
 
 if TYPE_CHECKING:
     from tests.pipelines.conftest import Called, Desk
 
-    from paritygate.pipelines.workspace import RunFolder
+    from paritygate.pipelines.run.workspace import RunFolder
 
 _SOURCE_P50 = 12.0
 
@@ -184,7 +184,7 @@ def test_a_run_that_cannot_tell_which_is_the_fastest_ends_in_3_and_releases_noth
     def recorded(run: RunFolder, *_: object, **__: object) -> None:
         _write_benchmark(run.folder, {"onnx-fp32": 4.0, "onnx-fp16": 4.0}, spread=0.6)
 
-    monkeypatch.setattr("paritygate.pipelines.run.benchmark_stage", recorded)
+    monkeypatch.setattr("paritygate.pipelines.run_spec.benchmark_stage", recorded)
     resolved = load_spec(str(desk.folder / "spec.yaml"))
     folder = new_run(resolved, root=desk.folder / "artifacts")
 

@@ -12,12 +12,12 @@ import pytest
 import yaml
 
 from paritygate.backends import backend_state
-from paritygate.pipelines import workspace
-from paritygate.pipelines.choice.standing import can_run_on
-from paritygate.pipelines.run import exit_code_of_run
-from paritygate.pipelines.spec_loading import parse_spec
-from paritygate.pipelines.stages.validate import _why_not_run
-from paritygate.pipelines.workspace import FailedVariant, RunFolder, required_variants
+from paritygate.pipelines.release.choice.standing import can_run_on
+from paritygate.pipelines.run import workspace
+from paritygate.pipelines.run.validate import _why_not_run
+from paritygate.pipelines.run.workspace import FailedVariant, RunFolder, required_variants
+from paritygate.pipelines.run_spec import exit_code_of_run
+from paritygate.pipelines.spec.loading import parse_spec
 from paritygate.precision import Variant
 
 if TYPE_CHECKING:

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from paritygate.pipelines.run import exit_code_of_run
-from paritygate.pipelines.spec_loading import load_spec_to_run
-from paritygate.pipelines.workspace import new_run, open_run
-from paritygate.source import SourceKind
-from paritygate.source_copy import read_source_copy
+from paritygate.models.source import SourceKind
+from paritygate.models.source_copy import read_source_copy
+from paritygate.pipelines.run.workspace import new_run, open_run
+from paritygate.pipelines.run_spec import exit_code_of_run
+from paritygate.pipelines.spec.loading import load_spec_to_run
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,12 +11,12 @@ import pytest
 import yaml
 
 from paritygate.backends import backend_state
-from paritygate.pipelines import workspace
-from paritygate.pipelines.needed_backends import needed_backends
-from paritygate.pipelines.result import ComparisonResult, SideResult
-from paritygate.pipelines.run import exit_code_of_run
-from paritygate.pipelines.spec_loading import parse_spec
-from paritygate.pipelines.workspace import FailedVariant, RunFolder, required_variants, worst_code
+from paritygate.pipelines.compare.result import ComparisonResult, SideResult
+from paritygate.pipelines.run import workspace
+from paritygate.pipelines.run.workspace import FailedVariant, RunFolder, required_variants, worst_code
+from paritygate.pipelines.run_spec import exit_code_of_run
+from paritygate.pipelines.spec.loading import parse_spec
+from paritygate.pipelines.spec.needed_backends import needed_backends
 from paritygate.precision import Variant
 
 if TYPE_CHECKING:

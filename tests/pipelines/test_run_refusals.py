@@ -334,7 +334,7 @@ import signal
 import sys
 
 from paritygate.__main__ import main
-from paritygate.pipelines.repository import release
+from paritygate.pipelines.release.repository import release
 
 whole = release.{function}
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from paritygate.backends import install_command
-from paritygate.pipelines.spec import AVAILABLE_TARGETS
+from paritygate.pipelines.spec.schema import AVAILABLE_TARGETS
 
 if TYPE_CHECKING:
     from collections.abc import Callable

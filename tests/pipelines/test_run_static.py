@@ -14,8 +14,8 @@ import yaml
 from tests.pipelines.conftest import Called, Desk
 
 from paritygate.errors import UsageError
-from paritygate.pipelines.spec import ResolvedSpec, schema_of_spec
-from paritygate.pipelines.spec_loading import parse_spec
+from paritygate.pipelines.spec.loading import parse_spec
+from paritygate.pipelines.spec.schema import ResolvedSpec, schema_of_spec
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from paritygate.tensorflow_import import import_tensorflow
+from paritygate.models.tensorflow.importing import import_tensorflow
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

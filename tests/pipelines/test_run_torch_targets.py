@@ -10,8 +10,8 @@ import pytest
 
 from paritygate.artifact import Artifact
 from paritygate.errors import ArtifactIntegrityError
-from paritygate.pipelines.loading import load_model
-from paritygate.pipelines.sides import side_of_artifact
+from paritygate.pipelines.compare.loading import load_model
+from paritygate.pipelines.compare.sides import side_of_artifact
 
 if TYPE_CHECKING:
     from pathlib import Path

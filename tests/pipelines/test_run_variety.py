@@ -168,7 +168,7 @@ def _passing(*names: str) -> dict[str, str]:
 
 
 def _runs_bf16() -> bool:
-    from paritygate.openvino_settings import is_capable
+    from paritygate.models.openvino.settings import is_capable
 
     return is_capable("bf16")
 

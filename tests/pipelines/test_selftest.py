@@ -16,9 +16,11 @@ import pytest
 
 from paritygate.convert.planted.kinds import PLANTS, PlantContext, Planted
 from paritygate.convert.planted.plant import plant
-from paritygate.pipelines.child_main import JOBS
+from paritygate.models.source import Source, SourceKind
 from paritygate.pipelines.jobs import selftest as selftest_job
-from paritygate.pipelines.run_comparison import comparison_job
+from paritygate.pipelines.process.child_main import JOBS
+from paritygate.pipelines.run.comparison_job import comparison_job
+from paritygate.pipelines.run.workspace import open_run
 from paritygate.pipelines.selftest.explaining import why_missed
 from paritygate.pipelines.selftest.page import lines_below, page_of
 from paritygate.pipelines.selftest.request import SelftestRequest
@@ -32,13 +34,11 @@ from paritygate.pipelines.selftest.result import (
     schema_of_selftest,
 )
 from paritygate.pipelines.selftest.trial import open_planted, try_file
-from paritygate.pipelines.workspace import open_run
-from paritygate.source import Source, SourceKind
 
 if TYPE_CHECKING:
     from tests.pipelines.conftest import Called, Desk
 
-    from paritygate.pipelines.child import ChildJob, Progress
+    from paritygate.pipelines.process.child import ChildJob, Progress
 
 _TEXT = """
 <ir_version: 9, opset_import: ["" : 17]>

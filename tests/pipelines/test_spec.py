@@ -10,10 +10,10 @@ import pytest
 import yaml
 
 from paritygate.errors import InputFileError, UsageError
-from paritygate.pipelines.run import repository_of
-from paritygate.pipelines.spec import ResolvedSpec, schema_of_spec
-from paritygate.pipelines.spec_loading import load_spec, load_spec_to_run, packaged_specs, parse_spec
-from paritygate.pipelines.workspace import RunFolder
+from paritygate.pipelines.run.workspace import RunFolder
+from paritygate.pipelines.run_spec import repository_of
+from paritygate.pipelines.spec.loading import load_spec, load_spec_to_run, packaged_specs, parse_spec
+from paritygate.pipelines.spec.schema import ResolvedSpec, schema_of_spec
 from paritygate.precision import Variant
 
 _MODULE = """

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from paritygate.errors import UsageError
-from paritygate.pipelines.spec_loading import parse_spec
+from paritygate.pipelines.spec.loading import parse_spec
 
 _SPEC = """
 model:

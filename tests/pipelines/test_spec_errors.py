@@ -11,9 +11,9 @@ import yaml
 from pydantic import BaseModel, TypeAdapter
 
 from paritygate.errors import UsageError
-from paritygate.pipelines.spec import Spec
-from paritygate.pipelines.spec_errors import EXAMPLE, example_of
-from paritygate.pipelines.spec_loading import parse_spec
+from paritygate.pipelines.spec.errors import EXAMPLE, example_of
+from paritygate.pipelines.spec.loading import parse_spec
+from paritygate.pipelines.spec.schema import Spec
 
 _SPEC: dict[str, Any] = {
     "model": {"name": "tiny", "source": "net:model"},

@@ -9,10 +9,10 @@ import pytest
 import yaml
 
 from paritygate.errors import UsageError
-from paritygate.pipelines.spec import ResolvedSpec, schema_of_spec
-from paritygate.pipelines.spec_loading import parse_spec
+from paritygate.pipelines.spec.loading import parse_spec
+from paritygate.pipelines.spec.schema import ResolvedSpec, schema_of_spec
+from paritygate.validate.detections.rule import MatchRule
 from paritygate.validate.gold.rule import GoldRule
-from paritygate.validate.matching.rule import MatchRule
 
 _SPEC = """
 model:

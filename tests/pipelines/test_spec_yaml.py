@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paritygate.errors import ParitygateError, UsageError
-from paritygate.pipelines.spec_loading import load_spec, parse_spec
-from paritygate.pipelines.spec_yaml import load_yaml
+from paritygate.pipelines.spec.loading import load_spec, parse_spec
+from paritygate.pipelines.spec.yaml import load_yaml
 
 _PACKAGED = sorted((Path(__file__).parents[2] / "pipelines/specs").glob("*.yaml"))
 

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from paritygate.pipelines.spec_loading import parse_spec
-from paritygate.pipelines.target_choice import with_targets
-from paritygate.pipelines.workspace import open_run
+from paritygate.pipelines.run.workspace import open_run
+from paritygate.pipelines.spec.loading import parse_spec
+from paritygate.pipelines.spec.target_choice import with_targets
 
 if TYPE_CHECKING:
     from tests.pipelines.conftest import Desk
 
-    from paritygate.pipelines.spec import ResolvedSpec
+    from paritygate.pipelines.spec.schema import ResolvedSpec
 
 _STATIC = {"name": "onnx-fp32", "static": {"batch": 4}}
 

@@ -58,7 +58,7 @@ _STAND_IN = """
 
     if "STAND_IN_FOR_A_GPU" in os.environ:
         from paritygate import machine
-        from paritygate.source import SourceKind
+        from paritygate.models.source import SourceKind
         from paritygate.validate.runners import runner
 
         gpu = machine.Gpu(name="NVIDIA L4", capability="89", driver="570.86", cuda="12.8")
@@ -72,9 +72,9 @@ _RECORDED_ANSWERS = """
     import numpy as np
 
     from paritygate.engine.record import EngineRecord
-    from paritygate.onnx_file import read_onnx, signature_of_onnx
+    from paritygate.models.onnx.file import read_onnx, signature_of_onnx
     from paritygate.precision import Precision
-    from paritygate.source import SourceKind
+    from paritygate.models.source import SourceKind
     from paritygate.validate.runners import onnxruntime
     from paritygate.validate.runners.runner import RuntimeFacts
 

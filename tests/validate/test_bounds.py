@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paritygate.validate.bounds import mean_interval_95, mismatch_rate_upper_95, rows_for_upper_95
+from paritygate.validate.gate.bounds import mean_interval_95, mismatch_rate_upper_95, rows_for_upper_95
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from paritygate.validate.broken_rows import BrokenRows
+from paritygate.validate.gate.broken_rows import BrokenRows
 
 _BOTH = np.zeros((2, 3, 2), dtype=np.float32)
 

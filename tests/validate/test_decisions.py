@@ -10,7 +10,7 @@ from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
 from paritygate.errors import UsageError
-from paritygate.validate.decisions import (
+from paritygate.validate.gate.decisions import (
     Decision,
     DecisionState,
     DecisionStatistics,
@@ -23,7 +23,7 @@ from paritygate.validate.decisions import (
     parse_decision,
     update_decisions,
 )
-from paritygate.validate.tolerance import Limits
+from paritygate.validate.gate.tolerance import Limits
 
 
 def _limits(limit: float | list[float], axis: int | None = None) -> Limits:

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
-from paritygate.validate import statistics
-from paritygate.validate.histogram import RESOLUTION, add_magnitudes, empty_histogram, quantile
-from paritygate.validate.profile import OutputProfile, profile_outputs
-from paritygate.validate.statistics import DiffState, DiffStatistics
-from paritygate.validate.tolerance import Limits
+from paritygate.validate.gate import statistics
+from paritygate.validate.gate.histogram import RESOLUTION, add_magnitudes, empty_histogram, quantile
+from paritygate.validate.gate.statistics import DiffState, DiffStatistics
+from paritygate.validate.gate.tolerance import Limits
+from paritygate.validate.reference.profile import OutputProfile, profile_outputs
 
 _DTYPES = [np.dtype(np.float16), np.dtype(np.float32), np.dtype(np.float64), np.dtype(ml_dtypes.bfloat16)]
 # Rounding of a value to float32 before it is put into its bin.

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from paritygate.errors import BackendError, UsageError
-from paritygate.onnx_graph import graphs_in, nodes_in
+from paritygate.models.onnx.graph import graphs_in, nodes_in
 from paritygate.precision import Precision
 from paritygate.validate.emulation.graph import EmulatedGraph, emulate
 

@@ -16,16 +16,16 @@ from numpy.typing import NDArray
 
 from paritygate.batch import Batch
 from paritygate.precision import Precision
-from paritygate.validate import row_pattern, statistics
-from paritygate.validate.fault_words import chance_of_all, faults_in_words
-from paritygate.validate.measurement import Comparison, ComparisonPlan
-from paritygate.validate.profile import profile_outputs
-from paritygate.validate.row_pattern import RowPattern, SeenBatch
-from paritygate.validate.row_traits import RowTraits
-from paritygate.validate.statistics import RowFigures
-from paritygate.validate.strata import StratifiedComparison
-from paritygate.validate.tolerance import DEFAULT_TOLERANCES, limits_for
-from paritygate.validate.verdict import JudgePlan, judge
+from paritygate.validate.gate import row_pattern, statistics
+from paritygate.validate.gate.fault_words import chance_of_all, faults_in_words
+from paritygate.validate.gate.measurement import Comparison, ComparisonPlan
+from paritygate.validate.gate.row_pattern import RowPattern, SeenBatch
+from paritygate.validate.gate.row_traits import RowTraits
+from paritygate.validate.gate.statistics import RowFigures
+from paritygate.validate.gate.strata import StratifiedComparison
+from paritygate.validate.gate.tolerance import DEFAULT_TOLERANCES, limits_for
+from paritygate.validate.gate.verdict import JudgePlan, judge
+from paritygate.validate.reference.profile import profile_outputs
 
 Array = NDArray[Any]
 _ROWS = 200

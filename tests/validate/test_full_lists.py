@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paritygate.batch import Batch
-from paritygate.validate.matching.judgement import judge_matches
-from paritygate.validate.matching.measurement import MatchComparison, MatchStatistics
-from paritygate.validate.matching.rule import MatchRule
+from paritygate.validate.detections.judgement import judge_matches
+from paritygate.validate.detections.measurement import MatchComparison, MatchStatistics
+from paritygate.validate.detections.rule import MatchRule
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -9,7 +9,7 @@ import pytest
 
 from paritygate.batch import Batch
 from paritygate.errors import MeasurementError, UsageError
-from paritygate.validate.decisions import parse_decision
+from paritygate.validate.gate.decisions import parse_decision
 from paritygate.validate.gold.columns import gold_column, output_column
 from paritygate.validate.gold.judgement import judge_gold
 from paritygate.validate.gold.measurement import GoldComparison

@@ -9,13 +9,13 @@ import pytest
 
 from paritygate.errors import ParitygateError
 from paritygate.precision import Precision
-from paritygate.validate.decisions import check_rank, make_decision
+from paritygate.validate.detections.rule import make_match_rule
+from paritygate.validate.gate.decisions import check_rank, make_decision
+from paritygate.validate.gate.tolerance import parse_tolerance
 from paritygate.validate.gold.columns import output_column
 from paritygate.validate.gold.rule import make_gold_rule
-from paritygate.validate.matching.rule import make_match_rule
-from paritygate.validate.profile import profile_outputs
-from paritygate.validate.reference import check_health, profile_all
-from paritygate.validate.tolerance import parse_tolerance
+from paritygate.validate.reference.profile import profile_outputs
+from paritygate.validate.reference.record import check_health, profile_all
 
 
 def _hold_nan() -> None:

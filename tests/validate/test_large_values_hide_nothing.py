@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from paritygate.batch import Batch
 from paritygate.precision import Precision
-from paritygate.validate.measurement import Comparison, ComparisonPlan
-from paritygate.validate.profile import has_columns, needs_scale_by_channel, profile_outputs
-from paritygate.validate.tolerance import DEFAULT_TOLERANCES, limits_for
-from paritygate.validate.verdict import Check, JudgePlan, Status, Verdict, judge, verdict_of
+from paritygate.validate.gate.measurement import Comparison, ComparisonPlan
+from paritygate.validate.gate.tolerance import DEFAULT_TOLERANCES, limits_for
+from paritygate.validate.gate.verdict import Check, JudgePlan, Status, Verdict, judge, verdict_of
+from paritygate.validate.reference.profile import has_columns, needs_scale_by_channel, profile_outputs
 
 Array = NDArray[Any]
 

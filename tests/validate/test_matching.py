@@ -14,17 +14,17 @@ from hypothesis import strategies as st
 
 from paritygate.batch import Batch
 from paritygate.errors import UsageError
-from paritygate.validate.matching.boxes import (
+from paritygate.validate.detections.boxes import (
     Detections,
     corners_of,
     intersection_over_union,
     is_turned,
     match_detections,
 )
-from paritygate.validate.matching.judgement import detections_coverage, failed_match, judge_matches
-from paritygate.validate.matching.measurement import MatchComparison, MatchStatistics, check_match_rules
-from paritygate.validate.matching.repeats import MatchRepeats, changed_detections
-from paritygate.validate.matching.rule import MatchRule, make_match_rule, parse_match_rule
+from paritygate.validate.detections.judgement import detections_coverage, failed_match, judge_matches
+from paritygate.validate.detections.measurement import MatchComparison, MatchStatistics, check_match_rules
+from paritygate.validate.detections.repeats import MatchRepeats, changed_detections
+from paritygate.validate.detections.rule import MatchRule, make_match_rule, parse_match_rule
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -15,16 +15,16 @@ from paritygate.batch import Batch
 from paritygate.errors import BackendError
 from paritygate.precision import Precision
 from paritygate.signature import Signature, TensorSpec
-from paritygate.validate.candidate import GivenCandidate
-from paritygate.validate.gate import GatePlan, GateResult, run_gate
-from paritygate.validate.given import expected_from_recording, open_recording_reader
-from paritygate.validate.noise_floor import NoiseFloor
-from paritygate.validate.other_batches import OtherBatches
-from paritygate.validate.recording import Recording
-from paritygate.validate.reference import RecordPlan, record_reference
+from paritygate.validate.gate.candidate import GivenCandidate
+from paritygate.validate.gate.gate import GatePlan, GateResult, run_gate
+from paritygate.validate.gate.tolerance import parse_tolerance
+from paritygate.validate.gate.verdict import Check, Status, Verdict, verdict_of
+from paritygate.validate.reference.given import expected_from_recording, open_recording_reader
+from paritygate.validate.reference.noise_floor import NoiseFloor
+from paritygate.validate.reference.other_batches import OtherBatches
+from paritygate.validate.reference.record import RecordPlan, record_reference
+from paritygate.validate.reference.recording import Recording
 from paritygate.validate.runners.runner import RuntimeFacts
-from paritygate.validate.tolerance import parse_tolerance
-from paritygate.validate.verdict import Check, Status, Verdict, verdict_of
 
 Array = NDArray[Any]
 _NO_THREADS = "; not over threads, as its runner does not choose them"

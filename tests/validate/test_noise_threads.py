@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from paritygate.batch import Batch
-from paritygate.fixed_shape import FixedShape
+from paritygate.models.fixed_shape import FixedShape
+from paritygate.models.source import Source, SourceKind, parse_source
 from paritygate.signature import Signature, TensorSpec
-from paritygate.source import Source, SourceKind, parse_source
-from paritygate.validate.recording import Recording
-from paritygate.validate.reference import RecordPlan, record_reference
+from paritygate.validate.reference.record import RecordPlan, record_reference
+from paritygate.validate.reference.recording import Recording
 from paritygate.validate.runners import one_thread
 from paritygate.validate.runners.fixed_shape import FixedShapeRunner
 from paritygate.validate.runners.one_thread import ALL_THERE_IS, ON_THE_GPU, on_one_thread, threads_of_process
@@ -259,7 +259,7 @@ def test_one_thread_is_all_that_pytorch_may_have(tmp_path: Path) -> None:
 
 @pytest.mark.tensorflow
 def test_keras_says_why_threads_were_not_measured(tmp_path: Path) -> None:
-    from paritygate.tensorflow_import import import_keras
+    from paritygate.models.tensorflow.importing import import_keras
 
     keras = import_keras()
     x = keras.Input((4,), name="x")
@@ -275,7 +275,7 @@ def test_keras_says_why_threads_were_not_measured(tmp_path: Path) -> None:
 @pytest.mark.openvino
 @pytest.mark.parametrize("settings", [{}, {"NUM_STREAMS": 2, "INFERENCE_NUM_THREADS": 2}])
 def test_openvino_is_asked_on_one_thread(tmp_path: Path, settings: dict[str, int]) -> None:
-    from paritygate.openvino_model import import_openvino
+    from paritygate.models.openvino.model import import_openvino
 
     openvino = import_openvino()
     ops = openvino.opset13
@@ -306,7 +306,7 @@ def test_openvino_is_asked_on_one_thread(tmp_path: Path, settings: dict[str, int
 @pytest.mark.tensorflow
 @pytest.mark.litert
 def test_litert_is_asked_on_one_thread(tmp_path: Path) -> None:
-    from paritygate.tensorflow_import import import_tensorflow
+    from paritygate.models.tensorflow.importing import import_tensorflow
 
     tf = import_tensorflow()
 

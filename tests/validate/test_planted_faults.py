@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from paritygate.batch import Batch
 from paritygate.precision import Precision
-from paritygate.validate.decisions import Decision, parse_decision
-from paritygate.validate.measurement import Comparison, ComparisonPlan
-from paritygate.validate.profile import infer_channel_axis, profile_outputs
-from paritygate.validate.tolerance import DEFAULT_TOLERANCES, limits_for
-from paritygate.validate.verdict import JudgePlan, Status, Verdict, judge, verdict_of
+from paritygate.validate.gate.decisions import Decision, parse_decision
+from paritygate.validate.gate.measurement import Comparison, ComparisonPlan
+from paritygate.validate.gate.tolerance import DEFAULT_TOLERANCES, limits_for
+from paritygate.validate.gate.verdict import JudgePlan, Status, Verdict, judge, verdict_of
+from paritygate.validate.reference.profile import infer_channel_axis, profile_outputs
 
 _ROWS = 400
 _BATCH = 32

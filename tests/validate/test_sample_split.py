@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from paritygate.batch import Batch
 from paritygate.errors import UsageError
-from paritygate.validate.row_digest import digests_of_rows
-from paritygate.validate.sample_split import RowsLeftOut, SampleSplit, rows_for_calibration, rows_kept
-from paritygate.validate.samples import SampleSource, open_samples
+from paritygate.validate.samples.row_digest import digests_of_rows
+from paritygate.validate.samples.samples import SampleSource, open_samples
+from paritygate.validate.samples.split import RowsLeftOut, SampleSplit, rows_for_calibration, rows_kept
 
 
 def _batch(*, ids: list[str] | None = None, **inputs: NDArray[Any]) -> Batch:

@@ -9,12 +9,12 @@ import pytest
 
 from paritygate.batch import Batch
 from paritygate.precision import Precision
-from paritygate.validate.decisions import parse_decision
-from paritygate.validate.measurement import ComparisonPlan, Measurement
-from paritygate.validate.profile import profile_outputs
-from paritygate.validate.strata import StratifiedComparison, strata_coverage
-from paritygate.validate.tolerance import DEFAULT_TOLERANCES, limits_for
-from paritygate.validate.verdict import Status
+from paritygate.validate.gate.decisions import parse_decision
+from paritygate.validate.gate.measurement import ComparisonPlan, Measurement
+from paritygate.validate.gate.strata import StratifiedComparison, strata_coverage
+from paritygate.validate.gate.tolerance import DEFAULT_TOLERANCES, limits_for
+from paritygate.validate.gate.verdict import Status
+from paritygate.validate.reference.profile import profile_outputs
 
 
 def _measured(rows: Mapping[str, int], flipped: str = "") -> dict[str, dict[str, Measurement]]:

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from paritygate.precision import Precision
-from paritygate.validate.profile import OutputProfile, infer_channel_axis, profile_outputs, ulp_of
-from paritygate.validate.tolerance import (
+from paritygate.validate.gate.tolerance import (
     DEFAULT_TOLERANCES,
     Limits,
     Tolerance,
@@ -21,6 +20,7 @@ from paritygate.validate.tolerance import (
     looser_than_default,
     parse_tolerance,
 )
+from paritygate.validate.reference.profile import OutputProfile, infer_channel_axis, profile_outputs, ulp_of
 
 
 def _limits(values: NDArray[np.generic], precision: Precision = Precision.FP32, **declared: float) -> Limits:

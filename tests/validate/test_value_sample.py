@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from paritygate.validate import value_sample
+from paritygate.validate.reference import value_sample
 
 _CUTS = st.lists(st.integers(0, 5000), max_size=6)
 

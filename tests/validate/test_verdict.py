@@ -13,12 +13,12 @@ import pytest
 from paritygate.batch import Batch
 from paritygate.errors import ExitCode
 from paritygate.precision import Precision
-from paritygate.validate.measurement import Comparison, ComparisonPlan, Measurement
-from paritygate.validate.precision_steps import below_steps, step_of
-from paritygate.validate.profile import profile_outputs
-from paritygate.validate.statistics import WorstRow
-from paritygate.validate.tolerance import DEFAULT_TOLERANCES, limits_for
-from paritygate.validate.verdict import Check, JudgePlan, Status, Verdict, exit_code_of, judge, verdict_of
+from paritygate.validate.gate.measurement import Comparison, ComparisonPlan, Measurement
+from paritygate.validate.gate.precision_steps import below_steps, step_of
+from paritygate.validate.gate.statistics import WorstRow
+from paritygate.validate.gate.tolerance import DEFAULT_TOLERANCES, limits_for
+from paritygate.validate.gate.verdict import Check, JudgePlan, Status, Verdict, exit_code_of, judge, verdict_of
+from paritygate.validate.reference.profile import profile_outputs
 
 _ORDER = (Status.FAIL, Status.ERROR, Status.INCONCLUSIVE, Status.WARNING, Status.PASS)
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paritygate.errors import BackendError
-from paritygate.onnx_graph import UniqueNames
+from paritygate.models.onnx.graph import UniqueNames
 from paritygate.precision import Precision
 from paritygate.validate.emulation.rounding import ELEMENT_TYPES, FLOAT
 

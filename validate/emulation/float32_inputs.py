@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from paritygate.onnx_graph import UniqueNames, subgraphs_of
+from paritygate.models.onnx.graph import UniqueNames, subgraphs_of
 from paritygate.validate.emulation.operators import float32_only_inputs
 from paritygate.validate.emulation.rounding import FLOAT
 

@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from paritygate.errors import BackendError, ConversionError, UsageError
-from paritygate.onnx_file import opset_of
-from paritygate.onnx_functions import inline_functions
-from paritygate.onnx_graph import UniqueNames, element_types, graphs_in, names_in, nodes_in
+from paritygate.models.onnx.file import opset_of
+from paritygate.models.onnx.functions import inline_functions
+from paritygate.models.onnx.graph import UniqueNames, element_types, graphs_in, names_in, nodes_in
 from paritygate.precision import Precision
 from paritygate.validate.emulation.canary import add_canary
 from paritygate.validate.emulation.constants import Constants

@@ -8,8 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from paritygate.errors import BackendError
-from paritygate.onnx_file import opset_of
-from paritygate.onnx_graph import element_types, graphs_in, infer_value_types, subgraphs_of
+from paritygate.models.onnx.file import opset_of
+from paritygate.models.onnx.graph import element_types, graphs_in, infer_value_types, subgraphs_of
 
 if TYPE_CHECKING:
     import onnx

@@ -9,7 +9,7 @@ import numpy as np
 from paritygate.batch import Batch
 from paritygate.errors import UsageError
 from paritygate.signature import is_float_dtype
-from paritygate.validate.decisions import Decision, Rule
+from paritygate.validate.gate.decisions import Decision, Rule
 from paritygate.validate.gold.metrics import FUNCTION_TAKES, METRICS
 from paritygate.validate.gold.rule import GoldRule
 

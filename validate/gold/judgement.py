@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 
+from paritygate.validate.gate.verdict import Check, Status
 from paritygate.validate.gold.bootstrap import Interval
 from paritygate.validate.gold.measurement import GoldStatistics
-from paritygate.validate.verdict import Check, Status
 
 __all__ = ["LEAST_GOLD_ROWS", "judge_gold"]
 

@@ -13,7 +13,7 @@ import numpy as np
 from paritygate.batch import Batch
 from paritygate.errors import MeasurementError, UsageError
 from paritygate.importing import load_object
-from paritygate.validate.decisions import Decision
+from paritygate.validate.gate.decisions import Decision
 from paritygate.validate.gold.bootstrap import Interval, paired_resamples
 from paritygate.validate.gold.columns import gold_column, output_column
 from paritygate.validate.gold.metrics import metric_function

@@ -14,7 +14,8 @@ import numpy as np
 from paritygate.errors import BackendError, MeasurementError, ParitygateError, UsageError
 from paritygate.precision import Precision
 from paritygate.signature import is_float_dtype
-from paritygate.validate.measurement import repeat_difference
+from paritygate.validate.gate.measurement import repeat_difference
+from paritygate.validate.gate.tolerance import DEFAULT_TOLERANCES, Limits, limits_for
 from paritygate.validate.probes.drops import DropKind, Dropped, Drops
 from paritygate.validate.probes.edges import edges_of
 from paritygate.validate.probes.own_faults import fault_words
@@ -35,9 +36,8 @@ from paritygate.validate.probes.recording import (
     ProbeRecord,
     ProbesRecording,
 )
-from paritygate.validate.profile import OutputProfile
-from paritygate.validate.recording import ChunkWriter
-from paritygate.validate.tolerance import DEFAULT_TOLERANCES, Limits, limits_for
+from paritygate.validate.reference.profile import OutputProfile
+from paritygate.validate.reference.recording import ChunkWriter
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

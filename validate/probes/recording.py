@@ -19,8 +19,8 @@ from paritygate.validate.probes.drops import DropKind, Dropped
 from paritygate.validate.probes.edges import Edge
 from paritygate.validate.probes.probe import ProbeBatch
 from paritygate.validate.probes.roles import InputRole
-from paritygate.validate.profile import OutputProfile
-from paritygate.validate.recording import read_chunks
+from paritygate.validate.reference.profile import OutputProfile
+from paritygate.validate.reference.recording import read_chunks
 
 if TYPE_CHECKING:
     import numpy as np

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from paritygate.signature import Signature, TensorSpec, is_integer_dtype
-from paritygate.validate.probes.graph_uses import GraphUse
+from paritygate.validate.probes.graph.uses import GraphUse
 from paritygate.validate.probes.roles import Form, InputRole, Role
 from paritygate.validate.probes.survey import InputSurvey, Survey
 

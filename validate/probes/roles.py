@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from paritygate.validate.probes.thresholds import Buckets, Threshold
+from paritygate.validate.probes.derive.thresholds import Buckets, Threshold
 
 __all__ = ["Form", "InputRole", "Role"]
 

@@ -13,20 +13,20 @@ from paritygate.batch import Batch
 from paritygate.errors import ParitygateError
 from paritygate.precision import Precision
 from paritygate.signature import is_float_dtype
-from paritygate.validate.candidate import Candidate, RefusedInputsError
-from paritygate.validate.decisions import Decision
-from paritygate.validate.matching.judgement import failed_match
-from paritygate.validate.matching.rule import MatchRule
-from paritygate.validate.measurement import Comparison, ComparisonPlan, Measurement
+from paritygate.validate.detections.judgement import failed_match
+from paritygate.validate.detections.rule import MatchRule
+from paritygate.validate.gate.candidate import Candidate, RefusedInputsError
+from paritygate.validate.gate.decisions import Decision
+from paritygate.validate.gate.measurement import Comparison, ComparisonPlan, Measurement
+from paritygate.validate.gate.tolerance import Tolerance, limits_of_made_up
+from paritygate.validate.gate.verdict import Check, JudgePlan, Status, judge
 from paritygate.validate.probes.drops import DropKind
 from paritygate.validate.probes.edges import edges_in_words
 from paritygate.validate.probes.outcome_words import in_words
 from paritygate.validate.probes.own_faults import fault_words
 from paritygate.validate.probes.parts import Part, parts_of
 from paritygate.validate.probes.recording import BatchRecord, ProbeRecord, ProbesRecording, StoredProbeBatch
-from paritygate.validate.profile import OutputProfile, profile_outputs
-from paritygate.validate.tolerance import Tolerance, limits_of_made_up
-from paritygate.validate.verdict import Check, JudgePlan, Status, judge
+from paritygate.validate.reference.profile import OutputProfile, profile_outputs
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

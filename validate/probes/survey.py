@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from paritygate.validate.probes.orders import Order
+from paritygate.validate.probes.derive.orders import Order
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from paritygate.signature import Signature, TensorSpec
+from paritygate.validate.probes.derive.orders import OrderState
 from paritygate.validate.probes.edges import without_positions
-from paritygate.validate.probes.orders import OrderState
 from paritygate.validate.probes.survey import InputSurvey, Rows, Survey
 
 if TYPE_CHECKING:

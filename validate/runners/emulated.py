@@ -16,13 +16,13 @@ import numpy as np
 
 from paritygate.backends import require_backend
 from paritygate.errors import BackendError, UsageError
-from paritygate.onnx_file import precision_of_onnx, read_onnx, signature_of_onnx
+from paritygate.models.onnx.file import precision_of_onnx, read_onnx, signature_of_onnx
 from paritygate.precision import Precision
 from paritygate.signature import Signature, rename_signature
 from paritygate.validate.emulation.canary import VALUES, canary_alone, check_canary
 from paritygate.validate.emulation.graph import EmulatedGraph, emulate
 from paritygate.validate.runners.interface import check_inputs, describe_arrays
-from paritygate.validate.runners.onnxruntime import _reason
+from paritygate.validate.runners.onnxruntime.runner import _reason
 from paritygate.validate.runners.runner import ModelToRun, RuntimeFacts
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from paritygate.errors import BackendError
-from paritygate.fixed_shape import FixedShape
+from paritygate.models.fixed_shape import FixedShape
 from paritygate.signature import Signature, TensorSpec
 from paritygate.validate.runners.interface import check_inputs, describe_arrays
 from paritygate.validate.runners.one_thread import on_one_thread

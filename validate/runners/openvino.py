@@ -12,7 +12,7 @@ import numpy as np
 
 from paritygate.errors import BackendError
 from paritygate.machine import device_name
-from paritygate.openvino_model import (
+from paritygate.models.openvino.model import (
     import_openvino,
     openvino_reason,
     openvino_version,
@@ -21,7 +21,7 @@ from paritygate.openvino_model import (
     settings_file,
     signature_of_openvino,
 )
-from paritygate.openvino_settings import DEFAULT_HINT, CompiledOpenvino, compile_openvino, read_settings
+from paritygate.models.openvino.settings import DEFAULT_HINT, CompiledOpenvino, compile_openvino, read_settings
 from paritygate.precision import Precision
 from paritygate.signature import Signature, rename_signature
 from paritygate.validate.runners.interface import check_inputs, describe_arrays

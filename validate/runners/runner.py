@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from paritygate.errors import UsageError
 from paritygate.machine import check_environment
+from paritygate.models.source import Source, SourceKind
 from paritygate.precision import Precision
 from paritygate.signature import Signature
-from paritygate.source import Source, SourceKind
 
 if TYPE_CHECKING:
     import numpy as np
@@ -105,16 +105,16 @@ class Runner(Protocol):
 
 
 RUNNERS: Mapping[SourceKind, str] = {
-    SourceKind.ONNX: "paritygate.validate.runners.onnxruntime",
-    SourceKind.TORCH: "paritygate.validate.runners.torch",
-    SourceKind.TORCHSCRIPT: "paritygate.validate.runners.torchscript",
-    SourceKind.PT2: "paritygate.validate.runners.pt2",
+    SourceKind.ONNX: "paritygate.validate.runners.onnxruntime.runner",
+    SourceKind.TORCH: "paritygate.validate.runners.torch.torch",
+    SourceKind.TORCHSCRIPT: "paritygate.validate.runners.torch.torchscript",
+    SourceKind.PT2: "paritygate.validate.runners.torch.pt2",
     SourceKind.OPENVINO: "paritygate.validate.runners.openvino",
-    SourceKind.TFLITE: "paritygate.validate.runners.litert",
-    SourceKind.TENSORRT: "paritygate.validate.runners.tensorrt",
-    SourceKind.TENSORRT_RTX: "paritygate.validate.runners.tensorrt",
-    SourceKind.KERAS: "paritygate.validate.runners.keras",
-    SourceKind.SAVEDMODEL: "paritygate.validate.runners.savedmodel",
+    SourceKind.TFLITE: "paritygate.validate.runners.tensorflow.litert",
+    SourceKind.TENSORRT: "paritygate.validate.runners.engine.tensorrt",
+    SourceKind.TENSORRT_RTX: "paritygate.validate.runners.engine.tensorrt",
+    SourceKind.KERAS: "paritygate.validate.runners.tensorflow.keras",
+    SourceKind.SAVEDMODEL: "paritygate.validate.runners.tensorflow.savedmodel",
 }
 
 

@@ -11,11 +11,11 @@ import pytest
 
 from paritygate.artifact import Artifact, file_digests
 from paritygate.files import make_marked_folder
-from paritygate.onnx_file import read_onnx, signature_of_onnx
-from paritygate.pipelines.spec import ResolvedSpec, Spec
-from paritygate.pipelines.stages.record import record_stage
-from paritygate.pipelines.stages.validate import validate_stage
-from paritygate.pipelines.workspace import FailedVariant, RunFolder, new_run
+from paritygate.models.onnx.file import read_onnx, signature_of_onnx
+from paritygate.pipelines.run.record import record_stage
+from paritygate.pipelines.run.validate import validate_stage
+from paritygate.pipelines.run.workspace import FailedVariant, RunFolder, new_run
+from paritygate.pipelines.spec.schema import ResolvedSpec, Spec
 from paritygate.precision import Variant
 
 if TYPE_CHECKING:

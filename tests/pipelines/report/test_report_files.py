@@ -10,7 +10,7 @@ import pytest
 
 from paritygate.errors import StorageError
 from paritygate.pipelines.report import write_reports
-from paritygate.pipelines.workspace import RunFolder
+from paritygate.pipelines.run.workspace import RunFolder
 
 RELEASE = {
     "model": "sts",

@@ -12,7 +12,7 @@ from tests.pipelines.report.conftest import HOSTILE_NOTE, HOSTILE_OUTPUT
 
 from paritygate.pipelines.report.html_report import render_html
 from paritygate.pipelines.report.report_data import collect_report
-from paritygate.pipelines.workspace import RunFolder
+from paritygate.pipelines.run.workspace import RunFolder
 
 # Elements that have no end tag.
 _VOID = {"meta"}

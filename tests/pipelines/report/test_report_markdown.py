@@ -12,7 +12,7 @@ from tests.pipelines.report.conftest import HOSTILE_OUTPUT
 
 from paritygate.pipelines.report.markdown_report import escape_markdown, render_markdown
 from paritygate.pipelines.report.report_data import collect_report
-from paritygate.pipelines.workspace import RunFolder
+from paritygate.pipelines.run.workspace import RunFolder
 
 if TYPE_CHECKING:
     from markdown_it.token import Token

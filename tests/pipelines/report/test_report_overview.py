@@ -10,16 +10,7 @@ import pytest
 from tests.pipelines.report.conftest import HOSTILE_OUTPUT
 from tests.pipelines.report.test_report_tables import facts_of, rows_of, section_of
 
-from paritygate.pipelines.report.conversion_table import conversion_table
-from paritygate.pipelines.report.failed_alone import failed_alone
-from paritygate.pipelines.report.figures import shorten
-from paritygate.pipelines.report.html_report import render_html
-from paritygate.pipelines.report.markdown_report import render_markdown
-from paritygate.pipelines.report.probe_tables import probe_tables, probe_words
-from paritygate.pipelines.report.report_data import ReportData, collect_report
-from paritygate.pipelines.report.run_tables import evidence_words, parity_table, release_table
-from paritygate.pipelines.report.variant_tables import checks_table
-from paritygate.pipelines.result import (
+from paritygate.pipelines.compare.result import (
     CheckResult,
     ComparisonResult,
     MatchResult,
@@ -28,7 +19,16 @@ from paritygate.pipelines.result import (
     ProbesResult,
     RoleResult,
 )
-from paritygate.pipelines.workspace import RunFolder
+from paritygate.pipelines.report.failed_alone import failed_alone
+from paritygate.pipelines.report.figures import shorten
+from paritygate.pipelines.report.html_report import render_html
+from paritygate.pipelines.report.markdown_report import render_markdown
+from paritygate.pipelines.report.report_data import ReportData, collect_report
+from paritygate.pipelines.report.tables.conversion import conversion_table
+from paritygate.pipelines.report.tables.probes import probe_tables, probe_words
+from paritygate.pipelines.report.tables.run import evidence_words, parity_table, release_table
+from paritygate.pipelines.report.tables.variants import checks_table
+from paritygate.pipelines.run.workspace import RunFolder
 
 _RELEASE = {
     "model": "sts", "version": "1", "alias": "prod", "variants": ["onnx-fp32"], "reason": "", "folder": "store/sts/1",

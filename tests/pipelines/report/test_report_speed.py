@@ -31,11 +31,11 @@ from paritygate.pipelines.report.html_report import render_html
 from paritygate.pipelines.report.label_places import Box, LabelWish, place_labels
 from paritygate.pipelines.report.markdown_report import render_markdown
 from paritygate.pipelines.report.report_data import ReportData, collect_report
-from paritygate.pipelines.report.speed_table import footprint_table, speed_notes, speed_table
-from paritygate.pipelines.report.table import Table
-from paritygate.pipelines.report.tradeoff import Tradeoff, TradeoffPoint, tradeoff_of
-from paritygate.pipelines.report.tradeoff_layout import HEIGHT, WIDTH, layout_of
-from paritygate.pipelines.workspace import RunFolder, open_run
+from paritygate.pipelines.report.tables.speed import footprint_table, speed_notes, speed_table
+from paritygate.pipelines.report.tables.table import Table
+from paritygate.pipelines.report.tradeoff.layout import HEIGHT, WIDTH, layout_of
+from paritygate.pipelines.report.tradeoff.tradeoff import Tradeoff, TradeoffPoint, tradeoff_of
+from paritygate.pipelines.run.workspace import RunFolder, open_run
 
 _SOURCE_P50 = 30.0
 _RELEASE = {"model": "sts", "version": 1, "alias": "prod", "variants": ["onnx-fp32"], "reason": "", "folder": "store"}
@@ -204,7 +204,7 @@ def test_the_chart_in_words_gives_verdict_difference_and_speed(report: ReportDat
 def svg(report: ReportData) -> ET.Element:
     pytest.importorskip("altair")
     pytest.importorskip("vl_convert")
-    from paritygate.pipelines.report.tradeoff_chart import tradeoff_svg
+    from paritygate.pipelines.report.tradeoff.chart import tradeoff_svg
 
     return ET.fromstring(tradeoff_svg(_tradeoff(report)))  # noqa: S314 - made here
 

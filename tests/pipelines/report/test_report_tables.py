@@ -8,17 +8,17 @@ from pathlib import Path
 import pytest
 from tests.pipelines.report.conftest import HOSTILE_OUTPUT
 
+from paritygate.pipelines.compare.result import CheckResult, LimitRange, OutputResult
 from paritygate.pipelines.report.figures import number
-from paritygate.pipelines.report.machine_tables import machine_tables
 from paritygate.pipelines.report.quantile_strip import WIDTH, quantile_strip
 from paritygate.pipelines.report.report_data import ReportData, collect_report
-from paritygate.pipelines.report.run_tables import artifact_table, parity_table, reference_tables
 from paritygate.pipelines.report.sections import VariantSection, variant_sections
-from paritygate.pipelines.report.table import Table
-from paritygate.pipelines.report.variant_tables import agreement_table
-from paritygate.pipelines.result import CheckResult, LimitRange, OutputResult
-from paritygate.pipelines.workspace import RunFolder
-from paritygate.validate.bounds import mismatch_rate_upper_95
+from paritygate.pipelines.report.tables.machines import machine_tables
+from paritygate.pipelines.report.tables.run import artifact_table, parity_table, reference_tables
+from paritygate.pipelines.report.tables.table import Table
+from paritygate.pipelines.report.tables.variants import agreement_table
+from paritygate.pipelines.run.workspace import RunFolder
+from paritygate.validate.gate.bounds import mismatch_rate_upper_95
 
 
 @pytest.fixture(scope="module")
@@ -191,7 +191,7 @@ def test_the_artifacts_are_named_by_their_digests(report: ReportData, mixed_run:
 def test_a_missing_file_of_an_artifact_is_said(mixed_run: RunFolder, tmp_path: Path) -> None:
     import shutil
 
-    from paritygate.pipelines.workspace import open_run
+    from paritygate.pipelines.run.workspace import open_run
 
     shutil.copytree(mixed_run.folder, tmp_path / "run")
     (tmp_path / "run" / "onnx-fp16" / "model.onnx").unlink()
@@ -257,7 +257,7 @@ def test_there_is_no_drawing_where_nothing_differs(report: ReportData) -> None:
 
 
 def test_a_check_whose_number_was_not_finite_says_so(report: ReportData) -> None:
-    from paritygate.pipelines.report.variant_tables import checks_table
+    from paritygate.pipelines.report.tables.variants import checks_table
 
     result = next(variant.result for variant in report.variants if variant.name == "onnx-fp16")
     assert result is not None

@@ -11,8 +11,8 @@ import pytest
 from tests.pipelines.report.conftest import add_artifact, new_model_run
 
 from paritygate.pipelines.report.report_data import ReportData, VariantReport, collect_report
-from paritygate.pipelines.stages.record import record_stage
-from paritygate.pipelines.workspace import FailedVariant, RunFolder, open_run
+from paritygate.pipelines.run.record import record_stage
+from paritygate.pipelines.run.workspace import FailedVariant, RunFolder, open_run
 
 
 def variant_of(report: ReportData, name: str) -> VariantReport:

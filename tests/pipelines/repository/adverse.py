@@ -23,7 +23,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from paritygate.pipelines.repository import ReleaseCandidate, promote, roll_back
+from paritygate.pipelines.release.repository import ReleaseCandidate, promote, roll_back
 
 _GROWING = {"os.mkdir", "os.link"}
 _CHANGING = {*_GROWING, "os.rename", "os.remove", "os.rmdir", "os.chmod"}

@@ -18,7 +18,7 @@ import pytest
 
 from paritygate.artifact import Artifact, file_digests
 from paritygate.files import digest_of_files, read_json
-from paritygate.pipelines.repository import Provenance, ReleaseCandidate, VariantCandidate, VariantEvidence
+from paritygate.pipelines.release.repository import Provenance, ReleaseCandidate, VariantCandidate, VariantEvidence
 from paritygate.precision import Variant
 from paritygate.signature import Signature, TensorSpec
 

@@ -10,7 +10,7 @@ import pytest
 
 from paritygate.errors import ArtifactIntegrityError, InputFileError, UsageError
 from paritygate.files import MARKER
-from paritygate.pipelines.repository import (
+from paritygate.pipelines.release.repository import (
     ReleaseCandidate,
     aliases,
     list_models,
@@ -20,7 +20,7 @@ from paritygate.pipelines.repository import (
     roll_back,
     state_of,
 )
-from paritygate.pipelines.repository.aliases import Note
+from paritygate.pipelines.release.repository.aliases import Note
 
 Make = Callable[..., ReleaseCandidate]
 _MODEL = "klue-sts"

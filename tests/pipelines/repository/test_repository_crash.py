@@ -19,8 +19,15 @@ import pytest
 
 from paritygate.errors import StorageError
 from paritygate.files import MARKER
-from paritygate.pipelines.repository import ReleaseCandidate, list_models, promote, show, staging, verify_release
-from paritygate.pipelines.repository.store import publish
+from paritygate.pipelines.release.repository import (
+    ReleaseCandidate,
+    list_models,
+    promote,
+    show,
+    staging,
+    verify_release,
+)
+from paritygate.pipelines.release.repository.store import publish
 
 Make = Callable[..., ReleaseCandidate]
 Under = Callable[..., Any]
@@ -207,7 +214,7 @@ def test_a_release_whose_staging_folder_was_taken_for_a_leftover_fails_as_a_whol
         staging._remove_abandoned(staged.parent)
         return publish(staged, *where)
 
-    monkeypatch.setattr("paritygate.pipelines.repository.release.publish", publish_after_cleaning)
+    monkeypatch.setattr("paritygate.pipelines.release.repository.release.publish", publish_after_cleaning)
 
     with pytest.raises(StorageError, match=r"release was deleted before it could be published as .*klue-sts/2"):
         promote(repository, make_candidate())

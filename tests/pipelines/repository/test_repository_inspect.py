@@ -9,7 +9,7 @@ import pytest
 
 from paritygate.errors import ArtifactIntegrityError, InputFileError, UsageError
 from paritygate.files import MARKER
-from paritygate.pipelines.repository import ReleaseCandidate, list_models, promote, show, verify_release
+from paritygate.pipelines.release.repository import ReleaseCandidate, list_models, promote, show, verify_release
 
 Make = Callable[..., ReleaseCandidate]
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from paritygate.errors import RepositoryError, StorageError
-from paritygate.pipelines.repository import ModelState, Record, RecordKind, read_records, state_of
-from paritygate.pipelines.repository.log import append_record
-from paritygate.pipelines.repository.staging import staging_folder
+from paritygate.pipelines.release.repository import ModelState, Record, RecordKind, read_records, state_of
+from paritygate.pipelines.release.repository.log import append_record
+from paritygate.pipelines.release.repository.staging import staging_folder
 
 _TIME = "2025-01-01T00:00:00.000000+00:00"
 
@@ -285,7 +285,8 @@ def test_a_number_taken_between_reading_and_linking_leads_to_the_next(
     _append(tmp_path, _released(1), _released(2))
     stale = iter([read_records(tmp_path, "m")[:1]])
     monkeypatch.setattr(
-        "paritygate.pipelines.repository.log.read_records", lambda *where: next(stale, None) or read_records(*where)
+        "paritygate.pipelines.release.repository.log.read_records",
+        lambda *where: next(stale, None) or read_records(*where),
     )
 
     assert _append(tmp_path, _released(3)) == [3]

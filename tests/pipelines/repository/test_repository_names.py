@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paritygate.errors import UsageError
-from paritygate.pipelines.repository.names import check_alias, check_name
+from paritygate.pipelines.spec.names import check_alias, check_name
 
 
 @pytest.mark.parametrize("name", ["klue-sts", "a", "7", "v1.2_b", "A" * 100])

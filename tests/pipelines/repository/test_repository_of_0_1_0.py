@@ -16,7 +16,7 @@ import pytest
 
 from paritygate.errors import RepositoryError
 from paritygate.files import read_json
-from paritygate.pipelines.repository import (
+from paritygate.pipelines.release.repository import (
     ReleaseCandidate,
     VariantCandidate,
     list_models,

@@ -23,7 +23,7 @@ from paritygate.errors import (
     UsageError,
 )
 from paritygate.files import digest_of_files
-from paritygate.pipelines.repository import (
+from paritygate.pipelines.release.repository import (
     ReleaseCandidate,
     VariantCandidate,
     list_models,
@@ -32,7 +32,7 @@ from paritygate.pipelines.repository import (
     show,
     verify_release,
 )
-from paritygate.pipelines.repository.store import next_version
+from paritygate.pipelines.release.repository.store import next_version
 
 MakeVariant = Callable[..., VariantCandidate]
 Make = Callable[..., ReleaseCandidate]
@@ -160,7 +160,8 @@ def test_a_number_that_another_process_takes_first_leads_to_the_next(
     promote(tmp_path / "r", make_candidate())
     seen = iter([1])
     monkeypatch.setattr(
-        "paritygate.pipelines.repository.release.next_version", lambda *where: next(seen, None) or next_version(*where)
+        "paritygate.pipelines.release.repository.release.next_version",
+        lambda *where: next(seen, None) or next_version(*where),
     )
 
     release = promote(tmp_path / "r", make_candidate())

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from paritygate.errors import ArtifactIntegrityError, RepositoryError
-from paritygate.pipelines.repository import (
+from paritygate.pipelines.release.repository import (
     Record,
     RecordKind,
     ReleaseCandidate,
@@ -23,9 +23,9 @@ from paritygate.pipelines.repository import (
     show,
     verify_release,
 )
-from paritygate.pipelines.repository.log import append_record
-from paritygate.pipelines.repository.record import utc_now
-from paritygate.pipelines.repository.staging import staging_folder
+from paritygate.pipelines.release.repository.log import append_record
+from paritygate.pipelines.release.repository.record import utc_now
+from paritygate.pipelines.release.repository.staging import staging_folder
 
 Make = Callable[..., ReleaseCandidate]
 MakeVariant = Callable[..., VariantCandidate]
@@ -161,7 +161,7 @@ def test_of_several_that_are_the_same_the_one_at_the_alias_is_meant_and_otherwis
 ) -> None:
     with monkeypatch.context() as patch:
         # As 0.1.0 released, which did not look.
-        patch.setattr("paritygate.pipelines.repository.release._same_release", lambda *_: None)
+        patch.setattr("paritygate.pipelines.release.repository.release._same_release", lambda *_: None)
         promote(tmp_path, same())
         promote(tmp_path, same(alias=None))
 

@@ -12,13 +12,15 @@ import pytest
 from numpy.typing import NDArray
 
 from paritygate.batch import Batch
+from paritygate.models.source import parse_source
 from paritygate.precision import Precision
 from paritygate.signature import Dim
-from paritygate.source import parse_source
-from paritygate.validate.candidate import ModelCandidate
-from paritygate.validate.decisions import Decision
-from paritygate.validate.measurement import Comparison, ComparisonPlan
-from paritygate.validate.probes.graph_uses import uses_of_inputs
+from paritygate.validate.gate.candidate import ModelCandidate
+from paritygate.validate.gate.decisions import Decision
+from paritygate.validate.gate.measurement import Comparison, ComparisonPlan
+from paritygate.validate.gate.tolerance import limits_for, parse_tolerance
+from paritygate.validate.gate.verdict import JudgePlan, Status, judge
+from paritygate.validate.probes.graph.uses import uses_of_inputs
 from paritygate.validate.probes.probe import PROBES, ProbeContext
 from paritygate.validate.probes.record import ProbePlan, record_probes
 from paritygate.validate.probes.recording import ProbesRecording
@@ -26,15 +28,13 @@ from paritygate.validate.probes.role_inference import infer_roles
 from paritygate.validate.probes.roles import InputRole
 from paritygate.validate.probes.run import ProbeOutcome, ProbeQuestion, run_probes
 from paritygate.validate.probes.surveyor import Surveyor
-from paritygate.validate.reference import RecordPlan, record_reference
+from paritygate.validate.reference.record import RecordPlan, record_reference
 from paritygate.validate.runners.runner import ModelToRun, open_runner
-from paritygate.validate.tolerance import limits_for, parse_tolerance
-from paritygate.validate.verdict import JudgePlan, Status, judge
 
 if TYPE_CHECKING:
     import onnx
 
-    from paritygate.validate.recording import Recording
+    from paritygate.validate.reference.recording import Recording
     from paritygate.validate.runners.runner import Runner
 
 Array = NDArray[Any]

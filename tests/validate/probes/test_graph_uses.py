@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from paritygate.validate.probes.graph_uses import GraphUse, uses_of_inputs
-from paritygate.validate.probes.thresholds import Buckets, Threshold
+from paritygate.validate.probes.derive.thresholds import Buckets, Threshold
+from paritygate.validate.probes.graph.uses import GraphUse, uses_of_inputs
 
 if TYPE_CHECKING:
     from conftest import ProbeDesk

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from paritygate.validate.probes.derive.thresholds import Buckets, Threshold
 from paritygate.validate.probes.roles import Form, InputRole, Role
-from paritygate.validate.probes.thresholds import Buckets, Threshold
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from paritygate.validate.gate.verdict import Status
 from paritygate.validate.probes.edges import edges_of
 from paritygate.validate.probes.recording import ProbesRecording
 from paritygate.validate.probes.roles import InputRole, Role
-from paritygate.validate.verdict import Status
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from paritygate.precision import Precision
-from paritygate.validate.candidate import ModelCandidate
+from paritygate.validate.gate.candidate import ModelCandidate
+from paritygate.validate.gate.tolerance import parse_tolerance
+from paritygate.validate.gate.verdict import Status
 from paritygate.validate.probes.drops import DropKind, Dropped, Drops, drop_words
 from paritygate.validate.probes.probe import PROBES
 from paritygate.validate.probes.recording import ProbeRecord
 from paritygate.validate.probes.run import ProbeOutcome, ProbeQuestion, run_probes
-from paritygate.validate.tolerance import parse_tolerance
-from paritygate.validate.verdict import Status
 
 if TYPE_CHECKING:
     import onnx
@@ -177,7 +177,7 @@ def test_every_probe_says_what_is_missing_where_it_does_not_apply() -> None:
 
 _FAULTY = """
 import numpy as np
-from paritygate.validate.probes.sensitivity import derive as right
+from paritygate.validate.probes.derive.sensitivity import derive as right
 
 def derive(context):
     for number, batch in enumerate(right(context)):

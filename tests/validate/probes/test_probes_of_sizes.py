@@ -9,7 +9,7 @@ import pytest
 
 from paritygate.signature import Dim
 from paritygate.validate.probes.drops import DropKind, drop_words
-from paritygate.validate.probes.graph_sizes import inputs_of_sizes
+from paritygate.validate.probes.graph.sizes import inputs_of_sizes
 from paritygate.validate.probes.roles import Form, InputRole, Role
 
 if TYPE_CHECKING:

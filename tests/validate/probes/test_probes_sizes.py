@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from paritygate.signature import Dim
-from paritygate.validate.probes import batches, shapes
-from paritygate.validate.probes.shapes import resized
-from paritygate.validate.probes.sizes import more_batch_sizes, open_dims
-from paritygate.validate.probes.summed_dims import sums_of
+from paritygate.validate.probes.derive import batches, shapes
+from paritygate.validate.probes.derive.shapes import resized
+from paritygate.validate.probes.derive.sizes import more_batch_sizes, open_dims
+from paritygate.validate.probes.derive.summed_dims import sums_of
 
 if TYPE_CHECKING:
     import onnx

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+from paritygate.models.source import Source, SourceKind, parse_source
 from paritygate.signature import Signature, TensorSpec
-from paritygate.source import Source, SourceKind, parse_source
 from paritygate.validate.runners.runner import ModelToRun, Runner, open_runner
 
 if TYPE_CHECKING:

@@ -14,10 +14,10 @@ import pytest
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from paritygate.convert.onnx_precision.low_precision import rewrite_precision
+from paritygate.convert.onnx.precision.low_precision import rewrite_precision
 from paritygate.errors import BackendError, ParitygateError
+from paritygate.models.source import Source, SourceKind
 from paritygate.precision import Precision
-from paritygate.source import Source, SourceKind
 from paritygate.validate.runners.emulated import EmulatedRunner, open_emulated
 from paritygate.validate.runners.runner import ModelToRun
 

@@ -16,9 +16,9 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from paritygate.errors import BackendError, InputFileError, UsageError
-from paritygate.onnx_file import read_onnx
+from paritygate.models.onnx.file import read_onnx
+from paritygate.models.source import Source, SourceKind
 from paritygate.precision import Precision
-from paritygate.source import Source, SourceKind
 from paritygate.validate.emulation import canary
 from paritygate.validate.emulation.canary import VALUES, check_canary
 from paritygate.validate.emulation.graph import emulate

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from paritygate.models.source import Source, SourceKind
 from paritygate.precision import Precision
-from paritygate.source import Source, SourceKind
 from paritygate.validate.emulation.rounding import DTYPES
 from paritygate.validate.runners.emulated import open_emulated
 from paritygate.validate.runners.runner import ModelToRun

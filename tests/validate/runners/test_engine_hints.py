@@ -10,8 +10,8 @@ import pytest
 
 from paritygate.errors import BackendError, UsageError
 from paritygate.precision import Precision
-from paritygate.validate.runners.onnxruntime_providers import check_provider
-from paritygate.validate.runners.overflow_watch import open_overflow_watch
+from paritygate.validate.runners.onnxruntime.overflow_watch import open_overflow_watch
+from paritygate.validate.runners.onnxruntime.providers import check_provider
 
 _ROWS_OF_8 = """
 < ir_version: 8, opset_import: ["" : 17] >

@@ -17,10 +17,10 @@ from paritygate.errors import BackendError
 from paritygate.machine import Gpu
 from paritygate.precision import Precision
 from paritygate.signature import Dim, Signature, TensorSpec
-from paritygate.validate.runners import engine_fit
-from paritygate.validate.runners.engine_fit import check_version, gpu_for_engines
-from paritygate.validate.runners.engine_precision import describe_census, precision_of_dtypes
-from paritygate.validate.runners.profile_limits import check_profile, describe_profile
+from paritygate.validate.runners.engine import fit as engine_fit
+from paritygate.validate.runners.engine.fit import check_version, gpu_for_engines
+from paritygate.validate.runners.engine.precision import describe_census, precision_of_dtypes
+from paritygate.validate.runners.engine.profile_limits import check_profile, describe_profile
 
 _SIGNATURE = Signature(
     inputs=(

@@ -15,15 +15,15 @@ from numpy.typing import NDArray
 from tests.convert.conftest import sign
 
 from paritygate.convert.conversion import ConversionJob
-from paritygate.convert.onnx_fixed_shape import fix
+from paritygate.convert.onnx.fixed_shape import fix
 from paritygate.errors import BackendError
-from paritygate.fixed_shape import FixedShape
+from paritygate.models.fixed_shape import FixedShape
+from paritygate.models.source import Source, SourceKind
 from paritygate.precision import Precision
 from paritygate.signature import Signature
-from paritygate.source import Source, SourceKind
 from paritygate.validate.runners.emulated import open_emulated
 from paritygate.validate.runners.fixed_shape import FixedShapeRunner
-from paritygate.validate.runners.onnxruntime import OnnxRuntimeRunner, open_model
+from paritygate.validate.runners.onnxruntime.runner import OnnxRuntimeRunner, open_model
 from paritygate.validate.runners.runner import ModelToRun
 
 # Every row is answered by itself, and nothing but kept places counts: padding cannot change an answer.

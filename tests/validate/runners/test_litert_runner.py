@@ -13,17 +13,17 @@ import pytest
 
 from paritygate.backends import version_of
 from paritygate.errors import BackendError, InputFileError, UsageError
+from paritygate.models.source import Source, SourceKind, parse_source
+from paritygate.models.tensorflow.importing import import_keras, import_tensorflow
 from paritygate.precision import Precision
 from paritygate.signature import TensorSpec
-from paritygate.source import Source, SourceKind, parse_source
-from paritygate.tensorflow_import import import_keras, import_tensorflow
-from paritygate.validate.runners import litert
 from paritygate.validate.runners.runner import ModelToRun, open_runner
+from paritygate.validate.runners.tensorflow import litert
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from paritygate.validate.runners.litert import LiteRtRunner
+    from paritygate.validate.runners.tensorflow.litert import LiteRtRunner
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.litert]
 _RANDOM = np.random.default_rng(1)

@@ -18,11 +18,10 @@ from onnx import TensorProto, helper, numpy_helper
 
 from paritygate.errors import BackendError, UsageError
 from paritygate.machine import gpu_of_machine
+from paritygate.models.source import Source, SourceKind
 from paritygate.signature import Dim, Signature, TensorSpec
-from paritygate.source import Source, SourceKind
-from paritygate.validate.runners.onnxruntime import OnnxRuntimeRunner, open_model
-from paritygate.validate.runners.onnxruntime_placement import GraphNode, PlacedNode
-from paritygate.validate.runners.onnxruntime_providers import (
+from paritygate.validate.runners.onnxruntime.placement import GraphNode, PlacedNode
+from paritygate.validate.runners.onnxruntime.providers import (
     CPU,
     CUDA,
     TENSORRT,
@@ -38,6 +37,7 @@ from paritygate.validate.runners.onnxruntime_providers import (
     say_provider,
     tf32_of,
 )
+from paritygate.validate.runners.onnxruntime.runner import OnnxRuntimeRunner, open_model
 from paritygate.validate.runners.runner import ModelToRun
 
 _FLOAT = TensorProto.FLOAT
@@ -131,10 +131,10 @@ def _pretend(monkeypatch: pytest.MonkeyPatch, *, moved: tuple[str, ...] | None, 
         told = {name: {**asked, **lies} for name, asked in providers}
         return _Session(session, providers=[*(name for name, _ in providers), CPU], options=told, moved=moved)
 
-    monkeypatch.setattr("paritygate.validate.runners.onnxruntime.device_name", lambda _: "cuda:sm90")
+    monkeypatch.setattr("paritygate.validate.runners.onnxruntime.runner.device_name", lambda _: "cuda:sm90")
     monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: [TENSORRT, CUDA, CPU])
     monkeypatch.setattr(onnxruntime, "InferenceSession", make)
-    monkeypatch.setattr("paritygate.validate.runners.onnxruntime.load_libraries", lambda *_: None)
+    monkeypatch.setattr("paritygate.validate.runners.onnxruntime.runner.load_libraries", lambda *_: None)
     return given
 
 
@@ -199,7 +199,7 @@ def test_a_build_for_gpus_without_a_gpu_does_not_pass_for_one(
 ) -> None:
     if TENSORRT not in onnxruntime.get_available_providers():
         pytest.skip("this build of onnxruntime is for CPUs")
-    monkeypatch.setattr("paritygate.validate.runners.onnxruntime.device_name", lambda _: "cuda:sm90")
+    monkeypatch.setattr("paritygate.validate.runners.onnxruntime.runner.device_name", lambda _: "cuda:sm90")
     with pytest.raises(BackendError, match=words):
         _open(_relu_and_det(tmp_path / "m.onnx"), provider)
 
@@ -254,7 +254,7 @@ def test_a_version_that_does_not_tell_where_nodes_run_is_a_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _pretend(monkeypatch, moved=("Relu", "Det"))
-    monkeypatch.setattr("paritygate.validate.runners.onnxruntime.placed_nodes", lambda _: None)
+    monkeypatch.setattr("paritygate.validate.runners.onnxruntime.runner.placed_nodes", lambda _: None)
     (warning,) = _open(_relu_and_det(tmp_path / "m.onnx")).facts.provider_warnings
     assert f"does not tell where nodes run: some may run on the CPU and not on {CUDA}" in warning
 

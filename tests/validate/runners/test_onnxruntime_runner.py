@@ -12,9 +12,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 from paritygate.errors import BackendError, InputFileError, MissingBackendError, UsageError
 from paritygate.machine import gpu_of_machine
+from paritygate.models.source import Source, SourceKind
 from paritygate.precision import Precision
-from paritygate.source import Source, SourceKind
-from paritygate.validate.runners.onnxruntime import OnnxRuntimeRunner, open_model
+from paritygate.validate.runners.onnxruntime.runner import OnnxRuntimeRunner, open_model
 from paritygate.validate.runners.runner import ModelToRun
 
 _FLOAT, _BFLOAT16 = TensorProto.FLOAT, TensorProto.BFLOAT16
@@ -227,7 +227,7 @@ def test_a_build_without_the_provider_is_refused(tmp_path: Path, monkeypatch: py
 
     if "CUDAExecutionProvider" in onnxruntime.get_available_providers():
         pytest.skip("this build of onnxruntime has CUDA")
-    monkeypatch.setattr("paritygate.validate.runners.onnxruntime.device_name", lambda _: "cuda:sm90")
+    monkeypatch.setattr("paritygate.validate.runners.onnxruntime.runner.device_name", lambda _: "cuda:sm90")
     with pytest.raises(MissingBackendError, match="has no CUDAExecutionProvider"):
         _open(_one_node(tmp_path / "m.onnx", "Relu"), device="cuda")
 

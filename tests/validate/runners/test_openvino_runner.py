@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from paritygate.backends import install_command
 from paritygate.errors import BackendError, InputFileError, MissingBackendError, NotRunHereError, UsageError
-from paritygate.openvino_model import import_openvino, openvino_version
-from paritygate.openvino_settings import is_capable
+from paritygate.models.openvino.model import import_openvino, openvino_version
+from paritygate.models.openvino.settings import is_capable
+from paritygate.models.source import Source, SourceKind
 from paritygate.precision import Precision
-from paritygate.source import Source, SourceKind
 from paritygate.validate.runners.openvino import OpenvinoRunner, open_model
 from paritygate.validate.runners.runner import ModelToRun
 
@@ -333,7 +333,7 @@ def test_opening_and_running_leaves_nothing_behind_and_reports_nothing(tmp_path:
     before = {path.relative_to(tmp_path) for path in tmp_path.rglob("*")}
     code = (
         "import sys; import numpy as np; from pathlib import Path\n"
-        "from paritygate.source import Source, SourceKind\n"
+        "from paritygate.models.source import Source, SourceKind\n"
         "from paritygate.validate.runners.runner import ModelToRun, open_runner\n"
         "source = Source(text='m.xml', folder=Path('model'), kind=SourceKind.OPENVINO)\n"
         "open_runner(ModelToRun(source=source)).run({'x': np.ones((2, 32), np.float32)})\n"

@@ -16,10 +16,10 @@ import pytest
 from numpy.typing import NDArray
 
 from paritygate.errors import BackendError, UsageError
-from paritygate.openvino_model import import_openvino
+from paritygate.models.openvino.model import import_openvino
+from paritygate.models.source import Source, SourceKind, parse_source
 from paritygate.precision import Precision
 from paritygate.signature import Signature, TensorSpec
-from paritygate.source import Source, SourceKind, parse_source
 from paritygate.validate.runners.runner import ModelToRun, Runner, open_runner
 
 if TYPE_CHECKING:

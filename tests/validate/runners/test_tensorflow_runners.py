@@ -10,20 +10,20 @@ import pytest
 
 from paritygate.errors import BackendError, InputFileError, UsageError
 from paritygate.machine import gpu_of_machine
+from paritygate.models.source import Source, SourceKind, parse_source
+from paritygate.models.tensorflow.importing import import_keras, import_tensorflow
 from paritygate.precision import Precision
 from paritygate.signature import Signature, TensorSpec
-from paritygate.source import Source, SourceKind, parse_source
-from paritygate.tensorflow_import import import_keras, import_tensorflow
-from paritygate.validate.runners import keras as keras_runner
-from paritygate.validate.runners import savedmodel as savedmodel_runner
 from paritygate.validate.runners.runner import ModelToRun
-from paritygate.validate.runners.tensorflow_device import precision_of_operations, tensorflow_reason
+from paritygate.validate.runners.tensorflow import keras as keras_runner
+from paritygate.validate.runners.tensorflow import savedmodel as savedmodel_runner
+from paritygate.validate.runners.tensorflow.device import precision_of_operations, tensorflow_reason
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from paritygate.validate.runners.keras import KerasRunner
-    from paritygate.validate.runners.savedmodel import SavedModelRunner
+    from paritygate.validate.runners.tensorflow.keras import KerasRunner
+    from paritygate.validate.runners.tensorflow.savedmodel import SavedModelRunner
 
 pytestmark = pytest.mark.tensorflow
 _X = np.random.default_rng(0).standard_normal((4, 8)).astype(np.float32)

@@ -34,13 +34,14 @@ from paritygate.engine.record import RECORD_FILE, EngineRecord
 from paritygate.engine.settings import EngineSettings
 from paritygate.errors import BackendError, InputFileError, UsageError
 from paritygate.machine import Gpu, gpu_of_machine
+from paritygate.models.source import Source, SourceKind, parse_source
 from paritygate.precision import Precision
 from paritygate.signature import Dim, Signature, TensorSpec, rename_signature
-from paritygate.source import Source, SourceKind, parse_source
-from paritygate.validate.runners import engine_fit, tensorrt
-from paritygate.validate.runners.cuda_runtime import show_cuda_runtime
+from paritygate.validate.runners.engine import fit as engine_fit
+from paritygate.validate.runners.engine import tensorrt
+from paritygate.validate.runners.engine.cuda_runtime import show_cuda_runtime
+from paritygate.validate.runners.engine.tensorrt import TensorrtRunner, engine_facts, open_model
 from paritygate.validate.runners.runner import ModelToRun, open_runner
-from paritygate.validate.runners.tensorrt import TensorrtRunner, engine_facts, open_model
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -12,10 +12,10 @@ import pytest
 from numpy.typing import NDArray
 
 from paritygate.errors import BackendError, InputFileError, UsageError
+from paritygate.models.source import parse_source
+from paritygate.models.torch.archive import NAMES_FILE, SaidNames, copy_archive
 from paritygate.precision import Precision
 from paritygate.signature import Signature, TensorSpec
-from paritygate.source import parse_source
-from paritygate.torch_archive import NAMES_FILE, SaidNames, copy_archive
 from paritygate.validate.runners.runner import ModelToRun, Runner, open_runner
 
 if TYPE_CHECKING:

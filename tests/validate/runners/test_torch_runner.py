@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from paritygate.errors import BackendError, UsageError
+from paritygate.models.source import Source, SourceKind
 from paritygate.precision import Precision
 from paritygate.signature import Signature, TensorSpec
-from paritygate.source import Source, SourceKind
 from paritygate.validate.runners.runner import ModelToRun
-from paritygate.validate.runners.torch import TorchRunner, open_model
+from paritygate.validate.runners.torch.torch import TorchRunner, open_model
 
 if TYPE_CHECKING:
     import torch

@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 import numpy as np
 
-from paritygate.validate.candidate import Candidate, RefusedInputsError
-from paritygate.validate.matching.repeats import changed_detections
-from paritygate.validate.measurement import repeat_difference
+from paritygate.validate.detections.repeats import changed_detections
+from paritygate.validate.gate.candidate import Candidate, RefusedInputsError
+from paritygate.validate.gate.measurement import repeat_difference
+from paritygate.validate.gate.tolerance import Limits, limits_of_made_up
+from paritygate.validate.gate.verdict import Status
 from paritygate.validate.probes.catalogue import ASKED_AGAIN, SESSION_PROBES
 from paritygate.validate.probes.outcome_words import failed_itself
 from paritygate.validate.probes.recording import ProbeRecord, ProbesRecording, StoredProbeBatch
@@ -29,8 +31,6 @@ from paritygate.validate.probes.run import (
     ProbeQuestion,
     with_labels,
 )
-from paritygate.validate.tolerance import Limits, limits_of_made_up
-from paritygate.validate.verdict import Status
 from paritygate.wording import counted
 
 if TYPE_CHECKING:

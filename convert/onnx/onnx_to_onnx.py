@@ -1,0 +1,59 @@
+"""ONNX as it is: a copy with its external data, rewritten only where names, dims or the IR version ask for it."""
+
+from __future__ import annotations
+
+import shutil
+
+from paritygate.convert.conversion import Conversion, ConversionJob
+from paritygate.convert.onnx.load import highest_ir_version
+from paritygate.convert.onnx.rewrite import apply_signature, lower_ir_version
+from paritygate.errors import ConversionError
+from paritygate.models.onnx.file import external_files, opset_of, read_onnx, signature_of_onnx
+
+__all__ = ["convert"]
+
+_MAIN = "model.onnx"
+
+
+def convert(job: ConversionJob) -> Conversion:
+    """Copy the model to `model.onnx`, and its external data beside it under the names it refers to.
+
+    The file stays the same byte for byte, unless the job's signature asks for other names, another order
+    or names of dims, or the installed ONNX Runtime does not read its IR version.
+
+    Raises:
+        InputFileError: The source is no ONNX model, or its external data is missing or elsewhere.
+        UsageError: The job names tensors that the model does not have.
+        ConversionError: Another opset was asked for, or the dims contradict the signature.
+        MissingBackendError: ONNX Runtime is not installed.
+    """
+    source = job.source.path
+    model = read_onnx(source)
+    opset = opset_of(model)
+    if job.opset is not None and job.opset != opset:
+        msg = f"opset {job.opset} was asked for, and an ONNX model is served as it is, with opset {opset}"
+        raise ConversionError(msg, hint=f"ask for opset {opset}, leave it out, or export the model again")
+    before = model.SerializeToString(deterministic=True)
+    notes = list(apply_signature(model, job.signature, job.rename))
+    limit = highest_ir_version()
+    ir_note = lower_ir_version(model, limit) if limit is not None else None
+    if ir_note:
+        notes.append(ir_note)
+    target = job.folder / _MAIN
+    if model.SerializeToString(deterministic=True) == before:
+        shutil.copyfile(source, target)
+    else:
+        target.write_bytes(model.SerializeToString())
+    for name in external_files(model):
+        data = job.folder / name
+        if data == target:
+            msg = f"the model keeps its external data in a file named {_MAIN}, which the copy is named"
+            raise ConversionError(msg, hint="save the model again with another name for its external data")
+        data.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source.parent / name, data)
+    return Conversion(
+        main=_MAIN,
+        signature=signature_of_onnx(model),
+        notes=tuple(notes),
+        facts={"opset": opset, "ir_version": model.ir_version, "producer": model.producer_name},
+    )

@@ -1,0 +1,128 @@
+"""Constants in a lower precision: rounded, clamped into its range, and what that changed.
+
+Why are infinities left alone? Both dtypes have them, and a mask of -inf does in FP16 what it did in
+FP32. A mask of finfo(float32).min is another matter: rounding makes it -inf, and 0 * -inf is NaN where
+0 * finfo.min was 0. So only what is finite is clamped.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paritygate.convert.causes import one_line
+from paritygate.convert.onnx.precision.low_dtype import LowDtype
+from paritygate.convert.onnx.precision.result import ConstantChange
+from paritygate.errors import InputFileError
+
+if TYPE_CHECKING:
+    import onnx
+
+__all__ = ["ConstantRounding", "load_external", "load_tensor"]
+
+
+def load_external(tensor: onnx.TensorProto, folder: Path | None) -> None:
+    """Bring the tensor's external data into it, in place.
+
+    Raises:
+        InputFileError: It cannot be read.
+    """
+    import onnx
+
+    if folder is None:
+        msg = f"the data of tensor {tensor.name!r} is in another file, and its folder is not known"
+        raise InputFileError(msg, hint="give the folder that the model file is in")
+    try:
+        onnx.external_data_helper.load_external_data_for_tensor(tensor, str(folder))
+    except (ValueError, OSError, RuntimeError, onnx.checker.ValidationError) as err:
+        msg = f"the data of tensor {tensor.name!r} cannot be read: {one_line(err)}"
+        raise InputFileError(msg, hint="copy the data file beside the model, under the name it refers to") from err
+    tensor.ClearField("external_data")
+    tensor.ClearField("data_location")
+
+
+def load_tensor(tensor: onnx.TensorProto, folder: Path | None) -> NDArray[Any]:
+    """Return the values of the tensor, read from `folder` if they are external.
+
+    Raises:
+        InputFileError: They cannot be read, or are not those of its shape.
+    """
+    import onnx
+
+    copy = tensor
+    if tensor.data_location == tensor.EXTERNAL:
+        copy = onnx.TensorProto()
+        copy.CopyFrom(tensor)
+        load_external(copy, folder)
+    try:
+        return onnx.numpy_helper.to_array(copy)
+    except (ValueError, TypeError) as err:
+        msg = f"the data of tensor {tensor.name!r} is not that of its shape {list(tensor.dims)}: {one_line(err)}"
+        raise InputFileError(msg, hint="export the model again; the file may be damaged") from err
+
+
+@dataclass(kw_only=True, slots=True)
+class ConstantRounding:
+    """Rounds constants to one dtype and collects what did not fit."""
+
+    dtype: LowDtype
+    clamps: list[ConstantChange] = field(default_factory=list)
+    flushes: list[ConstantChange] = field(default_factory=list)
+
+    def rounded(self, name: str, values: NDArray[np.float32]) -> NDArray[Any]:
+        """Return the values in the lower precision, each as near as it has one that is finite.
+
+        A value that is not zero may become zero, unless it is the only one of its tensor: a single small
+        value is there to keep something from being zero, such as a denominator.
+
+        Args:
+            name: What the report calls the constant.
+            values: Its values, any shape, float32.
+        """
+        rounded = self.dtype.round(values)
+        beyond = np.isinf(rounded) & np.isfinite(values)
+        if beyond.any():
+            rounded = np.where(beyond, np.copysign(self.dtype.largest, values).astype(self.dtype.numpy), rounded)
+            self.clamps.append(_change(name, values, rounded, beyond))
+        zeroed = (rounded == 0) & (values != 0)
+        if zeroed.any():
+            if values.size == 1:
+                rounded = np.copysign(self.dtype.smallest, values).astype(self.dtype.numpy)
+            self.flushes.append(_change(name, values, rounded, zeroed))
+        return rounded
+
+    def tensor(self, name: str, source: onnx.TensorProto, folder: Path | None) -> onnx.TensorProto:
+        """Return the float32 tensor in the lower precision, under the same name.
+
+        Args:
+            name: What the report calls the constant.
+            source: The tensor; it is not changed.
+            folder: Where its data is, if it is external.
+
+        Raises:
+            InputFileError: Its data cannot be read.
+        """
+        rounded = self.rounded(name, load_tensor(source, folder))
+        return self.packed(source.name, rounded, list(source.dims))
+
+    def packed(self, name: str, values: NDArray[Any], dims: list[int]) -> onnx.TensorProto:
+        """Return values of the lower precision as a tensor."""
+        import onnx
+
+        # Why not onnx.numpy_helper.from_array? Its older versions do not know bfloat16.
+        raw = np.ascontiguousarray(values).view(np.uint16).astype("<u2", copy=False).tobytes()
+        return onnx.TensorProto(name=name, data_type=self.dtype.element, dims=dims, raw_data=raw)
+
+
+def _change(name: str, values: NDArray[np.float32], rounded: NDArray[Any], where: NDArray[np.bool_]) -> ConstantChange:
+    index = int(np.argmax(np.where(where, np.abs(values), -1).reshape(-1)))
+    return ConstantChange(
+        tensor=name,
+        count=int(np.count_nonzero(where)),
+        before=float(values.reshape(-1)[index]),
+        after=float(rounded.reshape(-1)[index]),
+    )

@@ -1,0 +1,223 @@
+"""Raising a model to the opset in which more of its operators take bfloat16.
+
+Each node is converted by onnx.version_converter as a model of its own, which leaves names, subgraphs,
+sequences and weights alone; the converter loses or refuses them when it is given a whole model. Where
+it cannot convert a node, the model is not raised as far as that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from paritygate.convert.onnx.precision.keeping import Keeping
+from paritygate.convert.onnx.precision.low_dtype import FLOAT, LowDtype
+from paritygate.convert.onnx.precision.operator_support import schema_of, support_of
+from paritygate.models.onnx.file import opset_of
+from paritygate.models.onnx.graph import NOT_A_TENSOR, UniqueNames, element_of, names_in, nodes_in, subgraphs_of
+
+if TYPE_CHECKING:
+    import onnx
+
+__all__ = ["raise_opset"]
+
+# The opset that brought bfloat16 to convolutions, poolings and recurrent layers. What came later (TopK in opset 24,
+# Range in 27) is not worth the runtimes that read no such model.
+_HIGHEST = 22
+# The oldest one whose Cast makes bfloat16.
+_LOWEST = 13
+# Its scale is one a group before opset 21 and one a channel since; the converter leaves it as it is.
+_NOT_RAISED = frozenset({"GroupNormalization"})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _TypedNode:
+    """A node, and the types of the values it can see; where it stands."""
+
+    graph: onnx.GraphProto
+    node: onnx.NodeProto
+    types: Mapping[str, onnx.TypeProto]
+
+    def elements(self, names: list[str]) -> list[int | None]:
+        return [(element_of(self.types[name]) or None) if name in self.types else None if name else 0 for name in names]
+
+
+def raise_opset(model: onnx.ModelProto, dtype: LowDtype, keeping: Keeping) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Raise the model's opset as far as the most nodes can compute in the lower precision, no further than needed.
+
+    Args:
+        model: The model, changed in place, the types of its values written in.
+        dtype: The lower precision.
+        keeping: The nodes that stay in FP32, whatever the opset.
+
+    Returns:
+        The name of the node that each new node came from, by the new one's name; and notes.
+    """
+    opset = opset_of(model)
+    nodes = list(_typed_nodes(model.graph, {}))
+    lowered = [each for each in nodes if not keeping.reason(each.node)]
+    counts = {each: _count(lowered, each, dtype) for each in _candidates(opset)}
+    notes: list[str] = []
+    for candidate in sorted(counts, key=lambda each: (-counts[each], each)):
+        if candidate == opset:
+            break
+        replacements, blocking = _replacements(nodes, opset, candidate, model)
+        if blocking is None:
+            return _apply(model, replacements, candidate), (*notes, f"the opset was raised from {opset} to {candidate}")
+        if not notes:
+            node = f"{blocking.op_type} node {blocking.name!r}"
+            notes.append(
+                f"more nodes would take {dtype.precision} in opset {candidate}, but {node} cannot be raised to it"
+            )
+    return {}, tuple(notes)
+
+
+def _candidates(opset: int) -> list[int]:
+    import onnx
+
+    highest = min(_HIGHEST, onnx.defs.onnx_opset_version())
+    return [opset, *range(max(opset + 1, _LOWEST), highest + 1)]
+
+
+def _typed_nodes(graph: onnx.GraphProto, outer: Mapping[str, onnx.TypeProto]) -> Iterator[_TypedNode]:
+    import onnx
+
+    types = dict(outer)
+    types.update((value.name, value.type) for value in (*graph.value_info, *graph.input, *graph.output))
+    for tensor in graph.initializer:
+        types[tensor.name] = onnx.helper.make_tensor_type_proto(tensor.data_type, list(tensor.dims))
+    for node in graph.node:
+        yield _TypedNode(graph=graph, node=node, types=types)
+        for inner in subgraphs_of(node):
+            yield from _typed_nodes(inner, types)
+
+
+def _count(nodes: list[_TypedNode], opset: int, dtype: LowDtype) -> int:
+    """Return how many nodes could compute in the lower precision in that opset."""
+    if opset < _LOWEST:
+        return 0
+    found = 0
+    for each in nodes:
+        inputs, outputs = each.elements(list(each.node.input)), each.elements(list(each.node.output))
+        if FLOAT in outputs and not any(subgraphs_of(each.node)):
+            found += bool(support_of(each.node, inputs, outputs, opset=opset, dtype=dtype).low_outputs)
+    return found
+
+
+def _replacements(
+    nodes: list[_TypedNode], opset: int, target: int, model: onnx.ModelProto
+) -> tuple[dict[int, list[onnx.NodeProto]], onnx.NodeProto | None]:
+    """Return what stands for the nodes that change, by position; or the node that cannot be converted."""
+    values = UniqueNames(names_in(model.graph))
+    names = UniqueNames(node.name for node in nodes_in(model.graph))
+    found: dict[int, list[onnx.NodeProto]] = {}
+    for position, each in enumerate(nodes):
+        if each.node.domain not in {"", "ai.onnx"} or _is_same(each.node.op_type, opset, target):
+            continue
+        converted = _converted(each, opset, target)
+        if converted is None:
+            return {}, each.node
+        if converted:
+            found[position] = _renamed(each.node, converted, values, names)
+    return found, None
+
+
+def _is_same(operator: str, opset: int, target: int) -> bool:
+    schemas = [schema_of(operator, each) for each in (opset, target)]
+    since = [schema.since_version if schema else 0 for schema in schemas]
+    return since[0] == since[1]
+
+
+def _takes_more_dtypes(operator: str, opset: int, target: int) -> bool:
+    """Whether the operator differs in nothing but the dtypes that it takes."""
+    before, after = schema_of(operator, opset), schema_of(operator, target)
+    return before is not None and after is not None and not after.deprecated and _form(before) == _form(after)
+
+
+def _form(schema: onnx.defs.OpSchema) -> tuple[object, ...]:
+    parameters = [(each.name, each.option, each.is_homogeneous) for each in (*schema.inputs, *schema.outputs)]
+    attributes = {
+        name: (each.type, each.required, each.default_value.SerializeToString(deterministic=True))
+        for name, each in schema.attributes.items()
+    }
+    return parameters, attributes, len(schema.inputs)
+
+
+def _converted(typed: _TypedNode, opset: int, target: int) -> list[onnx.NodeProto] | None:
+    """Return the nodes that stand for the node in the other opset, none if it stays; None if that is unknown."""
+    node = typed.node
+    if _takes_more_dtypes(node.op_type, opset, target):
+        return []
+    elements = typed.elements([*node.input, *node.output])
+    if node.op_type in _NOT_RAISED or any(subgraphs_of(node)) or None in elements or NOT_A_TENSOR in elements:
+        return None
+    return _by_version_converter(typed, opset, target)
+
+
+def _by_version_converter(typed: _TypedNode, opset: int, target: int) -> list[onnx.NodeProto] | None:
+    import onnx
+
+    node = typed.node
+    values = {
+        name: onnx.helper.make_value_info(name, typed.types[name]) for name in (*node.input, *node.output) if name
+    }
+    graph = onnx.helper.make_graph(
+        [node],
+        "node",
+        [values[name] for name in dict.fromkeys(node.input) if name],
+        [values[name] for name in node.output if name],
+    )
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", opset)])
+    try:
+        converted = onnx.version_converter.convert_version(model, target)
+    except (RuntimeError, ValueError):
+        return None
+    return [*map(_constant_node, converted.graph.initializer), *converted.graph.node]
+
+
+def _constant_node(tensor: onnx.TensorProto) -> onnx.NodeProto:
+    import onnx
+
+    return onnx.helper.make_node("Constant", [], [tensor.name], value=tensor)
+
+
+def _renamed(
+    node: onnx.NodeProto, converted: list[onnx.NodeProto], values: UniqueNames, names: UniqueNames
+) -> list[onnx.NodeProto]:
+    """Give what is new names of its own; the node that is still the old operator keeps its name."""
+    mapping = {name: name for name in ("", *node.input, *node.output)}
+    for each in converted:
+        is_same = each.op_type == node.op_type and each.domain == node.domain
+        each.name = node.name if is_same else names.new(f"{node.name}/{each.op_type}")
+        for side in (each.input, each.output):
+            for name in side:
+                if name not in mapping:
+                    mapping[name] = values.new(f"{node.name}/{name}")
+            side[:] = [mapping[name] for name in side]
+    return converted
+
+
+def _apply(model: onnx.ModelProto, replacements: dict[int, list[onnx.NodeProto]], target: int) -> dict[str, str]:
+    """Put the new nodes in place of the old ones, counted in the order in which graphs are walked."""
+    came_from: dict[str, str] = {}
+    position = 0
+
+    def replaced(graph: onnx.GraphProto) -> None:
+        nonlocal position
+        nodes: list[onnx.NodeProto] = []
+        for node in graph.node:
+            mine = replacements.get(position, [node])
+            position += 1
+            came_from.update((each.name, node.name) for each in mine if each.name != node.name)
+            for inner in subgraphs_of(node):
+                replaced(inner)
+            nodes.extend(mine)
+        del graph.node[:]
+        graph.node.extend(nodes)
+
+    replaced(model.graph)
+    for entry in model.opset_import:
+        if entry.domain in {"", "ai.onnx"}:
+            entry.version = target
+    return came_from

@@ -1,0 +1,140 @@
+"""Carrying out a plan: dtypes of nodes and constants, and one Cast for each value and dtype."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from paritygate.convert.onnx.precision.constant_nodes import ConstantNodes, cast_node
+from paritygate.convert.onnx.precision.low_dtype import FLOAT
+from paritygate.convert.onnx.precision.plan import GraphPlan, NodePlan, Value
+
+if TYPE_CHECKING:
+    import onnx
+
+__all__ = ["Writer"]
+
+
+class Writer:
+    """Writes a plan into the graph that it was made of.
+
+    Args:
+        constants: Writes the constants, hands out names, knows the lower precision.
+    """
+
+    def __init__(self, constants: ConstantNodes) -> None:
+        self._constants = constants
+        self._low = constants.rounding.dtype.element
+        self._suffix = {FLOAT: "fp32", self._low: str(constants.rounding.dtype.precision)}
+        self.casts_added = 0
+
+    def write(self, plan: GraphPlan) -> None:
+        """Change the graph and those inside it.
+
+        Raises:
+            InputFileError: The data of a constant cannot be read.
+        """
+        self._settle(plan)
+        self._write_graph(plan)
+
+    def _settle(self, plan: GraphPlan) -> None:
+        """Give every value its names, once all its readers are known."""
+        for value in plan.values.values():
+            if value.cast is not None and value.wanted == {self._low}:
+                value.native = self._low
+            elements = value.wanted or {FLOAT} if value.constant is not None else {value.native} | value.wanted
+            usual = FLOAT if value.constant is not None and FLOAT in elements else value.native
+            owner = value.pinned if value.pinned in elements else usual if usual in elements else min(elements)
+            for element in sorted(elements):
+                name = (
+                    value.name
+                    if element == owner
+                    else self._constants.values.new(f"{value.name}_{self._suffix[element]}")
+                )
+                value.names[element] = name
+        for step in plan.nodes:
+            for inner in step.inner:
+                self._settle(inner)
+
+    def _write_graph(self, plan: GraphPlan) -> None:
+        self._write_types(plan)
+        nodes: list[onnx.NodeProto] = []
+        made = {value.name for step in plan.nodes for _, value in step.makes}
+        for value in plan.values.values():
+            if value.name not in made and value.constant is None:
+                nodes.extend(self._casts(value))
+        self._write_initializers(plan)
+        for step in plan.nodes:
+            nodes.extend(self._node(step))
+        del plan.graph.node[:]
+        plan.graph.node.extend(nodes)
+        for position, value, element in plan.outputs:
+            plan.graph.output[position].name = value.names[element]
+
+    def _node(self, step: NodePlan) -> list[onnx.NodeProto]:
+        for position, value, element in step.reads:
+            step.node.input[position] = value.names[element]
+        for inner in step.inner:
+            self._write_graph(inner)
+        if step.is_constant:
+            nodes = self._constants.written(step.node, step.makes[0][1])
+            self.casts_added += sum(node.op_type == "Cast" for node in nodes)
+            return nodes
+        nodes = [step.node]
+        for position, value in step.makes:
+            step.node.output[position] = value.names[value.native]
+            if value.cast is not None:
+                _write_target(value.cast, value.native)
+            nodes.extend(self._casts(value))
+        return nodes
+
+    def _casts(self, value: Value) -> list[onnx.NodeProto]:
+        """Return the nodes that make the value in the other dtypes that are wanted."""
+        nodes = []
+        for element in sorted(value.names.keys() - {value.native}):
+            stem = f"{value.name}_to_{self._suffix[element]}"
+            nodes.append(
+                cast_node(value.names[value.native], value.names[element], element, self._constants.nodes.new(stem))
+            )
+        self.casts_added += len(nodes)
+        return nodes
+
+    def _write_types(self, plan: GraphPlan) -> None:
+        """Keep the types that the model stated, brought up to date, and leave out those that were only inferred."""
+        graph = plan.graph
+        stated = [_typed(item, plan.values.get(item.name)) for item in graph.value_info if item.name in plan.declared]
+        del graph.value_info[:]
+        graph.value_info.extend(stated)
+        for item in graph.input:
+            _typed(item, plan.values.get(item.name))
+        for position, _, element in plan.outputs:
+            graph.output[position].type.tensor_type.elem_type = element
+
+    def _write_initializers(self, plan: GraphPlan) -> None:
+        import onnx
+
+        graph, rounding, folder = plan.graph, self._constants.rounding, self._constants.folder
+        for tensor in list(graph.initializer):
+            value = plan.values.get(tensor.name)
+            if value is None or not isinstance(value.constant, onnx.TensorProto):
+                continue
+            low = value.names.get(self._low)
+            if low is not None:
+                target = graph.initializer.add() if FLOAT in value.names else tensor
+                target.CopyFrom(rounding.tensor(value.name, tensor, folder))
+                target.name = low
+            if FLOAT in value.names:
+                tensor.name = value.names[FLOAT]
+
+
+def _typed(item: onnx.ValueInfoProto, value: Value | None) -> onnx.ValueInfoProto:
+    """Write the element type that the value of this name has now."""
+    for element, name in value.names.items() if value else ():
+        if name == item.name:
+            item.type.tensor_type.elem_type = element
+    return item
+
+
+def _write_target(node: onnx.NodeProto, element: int) -> None:
+    for attribute in node.attribute:
+        if attribute.name == "to":
+            attribute.i = element

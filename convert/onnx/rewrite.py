@@ -1,0 +1,243 @@
+"""Rewriting an ONNX model's interface: names, order and dims of its inputs and outputs, its IR version.
+
+None of this touches what the model computes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from paritygate.convert.dim_expressions import are_equal
+from paritygate.errors import ConversionError, UsageError
+from paritygate.models.onnx.file import signature_of_onnx
+from paritygate.models.onnx.graph import graphs_in
+from paritygate.signature import Signature, TensorSpec
+
+if TYPE_CHECKING:
+    import onnx
+
+__all__ = ["EXTERNAL_DATA_BYTES", "apply_signature", "lower_ir_version", "rename_values", "save_onnx"]
+
+# Below this, weights are stored in the file itself: a file of its own breaks when one of the two is renamed.
+# A protocol buffer ends at 2 GiB; the rest is room for the graph.
+EXTERNAL_DATA_BYTES = 1_800_000_000
+# ONNX Runtime reads version 10 since 1.18, the oldest that is supported here; exporters write newer ones for no need.
+_IR_VERSION = 10
+
+
+def rename_values(model: onnx.ModelProto, names: Mapping[str, str]) -> None:
+    """Rename values of the graph in place, everywhere they are used.
+
+    A value that already has one of the new names, and keeps no name of its own, gets a fresh one.
+
+    Args:
+        model: The model.
+        names: The new name, by the old one.
+    """
+    changed = _with_room_made(model.graph, {old: new for old, new in names.items() if old != new})
+    if not changed:
+        return
+    for graph in graphs_in(model.graph):
+        tensors = [sparse.values for sparse in graph.sparse_initializer]
+        for item in (*graph.input, *graph.output, *graph.value_info, *graph.initializer, *tensors):
+            item.name = changed.get(item.name, item.name)
+        for annotation in graph.quantization_annotation:
+            annotation.tensor_name = changed.get(annotation.tensor_name, annotation.tensor_name)
+            for entry in annotation.quant_parameter_tensor_names:
+                entry.value = changed.get(entry.value, entry.value)
+        for node in graph.node:
+            node.input[:] = [changed.get(name, name) for name in node.input]
+            node.output[:] = [changed.get(name, name) for name in node.output]
+
+
+def _with_room_made(graph: onnx.GraphProto, changed: dict[str, str]) -> dict[str, str]:
+    """Return the renaming with one more entry for each inner value whose name is taken from it."""
+    used = set(_value_names(graph))
+    moved = {}
+    for new in changed.values():
+        if new in used and new not in changed:
+            fresh = f"{new}_inner"
+            while fresh in used or fresh in changed.values():
+                fresh += "_"
+            moved[new] = fresh
+    return {**changed, **moved}
+
+
+def _value_names(root: onnx.GraphProto) -> Iterator[str]:
+    for graph in graphs_in(root):
+        for item in (*graph.input, *graph.output, *graph.value_info, *graph.initializer):
+            yield item.name
+        for sparse in graph.sparse_initializer:
+            yield sparse.values.name
+        for node in graph.node:
+            yield from node.input
+            yield from node.output
+
+
+def apply_signature(
+    model: onnx.ModelProto,
+    signature: Signature | None,
+    rename: Mapping[str, str],
+    ties: Mapping[str, str] | None = None,
+) -> tuple[str, ...]:
+    """Give the graph the names, the order and the symbolic dims of the signature; return notes.
+
+    Outputs that the signature does not have are dropped. A dim that the graph fixes is left as it
+    is: whether that agrees with the signature is checked on the file written.
+
+    Args:
+        model: The model, changed in place.
+        signature: Names as served; None to keep order and dims.
+        rename: The name served, by the source's name.
+        ties: What a dim of the inputs always is, as an expression of others.
+
+    Raises:
+        UsageError: The graph lacks an input or output that `rename` or the signature names, or needs
+            an input that the signature does not have.
+        ConversionError: Dims that the graph says are equal have different names in the signature.
+    """
+    found = signature_of_onnx(model)
+    names = [spec.name for spec in (*found.inputs, *found.outputs)]
+    for source in rename:
+        if source not in names:
+            msg = f"rename names {source!r}, which the model does not have (it has: {', '.join(names)})"
+            raise UsageError(msg, hint="write rename as {name in the source: name served}")
+    rename_values(model, rename)
+    if signature is None:
+        return ()
+    notes = _arrange(model, signature)
+    _write_dims(model, signature, ties or {})
+    return notes
+
+
+def _arrange(model: onnx.ModelProto, signature: Signature) -> tuple[str, ...]:
+    graph = model.graph
+    inputs = {value.name: value for value in graph.input}
+    outputs = {value.name: value for value in graph.output}
+    constants = {tensor.name for tensor in graph.initializer}
+    for side, there, wanted in (("input", inputs, signature.inputs), ("output", outputs, signature.outputs)):
+        missing = [spec.name for spec in wanted if spec.name not in there]
+        if missing:
+            msg = f"the model has no {side} {missing[0]!r} (it has: {', '.join(there)})"
+            raise UsageError(msg, hint="correct model.inputs and model.outputs, or rename: {name in the model: name}")
+    fed = [spec.name for spec in signature.inputs]
+    unfed = [name for name in inputs if name not in fed and name not in constants]
+    if unfed:
+        msg = f"the model needs the input {unfed[0]!r}, which the signature does not have (it has: {', '.join(fed)})"
+        raise UsageError(msg, hint="declare all the model's inputs")
+    order = [*fed, *(name for name in inputs if name in constants and name not in fed)]
+    fetched = [spec.name for spec in signature.outputs]
+    _reorder(graph.input, [inputs[name] for name in order])
+    _reorder(graph.output, [outputs[name] for name in fetched])
+    dropped = [name for name in outputs if name not in fetched]
+    return (f"outputs not in the signature were left out: {', '.join(dropped)}",) if dropped else ()
+
+
+def _reorder(field: Sequence[onnx.ValueInfoProto], values: Sequence[onnx.ValueInfoProto]) -> None:
+    import onnx
+
+    copies = []
+    for value in values:
+        copy = onnx.ValueInfoProto()
+        copy.CopyFrom(value)
+        copies.append(copy)
+    del field[:]  # type: ignore[attr-defined]
+    field.extend(copies)  # type: ignore[attr-defined]
+
+
+def _write_dims(model: onnx.ModelProto, signature: Signature, ties: Mapping[str, str]) -> None:
+    symbols = _symbols_by_found_name(model, signature)
+    for graph in graphs_in(model.graph):
+        for value in (*graph.input, *graph.output, *graph.value_info):
+            for dim in value.type.tensor_type.shape.dim:
+                if dim.dim_param in symbols:
+                    _set_dim(dim, symbols[dim.dim_param])
+    promised = {spec.name: spec for spec in (*signature.inputs, *signature.outputs)}
+    known = {dim for spec in signature.inputs for dim in spec.shape or ()}
+    known |= {dim.dim_param for value in model.graph.input for dim in value.type.tensor_type.shape.dim if dim.dim_param}
+    for value in (*model.graph.input, *model.graph.output):
+        if value.name in promised:
+            _write_shape(
+                value, promised[value.name], known, lambda told, wanted: are_equal(told, wanted, signature.dims, ties)
+            )
+
+
+def _symbols_by_found_name(model: onnx.ModelProto, signature: Signature) -> dict[str, int | str]:
+    """Return what the signature calls each symbolic dim of the graph's inputs."""
+    symbols: dict[str, int | str] = {}
+    for value, spec in zip(model.graph.input, signature.inputs, strict=False):
+        dims = value.type.tensor_type.shape.dim
+        for dim, wanted in zip(dims, spec.shape or (), strict=False):
+            if not dim.dim_param or wanted is None:
+                continue
+            if symbols.setdefault(dim.dim_param, wanted) != wanted:
+                msg = (
+                    f"the model has one dim {dim.dim_param!r} where the signature has two, "
+                    f"{symbols[dim.dim_param]!r} and {wanted!r}"
+                )
+                raise ConversionError(msg, hint="give dims that are always equal one name in model.inputs")
+    return symbols
+
+
+def _write_shape(
+    value: onnx.ValueInfoProto, spec: TensorSpec, known: set[int | str | None], is_equal: Callable[[str, str], bool]
+) -> None:
+    if spec.shape is None:
+        return
+    tensor = value.type.tensor_type
+    if not tensor.HasField("shape"):
+        for _ in spec.shape:
+            tensor.shape.dim.add()
+    if len(tensor.shape.dim) != len(spec.shape):
+        return
+    for dim, wanted in zip(tensor.shape.dim, spec.shape, strict=True):
+        if wanted is None or dim.HasField("dim_value"):
+            continue
+        # What the graph says of a dim stands: that it is an input's dim, or an expression such as 2*batch. One that is
+        # always the dim promised is written as that.
+        is_told = dim.dim_param in known or not re.fullmatch(r"\w*", dim.dim_param)
+        is_alias = isinstance(wanted, str) and (wanted not in known or is_equal(dim.dim_param, wanted))
+        if not is_told or is_alias:
+            _set_dim(dim, wanted)
+
+
+def _set_dim(dim: onnx.TensorShapeProto.Dimension, size: int | str) -> None:
+    if isinstance(size, int):
+        dim.dim_value = size
+    else:
+        dim.dim_param = size
+
+
+def lower_ir_version(model: onnx.ModelProto, limit: int | None = None) -> str | None:
+    """Lower the IR version of the model, where it is higher; return a note if it was changed.
+
+    Args:
+        model: The model, changed in place.
+        limit: The highest version to leave; None for the one that every supported ONNX Runtime
+            reads, or a higher one where the model's opset was published with it.
+    """
+    import onnx
+
+    if limit is None:
+        needed = onnx.helper.find_min_ir_version_for(model.opset_import, ignore_unknown=True)
+        limit = max(_IR_VERSION, needed)
+    if model.ir_version <= limit:
+        return None
+    note = f"the IR version was lowered from {model.ir_version} to {limit}, so that ONNX Runtime reads it"
+    model.ir_version = limit
+    return note
+
+
+def save_onnx(model: onnx.ModelProto, path: Path) -> None:
+    """Write the model to `path`, its weights to a file beside it if they are too large for one."""
+    import onnx
+
+    if model.ByteSize() < EXTERNAL_DATA_BYTES:
+        onnx.save_model(model, str(path))
+        return
+    onnx.save_model(
+        model, str(path), save_as_external_data=True, all_tensors_to_one_file=True, location=f"{path.name}.data"
+    )

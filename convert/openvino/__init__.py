@@ -1,0 +1,1 @@
+"""Converts ONNX models to OpenVINO."""

@@ -1,0 +1,51 @@
+"""Whether a converted OpenVINO model is sound: it is read, compiles as its settings ask, and keeps the signature."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from paritygate.convert.contract import as_promised, our_file
+from paritygate.convert.conversion import Conversion, ConversionJob
+from paritygate.errors import ConversionError
+from paritygate.models.openvino.model import openvino_version, read_openvino, signature_of_openvino
+from paritygate.models.openvino.settings import (
+    DEFAULT_HINT,
+    PRECISION_HINT,
+    compile_openvino,
+    is_capable,
+    read_settings,
+)
+
+__all__ = ["check"]
+
+_BF16 = "bf16"
+
+
+def check(job: ConversionJob, conversion: Conversion) -> Conversion:
+    """Return the conversion with the signature promised, once the files have proved sound.
+
+    Raises:
+        ConversionError: They are not, or nothing of a model in BF16 is computed in it.
+        MissingBackendError: OpenVINO is not installed.
+    """
+    path = job.folder / conversion.main
+    with our_file():
+        model = read_openvino(path)
+        settings = read_settings(path)
+    facts: dict[str, Any] = {"loaded_in": f"openvino {openvino_version()}"}
+    hint = str((settings or {}).get(PRECISION_HINT, DEFAULT_HINT))
+    notes = conversion.notes
+    if not is_capable(hint):
+        # What this CPU cannot run is no failure of the converter: where it runs is where it is proved.
+        settings = None
+        facts["not_compiled_for"] = f"{hint}: this CPU does not compute in it"
+        notes = (*notes, f"this CPU does not compute in {hint}: the model was compiled here for {DEFAULT_HINT} only")
+    compiled = compile_openvino(model, settings)
+    if hint == _BF16 == compiled.hint and _BF16 not in compiled.operators and not compiled.has_bodies:
+        # It would be the FP32 model, held to looser limits under another name.
+        msg = f"nothing to compute in bf16: of the model's operators compute {compiled.describe_operators()}"
+        raise ConversionError(msg, hint="remove the bf16 target")
+    facts |= {"precision_hint": compiled.hint, "operators_by_precision": dict(compiled.operators)}
+    # OpenVINO has no names for dims.
+    return as_promised(job, replace(conversion, notes=notes), signature_of_openvino(model), facts, keeps_names=False)

@@ -1,0 +1,96 @@
+"""ONNX in FP32 to an OpenVINO model, to be computed in FP32 or BF16."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from paritygate.convert.conversion import Conversion, ConversionJob
+from paritygate.convert.onnx.operators import OperatorRow, node_name, unsupported_operators
+from paritygate.convert.openvino.ports import restore_ports
+from paritygate.errors import ConversionError
+from paritygate.models.onnx.file import opset_of, read_onnx
+from paritygate.models.onnx.graph import graphs_in
+from paritygate.models.openvino.model import import_openvino, openvino_reason, openvino_version, signature_of_openvino
+from paritygate.models.openvino.settings import write_settings
+
+if TYPE_CHECKING:
+    import onnx
+
+__all__ = ["convert"]
+
+_MAIN = "model.xml"
+_HINT = "replace the operator by others of ONNX, or serve the model in ONNX"
+# OpenVINO's own words: it has no other way to say which operators it does not know, or cannot convert and why.
+_NO_RULE = re.compile(r"No conversion rule found for operations: (.+)")
+_FAILED_RULE = re.compile(
+    r"^-- (?P<operator>\S+) with a message:\n(?P<message>.*?(?:<Node\(.*?\): (?P<node>.+?)>.*?)?)(?=^-- |^Summary:)",
+    re.MULTILINE | re.DOTALL,
+)
+
+
+def convert(job: ConversionJob) -> Conversion:
+    """Write the model as `model.xml` and `model.bin`, its weights in FP32, and the settings to compile it with.
+
+    Dims that are open in the ONNX model are open here too, without bounds: an OpenVINO model with bounds refuses
+    sizes beyond them, which the model that it was made from takes.
+
+    Args:
+        job: Its source is an ONNX artifact in FP32; its precision, `fp32` or `bf16`, becomes the precision hint.
+
+    Raises:
+        UnsupportedOperatorsError: OpenVINO does not have an operator of the model.
+        ConversionError: OpenVINO does not convert the model.
+        MissingBackendError: OpenVINO is not installed.
+    """
+    openvino = import_openvino()
+    source = job.source.path
+    onnx_model = read_onnx(source)
+    model = _converted(source, onnx_model)
+    restore_ports(model, onnx_model)
+    path = job.folder / _MAIN
+    openvino.save_model(model, str(path), compress_to_fp16=False)
+    write_settings(path, job.precision)
+    return Conversion(
+        main=_MAIN,
+        signature=signature_of_openvino(model),
+        facts={"openvino": openvino_version(), "opset": opset_of(onnx_model)},
+    )
+
+
+def _converted(source: Path, onnx_model: onnx.ModelProto) -> Any:  # noqa: ANN401 - an openvino.Model
+    from openvino.frontend import FrontEndManager
+
+    try:
+        reader = FrontEndManager().load_by_framework("onnx")
+        return reader.convert(reader.load(str(source)))
+    except Exception as err:
+        name = f"OpenVINO {openvino_version()}"
+        rows = list(_rows(str(err), onnx_model, f"{name} does not implement it"))
+        if rows:
+            raise unsupported_operators(rows, target=name) from err
+        failed = _FAILED_RULE.search(str(err))
+        what = f"the operator {_operator(failed['operator'])}" if failed else "the model"
+        reason = openvino_reason(failed["message"] if failed else err)
+        node = f" (node {failed['node']})" if failed and failed["node"] else ""
+        msg = f"{name} does not convert {what}{node}: {reason}"
+        raise ConversionError(msg, hint=_HINT if failed else "serve the model in ONNX") from err
+
+
+def _operator(named: str) -> str:
+    # Such as Det-17, com.foo.Twist or util::SequenceInsert: with the opset, the domain, or a mark of OpenVINO's own.
+    return re.sub(r"-\d+$", "", named.strip().removeprefix("util::"))
+
+
+def _rows(text: str, model: onnx.ModelProto, reason: str) -> Iterator[OperatorRow]:
+    nodes = [node for graph in graphs_in(model.graph) for node in graph.node]
+    nodes += [node for function in model.functions for node in function.node]
+    found = _NO_RULE.search(text)
+    for operator in map(_operator, found[1].split(",")) if found else ():
+        those = [node for node in nodes if operator in {node.op_type, f"{node.domain}.{node.op_type}"}]
+        for node in those:
+            yield (f"{node.domain}::{node.op_type}" if node.domain else node.op_type, node_name(node), reason, _HINT)
+        if not those:
+            yield (operator, "(unnamed)", reason, _HINT)

@@ -1,0 +1,1 @@
+"""Converts Keras models and SavedModels."""

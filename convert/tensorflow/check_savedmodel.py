@@ -1,0 +1,23 @@
+"""Whether a converted SavedModel is sound: it loads, with the signature promised."""
+
+from __future__ import annotations
+
+from paritygate.backends import backend_state
+from paritygate.convert.contract import as_promised, our_file
+from paritygate.convert.conversion import Conversion, ConversionJob
+from paritygate.models.tensorflow.savedmodel import load_savedmodel
+
+__all__ = ["check"]
+
+
+def check(job: ConversionJob, conversion: Conversion) -> Conversion:
+    """Return the conversion with the signature promised, once the SavedModel has proved sound.
+
+    Raises:
+        ConversionError: It is not.
+        MissingBackendError: TensorFlow is not installed.
+    """
+    with our_file():
+        found = load_savedmodel(job.folder / conversion.main).signature
+    facts = {"loaded_in": f"tensorflow {backend_state('tensorflow').version}"}
+    return as_promised(job, conversion, found, facts, keeps_names=False)

@@ -1,0 +1,22 @@
+"""Whether a converted TFLite model is sound: LiteRT loads it, with the signature promised."""
+
+from __future__ import annotations
+
+from paritygate.convert.contract import as_promised, our_file
+from paritygate.convert.conversion import Conversion, ConversionJob
+from paritygate.models.tensorflow.tflite_file import open_tflite
+
+__all__ = ["check"]
+
+
+def check(job: ConversionJob, conversion: Conversion) -> Conversion:
+    """Return the conversion with the signature promised, once the file has proved sound.
+
+    Raises:
+        ConversionError: It is not: LiteRT does not load it, or has a dim fixed that the signature leaves open.
+        MissingBackendError: LiteRT is not installed.
+    """
+    with our_file():
+        model = open_tflite(job.folder / conversion.main)
+    facts = {"loaded_in": f"litert {model.version}"}
+    return as_promised(job, conversion, model.signature, facts, keeps_names=False)

@@ -1,0 +1,185 @@
+"""A TensorFlow function to ONNX, by tf2onnx: what SavedModel and Keras have in common.
+
+tf2onnx returns a model, and no error, when it could not convert an operator; it orders the inputs as it
+likes, takes constants for inputs, and makes up names for open dims. All that is put right here.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from paritygate.backends import backend_state, require_backend, version_of
+from paritygate.convert.causes import causes, users_line
+from paritygate.convert.conversion import Conversion
+from paritygate.convert.onnx.operators import check_operators
+from paritygate.convert.onnx.rewrite import apply_signature, lower_ir_version, save_onnx
+from paritygate.convert.tensorflow.operators import HANDLERS
+from paritygate.errors import ConversionError
+from paritygate.models.onnx.file import opset_of, signature_of_onnx
+from paritygate.models.tensorflow.importing import import_tensorflow
+from paritygate.signature import Signature
+
+if TYPE_CHECKING:
+    import onnx
+
+__all__ = ["explained_tracing", "function_to_onnx", "tensor_spec"]
+
+_MAIN = "model.onnx"
+_OPSET = 18
+# The highest that tf2onnx has conversions for; it refuses what is above.
+_HIGHEST_OPSET = 18
+_HINT = "write it with operators that ONNX has, or serve the model as a SavedModel"
+
+
+def tensor_spec(shape: tuple[int | str | None, ...] | None, dtype: str, name: str) -> Any:  # noqa: ANN401 - a tf.TensorSpec
+    """Return TensorFlow's spec of a tensor; symbolic dims are open ones."""
+    import tensorflow as tf
+
+    sizes = None if shape is None else [dim if isinstance(dim, int) else None for dim in shape]
+    return tf.TensorSpec(sizes, tf.dtypes.as_dtype(dtype), name=name)
+
+
+def function_to_onnx(
+    function: Callable[..., tuple[Any, ...]],
+    *,
+    signature: Signature,
+    folder: Path,
+    opset: int | None,
+    notes: Callable[[], tuple[str, ...]] = tuple,
+) -> Conversion:
+    """Write a function of TensorFlow tensors as `model.onnx`.
+
+    Args:
+        function: Takes one tensor per input and returns a tuple with one per output, in the order of
+            the signature; its variables become weights of the file.
+        signature: Names as served. It need not be names that TensorFlow allows.
+        folder: The folder to write into.
+        opset: The opset to write; None for 18.
+        notes: Called after the function was traced.
+
+    Raises:
+        ConversionError: It cannot be converted; UnsupportedOperatorsError where it is for operators.
+        MissingBackendError: TensorFlow or tf2onnx is not installed.
+    """
+    require_backend("tf2onnx")
+    if opset is not None and opset > _HIGHEST_OPSET:
+        msg = f"opset {opset} is not supported for TensorFlow models (the highest of tf2onnx: {_HIGHEST_OPSET})"
+        raise ConversionError(msg, hint=f"ask for opset {_HIGHEST_OPSET}, or leave it out")
+    model, failures = _traced_and_converted(function, signature, opset or _OPSET)
+    check_operators(model, reason_of=lambda node: failures.get(node.name), hint=_HINT)
+    if opset is not None and opset_of(model) != opset:
+        msg = f"opset {opset} was asked for, and tf2onnx wrote opset {opset_of(model)}"
+        raise ConversionError(msg, hint=f"ask for opset {opset_of(model)}, or leave it out")
+    served = {f"output_{index}": spec.name for index, spec in enumerate(signature.outputs)}
+    served |= {f"input_{index}": spec.name for index, spec in enumerate(signature.inputs)}
+    _check_that_all_are_fed(model, served)
+    apply_signature(model, signature, served)
+    ir_note = lower_ir_version(model)
+    save_onnx(model, folder / _MAIN)
+    return Conversion(
+        main=_MAIN,
+        signature=signature_of_onnx(model),
+        notes=(*notes(), *([ir_note] if ir_note else [])),
+        facts={
+            "opset": opset_of(model),
+            "ir_version": model.ir_version,
+            "tensorflow": backend_state("tensorflow").version,
+            "tf2onnx": version_of("tf2onnx"),
+        },
+    )
+
+
+def _traced_and_converted(
+    function: Callable[..., tuple[Any, ...]], signature: Signature, opset: int
+) -> tuple[onnx.ModelProto, Mapping[str, str]]:
+    tf = import_tensorflow()
+
+    # Names of our own, because TensorFlow does not allow all; a tensor may be an input and two outputs at once.
+    specs = [tensor_spec(spec.shape, spec.dtype, f"input_{index}") for index, spec in enumerate(signature.inputs)]
+
+    @tf.function(autograph=False)  # type: ignore[untyped-decorator]
+    def traced(*tensors: Any) -> dict[str, Any]:  # noqa: ANN401 - tensors
+        return {f"output_{index}": tf.identity(tensor) for index, tensor in enumerate(function(*tensors))}
+
+    with explained_tracing(), _failures() as failures, tf.device("/cpu:0"):
+        model = _converted(traced.get_concrete_function(*specs), specs, opset)
+    return model, failures
+
+
+def _converted(concrete: Any, specs: list[Any], opset: int) -> onnx.ModelProto:  # noqa: ANN401 - TensorFlow has no types
+    """Do what tf2onnx.convert.from_function does, which takes every constant that was captured for an input."""
+    import tensorflow as tf
+    from tf2onnx import optimizer, tf_loader, tfonnx
+
+    # What was captured comes after the arguments.
+    inputs = {tensor.name: spec.name for tensor, spec in zip(concrete.inputs[: len(specs)], specs, strict=True)}
+    outputs = {tensor.name: name for name, tensor in concrete.structured_outputs.items()}
+    frozen = tf_loader.from_function(concrete, list(inputs), list(outputs))
+    with tf.Graph().as_default() as graph:
+        tf.import_graph_def(frozen, name="")
+        converted = tfonnx.process_tf_graph(
+            graph,
+            continue_on_error=True,
+            opset=opset,
+            custom_op_handlers=HANDLERS,
+            input_names=list(inputs),
+            output_names=list(outputs),
+            tensors_to_rename={**inputs, **outputs},
+        )
+        model: onnx.ModelProto = optimizer.optimize_graph(converted, catch_errors=True).make_model("TensorFlow")
+    return model
+
+
+def _check_that_all_are_fed(model: onnx.ModelProto, served: Mapping[str, str]) -> None:
+    unfed = [value.name for value in model.graph.input if value.name not in served]
+    if unfed:
+        msg = f"tf2onnx made {unfed[0]!r}, a value inside the model, an input of the file"
+        raise ConversionError(msg, hint="compute it in the model from its inputs and weights, or serve a SavedModel")
+
+
+@contextmanager
+def explained_tracing() -> Iterator[None]:
+    """Say what to do where tracing a model fails because it is no graph.
+
+    Raises:
+        ConversionError: The model branches on the values of a tensor.
+    """
+    try:
+        yield
+    except Exception as err:
+        kinds = {type(cause).__name__: cause for cause in causes(err)}
+        if "OperatorNotAllowedInGraphError" not in kinds:
+            raise
+        place = users_line(kinds["OperatorNotAllowedInGraphError"])
+        msg = f"the model branches on the values of a tensor{place}: a graph holds no such branch"
+        raise ConversionError(msg, hint="compute both and choose with keras.ops.where, or use keras.ops.cond") from err
+
+
+class _FailureLog(logging.Handler):
+    """Keeps why tf2onnx could not convert a node, by the node's name: it only logs that."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.reasons: dict[str, str] = {}
+
+    def emit(self, record: logging.LogRecord) -> None:
+        lines = record.getMessage().split("\n")
+        parts = lines[0].split("'")
+        if lines[0].startswith("Failed to convert node") and len(parts) > 1:
+            error = record.exc_info[1] if record.exc_info else None
+            self.reasons[parts[1]] = f"tf2onnx could not convert it: {str(error or 'no reason given').splitlines()[0]}"
+
+
+@contextmanager
+def _failures() -> Iterator[Mapping[str, str]]:
+    handler = _FailureLog()
+    logger = logging.getLogger("tf2onnx")
+    logger.addHandler(handler)
+    try:
+        yield handler.reasons
+    finally:
+        logger.removeHandler(handler)

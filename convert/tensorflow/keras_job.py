@@ -1,0 +1,59 @@
+"""What a job on a Keras model works on: the model, its signature, the function behind it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from paritygate.convert.conversion import ConversionJob
+from paritygate.models.tensorflow.keras_model import (
+    NamedKerasModel,
+    as_named_function,
+    load_keras_file,
+    notes_on_names,
+    signature_of_keras,
+)
+from paritygate.signature import Signature
+
+__all__ = ["KerasSource", "open_keras"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KerasSource:
+    """A Keras model ready to be exported.
+
+    Attributes:
+        model: The `keras.Model`.
+        signature: The job's, or the one inferred from the model.
+        function: The model as a function of the tensors of the signature.
+        on_names: What the user should know of the names of its outputs.
+    """
+
+    model: Any
+    signature: Signature
+    function: NamedKerasModel
+    on_names: tuple[str, ...] = ()
+
+    def notes(self) -> tuple[str, ...]:
+        """Return what the user should know once the function has been traced."""
+        unused = self.function.unused_outputs
+        left_out = (f"outputs not in the signature were left out: {', '.join(unused)}",) if unused else ()
+        return (*self.on_names, *left_out)
+
+
+def open_keras(job: ConversionJob) -> KerasSource:
+    """Return the job's model object, or the one in its `.keras` file, with its signature.
+
+    Raises:
+        InputFileError: The file is corrupt, or holds code.
+        UsageError: The signature cannot be inferred, or does not fit the model.
+        MissingBackendError: TensorFlow is not installed.
+    """
+    model = job.model if job.model is not None else load_keras_file(job.source.path)
+    signature = job.signature or signature_of_keras(model, job.rename)
+    return KerasSource(
+        model=model,
+        signature=signature,
+        function=as_named_function(model, signature, job.rename),
+        on_names=notes_on_names(model, signature, job.rename),
+    )

@@ -1,0 +1,54 @@
+"""Keras 3 to a TensorFlow SavedModel whose serving_default has the names of the signature."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from paritygate.backends import backend_state, version_of
+from paritygate.convert.conversion import Conversion, ConversionJob
+from paritygate.convert.tensorflow.function import explained_tracing, tensor_spec
+from paritygate.convert.tensorflow.keras_job import open_keras
+from paritygate.models.tensorflow.importing import import_keras, import_tensorflow
+from paritygate.models.tensorflow.savedmodel import SERVING_SIGNATURE, signature_of_savedmodel
+
+__all__ = ["convert"]
+
+
+def convert(job: ConversionJob) -> Conversion:
+    """Write the model, in inference mode, as a SavedModel into the job's folder itself.
+
+    Why not `model.export`? It names a single output `output_0`, whatever the signature says.
+
+    Args:
+        job: Its `model` is a `keras.Model`, or its source a `.keras` file. Without a signature it is
+            inferred, which a subclassed model does not allow.
+
+    Raises:
+        InputFileError: The `.keras` file is corrupt, or holds code.
+        UsageError: The signature is missing, or does not fit the model.
+        ConversionError: The model is no graph: it branches on the values of a tensor.
+        MissingBackendError: TensorFlow is not installed.
+    """
+    source = open_keras(job)
+    keras, tf = import_keras(), import_tensorflow()
+
+    def serve(*tensors: Any) -> dict[str, Any]:  # noqa: ANN401 - tensors of TensorFlow, which has no types
+        outputs = source.function(*tensors)
+        named = zip(source.signature.outputs, outputs, strict=True)
+        return {spec.name: tf.identity(tensor) for spec, tensor in named}
+
+    archive = keras.export.ExportArchive()
+    archive.track(source.model)
+    specs = [tensor_spec(spec.shape, spec.dtype, spec.name) for spec in source.signature.inputs]
+    with explained_tracing():
+        archive.add_endpoint(SERVING_SIGNATURE, serve, input_signature=specs)
+        archive.write_out(str(job.folder), verbose=False)
+    return Conversion(
+        main=".",
+        signature=signature_of_savedmodel(job.folder),
+        notes=source.notes(),
+        facts={
+            "tensorflow": backend_state("tensorflow").version,
+            "keras": version_of("keras"),
+        },
+    )

@@ -1,0 +1,1 @@
+"""Converts PyTorch modules, TorchScript and `.pt2` files."""

@@ -1,0 +1,422 @@
+"""Whether a converted model answers at every size that its signature promises: a trace has seen only one of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum, auto
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from paritygate.convert.causes import one_line
+from paritygate.convert.torch.inputs import Rows, full_shape, input_draws
+from paritygate.convert.torch.program import example_sizes
+from paritygate.errors import ConversionError, ParitygateError
+from paritygate.models.torch.module import device_of
+from paritygate.signature import Signature
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["check_answers", "module_call", "onnx_call"]
+
+# Finite differences are the gate's to judge, on real inputs: this is to tell another computation from the same one.
+_LARGEST_DIFFERENCE = 1e-3
+# For a dim whose sizes are not declared.
+_OTHER_SIZES = (1, 17)
+# Above so many values in the inputs a run takes long, and the memory of much more than them.
+_MOST_VALUES = 1 << 23
+# Where the exporter left its comparisons of sizes to go by, the far ends are the least of what is to be tried.
+_MOST_VALUES_ELSEWHERE = 1 << 20
+# How many times a size that the module refuses is tried instead.
+_MOST_TIMES = 8
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Trial:
+    """Sizes to run at: all as in the trace, but for one dim."""
+
+    sizes: dict[str, int]
+    dim: str | None
+    is_declared: bool = True
+    # Whether another large size would do as well.
+    is_end: bool = False
+    # Whether nobody named the size: then a module need not take it.
+    is_found: bool = False
+    # What to run at where the module does not take these.
+    instead: tuple[dict[str, int], ...] = ()
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name}={size}" for name, size in self.sizes.items()) or "its fixed sizes"
+
+
+_Call = Callable[[Sequence["torch.Tensor"]], Sequence["torch.Tensor"]]
+
+
+def check_answers(  # noqa: PLR0913 - what is compared, and how closely
+    candidate: _Call,
+    signature: Signature,
+    *,
+    expected: _Call | None,
+    is_other_runtime: bool = False,
+    is_module: bool = False,
+    other_sizes: Mapping[str, Sequence[int]] | None = None,
+    rows: Rows | None = None,
+) -> str | None:
+    """Check that the model answers at the sizes of its trace, and at the ends of the range of each symbolic dim.
+
+    The inputs are real rows brought to these sizes, and others that are made up: floats normal, integers 0 or 1,
+    masks full, so that a branch which was traced one way shows. Where the inputs at an end would be very large, a
+    smaller size is taken instead, and a note says so.
+
+    Args:
+        candidate: The converted model: tensors in, tensors out, both in the order of the signature.
+        signature: What is promised.
+        expected: What it was made from, called likewise; None to look at shapes and dtypes only.
+        is_other_runtime: Whether the two are computed by different runtimes. Then what differs at the sizes of the
+            trace already is the gate's to judge, on real inputs, and so are integers, which ties may turn.
+        is_module: Whether `expected` is the user's module, in which nothing is traced: sizes that it refuses and that
+            nobody named, or that it takes only together with other dims, are left out with a note.
+        other_sizes: More sizes to run at, by dim.
+        rows: Real inputs.
+
+    Returns:
+        A note on what could not be looked at; None where there is nothing to say.
+
+    Raises:
+        ConversionError: It fails, or answers otherwise, at a size that is promised; the message names the dim.
+    """
+    notes: list[str] = []
+    most_values = _MOST_VALUES_ELSEWHERE if is_other_runtime else _MOST_VALUES
+    pair = _Pair(
+        candidate=candidate,
+        # A model of what was made is asked first: where that fails, the signature promises what it does not do.
+        asked=expected or candidate,
+        is_compared=expected is not None,
+        is_other_runtime=is_other_runtime,
+        signature=signature,
+        rows=rows or {},
+    )
+    for trial in _trials(signature, other_sizes or {}, most_values, notes):
+        refusal = pair.try_at(trial)
+        if refusal is None:
+            continue
+        if is_other_runtime and trial.dim is None:
+            return f"it was not tried at other sizes: the module takes neither random inputs nor zeros at {trial}"
+        if not trial.is_declared:
+            continue
+        instead = _tried_instead(pair, trial, most_values) if is_module else None
+        if instead is not None or (is_module and trial.is_found):
+            notes.append(_refused_note(trial, instead))
+        else:
+            raise _fails_itself(refusal.inputs, trial, refusal.cause, is_source=expected is not None) from refusal.cause
+    return "; ".join(dict.fromkeys((*notes, *pair.notes))) or None
+
+
+def _tried_instead(pair: _Pair, trial: _Trial, most_values: int) -> _Trial | None:
+    """Run at other sizes than those that the module refused; return the first that it takes."""
+    for sizes in trial.instead:
+        other = replace(trial, sizes=sizes)
+        if sizes != trial.sizes and _values(pair.signature, sizes) <= most_values and pair.try_at(other) is None:
+            return other
+    return None
+
+
+def _refused_note(trial: _Trial, instead: _Trial | None) -> str:
+    done = f"it was tried at {instead} instead" if instead is not None else "it was not tried there"
+    return f"the module itself does not take {trial}: {done}"
+
+
+class _Seen(Enum):
+    """What came of the values at one draw of inputs."""
+
+    COMPARED = auto()
+    # Some are finite on neither side or on one, or there are none that are on both.
+    NOT_ALL_COMPARED = auto()
+    # All of what is expected is finite.
+    NOT_FINITE_ALONE = auto()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Refusal:
+    """That a model takes none of the inputs, with the last of them and why."""
+
+    inputs: Sequence[torch.Tensor]
+    cause: Exception
+
+
+@dataclass(kw_only=True, slots=True)
+class _Pair:
+    """A converted model beside what it was made from, tried at one size after the other."""
+
+    candidate: _Call
+    asked: _Call
+    is_compared: bool
+    is_other_runtime: bool
+    signature: Signature
+    rows: Rows
+    notes: list[str] = field(default_factory=list)
+    # Kinds of inputs whose values are not compared, because they differ at the sizes of the trace already.
+    uncompared: set[int] = field(default_factory=set)
+
+    def try_at(self, trial: _Trial) -> _Refusal | None:
+        """Run both at these sizes with each kind of inputs; return why if what is asked takes none of them.
+
+        Raises:
+            ConversionError: The converted model fails, or answers otherwise.
+        """
+        kinds = input_draws(self.signature, trial.sizes, self.rows)
+        refusals = [
+            self._try_kind(trial, kind, draws, is_only_kind=len(kinds) == 1) for kind, draws in enumerate(kinds)
+        ]
+        return refusals[-1] if all(refusals) else None
+
+    def _try_kind(
+        self, trial: _Trial, kind: int, draws: Iterator[list[torch.Tensor]], *, is_only_kind: bool
+    ) -> _Refusal | None:
+        refusal: _Refusal | None = None
+        seen: list[_Seen] = []
+        for fed in draws:
+            try:
+                answers = self.asked([tensor.clone() for tensor in fed])
+            except Exception as err:  # noqa: BLE001 - whatever the user's module raises
+                refusal = _Refusal(inputs=fed, cause=err)
+                continue
+            is_zeros = not any(bool(tensor.any()) for tensor in fed if tensor.numel())
+            # Zeros are for models that take nothing else: what others said is not taken back for them.
+            if is_zeros and seen:
+                continue
+            if is_zeros and is_only_kind and any(tensor.numel() for tensor in fed):
+                self.notes.append("it was checked at other sizes with zeros only: the model takes no random inputs")
+            seen.append(self._look(trial, kind, fed, answers))
+            if seen[-1] is _Seen.COMPARED:
+                break
+        self._judge(trial, seen)
+        return None if seen else refusal
+
+    def _judge(self, trial: _Trial, seen: Sequence[_Seen]) -> None:
+        if _Seen.NOT_FINITE_ALONE in seen:
+            what = f"not finite at {trial}, where what it was made from is"
+            if _Seen.COMPARED not in seen:
+                msg = f"the converted model is {what}"
+                raise ConversionError(msg, hint="look at what it divides by, takes the logarithm of, or masks out")
+            self.notes.append(f"on some made-up inputs it is {what}")
+        elif seen and _Seen.COMPARED not in seen:
+            self.notes.append(f"its values were not all compared at {trial}: on all inputs tried some are not finite")
+
+    def _look(self, trial: _Trial, kind: int, fed: Sequence[torch.Tensor], answers: Sequence[torch.Tensor]) -> _Seen:
+        if not self.is_compared:
+            _check_contract(answers, self.signature, trial)
+            return _Seen.COMPARED
+        actual = _run(self.candidate, fed, trial)
+        if self.is_other_runtime and trial.dim is None and _differs(actual, answers):
+            self.uncompared.add(kind)
+            self.notes.append(f"at other sizes its values were not compared: on random inputs they differ at {trial}")
+        seen = _check_same(actual, answers, self.signature, trial, kind not in self.uncompared, self.is_other_runtime)
+        _check_contract(actual, self.signature, trial)
+        return seen
+
+
+def _trials(
+    signature: Signature, others: Mapping[str, Sequence[int]], most_values: int, notes: list[str]
+) -> Iterator[_Trial]:
+    """Yield what is to be run, of what is too large a smaller one; say in `notes` what was changed or left out."""
+    usual = example_sizes(signature)
+    for trial in _all_trials(signature, others):
+        values = _values(signature, trial.sizes)
+        most = most_values if trial.is_end else _MOST_VALUES
+        if trial.dim is None or trial.sizes[trial.dim] <= usual[trial.dim] or values <= most:
+            yield trial
+            continue
+        size = trial.sizes[trial.dim]
+        smaller = size * most // values
+        if not trial.is_end or smaller <= usual[trial.dim]:
+            notes.append(f"it was not tried at {trial}, where its inputs are {values} values")
+            continue
+        notes.append(f"it was tried at {trial.dim}={smaller} and not at {size}, where its inputs are {values} values")
+        yield replace(trial, sizes={**trial.sizes, trial.dim: smaller})
+
+
+def _values(signature: Signature, sizes: Mapping[str, int]) -> int:
+    return sum(math.prod(full_shape(spec, sizes)) for spec in signature.inputs)
+
+
+def _all_trials(signature: Signature, others: Mapping[str, Sequence[int]]) -> Iterator[_Trial]:
+    usual = example_sizes(signature)
+    fed = {dim for spec in signature.inputs for dim in spec.shape or () if isinstance(dim, str)}
+    usual = {name: size for name, size in usual.items() if name in fed}
+    least = {name: signature.dims[name].min if name in signature.dims else size for name, size in usual.items()}
+    most = {name: signature.dims[name].max if name in signature.dims else size for name, size in usual.items()}
+    yield _Trial(sizes=usual, dim=None)
+    for name in usual:
+        if name in signature.dims and least[name] != usual[name]:
+            yield _Trial(sizes={**usual, name: least[name]}, dim=name, instead=(least,))
+    for name in usual:
+        for size in others.get(name, ()):
+            end = signature.dims[name].max if name in signature.dims else 0
+            times = [{**usual, name: size * count} for count in range(2, _MOST_TIMES + 1) if size * count <= end]
+            is_declared = name in signature.dims
+            yield _Trial(
+                sizes={**usual, name: size}, dim=name, is_declared=is_declared, is_found=True, instead=tuple(times)
+            )
+    for name in usual:
+        if name not in signature.dims:
+            yield from (_Trial(sizes={**usual, name: size}, dim=name, is_declared=False) for size in _OTHER_SIZES)
+        elif signature.dims[name].max not in {usual[name], least[name]}:
+            # The other dims at their smallest, which have been tried by now: large models at their largest take long.
+            sizes = {**least, name: signature.dims[name].max}
+            yield _Trial(sizes=sizes, dim=name, is_end=True, instead=(most,))
+
+
+def _run(candidate: _Call, inputs: Sequence[torch.Tensor], trial: _Trial) -> Sequence[torch.Tensor]:
+    try:
+        return candidate([tensor.clone() for tensor in inputs])
+    except ParitygateError:
+        raise
+    except Exception as err:
+        msg = f"the converted model fails at {trial}{_blame(trial)}: {type(err).__name__}: {one_line(err)}"
+        raise ConversionError(msg, hint=_hint(trial)) from err
+
+
+def _blame(trial: _Trial) -> str:
+    return "" if trial.dim is None else f", so the size of {trial.dim!r} is baked in"
+
+
+def _hint(trial: _Trial) -> str:
+    if trial.dim is None:
+        return "the module may be random, or branch on the values of its inputs: a trace holds one branch"
+    return (
+        f"take what depends on the size of {trial.dim!r} out of the module, or declare model.dims.{trial.dim} "
+        "with the sizes it is for"
+    )
+
+
+def _fails_itself(
+    inputs: Sequence[torch.Tensor], trial: _Trial, cause: Exception, *, is_source: bool
+) -> ConversionError:
+    shapes = ", ".join(str(list(tensor.shape)) for tensor in inputs)
+    what = "the module itself" if is_source else "the model"
+    where = f"at {trial}" + (f" (dim {trial.dim!r})" if trial.dim else "")
+    why = f"{type(cause).__name__}: {one_line(cause)}"
+    msg = f"{what} does not answer {where}, which the signature promises: zeros of shape {shapes}: {why}"
+    hint = (
+        f"declare model.dims.{trial.dim} with the sizes that the model takes"
+        if trial.dim
+        else "let the model take zeros, which it is traced with, and declare its inputs as they are"
+    )
+    return ConversionError(msg, hint=hint)
+
+
+def _differs(actual: Sequence[torch.Tensor], expected: Sequence[torch.Tensor]) -> bool:
+    """Return whether values of one shape differ more than rounding explains; integers do not count."""
+    return any(
+        there.shape == wanted.shape and wanted.is_floating_point() and _difference(there, wanted) > _LARGEST_DIFFERENCE
+        for there, wanted in zip(actual, expected, strict=True)
+    )
+
+
+def _check_same(  # noqa: PLR0913, PLR0917 - what is compared, where, and how closely
+    actual: Sequence[torch.Tensor],
+    expected: Sequence[torch.Tensor],
+    signature: Signature,
+    trial: _Trial,
+    compares_values: bool,  # noqa: FBT001 - private, and named at the one call
+    only_floats: bool,  # noqa: FBT001 - likewise
+) -> _Seen:
+    seen: list[_Seen] = []
+    for spec, there, wanted in zip(signature.outputs, actual, expected, strict=True):
+        if there.shape != wanted.shape or there.dtype != wanted.dtype:
+            found, was = _described(there), _described(wanted)
+            msg = f"output {spec.name!r} of the converted model is {found} at {trial}, and was {was}{_blame(trial)}"
+            raise ConversionError(msg, hint=_hint(trial))
+        if not compares_values or (only_floats and not wanted.is_floating_point()):
+            continue
+        difference = _difference(there, wanted)
+        if difference > _LARGEST_DIFFERENCE:
+            msg = (
+                f"output {spec.name!r} of the converted model is another at {trial}{_blame(trial)}: "
+                f"it differs by {difference:.3g} of the largest value"
+            )
+            raise ConversionError(msg, hint=_hint(trial))
+        seen.append(_how_compared(there, wanted, only_floats=only_floats))
+    return max(seen, key=lambda item: item.value, default=_Seen.COMPARED)
+
+
+def _how_compared(actual: torch.Tensor, expected: torch.Tensor, *, only_floats: bool) -> _Seen:
+    import torch
+
+    there, wanted = torch.isfinite(actual), torch.isfinite(expected)
+    if wanted.numel() and not bool((there & wanted).any()):
+        return _Seen.NOT_FINITE_ALONE if bool(wanted.all()) and not only_floats else _Seen.NOT_ALL_COMPARED
+    # What a row is that is masked altogether, runtimes do not agree on.
+    if only_floats or torch.equal(there, wanted):
+        return _Seen.COMPARED
+    return _Seen.NOT_FINITE_ALONE if bool(wanted.all()) else _Seen.NOT_ALL_COMPARED
+
+
+def _difference(actual: torch.Tensor, expected: torch.Tensor) -> float:
+    """Return the largest difference of what is finite on both sides, relative to the largest value or 1."""
+    import torch
+
+    there, wanted = actual.detach().cpu().to(torch.float64), expected.detach().cpu().to(torch.float64)
+    is_finite = torch.isfinite(wanted) & torch.isfinite(there)
+    there, wanted = there[is_finite], wanted[is_finite]
+    if not wanted.numel():
+        return 0.0
+    return float((there - wanted).abs().max() / wanted.abs().max().clamp(min=1.0))
+
+
+def _check_contract(answers: Sequence[torch.Tensor], signature: Signature, trial: _Trial) -> None:
+    for spec, tensor in zip(signature.outputs, answers, strict=True):
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        shape = tuple(trial.sizes.get(dim) if isinstance(dim, str) else dim for dim in spec.shape or ())
+        fits = spec.shape is None or (
+            len(shape) == tensor.ndim
+            and all(dim is None or dim == size for dim, size in zip(shape, tensor.shape, strict=True))
+        )
+        if dtype != spec.dtype or not fits:
+            msg = f"output {spec.name!r} of the model is {_described(tensor)} at {trial}, promised is {spec}"
+            raise ConversionError(msg, hint="correct model.outputs, or the model itself")
+
+
+def _described(tensor: torch.Tensor) -> str:
+    return f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
+
+
+def module_call(named: torch.nn.Module) -> _Call:
+    """Return a named module as `check_answers` calls it: tensors on the CPU, no gradients, no autocast."""
+
+    def call(inputs: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+        import torch
+
+        device = device_of(named)
+        with torch.inference_mode(), torch.autocast(device.type, enabled=False):
+            return [tensor.cpu() for tensor in named(*(tensor.to(device) for tensor in inputs))]
+
+    return call
+
+
+def onnx_call(path: Path, signature: Signature) -> _Call:
+    """Return an ONNX file as `check_answers` calls it, in ONNX Runtime on the CPU.
+
+    Raises:
+        MissingBackendError: ONNX Runtime is not installed.
+    """
+    import onnxruntime
+
+    from paritygate.convert.onnx.load import load_in_onnxruntime
+
+    load_in_onnxruntime(path)
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    names = [spec.name for spec in signature.outputs]
+
+    def call(inputs: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+        import torch
+
+        fed: Mapping[str, Any] = {
+            spec.name: array.numpy() for spec, array in zip(signature.inputs, inputs, strict=True)
+        }
+        return [torch.from_numpy(array) for array in session.run(names, fed)]
+
+    return call

@@ -1,0 +1,66 @@
+"""Whether a program of torch.export is sound: it loads, with the dims promised, and answers at every size of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from paritygate.backends import version_of
+from paritygate.convert.contract import as_promised, our_file
+from paritygate.convert.conversion import Conversion, ConversionJob
+from paritygate.convert.torch.answers import check_answers, module_call
+from paritygate.convert.torch.program import example_sizes, tied_dims
+from paritygate.models.torch.module import as_named_module
+from paritygate.models.torch.names import named_file
+from paritygate.models.torch.pt2_file import interface_of, known_names, load_pt2, taking_its_names
+from paritygate.signature import Signature
+
+__all__ = ["check"]
+
+
+def check(job: ConversionJob, conversion: Conversion) -> Conversion:
+    """Return the conversion with the signature promised, once the file has proved sound.
+
+    Raises:
+        ConversionError: It is not.
+        MissingBackendError: PyTorch is not installed.
+    """
+    path = job.folder / conversion.main
+    with our_file():
+        program = load_pt2(path)
+        known = known_names(path, program, None, {})
+    interface = interface_of(program, known)
+    ties: dict[str, str] = {}
+    if job.model is not None:
+        ties = tied_dims(program, [interface.signature.inputs[index] for index in interface.inputs])
+    facts = {"loaded_in": f"torch {version_of('torch')}"}
+    # First what the file says of its dims, because that names what is wrong; then what it answers.
+    checked = as_promised(job, conversion, interface.found, facts, keeps_names=job.model is not None, ties=ties)
+    module = program.module()
+    named, signature = named_file(taking_its_names(program, module, module), known)
+    expected = None if job.model is None else module_call(as_named_module(job.model, signature, job.rename))
+    note = check_answers(
+        module_call(named),
+        signature,
+        expected=expected,
+        is_module=job.model is not None,
+        other_sizes=_untied_sizes(ties, signature),
+        rows=job.rows,
+    )
+    dims = checked.signature.dims or signature.dims
+    return replace(
+        checked,
+        signature=replace(checked.signature, dims=dims),
+        notes=(*checked.notes, *([note] if note else [])),
+    )
+
+
+def _untied_sizes(ties: Iterable[str], signature: Signature) -> dict[str, list[int]]:
+    """Return sizes at which a dim is not what the program says it always is: the module must not take them, either."""
+    usual = example_sizes(signature)
+    found = {}
+    for name in ties:
+        dim = signature.dims.get(name)
+        near = (usual[name] - 1, usual[name] + 1)
+        found[name] = [size for size in near if size > 0 and (dim is None or dim.min <= size <= dim.max)]
+    return found

@@ -1,0 +1,37 @@
+"""Whether a TorchScript file is sound: it loads, and answers at every size promised like what it was made from."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from paritygate.backends import version_of
+from paritygate.convert.contract import as_promised, our_file
+from paritygate.convert.conversion import Conversion, ConversionJob
+from paritygate.convert.torch.answers import check_answers, module_call
+from paritygate.models.torch.archive import names_in_archive
+from paritygate.models.torch.module import as_named_module
+from paritygate.models.torch.names import KnownNames, named_file
+from paritygate.models.torch.torchscript_file import load_torchscript, taking_its_names
+
+__all__ = ["check"]
+
+
+def check(job: ConversionJob, conversion: Conversion) -> Conversion:
+    """Return the conversion with the signature promised, once the file has proved sound.
+
+    Raises:
+        ConversionError: It does not load, or not answer at a size promised, or otherwise than the module there.
+        MissingBackendError: PyTorch is not installed.
+    """
+    path = job.folder / conversion.main
+    with our_file():
+        module = load_torchscript(path)
+        said = names_in_archive(path)
+    named, signature = named_file(taking_its_names(module), KnownNames(file=path, said=said, rename={}))
+    expected = None if job.model is None else module_call(as_named_module(job.model, conversion.signature, job.rename))
+    note = check_answers(
+        module_call(named), signature, expected=expected, is_module=job.model is not None, rows=job.rows
+    )
+    facts = {"loaded_in": f"torch {version_of('torch')}"}
+    checked = as_promised(job, conversion, signature, facts, keeps_names=False)
+    return replace(checked, notes=(*checked.notes, *([note] if note else [])))

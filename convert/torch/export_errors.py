@@ -1,0 +1,77 @@
+"""What an error of PyTorch's exporter means for the user, in one line or one table."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from paritygate.convert.causes import causes, one_line, users_line
+from paritygate.convert.onnx.operators import OperatorRow, unsupported_operators
+from paritygate.errors import ConversionError, ParitygateError
+
+__all__ = ["explained"]
+
+# One operator in the exporter's report: its name, why, the nodes that have it.
+_REPORTED = re.compile(
+    r"^- `(?P<operator>[^`]+)`:\s+(?P<reason>.*?)\.? Example node: .*All nodes: `\[(?P<nodes>.*)\]`$"
+)
+_FIRST_REPORTED = re.compile(
+    r"op='(?P<operator>[^']+)', overload='(?P<overload>[^']*)'\)>\. Failure message: (?P<why>.*)"
+)
+_FIRST_NODE = re.compile(r"translating node %(\S+)")
+_OPERATOR_HINT = "write it with operators that ONNX has, or serve the model as it is"
+
+
+def explained(err: Exception, export_with_report: Callable[[Path], object]) -> ParitygateError:
+    """Return what to tell the user of an error that torch.onnx.export raised.
+
+    Args:
+        err: The error.
+        export_with_report: Exports again, and writes the exporter's report into the folder it is given.
+    """
+    chain = causes(err)
+    for cause in chain:
+        if isinstance(cause, ParitygateError):
+            return cause
+    # By name: these classes are not public, and have moved between versions of PyTorch.
+    kinds = [type(cause).__name__ for cause in chain]
+    if "DispatchError" in kinds:
+        rows = _reported_operators(export_with_report) or _first_operator(chain)
+        return unsupported_operators(rows, target="ONNX")
+    is_traced = "TorchExportError" not in kinds[:-1]
+    root = chain[-1] if is_traced else chain[kinds.index("TorchExportError") + 1]
+    place = users_line(root)
+    if "GuardOnDataDependentSymNode" in kinds:
+        msg = f"the module branches on the values of a tensor{place}: a graph holds no such branch"
+        return ConversionError(msg, hint="compute both sides and choose with torch.where, or use torch.cond")
+    step = "torch.onnx does not write the module" if is_traced else "torch.export does not trace the module"
+    msg = f"{step}: {type(root).__name__}: {one_line(root)}{place}"
+    return ConversionError(msg, hint="the log holds the whole trace; torch.export's documentation says what it takes")
+
+
+def _reported_operators(export_with_report: Callable[[Path], object]) -> list[OperatorRow]:
+    """Return all operators that the exporter has no translation for: its error names only the first."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        # It fails again, of course: the report that it leaves is what is asked for.
+        with contextlib.suppress(Exception):
+            export_with_report(folder)
+        lines = [line for file in sorted(folder.glob("*.md")) for line in file.read_text("utf-8").splitlines()]
+    found = [match for match in map(_REPORTED.match, lines) if match]
+    return sorted(
+        (match["operator"], node, match["reason"].strip(), _OPERATOR_HINT)
+        for match in found
+        for node in match["nodes"].split(", ")
+    )
+
+
+def _first_operator(chain: list[BaseException]) -> list[OperatorRow]:
+    texts = [str(cause) for cause in chain]
+    found = next((match for match in map(_FIRST_REPORTED.search, texts) if match), None)
+    node = next((match[1] for match in map(_FIRST_NODE.search, texts) if match), "(unnamed)")
+    if found is None:
+        return [("(unknown)", node, one_line(chain[-1]), _OPERATOR_HINT)]
+    return [(f"{found['operator']}.{found['overload']}", node, found["why"].strip(), _OPERATOR_HINT)]

@@ -1,0 +1,74 @@
+"""What is done to every ONNX file that PyTorch wrote: opset read back, names and dims of the signature, no paths."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from paritygate.backends import version_of
+from paritygate.convert.conversion import Conversion
+from paritygate.convert.onnx.rewrite import apply_signature, lower_ir_version
+from paritygate.errors import ConversionError
+from paritygate.models.onnx.file import opset_of, read_onnx, signature_of_onnx
+from paritygate.models.onnx.graph import graphs_in
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    import onnx
+
+    from paritygate.signature import Signature
+
+__all__ = ["finished"]
+
+_STACK_TRACE = "pkg.torch.onnx.stack_trace"
+
+
+def finished(
+    path: Path,
+    signature: Signature,
+    asked_opset: int | None,
+    notes: Iterable[str | None],
+    ties: Mapping[str, str] | None = None,
+) -> Conversion:
+    """Return the conversion that wrote the ONNX file, after giving the file names, order and dims of the signature.
+
+    Args:
+        path: The file, whose inputs and outputs have the names of the signature; others are dropped.
+        signature: What it is served with.
+        asked_opset: The opset that was asked for; None for the exporter's own.
+        notes: What the user should know, None where there is nothing.
+        ties: What a dim of the inputs always is, as an expression of others.
+
+    Raises:
+        ConversionError: The exporter wrote another opset than was asked for.
+    """
+    model = read_onnx(path)
+    opset = opset_of(model)
+    if asked_opset is not None and opset != asked_opset:
+        msg = (
+            f"opset {asked_opset} was asked for, and the exporter could not convert the model from opset {opset} to it"
+        )
+        raise ConversionError(msg, hint=f"ask for opset {opset}, or leave it out")
+    ir_note = lower_ir_version(model)
+    dropped = apply_signature(model, signature, {}, ties)
+    _remove_traces(model)
+    path.write_bytes(model.SerializeToString())
+    facts: dict[str, Any] = {"opset": opset, "ir_version": model.ir_version, "torch": version_of("torch")}
+    return Conversion(
+        main=path.name,
+        signature=signature_of_onnx(model),
+        notes=tuple(note for note in (*notes, *dropped, ir_note) if note),
+        facts={**facts, "onnxscript": version_of("onnxscript")},
+    )
+
+
+def _remove_traces(model: onnx.ModelProto) -> None:
+    # The traces hold the paths of this machine: the same model would differ from one checkout to another.
+    for graph in graphs_in(model.graph):
+        for node in graph.node:
+            kept = [entry for entry in node.metadata_props if entry.key != _STACK_TRACE]
+            del node.metadata_props[:]
+            node.metadata_props.extend(kept)
+            # Where the legacy exporter puts them.
+            node.ClearField("doc_string")

@@ -1,0 +1,210 @@
+"""What PyTorch's exporters trace a module with, and whether what they traced stands for every size promised."""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from paritygate.convert.causes import causes, one_line, users_line
+from paritygate.convert.conversion import ConversionJob
+from paritygate.convert.torch.inputs import full_shape, torch_dtype
+from paritygate.errors import ConversionError, ParitygateError, UsageError
+from paritygate.models.torch.module import device_of
+from paritygate.signature import Dim, Signature, TensorSpec
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = [
+    "check_ranges",
+    "declared_signature",
+    "example",
+    "example_sizes",
+    "refuse_script_module",
+    "tied_dims",
+    "untraceable",
+]
+
+# What a symbolic dim is traced with where its range is not given. Not 0 or 1, which torch.export takes for fixed.
+_EXAMPLE_SIZE = 8
+_SMALLEST_EXAMPLE = 2
+_UNTOLD = 2
+
+
+def declared_signature(job: ConversionJob) -> Signature:
+    """Return the job's signature.
+
+    Raises:
+        UsageError: There is none.
+    """
+    if job.signature is None:
+        msg = "a PyTorch module does not say what its inputs and outputs are"
+        raise UsageError(msg, hint="declare model.inputs and model.outputs in the spec")
+    return job.signature
+
+
+def refuse_script_module(module: torch.nn.Module) -> None:
+    """Do nothing if torch.export takes such a module.
+
+    Raises:
+        ConversionError: It is TorchScript.
+    """
+    import torch
+
+    if isinstance(module, torch.jit.ScriptModule):
+        msg = f"{type(module).__name__} is TorchScript, which torch.export does not take"
+        raise ConversionError(msg, hint="return the module itself, before torch.jit.script or torch.jit.trace")
+
+
+def example(named: torch.nn.Module, signature: Signature) -> tuple[tuple[torch.Tensor, ...], tuple[Any, ...]]:
+    """Return one tensor per input for torch.export, and what it shall take for dynamic.
+
+    It goes by shapes and dtypes alone, and keeps the tensors in its program: they hold nothing of real rows.
+
+    Raises:
+        UsageError: An input has no full shape, or a dtype that PyTorch lacks.
+    """
+    import torch
+
+    sizes = example_sizes(signature)
+    dims = {
+        symbol: _torch_dim(symbol, index, signature.dims.get(symbol)) for index, symbol in enumerate(signature.symbols)
+    }
+    arrays, shapes = [], []
+    for spec in signature.inputs:
+        arrays.append(torch.zeros(full_shape(spec, sizes), dtype=torch_dtype(spec), device=device_of(named)))
+        shape = spec.shape or ()
+        shapes.append({axis: dims[dim] for axis, dim in enumerate(shape) if isinstance(dim, str) and dims[dim]})
+    return tuple(arrays), tuple(shapes)
+
+
+def _torch_dim(symbol: str, index: int, sizes: Dim | None) -> Any:  # noqa: ANN401 - torch.export.Dim has no public type
+    import torch
+
+    # A name that is none in Python is written back into the file afterwards.
+    name = symbol if symbol.isidentifier() and not keyword.iskeyword(symbol) else f"dim{index}"
+    if sizes is None:
+        return torch.export.Dim(name)
+    if sizes.min == sizes.max:
+        return None
+    return torch.export.Dim(name, min=sizes.min, max=sizes.max)
+
+
+def example_sizes(signature: Signature) -> dict[str, int]:
+    """Return the size of each symbolic dim that a module is traced with."""
+    sizes = {}
+    for symbol in signature.symbols:
+        dim = signature.dims.get(symbol)
+        sizes[symbol] = _EXAMPLE_SIZE if dim is None else min(max(dim.opt, _SMALLEST_EXAMPLE), dim.max)
+    return sizes
+
+
+def check_ranges(
+    program: torch.export.ExportedProgram,
+    inputs: Sequence[TensorSpec],
+    dims: Mapping[str, Dim],
+    *,
+    is_given: bool = False,
+) -> None:
+    """Check that the exported graph stands for every size of the symbolic dims.
+
+    Where the module branches on a shape, the exporter follows the branch of the example, and only
+    its range constraints tell for which sizes that is the right one.
+
+    Args:
+        program: What torch.export made.
+        inputs: The inputs in the program's order.
+        dims: The sizes promised.
+        is_given: Whether somebody else exported it. Where nobody told torch.export the smallest size of a dim, it
+            notes 2 and takes 1 all the same: then 2 says nothing of 1.
+
+    Raises:
+        ConversionError: It stands for fewer sizes; the message names the dim.
+    """
+    for spec, axis, symbol, size in _named_sizes(program, inputs):
+        promised = dims.get(symbol)
+        if isinstance(size, int) and not is_given and (promised is None or promised.min != promised.max):
+            raise _fixed(spec, axis, symbol, size)
+        allowed = program.range_constraints.get(size.node.expr) if hasattr(size, "node") else None
+        if allowed is not None:
+            _check_range(symbol, allowed, promised, least_noted=_UNTOLD if is_given else 1)
+
+
+def tied_dims(program: torch.export.ExportedProgram, inputs: Sequence[TensorSpec]) -> dict[str, str]:
+    """Return what the program says that a dim of its inputs always is, such as `past + 1` or `4*s56`, by its name.
+
+    Args:
+        program: What torch.export made.
+        inputs: The inputs in the program's order.
+    """
+    places = [(symbol, size) for _, _, symbol, size in _named_sizes(program, inputs) if hasattr(size, "node")]
+    named = {str(size): symbol for symbol, size in places if size.node.expr.is_symbol}
+    return {
+        symbol: re.sub(r"\w+", lambda match: named.get(match[0], match[0]), str(size))
+        for symbol, size in places
+        if not size.node.expr.is_symbol
+    }
+
+
+def _named_sizes(
+    program: torch.export.ExportedProgram, inputs: Sequence[TensorSpec]
+) -> Iterator[tuple[TensorSpec, int, str, Any]]:
+    """Yield each symbolic dim promised of the inputs, and its size in the program: an int or a SymInt."""
+    nodes = {node.name: node for node in program.graph.nodes}
+    for spec, name in zip(inputs, program.graph_signature.user_inputs, strict=False):
+        value = nodes[name].meta.get("val") if name in nodes else None
+        for axis, (symbol, size) in enumerate(zip(spec.shape or (), getattr(value, "shape", ()), strict=False)):
+            if isinstance(symbol, str):
+                yield spec, axis, symbol, size
+
+
+def _fixed(spec: TensorSpec, axis: int, symbol: str, size: int) -> ConversionError:
+    msg = (
+        "the converted model is not what its signature promises: "
+        f"dim {axis} of input {spec.name!r} is fixed at {size}, promised is {symbol}"
+    )
+    hint = (
+        "torch.export fixed it, because of the module or of an operator in it, as some versions do with the time of "
+        f"nn.LSTM and nn.GRU: declare model.dims.{symbol} with this size alone, change the module, or name another "
+        "format in targets, such as onnx-fp32 or torchscript-fp32"
+    )
+    return ConversionError(msg, hint=hint)
+
+
+def _check_range(symbol: str, allowed: Any, promised: Dim | None, *, least_noted: int) -> None:  # noqa: ANN401 - ValueRanges of torch's
+    upper = int(allowed.upper) if str(allowed.upper).isdigit() else None
+    is_wide_enough = allowed.lower <= max(promised.min if promised else 1, least_noted) and (
+        upper is None or (promised is not None and upper >= promised.max)
+    )
+    if is_wide_enough:
+        return
+    there = f"from {allowed.lower} " + ("on" if upper is None else f"to {upper}")
+    wanted = f"from {promised.min} to {promised.max}" if promised else "of any size"
+    msg = f"the exported model stands for {symbol!r} {there} only, the signature promises it {wanted}"
+    hint = (
+        f"for other sizes the module computes something else or fails: declare model.dims.{symbol} within these sizes, "
+        "or take the branch on the shape out of the module"
+    )
+    raise ConversionError(msg, hint=hint)
+
+
+def untraceable(err: Exception, tracer: str) -> ParitygateError:
+    """Return what to tell the user of an error that a tracer of PyTorch's raised.
+
+    Args:
+        err: The error.
+        tracer: What raised it, such as `torch.export`.
+    """
+    chain = causes(err)
+    for cause in chain:
+        if isinstance(cause, ParitygateError):
+            return cause
+    place = next((found for found in map(users_line, chain) if found), "")
+    # By name: the class is not public, and has moved between versions of PyTorch.
+    if any(type(cause).__name__ == "GuardOnDataDependentSymNode" for cause in chain):
+        msg = f"the module branches on the values of a tensor{place}: a graph holds no such branch"
+        return ConversionError(msg, hint="compute both sides and choose with torch.where, or use torch.cond")
+    msg = f"{tracer} does not trace the module: {type(err).__name__}: {one_line(err)}{place}"
+    return ConversionError(msg, hint="the log holds the whole trace; PyTorch's documentation says what it takes")

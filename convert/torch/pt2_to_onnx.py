@@ -1,0 +1,88 @@
+"""A program of torch.export to ONNX, by torch.onnx's exporter."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from paritygate.backends import require_backend
+from paritygate.convert.conversion import Conversion, ConversionJob
+from paritygate.convert.onnx.rewrite import EXTERNAL_DATA_BYTES
+from paritygate.convert.torch.answers import check_answers, module_call, onnx_call
+from paritygate.convert.torch.export_errors import explained
+from paritygate.convert.torch.onnx_file import finished
+from paritygate.convert.torch.program import check_ranges
+from paritygate.models.torch.names import named_file
+from paritygate.models.torch.pt2_file import interface_of, known_names, load_pt2, notes_of, taking_its_names
+
+if TYPE_CHECKING:
+    import torch
+
+    from paritygate.models.torch.pt2_file import Interface
+
+__all__ = ["convert"]
+
+_MAIN = "model.onnx"
+_OPSET = 18
+
+
+def convert(job: ConversionJob) -> Conversion:
+    """Write the program as `model.onnx`, its weights beside it only where one file cannot hold them.
+
+    The exporter names inputs and outputs by their order only: which tensor of the program has which name is found
+    by the calls that run it, and what was written is run beside it.
+
+    Raises:
+        InputFileError: The source is no program of torch.export, or damaged.
+        UsageError: Nothing says the names of its inputs and outputs, or they are not those declared.
+        ConversionError: It cannot be exported, stands for fewer sizes than are promised, or answers otherwise
+            afterwards; UnsupportedOperatorsError where it is for its operators.
+        MissingBackendError: PyTorch, onnxscript or ONNX Runtime is not installed.
+    """
+    for backend in ("torch", "onnxscript", "onnxruntime"):
+        require_backend(backend)
+    source = job.source.path
+    program = load_pt2(source)
+    known = known_names(source, program, job.signature, job.rename)
+    interface = interface_of(program, known)
+    signature = interface.signature
+    check_ranges(program, [signature.inputs[index] for index in interface.inputs], signature.dims, is_given=True)
+    notes = tuple(notes_of(program))
+    # Called before the exporter changes what it is given.
+    module = program.module()
+    named, _ = named_file(taking_its_names(program, module, module), known)
+    path = job.folder / _MAIN
+    exported = _export(program, interface, job.opset or _OPSET)
+    exported.save(str(path), external_data=_weight_bytes(program) >= EXTERNAL_DATA_BYTES)
+    conversion = finished(path, signature, job.opset, notes)
+    check_answers(onnx_call(path, signature), signature, expected=module_call(named), rows=job.rows)
+    return conversion
+
+
+def _export(program: torch.export.ExportedProgram, interface: Interface, opset: int) -> Any:  # noqa: ANN401 - an ONNXProgram, which is not public
+    import torch
+
+    count = len(program.graph_signature.user_outputs)
+    names = [f"left_out_{index}" for index in range(count)]
+    for spec, index in zip(interface.signature.outputs, interface.outputs, strict=True):
+        names[index] = spec.name
+    export = partial(
+        torch.onnx.export,
+        program,
+        dynamo=True,
+        input_names=[interface.signature.inputs[index].name for index in interface.inputs],
+        output_names=names,
+        opset_version=opset,
+        verbose=False,
+    )
+    try:
+        return export()
+    except Exception as err:
+        raise explained(err, lambda folder: export(report=True, artifacts_dir=folder)) from err
+
+
+def _weight_bytes(program: torch.export.ExportedProgram) -> int:
+    import torch
+
+    tensors = (*program.state_dict.values(), *program.constants.values())
+    return sum(item.numel() * item.element_size() for item in tensors if isinstance(item, torch.Tensor))

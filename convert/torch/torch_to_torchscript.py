@@ -1,0 +1,113 @@
+"""PyTorch to TorchScript, by tracing."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+import warnings
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from paritygate.backends import require_backend, version_of
+from paritygate.convert.conversion import Conversion, ConversionJob
+from paritygate.convert.torch.inputs import Rows, input_draws
+from paritygate.convert.torch.program import declared_signature, example_sizes, untraceable
+from paritygate.models.torch.archive import SaidNames, write_archive
+from paritygate.models.torch.module import as_named_module, device_of, put_in_eval_mode, unused_outputs
+from paritygate.signature import Signature
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["convert", "traced"]
+
+_MAIN = "model.pt"
+_SOURCE_PLACES = ".debug_pkl"
+
+
+def convert(job: ConversionJob) -> Conversion:
+    """Write the module as `model.pt`, with the names of the signature in it.
+
+    A trace holds the operators that one input went through. That other sizes go through the same ones is for
+    the check of the format to see, which runs the file beside the module.
+
+    Args:
+        job: Its `model` is a `torch.nn.Module`; it is put into eval mode, and a note says so if it was not.
+
+    Raises:
+        UsageError: The signature is missing, or does not fit the module.
+        ConversionError: The module cannot be traced.
+        MissingBackendError: PyTorch is not installed.
+    """
+    require_backend("torch")
+    import torch
+
+    signature = declared_signature(job)
+    eval_note = put_in_eval_mode(job.model)
+    named = as_named_module(job.model, signature, job.rename)
+    script, _, trace_notes = traced(named, signature, job.rows)
+    unused = unused_outputs(named)
+    unused_note = f"outputs not in the signature were left out: {', '.join(unused)}" if unused else None
+    with tempfile.TemporaryDirectory(dir=job.folder, prefix=".traced-") as place:
+        saved = Path(place) / _MAIN
+        torch.jit.save(script, str(saved))
+        names = SaidNames(signature=signature)
+        # Where the code came from is paths of this machine: the same model would differ between checkouts.
+        write_archive(saved, job.folder / _MAIN, names, left_out=_SOURCE_PLACES)
+    return Conversion(
+        main=_MAIN,
+        signature=signature,
+        notes=tuple(note for note in (eval_note, unused_note, *trace_notes) if note),
+        facts={"torch": version_of("torch")},
+    )
+
+
+def traced(
+    named: torch.nn.Module, signature: Signature, rows: Rows
+) -> tuple[Any, tuple[torch.Tensor, ...], tuple[str, ...]]:
+    """Return the module traced with example sizes, what it was traced with, and what the tracer had to say.
+
+    Args:
+        named: Takes and returns the tensors of the signature in its order.
+        signature: Names, dtypes and sizes.
+        rows: Real inputs to trace with; where there are none, or the module does not take them, they are made up.
+
+    Raises:
+        UsageError: The module does not return what the signature has, or an input has no full shape.
+        ConversionError: It cannot be traced.
+    """
+    device = device_of(named)
+    errors: list[Exception] = []
+    for inputs in chain.from_iterable(input_draws(signature, example_sizes(signature), rows)):
+        arrays = tuple(tensor.to(device) for tensor in inputs)
+        try:
+            script, notes = _traced_with(named, arrays)
+        except Exception as err:  # noqa: BLE001 - whatever the user's module raises
+            errors.append(err)
+        else:
+            return script, arrays, notes
+    # That of the likeliest inputs.
+    raise untraceable(errors[0], "torch.jit.trace") from errors[0]
+
+
+def _traced_with(named: torch.nn.Module, arrays: tuple[torch.Tensor, ...]) -> tuple[Any, tuple[str, ...]]:
+    import torch
+
+    with warnings.catch_warnings(record=True) as seen, torch.no_grad(), torch.autocast("cpu", enabled=False):
+        warnings.simplefilter("always")
+        # Not strict, because a dict inside of the module is no concern: what comes out is a tuple.
+        script = torch.jit.trace(named, arrays, strict=False, check_trace=True)  # type: ignore[no-untyped-call]
+    return script, tuple(dict.fromkeys(_told(seen)))
+
+
+def _told(seen: Iterable[warnings.WarningMessage]) -> Iterator[str]:
+    from torch.jit._trace import TracerWarning
+
+    for warning in seen:
+        if issubclass(warning.category, TracerWarning):
+            # Without the place's folder, which is of this machine, and without the line of code below it.
+            text = " ".join(str(warning.message).split())
+            first = re.split(r"(?<=[.!])\s", text, maxsplit=1)[0]
+            yield f"torch.jit.trace at {Path(warning.filename).name}:{warning.lineno}: {first}"

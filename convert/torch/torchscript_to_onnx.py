@@ -1,0 +1,117 @@
+"""TorchScript to ONNX, by PyTorch's legacy exporter.
+
+That exporter is deprecated. It is used here and nowhere else, because the one on top of torch.export takes no
+TorchScript, and no Python code is left in such a file that could be exported instead.
+"""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from paritygate.backends import require_backend
+from paritygate.convert.causes import one_line
+from paritygate.convert.conversion import Conversion, ConversionJob
+from paritygate.convert.onnx.operators import unsupported_operators
+from paritygate.convert.torch.answers import check_answers, module_call, onnx_call
+from paritygate.convert.torch.onnx_file import finished
+from paritygate.convert.torch.torch_to_torchscript import traced
+from paritygate.errors import ConversionError, ParitygateError
+from paritygate.models.torch.archive import names_in_archive
+from paritygate.models.torch.module import put_in_eval_mode, unused_outputs
+from paritygate.models.torch.names import KnownNames, named_file
+from paritygate.models.torch.torchscript_file import load_torchscript, notes_of, taking_its_names
+
+if TYPE_CHECKING:
+    import torch
+
+    from paritygate.signature import Signature
+
+__all__ = ["convert"]
+
+_MAIN = "model.onnx"
+_OPSET = 18
+
+
+def convert(job: ConversionJob) -> Conversion:
+    """Write the model as `model.onnx`.
+
+    The exporter names inputs and outputs by their order only. So the model is wrapped first into one that
+    takes and returns exactly the tensors of the signature, and what was written is run beside it.
+
+    Raises:
+        InputFileError: The source is no TorchScript, or damaged.
+        UsageError: Nothing says the names of its inputs and outputs, or they are not those declared.
+        ConversionError: It cannot be exported, or answers otherwise afterwards; UnsupportedOperatorsError
+            where it is for an operator.
+        MissingBackendError: PyTorch or ONNX Runtime is not installed.
+    """
+    for backend in ("torch", "onnxscript", "onnxruntime"):
+        require_backend(backend)
+    source = job.source.path
+    module = load_torchscript(source)
+    eval_note = put_in_eval_mode(module)
+    known = KnownNames(file=source, said=names_in_archive(source), declared=job.signature, rename=job.rename)
+    named, signature = named_file(taking_its_names(module), known)
+    # A wrapper in Python cannot be exported with TorchScript inside of it; traced, both are TorchScript.
+    script, arrays, _ = traced(named, signature, job.rows)
+    path = job.folder / _MAIN
+    _export(script, arrays, signature, job.opset or _OPSET, path)
+    unused = unused_outputs(named)
+    unused_note = f"outputs not in the signature were left out: {', '.join(unused)}" if unused else None
+    conversion = finished(path, signature, job.opset, (*notes_of(module), eval_note, unused_note))
+    check_answers(onnx_call(path, signature), signature, expected=module_call(named), rows=job.rows)
+    return conversion
+
+
+def _export(
+    script: Any,  # noqa: ANN401 - a ScriptModule, which torch does not type
+    arrays: tuple[torch.Tensor, ...],
+    signature: Signature,
+    opset: int,
+    path: Path,
+) -> None:
+    import torch
+
+    try:
+        with warnings.catch_warnings():
+            # That it is deprecated is said above.
+            warnings.simplefilter("ignore")
+            torch.onnx.export(
+                script,
+                arrays,
+                str(path),
+                dynamo=False,
+                input_names=[spec.name for spec in signature.inputs],
+                output_names=[spec.name for spec in signature.outputs],
+                dynamic_axes=_open_dims(signature),
+                opset_version=opset,
+            )
+    except ParitygateError:
+        raise
+    except torch.onnx.errors.UnsupportedOperatorError as err:
+        row = (_operator(err), "(unnamed)", one_line(err), "write it with operators that ONNX has")
+        raise unsupported_operators([row], target="ONNX") from err
+    except Exception as err:
+        raise _refused(err, opset) from err
+
+
+def _refused(err: Exception, opset: int) -> ConversionError:
+    if "opset" in str(err):
+        msg = f"opset {opset} is not one that torch.onnx's legacy exporter writes: {one_line(err)}"
+        return ConversionError(msg, hint=f"ask for opset {_OPSET}, or leave it out")
+    msg = f"torch.onnx's legacy exporter does not write the model: {type(err).__name__}: {one_line(err)}"
+    return ConversionError(msg, hint="export the module that it was made from: module:callable as model.source")
+
+
+def _operator(err: Exception) -> str:
+    words = str(err).replace("'", " ").split()
+    return next((word for word in words if "::" in word), "(unknown)")
+
+
+def _open_dims(signature: Signature) -> dict[str, dict[int, str]]:
+    return {
+        spec.name: {axis: dim for axis, dim in enumerate(spec.shape or ()) if isinstance(dim, str)}
+        for spec in (*signature.inputs, *signature.outputs)
+    }

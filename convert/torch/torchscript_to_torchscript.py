@@ -1,0 +1,28 @@
+"""TorchScript as it is: a copy, with the names served written into it where it does not say them."""
+
+from __future__ import annotations
+
+from paritygate.convert.conversion import Conversion, ConversionJob
+from paritygate.models.torch.archive import copy_archive, names_in_archive
+from paritygate.models.torch.names import KnownNames, said_by_copy
+from paritygate.models.torch.torchscript_file import load_torchscript, notes_of
+
+__all__ = ["convert"]
+
+_MAIN = "model.pt"
+
+
+def convert(job: ConversionJob) -> Conversion:
+    """Copy the file to `model.pt`; what it computes stays byte for byte.
+
+    Raises:
+        InputFileError: The source is no TorchScript, or damaged.
+        UsageError: Nothing says its names, or they are not those declared.
+        MissingBackendError: PyTorch is not installed.
+    """
+    source = job.source.path
+    notes = tuple(notes_of(load_torchscript(source)))
+    known = KnownNames(file=source, said=names_in_archive(source), declared=job.signature, rename=job.rename)
+    names = said_by_copy(known)
+    copy_archive(source, job.folder / _MAIN, names)
+    return Conversion(main=_MAIN, signature=names.signature, notes=notes)

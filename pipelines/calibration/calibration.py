@@ -1,0 +1,237 @@
+"""The rows that INT8 is calibrated on, chosen so that none of them is among the samples.
+
+They come from a source of their own, or are held out of the samples. What a source has in common with the samples, by
+a digest of its inputs, is left out, and said; what is held out, the INT8 variant alone is not judged by.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from paritygate.convert.conversion import Calibration
+from paritygate.convert.int8.settings import DYNAMIC
+from paritygate.errors import UsageError
+from paritygate.pipelines.calibration.choosing import RowChoice
+from paritygate.pipelines.calibration.inputs import check_inputs
+from paritygate.pipelines.calibration.rows import CalibratedRows
+from paritygate.signature import Signature
+from paritygate.validate.samples.feeding import fit_inputs
+from paritygate.validate.samples.samples import SampleSource, open_samples
+from paritygate.validate.samples.split import rows_kept
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from paritygate.batch import Batch
+
+__all__ = ["LEAST_ROWS", "CalibrationRequest", "OpenCalibration", "note_of_calibration", "open_calibration"]
+
+# Ranges found on fewer rows say little of those that others have.
+LEAST_ROWS = 16
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CalibrationRequest:
+    """What to calibrate on, and how.
+
+    Attributes:
+        source: Where the rows come from.
+        compared: The rows that will be compared; None where no rows are needed.
+        rows: The most rows to take.
+        tool: `onnxruntime` or `nncf`.
+        method: `minmax`, `entropy`, `percentile` or `dynamic`.
+        activations: `int8` or `uint8`.
+    """
+
+    source: SampleSource
+    compared: SampleSource
+    rows: int
+    tool: str
+    method: str
+    activations: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON data."""
+        return {
+            "source": self.source.to_json(),
+            "compared": self.compared.to_json(),
+            "rows": self.rows,
+            "tool": self.tool,
+            "method": self.method,
+            "activations": self.activations,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> CalibrationRequest:
+        """Return the request that `to_json` wrote."""
+        places = {name: SampleSource.from_json(data[name]) for name in ("source", "compared")}
+        return cls(**{**data, **places})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OpenCalibration:
+    """What a converter calibrates on.
+
+    Attributes:
+        calibration: The rows as a converter takes them.
+        rows: Which they are; None where none are needed.
+    """
+
+    calibration: Calibration
+    rows: CalibratedRows | None
+
+
+def open_calibration(request: CalibrationRequest, signature: Signature) -> OpenCalibration:
+    """Return the calibration rows. Reads both sources once.
+
+    None of a source of their own is among the samples: it would be one row less to judge by.
+
+    Of a source with more rows than are asked for, those with the smallest digests are taken: any of them with the
+    same chance, and always the same ones.
+
+    Args:
+        request: What to calibrate on.
+        signature: What the model takes.
+
+    Raises:
+        UsageError: There are too few rows, they do not fit the model, hold NaN or infinity, or the model takes a
+            fixed number of rows.
+        InputFileError: A source is missing or damaged.
+    """
+    if request.method == DYNAMIC:
+        return OpenCalibration(
+            calibration=_calibration(request, read=lambda: iter(()), facts=_unused(request)), rows=None
+        )
+    _check_rows_are_open(signature)
+    read = _checked(open_samples(request.source), signature)
+    # What is held out of the samples is among them by itself.
+    compared = (lambda: iter(())) if request.source.split else _fitted(open_samples(request.compared), signature)
+    unchosen = CalibratedRows(
+        inputs=tuple(spec.name for spec in signature.inputs), fill=_fill(request), digests=frozenset()
+    )
+    choice = RowChoice(request.rows, besides=(digest for batch in compared() for digest in unchosen.digests_of(batch)))
+    for batch in read():
+        choice.add(unchosen.digests_of(batch))
+    rows = replace(unchosen, digests=choice.digests)
+    _check_enough(request, choice)
+    calibration = _calibration(
+        request,
+        read=lambda: _inputs_of(read(), rows),
+        facts={
+            "rows": len(rows.digests),
+            "digest": f"sha256:{hashlib.sha256(b''.join(sorted(rows.digests))).hexdigest()}",
+            "source": _name(request.source),
+            "held_out": request.source.split.to_json() if request.source.split else None,
+            "dropped_as_compared": choice.dropped,
+        },
+    )
+    return OpenCalibration(calibration=calibration, rows=rows)
+
+
+def _calibration(
+    request: CalibrationRequest,
+    *,
+    read: Callable[[], Iterator[Mapping[str, NDArray[np.generic]]]],
+    facts: Mapping[str, Any],
+) -> Calibration:
+    return Calibration(
+        read=read, tool=request.tool, method=request.method, activations=request.activations, facts=facts
+    )
+
+
+def _unused(request: CalibrationRequest) -> dict[str, Any]:
+    """Return the facts of a calibration without rows. A source with a split is that of the samples: none was given."""
+    return {"rows": 0, **({} if request.source.split else {"unused_source": _name(request.source)})}
+
+
+def note_of_calibration(facts: Mapping[str, Any]) -> str | None:
+    """Return in words what an artifact was calibrated on, from the facts that its converter recorded.
+
+    That it is not judged by any of them is for the comparison to say.
+    """
+    calibration = facts.get("calibration")
+    if not calibration:
+        return None
+    if not calibration.get("rows"):
+        unused = calibration.get("unused_source")
+        return f"calibration.source ({unused}) was not used: with method dynamic no rows are needed" if unused else None
+    held_out = calibration["held_out"]
+    whence = "of the samples, by which it is not judged" if held_out else f"of {calibration['source']}"
+    text = f"calibrated on {calibration['rows']} rows {whence}"
+    dropped = calibration["dropped_as_compared"]
+    return f"{text}; {dropped} more were left out, as they are among the rows to compare" if dropped else text
+
+
+def _check_rows_are_open(signature: Signature) -> None:
+    for spec in signature.inputs:
+        size = spec.shape[0] if spec.shape else None
+        if isinstance(size, int) and size > 1:
+            msg = f"the model takes exactly {size} rows of {spec.name!r} a call, and calibration rows are chosen singly"
+            raise UsageError(
+                msg, hint="export it with an open batch dim, and fix that by targets: [{name: ..., static: ...}]"
+            )
+
+
+def _checked(read: Callable[[], Iterator[Batch]], signature: Signature) -> Callable[[], Iterator[Batch]]:
+    """Return the same batches with exactly what the model takes, each checked; what is wrong is said of calibration."""
+
+    def read_checked() -> Iterator[Batch]:
+        try:
+            for batch in _fitted(read, signature)():
+                check_inputs(batch, signature)
+                yield batch
+        except UsageError as err:
+            msg = f"calibration: {err}"
+            raise UsageError(msg, hint=err.hint) from err
+
+    return read_checked
+
+
+def _fitted(read: Callable[[], Iterator[Batch]], signature: Signature) -> Callable[[], Iterator[Batch]]:
+    """Return the same batches with exactly what the model takes."""
+    return lambda: (replace(batch, inputs=fit_inputs(batch, signature)) for batch in read())
+
+
+def _fill(request: CalibrationRequest) -> dict[str, tuple[float, ...]]:
+    """Return what rows are filled up with on either side: rows that differ in that alone count as equal."""
+    one, other = request.source.pad, request.compared.pad
+    return {name: tuple(sorted({one.get(name, 0.0), other.get(name, 0.0)})) for name in sorted({*one, *other})}
+
+
+def _check_enough(request: CalibrationRequest, choice: RowChoice) -> None:
+    chosen = len(choice.digests)
+    if chosen >= LEAST_ROWS:
+        return
+    whence = f"held out of {_name(request.source)}" if request.source.split else f"in {_name(request.source)}"
+    if choice.dropped:
+        msg = (
+            f"of the {choice.rows} calibration rows {whence}, {choice.dropped} are among the rows that are compared: "
+            f"{chosen} are left (needed: {LEAST_ROWS})"
+        )
+        raise UsageError(
+            msg,
+            hint="name rows in calibration.source that are not in samples, or leave it out: then rows are held out",
+        )
+    msg = f"there are {chosen} different rows {whence} to calibrate on (needed: {LEAST_ROWS})"
+    hint = "name more rows in calibration.source"
+    raise UsageError(msg, hint=f"{hint}, or raise calibration.share" if request.source.split else hint)
+
+
+def _inputs_of(batches: Iterable[Batch], rows: CalibratedRows) -> Iterator[Mapping[str, NDArray[np.generic]]]:
+    left = set(rows.digests)
+    for batch in batches:
+        is_kept = []
+        for digest in rows.digests_of(batch):
+            is_kept.append(digest in left)
+            left.discard(digest)
+        kept = rows_kept(batch, is_kept)
+        if kept.rows:
+            yield kept.inputs
+
+
+def _name(source: SampleSource) -> str:
+    return f"{source.text} of {source.path}" if source.path else source.text

@@ -1,0 +1,1 @@
+"""The command line: the group, its options, what the terminal shows, and the commands."""

@@ -1,0 +1,88 @@
+"""A choice in the terminal: the table of what there is to choose from, what is chosen, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from paritygate.errors import ExitCode
+from paritygate.pipelines.benchmark.result import SOURCE
+from paritygate.pipelines.cli.console import print_table
+from paritygate.pipelines.release.choice.candidates import Candidate
+from paritygate.pipelines.release.choice.choice import Choice
+from paritygate.pipelines.release.choice.figures import Figures
+from paritygate.pipelines.release.choice.limit_share import limit_share
+from paritygate.pipelines.report.figures import share
+from paritygate.pipelines.run.workspace import RunFolder
+from paritygate.pipelines.spec.benchmark_plan import price_of
+from paritygate.printing import echo
+
+__all__ = ["exit_code_of_choice", "print_choice"]
+
+_COLUMNS = (
+    "variant", "verdict", "evidence", "max diff", "of its limit", "p50 ms", "p95 ms", "speed-up", "size MB",
+    "within limits",
+)  # fmt: skip
+
+
+def exit_code_of_choice(choice: Choice) -> int:
+    """Return 0 if something is chosen; 3 if the fastest cannot be told; 5 if what passed was not measured; else 1."""
+    if choice.chosen:
+        return int(ExitCode.PASS)
+    if choice.is_undecided:
+        return int(ExitCode.INCONCLUSIVE)
+    return int(ExitCode.NOT_MEASURED if choice.is_open else ExitCode.PARITY_FAILED)
+
+
+def print_choice(choice: Choice, run: RunFolder, *, to_stderr: bool = False) -> None:
+    """Print the choice for people; on standard error, without the table, where standard output holds JSON."""
+    if not to_stderr:
+        at = "" if choice.batch_size is None else f" at batch size {choice.batch_size}"
+        title = f"{run.resolved.name}: candidates for {', '.join(choice.rules.devices)}{at}"
+        rows = [_row(candidate, has_limits=bool(choice.rules.limits)) for candidate in choice.candidates]
+        print_table(title, _COLUMNS, [_source_row(choice), *rows])
+    if choice.chosen:
+        names = ", ".join(candidate.name for candidate in choice.chosen)
+        echo(f"choice: {names}" + (f", because {choice.reason}" if choice.reason else ""), err=to_stderr)
+    else:
+        echo(f"no choice: {choice.reason}", err=to_stderr)
+    command = choice.how_to_measure(run.folder, has_price=price_of(run.resolved) is not None)
+    if command:
+        again = "more rounds, best while nothing else runs" if choice.is_undecided else "to measure speed"
+        echo(f"hint: {again}: {command}", err=True)
+
+
+def _source_row(choice: Choice) -> Sequence[str]:
+    within = "-" if not choice.rules.limits else _within(choice.source_broken)
+    return (SOURCE, "-", "-", "-", "-", *_speed_cells(choice.source), within)
+
+
+def _row(candidate: Candidate, *, has_limits: bool) -> Sequence[str]:
+    entry = candidate.entry
+    diffs = [item["max_abs_diff"] for item in entry.get("outputs", {}).values()]
+    known = [diff for diff in diffs if diff is not None]
+    part = limit_share((item["name"], item["measured"], item["limit"]) for item in entry.get("checks", ()))
+    within = "-" if not has_limits else _within(candidate.broken)
+    return (
+        candidate.name,
+        str(entry["verdict"]),
+        str(entry["evidence"]),
+        f"{max(known):.3g}" if known else "-",
+        "-" if part is None else share(part, 1.0),
+        *_speed_cells(candidate.figures),
+        within,
+    )
+
+
+def _within(broken: Sequence[str]) -> str:
+    return f"no: {', '.join(broken)}" if broken else "yes"
+
+
+def _speed_cells(figures: Figures) -> tuple[str, ...]:
+    names = ("latency_p50_ms", "latency_p95_ms")
+    speedup = figures.speedup
+    size = figures.by_name["size_mb"]
+    return (
+        *("-" if (found := figures.by_name[name]) is None else f"{found:.3g}" for name in names),
+        "-" if speedup is None else f"{speedup.ratio:.3g}x ({speedup.low:.3g}-{speedup.high:.3g})",
+        "-" if size is None else f"{size:.3g}",
+    )

@@ -1,0 +1,266 @@
+"""`compare`: the gate without a spec."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from paritygate.pipelines.cli.options import (
+    device_option,
+    json_option,
+    memory_limit_option,
+    numbers,
+    pairs,
+    probe_names,
+    probes_option,
+    quiet_option,
+    reasons_by_name,
+    time_limit_option,
+    whole_numbers,
+)
+
+__all__ = ["command"]
+
+
+@click.command("compare")
+@click.argument("reference")
+@click.argument("candidate")
+@click.option(
+    "--samples",
+    required=True,
+    metavar="FILE|MODULE:CALLABLE",
+    help="The inputs: .npz, .safetensors, .jsonl, or a function that yields batches.",
+)
+@click.option(
+    "--precision", default="fp32", show_default=True, help="Precision of the candidate: selects the default tolerances."
+)
+@click.option(
+    "--decision",
+    "decisions",
+    multiple=True,
+    metavar="OUTPUT:RULE",
+    help="How an output becomes an answer: logits:threshold=3 (positive is above; threshold=>=3 for at least), "
+    "logits:argmax, logits:top_k=5, logits:multilabel=0.5, each with ,axis=N (needed above rank 2).",
+)
+@click.option(
+    "--constant-decision",
+    "constant_decisions",
+    multiple=True,
+    metavar="OUTPUT=REASON",
+    help="Below FP32: why it is right that this decision is the same for all rows; the reason is recorded.",
+)
+@click.option(
+    "--tolerance",
+    "tolerances",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A limit as written, in place of the default: max_abs_diff, mean_abs_diff, max_row_rel_diff, "
+    "repeat_max_abs_diff, decision_mismatches, mismatch_rate_upper_95.",
+)
+@click.option(
+    "--repeat",
+    default=1,
+    show_default=True,
+    type=click.IntRange(min=1),
+    help="Run the whole sequence of batches this often in one session, and compare every pass.",
+)
+@click.option(
+    "--map",
+    "rename",
+    multiple=True,
+    metavar="CANDIDATE=REFERENCE",
+    help="The candidate's name for an input or output, and the reference's.",
+)
+@click.option(
+    "--outputs",
+    "outputs",
+    multiple=True,
+    metavar="NAME",
+    help="Compare these outputs only; what is left out is recorded.",
+)
+@click.option(
+    "--argmax-of",
+    "argmax_of",
+    multiple=True,
+    metavar="LABEL=SCORES",
+    help="Declare an integer output the argmax of another: it may differ where the scores are within the limits.",
+)
+@click.option(
+    "--gold",
+    "gold",
+    multiple=True,
+    metavar="METRIC:OUTPUT",
+    help="A metric against the gold that samples carry: pearson:logits, spearman, accuracy, f1, f1_macro, auc, or "
+    "MODULE:CALLABLE:OUTPUT; with ,ratio=0.99, ,mlperf=99 (or 99.9) or ,max_drop=D a limit, with ,gold_above=V "
+    "labels of gold that is none.",
+)
+@click.option(
+    "--match",
+    "matches",
+    multiple=True,
+    metavar="NAME:boxes=B,scores=S,...",
+    help="Outputs that are lists of detections, matched before they are compared: NAME:boxes=B,scores=S with "
+    ",classes=C ,num=N ,iou=0.9 ,score_tolerance=0.01 ,score_floor=0.3 ,max_box_diff=D ,format=xyxy|xywh|cxcywh.",
+)
+@click.option(
+    "--ignore",
+    "ignored",
+    multiple=True,
+    metavar="OUTPUT=REASON",
+    help="Do not compare this output; the reason is recorded.",
+)
+@click.option(
+    "--axis",
+    "axes",
+    multiple=True,
+    metavar="OUTPUT=N",
+    help="The channel axis of an output, whose entries get scales of their own.",
+)
+@click.option(
+    "--non-finite",
+    type=click.Choice(["refuse", "match"]),
+    default="refuse",
+    show_default=True,
+    help="What NaN and infinity in the reference mean: refuse it, or declare that they belong there and must match.",
+)
+@click.option(
+    "--min-rows", default=1, show_default=True, type=click.IntRange(min=1), help="Fewer rows are inconclusive."
+)
+@click.option(
+    "--batch-size",
+    default=16,
+    show_default=True,
+    type=click.IntRange(min=1),
+    help="Rows a batch, where the samples do not say.",
+)
+@click.option("--pad", multiple=True, metavar="INPUT=VALUE", help="What to pad ragged lists of .jsonl samples with.")
+@click.option(
+    "--seed",
+    default=0,
+    show_default=True,
+    type=click.IntRange(min=0),
+    help="Seed of the choice of rows that the reference answers twice.",
+)
+@click.option(
+    "--emulate",
+    is_flag=True,
+    help="Run the candidate (ONNX) as a device of --precision fp16 or bf16 would: every value rounded to it.",
+)
+@probes_option
+@click.option(
+    "--failures",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Put every batch of a probe that the candidate fails here, with the answers of both.",
+)
+@device_option
+@click.option(
+    "--provider",
+    type=click.Choice(["cpu", "cuda", "tensorrt"]),
+    default=None,
+    help="What of ONNX Runtime runs the candidate (ONNX); that of --device if absent.",
+)
+@time_limit_option
+@memory_limit_option
+@quiet_option
+@json_option
+def command(
+    reference: str,
+    candidate: str,
+    *,
+    samples: str,
+    precision: str,
+    decisions: tuple[str, ...],
+    constant_decisions: tuple[str, ...],
+    tolerances: tuple[str, ...],
+    repeat: int,
+    rename: tuple[str, ...],
+    outputs: tuple[str, ...],
+    argmax_of: tuple[str, ...],
+    gold: tuple[str, ...],
+    matches: tuple[str, ...],
+    ignored: tuple[str, ...],
+    axes: tuple[str, ...],
+    non_finite: str,
+    min_rows: int,
+    batch_size: int,
+    pad: tuple[str, ...],
+    seed: int,
+    emulate: bool,
+    probes: str | None,
+    failures: Path | None,
+    device: str,
+    provider: str | None,
+    time_limit: float,
+    quiet: bool,
+    json_target: str | None,
+) -> int:
+    """Hold CANDIDATE against REFERENCE on the same samples and give a verdict.
+
+    Each is a model (.onnx, .keras, a SavedModel folder, TorchScript in .pt or .ts, torch.export in .pt2, OpenVINO in
+    .xml, .tflite) or outputs recorded before (an .npz file with the samples' keys, or a folder made by `record`).
+    The exit code is 0 for pass, 1 for fail, 3 for inconclusive, 5 if the comparison could not be made.
+
+    \b
+    Example:
+      convert-and-validate compare model.onnx model-fp16.onnx --samples inputs.npz \
+        --precision fp16 --decision logits:threshold=3 --repeat 3 --json result.json
+    """
+    from paritygate.pipelines.cli.console import progress_of, write_json
+    from paritygate.pipelines.cli.run_summary import print_comparison
+    from paritygate.pipelines.compare.job import ComparisonJob, compare
+    from paritygate.pipelines.compare.result import result_to_json
+    from paritygate.pipelines.compare.sides import parse_side, with_provider
+    from paritygate.precision import parse_precision
+    from paritygate.validate.detections.rule import parse_match_rule
+    from paritygate.validate.gate.decisions import parse_decision, with_constants
+    from paritygate.validate.gate.tolerance import parse_tolerance
+    from paritygate.validate.gold.rule import parse_gold_rule
+    from paritygate.validate.probes.catalogue import ALL_PROBES
+    from paritygate.validate.samples.samples import SampleSource
+
+    here = Path.cwd()
+    names = pairs("--map", rename, example="output_0=logits")
+    chosen = probe_names(probes)
+    kind = parse_precision(precision)
+    job = ComparisonJob(
+        reference=parse_side(reference, here),
+        candidate=with_provider(
+            parse_side(candidate, here, rename=names),
+            provider,
+            device=device,
+            is_emulated=emulate,
+        ),
+        samples=SampleSource(
+            text=samples,
+            folder=here,
+            batch_size=batch_size,
+            pad=numbers("--pad", pad, example="input_ids=0"),
+        ),
+        precision=kind,
+        tolerance=parse_tolerance(kind, numbers("--tolerance", tolerances, example="max_abs_diff=1e-3")),
+        decisions=with_constants(
+            map(parse_decision, decisions),
+            reasons_by_name("--constant-decision", constant_decisions, example="all rows are of one class"),
+        ),
+        outputs=outputs,
+        argmax_of=pairs("--argmax-of", argmax_of, example="label=logits"),
+        gold=tuple(parse_gold_rule(text) for text in gold),
+        matches=tuple(parse_match_rule(text) for text in matches),
+        ignored=reasons_by_name("--ignore", ignored, example="random by design"),
+        axes=whole_numbers("--axis", axes),
+        passes=repeat,
+        min_rows=min_rows,
+        is_non_finite_declared=non_finite == "match",
+        is_emulated=emulate,
+        probes=tuple(ALL_PROBES) if chosen is None else chosen,
+        failures=failures,
+        device=device,
+        seed=seed,
+    )
+    with progress_of("compare", is_quiet=quiet) as progress:
+        result = compare(job, time_limit_s=time_limit, progress=progress)
+    write_json(json_target, result_to_json(result))
+    print_comparison(result, to_stderr=json_target == "-")
+    return result.exit_code

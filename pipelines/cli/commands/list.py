@@ -1,0 +1,36 @@
+"""`list`: the models and releases in a repository."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from paritygate.pipelines.cli.options import json_option, repository_option
+
+__all__ = ["command"]
+
+
+@click.command("list")
+@repository_option
+@json_option
+def command(*, repository: Path, json_target: str | None) -> int:
+    """List the models in a repository with their releases and aliases.
+
+    \b
+    Example:
+      convert-and-validate list
+      convert-and-validate list --repository artifacts/repository --json -
+    """
+    from paritygate.pipelines.cli.console import write_json
+    from paritygate.pipelines.cli.release_summary import print_repositories
+    from paritygate.pipelines.release.repository.inspect import list_models
+
+    models = list_models(repository)
+    if json_target != "-":
+        print_repositories([repository])
+    write_json(
+        json_target,
+        {"schema_version": 1, "repository": str(repository), "models": [model.to_json() for model in models]},
+    )
+    return 0

@@ -1,0 +1,52 @@
+"""`pack`: one file of a run folder, for another machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from paritygate.pipelines.cli.options import json_option, quiet_option
+
+__all__ = ["command"]
+
+
+@click.command("pack")
+@click.argument("run_folder", metavar="RUN", type=click.Path(file_okay=False, path_type=Path))
+@click.option(
+    "--output",
+    "-o",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="The file to write; MODEL-RUN.paritygate.tar in the current folder if not given.",
+)
+@click.option(
+    "--without-inputs",
+    is_flag=True,
+    help="Leave out the files that the spec names, ids of rows and failing inputs; unpack then needs --folder DIR.",
+)
+@quiet_option
+@json_option
+def command(
+    run_folder: Path, *, output: Path | None, without_inputs: bool, quiet: bool, json_target: str | None
+) -> int:
+    """Make one file of the run folder RUN, which unpack restores on another machine, every digest checked.
+
+    With it go the files that its spec names: model, samples, and the Python files beside the spec. Where the spec says
+    report: {inputs: hide}, they stay here.
+
+    \b
+    Example:
+      convert-and-validate pack artifacts/runs/klue-sts/20261120T101500Z-1a2b
+      convert-and-validate pack artifacts/runs/klue-sts/20261120T101500Z-1a2b --output klue-sts.paritygate.tar
+    """
+    from paritygate.pipelines.cli.console import progress_of, write_json
+    from paritygate.pipelines.packing.summary import print_pack
+    from paritygate.pipelines.packing.write import pack_run
+    from paritygate.pipelines.run.workspace import open_run
+
+    run = open_run(run_folder)
+    with progress_of(run.resolved.name, is_quiet=quiet) as progress:
+        packed = pack_run(run, output=output, with_inputs=not without_inputs, progress=progress)
+    print_pack(packed, to_stderr=json_target == "-")
+    write_json(json_target, {"schema_version": 1, **packed.to_json()})
+    return 0

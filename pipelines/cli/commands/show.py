@@ -1,0 +1,34 @@
+"""`show`: one release."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from paritygate.pipelines.cli.options import json_option, repository_option
+
+__all__ = ["command"]
+
+
+@click.command("show")
+@click.argument("model")
+@click.argument("which", required=False, metavar="[VERSION|ALIAS]")
+@repository_option
+@json_option
+def command(model: str, which: str | None, *, repository: Path, json_target: str | None) -> int:
+    """Show a release of MODEL: its variants and what was measured of them, aliases and history; by default the newest.
+
+    \b
+    Example:
+      convert-and-validate show klue-sts prod
+    """
+    from paritygate.pipelines.cli.console import write_json
+    from paritygate.pipelines.cli.release_summary import print_release_details
+    from paritygate.pipelines.release.repository.inspect import show
+
+    details = show(repository, model, which)
+    if json_target != "-":
+        print_release_details(details)
+    write_json(json_target, {"schema_version": 1, **details.to_json()})
+    return 0

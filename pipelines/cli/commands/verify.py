@@ -1,0 +1,34 @@
+"""`verify`: a release byte for byte."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from paritygate.pipelines.cli.options import json_option, repository_option
+
+__all__ = ["command"]
+
+
+@click.command("verify")
+@click.argument("model")
+@click.argument("which", required=False, metavar="[VERSION|ALIAS]")
+@repository_option
+@json_option
+def command(model: str, which: str | None, *, repository: Path, json_target: str | None) -> int:
+    """Check every file of a release of MODEL against its manifest. The exit code is 0 if all match, else 5.
+
+    \b
+    Example:
+      convert-and-validate verify klue-sts prod
+    """
+    from paritygate.errors import ExitCode
+    from paritygate.pipelines.cli.console import write_json
+    from paritygate.pipelines.cli.release_summary import print_verification
+    from paritygate.pipelines.release.repository.inspect import verify_release
+
+    verification = verify_release(repository, model, which)
+    print_verification(verification, to_stderr=json_target == "-")
+    write_json(json_target, {"schema_version": 1, **verification.to_json()})
+    return int(ExitCode.PASS if verification.is_intact else ExitCode.NOT_MEASURED)

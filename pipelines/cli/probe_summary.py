@@ -1,0 +1,94 @@
+"""Probes in the terminal: how many were asked and how long that took, what was left out, and how to fail again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from paritygate.pipelines.compare.result import (
+    NOT_ASKED,
+    ComparisonResult,
+    ProbeFailureResult,
+    ProbeResult,
+    ProbesResult,
+)
+from paritygate.validate.probes.catalogue import in_order
+from paritygate.validate.probes.drops import DropKind, drop_words
+from paritygate.validate.probes.outcome_words import DOES_NOT_APPLY, finding_words
+
+__all__ = ["finding_lines", "probe_lines", "seconds_of_gate"]
+
+
+def probe_lines(result: ComparisonResult) -> Iterator[str]:
+    """Yield what there is to say of the probes of a comparison, one line each."""
+    probes = result.probes
+    asked = {name: probe for name, probe in probes.asked.items() if probe.status != NOT_ASKED}
+    if asked:
+        yield f"probes: {sum(probe.rows for probe in asked.values())} rows for {', '.join(asked)}; {_times(probes)}"
+    left_out = _left_out(probes)
+    if left_out:
+        yield f"probes: left out: {', '.join(left_out)}"
+    apart = {name: probe.detail for name, probe in probes.asked.items() if probe.detail.startswith(DOES_NOT_APPLY)}
+    if apart:
+        yield f"probes that do not apply: {_reasons(apart)}"
+    for name, probe in probes.asked.items():
+        if probe.status == NOT_ASKED and name not in apart:
+            yield f"probe {name}: {probe.detail}"
+        if probe.error:
+            others = in_order(other for other, found in probes.asked.items() if not found.error)
+            yield f"probe {name}: to leave it out: --probes {','.join(others) or 'none'}"
+    if probes.switched_off:
+        yield f"probes switched off: {', '.join(probes.switched_off)}"
+    for name, probe in asked.items():
+        yield from _first_failure(name, probe)
+
+
+def finding_lines(results: Mapping[str, ComparisonResult]) -> Iterator[str]:
+    """Yield what is answered otherwise where no sample is: one line for all variants that share it.
+
+    Args:
+        results: The comparison of each variant, by its name.
+    """
+    shared: dict[tuple[str, str], dict[str, ProbeFailureResult]] = {}
+    for name, result in results.items():
+        for probe, outcome in result.probes.asked.items():
+            for finding in outcome.findings:
+                shared.setdefault((probe, finding.edge), {})[name] = finding
+    for (probe, edge), found in shared.items():
+        first, finding = next(iter(found.items()))
+        differs = f"{finding.check}: {finding.detail}{f' (of {first})' if len(found) > 1 else ''}"
+        words = finding_words(edge, finding.about, differs, batches=finding.batches)
+        yield f"warning: {', '.join(found)}: probe_{probe}: {words}"
+
+
+def _first_failure(name: str, probe: ProbeResult) -> Iterator[str]:
+    for failure in probe.failures[:1]:
+        if failure.inputs is not None:
+            yield f"probe {name}: its inputs are in {failure.inputs}"
+        yield f"probe {name}: to see this alone: {failure.again}"
+
+
+def seconds_of_gate(probes: ProbesResult) -> tuple[float, float]:
+    """Return how long both sides took over the samples, as far as they answered them now, and over the probes."""
+    samples = (probes.samples_seconds or 0.0) + (probes.reference_samples_seconds or 0.0)
+    # Of a reference that answered before, its part was paid before.
+    is_here = probes.reference_samples_seconds is not None
+    times = (probe.seconds + ((probe.reference_seconds or 0.0) if is_here else 0.0) for probe in probes.asked.values())
+    return samples, sum(times)
+
+
+def _reasons(details: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} ({detail.removeprefix(DOES_NOT_APPLY)})" for name, detail in details.items())
+
+
+def _left_out(probes: ProbesResult) -> list[str]:
+    """Return what was left out of all probes together; what each left out is in its detail."""
+    counts = {
+        kind: sum(probe.dropped_by[kind].batches for probe in probes.asked.values() if kind in probe.dropped_by)
+        for kind in DropKind
+    }
+    return drop_words(counts)
+
+
+def _times(probes: ProbesResult) -> str:
+    samples, of_probes = seconds_of_gate(probes)
+    return f"{of_probes:.1f} s, the samples {samples:.1f} s"

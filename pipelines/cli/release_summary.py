@@ -1,0 +1,185 @@
+"""Releases and repositories in the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from paritygate.files import read_json
+from paritygate.pipelines.cli.console import PARITY_COLUMNS, print_table
+from paritygate.pipelines.release.repository.aliases import AliasMove
+from paritygate.pipelines.release.repository.candidate import MANIFEST_FILE
+from paritygate.pipelines.release.repository.inspect import ReleaseDetails, Verification, list_models
+from paritygate.pipelines.release.repository.record import Record
+from paritygate.pipelines.release.repository.release import Release
+from paritygate.printing import echo
+from paritygate.validate.gate.bounds import upper_bound_text
+
+__all__ = ["print_alias_move", "print_release", "print_release_details", "print_repositories", "print_verification"]
+
+# Verdicts of what was measured, or was to be, and did not pass.
+_NOT_PASSED = frozenset({"fail", "error", "inconclusive"})
+
+
+def print_release(release: Release, *, to_stderr: bool = False) -> None:
+    """Print what was released, or that it was there already."""
+    if not release.is_new:
+        _print_same(release, to_stderr=to_stderr)
+        return
+    alias = f", alias {release.alias}" if release.alias else ""
+    # What was preferred is said in one breath; why it became the source, or is let in, has a line of its own.
+    is_preferred = isinstance(release.choice.get("prefer"), str) and bool(release.choice["chosen"])
+    because = f", because {release.reason}" if is_preferred else ""
+    echo(
+        f"released {release.model} version {release.version}{alias}: {', '.join(release.variants)}{because}",
+        err=to_stderr,
+    )
+    if release.reason and not is_preferred:
+        echo(f"reason: {release.reason}", err=to_stderr)
+    if release.despite:
+        echo(f"released despite: {release.despite}", err=to_stderr)
+    for line in _concessions(read_json(release.folder / MANIFEST_FILE)):
+        echo(line, err=to_stderr)
+
+
+def _concessions(manifest: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what was not asked of a release, or asked with looser limits, and what failed earlier, one line each."""
+    # Releases of 0.1.0 lack some of it.
+    provenance = manifest.get("provenance", {})
+    failed = [item for item in manifest.get("choice", {}).get("candidates", ()) if item["verdict"] in _NOT_PASSED]
+    if failed:
+        words = ", ".join(f"{item['variant']} ({item['verdict']})" for item in failed)
+        yield f"did not pass in the same run: {words}"
+    released = [item["name"] for item in manifest.get("variants", ())]
+    for name in (name for name in released if name in provenance.get("probes_not_asked", {})):
+        yield f"not asked of {name}: the probes {', '.join(provenance['probes_not_asked'][name])}"
+    for name in (name for name in released if name in provenance.get("looser_tolerances", {})):
+        limits = provenance["looser_tolerances"][name]
+        values = (f"{limit} {provenance['tolerances'][name][limit]:g}" for limit in limits)
+        yield f"looser than the defaults for {name}: {', '.join(values)}"
+    if manifest.get("trust"):
+        yield f"evidence that came with a pack and was trusted: {manifest['trust']}"
+    elif provenance.get("pack"):
+        yield f"the run came in a pack, and its evidence was made here: {provenance['pack']}"
+    for name, reason in provenance.get("ignored_outputs", {}).items():
+        yield f"not compared: {name}: {reason}"
+    for name, reason in provenance.get("constant_decisions", {}).items():
+        yield f"the decision on {name} never varied: {reason}"
+    weaker = provenance.get("asked_less", ())
+    for item in weaker:
+        yield f"asked less of {item['variant']} than run {item['run']}, which failed: {'; '.join(item['asked_less'])}"
+    if weaker:
+        yield f"reason for asking less: {provenance['spec']['reason']}"
+
+
+def _print_same(release: Release, *, to_stderr: bool) -> None:
+    said = f"{release.model} version {release.version} already holds exactly this: no new version was made"
+    if release.alias:
+        said += f"; alias {release.alias} {'is at' if release.record is None else 'was moved to'} {release.version}"
+    echo(said, err=to_stderr)
+
+
+def print_alias_move(move: AliasMove, *, to_stderr: bool = False) -> None:
+    """Print where an alias points to now."""
+    if move.previous is None:
+        said = f"was set to version {move.version}"
+    elif move.record is None:
+        said = f"is at version {move.version} already"
+    else:
+        said = f"was moved {'back ' if move.is_rollback else ''}from version {move.previous} to {move.version}"
+    echo(f"{move.model}: alias {move.alias} {said}, whose files are intact", err=to_stderr)
+    if move.is_rollback:
+        past = ", ".join(map(str, move.past)) or "none"
+        echo(f"versions before it, to which rollback goes next: {past}", err=to_stderr)
+
+
+def print_repositories(repositories: Iterable[Path], *, to_stderr: bool = False) -> None:
+    """Print what each repository holds."""
+    for repository in repositories:
+        rows = []
+        for model in list_models(repository):
+            aliases = ", ".join(f"{name} -> {version}" for name, version in sorted(model.aliases.items()))
+            versions = ", ".join(map(str, model.versions))
+            rows.append((model.model, versions, aliases or "-", model.changed))
+        title = f"Repository {repository}"
+        if not rows:
+            echo(f"{title} holds no releases", err=to_stderr)
+        elif to_stderr:
+            for row in rows:
+                echo(f"{title}: " + ", ".join(row), err=True)
+        else:
+            print_table(title, ("model", "versions", "aliases", "last change"), rows)
+
+
+def print_release_details(details: ReleaseDetails) -> None:
+    """Print one release with its history."""
+    aliases = ", ".join(details.aliases) or "none"
+    echo(f"{details.model} version {details.version}, aliases: {aliases}")
+    echo(f"folder: {details.folder}")
+    if details.record.reason:
+        echo(f"reason: {details.record.reason}")
+    if details.record.despite:
+        echo(f"released despite: {details.record.despite}")
+    variants = [
+        (entry["name"], entry["digest"], _evidence_of(entry.get("evidence")))
+        for entry in details.manifest.get("variants", ())
+    ]
+    print_table("Variants", ("variant", "digest", "evidence"), variants)
+    if details.numbers:
+        print_table("Numbers", PARITY_COLUMNS, [_parity_row(item) for item in details.numbers])
+    for line in _concessions(details.manifest):
+        echo(line)
+    history = [_history_row(number, record) for number, record in enumerate(details.history, start=1)]
+    print_table("History", ("record", "time", "what", "version", "aliases", "reason"), history)
+
+
+def _parity_row(numbers: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return one row of the parity table, as `run` prints it."""
+    names = ("max_abs_diff", "min_abs_diff", "mean_abs_diff", "std_abs_diff")
+    bound = numbers["mismatch_rate_upper_95"]
+    return (
+        numbers["variant"],
+        numbers["output"],
+        *("-" if numbers[name] is None else str(numbers[name]) for name in ("rows", "mismatches")),
+        "-" if bound is None else f"< {upper_bound_text(bound)}",
+        *("-" if numbers[name] is None else f"{numbers[name]:.3g}" for name in names),
+        numbers["device"] or "-",
+        numbers["evidence"],
+        numbers["verdict"],
+    )
+
+
+def _history_row(number: int, record: Record) -> tuple[str, ...]:
+    version = "-" if record.version is None else str(record.version)
+    aliases = ", ".join(f"{alias} -> {pointed}" for alias, pointed in sorted(record.aliases.items())) or "-"
+    despite = f"released despite: {record.despite}" if record.despite else ""
+    trust = f"trusted pack: {record.trust}" if record.trust else ""
+    reason = "; ".join(filter(None, (record.reason, despite, trust)))
+    return str(number), record.time, str(record.kind), version, aliases, reason
+
+
+def _evidence_of(evidence: dict[str, Any] | None) -> str:
+    if evidence is None:
+        return "source, not compared"
+    found = [_found(item) for item in (evidence, *evidence.get("also", ()))]
+    # Releases from before it was recorded hold nothing that had never run.
+    remark = "" if evidence.get("has_run", True) else "; it never ran itself"
+    return "; ".join(found) + remark
+
+
+def _found(evidence: dict[str, Any]) -> str:
+    words = f"{evidence['kind']} on {evidence['device']} by {evidence['runtime']}: {evidence['verdict']}"
+    if evidence["kind"] != "emulated":
+        return words
+    devices = ", ".join(evidence.get("devices", ()))
+    return f"{words}, accepted for {devices}" if devices else words
+
+
+def print_verification(verification: Verification, *, to_stderr: bool = False) -> None:
+    """Print whether a release is what was released."""
+    name = f"{verification.model} version {verification.version}"
+    if verification.is_intact:
+        echo(f"{name} is intact: {verification.files_checked} files match its manifest", err=to_stderr)
+        return
+    echo(f"{name} is not what was released: {verification.difference}", err=to_stderr)

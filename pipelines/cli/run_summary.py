@@ -1,0 +1,229 @@
+"""Comparisons and runs in the terminal: the parity table, what failed and why, and the verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from paritygate.artifact import Artifact
+from paritygate.errors import ParitygateError
+from paritygate.models.source import SourceKind
+from paritygate.pipelines.cli.benchmark_table import print_benchmark
+from paritygate.pipelines.cli.console import PARITY_COLUMNS, parity_rows, print_table
+from paritygate.pipelines.cli.match_summary import match_lines
+from paritygate.pipelines.cli.probe_summary import finding_lines, probe_lines
+from paritygate.pipelines.cli.release_summary import print_release
+from paritygate.pipelines.compare.result import NOT_RUN_HERE, ComparisonResult, reasons
+from paritygate.pipelines.run.evidence_shape import read_evidence_file
+from paritygate.printing import echo
+
+# A comparison is printed without a run: what runs are made of is not imported for it.
+if TYPE_CHECKING:
+    from paritygate.pipelines.run.workspace import FailedVariant, RunFolder
+    from paritygate.pipelines.run_spec import RunOutcome
+
+__all__ = [
+    "export_rows",
+    "made_to_json",
+    "print_comparison",
+    "print_error",
+    "print_failures",
+    "print_made",
+    "print_outcome",
+]
+
+_NAMES_DIFFER = {"contract.inputs", "contract.outputs"}
+# A candidate of another kind was not run here: its outputs were recorded before.
+_RUN_KINDS = {str(kind) for kind in SourceKind}
+
+
+def print_comparison(result: ComparisonResult, *, to_stderr: bool = False) -> None:
+    """Print the comparison for people; on standard error where standard output holds JSON."""
+    if result.error is not None:
+        echo(f"error: {result.error.message}", err=True)
+        if result.error.hint:
+            echo(f"hint: {result.error.hint}", err=True)
+        return
+    if not to_stderr:
+        title = f"{result.candidate.name} against {result.reference.name}, judged as {result.precision}"
+        evidence = _evidence_in_words(result)
+        print_table(title, PARITY_COLUMNS, parity_rows(result.precision, result, evidence))
+    for line in (*reasons(result), *match_lines(result), *probe_lines(result)):
+        echo(line, err=to_stderr)
+    for note in result.notes:
+        echo(f"note: {note}", err=to_stderr)
+    for line in _declared(result):
+        echo(line, err=to_stderr)
+    if result.candidate.kind != "recording" and any(
+        check.status == "fail" and check.name in _NAMES_DIFFER for check in result.checks
+    ):
+        # A folder of recorded outputs has the names that they were recorded under.
+        echo("hint: where one is the other under another name, rename it: --map CANDIDATE=REFERENCE", err=True)
+    echo(f"verdict: {result.verdict}", err=to_stderr)
+
+
+def _declared(result: ComparisonResult) -> Iterator[str]:
+    """Yield what was left out of the comparison, or said to be constant, one line each."""
+    if result.outputs_left_out:
+        yield f"not compared: {', '.join(result.outputs_left_out)}"
+    for name, reason in result.outputs_ignored.items():
+        yield f"ignored: {name}: {reason}"
+    for name, decision in result.decisions.items():
+        if decision.constant:
+            yield f"constant decision: {name}: {decision.constant}"
+
+
+def _evidence_in_words(result: ComparisonResult) -> str:
+    if result.candidate.runtime is None or result.candidate.kind not in _RUN_KINDS:
+        return "recorded"
+    is_emulated = (result.candidate.device or "").startswith("emulated")
+    return "emulated" if is_emulated else "verified"
+
+
+def print_error(name: str, error: ParitygateError) -> None:
+    """Print an error that ended one of several specs."""
+    echo(f"error: {name}: {error}", err=True)
+    if error.hint:
+        echo(f"hint: {error.hint}", err=True)
+
+
+def export_rows(artifacts: Mapping[str, Artifact]) -> list[tuple[str, str, str, str]]:
+    """Return one row for each artifact made: variant, size, digest, notes."""
+    return [
+        (
+            name,
+            f"{artifact.size_bytes / 1e6:.2f} MB",
+            artifact.digest[:19],
+            "; ".join(artifact.made_by.get("notes", ())),
+        )
+        for name, artifact in artifacts.items()
+    ]
+
+
+def print_made(
+    run: RunFolder,
+    what: str,
+    artifacts: Mapping[str, Artifact],
+    failures: Mapping[str, FailedVariant],
+    *,
+    to_stderr: bool = False,
+) -> None:
+    """Print what was made of a run, what could not be and why, and where the run is."""
+    if artifacts and not to_stderr:
+        title = f"{run.resolved.name}: {what}"
+        print_table(title, ("variant", "size", "digest", "notes"), export_rows(artifacts))
+    print_failures(failures)
+    echo(f"run: {run.folder}", err=to_stderr)
+
+
+def made_to_json(
+    run: RunFolder, artifacts: Mapping[str, Artifact], failures: Mapping[str, FailedVariant]
+) -> dict[str, Any]:
+    """Return as JSON data what was made of a run, and what could not be."""
+    return {
+        "schema_version": 1,
+        "run": str(run.folder),
+        "artifacts": {name: {"digest": item.digest, "files": dict(item.files)} for name, item in artifacts.items()},
+        "failures": {name: item.to_json() for name, item in failures.items()},
+    }
+
+
+def print_failures(failures: Mapping[str, FailedVariant]) -> None:
+    """Print, for each variant that could not be made, why, with the table of operators where that is the reason."""
+    for name, failure in failures.items():
+        echo(f"{failure.verdict}: {name}: {failure.message}", err=True)
+        for operator, node, reason, hint in failure.operators:
+            echo(f"  {operator}  at {node}: {reason}" + (f"  ({hint})" if hint else ""), err=True)
+        if failure.hint:
+            echo(f"hint: {failure.hint}", err=True)
+
+
+def print_outcome(outcome: RunOutcome, *, to_stderr: bool = False) -> None:
+    """Print a run: the parity table, what is not a pass and why, the release, and where the report is."""
+    if not to_stderr:
+        title = f"{outcome.run.resolved.name}: parity with its {_source_words(outcome)}"
+        print_table(title, PARITY_COLUMNS, _outcome_rows(outcome))
+    benchmark = outcome.run.benchmark()
+    if benchmark is not None:
+        print_benchmark(outcome.run.resolved.name, benchmark, to_stderr=to_stderr)
+    print_failures(outcome.failures)
+    _print_not_run(outcome.results, to_stderr=to_stderr)
+    said: set[str] = set()
+    results = dict(outcome.results)
+    for name, result in outcome.results.items():
+        _print_result(name, result, said, to_stderr=to_stderr)
+        emulated = outcome.run.emulated_result(name)
+        if emulated is not None:
+            _print_result(f"{name}, emulated", emulated, said, to_stderr=to_stderr)
+            results[f"{name} (emulated)"] = emulated
+    for line in finding_lines(results):
+        echo(line, err=to_stderr)
+    _print_release_or_why_not(outcome, to_stderr=to_stderr)
+    for line in outcome.advice:
+        echo(line, err=to_stderr)
+    echo(f"run: {outcome.run.folder}", err=to_stderr)
+    for path in outcome.reports:
+        if path.suffix == ".html":
+            echo(f"report: {path}", err=to_stderr)
+
+
+def _print_release_or_why_not(outcome: RunOutcome, *, to_stderr: bool) -> None:
+    if outcome.release is not None:
+        print_release(outcome.release, to_stderr=to_stderr)
+        return
+    echo(f"not released: {outcome.not_released}", err=to_stderr)
+    if outcome.would_release:
+        echo(f"would have released: {outcome.would_release}", err=to_stderr)
+
+
+def _print_not_run(results: Mapping[str, ComparisonResult], *, to_stderr: bool) -> None:
+    """Print which variants do not run on this machine, those of one reason together."""
+    names: dict[str, list[str]] = {}
+    for name, result in results.items():
+        if result.not_run_here:
+            names.setdefault(result.not_run_here, []).append(name)
+    for reason, found in names.items():
+        echo(f"{NOT_RUN_HERE}: {', '.join(found)}: {reason}", err=to_stderr)
+
+
+def _verdict_without_result(failure: FailedVariant | None) -> str:
+    return "error" if failure is None else failure.verdict
+
+
+def _outcome_rows(outcome: RunOutcome) -> list[Sequence[str]]:
+    rows: list[Sequence[str]] = []
+    entries = read_evidence_file(outcome.run.evidence_file)["variants"]
+    evidence = {entry["variant"]: str(entry["evidence"]) for entry in entries}
+    for name in outcome.run.resolved.target_names:
+        if name in outcome.results:
+            rows += parity_rows(name, outcome.results[name], evidence[name])
+            emulated = outcome.run.emulated_result(name)
+            if emulated is not None:
+                rows += parity_rows(name, emulated, "emulated" if emulated.error is None else "none")
+        else:
+            rows.append((name, "-", "0", *["-"] * 7, "none", _verdict_without_result(outcome.failures.get(name))))
+    return rows
+
+
+def _print_result(name: str, result: ComparisonResult, said: set[str], *, to_stderr: bool) -> None:
+    """Print what is to be said of a variant; a note that holds for several is said with the first."""
+    if result.error is not None:
+        echo(f"error: {name}: {result.error.message}", err=True)
+        if result.error.hint:
+            echo(f"hint: {result.error.hint}", err=True)
+        return
+    if result.not_run_here:
+        return
+    for line in (*reasons(result, with_findings=False), *match_lines(result), *probe_lines(result)):
+        echo(f"{name}: {line}", err=to_stderr)
+    for note in result.notes:
+        if note not in said:
+            said.add(note)
+            echo(f"{name}: note: {note}", err=to_stderr)
+
+
+def _source_words(outcome: RunOutcome) -> str:
+    for result in outcome.results.values():
+        if result.reference.runtime:
+            return f"{result.reference.runtime} {result.reference.version} source"
+    return "source"

@@ -1,0 +1,248 @@
+"""Probes as a part of comparing: where the reference's answers are, and what the candidate answered."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from paritygate.models.source import SourceKind
+from paritygate.pipelines.compare.job import ComparisonJob
+from paritygate.pipelines.compare.probing import PROBES_FOLDER, Graph, ProbeRequest
+from paritygate.pipelines.compare.reproduction import Keeper
+from paritygate.pipelines.compare.result import (
+    NOT_ASKED,
+    DroppedResult,
+    ProbeFailureResult,
+    ProbeResult,
+    ProbesResult,
+    RoleResult,
+)
+from paritygate.pipelines.compare.session_probes import Place, session_plan
+from paritygate.pipelines.compare.unfit_inputs import UnfitInputs
+from paritygate.pipelines.process.child import Progress
+from paritygate.validate.gate.candidate import Candidate, ModelCandidate
+from paritygate.validate.gate.verdict import Check, Status
+from paritygate.validate.probes.catalogue import ALL_PROBES, ASKED_AGAIN, SESSION_PROBES, to_record
+from paritygate.validate.probes.drops import DropKind, drop_words
+from paritygate.validate.probes.recording import PROBES_FILE, ProbeRecord, ProbesRecording
+from paritygate.validate.probes.run import ProbeFailure, ProbeOutcome, ProbeQuestion, run_probes
+from paritygate.validate.probes.sessions.session import run_sessions
+
+__all__ = [
+    "Answers",
+    "ask",
+    "ask_again",
+    "broken_contract",
+    "not_asked",
+    "question_of",
+    "recorded_probes",
+    "request_of",
+]
+
+_SHOWN = 3
+_GIVEN = "outputs that were recorded elsewhere cannot be asked"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Answers:
+    """What came of asking.
+
+    Attributes:
+        checks: One a probe that asked something.
+        result: All of it, as the report has it.
+    """
+
+    checks: tuple[Check, ...]
+    result: ProbesResult
+
+    def joined(self, again: Answers) -> Answers:
+        """Return these and those of asking again."""
+        asked = {**self.result.asked, **again.result.asked}
+        return Answers(checks=(*self.checks, *again.checks), result=replace(self.result, asked=asked))
+
+
+def request_of(job: ComparisonJob) -> ProbeRequest:
+    """Return which probes to make of the reference, where it is a model: what either side's ONNX graph says counts."""
+    sides = (job.reference, job.candidate)
+    found = next((side for side in sides if side.model is not None and side.model.kind is SourceKind.ONNX), None)
+    graph = None if found is None or found.model is None else Graph(path=found.model.path, rename=found.rename)
+    return ProbeRequest(names=job.probes, graph=graph, seed=job.seed)
+
+
+def recorded_probes(outputs: Path) -> ProbesRecording | None:
+    """Return the probes recorded with a reference; None if none were."""
+    folder = outputs / PROBES_FOLDER
+    return ProbesRecording.load(folder) if (folder / PROBES_FILE).is_file() else None
+
+
+def question_of(
+    job: ComparisonJob, candidate: ModelCandidate, keeper: Keeper, outputs: tuple[str, ...]
+) -> ProbeQuestion:
+    """Return what the candidate is held to.
+
+    Args:
+        job: The comparison.
+        candidate: What answers.
+        keeper: Keeps the batches that are failed.
+        outputs: The outputs that are compared.
+    """
+    return ProbeQuestion(
+        tolerance=job.tolerance,
+        precision=job.precision,
+        decisions=job.decisions,
+        argmax_of=job.argmax_of,
+        outputs=outputs,
+        matches=job.matches,
+        unfit=UnfitInputs(candidate.signature, job.candidate.fixed_shape),
+        runtime=candidate.runtime,
+        keep=keeper.keep,
+    )
+
+
+def ask(
+    job: ComparisonJob,
+    candidate: Candidate,
+    recording: ProbesRecording | None,
+    outputs: tuple[str, ...],
+    report: Progress,
+) -> Answers:
+    """Ask the candidate what the reference was asked.
+
+    Args:
+        job: The comparison.
+        candidate: What answers.
+        recording: The probes, with the reference's answers; None where the reference could not be asked.
+        outputs: The outputs that are compared.
+        report: Takes the progress.
+    """
+    skipped = _why_not(candidate, recording) if job.probes else ""
+    if not job.probes or skipped or recording is None or not isinstance(candidate, ModelCandidate):
+        return not_asked(job, skipped)
+    keeper = Keeper(job, recording)
+    outcomes = run_probes(
+        candidate,
+        recording,
+        question_of(job, candidate, keeper, outputs),
+        names=job.probes,
+        progress=lambda name, rows: report(f"asking the candidate: probe {name}", rows, 0),
+    )
+    records = {record.name: record for record in recording.probes}
+    missing = [name for name in to_record(job.probes) if name not in records]
+    return Answers(
+        checks=(*_checks_of_missing(missing, job), *_checks(outcomes)),
+        result=ProbesResult(
+            asked={outcome.name: _probe_result(outcome, records[outcome.name], keeper) for outcome in outcomes},
+            switched_off=_switched_off(job),
+            not_recorded=missing,
+            roles={name: RoleResult(role=str(role.role), why=role.why) for name, role in recording.roles.items()},
+            seed=recording.seed,
+        ),
+    )
+
+
+def ask_again(
+    job: ComparisonJob, candidate: Candidate, recording: ProbesRecording | None, outputs: tuple[str, ...], place: Place
+) -> Answers:
+    """Ask the candidate some of it again in other ways: what the probes of the session do.
+
+    Args:
+        job: The comparison.
+        candidate: What answers.
+        recording: The probes, with the reference's answers; None where the reference could not be asked.
+        outputs: The outputs that are compared.
+        place: Where the comparison works.
+    """
+    if recording is None or recording.skipped or not isinstance(candidate, ModelCandidate):
+        return Answers(checks=(), result=ProbesResult())
+    keeper = Keeper(job, recording)
+    outcomes = run_sessions(
+        candidate,
+        recording,
+        question_of(job, candidate, keeper, outputs),
+        session_plan(job, candidate, recording, outputs, place),
+        job.probes,
+    )
+    results = {outcome.name: _probe_result(outcome, None, keeper) for outcome in outcomes}
+    return Answers(checks=_checks(outcomes), result=ProbesResult(asked=results))
+
+
+def not_asked(job: ComparisonJob, reason: str) -> Answers:
+    """Return that nothing was asked: for a reason, or because all of it is switched off."""
+    checks = (Check(name="probes", status=Status.WARNING, detail=f"not asked: {reason}"),) if reason else ()
+    return Answers(checks=checks, result=ProbesResult(switched_off=_switched_off(job), skipped=reason))
+
+
+def broken_contract(checks: Sequence[Check]) -> str:
+    """Return that the candidate breaks the contract on the samples already, in words; nothing where it does not."""
+    broken = next((check for check in checks if check.status is Status.FAIL and _is_of_contract(check)), None)
+    return "" if broken is None else f"the candidate breaks the contract on the samples already ({broken.name})"
+
+
+def _switched_off(job: ComparisonJob) -> list[str]:
+    return [name for name in ALL_PROBES if name not in job.probes]
+
+
+def _checks(outcomes: Sequence[ProbeOutcome]) -> tuple[Check, ...]:
+    return tuple(item.check for item in outcomes if item.is_check)
+
+
+def _why_not(candidate: Candidate, recording: ProbesRecording | None) -> str:
+    if not isinstance(candidate, ModelCandidate):
+        return f"the candidate: {_GIVEN}"
+    return f"the reference: {_GIVEN}" if recording is None else recording.skipped
+
+
+def _is_of_contract(check: Check) -> bool:
+    return check.name == "accepts_inputs" or check.name.startswith("contract")
+
+
+def _checks_of_missing(missing: Sequence[str], job: ComparisonJob) -> tuple[Check, ...]:
+    if not missing:
+        return ()
+    detail = f"not asked: the reference was recorded without {', '.join(missing)}"
+    again = [name for name in job.probes if name in SESSION_PROBES]
+    if ASKED_AGAIN in missing and again:
+        detail += f", and so neither were {', '.join(again)}"
+    return (Check(name="probes", status=Status.WARNING, detail=detail),)
+
+
+def _probe_result(outcome: ProbeOutcome, record: ProbeRecord | None, keeper: Keeper) -> ProbeResult:
+    return ProbeResult(
+        looks_for=ALL_PROBES[outcome.name].looks_for,
+        status=str(outcome.status) if outcome.batches or outcome.failed or outcome.error else NOT_ASKED,
+        detail=outcome.detail,
+        batches=outcome.batches,
+        rows=outcome.rows,
+        dropped=sum(outcome.dropped.values()),
+        dropped_by={str(kind): _dropped_result(kind, count, record) for kind, count in outcome.dropped.items()},
+        unfit=len(outcome.unfit),
+        unfit_first=list(outcome.unfit[:_SHOWN]),
+        failed=outcome.failed,
+        failures=[_failure_result(item, outcome, keeper) for item in outcome.failures],
+        findings=[_failure_result(item, outcome, keeper) for item in outcome.findings],
+        seconds=outcome.seconds,
+        reference_seconds=None if record is None else record.seconds,
+        error=outcome.error,
+    )
+
+
+def _failure_result(failure: ProbeFailure, outcome: ProbeOutcome, keeper: Keeper) -> ProbeFailureResult:
+    return ProbeFailureResult(
+        batch=failure.batch,
+        about=failure.about,
+        check=failure.check,
+        detail=failure.detail,
+        inputs=failure.inputs or None,
+        again=keeper.again(outcome.name, failure),
+        edge=failure.edge,
+        batches=outcome.found.get(failure.edge, 1),
+    )
+
+
+def _dropped_result(kind: DropKind, count: int, record: ProbeRecord | None) -> DroppedResult:
+    named = () if record is None else tuple(item for item in record.dropped if item.kind is kind)
+    (words,) = drop_words({kind: count}, rows=0 if record is None else record.allowed_rows)
+    return DroppedResult(
+        batches=count, in_words=words, first=[f"{item.about}: {item.reason}" for item in named[:_SHOWN]]
+    )

@@ -1,0 +1,145 @@
+"""Probes as a part of recording: what is asked for, and how the reference is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from paritygate.errors import InputFileError
+from paritygate.pipelines.process.child import Progress
+from paritygate.signature import Dim
+from paritygate.validate.probes.catalogue import to_record
+from paritygate.validate.probes.graph.uses import GraphUse, uses_of_inputs
+from paritygate.validate.probes.probe import PROBES, ProbeContext
+from paritygate.validate.probes.record import ProbePlan, record_probes
+from paritygate.validate.probes.recording import ProbesRecording
+from paritygate.validate.probes.role_inference import infer_roles
+from paritygate.validate.probes.roles import InputRole
+from paritygate.validate.probes.surveyor import Surveyor
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from paritygate.batch import Batch
+    from paritygate.validate.reference.recording import Recording
+    from paritygate.validate.runners.runner import Runner
+
+__all__ = ["PROBES_FOLDER", "Graph", "ProbeRequest", "Prober"]
+
+PROBES_FOLDER = "probes"
+# Rows that a probe may use: a share of the samples, within these ends.
+_LEAST_ROWS = 64
+_MOST_ROWS = 512
+_SHARE = 8
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Graph:
+    """An ONNX file of the model, for what it does with its inputs.
+
+    Attributes:
+        path: The file.
+        rename: The name in the file: the name served.
+    """
+
+    path: Path
+    rename: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProbeRequest:
+    """Which probes to make, and from what.
+
+    Attributes:
+        names: The probes that are to be asked, by the table of all.
+        dims: The declared sizes of symbolic dims.
+        roles: What the user says that inputs are.
+        graph: An ONNX file of the model; None where there is none.
+        seed: Seed of all choices.
+    """
+
+    names: tuple[str, ...] = tuple(PROBES)
+    dims: Mapping[str, Dim] = field(default_factory=dict)
+    roles: Mapping[str, InputRole] = field(default_factory=dict)
+    graph: Graph | None = None
+    seed: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the request as JSON data."""
+        graph = self.graph
+        return {
+            "names": list(self.names),
+            "dims": {name: dim.to_json() for name, dim in self.dims.items()},
+            "roles": {name: role.to_json() for name, role in self.roles.items()},
+            "graph": None if graph is None else {"path": str(graph.path), "rename": dict(graph.rename)},
+            "seed": self.seed,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> ProbeRequest:
+        """Return the request that `to_json` wrote."""
+        graph = data["graph"]
+        return cls(
+            names=tuple(data["names"]),
+            dims={name: Dim(**sizes) for name, sizes in data["dims"].items()},
+            roles={name: InputRole.from_json(item) for name, item in data["roles"].items()},
+            graph=None if graph is None else Graph(path=Path(graph["path"]), rename=graph["rename"]),
+            seed=data["seed"],
+        )
+
+
+class Prober:
+    """Looks on while the reference answers the samples, and asks it the probes afterwards."""
+
+    def __init__(self, runner: Runner, request: ProbeRequest) -> None:
+        self._runner = runner
+        self._request = request
+        self._surveyor = Surveyor(runner.signature, seed=request.seed)
+
+    def watch(self, batch: Batch, inputs: Mapping[str, NDArray[np.generic]]) -> None:
+        """Take in one batch of the samples."""
+        self._surveyor.add(batch, inputs)
+
+    def record(self, recording: Recording, folder: Path, report: Progress) -> ProbesRecording:
+        """Ask the reference, and store what it answers in `folder`, which is made.
+
+        Raises:
+            StorageError: The disk is full.
+        """
+        request, survey = self._request, self._surveyor.finish()
+        folder.mkdir()
+        context = ProbeContext(
+            signature=self._runner.signature,
+            dims=request.dims,
+            roles=infer_roles(self._runner.signature, survey, uses=_uses(request.graph), declared=request.roles),
+            survey=survey,
+            seed=request.seed,
+            max_rows=max(_LEAST_ROWS, min(_MOST_ROWS, survey.rows // _SHARE)),
+        )
+        return record_probes(
+            self._runner,
+            ProbePlan(
+                context=context,
+                profiles=recording.profiles,
+                folder=folder,
+                names=to_record(request.names),
+                is_non_finite_declared=recording.settings.get("non_finite") == "match",
+            ),
+            progress=lambda name, rows: report(f"asking the reference: probe {name}", rows, 0),
+        )
+
+
+def _uses(graph: Graph | None) -> dict[str, GraphUse]:
+    if graph is None:
+        return {}
+    from paritygate.models.onnx.file import read_onnx
+
+    try:
+        found = uses_of_inputs(read_onnx(graph.path))
+    except InputFileError:
+        # It was to say what inputs are: without it, their values and names do.
+        return {}
+    return {graph.rename.get(name, name): use for name, use in found.items()}

@@ -1,0 +1,184 @@
+"""A batch that a candidate failed, put where the user finds it, and the one command that fails again by it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from paritygate.files import storage_errors
+from paritygate.models.source import SourceKind
+from paritygate.models.source_copy import is_source_copy
+from paritygate.pipelines.compare.job import ComparisonJob, Side
+from paritygate.validate.gate.tolerance import DECISION_LIMITS
+from paritygate.validate.probes.catalogue import SESSION_PROBES
+from paritygate.validate.probes.recording import ProbesRecording, StoredProbeBatch
+from paritygate.validate.probes.run import FailedBatch, ProbeFailure
+from paritygate.validate.samples.samples import DEFAULT_BATCH_SIZE
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Arrays = Mapping[str, NDArray[np.generic]]
+
+__all__ = ["Keeper", "command_of_probe"]
+
+_PROBE, _COMPANY = "probe", "company"
+_LIMITS = frozenset({"max_abs_diff", "mean_abs_diff", "max_row_rel_diff"})
+
+
+class Keeper:
+    """Writes the batches that are failed: inputs, and the answers of either side in files beside them.
+
+    Where all rows of a batch are answered alike, a batch of real rows is put beside it: outputs that are the same for
+    every row are refused as a reference.
+    """
+
+    def __init__(self, job: ComparisonJob, recording: ProbesRecording) -> None:
+        self._job = job
+        self._recording = recording
+        self._commands: dict[str, str] = {}
+
+    def keep(self, probe: str, failed: FailedBatch) -> str:
+        """Write the batch and return where its inputs are; nothing where no folder is given, or it cannot be written.
+
+        Raises:
+            StorageError: The disk is full.
+        """
+        folder = self._job.failures
+        if folder is None or not all(_is_storable(name, array) for name, array in failed.stored.inputs.items()):
+            return ""
+        company = None if _varies(failed.stored.outputs) else self._company()
+        path = folder / f"{probe}-{failed.at}.npz"
+        with storage_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            _write(path, failed.stored.inputs, None if company is None else company.inputs)
+            _write(_expected(path), failed.stored.outputs, None if company is None else company.outputs)
+            if failed.actual is not None:
+                _write(path.with_suffix(".actual.npz"), failed.actual, None)
+        self._commands[str(path)] = _command_of_batch(self._job, probe, failed, path)
+        return str(path)
+
+    def again(self, probe: str, failure: ProbeFailure) -> str:
+        """Return the command that fails again by a batch; of the probe it belongs to, where the batch was not kept."""
+        return self._commands.get(failure.inputs) or command_of_probe(self._job, probe)
+
+    def _company(self) -> StoredProbeBatch | None:
+        for probe in self._recording.probes:
+            for stored in self._recording.batches(probe):
+                if not stored.record.is_beyond_seen and _varies(stored.outputs):
+                    return stored
+        return None
+
+
+def _is_storable(name: str, array: NDArray[np.generic]) -> bool:
+    # A slash parts the case from the name, and NumPy's files hold no bfloat16.
+    return "/" not in name and array.dtype.kind in "biuf"
+
+
+def _varies(outputs: Arrays) -> bool:
+    return any(len(array) > 1 and not (array == array[:1]).all() for array in outputs.values() if array.ndim)
+
+
+def _write(path: Path, arrays: Arrays, company: Arrays | None) -> None:
+    parts = {f"{_PROBE}/{name}": array for name, array in arrays.items()}
+    parts |= {f"{_COMPANY}/{name}": array for name, array in (company or {}).items()}
+    np.savez_compressed(path, **parts)  # type: ignore[arg-type]  # keys are free in a mapping
+
+
+def _expected(path: Path) -> Path:
+    return path.with_suffix(".expected.npz")
+
+
+def command_of_probe(job: ComparisonJob, probe: str) -> str:
+    """Return the command that asks the probe alone."""
+    if job.again is not None:
+        return f"{job.again} --probes {probe}"
+    words = ["compare", _place(job.reference), _place(job.candidate), "--samples", job.samples.text]
+    # Probes are derived by the seed: another one asks other batches.
+    words += ["--probes", probe, *_options(job, job.outputs), *(["--seed", str(job.seed)] if job.seed else [])]
+    if job.samples.batch_size != DEFAULT_BATCH_SIZE:
+        words += ["--batch-size", str(job.samples.batch_size)]
+    words += [word for name, value in job.samples.pad.items() for word in ("--pad", f"{name}={value:g}")]
+    # The folder is named in a command that finds no such batch yet.
+    words += ["--failures", str(job.failures or "failures")]
+    return _joined(words)
+
+
+def _command_of_batch(job: ComparisonJob, probe: str, failed: FailedBatch, path: Path) -> str:
+    model = job.candidate.model
+    if probe in SESSION_PROBES or model is None or is_source_copy(model) or model.kind is SourceKind.CALLABLE:
+        # What a call does after others, the inputs alone do not say; the names of some models are in the spec alone.
+        return command_of_probe(job, probe)
+    # A label that was inferred to be an argmax is held to its scores again, and not compared exactly.
+    job = replace(job, argmax_of=failed.argmax_of or job.argmax_of)
+    is_recorded = job.reference.model is None
+    if is_recorded and not all(_is_storable(name, array) for name, array in failed.stored.outputs.items()):
+        return command_of_probe(job, probe)
+    reference = str(_expected(path)) if is_recorded else _place(job.reference)
+    outputs = _outputs_alone(job, failed)
+    words = ["compare", reference, _place(job.candidate), "--samples", str(path), "--probes", "none"]
+    words += _options(job, outputs)
+    if failed.limit is not None and failed.check in _LIMITS and failed.check not in job.tolerance.declared:
+        # Alone, the batch would be held to limits scaled by itself.
+        words += ["--tolerance", f"{failed.check}={failed.limit!r}"]
+    return _joined(words)
+
+
+def _outputs_alone(job: ComparisonJob, failed: FailedBatch) -> tuple[str, ...]:
+    if failed.output is None:
+        # Not answered at all, or detections, which are several outputs.
+        return job.outputs
+    scores = job.argmax_of.get(failed.output)
+    # A label is held to its scores only where they are compared as well.
+    return (failed.output,) if scores is None else (failed.output, scores)
+
+
+def _joined(words: Sequence[str]) -> str:
+    return shlex.join(["convert-and-validate", *words])
+
+
+def _place(side: Side) -> str:
+    path = side.outputs or (side.model.path if side.model is not None else None)
+    if path is None or Path(side.name).resolve() == path.resolve():
+        return side.name
+    return str(path.resolve())
+
+
+def _options(job: ComparisonJob, outputs: Sequence[str]) -> Iterator[str]:
+    """Yield the options that what was asked of the outputs is written by.
+
+    `--gold` is none of them: a probe is held to the reference, and its inputs have no gold. Nor is what only the
+    samples are judged by, as `--min-rows` and `--repeat`.
+    """
+    compared = set(outputs)
+    rules = [rule for rule in job.decisions if not compared or rule.output in compared]
+    decisions = [str(rule) for rule in rules]
+    argmax_of = [f"{a}={b}" for a, b in job.argmax_of.items() if not compared or {a, b} <= compared]
+    # A limit on decisions is refused where none is left.
+    limits = job.tolerance.declared - (frozenset() if decisions or argmax_of else DECISION_LIMITS)
+    pairs = [
+        ("--precision", [str(job.precision)]),
+        ("--decision", decisions),
+        ("--constant-decision", [f"{rule.output}={rule.constant}" for rule in rules if rule.constant]),
+        ("--tolerance", [f"{name}={getattr(job.tolerance, name)!r}" for name in sorted(limits)]),
+        ("--map", [f"{own}={served}" for own, served in job.candidate.rename.items()]),
+        ("--outputs", list(outputs)),
+        ("--argmax-of", argmax_of),
+        ("--match", [str(rule) for rule in job.matches if not compared or set(rule.outputs) <= compared]),
+        # Beside selected outputs, no other is looked at.
+        ("--ignore", [f"{name}={why}" for name, why in job.ignored.items() if not compared]),
+        ("--axis", [f"{name}={axis}" for name, axis in job.axes.items() if not compared or name in compared]),
+        ("--non-finite", ["match"] if job.is_non_finite_declared else []),
+        ("--device", [job.device] if job.device != "cpu" else []),
+        ("--provider", [job.candidate.provider] if job.candidate.provider is not None else []),
+    ]
+    for option, values in pairs:
+        for value in values:
+            yield from (option, value)
+    if job.is_emulated:
+        yield "--emulate"

@@ -1,0 +1,664 @@
+"""The result of one comparison, as the terminal, the JSON file and the report have it.
+
+The JSON Schema is made from these classes: `convert-and-validate schema` prints it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from paritygate import __version__
+from paritygate.validate.detections.measurement import MatchStatistics
+from paritygate.validate.detections.tally import MatchFigures
+from paritygate.validate.gate.decisions import DecisionStatistics
+from paritygate.validate.gate.measurement import Measurement
+from paritygate.validate.gate.statistics import DiffStatistics
+from paritygate.validate.gate.tolerance import Limits
+from paritygate.validate.gate.verdict import Check
+from paritygate.validate.gold.measurement import GoldStatistics
+from paritygate.validate.reference.profile import OutputProfile
+
+__all__ = [
+    "NOT_ASKED",
+    "NOT_RUN_HERE",
+    "CheckResult",
+    "ComparisonResult",
+    "DecisionResult",
+    "DroppedResult",
+    "ErrorResult",
+    "GoldResult",
+    "GoldStratumResult",
+    "LimitRange",
+    "MatchResult",
+    "MatchStratumResult",
+    "OutputResult",
+    "ProbeFailureResult",
+    "ProbeResult",
+    "ProbesResult",
+    "RoleResult",
+    "SideResult",
+    "StratumOutput",
+    "StratumResult",
+    "WorstRowResult",
+    "check_result",
+    "decision_result",
+    "error_result",
+    "gold_result",
+    "match_result",
+    "output_result",
+    "reasons",
+    "result_to_json",
+    "schema_of_result",
+    "stratum_result",
+]
+
+SCHEMA_VERSION = 1
+# Beside the words for checks: what came of a probe that has nothing to ask of this candidate.
+NOT_ASKED = "not asked"
+# The verdict of a variant that this machine cannot run, such as an engine without a GPU: no error, and no pass.
+NOT_RUN_HERE = "not run here"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LimitRange:
+    """A limit over the channels of an output; both ends are the same where there is one channel."""
+
+    lowest: float
+    highest: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WorstRowResult:
+    """One of the rows that differ most: its value that is nearest to its limit, or furthest beyond it.
+
+    `limit` is the max limit of that value; 0 where it is compared exactly.
+    """
+
+    row_id: str
+    max_abs_diff: float | None
+    index: list[int]
+    actual: float | None
+    expected: float | None
+    limit: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OutputResult:
+    """The difference of one output. Numbers that could not be measured are null.
+
+    `scale` is max(1, spread of the reference's bulk), the largest over the channels; default limits are multiplied by
+    it, and `limits` are those of the bulk. `fill_values` were compared exactly.
+    `reference_spread` is that spread itself, the largest over the channels: variants that are equally fast are told
+    apart by the largest difference as a part of it.
+    `mismatches` counts the values that differ of an output that is compared exactly; of a float output it is null, and
+    what differs in its answers is in `decisions`. `rows_beyond` counts rows beyond a limit, null where the output has
+    no row of its own per input; `looks_like` says of an output that failed what its difference looks like.
+    """
+
+    dtype: str
+    axis: int | None
+    scale: float
+    rows: int
+    values: int
+    compared: int
+    max_abs_diff: float | None
+    min_abs_diff: float | None
+    mean_abs_diff: float | None
+    std_abs_diff: float | None
+    p50_abs_diff: float | None
+    p90_abs_diff: float | None
+    p99_abs_diff: float | None
+    p999_abs_diff: float | None
+    bias: float | None
+    bias_low_95: float | None
+    bias_high_95: float | None
+    std_diff: float | None
+    cosine_similarity: float | None
+    max_rel_diff: float | None
+    max_row_rel_diff: float | None
+    max_row_rel_id: str
+    repeat_max_abs_diff: float | None
+    mismatches: int | None
+    non_finite: int
+    limits: dict[str, LimitRange]
+    worst_rows: list[WorstRowResult]
+    rows_beyond: int | None = None
+    fill_values: int = 0
+    fill_mismatches: int = 0
+    looks_like: list[str] = field(default_factory=list)
+    reference_spread: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DecisionResult:
+    """The decisions taken on one output; `constant` is why all rows may have the same answer, as declared."""
+
+    rule: str
+    rows: int
+    decisions: int
+    mismatches: int
+    inside_band: int
+    outside_band: int
+    rows_mismatched: int
+    mismatch_rate_upper_95: float
+    classes: dict[str, int]
+    examples: list[str]
+    constant: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StratumOutput:
+    """The difference of one output within one stratum; the counts are of its rows and values alone."""
+
+    max_abs_diff: float | None
+    mean_abs_diff: float | None
+    std_abs_diff: float | None
+    bias: float | None
+    rows: int | None = None
+    compared: int | None = None
+    rows_beyond: int | None = None
+    min_abs_diff: float | None = None
+    p50_abs_diff: float | None = None
+    p90_abs_diff: float | None = None
+    p99_abs_diff: float | None = None
+    p999_abs_diff: float | None = None
+    bias_low_95: float | None = None
+    bias_high_95: float | None = None
+    std_diff: float | None = None
+    cosine_similarity: float | None = None
+    max_rel_diff: float | None = None
+    max_row_rel_diff: float | None = None
+    mismatches: int | None = None
+    non_finite: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StratumResult:
+    """The rows of one stratum: a fault that lives there is bounded by these rows alone."""
+
+    rows: int
+    outputs: dict[str, StratumOutput]
+    decisions: dict[str, DecisionResult]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CheckResult:
+    """One check and what came of it: pass, warning, fail, error or inconclusive."""
+
+    name: str
+    status: str
+    detail: str
+    output: str | None = None
+    measured: float | None = None
+    limit: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SideResult:
+    """The reference or the candidate: what it is and what ran it."""
+
+    name: str
+    kind: str
+    digest: str | None = None
+    runtime: str | None = None
+    version: str | None = None
+    device: str | None = None
+    provider: str | None = None
+    precision_found: str | None = None
+    tf32: bool | None = None
+    optimisation: str | None = None
+    executes_code: bool = False
+    notes: list[str] = field(default_factory=list)
+    provider_warnings: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GoldStratumResult:
+    """A metric over the rows of one stratum; null where it is not defined."""
+
+    rows: int
+    reference: float | None
+    candidate: float | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GoldResult:
+    """A metric of both sides against gold. Null is what is not defined, or not known.
+
+    `limit` is the least that the candidate may have; the intervals are of the candidate's metric less the reference's,
+    and less the limit.
+    """
+
+    metric: str
+    output: str
+    rows: int
+    rows_without: int
+    reference: float | None
+    candidate: float | None
+    difference: float | None
+    difference_low_95: float | None
+    difference_high_95: float | None
+    limit: float | None
+    margin_low_95: float | None
+    margin_high_95: float | None
+    ratio: float | None
+    max_drop: float | None
+    gold_above: float | None
+    digest: str
+    strata: dict[str, dict[str, GoldStratumResult]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MatchStratumResult:
+    """Detections matched in the rows of one stratum; `missing` and `extra` have no partner, `near_floor` need none.
+
+    `at_end` counts those of `near_floor` that are near the end of a full list; `below_floor` of the reference were not
+    looked at.
+    """
+
+    rows: int
+    expected: int
+    actual: int
+    matched: int
+    missing: int
+    extra: int
+    near_floor: int
+    non_finite: int
+    min_iou: float | None
+    max_box_diff: float | None
+    max_score_diff: float | None
+    below_floor: int = 0
+    at_end: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MatchResult(MatchStratumResult):
+    """The same of all rows, with what was matched by which rule, and apart for each value of every stratum."""
+
+    outputs: list[str]
+    iou: float
+    score_tolerance: float
+    score_floor: float
+    examples: list[str]
+    strata: dict[str, dict[str, MatchStratumResult]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProbeFailureResult:
+    """One batch of a probe that the candidate answered otherwise; batch -1 is all of them together.
+
+    Of a finding, `edge` says how the rows that differ are unlike every sample, and `batches` how many batches are; of a
+    failure it is empty.
+    """
+
+    batch: int
+    about: str
+    check: str
+    detail: str
+    inputs: str | None = None
+    again: str = ""
+    edge: str = ""
+    batches: int = 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DroppedResult:
+    """Batches of a probe that no candidate is asked, for one kind of reason; the first ones with the reason itself."""
+
+    batches: int
+    in_words: str
+    first: list[str]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProbeResult:
+    """One probe: inputs derived from the samples, and whether the candidate answers them like the reference.
+
+    What was dropped is counted by why, `no_rows_left` among it; `error` says what of ours failed in the probe. Findings
+    are differences where no sample is, the first one of each edge: they are a warning. Times are of deriving and
+    answering: the reference's is null where it answers nothing of its own to the probe.
+    """
+
+    looks_for: str
+    status: str
+    detail: str
+    batches: int
+    rows: int
+    dropped: int
+    unfit: int
+    unfit_first: list[str]
+    failed: int
+    failures: list[ProbeFailureResult]
+    seconds: float
+    reference_seconds: float | None
+    dropped_by: dict[str, DroppedResult] = field(default_factory=dict)
+    error: str = ""
+    findings: list[ProbeFailureResult] = field(default_factory=list)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RoleResult:
+    """What an input was taken for, and why."""
+
+    role: str
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProbesResult:
+    """All probes: those asked, those switched off, and why none was asked where that is so.
+
+    The seconds are of the samples, for those of the probes to be held against: null where they were answered before.
+    """
+
+    asked: dict[str, ProbeResult] = field(default_factory=dict)
+    switched_off: list[str] = field(default_factory=list)
+    skipped: str = ""
+    not_recorded: list[str] = field(default_factory=list)
+    roles: dict[str, RoleResult] = field(default_factory=dict)
+    seed: int = 0
+    samples_seconds: float | None = None
+    reference_samples_seconds: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ErrorResult:
+    """Why nothing could be measured."""
+
+    kind: str
+    message: str
+    hint: str
+
+    def to_json(self) -> dict[str, str]:
+        """Return the error as JSON data."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ComparisonResult:
+    """One candidate against one reference.
+
+    `error` says why the comparison could not be made, `not_run_here` why the candidate does not run on this machine.
+    """
+
+    schema_version: int = SCHEMA_VERSION
+    paritygate: str = __version__
+    verdict: str
+    exit_code: int
+    rows: int
+    batches: int = 0
+    passes: int = 0
+    precision: str
+    reference: SideResult
+    candidate: SideResult
+    samples: str
+    samples_digest: str | None = None
+    tolerance: dict[str, Any] = field(default_factory=dict)
+    looser_than_default: list[str] = field(default_factory=list)
+    outputs: dict[str, OutputResult] = field(default_factory=dict)
+    decisions: dict[str, DecisionResult] = field(default_factory=dict)
+    strata: dict[str, dict[str, StratumResult]] = field(default_factory=dict)
+    checks: list[CheckResult] = field(default_factory=list)
+    probes: ProbesResult = field(default_factory=ProbesResult)
+    gold: dict[str, GoldResult] = field(default_factory=dict)
+    matches: dict[str, MatchResult] = field(default_factory=dict)
+    outputs_left_out: list[str] = field(default_factory=list)
+    outputs_ignored: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    machine: dict[str, Any] = field(default_factory=dict)
+    seconds: float = 0.0
+    error: ErrorResult | None = None
+    not_run_here: str = ""
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether the candidate was compared."""
+        return self.error is None and not self.not_run_here
+
+    @property
+    def why_not_measured(self) -> str:
+        """Why the candidate was not compared, in words; empty if it was."""
+        return self.not_run_here if self.error is None else self.error.message
+
+
+def _number(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _range(values: Iterable[float]) -> LimitRange:
+    seen = [float(value) for value in values]
+    return LimitRange(lowest=min(seen), highest=max(seen))
+
+
+_FIGURES = (
+    "max_abs_diff",
+    "min_abs_diff",
+    "mean_abs_diff",
+    "std_abs_diff",
+    "p50_abs_diff",
+    "p90_abs_diff",
+    "p99_abs_diff",
+    "p999_abs_diff",
+    "bias",
+    "bias_low_95",
+    "bias_high_95",
+    "std_diff",
+    "cosine_similarity",
+    "max_rel_diff",
+    "max_row_rel_diff",
+)
+
+
+def _figures(statistics: DiffStatistics) -> dict[str, float | None]:
+    return {name: _number(getattr(statistics, name)) for name in _FIGURES}
+
+
+def _rows_beyond(measured: Measurement, output: str) -> int | None:
+    return measured.patterns[output].beyond if output in measured.patterns else None
+
+
+def output_result(
+    name: str, measured: Measurement, profile: OutputProfile, limits: Limits, looks_like: Iterable[str] = ()
+) -> OutputResult:
+    """Return the result of one output, and what its difference looks like where it failed."""
+    statistics = measured.statistics[name]
+    repeat_max_abs_diff = measured.repeat_max_abs_diff.get(name)
+    return OutputResult(
+        dtype=profile.dtype,
+        axis=profile.axis,
+        scale=float(profile.scale.max()),
+        rows=statistics.rows,
+        values=statistics.values,
+        compared=statistics.compared,
+        **_figures(statistics),
+        max_row_rel_id=statistics.max_row_rel_id,
+        repeat_max_abs_diff=None if repeat_max_abs_diff is None else _number(repeat_max_abs_diff),
+        mismatches=None if profile.is_float else statistics.mismatches,
+        non_finite=statistics.non_finite + statistics.non_finite_mismatches,
+        limits={
+            "max_abs_diff": _range(limits.max_abs_diff),
+            "mean_abs_diff": _range(limits.mean_abs_diff),
+            "repeat_max_abs_diff": _range(limits.repeat_max_abs_diff),
+            "max_row_rel_diff": _range([limits.max_row_rel_diff]),
+        },
+        worst_rows=[
+            WorstRowResult(
+                row_id=row.row_id,
+                max_abs_diff=_number(row.max_abs_diff),
+                index=list(row.index),
+                actual=_number(row.actual),
+                expected=_number(row.expected),
+                limit=_number(row.limit),
+            )
+            for row in statistics.worst_rows
+        ],
+        rows_beyond=_rows_beyond(measured, name),
+        fill_values=statistics.fill_values,
+        fill_mismatches=statistics.fill_mismatches,
+        looks_like=list(looks_like),
+        reference_spread=_number(float(profile.spread.max())),
+    )
+
+
+def decision_result(statistics: DecisionStatistics) -> DecisionResult:
+    """Return the result of the decisions on one output."""
+    return DecisionResult(
+        rule=statistics.decision,
+        rows=statistics.rows,
+        decisions=statistics.decisions,
+        mismatches=statistics.mismatches,
+        inside_band=statistics.inside_band,
+        outside_band=statistics.outside_band,
+        rows_mismatched=statistics.rows_mismatched,
+        mismatch_rate_upper_95=statistics.mismatch_rate_upper_95,
+        classes={str(name): count for name, count in statistics.classes.items()},
+        examples=list(statistics.examples),
+        constant=statistics.constant,
+    )
+
+
+def stratum_result(measured: Measurement, profiles: Mapping[str, OutputProfile]) -> StratumResult:
+    """Return the result of one stratum, given the profile of each output."""
+    return StratumResult(
+        rows=measured.rows,
+        outputs={
+            output: StratumOutput(
+                **_figures(statistics),
+                rows=statistics.rows,
+                compared=statistics.compared,
+                rows_beyond=_rows_beyond(measured, output),
+                mismatches=None if profiles[output].is_float else statistics.mismatches,
+                non_finite=statistics.non_finite + statistics.non_finite_mismatches,
+            )
+            for output, statistics in measured.statistics.items()
+        },
+        decisions={output: decision_result(decision) for output, decision in measured.decisions.items()},
+    )
+
+
+def gold_result(measured: GoldStatistics) -> GoldResult:
+    """Return the result of a metric against gold."""
+    rule, interval, margin = measured.rule, measured.interval, measured.margin
+    return GoldResult(
+        metric=rule.metric,
+        output=rule.output,
+        rows=measured.rows,
+        rows_without=measured.rows_without,
+        reference=_number(measured.reference),
+        candidate=_number(measured.candidate),
+        difference=_number(measured.difference),
+        difference_low_95=None if interval is None else interval.low,
+        difference_high_95=None if interval is None else interval.high,
+        limit=None if measured.limit is None else _number(measured.limit),
+        margin_low_95=None if margin is None else margin.low,
+        margin_high_95=None if margin is None else margin.high,
+        ratio=rule.ratio,
+        max_drop=rule.max_drop,
+        gold_above=rule.gold_above,
+        digest=measured.digest,
+        strata={
+            name: {
+                value: GoldStratumResult(
+                    rows=item.rows, reference=_number(item.reference), candidate=_number(item.candidate)
+                )
+                for value, item in values.items()
+            }
+            for name, values in measured.strata.items()
+        },
+    )
+
+
+def match_result(measured: MatchStatistics) -> MatchResult:
+    """Return the result of detections matched."""
+    rule = measured.rule
+    return MatchResult(
+        outputs=list(rule.outputs),
+        iou=rule.iou,
+        score_tolerance=rule.score_tolerance,
+        score_floor=rule.score_floor,
+        **_match_figures(measured),
+        examples=list(measured.examples),
+        strata={
+            name: {value: MatchStratumResult(**_match_figures(found)) for value, found in values.items()}
+            for name, values in measured.strata.items()
+        },
+    )
+
+
+def _match_figures(measured: MatchFigures) -> dict[str, Any]:
+    return {
+        "rows": measured.rows,
+        "expected": measured.expected,
+        "actual": measured.actual,
+        "matched": measured.matched,
+        "missing": measured.missing,
+        "extra": measured.extra,
+        "near_floor": measured.near_floor,
+        "at_end": measured.at_end,
+        "below_floor": measured.below_floor,
+        "non_finite": measured.non_finite,
+        "min_iou": _number(measured.min_iou),
+        "max_box_diff": _number(measured.max_box_diff) if measured.matched else None,
+        "max_score_diff": _number(measured.max_score_diff) if measured.matched else None,
+    }
+
+
+def check_result(check: Check) -> CheckResult:
+    """Return a check as the report has it."""
+    return CheckResult(
+        name=check.name,
+        status=str(check.status),
+        detail=check.detail,
+        output=check.output,
+        measured=None if check.measured is None else _number(float(check.measured)),
+        limit=None if check.limit is None else _number(float(check.limit)),
+    )
+
+
+def error_result(error: Exception, *, kind: str = "") -> ErrorResult:
+    """Return an error as the report has it."""
+    return ErrorResult(kind=kind or type(error).__name__, message=str(error), hint=getattr(error, "hint", ""))
+
+
+_SHOWN = {"fail", "error", "inconclusive", "warning"}
+
+
+def reasons(result: ComparisonResult, *, with_findings: bool = True) -> list[str]:
+    """Return one line for each check that is not a pass, and what the outputs that failed look like.
+
+    Args:
+        result: The comparison.
+        with_findings: Whether probes that are a warning for their findings have a line.
+    """
+    found = {f"probe_{name}" for name, probe in result.probes.asked.items() if probe.findings}
+    lines = []
+    for check in result.checks:
+        is_finding = check.status == "warning" and check.name in found
+        if check.status in _SHOWN and (with_findings or not is_finding):
+            output = f" [{check.output}]" if check.output else ""
+            lines.append(f"{check.status}: {check.name}{output}: {check.detail}")
+    lines += [f"looks like [{name}]: {words}" for name, output in result.outputs.items() for words in output.looks_like]
+    return lines
+
+
+def result_to_json(result: ComparisonResult) -> dict[str, Any]:
+    """Return the result as JSON data."""
+    return asdict(result)
+
+
+def result_from_json(data: Mapping[str, Any]) -> ComparisonResult:
+    """Return the result that `result_to_json` wrote."""
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(ComparisonResult).validate_python(data)
+
+
+def schema_of_result() -> dict[str, Any]:
+    """Return the JSON Schema of a comparison's result."""
+    from pydantic import TypeAdapter
+
+    schema = TypeAdapter(ComparisonResult).json_schema()
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "paritygate comparison", **schema}

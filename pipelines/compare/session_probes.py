@@ -1,0 +1,125 @@
+"""The probes of the session as a part of comparing: how the candidate is opened again, and asked in a fresh process."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from paritygate.errors import BackendError
+from paritygate.models.source import SourceKind
+from paritygate.pipelines.compare.job import ComparisonJob
+from paritygate.pipelines.compare.opening import open_side
+from paritygate.pipelines.process.child import ChildJob, Progress, run_child
+from paritygate.validate.gate.candidate import Candidate, ModelCandidate
+from paritygate.validate.probes.recording import ProbesRecording
+from paritygate.validate.probes.run import ProbeFailure
+from paritygate.validate.probes.sessions.session import Afresh, AskedBatch, SessionPlan
+from paritygate.validate.reference.recording import ChunkWriter
+
+__all__ = ["ANSWERS", "Place", "session_plan"]
+
+ANSWERS = "first-answers"
+_EMULATED = "an emulation stands for a device, and its process for none"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Place:
+    """Where a comparison works, and until when.
+
+    Attributes:
+        folder: Its folder.
+        deadline: When its time is over, by the monotonic clock.
+        report: Takes the progress.
+    """
+
+    folder: Path
+    deadline: float
+    report: Progress
+
+
+def session_plan(
+    job: ComparisonJob,
+    candidate: ModelCandidate,
+    recording: ProbesRecording,
+    outputs: tuple[str, ...],
+    place: Place,
+) -> SessionPlan:
+    """Return how the candidate is asked again."""
+    return SessionPlan(
+        seed=job.seed,
+        why_not_at_once="" if candidate.may_be_called_at_once else "its runner is called once at a time",
+        why_not_plain=_why_not_plain(job),
+        open_plain=_opener(job),
+        why_not_afresh=_EMULATED if job.is_emulated else "",
+        answer_afresh=_Afresh(job, recording, outputs, place),
+        progress=lambda name: place.report(f"asking the candidate: probe {name}", 0, 0),
+    )
+
+
+def _why_not_plain(job: ComparisonJob) -> str:
+    model = job.candidate.model
+    if job.is_emulated:
+        return "it is emulated with its operators unfused"
+    if model is None or model.kind is not SourceKind.ONNX or job.device != "cpu":
+        return "graph optimisations are turned off in ONNX Runtime on the CPU alone"
+    return ""
+
+
+def _opener(job: ComparisonJob) -> Callable[[], Candidate]:
+    def opened() -> Candidate:
+        runner, _ = open_side(job.candidate, job.device, is_optimised=False)
+        return ModelCandidate(runner)
+
+    return opened
+
+
+class _Afresh:
+    """Has another process load the candidate, answer, and judge the answers."""
+
+    def __init__(self, job: ComparisonJob, recording: ProbesRecording, outputs: tuple[str, ...], place: Place) -> None:
+        self._job = job
+        self._recording = recording
+        self._outputs = outputs
+        self._place = place
+
+    def __call__(self, asked: Sequence[AskedBatch]) -> Afresh:
+        folder = self._place.folder / ANSWERS
+        folder.mkdir(exist_ok=True)
+        kept = [item for item in asked if item.first is not None]
+        writer = ChunkWriter(folder)
+        for item in kept:
+            writer.add(dict(item.first or {}), rows=item.stored.record.rows, case=str(item.at))
+        writer.flush()
+        args: dict[str, Any] = {
+            "job": self._job.to_json(),
+            "probes": str(self._recording.folder),
+            "outputs": list(self._outputs),
+            "answers": str(folder),
+            "chunks": writer.chunks,
+            "failed": [item.at for item in kept if item.is_failed],
+        }
+        try:
+            found = run_child(self._child(args))
+        except BackendError as err:
+            # It answered here: that another process does not is what this looks for.
+            failure = ProbeFailure(batch=-1, about="all batches", check="refused", detail=str(err))
+            return Afresh(batches=len(kept), rows=0, failures=(failure,), failed=1)
+        return Afresh(
+            batches=found["batches"],
+            rows=found["rows"],
+            failures=tuple(ProbeFailure(**item) for item in found["failures"]),
+            failed=found["failed"],
+        )
+
+    def _child(self, args: dict[str, Any]) -> ChildJob:
+        return ChildJob(
+            name="answer",
+            args=args,
+            folder=self._place.folder / "fresh",
+            what=f"{self._job.candidate.name} in a fresh process",
+            time_limit_s=max(self._place.deadline - time.monotonic(), 1.0),
+            crash_error=BackendError,
+        )

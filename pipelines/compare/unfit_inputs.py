@@ -1,0 +1,67 @@
+"""Which inputs a candidate does not take by its own declaration: then they say nothing of how it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from paritygate.models.fixed_shape import FixedShape, read_fixed_shape
+from paritygate.signature import Signature, is_integer_dtype
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Arrays = Mapping[str, NDArray[np.generic]]
+
+__all__ = ["UnfitInputs"]
+
+# float32 holds every integer up to here, and only some beyond.
+_EXACT_IN_FLOAT32 = 2**24
+
+
+class UnfitInputs:
+    """Says why a candidate does not take inputs: beyond the dims that are fixed, or beyond the integers it takes.
+
+    Sizes that its own signature fixes, and no rule beside it brings inputs to, are not among these: a candidate that
+    refuses what the reference answers has broken the contract.
+    """
+
+    def __init__(self, signature: Signature, rule: Path | None) -> None:
+        self._rule: FixedShape | None = None if rule is None else read_fixed_shape(rule)
+        # A model with fixed dims may take other dtypes than its signature says, which is the one before.
+        dtypes = {} if self._rule is None else self._rule.dtypes
+        self._dtypes = {spec.name: dtypes.get(spec.name, spec.dtype) for spec in signature.inputs}
+
+    def __call__(self, inputs: Arrays) -> str:
+        """Return why not; nothing where it takes them."""
+        return self._beyond_dims(inputs) or self._beyond_dtypes(inputs)
+
+    def _beyond_dims(self, inputs: Arrays) -> str:
+        rule = self._rule
+        for spec in rule.signature.inputs if rule is not None else ():
+            for dim, size in zip(spec.shape or (), inputs[spec.name].shape, strict=False):
+                if rule is not None and dim in rule.padded_dims and size > rule.dims[str(dim)]:
+                    return f"a {dim} of {size}, and it is fixed at {rule.dims[str(dim)]}"
+        return ""
+
+    def _beyond_dtypes(self, inputs: Arrays) -> str:
+        for name, dtype in self._dtypes.items():
+            array = inputs.get(name)
+            if array is None or array.dtype.kind not in "iu" or array.dtype.name == dtype or not array.size:
+                continue
+            low, high = _range(dtype)
+            least, largest = int(array.min()), int(array.max())
+            if least < low or largest > high:
+                return f"{name} from {least} to {largest}, and it takes {dtype}"
+        return ""
+
+
+def _range(dtype: str) -> tuple[int, int]:
+    if not is_integer_dtype(dtype):
+        return -_EXACT_IN_FLOAT32, _EXACT_IN_FLOAT32
+    if dtype == "bool":
+        return 0, 1
+    return int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)

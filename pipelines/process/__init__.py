@@ -1,0 +1,1 @@
+"""Starts child processes with a time limit, and is what they run."""

@@ -1,0 +1,124 @@
+"""The child's side of `paritygate.pipelines.process.child`, which starts `main` in a process of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import importlib
+import json
+import os
+import sys
+import time
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from paritygate.errors import ParitygateError, StorageError, UnsupportedOperatorsError
+from paritygate.files import storage_errors, write_json_atomically
+from paritygate.pipelines.process.child_memory import unlimited_memory
+
+__all__ = ["JOBS", "main"]
+
+# Each job: `run(args, report)`, JSON data in and out, `report(stage, done, total)` on the way.
+JOBS: Mapping[str, str] = {
+    "answer": "paritygate.pipelines.jobs.answer",
+    "benchmark": "paritygate.pipelines.jobs.benchmark",
+    "compare": "paritygate.pipelines.jobs.compare",
+    "export": "paritygate.pipelines.jobs.export",
+    "overflow": "paritygate.pipelines.jobs.overflow",
+    "record": "paritygate.pipelines.jobs.record",
+    "selftest": "paritygate.pipelines.jobs.selftest",
+}
+
+_REPORT_EVERY_S = 0.1
+_OWN = os.getpid()
+
+
+class _Reporter:
+    """Sends progress to the parent, at most ten times a second and at every change of stage."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._pipe = _file_of(descriptor)
+        self._last = ("", 0.0)
+
+    def __call__(self, stage: str, done: int = 0, total: int = 0) -> None:
+        _end_copies()
+        now = time.monotonic()
+        if stage == self._last[0] and now - self._last[1] < _REPORT_EVERY_S:
+            return
+        self._last = (stage, now)
+        line = json.dumps({"stage": stage, "done": done, "total": total}) + "\n"
+        # A parent that is gone wants no progress. Code of the user may have closed the pipe, and opened another file.
+        with contextlib.suppress(OSError):
+            if _file_of(self._descriptor) == self._pipe:
+                os.write(self._descriptor, line.encode())
+
+
+def _file_of(descriptor: int) -> tuple[int, int]:
+    status = os.fstat(descriptor)
+    return status.st_dev, status.st_ino
+
+
+def _keep_to_oneself(descriptor: int) -> None:
+    """Keep the pipe from what code of the user starts and forks, where its number leads nowhere."""
+    os.set_inheritable(descriptor, False)  # noqa: FBT003 - takes it by position alone
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.register_at_fork(after_in_child=lambda: os.dup2(nowhere, descriptor, inheritable=False))
+
+
+def _end_copies() -> None:
+    """End a process that code of the user forked off and that goes on with the job as if it were this one."""
+    if os.getpid() != _OWN:
+        os._exit(0)
+
+
+def _crash(err: Exception) -> dict[str, Any]:
+    text = str(err).strip().splitlines()
+    return {"status": "crash", "message": f"{type(err).__name__}: {text[0] if text else ''}"}
+
+
+def _outcome_of_os_error(err: OSError, folder: Path) -> dict[str, Any]:
+    """Return a full disk, or a limit on the size of files, as what it is; others may be about files of the user."""
+    if err.errno not in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
+        return _crash(err)
+    try:
+        with storage_errors(Path(err.filename or folder)):
+            raise err
+    except StorageError as full:
+        return _error(full)
+
+
+def _error(err: ParitygateError) -> dict[str, Any]:
+    return {"status": "error", "class": type(err).__name__, "message": str(err), "hint": err.hint}
+
+
+def main(request: str, descriptor: str) -> int:
+    """Run the job described in the file `request`, report to the pipe `descriptor`, write the result file."""
+    _keep_to_oneself(int(descriptor))
+    data = json.loads(Path(request).read_text(encoding="utf-8"))
+    outcome: dict[str, Any]
+    try:
+        module = importlib.import_module(JOBS[data["job"]])
+        # The parent watches all that comes from here.
+        with unlimited_memory():
+            value = module.run(data["args"], _Reporter(int(descriptor)))
+        outcome = {"status": "ok", "value": value}
+    except ParitygateError as err:
+        traceback.print_exc()
+        outcome = _error(err)
+        if isinstance(err, UnsupportedOperatorsError):
+            outcome["rows"] = err.rows
+    except OSError as err:
+        traceback.print_exc()
+        outcome = _outcome_of_os_error(err, Path(request).parent)
+    except Exception as err:  # noqa: BLE001 - the parent turns whatever it was into an error of the variant
+        traceback.print_exc()
+        outcome = _crash(err)
+    _end_copies()
+    write_json_atomically(Path(data["result"]), outcome)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Frameworks may crash or hang while they are taken down; the result is written, so they need not be.
+    os._exit(0)

@@ -1,0 +1,1 @@
+"""Releases: which variant is chosen, and the repository that it goes to."""

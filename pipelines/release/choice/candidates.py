@@ -1,0 +1,158 @@
+"""A variant as it stands for a release: what its evidence lets it be, and how fast and how large it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from paritygate.pipelines.benchmark.result import BenchmarkResult
+from paritygate.pipelines.release.choice.figures import Figures, MeasuringRules, Point, figures_of_variant
+from paritygate.pipelines.release.choice.standing import Standing, standings_of
+from paritygate.pipelines.spec.limits import broken_constraints
+from paritygate.signature import is_float_dtype
+
+__all__ = ["PREFERENCES", "Candidate", "ChoiceRules", "Preference", "candidates_of", "in_order_of"]
+
+Preference = Literal["fastest", "smallest"]
+PREFERENCES: tuple[Preference, ...] = ("fastest", "smallest")
+# The figure by which each preference orders what is left.
+_ORDERED_BY: Mapping[str, str] = {"fastest": "latency_p50_ms", "smallest": "size_mb"}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ChoiceRules:
+    """What is asked of a release.
+
+    Attributes:
+        devices: Where it will run: what was not measured there does not count.
+        points: Batch sizes and concurrencies that speed counts at, as the spec says them: latency, throughput and
+            cost are those at the first.
+        prefer: `fastest`, `smallest`, or variants of which the first that fits is taken; all that fit if None.
+        limits: Limits by the names of `CONSTRAINTS`.
+        accept: Kind of evidence accepted in place of `verified` for a device that is absent, by variant.
+    """
+
+    devices: tuple[str, ...]
+    points: tuple[Point, ...]
+    prefer: Preference | tuple[str, ...] | None = None
+    limits: Mapping[str, float] = field(default_factory=dict)
+    accept: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Candidate:
+    """One target of the spec as it stands for a release.
+
+    Attributes:
+        entry: The entry of the evidence that counts.
+        hindrance: Why the evidence does not let it be released, in words; empty if it does.
+        figures: Its speed and size.
+        broken: The limits that it breaks, in words.
+        entries: The entry of the evidence that counts for each device of the release that it can run on.
+        has_run: Whether the file itself was compared on any device.
+    """
+
+    entry: Mapping[str, Any]
+    hindrance: str
+    figures: Figures
+    broken: tuple[str, ...]
+    entries: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    has_run: bool = True
+
+    @property
+    def name(self) -> str:
+        """The variant."""
+        return str(self.entry["variant"])
+
+    @property
+    def is_fit(self) -> bool:
+        """Whether evidence and limits let it be released."""
+        return not self.hindrance and not self.broken
+
+    def is_measured(self, rules: ChoiceRules) -> bool:
+        """Return whether every figure that the rules ask for is known."""
+        asked = [*rules.limits, *([_ORDERED_BY[rules.prefer]] if isinstance(rules.prefer, str) else [])]
+        return all(self.figures.by_name[name] is not None for name in asked)
+
+    @property
+    def difference(self) -> float | None:
+        """The largest difference as a part of the spread of the reference, over all float outputs and devices.
+
+        None where it is not known of one of them; 0 where nothing differs.
+        """
+        entries = (self.entry, *self.entries.values())
+        outputs = [output for entry in entries for output in entry.get("outputs", {}).values()]
+        # A label is held to its scores, whose difference counts; all other integers are equal in what passed.
+        parts = [_part_of_spread(output) for output in outputs if is_float_dtype(output["dtype"])]
+        known = [part for part in parts if part is not None]
+        return max(known, default=0.0) if outputs and len(known) == len(parts) else None
+
+    def figure(self, preference: Preference) -> float | None:
+        """Return the figure that a preference orders by, smaller is better; None if it was not measured."""
+        return self.figures.by_name[_ORDERED_BY[preference]]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the candidate as JSON data."""
+        return {
+            "variant": self.name,
+            "verdict": self.entry["verdict"],
+            "evidence": self.entry["evidence"],
+            "artifact": self.entry.get("artifact"),
+            "devices": {device: entry["evidence"] for device, entry in self.entries.items()},
+            "has_run": self.has_run,
+            "is_fit": self.is_fit,
+            "hindrance": self.hindrance,
+            "broken": list(self.broken),
+            "difference": self.difference,
+            "figures": dict(self.figures.by_name),
+            "speedup": None if self.figures.speedup is None else asdict(self.figures.speedup),
+            "unmeasured": self.figures.unmeasured,
+        }
+
+
+def _part_of_spread(output: Mapping[str, Any]) -> float | None:
+    difference, spread = output["max_abs_diff"], output.get("reference_spread")
+    if difference == 0:
+        return 0.0
+    # Of an output that does not vary the difference has no measure of its own.
+    return difference / spread if difference is not None and spread else None
+
+
+def candidates_of(
+    evidence: Mapping[str, Any],
+    benchmark: BenchmarkResult | None,
+    sizes: Mapping[str, int],
+    rules: ChoiceRules,
+    engines: Mapping[str, Mapping[str, Any]] | None = None,
+) -> tuple[Candidate, ...]:
+    """Return every target of the run as it stands, in the spec's order; arguments as for `choose`."""
+    found = standings_of(evidence, devices=rules.devices, accept=rules.accept, engines=engines or {})
+    return tuple(_candidate(standing, evidence, benchmark, sizes, rules) for standing in found)
+
+
+def _candidate(
+    standing: Standing,
+    evidence: Mapping[str, Any],
+    benchmark: BenchmarkResult | None,
+    sizes: Mapping[str, int],
+    rules: ChoiceRules,
+) -> Candidate:
+    entry = standing.entry
+    # Where it cannot run, how fast it is there is no question.
+    measuring = MeasuringRules(evidence=evidence, devices=standing.devices or rules.devices, points=rules.points)
+    figures = figures_of_variant(entry, benchmark, sizes.get(entry["variant"]), measuring)
+    return Candidate(
+        entry=entry,
+        hindrance=standing.hindrance,
+        figures=figures,
+        broken=broken_constraints(rules.limits, figures.by_name),
+        entries=standing.entries,
+        has_run=standing.has_run,
+    )
+
+
+def in_order_of(candidates: Iterable[Candidate], preference: Preference) -> list[Candidate]:
+    """Return the candidates that a preference can order, the best first; of equal ones the first stays first."""
+    known = [(value, item) for item in candidates if (value := item.figure(preference)) is not None]
+    return [item for _, item in sorted(known, key=lambda pair: pair[0])]

@@ -1,0 +1,165 @@
+"""Speed and size of a variant as a release is chosen by them: what was measured of these bytes, here, at this load."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from paritygate.pipelines.benchmark.recorded_source import digest_of_recorded
+from paritygate.pipelines.benchmark.result import SOURCE, BenchmarkPoint, BenchmarkResult, Speedup, VariantBenchmark
+from paritygate.pipelines.run.other_machines import documents_by_device
+from paritygate.pipelines.spec.limits import CONSTRAINTS
+
+__all__ = ["Figures", "MeasuringRules", "Point", "figures_of_source", "figures_of_variant", "point_in_words"]
+
+_MEGABYTE = 1e6
+_NO_BENCHMARK = "no benchmark was made"
+
+# Batch size and concurrency.
+Point = tuple[int, int]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Figures:
+    """Speed and size of one artifact, or of the source.
+
+    Attributes:
+        by_name: By the names of `CONSTRAINTS`; None for what was not measured.
+        speedup: Against the source; None if it was not measured.
+        rounds_ms: Median of a call in each round, at the point that variants are chosen at; empty if not measured.
+        unmeasured: Why there is no speed, in words; empty if there is.
+    """
+
+    by_name: Mapping[str, float | None]
+    speedup: Speedup | None = None
+    rounds_ms: tuple[float, ...] = ()
+    unmeasured: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MeasuringRules:
+    """What has to be the same for a benchmark to count.
+
+    Attributes:
+        evidence: The evidence of the run: the source, and the machine it was validated on.
+        devices: Where it has to have been measured.
+        points: Batch sizes and concurrencies of the spec; latency, throughput and cost count at the first.
+    """
+
+    evidence: Mapping[str, Any]
+    devices: tuple[str, ...]
+    points: tuple[Point, ...]
+
+
+def figures_of_variant(
+    entry: Mapping[str, Any], benchmark: BenchmarkResult | None, size_bytes: int | None, rules: MeasuringRules
+) -> Figures:
+    """Return speed and size of a variant.
+
+    Args:
+        entry: Its entry in the evidence: a benchmark of other bytes than those does not count.
+        benchmark: The benchmark of the run; None if none was made.
+        size_bytes: Size of its files together; None if they are not there.
+        rules: What has to be the same.
+    """
+    size = _size(size_bytes)
+    found = None if benchmark is None else benchmark.of(entry["variant"])
+    if benchmark is None or found is None:
+        why = _NO_BENCHMARK if benchmark is None else "the benchmark is without it"
+        return Figures(by_name=_complete(size), unmeasured=why)
+    if found.artifact is None or found.artifact != entry.get("artifact"):
+        why = found.error if found.artifact is None and found.error else "another file was benchmarked"
+        return Figures(by_name=_complete(size), unmeasured=why)
+    return _measured(found, benchmark, size, rules)
+
+
+def figures_of_source(benchmark: BenchmarkResult | None, size_bytes: int | None, rules: MeasuringRules) -> Figures:
+    """Return speed and size of the source itself; arguments as above."""
+    size = _size(size_bytes)
+    found = None if benchmark is None else benchmark.of(SOURCE)
+    if benchmark is None or found is None:
+        return Figures(by_name=_complete(size), unmeasured=_NO_BENCHMARK)
+    if not _is_recorded_source(found, rules):
+        return Figures(by_name=_complete(size), unmeasured=found.error or "another source was benchmarked")
+    return _measured(found, benchmark, size, rules)
+
+
+def _size(size_bytes: int | None) -> dict[str, float | None]:
+    return {"size_mb": None if size_bytes is None else size_bytes / _MEGABYTE}
+
+
+def _is_recorded_source(source: VariantBenchmark, rules: MeasuringRules) -> bool:
+    recorded = digest_of_recorded(rules.evidence["reference"]["model"])
+    return source.artifact is not None and source.artifact == recorded
+
+
+def _measured(
+    found: VariantBenchmark, benchmark: BenchmarkResult, size: Mapping[str, float | None], rules: MeasuringRules
+) -> Figures:
+    why_not = _why_elsewhere(found, benchmark, rules)
+    if why_not:
+        return Figures(by_name=_complete(size), unmeasured=why_not)
+    measured = set(itertools.product(benchmark.batch_sizes, benchmark.concurrency))
+    first = rules.points[0]
+    is_first_call_of = benchmark.batch_sizes[0] == first[0]
+    known: dict[str, float | None] = {
+        **size,
+        "load_s": found.load_s,
+        "first_call_ms": found.first_call_ms if is_first_call_of else None,
+        # A peak over fewer instances, or smaller batches, would be too low.
+        "memory_mb": _memory_mb(found) if measured.issuperset(rules.points) else None,
+    }
+    point = found.at(*first)
+    if point is None:
+        nothing = f"it was not benchmarked{point_in_words(first)}"
+        return Figures(by_name=_complete(known), unmeasured=found.error or nothing)
+    source = benchmark.of(SOURCE)
+    is_against_source = source is not None and _is_recorded_source(source, rules)
+    return Figures(
+        by_name=_complete(known | _of_point(point)),
+        speedup=point.speedup if is_against_source else None,
+        rounds_ms=point.round_medians_ms,
+    )
+
+
+def _memory_mb(found: VariantBenchmark) -> float | None:
+    return None if found.peak_memory_bytes is None else found.peak_memory_bytes / _MEGABYTE
+
+
+def _why_elsewhere(found: VariantBenchmark, benchmark: BenchmarkResult, rules: MeasuringRules) -> str:
+    """Return why it was measured on something else than what was validated on, in words; empty if it was not."""
+    if any(found.device != device for device in rules.devices):
+        return f"benchmarked on {found.device} only" if found.device else found.error or "it did not run"
+    # It counts on the machine where that device was validated, whatever was validated since elsewhere.
+    judged_on = documents_by_device(rules.evidence).get(str(found.device), rules.evidence)["machine"]
+    here, there = (_machine_in_words(facts, found.device) for facts in (judged_on, benchmark.machine))
+    return "" if here == there else f"benchmarked on {there}, validated on {here}"
+
+
+def _machine_in_words(facts: Mapping[str, Any], device: str | None) -> str:
+    cpu, gpu = facts.get("cpu") or {}, facts.get("gpu") or {}
+    words = f"{cpu.get('model', 'a processor that is not known')} with {facts.get('cores', '?')} cores"
+    return f"{words} and {gpu.get('name', 'no GPU')}" if device is not None and device != "cpu" else words
+
+
+def _of_point(point: BenchmarkPoint) -> dict[str, float | None]:
+    return {
+        **{f"latency_{name}_ms": point.latency_ms.get(name) for name in ("p50", "p95", "p99")},
+        "rows_per_s": point.rows_per_s,
+        "cost_per_million": point.cost_per_million,
+    }
+
+
+def _complete(known: Mapping[str, float | None]) -> dict[str, float | None]:
+    """Return every figure by name; one that is no finite number was not measured."""
+    found = {name: known.get(name) for name in CONSTRAINTS}
+    return {name: value if value is not None and math.isfinite(value) else None for name, value in found.items()}
+
+
+def point_in_words(point: Point) -> str:
+    """Return where the latencies count that variants are chosen by, in words that follow a number."""
+    batch_size, concurrency = point
+    return f" at batch size {batch_size}" + (f", {concurrency} side by side" if concurrency != 1 else "")

@@ -1,0 +1,156 @@
+"""Why a choice is what it is, in the words of the log, the manifest and the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from paritygate.pipelines.benchmark.result import Speedup
+from paritygate.pipelines.release.choice.by_speed import SpeedRanking
+from paritygate.pipelines.release.choice.candidates import Candidate, ChoiceRules, in_order_of
+from paritygate.pipelines.spec.limits import CONSTRAINTS, UNMEASURED
+
+__all__ = ["why_none", "why_these", "why_undecided"]
+
+
+def why_these(
+    chosen: Sequence[Candidate],
+    candidates: Sequence[Candidate],
+    rules: ChoiceRules,
+    by_speed: SpeedRanking | None,
+    *,
+    at: str,
+) -> str:
+    """Return why the chosen ones are; empty where all that passed are, and nothing else was asked for.
+
+    Args:
+        chosen: What is released, at least one.
+        candidates: Every target.
+        rules: What was asked for.
+        by_speed: How they compare in speed; None where they are not chosen by it.
+        at: Where latencies were measured, in words that follow a number.
+    """
+    parts = []
+    others = [item for item in candidates if item.is_fit and item.name != chosen[0].name]
+    if by_speed is not None:
+        parts += [_fast(chosen[0], by_speed, at), *_ties(chosen[0], by_speed)]
+    elif rules.prefer == "smallest":
+        parts.append(_smallest(chosen[0], others))
+    emulated = ", ".join(_accepted(candidate) for candidate in chosen if candidate.entry["evidence"] == "emulated")
+    if emulated:
+        parts.append(f"accepted on emulated evidence, as the spec says: {emulated}")
+    if rules.limits:
+        parts.append(f"within {_limits_in_words(rules.limits)}")
+    left_out = [_state_in_words(item, rules) for item in candidates if _is_left_out(item, rules)]
+    if left_out:
+        parts.append(f"left out: {'; '.join(left_out)}")
+    return "; ".join(parts)
+
+
+def _accepted(candidate: Candidate) -> str:
+    return candidate.name if candidate.has_run else f"{candidate.name} (never ran itself)"
+
+
+def _is_left_out(candidate: Candidate, rules: ChoiceRules) -> bool:
+    """Return whether a variant passed and could not be chosen for its speed or size."""
+    if candidate.hindrance:
+        return False
+    is_unordered = isinstance(rules.prefer, str) and candidate.figure(rules.prefer) is None
+    return bool(candidate.broken) or is_unordered
+
+
+def _fast(chosen: Candidate, by_speed: SpeedRanking, at: str) -> str:
+    speedup, figures = chosen.figures.speedup, chosen.figures.by_name
+    p50, p95 = figures["latency_p50_ms"], figures["latency_p95_ms"]
+    words = [] if speedup is None else [f"{speedup.ratio:.3g}x the source ({speedup.low:.3g}-{speedup.high:.3g})"]
+    # The order is that of p50.
+    words.append(f"p50 {p50:.3g} ms" if p95 is None else f"p50 {p50:.3g} ms, p95 {p95:.3g} ms")
+    rank = "fastest" if chosen is by_speed.fastest else "among the fastest"
+    text = f"{rank}: {', '.join(words)}{at}"
+    if speedup is not None and speedup.ratio < 1:
+        text += ", slower than the source"
+    return text
+
+
+def _ties(chosen: Candidate, by_speed: SpeedRanking) -> Iterator[str]:
+    """Yield what ties with the chosen one, and why it is the one; ratios are of speeds to the fastest."""
+    if not by_speed.ties:
+        return
+    if chosen is by_speed.fastest:
+        yield f"ties with {_with_ratios(by_speed.ties, by_speed)}"
+    else:
+        rest = tuple(item for item in by_speed.ties if item is not chosen)
+        also = f", and so does {_with_ratios(rest, by_speed)}" if rest else ""
+        yield f"ties with {by_speed.fastest.name} ({_ratio(by_speed.speeds[chosen.name])}){also}"
+    differences = [item.difference for item in (by_speed.fastest, *by_speed.ties)]
+    least = chosen.difference
+    if least is None:
+        yield "released because it is the fastest: how much they differ is not known"
+    elif differences.count(least) > 1:
+        yield "released because no difference is smaller, and of equal ones it is the fastest"
+    else:
+        yield f"released because its difference is the {'smaller' if len(differences) == 2 else 'smallest'}"  # noqa: PLR2004 - a pair
+
+
+def _with_ratios(items: Sequence[Candidate], by_speed: SpeedRanking) -> str:
+    return ", ".join(f"{item.name} ({_ratio(by_speed.speeds[item.name])})" for item in items)
+
+
+def _ratio(speed: Speedup | None) -> str:
+    return "ratio not known" if speed is None else f"ratio {speed.low:.3g}-{speed.high:.3g}"
+
+
+def why_undecided(by_speed: SpeedRanking, *, at: str) -> str:
+    """Return why nothing is chosen by speed although it was measured; `at` as above."""
+    rounds = len(by_speed.fastest.figures.rounds_ms)
+    first, *others = by_speed.undecided
+    words = _doubt(first, by_speed) + (f"; so it is with {', '.join(item.name for item in others)}" if others else "")
+    return f"which variant is the fastest{at} cannot be told from {rounds} rounds: {words}"
+
+
+def _doubt(item: Candidate, by_speed: SpeedRanking) -> str:
+    speed = by_speed.speeds[item.name]
+    if speed is None:
+        return f"{item.name} was not timed in the same rounds as {by_speed.fastest.name}, and in two at least"
+    return (
+        f"{item.name} is {speed.low:.3g}-{speed.high:.3g} times as fast as {by_speed.fastest.name} (95 %), and an "
+        "interval that spans a factor of 2 decides nothing"
+    )
+
+
+def _smallest(chosen: Candidate, others: Sequence[Candidate]) -> str:
+    text = f"smallest: {chosen.figure('smallest'):.3g} MB"
+    behind = in_order_of(others, "smallest")
+    return f"{text}, before {behind[0].name} with {behind[0].figure('smallest'):.3g} MB" if behind else text
+
+
+def why_none(candidates: Sequence[Candidate], rules: ChoiceRules, source_broken: Sequence[str]) -> str:
+    """Return why nothing fits: each variant with what it broke, and whether the source itself meets the limits."""
+    within = f" within {_limits_in_words(rules.limits)}" if rules.limits else ""
+    states = ", ".join(_state_in_words(candidate, rules) for candidate in candidates)
+    what = "no converted variant passed" if all(item.hindrance for item in candidates) else "no variant fits"
+    text = f"{what} for {', '.join(rules.devices)}{within} ({states})"
+    if not rules.limits:
+        return text
+    return f"{text}; the source itself: {', '.join(source_broken) or 'within the limits'}"
+
+
+def _state_in_words(candidate: Candidate, rules: ChoiceRules) -> str:
+    return f"{candidate.name}: {_state(candidate, rules)}"
+
+
+def _state(candidate: Candidate, rules: ChoiceRules) -> str:
+    if candidate.hindrance:
+        return candidate.hindrance
+    if candidate.broken:
+        is_unmeasured = any(words.endswith(UNMEASURED) for words in candidate.broken)
+        why = f" ({candidate.figures.unmeasured})" if is_unmeasured and candidate.figures.unmeasured else ""
+        return f"passed, but {' and '.join(candidate.broken)}{why}"
+    if isinstance(rules.prefer, tuple):
+        return "passed, and promote.prefer does not name it"
+    what = "size is not known" if rules.prefer == "smallest" else "speed was not measured"
+    return f"passed, but its {what} ({candidate.figures.unmeasured})"
+
+
+def _limits_in_words(limits: Mapping[str, float]) -> str:
+    signs = {name: ">=" if CONSTRAINTS[name].is_floor else "<=" for name in limits}
+    return ", ".join(f"{name} {signs[name]} {limit:g}" for name, limit in limits.items())

@@ -1,0 +1,376 @@
+"""Promote: what passed becomes a release, if nothing that is required failed; where nothing passed, the source may."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import tempfile
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from paritygate.artifact import ARTIFACT_FILE, Artifact, file_digests
+from paritygate.backends import BACKENDS, backend_state
+from paritygate.errors import ArtifactIntegrityError, ExitCode, InconclusiveError, MeasurementError, UsageError
+from paritygate.file_names import path_below
+from paritygate.files import (
+    MARKER,
+    digest_of_file,
+    digest_of_files,
+    make_marked_folder,
+    read_json,
+    storage_errors,
+    write_json_atomically,
+)
+from paritygate.machine import user_name
+from paritygate.models.digest import digest_of_model
+from paritygate.models.onnx.file import external_files, read_onnx
+from paritygate.models.source import Source, SourceKind
+from paritygate.models.source_copy import CODE_FOLDER, SOURCE_FILE
+from paritygate.pipelines.compare.hidden_inputs import without_inputs
+from paritygate.pipelines.packing.unpacked import Believed, believed
+from paritygate.pipelines.release.choice.candidates import Candidate
+from paritygate.pipelines.release.choice.choice import Choice
+from paritygate.pipelines.release.choose import about_what_is_there, choose_stage, read_evidence
+from paritygate.pipelines.release.repository.candidate import (
+    Provenance,
+    ReleaseCandidate,
+    VariantCandidate,
+    VariantEvidence,
+)
+from paritygate.pipelines.release.repository.log import read_records
+from paritygate.pipelines.release.repository.release import Release, promote
+from paritygate.pipelines.release.repository.state import state_of
+from paritygate.pipelines.release.requirements import unmet_requirements
+from paritygate.pipelines.report.report_data import collect_report, report_without_inputs
+from paritygate.pipelines.report.write import write_pages
+from paritygate.pipelines.run.earlier_failures import read_earlier_failures
+from paritygate.pipelines.run.judged_by import JUDGED_BY
+from paritygate.pipelines.run.other_machines import documents_by_device
+from paritygate.pipelines.run.probes_left_out import probes_not_asked
+from paritygate.pipelines.run.validate import another_source
+from paritygate.pipelines.run.workspace import RunFolder
+from paritygate.pipelines.spec.benchmark_plan import price_of
+
+__all__ = ["FailedRunError", "NothingToRelease", "failed_run", "promote_stage"]
+
+SOURCE_VARIANT = "source"
+# Verdicts that leave open whether a converted variant answers like the source.
+_OPEN = frozenset({"error", "inconclusive"})
+
+
+class NothingToRelease(MeasurementError):  # noqa: N818 - it says what is the case
+    """No variant passed, and the source is not to be released either."""
+
+
+class FailedRunError(NothingToRelease):
+    """Something that the run requires did not pass, so the run changes nothing.
+
+    Attributes:
+        would_release: What would have been released otherwise, and why, in words; empty for nothing.
+        note: What else the user should know; empty for nothing.
+    """
+
+    def __init__(self, message: str, *, hint: str, would_release: str, note: str) -> None:
+        super().__init__(message, hint=hint)
+        self.would_release = would_release
+        self.note = note
+
+
+def promote_stage(  # noqa: PLR0913 - one argument for each option of the command
+    run: RunFolder,
+    *,
+    repository: Path,
+    alias: str | None,
+    devices: tuple[str, ...] | None = None,
+    limits: Mapping[str, float] | None = None,
+    despite: str = "",
+    trust: str = "",
+) -> Release:
+    """Release the variants of a run that passed on every device that the release is for, as far as they are preferred.
+
+    Args:
+        run: The run, validated.
+        repository: The root of the repository.
+        alias: The alias to move; None for none.
+        devices: Where the release will run; the spec's, else the device that the run was validated on, if None.
+        limits: Limits on speed and size beside those of the spec, and in place of them where they name the same.
+        despite: Why there is to be a release although something that the run requires did not pass; the release
+            says so. Empty where everything required passed.
+        trust: The digest of the pack that the run came in, where evidence that came with it is believed; else empty.
+
+    Raises:
+        FailedRunError: Something that the run requires did not pass, and no reason was given.
+        InputFileError: The run was not validated, or its evidence or benchmark is damaged.
+        UsageError: Nothing in the run was verified on a device that was asked for, nor accepted for it; nothing that
+            would be released runs on a device of the release; or nothing passed, and a variant was not measured
+            because the spec or the samples are wrong; or a reason was given and everything required passed; or the
+            evidence came with a pack whose digest is not the one that is trusted.
+        NothingToRelease: Nothing fits, and the source may not take its place.
+        MeasurementError: Nothing fits because the speed of what passed was not measured.
+        InconclusiveError: The rounds that were timed do not tell which is the fastest.
+        RepositoryError: The repository refused the release.
+        ArtifactIntegrityError: Artifacts, reference or source were changed since they were validated, or evidence
+            since it was unpacked.
+        StorageError: The disk is full.
+    """
+    found = believed(run, read_evidence(run), devices=devices or run.resolved.spec.promote.devices or (), trust=trust)
+    if run.resolved.hides_inputs(is_leaving=True):
+        found = replace(found, evidence=without_inputs(found.evidence))
+    run, evidence = found.run, found.evidence
+    choice = choose_stage(run, evidence=evidence, devices=devices, limits=limits)
+    _check_requirements(run, evidence, choice, alias, despite)
+    with tempfile.TemporaryDirectory(prefix="paritygate-source-") as place:
+        names = tuple(item.entry["variant"] for item in choice.chosen) or run.exported()
+        _check_one_source(run, names, evidence)
+        if choice.chosen:
+            reason = choice.reason
+            variants = tuple(_variant(run, item) for item in choice.chosen)
+        else:
+            reason = _fallback_reason(run, choice, repository, alias)
+            variants = (_source_variant(run, evidence, Path(place) / SOURCE_VARIANT),)
+        candidate = ReleaseCandidate(
+            model=run.resolved.name,
+            variants=variants,
+            provenance=replace(_provenance(run, evidence), pack=found.pack),
+            evidence=evidence,
+            alias=alias,
+            reports=_reports(
+                run, replace(found, evidence=evidence), choice, make_marked_folder(Path(place) / "reports")
+            ),
+            accepted={item.name: "emulated" for item in choice.chosen if item.entry["evidence"] == "emulated"},
+            reason=reason,
+            choice=choice.to_json(),
+            despite=despite,
+            trust=found.trust,
+            who=user_name(),
+            host=platform.node(),
+        )
+        return promote(repository, candidate)
+
+
+def _check_one_source(run: RunFolder, names: Iterable[str], evidence: Mapping[str, Any]) -> None:
+    """Check that what was converted is what answered: of the source, only that was looked at."""
+    for name in names:
+        err = another_source(
+            Artifact.read_record(run.variant_folder(name)), evidence["reference"]["model"].get("digest")
+        )
+        if err is not None:
+            raise err
+
+
+def _check_requirements(
+    run: RunFolder, evidence: Mapping[str, Any], choice: Choice, alias: str | None, despite: str
+) -> None:
+    """Check that everything required passed, or that it is said why there is a release although it did not."""
+    unmet = unmet_requirements(run, about_what_is_there(run, evidence), choice.rules.devices)
+    if not unmet and despite:
+        msg = "everything that the run requires passed: there is nothing to release it despite"
+        raise UsageError(msg, hint="leave --despite out")
+    if unmet and not despite:
+        raise failed_run(run, unmet, choice, alias)
+
+
+def failed_run(run: RunFolder, unmet: Mapping[str, str], choice: Choice, alias: str | None) -> FailedRunError:
+    """Return the error that something required did not pass, which says what would have been released.
+
+    Args:
+        run: The run.
+        unmet: The required variants that did not pass, each with its verdict.
+        choice: What would be released.
+        alias: The alias that would be moved; None for none.
+    """
+    names = ", ".join(f"{name} ({verdict})" for name, verdict in unmet.items())
+    stays = f", and alias {alias} stays where it is" if alias else ""
+    msg = f"required and not passed: {names}; so nothing is released{stays}"
+    declared = run.resolved.spec.promote.fallback
+    note = ""
+    if declared in {"source", "replace"}:
+        note = (
+            f"promote.fallback: {declared} has no effect where something required did not pass; to release the source "
+            "rather than nothing, require nothing: required: []"
+        )
+    would_release = ", ".join(item.name for item in choice.chosen)
+    hint = f"convert-and-validate promote --run {run.folder} --despite REASON"
+    return FailedRunError(
+        msg,
+        hint=f"to release it all the same: {hint}" if would_release else "see the report of the run",
+        would_release=f"{would_release}, because {choice.reason}" if would_release and choice.reason else would_release,
+        note=note,
+    )
+
+
+def _fallback_reason(run: RunFolder, choice: Choice, repository: Path, alias: str | None) -> str:
+    misused = [item for item in choice.candidates if item.entry.get("exit_code") == ExitCode.USAGE]
+    if misused:
+        # A slip in the spec is not what the source is a way out of.
+        msg = f"nothing to release: {misused[0].name} was not measured: {misused[0].entry['reason']}"
+        raise UsageError(
+            msg, hint="correct the spec or the samples, and start a new run: convert-and-validate run SPEC"
+        )
+    if choice.is_undecided:
+        msg = f"nothing to release: {choice.reason}"
+        raise InconclusiveError(msg, hint=choice.how_to_measure(run.folder, has_price=True))
+    if choice.is_open:
+        # The source is for where nothing answers like it, not for where nobody looked.
+        msg = f"nothing to release: {choice.reason}"
+        has_price = price_of(run.resolved) is not None
+        raise MeasurementError(msg, hint=choice.how_to_measure(run.folder, has_price=has_price))
+    if choice.source_broken:
+        msg = f"nothing to release: {choice.reason}: it is no way out either"
+        raise NothingToRelease(msg, hint="raise promote.limits, or see the report of the run")
+    fallback = run.resolved.spec.promote.fallback or "source"
+    if fallback == "none":
+        msg = f"nothing to release: {choice.reason}, and the spec wants no fallback"
+        raise NothingToRelease(msg, hint="see the report of the run, or set promote.fallback: source")
+    open_ones = [item.name for item in choice.candidates if item.entry["verdict"] in _OPEN]
+    if open_ones:
+        msg = f"nothing to release: {choice.reason}; the source takes no place of what was not measured"
+        raise NothingToRelease(msg, hint=f"see the report of the run for {', '.join(open_ones)}")
+    current = _released_now(repository, run.resolved.name, alias)
+    if fallback == "source" and current:
+        msg = f"nothing to release: {choice.reason}; {current}, which the source does not replace"
+        raise NothingToRelease(msg, hint="to release the source even so, set promote.fallback: replace")
+    return f"fallback: {fallback}, because {choice.reason}"
+
+
+def _released_now(repository: Path, model: str, alias: str | None) -> str:
+    """Return what is released of the model already, in words; empty for nothing."""
+    state = state_of(read_records(repository, model))
+    if alias is None:
+        return f"version {max(state.releases)} is released" if state.releases else ""
+    return f"alias {alias} is at version {state.aliases[alias]}" if alias in state.aliases else ""
+
+
+def _variant(run: RunFolder, chosen: Candidate) -> VariantCandidate:
+    folder = run.variant_folder(chosen.name)
+    found = [_evidence(entry, chosen) for entry in _distinct((chosen.entry, *chosen.entries.values()))]
+    return VariantCandidate(
+        name=chosen.name,
+        folder=folder,
+        record=read_json(folder / ARTIFACT_FILE),
+        evidence=replace(found[0], also=tuple(found[1:])),
+    )
+
+
+def _distinct(entries: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    found: list[Mapping[str, Any]] = []
+    for entry in entries:
+        if entry not in found:
+            found.append(entry)
+    return found
+
+
+def _evidence(entry: Mapping[str, Any], chosen: Candidate) -> VariantEvidence:
+    return VariantEvidence(
+        verdict=entry["verdict"],
+        artifact=entry["artifact"],
+        kind=entry["evidence"],
+        device=entry["device"],
+        runtime=f"{entry['runtime']} {entry['version']}",
+        emulated_from=entry.get("emulated_from"),
+        has_run=chosen.has_run,
+        devices=tuple(device for device, counting in chosen.entries.items() if counting == entry),
+        rules=entry[JUDGED_BY],
+    )
+
+
+def _source_variant(run: RunFolder, evidence: Mapping[str, Any], place: Path) -> VariantCandidate:
+    """Return the source as something to release: its files, or for a callable the code it came from and its name."""
+    source = run.resolved.source
+    description = {**evidence["reference"]["model"], "rename": run.resolved.rename}
+    _copy_source(source, place, description)
+    write_json_atomically(place / SOURCE_FILE, {key: description[key] for key in sorted(description)})
+    files = file_digests(place)
+    return VariantCandidate(
+        name=SOURCE_VARIANT,
+        folder=place,
+        record={"variant": SOURCE_VARIANT, "files": files, "digest": digest_of_files(files), "main": SOURCE_FILE},
+        evidence=None,
+        is_source=True,
+    )
+
+
+def _copy_source(source: Source, place: Path, description: Mapping[str, Any]) -> None:
+    with storage_errors(place):
+        for name in description["files"]:
+            _copy_file(path_below(source.folder, name), place / CODE_FOLDER / name)
+        if source.kind is not SourceKind.CALLABLE:
+            _copy_model(source, place)
+    _check_source_copy(source, place, description)
+
+
+def _copy_model(source: Source, place: Path) -> None:
+    if source.path.is_dir():
+        shutil.copytree(source.path, place / source.path.name, ignore=shutil.ignore_patterns(MARKER))
+        return
+    _copy_file(source.path, place / source.path.name)
+    if source.kind is SourceKind.ONNX:
+        for name in external_files(read_onnx(source.path)):
+            _copy_file(source.path.parent / name, place / name)
+
+
+def _copy_file(path: Path, target: Path) -> None:
+    if not path.is_file():
+        raise _source_changed(path, "is missing")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy2(path, target)
+
+
+def _check_source_copy(source: Source, place: Path, description: Mapping[str, Any]) -> None:
+    """Check that what was copied is what answered when the reference was recorded."""
+    for name, digest in description["files"].items():
+        if digest_of_file(place / CODE_FOLDER / name) != digest:
+            raise _source_changed(source.folder / name, "was changed")
+    if source.kind is not SourceKind.CALLABLE:
+        copy = replace(source, text=source.path.name, folder=place)
+        if digest_of_model(copy) != description["digest"]:
+            raise _source_changed(source.path, "was changed")
+
+
+def _source_changed(path: Path, change: str) -> ArtifactIntegrityError:
+    return ArtifactIntegrityError(
+        f"the source is not what the reference was recorded from: {path} {change}",
+        hint="start a new run: convert-and-validate run SPEC",
+    )
+
+
+def _provenance(run: RunFolder, evidence: Mapping[str, Any]) -> Provenance:
+    versions = {name: backend_state(name).version for name in BACKENDS}
+    tools = {name: version for name, version in versions.items() if version is not None}
+    tools["paritygate"] = evidence["paritygate"]
+    return Provenance(
+        source=evidence["reference"]["model"].get("digest"),
+        samples=evidence["samples"]["digest"],
+        reference=evidence["reference"]["digest"],
+        tools=tools,
+        # Where it was measured, which is not where it is released.
+        device=evidence["machine"],
+        machines={device: document["machine"] for device, document in documents_by_device(evidence).items()},
+        tolerances={entry["variant"]: entry.get("tolerance", {}) for entry in evidence["variants"]},
+        looser_tolerances={
+            entry["variant"]: entry["looser_than_default"]
+            for entry in evidence["variants"]
+            if entry.get("looser_than_default")
+        },
+        ignored_outputs=run.resolved.ignored,
+        constant_decisions=run.resolved.constant_decisions,
+        asked_less=[item.to_json() for item in read_earlier_failures(evidence) if item.asked_less],
+        probes_not_asked=probes_not_asked(documents_by_device(evidence).values()),
+        spec=run.resolved.spec.model_dump(mode="json", by_alias=True),
+    )
+
+
+def _reports(run: RunFolder, found: Believed, choice: Choice, place: Path) -> dict[str, Path]:
+    """Return what is kept with the release: reports that are made now, of what it rests on, and the benchmark."""
+    is_hiding = run.resolved.hides_inputs(is_leaving=True)
+    report = replace(collect_report(run, choice=choice, evidence=found.evidence), trust=found.trust)
+    report = report_without_inputs(report) if is_hiding else report
+    made = write_pages(report, report, place)
+    if run.is_without_benchmark or not run.benchmark_file.is_file():
+        return {path.name: path for path in made}
+    benchmark = read_json(run.benchmark_file)
+    copy = place / run.benchmark_file.name
+    write_json_atomically(copy, without_inputs(benchmark) if is_hiding else benchmark)
+    return {path.name: path for path in (*made, copy)}

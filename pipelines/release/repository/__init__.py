@@ -1,0 +1,53 @@
+"""The versioned model repository on local disk: an immutable store, and the log that says what is in it.
+
+    <repository>/store/<model>/<version>/   manifest.json, evidence.json, reports, <variant>/...
+    <repository>/log/<model>/000001.json    numbered records; the state is what they add up to
+    <repository>/staging/                   releases being put together; nobody reads there
+
+The store never changes once published, and a folder there is a release only if the log says so.
+"""
+
+from paritygate.pipelines.release.repository.aliases import AliasMove, point_alias, roll_back
+from paritygate.pipelines.release.repository.candidate import (
+    Provenance,
+    ReleaseCandidate,
+    VariantCandidate,
+    VariantEvidence,
+)
+from paritygate.pipelines.release.repository.difference import FileDifference
+from paritygate.pipelines.release.repository.inspect import (
+    ModelSummary,
+    ReleaseDetails,
+    Verification,
+    list_models,
+    show,
+    verify_release,
+)
+from paritygate.pipelines.release.repository.log import read_records
+from paritygate.pipelines.release.repository.record import Record, RecordKind
+from paritygate.pipelines.release.repository.release import Release, promote
+from paritygate.pipelines.release.repository.state import ModelState, state_of
+
+__all__ = [
+    "AliasMove",
+    "FileDifference",
+    "ModelState",
+    "ModelSummary",
+    "Provenance",
+    "Record",
+    "RecordKind",
+    "Release",
+    "ReleaseCandidate",
+    "ReleaseDetails",
+    "VariantCandidate",
+    "VariantEvidence",
+    "Verification",
+    "list_models",
+    "point_alias",
+    "promote",
+    "read_records",
+    "roll_back",
+    "show",
+    "state_of",
+    "verify_release",
+]

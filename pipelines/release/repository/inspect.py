@@ -1,0 +1,292 @@
+"""What the repository holds: the list of models, one release in full, and whether its bytes are intact."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from paritygate.errors import InputFileError, UsageError
+from paritygate.pipelines.release.repository.difference import FileDifference
+from paritygate.pipelines.release.repository.log import logged_models, read_records
+from paritygate.pipelines.release.repository.manifest import (
+    difference_of_release,
+    read_manifest,
+    read_released_evidence,
+)
+from paritygate.pipelines.release.repository.record import Record
+from paritygate.pipelines.release.repository.state import ModelState, state_of
+from paritygate.pipelines.release.repository.store import release_folder
+from paritygate.pipelines.run.evidence_shape import has_shape_of_evidence
+from paritygate.pipelines.spec.names import check_name
+from paritygate.signature import is_float_dtype
+
+__all__ = [
+    "ModelSummary",
+    "ReleaseDetails",
+    "Verification",
+    "list_models",
+    "read_state",
+    "show",
+    "verify_release",
+    "version_of",
+]
+
+
+_DIFFERENCES = ("max_abs_diff", "min_abs_diff", "mean_abs_diff", "std_abs_diff")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelSummary:
+    """One model of the repository.
+
+    Attributes:
+        model: Its name.
+        versions: Its releases whose files are there, ascending.
+        collected: Its releases whose files were collected, ascending.
+        aliases: The version that each alias points to.
+        changed: Time of the last record, UTC, ISO 8601.
+    """
+
+    model: str
+    versions: tuple[int, ...]
+    collected: tuple[int, ...]
+    aliases: Mapping[str, int]
+    changed: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the summary as JSON data."""
+        return {
+            "model": self.model,
+            "versions": list(self.versions),
+            "collected": list(self.collected),
+            "aliases": dict(self.aliases),
+            "changed": self.changed,
+        }
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReleaseDetails:
+    """One release in full.
+
+    Attributes:
+        model: The model's name.
+        version: The release's number.
+        folder: Where its files are.
+        aliases: The aliases that point to it now, sorted.
+        record: Its record in the log.
+        manifest: Its manifest, checked against the log.
+        numbers: What was measured of its variants, one mapping an output and a machine: how often answers differ, and
+            by how much. Nothing of a source that is released as it is.
+        history: Every record of the model by its number, oldest first.
+    """
+
+    model: str
+    version: int
+    folder: Path
+    aliases: tuple[str, ...]
+    record: Record
+    manifest: Mapping[str, Any]
+    numbers: tuple[Mapping[str, Any], ...]
+    history: tuple[Record, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the release as JSON data."""
+        return {
+            "model": self.model,
+            "version": self.version,
+            "folder": str(self.folder),
+            "aliases": list(self.aliases),
+            "record": self.record.to_json(),
+            "manifest": dict(self.manifest),
+            "numbers": [dict(item) for item in self.numbers],
+            "history": [{"number": n, **record.to_json()} for n, record in enumerate(self.history, start=1)],
+        }
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Verification:
+    """Whether the bytes of a release are those that were released.
+
+    Attributes:
+        model: The model's name.
+        version: The release's number.
+        files_checked: Number of files that the manifest names, the manifest included; 1 if the manifest
+            itself is not what was recorded, because then it proves nothing about the others.
+        difference: The files that are not what was released, by name.
+    """
+
+    model: str
+    version: int
+    files_checked: int
+    difference: FileDifference
+
+    @property
+    def is_intact(self) -> bool:
+        """Whether every file is there, unchanged, and no other is."""
+        return self.difference.is_empty
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the verification as JSON data."""
+        return {
+            "model": self.model,
+            "version": self.version,
+            "is_intact": self.is_intact,
+            "files_checked": self.files_checked,
+            "changed": list(self.difference.changed),
+            "missing": list(self.difference.missing),
+            "added": list(self.difference.added),
+        }
+
+
+def list_models(repository: Path) -> tuple[ModelSummary, ...]:
+    """Return the models that have a record, sorted by name; none for an empty repository.
+
+    Raises:
+        InputFileError: There is no such folder.
+        RepositoryError: A model's log is damaged.
+    """
+    _check_repository(repository)
+    summaries = []
+    for name in logged_models(repository):
+        state = state_of(read_records(repository, name))
+        # A release that was begun and never recorded leaves an empty log: the model does not exist yet.
+        if state.history:
+            summary = ModelSummary(
+                model=name,
+                versions=tuple(sorted(state.releases)),
+                collected=tuple(sorted(state.collected)),
+                aliases=dict(sorted(state.aliases.items())),
+                changed=state.history[-1].time,
+            )
+            summaries.append(summary)
+    return tuple(summaries)
+
+
+def show(repository: Path, model: str, which: int | str | None = None) -> ReleaseDetails:
+    """Return one release in full, its manifest checked against the log, and its evidence against the manifest.
+
+    Args:
+        repository: The root of the repository.
+        model: The model's name.
+        which: A version, as a number or its digits, or an alias; None for the highest version.
+
+    Raises:
+        UsageError: There is no such model or release.
+        InputFileError: There is no such repository.
+        RepositoryError: The log is damaged.
+        ArtifactIntegrityError: The manifest or the evidence is not what was recorded.
+    """
+    state = read_state(repository, model)
+    version = version_of(state, model, which)
+    folder = release_folder(repository, model, version)
+    manifest = read_manifest(folder, state.releases[version])
+    return ReleaseDetails(
+        model=model,
+        version=version,
+        folder=folder,
+        aliases=tuple(sorted(alias for alias, pointed in state.aliases.items() if pointed == version)),
+        record=state.releases[version],
+        manifest=manifest,
+        numbers=tuple(_numbers(manifest, read_released_evidence(folder, manifest))),
+        history=state.history,
+    )
+
+
+def _numbers(manifest: Mapping[str, Any], evidence: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    documents = [item for item in (evidence, *evidence.get("others", ())) if has_shape_of_evidence(item)]
+    entries = [entry for item in documents for entry in (*item["variants"], *item.get("emulated", ()))]
+    for variant in manifest["variants"]:
+        released = variant["evidence"] or {}
+        kinds = {item["kind"] for item in (released, *released.get("also", ())) if item}
+        for entry in entries:
+            is_of_this = (entry["variant"], entry.get("artifact")) == (variant["name"], variant["digest"])
+            if is_of_this and entry["evidence"] in kinds:
+                yield from _numbers_of_entry(entry)
+
+
+def _numbers_of_entry(entry: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    for output, found in entry.get("outputs", {}).items():
+        # What is decided on is counted by its decisions, what is compared exactly by its values.
+        counted = entry.get("decisions", {}).get(output, {})
+        exact = None if is_float_dtype(found["dtype"]) else found.get("mismatches")
+        yield {
+            "variant": entry["variant"],
+            "output": output,
+            "rows": entry.get("rows"),
+            "mismatches": counted.get("mismatches", exact),
+            "mismatch_rate_upper_95": counted.get("mismatch_rate_upper_95"),
+            **{name: found.get(name) for name in _DIFFERENCES},
+            "device": entry.get("device"),
+            "evidence": entry["evidence"],
+            "verdict": entry["verdict"],
+        }
+
+
+def verify_release(repository: Path, model: str, which: int | str | None = None) -> Verification:
+    """Return whether a release is byte for byte what was released, reading every file of it.
+
+    The log vouches for the manifest, and the manifest for every other file.
+
+    Args:
+        repository: The root of the repository.
+        model: The model's name.
+        which: A version, as a number or its digits, or an alias; None for the highest version.
+
+    Raises:
+        UsageError: There is no such model or release.
+        InputFileError: There is no such repository, or a file of the release cannot be read.
+        RepositoryError: The log is damaged.
+    """
+    state = read_state(repository, model)
+    version = version_of(state, model, which)
+    folder = release_folder(repository, model, version)
+    difference, count = difference_of_release(folder, state.releases[version])
+    return Verification(model=model, version=version, files_checked=count, difference=difference)
+
+
+def _check_repository(repository: Path) -> None:
+    if not repository.is_dir():
+        msg = f"there is no repository at {repository}"
+        raise InputFileError(msg, hint="name the folder that releases were promoted to")
+
+
+def read_state(repository: Path, model: str) -> ModelState:
+    """Return what the log of a model adds up to.
+
+    Raises:
+        UsageError: There is no such model.
+        InputFileError: There is no such repository.
+        RepositoryError: The log is damaged.
+    """
+    check_name("model", model)
+    _check_repository(repository)
+    state = state_of(read_records(repository, model))
+    if not state.history:
+        known = ", ".join(summary.model for summary in list_models(repository)) or "none"
+        msg = f"repository {repository} has no release of model {model!r} (models: {known})"
+        raise UsageError(msg, hint="see what it holds with: convert-and-validate list")
+    return state
+
+
+def version_of(state: ModelState, model: str, which: int | str | None) -> int:
+    """Return the version that is meant by a number, its digits or an alias; the highest one by None.
+
+    Raises:
+        UsageError: There is no such release, or its files were collected.
+    """
+    is_alias = isinstance(which, str) and not which.isdecimal()
+    if which is None:
+        version = max(state.releases, default=0)
+    else:
+        version = state.aliases.get(str(which), 0) if is_alias else int(which)
+    if version in state.releases:
+        return version
+    versions = ", ".join(str(number) for number in sorted(state.releases)) or "none"
+    aliases = ", ".join(sorted(state.aliases)) or "none"
+    what = "has no release" if which is None else f"has no release {str(which)!r}"
+    if version in state.collected:
+        what += f" any more: its files were collected on {state.collected[version].time}"
+    msg = f"model {model!r} {what} (versions: {versions}; aliases: {aliases})"
+    raise UsageError(msg, hint="name one of the versions or aliases above")

@@ -1,0 +1,170 @@
+"""The files of a model's log: what was released, and where each alias was moved.
+
+The log is append-only and is the truth: a release exists once its record does, and what an alias points
+to is what the records add up to. A record is written in full under another name and then given its
+number by a hard link, which fails if the number is taken: no locks, no lost update, no half record.
+Every reader checks that each record is what was written, and follows the one that it was written after.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from paritygate.errors import RepositoryError, StorageError
+from paritygate.files import storage_errors, write_json_atomically
+from paritygate.pipelines.release.repository.disk import make_folders, reading_errors, sync_folder
+from paritygate.pipelines.release.repository.record import CHAINED_SCHEMA, Record, digest_of_record
+from paritygate.pipelines.release.repository.state import ModelState, contradiction, state_of
+
+__all__ = ["append_record", "logged_models", "read_records"]
+
+_LOG = "log"
+_NUMBERED = re.compile(r"(\d{6,})\.json")
+_NO_LINKS = frozenset({errno.ENOTSUP, errno.EOPNOTSUPP, errno.EXDEV, errno.EMLINK, errno.ENOSYS})
+
+
+def logged_models(repository: Path) -> tuple[str, ...]:
+    """Return the names of the models that have a log, which may be empty, sorted."""
+    folder = repository / _LOG
+    if not folder.is_dir():
+        return ()
+    with reading_errors(folder):
+        return tuple(sorted(path.name for path in folder.iterdir() if path.is_dir()))
+
+
+def _record_file(folder: Path, number: int) -> Path:
+    return folder / f"{number:06d}.json"
+
+
+def read_records(repository: Path, model: str) -> tuple[Record, ...]:
+    """Return the model's records in the order of their numbers; none for a model that is not known.
+
+    Safe while others append: a number that is listed implies all lower ones, so the folder is listed
+    first and the records are then read one by one until there is none.
+
+    Raises:
+        RepositoryError: A record is missing, is no record, was edited, does not follow the one before it, or was
+            written by a later paritygate.
+    """
+    folder = repository / _LOG / model
+    if not folder.is_dir():
+        return ()
+    with reading_errors(folder):
+        listed = [int(found[1]) for path in folder.iterdir() if (found := _NUMBERED.fullmatch(path.name))]
+        records: list[Record] = []
+        while True:
+            path = _record_file(folder, len(records) + 1)
+            if path.exists() and not path.is_file():
+                msg = f"{path} is no file, where a record of what was released should be"
+                raise RepositoryError(msg, hint="remove it, or restore the record from a backup")
+            try:
+                content = path.read_bytes()
+            except FileNotFoundError:
+                break
+            record = _parse_record(path, content)
+            _check_follows(path, record, records[-1] if records else None)
+            records.append(record)
+    if len(records) < max(listed, default=0):
+        msg = f"record {path} is missing, though later ones are there"
+        raise RepositoryError(msg, hint="restore it from a backup: records are never removed")
+    return tuple(records)
+
+
+def _parse_record(path: Path, content: bytes) -> Record:
+    try:
+        data = json.loads(content)
+        record = Record.from_json(data)
+        if record.schema < CHAINED_SCHEMA:
+            return replace(record, digest=f"sha256:{hashlib.sha256(content).hexdigest()}")
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as err:
+        msg = f"{path} is not a record that this version of paritygate can read: {err}"
+        raise RepositoryError(msg, hint="upgrade paritygate, or restore the file from a backup") from err
+    digest = digest_of_record(data)
+    if record.digest != digest:
+        msg = f"record {path} was edited: it names {record.digest} as its digest, and what it says has {digest}"
+        raise RepositoryError(msg, hint="restore it from a backup: records are never edited")
+    return record
+
+
+def _check_follows(path: Path, record: Record, before: Record | None) -> None:
+    """Check that a record was written after the one that stands before it now."""
+    if record.schema < CHAINED_SCHEMA:
+        if before is None or before.schema < CHAINED_SCHEMA:
+            return
+        msg = f"record {path} is of schema {record.schema}, which is not written after one of schema {before.schema}"
+    else:
+        expected = None if before is None else before.digest
+        if record.predecessor == expected:
+            return
+        msg = (
+            f"record {path} does not follow the one before it, which was edited, removed or put elsewhere: it names "
+            f"{record.predecessor or 'none'} as the digest of that one, which is {expected or 'none'}"
+        )
+    raise RepositoryError(msg, hint="restore the log from a backup: records are never edited, removed or reordered")
+
+
+def append_record(
+    repository: Path, model: str, record_of: Callable[[ModelState], Record | None], staging: Path
+) -> int | None:
+    """Append a record to the model's log and return its number, once it is on the disk.
+
+    When other processes append at the same time, each record gets a number of its own, and names the digest of the
+    one that really stands before it.
+
+    Args:
+        repository: The root of the repository.
+        model: The model's name.
+        record_of: Returns the record, given what those before it add up to; called again where another process
+            took the number. None if nothing is to be recorded.
+        staging: A staging folder of this repository, where the record is written before it is linked.
+
+    Returns:
+        The number; None if nothing was to be recorded.
+
+    Raises:
+        RepositoryError: The record contradicts the log, or the log cannot be read.
+        StorageError: The disk is full, the log cannot be written, or the filesystem has no hard links.
+    """
+    folder = make_folders(repository, _LOG, model)
+    written = staging / "record.json"
+    while True:
+        state = state_of(read_records(repository, model))
+        record = record_of(state)
+        if record is None:
+            return None
+        # Checked before it is linked: what contradicts the log would make it unreadable for good.
+        problem = contradiction(record, state)
+        if problem:
+            msg = f"what is to be recorded of {model} ({record.kind}) contradicts its log: {problem}"
+            raise RepositoryError(msg, hint=f"see what it holds with: convert-and-validate show {model}")
+        number = len(state.history) + 1
+        # A new file for each try: one that was linked after all is never written to again.
+        write_json_atomically(written, record.after(state.history[-1] if state.history else None).to_json())
+        if _link(written, _record_file(folder, number)):
+            break
+    with storage_errors(folder):
+        sync_folder(folder)
+    return number
+
+
+def _link(written: Path, numbered: Path) -> bool:
+    """Give the written record its number; return False if another record has it."""
+    with storage_errors(numbered):
+        try:
+            numbered.hardlink_to(written)
+        except FileExistsError:
+            # A network filesystem may repeat a link that had succeeded: then the name is ours all the same.
+            return written.samefile(numbered)
+        except OSError as err:
+            if isinstance(err, PermissionError) or err.errno in _NO_LINKS:
+                msg = f"{numbered} could not be created as a hard link: {err.strerror}"
+                hint = "check the permissions; the repository needs a filesystem with hard links"
+                raise StorageError(msg, hint=hint) from err
+            raise
+    return True

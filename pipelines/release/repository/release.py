@@ -1,0 +1,267 @@
+"""Promotion: from a checked candidate to an immutable, numbered release.
+
+Everything is copied, hashed and forced to the disk outside the store, moved into it by one rename, and
+becomes a release by the one record that also moves the alias. A crash at any point leaves the
+repository as it was or with the release complete.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from paritygate.artifact import ARTIFACT_FILE
+from paritygate.errors import ArtifactIntegrityError, ParitygateError
+from paritygate.files import digest_of_file, fsync_tree, storage_errors, write_json_atomically
+from paritygate.pipelines.release.repository.candidate import (
+    EVIDENCE_FILE,
+    MANIFEST_FILE,
+    ReleaseCandidate,
+    VariantCandidate,
+    check_candidate,
+    check_copies,
+    check_files,
+)
+from paritygate.pipelines.release.repository.disk import sync_folder
+from paritygate.pipelines.release.repository.identity import identity_in, identity_of
+from paritygate.pipelines.release.repository.log import append_record, read_records
+from paritygate.pipelines.release.repository.manifest import (
+    difference_of_release,
+    make_manifest,
+    read_manifest,
+    released_files,
+)
+from paritygate.pipelines.release.repository.record import Record, RecordKind, utc_now
+from paritygate.pipelines.release.repository.staging import CONTENT, staging_folder
+from paritygate.pipelines.release.repository.state import ModelState, state_of
+from paritygate.pipelines.release.repository.store import next_version, publish, release_folder, withdraw
+
+__all__ = ["Release", "promote"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Release:
+    """A release that was made, or that was there already and holds exactly what was to be released.
+
+    Attributes:
+        model: The model's name.
+        version: Its number, counted from 1 for each model.
+        folder: Where its files are.
+        alias: The alias that points to it since; None if none was asked for.
+        record: Number of the record that was made in the model's log; None if nothing had to be recorded.
+        manifest: Digest of its manifest.json.
+        variants: Names of its variants, the preferred one first.
+        reason: Why it was made, as given.
+        choice: What was asked for and what stood for choice, as given.
+        despite: Why it was made although its run failed, as given.
+        trust: Digest of the pack whose evidence is trusted, as given.
+        is_new: Whether it was made; if not, at most its alias was moved.
+    """
+
+    model: str
+    version: int
+    folder: Path
+    alias: str | None
+    record: int | None
+    manifest: str
+    variants: tuple[str, ...]
+    reason: str
+    choice: Mapping[str, Any] = field(default_factory=dict)
+    despite: str = ""
+    trust: str = ""
+    is_new: bool = True
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the release as JSON data."""
+        return {
+            "model": self.model,
+            "version": self.version,
+            "folder": str(self.folder),
+            "alias": self.alias,
+            "record": self.record,
+            "manifest": self.manifest,
+            "variants": list(self.variants),
+            "reason": self.reason,
+            "choice": dict(self.choice),
+            "despite": self.despite,
+            "trust": self.trust,
+            "is_new": self.is_new,
+        }
+
+
+def promote(repository: Path, candidate: ReleaseCandidate) -> Release:
+    """Release `candidate` under the next version of its model and move its alias there.
+
+    If a release of the model is there that holds the same artifacts with the same findings, no version is made, and
+    the alias moves to that one. What does not verify does not count as being there.
+
+    Reads every file three times: before, while and after it is copied. Several processes may promote at
+    the same time; each gets a version of its own unless they release the same, and the alias points to the one
+    recorded last.
+
+    Args:
+        repository: The root of the repository; created where it does not exist.
+        candidate: What to release.
+
+    Returns:
+        The release, which is on the disk with its record; the one that was there, if it is the same.
+
+    Raises:
+        UsageError: A name cannot be a folder or file of the repository.
+        RepositoryError: A variant must not be released, or the model's log is damaged.
+        ArtifactIntegrityError: Files are not what was recorded, before or after copying.
+        InputFileError: A file to release is missing or cannot be read.
+        StorageError: The disk is full, or the repository cannot be written.
+    """
+    check_candidate(candidate)
+    for variant in candidate.variants:
+        check_files(variant)
+    # A damaged log stops the release before anything is copied.
+    state = state_of(read_records(repository, candidate.model))
+    same = _same_release(repository, candidate, state)
+    with staging_folder(repository) as staging:
+        if same is None:
+            version, manifest, number, is_new = _release(repository, candidate, staging)
+        else:
+            version, manifest, is_new = same, str(state.releases[same].manifest), False
+            number = append_record(repository, candidate.model, lambda now: _move_to(candidate, version, now), staging)
+    return Release(
+        model=candidate.model,
+        version=version,
+        folder=release_folder(repository, candidate.model, version),
+        alias=candidate.alias,
+        record=number,
+        manifest=manifest,
+        variants=tuple(variant.name for variant in candidate.variants),
+        reason=candidate.reason,
+        choice=candidate.choice,
+        despite=candidate.despite,
+        trust=candidate.trust,
+        is_new=is_new,
+    )
+
+
+def _same_release(repository: Path, candidate: ReleaseCandidate, state: ModelState) -> int | None:
+    """Return the intact release that holds what the candidate does: the one at its alias, else the newest; or None."""
+    identity = identity_of([variant.to_json() for variant in candidate.variants], candidate.despite, candidate.trust)
+    if identity is None:
+        return None
+    current = None if candidate.alias is None else state.aliases.get(candidate.alias)
+    for version in sorted(state.releases, key=lambda version: (version == current, version), reverse=True):
+        folder, record = release_folder(repository, candidate.model, version), state.releases[version]
+        # A release that is damaged is no reason to make no other.
+        with contextlib.suppress(ArtifactIntegrityError):
+            is_same = identity_in(read_manifest(folder, record)) == identity
+            if is_same and difference_of_release(folder, record)[0].is_empty:
+                return version
+    return None
+
+
+def _move_to(candidate: ReleaseCandidate, version: int, state: ModelState) -> Record | None:
+    """Return the record that points the candidate's alias to a release that is there; None if it is there already."""
+    if candidate.alias is None or state.aliases.get(candidate.alias) == version:
+        return None
+    return _record(candidate, RecordKind.ALIAS_MOVED, {candidate.alias: version})
+
+
+def _release(repository: Path, candidate: ReleaseCandidate, staging: Path) -> tuple[int, str, int | None, bool]:
+    """Make a version; return its number, the manifest's digest, the number of its record and whether it is new.
+
+    If another process released the same meanwhile, that release is returned, and what was made here is taken back.
+    """
+    content = staging / CONTENT
+    files = _copy(candidate, content)
+    version, manifest = _claim_version(repository, candidate, content, files)
+    aliases = {} if candidate.alias is None else {candidate.alias: version}
+    released = replace(_record(candidate, RecordKind.RELEASED, aliases), version=version, manifest=manifest)
+    found: list[tuple[int, str]] = []
+
+    def record_of(state: ModelState) -> Record | None:
+        same = _same_release(repository, candidate, state)
+        found.append((version, manifest) if same is None else (same, str(state.releases[same].manifest)))
+        return released if same is None else _move_to(candidate, same, state)
+
+    try:
+        folder = release_folder(repository, candidate.model, version)
+        with storage_errors(folder):
+            sync_folder(folder.parent)
+        number = append_record(repository, candidate.model, record_of, staging)
+    except BaseException:
+        _withdraw_unrecorded(content, repository, candidate.model, version)
+        raise
+    is_new = found[-1][0] == version
+    if not is_new:
+        _withdraw_unrecorded(content, repository, candidate.model, version)
+    return *found[-1], number, is_new
+
+
+def _copy(candidate: ReleaseCandidate, content: Path) -> dict[str, str]:
+    """Put all files of the release but the manifest into `content`, on the disk and checked; return their digests."""
+    with storage_errors(content):
+        for variant in candidate.variants:
+            _copy_variant(variant, content / variant.name)
+        for name, path in candidate.reports.items():
+            shutil.copyfile(path, content / name)
+        write_json_atomically(content / EVIDENCE_FILE, dict(candidate.evidence))
+        for path in content.rglob("*"):
+            if path.is_file():
+                _make_read_only(path)
+        fsync_tree(content)
+    files = released_files(content)
+    check_copies(candidate, files)
+    return files
+
+
+def _copy_variant(variant: VariantCandidate, folder: Path) -> None:
+    for name in variant.files:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        # Why not a hard link? The run folder's file could still be changed, and the release with it.
+        shutil.copyfile(variant.folder / name, folder / name)
+    write_json_atomically(folder / ARTIFACT_FILE, dict(variant.record))
+
+
+def _make_read_only(path: Path) -> None:
+    path.chmod(path.stat().st_mode & ~0o222)
+
+
+def _claim_version(
+    repository: Path, candidate: ReleaseCandidate, content: Path, files: Mapping[str, str]
+) -> tuple[int, str]:
+    """Publish `content` under the next free version and return that version and the manifest's digest."""
+    while True:
+        state = state_of(read_records(repository, candidate.model))
+        version = next_version(repository, candidate.model, (*state.releases, *state.collected))
+        path = content / MANIFEST_FILE
+        write_json_atomically(path, make_manifest(candidate, version, content, files))
+        _make_read_only(path)
+        digest = digest_of_file(path)
+        if publish(content, repository, candidate.model, version):
+            return version, digest
+
+
+def _record(candidate: ReleaseCandidate, kind: RecordKind, aliases: Mapping[str, int]) -> Record:
+    return Record(
+        kind=kind,
+        time=utc_now(),
+        aliases=aliases,
+        reason=candidate.reason,
+        despite=candidate.despite,
+        trust=candidate.trust,
+        who=candidate.who,
+        host=candidate.host,
+    )
+
+
+def _withdraw_unrecorded(content: Path, repository: Path, model: str, version: int) -> None:
+    """Take back what was published without a record, so that a full disk does not stay full of it.
+
+    If the record is there after all, or that cannot be told, nothing is taken back: a folder without a
+    record is invisible, but a record without its folder is a broken release.
+    """
+    with contextlib.suppress(OSError, ParitygateError):
+        if version not in state_of(read_records(repository, model)).releases:
+            withdraw(content, repository, model, version)

@@ -1,0 +1,134 @@
+"""What the records of a model add up to: its releases, its aliases, and where each alias was before."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from paritygate.errors import RepositoryError
+from paritygate.pipelines.release.repository.record import CHAINED_SCHEMA, Record, RecordKind
+
+__all__ = ["ModelState", "contradiction", "state_of"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelState:
+    """What the records of a model add up to.
+
+    Attributes:
+        releases: The record of each release whose files are there, by its version, in the order of release.
+        collected: The record of the collection of each release whose files were collected, by its version.
+        aliases: The version that each alias points to.
+        pasts: The versions that each alias can go back to, oldest first: those it was released or moved to before
+            the one that it points to, without what it was rolled back from and what was collected since.
+        history: All records; the first has number 1.
+    """
+
+    releases: Mapping[int, Record]
+    collected: Mapping[int, Record]
+    aliases: Mapping[str, int]
+    pasts: Mapping[str, tuple[int, ...]]
+    history: tuple[Record, ...]
+
+
+def state_of(records: Sequence[Record]) -> ModelState:
+    """Return what `records`, in the order of their numbers, add up to.
+
+    Raises:
+        RepositoryError: They contradict each other, such as a version that is released twice, or an alias that is
+            moved to a version that was not released by then.
+    """
+    releases: dict[int, Record] = {}
+    collected: dict[int, Record] = {}
+    # The last of each is where the alias points to; a rollback takes the end off and adds nothing, so that the next
+    # one goes further back.
+    stacks: dict[str, tuple[int, ...]] = {}
+    for number, record in enumerate(records, start=1):
+        problem = _contradiction(record, releases, collected, stacks)
+        if problem:
+            msg = f"record {number} of the log ({record.kind}) contradicts those before it: {problem}"
+            raise RepositoryError(msg, hint="restore the log from a backup: records are never edited")
+        if record.version is not None and record.kind is RecordKind.RELEASED:
+            releases[record.version] = record
+        elif record.version is not None and record.kind is RecordKind.COLLECTED:
+            del releases[record.version]
+            collected[record.version] = record
+            stacks = {alias: _without(stack, record.version) for alias, stack in stacks.items()}
+        for alias, version in record.aliases.items():
+            stacks[alias] = _moved(stacks.get(alias, ()), version, is_back=record.kind is RecordKind.ROLLED_BACK)
+    return ModelState(
+        releases=releases,
+        collected=collected,
+        aliases={alias: stack[-1] for alias, stack in stacks.items()},
+        pasts={alias: stack[:-1] for alias, stack in stacks.items()},
+        history=tuple(records),
+    )
+
+
+def _moved(stack: tuple[int, ...], version: int, *, is_back: bool) -> tuple[int, ...]:
+    if is_back and version in stack:
+        return stack[: len(stack) - stack[::-1].index(version)]
+    return stack if stack[-1:] == (version,) else (*stack, version)
+
+
+def _without(stack: tuple[int, ...], collected: int) -> tuple[int, ...]:
+    left: tuple[int, ...] = ()
+    for version in stack:
+        if version != collected:
+            left = _moved(left, version, is_back=False)
+    return left
+
+
+def contradiction(record: Record, state: ModelState) -> str:
+    """Return what makes `record` impossible after those that led to `state`, or an empty text."""
+    stacks = {alias: (*past, state.aliases[alias]) for alias, past in state.pasts.items()}
+    return _contradiction(record, state.releases, state.collected, stacks)
+
+
+def _contradiction(
+    record: Record,
+    releases: Mapping[int, Record],
+    collected: Mapping[int, Record],
+    stacks: Mapping[str, tuple[int, ...]],
+) -> str:
+    version = record.version
+    if record.kind is RecordKind.RELEASED:
+        problems = {
+            f"version {version} is no version": version is None or version < 1,
+            f"version {version} was released before": version in releases or version in collected,
+            "it names no manifest": record.manifest is None,
+        }
+    elif record.kind is RecordKind.COLLECTED:
+        problems = {
+            f"version {version} was collected before": version in collected,
+            f"version {version} was not released by then": version not in releases,
+            f"an alias points to version {version}": any(stack[-1] == version for stack in stacks.values()),
+            "it moves an alias": bool(record.aliases),
+        }
+    else:
+        problems = {"it names no alias": not record.aliases}
+    found = next((problem for problem, is_so in problems.items() if is_so), "")
+    moves = (_why_not_moved(record, alias, releases, collected, stacks.get(alias, ())) for alias in record.aliases)
+    return found or next(filter(None, moves), "")
+
+
+def _why_not_moved(
+    record: Record,
+    alias: str,
+    releases: Mapping[int, Record],
+    collected: Mapping[int, Record],
+    stack: tuple[int, ...],
+) -> str:
+    target = record.aliases[alias]
+    is_rollback = record.kind is RecordKind.ROLLED_BACK
+    # 0.1.0 read rollbacks to any version, and had no command that wrote one.
+    is_strict = is_rollback and record.schema >= CHAINED_SCHEMA
+    is_there = target in releases or (record.kind is RecordKind.RELEASED and target == record.version)
+    problems = {
+        f"version {target} was collected by then": target in collected,
+        f"version {target} was not released by then": not is_there,
+        f"alias {alias!r} did not exist by then": is_rollback and not stack,
+        f"alias {alias!r} was not at version {target} before": is_strict
+        and (target not in stack[:-1] or target == stack[-1]),
+    }
+    return next((problem for problem, is_so in problems.items() if is_so), "")

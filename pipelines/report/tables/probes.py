@@ -1,0 +1,201 @@
+"""The tables of a report that are about probes: what was asked, what came of it, and what inputs were taken for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from paritygate.pipelines.cli.probe_summary import seconds_of_gate
+from paritygate.pipelines.compare.result import NOT_ASKED, ComparisonResult, ProbeResult, ProbesResult
+from paritygate.pipelines.report.failed_alone import within_run
+from paritygate.pipelines.report.figures import number
+from paritygate.pipelines.report.tables.table import Cell, Column, Table, code, facts, figure, status, text
+from paritygate.validate.probes.catalogue import ALL_PROBES
+from paritygate.validate.probes.roles import Role
+
+__all__ = ["FAILED_AT", "FOUND_AT", "failed_words", "probe_tables", "probe_words"]
+
+FAILED_AT = "Failed at, the first ones"
+FOUND_AT = "Answered otherwise where no sample is"
+_LEAD = (
+    "Probes are inputs derived from the samples, which a right conversion answers like the reference. What there is no "
+    "right answer of the reference to is left out, and so is what a candidate does not take by its own declaration; "
+    "where the rows of a probe did not suffice, its result is a warning."
+)
+_OF_FINDINGS = (
+    "A right conversion may honestly answer rows otherwise that are unlike every sample: an empty row of a mask, NaN, "
+    "infinity. A difference there is a warning, and a failure as soon as samples hold such rows."
+)
+_UNFIT = "what the candidate does not take or is not held to"
+_PROBE_COLUMNS = (
+    Column(title="probe"),
+    Column(title="result"),
+    Column(title="looks for"),
+    Column(title="batches", is_figure=True),
+    Column(title="rows", is_figure=True),
+    Column(title="left out", is_figure=True),
+    Column(title="candidate s", is_figure=True),
+    Column(title="reference s", is_figure=True),
+    Column(title="in words"),
+)
+
+
+def probe_tables(result: ComparisonResult, folder: Path) -> tuple[Table, ...]:
+    """Return the tables of the probes; none where none was asked.
+
+    Args:
+        result: The comparison.
+        folder: The run's, from which on files are named.
+    """
+    probes = result.probes
+    if not probes.asked:
+        return ()
+    left_out = tuple(_left_out_rows(probes))
+    failed = tuple(_failure_rows(probes, folder))
+    found = tuple(_finding_rows(probes, folder))
+    return (
+        _asked_table(probes),
+        *((_failures_table(failed),) if failed else ()),
+        *((_findings_table(found),) if found else ()),
+        *((_left_out_table(left_out),) if left_out else ()),
+        *((_roles_table(probes),) if probes.roles else ()),
+        _times_table(probes),
+    )
+
+
+def probe_words(result: ComparisonResult) -> tuple[str, ...]:
+    """Return what is said above the tables."""
+    probes = result.probes
+    found = [f"No probe was asked: {probes.skipped}."] if probes.skipped else [_LEAD]
+    if any(probe.findings for probe in probes.asked.values()):
+        found.append(_OF_FINDINGS)
+    if probes.switched_off:
+        found.append(f"Switched off: {', '.join(probes.switched_off)}.")
+    if probes.not_recorded:
+        found.append(f"Not asked, because the reference was recorded without them: {', '.join(probes.not_recorded)}.")
+    if probes.roles:
+        found.append(f"What an input was taken for is inferred; the spec overrules it{_example(probes)}.")
+    return tuple(found)
+
+
+def _example(probes: ProbesResult) -> str:
+    """Return how the spec says what an input is, by the first of whose kind there is more to say; else nothing."""
+    name = next((name for name, role in probes.roles.items() if role.role == Role.ID), None)
+    return "" if name is None else f", such as roles: {{{name}: {{role: id, low: 0, high: 999}}}}"
+
+
+def failed_words(probe: ProbeResult) -> str:
+    """Return where a probe failed, short: what failed there stands in the table of failures."""
+    first = probe.failures[0]
+    at = f"failed at {first.about}" if first.batch >= 0 else "failed"
+    return at if probe.failed <= 1 else f"{at}, and at {number(probe.failed - 1)} more"
+
+
+def _asked_table(probes: ProbesResult) -> Table:
+    rows = [_probe_row(name, probe) for name, probe in probes.asked.items()]
+    rows += [_switched_off_row(name) for name in probes.switched_off]
+    return Table(caption="Probes", columns=_PROBE_COLUMNS, rows=tuple(rows))
+
+
+def _probe_row(name: str, probe: ProbeResult) -> tuple[Cell, ...]:
+    word = status("not asked") if probe.status == NOT_ASKED else status(probe.status)
+    return (
+        text(name),
+        word,
+        text(probe.looks_for),
+        figure(number(probe.batches)),
+        figure(number(probe.rows)),
+        figure(number(probe.dropped + probe.unfit)),
+        figure(f"{probe.seconds:.2f}"),
+        figure("-" if probe.reference_seconds is None else f"{probe.reference_seconds:.2f}"),
+        text(f"{failed_words(probe)}: see below" if probe.failures else probe.detail),
+    )
+
+
+def _switched_off_row(name: str) -> tuple[Cell, ...]:
+    empty = (figure("-"),) * 5
+    return (text(name), status("not asked"), text(ALL_PROBES[name].looks_for), *empty, text("switched off"))
+
+
+def _failure_rows(probes: ProbesResult, folder: Path) -> Iterable[tuple[Cell, ...]]:
+    for name, probe in probes.asked.items():
+        for failure in probe.failures:
+            yield (
+                text(name),
+                text(failure.about),
+                text(f"{failure.check}: {failure.detail}"),
+                code(within_run(failure.inputs, folder) if failure.inputs else "-"),
+            )
+
+
+def _failures_table(rows: tuple[tuple[Cell, ...], ...]) -> Table:
+    titles = ("probe", "at", "what failed", "inputs, in the run's folder")
+    return Table(caption=FAILED_AT, columns=tuple(Column(title=title) for title in titles), rows=rows)
+
+
+def _finding_rows(probes: ProbesResult, folder: Path) -> Iterable[tuple[Cell, ...]]:
+    for name, probe in probes.asked.items():
+        for finding in probe.findings:
+            yield (
+                text(name),
+                text(finding.edge),
+                text(finding.about),
+                figure(number(finding.batches)),
+                text(f"{finding.check}: {finding.detail}"),
+                code(within_run(finding.inputs, folder) if finding.inputs else "-"),
+            )
+
+
+def _findings_table(rows: tuple[tuple[Cell, ...], ...]) -> Table:
+    columns = (
+        Column(title="probe"),
+        Column(title="as no sample has"),
+        Column(title="first at"),
+        Column(title="batches", is_figure=True),
+        Column(title="what differs"),
+        Column(title="inputs, in the run's folder"),
+    )
+    return Table(caption=FOUND_AT, columns=columns, rows=rows)
+
+
+def _left_out_rows(probes: ProbesResult) -> Iterable[tuple[Cell, ...]]:
+    for name, probe in probes.asked.items():
+        found = [(item.in_words, item.batches, item.first) for item in probe.dropped_by.values()]
+        if probe.unfit:
+            found.append((_UNFIT, probe.unfit, probe.unfit_first))
+        for why, count, first in found:
+            more = f"; and {number(count - len(first))} more" if count > len(first) else ""
+            yield text(name), text(why), figure(number(count)), text("; ".join(first) + more)
+
+
+def _left_out_table(rows: tuple[tuple[Cell, ...], ...]) -> Table:
+    columns = (
+        Column(title="probe"),
+        Column(title="what"),
+        Column(title="batches", is_figure=True),
+        Column(title="why, the first ones"),
+    )
+    return Table(caption="Left out", columns=columns, rows=rows)
+
+
+def _roles_table(probes: ProbesResult) -> Table:
+    columns = (Column(title="input"), Column(title="taken for"), Column(title="because"))
+    rows = tuple((text(name), text(role.role), text(role.why)) for name, role in probes.roles.items())
+    return Table(caption="What inputs are", columns=columns, rows=rows)
+
+
+def _times_table(probes: ProbesResult) -> Table:
+    samples, of_probes = seconds_of_gate(probes)
+    once = "answered when it was recorded" if probes.reference_samples_seconds is None else None
+    found = [
+        ("the candidate over the samples", text(_seconds(probes.samples_seconds))),
+        ("the reference over the samples", text(once or _seconds(probes.reference_samples_seconds))),
+        ("probes", text(f"{of_probes:.2f} s")),
+    ]
+    if samples:
+        found.append(("all of it, over the samples alone", text(f"{(samples + of_probes) / samples:.1f} times")))
+    return facts("Where the time went", found)
+
+
+def _seconds(seconds: float | None) -> str:
+    return "not known" if seconds is None else f"{seconds:.2f} s"

@@ -1,0 +1,106 @@
+"""The tables of a comparison that are about answers as users know them: metrics against gold, detections matched."""
+
+from __future__ import annotations
+
+from paritygate.pipelines.compare.result import ComparisonResult, GoldResult, MatchResult, MatchStratumResult
+from paritygate.pipelines.report.figures import number, number_pair
+from paritygate.pipelines.report.tables.table import Cell, Column, Table, figure, text
+
+__all__ = ["quality_tables"]
+
+_NOT_DEFINED = "not defined"
+
+
+def quality_tables(result: ComparisonResult) -> tuple[Table, ...]:
+    """Return a table of metrics and one of detections, each where there are any."""
+    tables = []
+    if result.gold:
+        tables.append(_gold_table(result))
+    if result.matches:
+        tables.append(_match_table(result))
+    return tuple(tables)
+
+
+def _gold_table(result: ComparisonResult) -> Table:
+    titles = ("rows", "reference", "candidate", "difference", "95 % interval", "at least")
+    rows: list[tuple[Cell, ...]] = []
+    for rule, found in result.gold.items():
+        rows.append(_gold_row(rule, found))
+        for name, values in found.strata.items():
+            for stratum, item in values.items():
+                difference = (
+                    None if item.candidate is None or item.reference is None else item.candidate - item.reference
+                )
+                figures = (item.reference, item.candidate)
+                rows.append(
+                    (
+                        text(f"{rule}, {name} {stratum}"),
+                        figure(number(item.rows)),
+                        *(figure(_shown(each)) for each in figures),
+                        figure(number(difference, missing=_NOT_DEFINED)),
+                        figure("-"),
+                        figure("-"),
+                    )
+                )
+    return Table(
+        caption="Against gold",
+        columns=(Column(title="metric"), *(Column(title=title, is_figure=True) for title in titles)),
+        rows=tuple(rows),
+    )
+
+
+def _gold_row(rule: str, found: GoldResult) -> tuple[Cell, ...]:
+    interval = "not known"
+    if found.difference_low_95 is not None and found.difference_high_95 is not None:
+        interval = f"{number(found.difference_low_95)} to {number(found.difference_high_95)}"
+    candidate, limit = _shown(found.candidate), "no limit" if found.limit is None else number(found.limit)
+    if found.candidate is not None and found.limit is not None:
+        candidate, limit = number_pair(found.candidate, found.limit)
+    rows = number(found.rows)
+    without = f" ({number(found.rows_without)} without gold)" if found.rows_without else ""
+    return (
+        text(rule),
+        figure(f"{rows}{without}"),
+        figure(_shown(found.reference)),
+        figure(candidate),
+        figure(number(found.difference, missing=_NOT_DEFINED)),
+        figure(interval),
+        figure(limit),
+    )
+
+
+def _shown(found: float | None) -> str:
+    return number(found, missing=_NOT_DEFINED)
+
+
+_MATCH_FIGURES = {
+    "rows": "rows",
+    "reference": "expected",
+    "candidate": "actual",
+    "matched": "matched",
+    "missing": "missing",
+    "extra": "extra",
+    "near the floor or end": "near_floor",
+    "below the floor": "below_floor",
+    "not finite": "non_finite",
+    "smallest IoU": "min_iou",
+    "largest box difference": "max_box_diff",
+    "largest score difference": "max_score_diff",
+}
+
+
+def _match_table(result: ComparisonResult) -> Table:
+    rows: list[tuple[Cell, ...]] = []
+    for rule, found in result.matches.items():
+        rows.append(_match_row(rule, found))
+        for name, values in found.strata.items():
+            rows += [_match_row(f"{rule}, {name} {stratum}", item) for stratum, item in values.items()]
+    return Table(
+        caption="Detections matched",
+        columns=(Column(title="detections"), *(Column(title=title, is_figure=True) for title in _MATCH_FIGURES)),
+        rows=tuple(rows),
+    )
+
+
+def _match_row(name: str, found: MatchResult | MatchStratumResult) -> tuple[Cell, ...]:
+    return (text(name), *(figure(number(getattr(found, key), missing="-")) for key in _MATCH_FIGURES.values()))

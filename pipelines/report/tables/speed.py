@@ -1,0 +1,147 @@
+"""The tables of speed: latency and throughput at each batch size, and what loading and holding a variant takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from paritygate.pipelines.benchmark.result import SOURCE, BenchmarkPoint, BenchmarkResult, Speedup, VariantBenchmark
+from paritygate.pipelines.report.figures import number, size_words
+from paritygate.pipelines.report.report_data import NOT_MEASURED, ReportData, VariantReport
+from paritygate.pipelines.report.tables.table import Cell, Column, Table, figure, text
+
+__all__ = ["footprint_table", "measured_speed", "speed_lead", "speed_notes", "speed_table", "speedup_words"]
+
+_POINT_TITLES = (
+    "batch size", "concurrency", "p50 ms", "p95 ms", "p99 ms", "rows per s", "speed-up", "95 % interval", "busy cores",
+)  # fmt: skip
+_COST_TITLE = "cost per million rows"
+_FOOTPRINT_TITLES = ("load s", "first call ms", "peak memory", "size of files")
+
+
+def measured_speed(variant: VariantReport, benchmark: BenchmarkResult) -> tuple[VariantBenchmark | None, str]:
+    """Return what the benchmark says of exactly the variant's artifact as it is now, else None and why."""
+    found = benchmark.of(variant.name)
+    if found is None:
+        return None, "the benchmark is without it"
+    if found.artifact is None:
+        return None, found.error or "it could not be loaded"
+    if variant.artifact is None or found.artifact != variant.artifact.digest:
+        return None, "it was made again since: what was benchmarked is another file"
+    return found, ""
+
+
+def speedup_words(speedup: Speedup) -> str:
+    """Return a speed-up with its interval."""
+    return f"{number(speedup.ratio)}x ({number(speedup.low)} to {number(speedup.high)})"
+
+
+def speed_lead(benchmark: BenchmarkResult) -> str:
+    """Return in words how it was measured."""
+    machine = benchmark.machine
+    cpu: Mapping[str, Any] = machine.get("cpu") or {}
+    rounds = max((point.rounds for variant in benchmark.variants for point in variant.points), default=0)
+    cores = f", {machine['cores']} cores" if machine.get("cores") else ""
+    return (
+        "Latency is that of one call with real rows of the samples. The source and the variants took turns in "
+        f"{rounds} rounds, so that what slows the machine down slows all of them. Speed-up is the latency of the "
+        "source by that of the variant at the same batch size and concurrency, p50 by p50, which is the median of the "
+        f"rounds' medians, with its 95 % interval by resampling rounds. Measured on {benchmark.device}: "
+        f"{cpu.get('model', 'a processor that is not known')}{cores}."
+    )
+
+
+def speed_table(report: ReportData, benchmark: BenchmarkResult) -> Table:
+    """Return latency, throughput and speed-up, one row for each batch size and concurrency; the source first."""
+    has_cost = benchmark.price_per_hour is not None
+    titles = (*_POINT_TITLES, *((_COST_TITLE,) if has_cost else ()))
+    rows = [
+        row
+        for name, speed, _ in _speeds(report, benchmark)
+        for row in _point_rows(name, speed, benchmark, has_cost=has_cost)
+    ]
+    columns = (Column(title="variant"), *(Column(title=title, is_figure=True) for title in titles))
+    return Table(caption="Latency, throughput and speed-up", columns=columns, rows=tuple(rows))
+
+
+def footprint_table(report: ReportData, benchmark: BenchmarkResult) -> Table:
+    """Return what loading and holding each variant takes; the source first."""
+    rows = [(name, *_footprint_cells(speed)) for name, speed, _ in _speeds(report, benchmark)]
+    columns = (
+        Column(title="variant"),
+        *(Column(title=title, is_figure=True) for title in _FOOTPRINT_TITLES),
+        Column(title="ran on"),
+    )
+    return Table(caption="Loading, memory and size", columns=columns, rows=tuple(rows))
+
+
+def speed_notes(report: ReportData, benchmark: BenchmarkResult) -> tuple[str, ...]:
+    """Return for each variant that was not, or not fully, measured why, one sentence each."""
+    found = []
+    for cell, speed, why in _speeds(report, benchmark):
+        reason = why or (speed.error if speed is not None else "")
+        if reason:
+            state = "not fully measured" if speed is not None and speed.points else NOT_MEASURED
+            found.append(f"{cell.text}: {state}: {reason}")
+    return tuple(found)
+
+
+def _speeds(report: ReportData, benchmark: BenchmarkResult) -> Iterable[tuple[Cell, VariantBenchmark | None, str]]:
+    source = benchmark.of(SOURCE)
+    yield (
+        text(SOURCE, remark=_mark(report, SOURCE)),
+        source,
+        "" if source is not None else "the benchmark is without it",
+    )
+    for variant in report.variants:
+        speed, why = measured_speed(variant, benchmark)
+        yield text(variant.name, remark=_mark(report, variant.name)), speed, why
+
+
+def _mark(report: ReportData, name: str) -> str:
+    return report.mark if name in report.marked else ""
+
+
+def _point_rows(
+    name: Cell, speed: VariantBenchmark | None, benchmark: BenchmarkResult, *, has_cost: bool
+) -> Iterable[tuple[Cell, ...]]:
+    if speed is None or not speed.points:
+        yield name, figure("-"), figure("-"), *(figure(NOT_MEASURED),) * (len(_POINT_TITLES) - 2 + has_cost)
+        return
+    wanted = [(size, instances) for size in benchmark.batch_sizes for instances in benchmark.concurrency]
+    is_source = name.text == SOURCE
+    for size, instances in wanted:
+        point = speed.at(size, instances)
+        cells = _point_cells(point, is_source=is_source)
+        cost = (figure(number(point.cost_per_million if point is not None else None)),) if has_cost else ()
+        yield name, figure(number(size)), figure(number(instances)), *cells, *cost
+
+
+def _point_cells(point: BenchmarkPoint | None, *, is_source: bool) -> tuple[Cell, ...]:
+    if point is None:
+        return (figure(NOT_MEASURED),) * 7
+    latency = tuple(figure(number(point.latency_ms.get(name))) for name in ("p50", "p95", "p99"))
+    speedup = point.speedup
+    if speedup is None:
+        words = ("1x", "-") if is_source else (NOT_MEASURED, NOT_MEASURED)
+    else:
+        words = f"{number(speedup.ratio)}x", f"{number(speedup.low)} to {number(speedup.high)}"
+    return (*latency, figure(_throughput(point.rows_per_s)), *map(figure, words), figure(number(point.cpu_cores)))
+
+
+def _throughput(rows_per_s: float) -> str:
+    """Return a throughput: in full from 100 on, where three digits would need a power of ten."""
+    return number(round(rows_per_s) if rows_per_s >= 100 else rows_per_s)  # noqa: PLR2004 - three digits
+
+
+def _footprint_cells(speed: VariantBenchmark | None) -> tuple[Cell, ...]:
+    if speed is None:
+        return (*(figure(NOT_MEASURED),) * 4, text(NOT_MEASURED))
+    runtime = " ".join(word for word in (speed.runtime, speed.version) if word)
+    return (
+        figure(number(speed.load_s)),
+        figure(number(speed.first_call_ms)),
+        figure(NOT_MEASURED if speed.peak_memory_bytes is None else size_words(speed.peak_memory_bytes)),
+        figure("not known" if speed.size_bytes is None else size_words(speed.size_bytes)),
+        text(f"{runtime}, {speed.device}" if runtime else NOT_MEASURED),
+    )

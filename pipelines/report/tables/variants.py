@@ -1,0 +1,378 @@
+"""The tables of a report that are about one comparison: checks, outputs, decisions, rows, limits."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+from paritygate.pipelines.compare.result import (
+    CheckResult,
+    ComparisonResult,
+    DecisionResult,
+    LimitRange,
+    OutputResult,
+    SideResult,
+    StratumOutput,
+    StratumResult,
+)
+from paritygate.pipelines.report.figures import near_one, number, number_pair, percent, share, value
+from paritygate.pipelines.report.tables.probes import failed_words
+from paritygate.pipelines.report.tables.table import Cell, Column, Table, code, facts, figure, status, text
+from paritygate.precision import Precision
+from paritygate.row_names import row_name
+from paritygate.signature import is_float_dtype
+from paritygate.validate.gate.bounds import upper_bound_text
+from paritygate.validate.gate.tolerance import DEFAULT_TOLERANCES
+from paritygate.wording import one_or_many
+
+__all__ = [
+    "agreement_table",
+    "checks_table",
+    "decisions_table",
+    "difference_table",
+    "operators_table",
+    "sides_table",
+    "strata_tables",
+    "tolerance_table",
+    "worst_rows_table",
+]
+
+_SEVERITY = ("fail", "error", "inconclusive", "warning", "pass")
+# Its limit is the least that is asked for: more is better, so it is no part of anything.
+_AT_LEAST = {"rows", "strata_coverage"}
+_METRIC = "gold_"
+_PROBE = "probe_"
+# The measured number and its limit, as most checks begin.
+_PAIR = re.compile(r"^(?:-?[\d.]+(?:e[+-]?\d+)?|nan|-?inf) (<=|>) -?[\d.]+(?:e[+-]?\d+)?(?![\d%])(?! %)")
+_CLASSES_SHOWN = 10
+_DIGEST = "digest as loaded"
+_DIFFERENCES = {
+    "min": "min_abs_diff",
+    "p50": "p50_abs_diff",
+    "p90": "p90_abs_diff",
+    "p99": "p99_abs_diff",
+    "p99.9": "p999_abs_diff",
+    "max": "max_abs_diff",
+    "mean": "mean_abs_diff",
+    "std": "std_abs_diff",
+}
+
+
+_STRATUM_FIGURES = {
+    "max diff": "max_abs_diff",
+    "p99": "p99_abs_diff",
+    "mean diff": "mean_abs_diff",
+    "std of diff": "std_abs_diff",
+    "of a row": "max_row_rel_diff",
+    "bias": "bias",
+}
+
+
+def checks_table(result: ComparisonResult) -> Table:
+    """Return every check, the worst first."""
+    checks = sorted(result.checks, key=lambda check: _SEVERITY.index(check.status))
+    columns = (
+        Column(title="check"),
+        Column(title="status"),
+        Column(title="output"),
+        Column(title="measured", is_figure=True),
+        Column(title="limit", is_figure=True),
+        Column(title="of the limit", is_figure=True),
+        Column(title="in words"),
+    )
+    rows = tuple(_check_row(check, _check_words(check, result)) for check in checks)
+    return Table(caption="Checks", columns=columns, rows=rows)
+
+
+def _check_words(check: CheckResult, result: ComparisonResult) -> str:
+    """Return what a check says, without what stands elsewhere: the row's own numbers, and what a probe failed at."""
+    probe = result.probes.asked.get(check.name.removeprefix(_PROBE)) if check.name.startswith(_PROBE) else None
+    if probe is not None and probe.failures:
+        return f"{failed_words(probe)}: see Probes"
+    return _PAIR.sub(lambda found: "within the limit" if found[1] == "<=" else "beyond the limit", check.detail)
+
+
+def _check_row(check: CheckResult, words: str) -> tuple[Cell, ...]:
+    start = (text(check.name), status(check.status), text(check.output or "-"))
+    measured, limit = check.measured, check.limit
+    if measured is None:
+        # Without a limit it is a question of yes or no; with one, the number was NaN or infinite.
+        middle = (figure("-" if limit is None else "not finite"), figure(number(limit, missing="-")), figure("-"))
+    elif limit is None:
+        middle = (figure(number(measured)), figure("-"), figure("-"))
+    else:
+        texts = number_pair(measured, limit)
+        middle = (figure(texts[0]), figure(texts[1]), _share_cell(check.name, abs(measured), limit))
+        if _is_at_least(check.name):
+            middle = (middle[0], figure(f"at least {texts[1]}"), figure("-"))
+    return (*start, *middle, text(words))
+
+
+def _is_at_least(name: str) -> bool:
+    return name in _AT_LEAST or name.startswith(_METRIC)
+
+
+def _share_cell(name: str, measured: float, limit: float) -> Cell:
+    if limit <= 0 or _is_at_least(name):
+        return figure("-")
+    return figure(share(measured, limit), fraction=measured / limit)
+
+
+def difference_table(output: OutputResult) -> Table:
+    """Return the distribution of |actual - expected| of an output, with the limits below it."""
+    limits = {"max": output.limits.get("max_abs_diff"), "mean": output.limits.get("mean_abs_diff")}
+    measured = [figure(number(getattr(output, key))) for key in _DIFFERENCES.values()]
+    rows = [(text("measured"), *measured)]
+    if is_float_dtype(output.dtype):
+        rows.append((text("limit"), *(figure(_range(limits.get(key))) for key in _DIFFERENCES)))
+    return Table(
+        caption="Distribution of |actual - expected|",
+        columns=(Column(title="what"), *(Column(title=title, is_figure=True) for title in _DIFFERENCES)),
+        rows=tuple(rows),
+    )
+
+
+def _range(limit: LimitRange | None) -> str:
+    if limit is None:
+        return "-"
+    if limit.lowest == limit.highest:
+        return number(limit.lowest)
+    return f"{number(limit.lowest)} to {number(limit.highest)}, by channel"
+
+
+def agreement_table(output: OutputResult) -> Table:
+    """Return what else is known of the difference of an output."""
+    found = _float_facts(output) if is_float_dtype(output.dtype) else _exact_facts(output)
+    return facts("Agreement", ((what, text(words)) for what, words in found))
+
+
+def _exact_facts(output: OutputResult) -> Iterable[tuple[str, str]]:
+    yield "dtype", f"{output.dtype}, compared exactly"
+    yield "values", f"{number(output.values)} in {number(output.rows)} rows"
+    yield "values that differ", number(output.mismatches)
+    for words in output.looks_like:
+        yield "what it looks like", words
+
+
+def _float_facts(output: OutputResult) -> Iterable[tuple[str, str]]:
+    interval = ""
+    if output.bias_low_95 is not None and output.bias_high_95 is not None:
+        interval = f" (95 %: {number(output.bias_low_95)} to {number(output.bias_high_95)})"
+    at_row = f" at {row_name(output.max_row_rel_id)}" if output.max_row_rel_id else ""
+    yield "dtype", output.dtype
+    yield "values", f"{number(output.values)} in {number(output.rows)} rows, {number(output.compared)} subtracted"
+    yield "not finite where the reference is, or otherwise than it", number(output.non_finite)
+    yield "bias (signed mean)", number(output.bias) + interval
+    yield "std of the signed difference", number(output.std_diff)
+    yield "cosine similarity", near_one(output.cosine_similarity)
+    row_limit = _limit_of(output, "max_row_rel_diff")
+    yield "largest of a row, relative to it", f"{number(output.max_row_rel_diff)}{at_row}{row_limit}"
+    yield "largest relative to its value", number(output.max_rel_diff)
+    if output.repeat_max_abs_diff is None:
+        yield "largest between two passes", "not measured"
+    else:
+        limit = _limit_of(output, "repeat_max_abs_diff")
+        yield "largest between two passes", f"{number(output.repeat_max_abs_diff)}{limit}"
+    if output.rows_beyond is not None:
+        yield "rows beyond a limit", f"{number(output.rows_beyond)} of {number(output.rows)}"
+    yield "scale of the default limits", _scale(output)
+    if output.fill_values:
+        yield (
+            "fill values, compared exactly",
+            f"{number(output.fill_values)}, of which {_differ(output.fill_mismatches)}",
+        )
+    for words in output.looks_like:
+        yield "what it looks like", words
+
+
+def _differ(count: int) -> str:
+    return f"{number(count)} {one_or_many(count, 'differs', 'differ')}"
+
+
+def _limit_of(output: OutputResult, name: str) -> str:
+    return f" (limit {_range(output.limits[name])})" if name in output.limits else ""
+
+
+def _scale(output: OutputResult) -> str:
+    by_channel = "" if output.axis is None else f", the largest over the channels of axis {output.axis}"
+    return f"{number(output.scale)} (the spread of the reference's bulk, at least 1{by_channel})"
+
+
+def worst_rows_table(output: OutputResult) -> Table:
+    """Return the rows that differ most; a difference that is not finite is the largest of all."""
+    columns = (
+        Column(title="row"),
+        Column(title="index in the row"),
+        Column(title="actual", is_figure=True),
+        Column(title="expected", is_figure=True),
+        Column(title="|difference|", is_figure=True),
+        Column(title="its limit", is_figure=True),
+    )
+    rows = tuple(
+        (
+            code(row.row_id),
+            code(str(row.index) if row.index else "-"),
+            figure(value(row.actual)),
+            figure(value(row.expected)),
+            figure(number(row.max_abs_diff, missing="not finite")),
+            figure(number(row.limit)),
+        )
+        for row in output.worst_rows
+    )
+    return Table(caption="Rows that differ most", columns=columns, rows=rows)
+
+
+def decisions_table(decisions: Mapping[str, DecisionResult]) -> Table:
+    """Return what was decided on each output."""
+    columns = (
+        Column(title="output"),
+        Column(title="rule"),
+        Column(title="mismatches", is_figure=True),
+        Column(title="near the boundary", is_figure=True),
+        Column(title="away from it", is_figure=True),
+        Column(title="rows with any", is_figure=True),
+        Column(title="95 % bound of rows", is_figure=True),
+        Column(title="reference decides"),
+        Column(title="first mismatched rows"),
+    )
+    rows = tuple(
+        (
+            text(name),
+            text(_rule(decision)),
+            figure(f"{number(decision.mismatches)} of {number(decision.decisions)}"),
+            figure(number(decision.inside_band)),
+            figure(number(decision.outside_band)),
+            figure(f"{number(decision.rows_mismatched)} of {number(decision.rows)}"),
+            figure(f"< {upper_bound_text(decision.mismatch_rate_upper_95)}"),
+            text(_classes(decision)),
+            text(", ".join(decision.examples) or "none"),
+        )
+        for name, decision in decisions.items()
+    )
+    return Table(caption="Decisions", columns=columns, rows=rows)
+
+
+def _rule(decision: DecisionResult) -> str:
+    # `OUTPUT:RULE`, and the output stands in the column before.
+    return decision.rule.rpartition(":")[2]
+
+
+def _classes(decision: DecisionResult) -> str:
+    # A class is in a set once at most.
+    total = decision.decisions if _rule(decision).startswith("top_k") else sum(decision.classes.values())
+    if _rule(decision).startswith(("threshold", "multilabel")):
+        counts = [(word, decision.classes.get(key, 0)) for word, key in (("positive", "1"), ("negative", "0"))]
+    else:
+        most = sorted(decision.classes.items(), key=lambda item: -item[1])
+        counts = [(f"class {name}", count) for name, count in most[:_CLASSES_SHOWN]]
+    words = ", ".join(f"{name}: {number(count)} ({percent(count, total)})" for name, count in counts)
+    more = len(decision.classes) - len(counts)
+    return f"{words}, and {more} more classes" if more > 0 else words
+
+
+def strata_tables(strata: Mapping[str, Mapping[str, StratumResult]]) -> tuple[Table, ...]:
+    """Return the numbers again for each value of each stratum: a fault that lives in one is bounded by its rows."""
+    columns = (
+        Column(title="rows of"),
+        Column(title="output"),
+        Column(title="rows", is_figure=True),
+        *(Column(title=title, is_figure=True) for title in _STRATUM_FIGURES),
+        Column(title="bias, 95 %", is_figure=True),
+        Column(title="rows beyond a limit", is_figure=True),
+        Column(title="mismatches", is_figure=True),
+        Column(title="95 % bound", is_figure=True),
+    )
+    tables = (
+        Table(
+            caption=f"By {name}",
+            columns=columns,
+            rows=tuple(row for value, stratum in values.items() for row in _stratum_rows(value, stratum)),
+        )
+        for name, values in strata.items()
+    )
+    # Where all outputs are matched, their table has the strata.
+    return tuple(table for table in tables if table.rows)
+
+
+def _stratum_rows(name: str, stratum: StratumResult) -> Iterable[tuple[Cell, ...]]:
+    for output_name, output in stratum.outputs.items():
+        decision = stratum.decisions.get(output_name)
+        yield (
+            text(name),
+            text(output_name),
+            figure(number(stratum.rows)),
+            *(figure(number(getattr(output, key))) for key in _STRATUM_FIGURES.values()),
+            figure(_interval(output)),
+            figure(number(output.rows_beyond, missing="-")),
+            figure("no rule" if decision is None else number(decision.mismatches)),
+            figure("-" if decision is None else f"< {upper_bound_text(decision.mismatch_rate_upper_95)}"),
+        )
+
+
+def _interval(output: StratumOutput) -> str:
+    if output.bias_low_95 is None or output.bias_high_95 is None:
+        return "-"
+    return f"{number(output.bias_low_95)} to {number(output.bias_high_95)}"
+
+
+def tolerance_table(result: ComparisonResult) -> Table:
+    """Return the limits, where they come from, and which are looser than the defaults."""
+    default = DEFAULT_TOLERANCES[Precision(result.precision)].to_json()
+    declared = set(result.tolerance.get("declared", ()))
+    names = [name for name in default if name not in {"declared", "precision"}]
+    rows = tuple(
+        (
+            text(name),
+            figure(_limit(name, result.tolerance.get(name))),
+            figure(_limit(name, default[name])),
+            text("declared: holds as written" if name in declared else "default"),
+            status("looser") if name in result.looser_than_default else text("-"),
+        )
+        for name in names
+    )
+    columns = (
+        Column(title="limit"),
+        Column(title="value", is_figure=True),
+        Column(title=f"default for {result.precision}", is_figure=True),
+        Column(title="set by"),
+        Column(title="against the default"),
+    )
+    return Table(caption="Limits: defaults are multiplied by the scale of the output", columns=columns, rows=rows)
+
+
+def _limit(name: str, limit: float | None) -> str:
+    if limit is None:
+        return "0.5 %, near the boundary only" if name == "decision_mismatches" else "none"
+    return number(limit)
+
+
+def sides_table(result: ComparisonResult) -> Table:
+    """Return what ran on either side, read back from the runtimes."""
+    candidate, reference = result.candidate, result.reference
+    rows = tuple(
+        (text(what), *(code(words) if what == _DIGEST else text(words) for words in (of_candidate, of_reference)))
+        for (what, of_candidate), (_, of_reference) in zip(_side(candidate), _side(reference), strict=True)
+    )
+    columns = (Column(title="what"), Column(title="candidate (actual)"), Column(title="reference (expected)"))
+    return Table(caption="What ran", columns=columns, rows=rows)
+
+
+def _side(side: SideResult) -> Iterable[tuple[str, str]]:
+    unknown = "not known"
+    yield "name", side.name
+    yield "kind", side.kind
+    yield "runtime", f"{side.runtime} {side.version or ''}".strip() if side.runtime else unknown
+    yield "device", side.device or unknown
+    yield "execution provider", side.provider or "none"
+    yield "precision found", side.precision_found or unknown
+    yield "TF32", {True: "may be used", False: "off", None: "does not apply"}[side.tf32]
+    yield "optimisation level", side.optimisation or "none"
+    yield "executes code of its author", "yes" if side.executes_code else "no"
+    yield _DIGEST, side.digest or unknown
+
+
+def operators_table(operators: Iterable[tuple[str, ...]]) -> Table:
+    """Return the operators that the target does not have."""
+    titles = ("operator", "node", "reason", "hint")
+    rows = tuple(tuple(text(words) for words in row) for row in operators)
+    return Table(caption="Unsupported operators", columns=tuple(Column(title=title) for title in titles), rows=rows)

@@ -1,0 +1,1 @@
+"""The chart of speed against difference."""

@@ -1,0 +1,196 @@
+"""Where everything of the chart of speed against difference stands, in user units from the top left of its plot.
+
+Positions are worked out here and not by the plotting library, because labels must not lie on each other, and a
+difference of exactly 0 and one that is not finite need places of their own beside a logarithmic axis.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from paritygate.pipelines.report.figures import number
+from paritygate.pipelines.report.label_places import Box, Label, LabelWish, place_labels
+from paritygate.pipelines.report.tables.table import SYMBOLS
+from paritygate.pipelines.report.tradeoff.tradeoff import TradeoffPoint
+
+__all__ = ["HEIGHT", "WIDTH", "Layout", "Mark", "layout_of"]
+
+WIDTH, HEIGHT = 720.0, 320.0
+# The place of a difference of exactly 0, and that of one that is not finite, beside the logarithmic axis.
+_SLOT, _BESIDE = 72.0, 24.0
+_FIRST_DECADE, _LAST_DECADE = -6, 4
+# To the right of the plot, where the source has its label.
+_ROOM = 56.0
+_MARGIN = 0.15
+# Steps within a power of ten, from coarse to fine: the first that gives enough ticks is taken.
+_STEPS = ((1, 2, 5), (1, 1.5, 2, 3, 5, 7), (1, 1.2, 1.4, 1.6, 1.8, 2, 2.5, 3, 3.5, 4, 5, 6, 7, 8, 9))
+_TICKS_WANTED = 4
+_RADIUS, _RING_RADIUS = 8.0, 13.0
+# Of a letter, in the fonts that pages are read in, rather too wide than too narrow; and of a line.
+_GLYPH, _BOLD_GLYPH, _LINE = 6.7, 7.3, 15.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Mark:
+    """One variant: where it is, and from where to where its interval reaches."""
+
+    point: TradeoffPoint
+    x: float
+    y: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Layout:
+    """The chart.
+
+    Attributes:
+        marks: The variants.
+        labels: Their labels, in the same order.
+        tolerance: Where the tolerance is, from the left.
+        source: Where the speed of the source is, from the top.
+        x_ticks: Position and text.
+        y_ticks: Position and text.
+        slots: Where the places beside the logarithmic axis begin or end.
+    """
+
+    marks: tuple[Mark, ...]
+    labels: tuple[Label, ...]
+    tolerance: float
+    source: float
+    x_ticks: tuple[tuple[float, str], ...]
+    y_ticks: tuple[tuple[float, str], ...]
+    slots: tuple[float, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Differences:
+    """The axis of differences: `left` to `right` hold the decades from `first` to `last`."""
+
+    first: int
+    last: int
+    left: float
+    right: float
+
+    def at(self, share: float) -> float:
+        if share == 0:
+            return _SLOT / 2
+        if math.isinf(share):
+            return WIDTH - _SLOT / 2
+        part = (math.log10(share) - self.first) / (self.last - self.first)
+        return self.left + min(1.0, max(0.0, part)) * (self.right - self.left)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Speeds:
+    """The axis of speed-ups, from `low` at the bottom to `high` at the top, logarithmic."""
+
+    low: float
+    high: float
+
+    def at(self, ratio: float) -> float:
+        part = math.log(ratio / self.low) / math.log(self.high / self.low)
+        return HEIGHT * (1 - min(1.0, max(0.0, part)))
+
+
+def layout_of(points: Sequence[TradeoffPoint]) -> Layout:
+    """Return where everything stands.
+
+    Args:
+        points: The variants, at least one; speed-ups are above 0.
+    """
+    x, y = _differences(points), _speeds(points)
+    marks = tuple(
+        Mark(
+            point=point,
+            x=x.at(point.share),
+            y=y.at(point.speedup.ratio),
+            low=y.at(point.speedup.low),
+            high=y.at(point.speedup.high),
+        )
+        for point in points
+    )
+    slots = [_SLOT] if x.left > 0 else []
+    slots += [WIDTH - _SLOT] if x.right < WIDTH else []
+    return Layout(
+        marks=marks,
+        labels=_labels(marks, tolerance=x.at(1.0), source=y.at(1.0)),
+        tolerance=x.at(1.0),
+        source=y.at(1.0),
+        x_ticks=tuple(_difference_ticks(x, points)),
+        y_ticks=tuple((y.at(value), f"{value:g}x") for value in _speed_ticks(y)),
+        slots=tuple(slots),
+    )
+
+
+def _differences(points: Iterable[TradeoffPoint]) -> _Differences:
+    shares = [point.share for point in points]
+    decades = [math.log10(share) for share in shares if 0 < share < math.inf]
+    first = math.floor(min([*decades, -1.0]) - _MARGIN)
+    last = math.ceil(max([*decades, 0.0]) + _MARGIN)
+    return _Differences(
+        first=max(first, _FIRST_DECADE),
+        last=min(last, _LAST_DECADE),
+        left=_SLOT + _BESIDE if 0 in shares else 0.0,
+        right=WIDTH - _SLOT - _BESIDE if math.inf in shares else WIDTH,
+    )
+
+
+def _speeds(points: Iterable[TradeoffPoint]) -> _Speeds:
+    ends = [1.0, *itertools.chain.from_iterable((point.speedup.low, point.speedup.high) for point in points)]
+    # Room above for labels, and never so close that noise would look like a difference.
+    low, high = min(ends) / 1.25, max(ends) * 1.25
+    return _Speeds(low=low, high=max(high, low * 2))
+
+
+def _difference_ticks(x: _Differences, points: Iterable[TradeoffPoint]) -> Iterable[tuple[float, str]]:
+    shares = [point.share for point in points if 0 < point.share < math.inf]
+    if x.left > 0:
+        yield _SLOT / 2, "exactly 0"
+    for decade in range(x.first, x.last + 1):
+        value = 10.0**decade
+        words = f"{value:,.0f} times" if value > 1 else f"{number(value * 100)} %"
+        if decade == x.first and any(share < value for share in shares):
+            words = f"\N{LESS-THAN OR EQUAL TO} {words}"
+        if decade == x.last and any(share > value for share in shares):
+            words = f"\N{GREATER-THAN OR EQUAL TO} {words}"
+        yield x.at(value), words
+    if x.right < WIDTH:
+        yield WIDTH - _SLOT / 2, "not finite"
+
+
+def _speed_ticks(y: _Speeds) -> list[float]:
+    decades = range(math.floor(math.log10(y.low)), math.ceil(math.log10(y.high)) + 1)
+    found: list[float] = []
+    for steps in _STEPS:
+        found = [step * 10.0**decade for decade in decades for step in steps if y.low <= step * 10.0**decade <= y.high]
+        if len(found) >= _TICKS_WANTED:
+            break
+    return found
+
+
+def _labels(marks: Sequence[Mark], *, tolerance: float, source: float) -> tuple[Label, ...]:
+    wishes = [_wish(mark) for mark in marks]
+    intervals = [Box(left=mark.x - 5, top=mark.high - 2, right=mark.x + 5, bottom=mark.low + 2) for mark in marks]
+    lines = [
+        Box(left=tolerance - 2, top=0, right=tolerance + 2, bottom=HEIGHT),
+        Box(left=0, top=source - 2, right=WIDTH, bottom=source + 2),
+    ]
+    source_label = Box(left=WIDTH, top=source - _LINE / 2, right=WIDTH + _ROOM, bottom=source + _LINE / 2)
+    bounds = Box(left=2, top=2, right=WIDTH + _ROOM, bottom=HEIGHT - 2)
+    return place_labels(wishes, taken=[*intervals, *lines, source_label], bounds=bounds)
+
+
+def _wish(mark: Mark) -> LabelWish:
+    words = _label_text(mark.point)
+    glyph, radius = (_BOLD_GLYPH, _RING_RADIUS) if mark.point.mark else (_GLYPH, _RADIUS)
+    return LabelWish(text=words, x=mark.x, y=mark.y, width=len(words) * glyph, height=_LINE, radius=radius)
+
+
+def _label_text(point: TradeoffPoint) -> str:
+    mark = f", {point.mark}" if point.mark else ""
+    return f"{SYMBOLS.get(point.verdict, '')} {point.name}{mark}".strip()

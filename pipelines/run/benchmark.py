@@ -1,0 +1,172 @@
+"""Benchmark: how fast the source and every exported variant answer, on the same rows, in turns.
+
+All models are loaded at once, one process each, and called in rounds: in every round, at every batch size and
+concurrency, each has its turn, in an order that is drawn anew. What slows the machine for a while so slows all of
+them, and the speed-up is taken from pairs of turns of the same round. Only one process works at a time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+
+from paritygate.errors import ExitCode, InputFileError, ParitygateError
+from paritygate.files import make_marked_folder, remove_marked_folder, write_json_atomically
+from paritygate.machine import device_name, machine_facts
+from paritygate.pipelines.benchmark.entrants import Entrant, entrants_of, kind_of, variant_of
+from paritygate.pipelines.benchmark.load import cores, load_note, mark_load, others_cores
+from paritygate.pipelines.benchmark.result import SOURCE, BenchmarkResult
+from paritygate.pipelines.benchmark.rounds import Point, point_words, run_rounds, uncertain
+from paritygate.pipelines.benchmark.worker import RefusedError, Worker, WorkerJob
+from paritygate.pipelines.process.child import Progress
+from paritygate.pipelines.run.workspace import RunFolder, required_variants
+from paritygate.pipelines.spec.benchmark_plan import BenchmarkPlan, plan_of
+
+__all__ = ["benchmark_stage", "exit_code_of_benchmark"]
+
+# Enough for a look at every input of most models, and bounded for slow ones.
+_WARM_UP_ROUNDS = 4
+_MIN_CYCLE = 3
+
+
+def benchmark_stage(
+    run: RunFolder, plan: BenchmarkPlan, *, time_limit_s: float, progress: Progress, device: str = "cpu"
+) -> BenchmarkResult:
+    """Measure the source and every exported variant that could be loaded in validation, and write `benchmark.json`.
+
+    A variant that cannot be measured has its error in the result; the others go on.
+
+    Args:
+        run: The run.
+        plan: What to measure.
+        time_limit_s: Seconds that may be spent on each of them altogether.
+        progress: Told what is done.
+        device: Where the models run.
+
+    Raises:
+        BackendError: The device is not there.
+        StorageError: The disk is full.
+    """
+    begin = time.monotonic()
+    # Raises if the device is not there.
+    device_name(device)
+    load = mark_load()
+    entrants = entrants_of(run, device)
+    with ExitStack() as stack:
+        for entrant in entrants:
+            if not entrant.errors:
+                progress(f"benchmark: loading {entrant.name}", 0, 0)
+                job = _job(entrant, run, plan, device=device, time_limit_s=time_limit_s)
+                _load(entrant, job, stack)
+        digest = _check_same_rows(entrants)
+        cycles = _warm_up(entrants, plan, progress)
+        chosen_at = plan_of(run.resolved).points[0]
+        run_rounds(entrants, plan, cycles, chosen_at=chosen_at, seed=run.resolved.spec.seed, progress=progress)
+        for entrant in entrants:
+            if entrant.worker is not None:
+                entrant.peak_memory_bytes = entrant.worker.peak_memory_bytes
+    others = others_cores(load, mark_load())
+    result = BenchmarkResult(
+        batch_sizes=plan.batch_sizes,
+        concurrency=plan.concurrency,
+        variants=tuple(variant_of(entrant, entrants[0], plan.price_per_hour) for entrant in entrants),
+        samples_digest=digest,
+        price_per_hour=plan.price_per_hour,
+        machine={**machine_facts(), "cores": cores(), "others_cores": others},
+        seconds=time.monotonic() - begin,
+        device=device,
+        round_seconds=plan.seconds,
+        seed=run.resolved.spec.seed,
+        notes=(*load_note(others, cores()), *_point_note(run, plan), *_uncertain_note(entrants, chosen_at)),
+    )
+    write_json_atomically(run.benchmark_file, {**result.to_json(), **run.made_here()})
+    return result
+
+
+def _point_note(run: RunFolder, plan: BenchmarkPlan) -> tuple[str, ...]:
+    """Return what is to be said where no variant can be chosen by these figures."""
+    first = plan_of(run.resolved).points[0]
+    if first in plan.points:
+        return ()
+    return (f"a release is chosen at {point_words(first)}, the spec's first, and that was not measured",)
+
+
+def _uncertain_note(entrants: Sequence[Entrant], point: Point) -> tuple[str, ...]:
+    """Return what is to be said where speeds are uncertain even after all the rounds."""
+    found = uncertain(entrants, point)
+    if not found:
+        return ()
+    rounds = max(len(entrant.turns.get(point, ())) for entrant in entrants)
+    words = "; ".join(f"{one} against {other}" for one, other in found)
+    return (f"after {rounds} rounds the speed is still uncertain by a factor of 2 or more: {words}",)
+
+
+def exit_code_of_benchmark(run: RunFolder, result: BenchmarkResult) -> int:
+    """Return 5 if nothing was measured of the source or of a required variant, else 0."""
+    needed = (result.of(name) for name in (SOURCE, *required_variants(run, result.device)))
+    is_measured = all(item is not None and item.points for item in needed)
+    return int(ExitCode.PASS if is_measured else ExitCode.NOT_MEASURED)
+
+
+def _job(entrant: Entrant, run: RunFolder, plan: BenchmarkPlan, *, device: str, time_limit_s: float) -> WorkerJob:
+    return WorkerJob(
+        side=entrant.side,
+        kind=kind_of(entrant),
+        samples=run.resolved.samples(run.samples_path),
+        batch_sizes=plan.batch_sizes,
+        device=device,
+        folder=run.jobs(f"benchmark-{entrant.name}"),
+        time_limit_s=time_limit_s,
+        recorded=entrant.recorded,
+    )
+
+
+def _load(entrant: Entrant, job: WorkerJob, stack: ExitStack) -> None:
+    remove_marked_folder(job.folder)
+    make_marked_folder(job.folder)
+    entrant.worker = Worker(job)
+    stack.callback(entrant.worker.close)
+    try:
+        entrant.loaded = entrant.worker.loaded()
+    except ParitygateError as err:
+        entrant.fail(err)
+
+
+def _check_same_rows(entrants: Sequence[Entrant]) -> str:
+    """Return the digest of the rows; whoever was given others, as from samples drawn at random, is out."""
+    digest = ""
+    for entrant in entrants:
+        if entrant.loaded is None or entrant.worker is None:
+            continue
+        digest = digest or entrant.loaded.samples_digest
+        if entrant.loaded.samples_digest != digest:
+            msg = "the samples gave it other rows than the ones before: they are not the same at every reading"
+            entrant.fail(InputFileError(msg, hint="seed the sample function"))
+    return digest
+
+
+def _warm_up(entrants: Sequence[Entrant], plan: BenchmarkPlan, progress: Progress) -> dict[Point, int]:
+    """Call every model at every point, and return how many calls a cycle has there.
+
+    As many as the slowest one makes in a turn: one that is faster makes the same calls several times.
+    """
+    cycles: dict[Point, int] = {}
+    for point in plan.points:
+        progress(f"benchmark: warming up at {point_words(point)}", 0, 0)
+        for entrant in entrants:
+            if entrant.worker is None:
+                continue
+            try:
+                latency_s, calls = entrant.worker.warm_up(point, seconds=_WARM_UP_ROUNDS * plan.seconds)
+            except RefusedError as err:
+                entrant.note(err, point_words(point))
+                continue
+            except ParitygateError as err:
+                entrant.fail(err)
+                continue
+            entrant.turns[point] = []
+            entrant.latency_s[point] = latency_s
+            fitting = max(_MIN_CYCLE, min(calls, int(plan.seconds / latency_s)))
+            cycles[point] = min(cycles.get(point, fitting), fitting)
+    return cycles

@@ -1,0 +1,105 @@
+"""Build: what a run lacks is made from what it has, without its source, as on the machine with the GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from paritygate.artifact import ARTIFACT_FILE, Artifact
+from paritygate.errors import ArtifactIntegrityError, InputFileError, UsageError
+from paritygate.formats import ENGINE_FORMATS
+from paritygate.pipelines.process.child import Progress
+from paritygate.pipelines.run.variant_maker import VariantMaker, bases_of
+from paritygate.pipelines.run.workspace import FailedVariant, RunFolder
+from paritygate.pipelines.spec.target_choice import check_names
+from paritygate.precision import Variant
+
+__all__ = ["BuildOutcome", "build_stage"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BuildOutcome:
+    """What came of a build.
+
+    Attributes:
+        artifacts: What was made.
+        failures: What could not be made.
+        needs_source: What the run lacks and cannot be made without its source.
+    """
+
+    artifacts: dict[str, Artifact]
+    failures: dict[str, FailedVariant]
+    needs_source: tuple[str, ...]
+
+
+def build_stage(
+    run: RunFolder,
+    *,
+    names: Sequence[str] = (),
+    is_rebuilding: bool = False,
+    time_limit_s: float,
+    progress: Progress,
+) -> BuildOutcome:
+    """Make the targets that have no artifact yet, or whose engine is damaged, from those that are there.
+
+    The source is not looked at. A rebuilt engine is a new artifact: what was measured of the earlier one does not
+    count for it.
+
+    Args:
+        run: The run, exported.
+        names: Of its targets, those to make; all if empty.
+        is_rebuilding: Whether those named, or every engine if none is, are made though they are there.
+        time_limit_s: Seconds that each may take.
+        progress: Told what is done.
+
+    Raises:
+        UsageError: A name is no target of the run, or cannot be made without the source.
+        ArtifactIntegrityError: An artifact to derive from was changed.
+        InputFileError: The record of one is damaged.
+        StorageError: The disk is full.
+    """
+    check_names(names, run.resolved)
+    lacking = [name for name in names or run.resolved.target_names if _is_to_be_made(run, name, names, is_rebuilding)]
+    wanted = [name for name in lacking if _has_base(run, name)]
+    needs_source = tuple(name for name in lacking if name not in wanted)
+    if names and needs_source:
+        msg = f"{needs_source[0]} is made from the source, or from what the run lacks: build makes what can be derived"
+        raise UsageError(msg, hint="make it where the source is: convert-and-validate export SPEC")
+    maker = VariantMaker(run, wanted, time_limit_s=time_limit_s, progress=progress)
+    for name in wanted:
+        for base in bases_of(Variant.parse(name)):
+            # Raises if it was changed, before any time is spent.
+            maker.there(base)
+    made = {name: maker.make(name) for name in wanted}
+    failures = {name: item for name, item in made.items() if isinstance(item, FailedVariant)}
+    earlier = {name: item for name, item in run.failures().items() if name not in made}
+    found = {**earlier, **failures}
+    run.save_failures({name: found[name] for name in run.resolved.target_names if name in found})
+    artifacts = {name: item for name, item in made.items() if isinstance(item, Artifact)}
+    return BuildOutcome(artifacts=artifacts, failures=failures, needs_source=needs_source)
+
+
+def _is_to_be_made(run: RunFolder, name: str, names: Sequence[str], is_rebuilding: bool) -> bool:  # noqa: FBT001 - as given
+    folder, is_engine = run.variant_folder(name), Variant.parse(name).format in ENGINE_FORMATS
+    if not (folder / ARTIFACT_FILE).is_file():
+        return True
+    if is_rebuilding and (is_engine or name in names):
+        return True
+    return is_engine and _is_damaged(run, name)
+
+
+def _is_damaged(run: RunFolder, name: str) -> bool:
+    try:
+        run.artifact(name)
+    except (ArtifactIntegrityError, InputFileError):
+        return True
+    return False
+
+
+def _has_base(run: RunFolder, name: str) -> bool:
+    """Return whether something that the variant is made from, directly or not, is in the run."""
+    targets = run.resolved.target_names
+    return any(
+        ((run.variant_folder(base) if base in targets else run.base_folder(base)) / ARTIFACT_FILE).is_file()
+        for base in bases_of(Variant.parse(name))
+    )

@@ -1,0 +1,27 @@
+"""Export: the source becomes every target variant."""
+
+from __future__ import annotations
+
+from paritygate.pipelines.process.child import Progress
+from paritygate.pipelines.run.variant_maker import VariantMaker
+from paritygate.pipelines.run.workspace import FailedVariant, RunFolder
+
+__all__ = ["export_stage"]
+
+
+def export_stage(run: RunFolder, *, time_limit_s: float, progress: Progress) -> dict[str, FailedVariant]:
+    """Make every target of the run's spec; what fails is written down, the others go on.
+
+    Raises:
+        InputFileError: The source does not exist.
+        UsageError: The spec asks for what cannot be made of its source.
+        StorageError: The disk is full.
+    """
+    # A source that is not there is wrong for every variant: said once, before any child starts.
+    _ = run.resolved.source
+    names = run.resolved.target_names
+    maker = VariantMaker(run, names, time_limit_s=time_limit_s, progress=progress)
+    made = {name: maker.make(name) for name in names}
+    failures = {name: item for name, item in made.items() if isinstance(item, FailedVariant)}
+    run.save_failures(failures)
+    return failures

@@ -1,0 +1,193 @@
+"""Record: the source answers the samples once, and its outputs are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from paritygate.artifact import ARTIFACT_FILE, Artifact
+from paritygate.errors import ArtifactIntegrityError, BackendError, StorageError, UsageError
+from paritygate.files import MARKER, digest_of_json, make_marked_folder, remove_marked_folder, storage_errors
+from paritygate.models.source import SourceKind, parse_source
+from paritygate.pipelines.compare.probing import Graph, ProbeRequest
+from paritygate.pipelines.process.child import ChildJob, Progress, run_child
+from paritygate.pipelines.run.workspace import RunFolder
+from paritygate.validate.reference.recording import Recording
+from paritygate.validate.samples.samples import SampleSource
+
+__all__ = ["RecordRequest", "check_recorded_by", "record_model", "record_stage"]
+
+# The variant that shows what the model does with its inputs.
+_GRAPH = "onnx-fp32"
+# Of what is asked of a recording, what is bound by its content, and which probes are left out: the evidence says that.
+_NO_RULES = {"samples": ("text", "folder", "path", "key"), "probes": ("names", "graph")}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RecordRequest:
+    """What to record, without a run.
+
+    Attributes:
+        model: Path of the model.
+        samples: Path of the samples, or `module:callable`.
+        here: What relative paths are relative to.
+        out: The folder to write; it must not exist, or be one of ours.
+        batch_size: Rows a batch, where the samples do not say.
+        pad: By input, what shorter lists of JSON lines are filled up with.
+        is_non_finite_declared: Whether NaN and infinity in the outputs are right.
+        seed: Seed of the choice of rows that are run twice.
+        device: Where the model runs.
+    """
+
+    model: str
+    samples: str
+    here: Path
+    out: Path
+    batch_size: int
+    pad: Mapping[str, float]
+    is_non_finite_declared: bool
+    seed: int
+    device: str
+
+
+def record_stage(run: RunFolder, *, time_limit_s: float, progress: Progress, device: str = "cpu") -> Recording:
+    """Record the reference of a run.
+
+    Raises:
+        ZeroRowsError: There are no samples.
+        ReferenceRefusedError: The reference is not fit to judge by.
+        BackendError: It did not answer, crashed or hung.
+        UsageError: Samples and model do not fit each other.
+        StorageError: The disk is full.
+    """
+    asked = _asked(run)
+    args: dict[str, Any] = {
+        **asked,
+        "name": run.resolved.name,
+        "source": run.resolved.source.to_json(),
+        "device": device,
+        "probes": replace(_probes(run), graph=_graph(run)).to_json(),
+        "recorded_by": _rules(asked),
+    }
+    return _record(args, out=run.reference, jobs=run.jobs("record"), time_limit_s=time_limit_s, progress=progress)
+
+
+def check_recorded_by(run: RunFolder, recording: Recording) -> None:
+    """Check that the reference was recorded as the run's spec asks for: limits and probes follow from it.
+
+    Raises:
+        ArtifactIntegrityError: It was recorded otherwise, or does not say how.
+    """
+    found = recording.settings.get("recorded_by")
+    if found == _rules(_asked(run)):
+        return
+    why = "was recorded by other rules than the run's spec asks for now: seed, dims, roles, axes, names or the like"
+    if found is None:
+        why = "does not say by which rules it was recorded: it is from before that was kept"
+    msg = f"the reference in {run.reference} {why}"
+    hint = f"record it again, then validate: convert-and-validate record --run {run.folder}"
+    raise ArtifactIntegrityError(msg, hint=hint)
+
+
+def _asked(run: RunFolder) -> dict[str, Any]:
+    """Return what the run's spec asks of a recording; the source need not be there."""
+    resolved = run.resolved
+    signature = resolved.signature
+    return {
+        "samples": resolved.samples(run.samples_path).to_json(),
+        "signature": signature.to_json() if signature else None,
+        "rename": resolved.rename,
+        "files": list(resolved.spec.model.files),
+        "axes": dict(resolved.spec.axes),
+        "is_non_finite_declared": resolved.spec.non_finite == "match",
+        "ignored": resolved.ignored,
+        "seed": resolved.spec.seed,
+        "probes": _probes(run).to_json(),
+    }
+
+
+def _rules(asked: Mapping[str, Any]) -> str:
+    """Return the digest of what is asked, the same on every machine."""
+    kept: dict[str, Any] = dict(asked)
+    for part, names in _NO_RULES.items():
+        kept[part] = {key: value for key, value in asked[part].items() if key not in names}
+    # Why an output is ignored is for readers.
+    return digest_of_json({**kept, "ignored": sorted(asked["ignored"])})
+
+
+def _probes(run: RunFolder) -> ProbeRequest:
+    resolved = run.resolved
+    return ProbeRequest(names=resolved.probes, dims=resolved.dims, roles=resolved.roles, seed=resolved.spec.seed)
+
+
+def _graph(run: RunFolder) -> Graph | None:
+    """Return the exported ONNX file, which says what the inputs are; None if there is none."""
+    for folder in (run.variant_folder(_GRAPH), run.base_folder(_GRAPH)):
+        if (folder / ARTIFACT_FILE).is_file():
+            return Graph(path=Artifact.read_record(folder).path)
+    return None
+
+
+def record_model(request: RecordRequest, *, time_limit_s: float, progress: Progress) -> Recording:
+    """Record the outputs of a model file.
+
+    Raises:
+        InputFileError: The model or the samples do not exist or are damaged.
+        ParitygateError: As `record_stage`.
+    """
+    source = parse_source(request.model, request.here)
+    if source.kind is SourceKind.CALLABLE:
+        msg = f"{request.model!r} is a module:callable, whose inputs and outputs are not known here"
+        raise UsageError(msg, hint="write a spec that names them and use: convert-and-validate export, record --run")
+    samples = SampleSource(text=request.samples, folder=request.here, batch_size=request.batch_size, pad=request.pad)
+    args: dict[str, Any] = {
+        "name": request.model,
+        "source": source.to_json(),
+        "samples": samples.to_json(),
+        "signature": None,
+        "rename": {},
+        "files": [],
+        "axes": {},
+        "is_non_finite_declared": request.is_non_finite_declared,
+        "ignored": {},
+        "seed": request.seed,
+        "device": request.device,
+        # Of a model file alone, no candidate is asked anything.
+        "probes": ProbeRequest(names=()).to_json(),
+        "recorded_by": None,
+    }
+    out = request.out.resolve()
+    jobs = make_marked_folder(out.with_name(f".{out.name}.jobs"))
+    recording = _record(args, out=out, jobs=jobs, time_limit_s=time_limit_s, progress=progress)
+    # The log is wanted where something went wrong, and nothing did.
+    remove_marked_folder(jobs)
+    return recording
+
+
+def _record(args: dict[str, Any], *, out: Path, jobs: Path, time_limit_s: float, progress: Progress) -> Recording:
+    staged = out.with_name(f".{out.name}.partial")
+    if out.exists() and not (out / MARKER).is_file():
+        msg = f"{out} exists and was not made by paritygate: it is left alone"
+        raise StorageError(msg, hint="name a folder that does not exist")
+    remove_marked_folder(staged)
+    make_marked_folder(staged)
+    try:
+        run_child(
+            ChildJob(
+                name="record",
+                args={**args, "folder": str(staged)},
+                folder=jobs,
+                what=f"the recording of {args['name']}",
+                time_limit_s=time_limit_s,
+                crash_error=BackendError,
+            ),
+            progress,
+        )
+        remove_marked_folder(out)
+        with storage_errors(out):
+            staged.rename(out)
+    finally:
+        remove_marked_folder(staged)
+    return Recording.load(out)

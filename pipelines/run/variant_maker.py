@@ -1,0 +1,294 @@
+"""Making the variants of a run, each by a child process of its own.
+
+A variant that is derived from another one is made from that one's artifact: the source is converted once a format.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from paritygate.artifact import ARTIFACT_FILE, Artifact, file_digests
+from paritygate.backends import version_of
+from paritygate.convert.conversion import DERIVATIONS
+from paritygate.convert.int8.settings import DYNAMIC, Int8Settings
+from paritygate.engine.building import require_builder
+from paritygate.errors import (
+    ConversionError,
+    InputFileError,
+    MissingBackendError,
+    MissingGpuError,
+    ParitygateError,
+    StorageError,
+    UsageError,
+)
+from paritygate.files import MARKER, make_marked_folder, remove_marked_folder, storage_errors
+from paritygate.formats import ENGINE_FORMATS
+from paritygate.machine import machine_facts
+from paritygate.pipelines.calibration.calibration import CalibrationRequest
+from paritygate.pipelines.compare.sides import source_of_artifact
+from paritygate.pipelines.process.child import ChildJob, Progress, run_child
+from paritygate.pipelines.run.overflow import OVERFLOW_PRECISIONS, OverflowFinding, find_overflow
+from paritygate.pipelines.run.workspace import FailedVariant, RunFolder
+from paritygate.precision import Precision, Variant
+from paritygate.signature import Signature
+
+__all__ = ["VariantMaker", "base_of", "bases_of"]
+
+
+class VariantMaker:
+    """Makes variants, each at most once."""
+
+    def __init__(self, run: RunFolder, wanted: Collection[str], *, time_limit_s: float, progress: Progress) -> None:
+        """Make nothing yet.
+
+        Args:
+            run: The run.
+            wanted: The variants to be made, whether they are there or not; what else they are derived from is taken
+                as it is where it is there.
+            time_limit_s: Seconds that each of them may take.
+            progress: Told what is done.
+        """
+        self._run = run
+        self._wanted = frozenset(wanted)
+        self._time_limit_s = time_limit_s
+        self._progress = progress
+        self._made: dict[str, Artifact | FailedVariant] = {}
+        self._overflow: dict[str, OverflowFinding] = {}
+
+    def make(self, name: str) -> Artifact | FailedVariant:
+        """Return the variant's artifact, or why it could not be made.
+
+        Raises:
+            InputFileError: The source does not exist.
+            UsageError: The spec asks for what cannot be made of its source.
+            StorageError: The disk is full.
+            ArtifactIntegrityError: What is there to derive from was changed.
+        """
+        if name not in self._made:
+            self._made[name] = self.there(name) or self._make(name)
+        return self._made[name]
+
+    def there(self, name: str) -> Artifact | None:
+        """Return the artifact to be taken as it is; None if there is none, or if it is to be made.
+
+        Raises:
+            ArtifactIntegrityError: Its files are not those that were recorded.
+            InputFileError: Its record is damaged.
+        """
+        found = self._made.get(name)
+        if isinstance(found, Artifact):
+            return found
+        folder = _folder(self._run, name)
+        if name in self._wanted or not (folder / ARTIFACT_FILE).is_file():
+            return None
+        artifact = self._made[name] = Artifact.load(folder)
+        return artifact
+
+    def _make(self, name: str) -> Artifact | FailedVariant:
+        variant = Variant.parse(name)
+        base_name = base_of(variant)
+        base = self._base(name, base_name) if base_name is not None else None
+        if isinstance(base, FailedVariant):
+            return FailedVariant(
+                variant=name,
+                message=f"it is made from {base.variant}, which could not be made: {base.message}",
+                hint=base.hint,
+                exit_code=base.exit_code,
+                operators=base.operators,
+            )
+        try:
+            finding = self._overflow_of(variant, base)
+            return self._export(variant, base, finding)
+        except (UsageError, InputFileError, StorageError):
+            # These are about the spec, the source or the disk: they hold for every variant.
+            raise
+        except ParitygateError as err:
+            return _failure(self._run, variant, err)
+
+    def _overflow_of(self, variant: Variant, base: Artifact | None) -> OverflowFinding | None:
+        """Return what is known of overflow in what an engine is built from; None where nothing is asked.
+
+        Raises:
+            MissingBackendError: The engine's library is not installed, or the GPU not there that it is built on: then
+                nothing is worth looking at.
+            ConversionError: Rows overflow.
+        """
+        if variant.format not in ENGINE_FORMATS or base is None or base.variant.precision not in OVERFLOW_PRECISIONS:
+            return None
+        require_builder(variant.format)
+        name = str(base.variant)
+        if name not in self._overflow:
+            origin = base_of(base.variant)
+            self._overflow[name] = find_overflow(
+                self._run,
+                base,
+                None if origin is None else self.there(origin),
+                time_limit_s=self._time_limit_s,
+                progress=lambda stage, done, total: self._progress(f"{name}: {stage}", done, total),
+            )
+        self._overflow[name].stop(variant)
+        return self._overflow[name]
+
+    def _base(self, name: str, base_name: str) -> Artifact | FailedVariant:
+        try:
+            return self.make(base_name)
+        except UsageError as err:
+            if base_name in self._run.resolved.target_names:
+                raise
+            # Of the variant on the way, the spec says nothing.
+            msg = f"target {name!r} is made from {base_name!r}: {err}"
+            raise UsageError(msg, hint=err.hint) from err
+
+    def _export(self, variant: Variant, base: Artifact | None, finding: OverflowFinding | None) -> Artifact:
+        run, name = self._run, str(variant)
+        final = _folder(run, name)
+        remove_marked_folder(final)
+        staged = run.folder / f".{name}.partial"
+        remove_marked_folder(staged)
+        make_marked_folder(staged)
+        files = staged / "files"
+        with storage_errors(files):
+            files.mkdir()
+        try:
+            made = self._convert(variant, base, files)
+            with storage_errors(final):
+                final.parent.mkdir(parents=True, exist_ok=True)
+                shutil.move(str(files), str(final))
+                (final / MARKER).touch()
+        finally:
+            remove_marked_folder(staged)
+        artifact = Artifact(
+            variant=variant,
+            folder=final,
+            main=made["main"],
+            signature=Signature.from_json(made["signature"]),
+            files=file_digests(final),
+            made_by=_made_by(made, base, finding),
+        )
+        artifact.save()
+        return artifact
+
+    def _convert(self, variant: Variant, base: Artifact | None, files: Path) -> Mapping[str, Any]:
+        run = self._run
+        made: Mapping[str, Any] = run_child(
+            ChildJob(
+                name="export",
+                args={
+                    "format": variant.format,
+                    "precision": str(variant.precision),
+                    "folder": str(files),
+                    **(_from_source(run) if base is None else _from_base(base)),
+                    "fixed_shape": None if base is None else _fixed_shape(run, variant, base),
+                    "calibration": _calibration(run, variant),
+                    "engine": run.resolved.engine_settings(variant).to_json(),
+                },
+                folder=run.jobs(f"export-{variant}"),
+                what=f"the conversion of {run.resolved.name} to {variant}",
+                time_limit_s=self._time_limit_s,
+                crash_error=ConversionError,
+            ),
+            lambda stage, done, total: self._progress(f"{variant}: {stage}", done, total),
+        )
+        return made
+
+
+def base_of(variant: Variant) -> str | None:
+    """Return what the variant is made from; None for the source. Dims are fixed last."""
+    if variant.static:
+        return str(variant.dynamic)
+    derivation = DERIVATIONS.get(str(variant))
+    return None if derivation is None else derivation.base
+
+
+def bases_of(variant: Variant) -> Iterator[str]:
+    """Yield what the variant is made from, what that is made from, and so on."""
+    base = base_of(variant)
+    while base is not None:
+        yield base
+        base = base_of(Variant.parse(base))
+
+
+def _folder(run: RunFolder, name: str) -> Path:
+    return run.variant_folder(name) if name in run.resolved.target_names else run.base_folder(name)
+
+
+def _failure(run: RunFolder, variant: Variant, err: ParitygateError) -> FailedVariant:
+    failure = FailedVariant.from_error(str(variant), err)
+    if variant.format not in ENGINE_FORMATS or not isinstance(err, MissingBackendError):
+        return failure
+    # What it is made from is in the run: another machine needs neither the source nor its framework.
+    elsewhere = (
+        f"convert-and-validate pack {run.folder}, and where it can be built: convert-and-validate build --run DIR"
+    )
+    # What there is to install is no way out where the GPU is missing.
+    is_installable = err.hint and not isinstance(err, MissingGpuError)
+    return replace(failure, hint=f"{err.hint}; or {elsewhere}" if is_installable else elsewhere)
+
+
+def _fixed_shape(run: RunFolder, variant: Variant, base: Artifact) -> dict[str, Any] | None:
+    rule = run.resolved.fixed_shape(variant, base.signature) if variant.static else None
+    return None if rule is None else rule.to_json()
+
+
+def _calibration(run: RunFolder, variant: Variant) -> dict[str, Any] | None:
+    # Of an engine, as with dims fixed, it is the base that is calibrated.
+    if variant.precision is not Precision.INT8 or variant.static or variant.format in ENGINE_FORMATS:
+        return None
+    resolved, part = run.resolved, run.resolved.spec.calibration
+    request = CalibrationRequest(
+        source=resolved.calibration_samples(run.samples_path),
+        compared=resolved.samples(run.samples_path),
+        rows=part.rows,
+        tool=part.tool,
+        # Ranges that are found at each call are ONNX Runtime's; what runs elsewhere is calibrated on rows.
+        method=Int8Settings().method if variant.format != "onnx" and part.method == DYNAMIC else part.method,
+        activations=part.activations,
+    )
+    return request.to_json()
+
+
+def _from_source(run: RunFolder) -> dict[str, Any]:
+    resolved = run.resolved
+    signature = resolved.signature
+    return {
+        "source": resolved.source.to_json(),
+        "signature": signature.to_json() if signature else None,
+        "dims": {name: dim.to_json() for name, dim in resolved.dims.items()},
+        "rename": resolved.rename,
+        "opset": resolved.spec.opset,
+        "files": list(resolved.spec.model.files),
+        "samples": resolved.samples(run.samples_path).to_json(),
+        "run": str(run.folder),
+    }
+
+
+def _from_base(base: Artifact) -> dict[str, Any]:
+    # Names, order and dims are what they shall be already.
+    return {
+        "source": source_of_artifact(base).to_json(),
+        "signature": base.signature.to_json(),
+        "dims": {},
+        "rename": {},
+        "opset": None,
+        "files": [],
+        "samples": None,
+        "run": None,
+    }
+
+
+def _made_by(made: Mapping[str, Any], base: Artifact | None, finding: OverflowFinding | None) -> dict[str, Any]:
+    facts = made["facts"] if finding is None else {**made["facts"], **finding.facts}
+    common = {"paritygate": version_of("paritygate"), "facts": facts, "machine": machine_facts()}
+    if base is None:
+        return {**common, "source": made["source"], "notes": made["notes"]}
+    return {
+        **common,
+        "source": base.made_by["source"],
+        # What the user should know of the base holds for what is made from it.
+        "notes": [*base.made_by["notes"], *made["notes"], *(finding.notes if finding is not None else ())],
+        "base": {"variant": str(base.variant), "digest": base.digest, "facts": dict(base.made_by["facts"])},
+    }

@@ -1,0 +1,355 @@
+"""The run folder: where the stages of one run hand over to each other, as files."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from paritygate.artifact import ARTIFACT_FILE, Artifact
+from paritygate.backends import backend_state
+from paritygate.errors import ExitCode, InputFileError, NotRunHereError, ParitygateError
+from paritygate.files import MARKER, make_marked_folder, read_json, storage_errors, write_json_atomically
+from paritygate.formats import why_not_run
+from paritygate.pipelines.benchmark.result import BenchmarkResult
+from paritygate.pipelines.compare.result import NOT_RUN_HERE, ComparisonResult, result_from_json, result_to_json
+from paritygate.pipelines.spec.errors import problems_in
+from paritygate.pipelines.spec.needed_backends import needed_backends
+from paritygate.pipelines.spec.schema import ResolvedSpec, Spec
+
+__all__ = [
+    "DEFAULT_ROOT",
+    "SCRATCH",
+    "UNPACKED",
+    "FailedVariant",
+    "RunFolder",
+    "check_schema_of_run",
+    "emulated_name",
+    "new_run",
+    "open_run",
+    "required_variants",
+    "worst_code",
+]
+
+DEFAULT_ROOT = Path("artifacts")
+SCRATCH = "scratch"
+# The folder that says which pack a run came in, and the key of what was measured here since.
+UNPACKED = "unpacked"
+_SPEC_FILE = "spec.json"
+# 0.1.0 wrote none.
+_SCHEMA = 2
+_FAILURES_FILE = "export-failures.json"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FailedVariant:
+    """A variant that could not be made; its verdict is `error`, or `not run here` where the machine lacks the GPU."""
+
+    variant: str
+    message: str
+    hint: str
+    exit_code: int
+    operators: tuple[tuple[str, ...], ...] = ()
+    verdict: str = "error"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the failure as JSON data."""
+        return {
+            "variant": self.variant,
+            "message": self.message,
+            "hint": self.hint,
+            "exit_code": self.exit_code,
+            "operators": [list(row) for row in self.operators],
+            "verdict": self.verdict,
+        }
+
+    @classmethod
+    def from_error(cls, variant: str, error: ParitygateError) -> FailedVariant:
+        """Return the failure that an error is."""
+        rows = tuple(getattr(error, "rows", ()))
+        return cls(
+            variant=variant,
+            message=str(error),
+            hint=error.hint,
+            exit_code=int(error.exit_code),
+            operators=tuple(tuple(row) for row in rows),
+            verdict=NOT_RUN_HERE if isinstance(error, NotRunHereError) else "error",
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunFolder:
+    """One run on disk.
+
+    Attributes:
+        folder: Where it is: `<root>/runs/<model>/<run-id>`.
+        resolved: The spec it was made from.
+        samples_path: What the command line gave as the samples' path.
+        is_scratch: Whether what is found out now goes to a folder apart; the run's evidence, results and reports stay.
+        is_without_benchmark: Whether the benchmark that is there does not count.
+    """
+
+    folder: Path
+    resolved: ResolvedSpec
+    samples_path: str | None
+    is_scratch: bool = False
+    is_without_benchmark: bool = False
+
+    @property
+    def run_id(self) -> str:
+        """The last part of the folder's name."""
+        return self.folder.name
+
+    @property
+    def reference(self) -> Path:
+        """The folder of the recorded reference."""
+        return self.folder / "reference"
+
+    @property
+    def findings(self) -> Path:
+        """The folder of evidence, results, reports, and of the jobs that find them."""
+        return self.folder / SCRATCH if self.is_scratch else self.folder
+
+    @property
+    def evidence_file(self) -> Path:
+        """Where the evidence goes."""
+        return self.findings / "evidence.json"
+
+    @property
+    def benchmark_file(self) -> Path:
+        """Where the benchmark goes."""
+        return self.folder / "benchmark.json"
+
+    def failed_batches(self, name: str) -> Path:
+        """Where the batches of probes are put that a variant fails."""
+        return self.findings / "probes" / name
+
+    def jobs(self, name: str) -> Path:
+        """Return the folder for a job's request, result and log."""
+        return self.findings / "jobs" / name
+
+    def variant_folder(self, variant: str) -> Path:
+        """Return the folder of a variant's artifact."""
+        return self.folder / variant
+
+    def base_folder(self, variant: str) -> Path:
+        """Return the folder of an artifact that is no target, and that targets are derived from."""
+        return self.folder / "bases" / variant
+
+    def artifact(self, variant: str) -> Artifact:
+        """Return a variant's artifact, its files checked.
+
+        Raises:
+            InputFileError: It was not exported.
+            ArtifactIntegrityError: Its files were changed.
+        """
+        return Artifact.load(self.variant_folder(variant))
+
+    def exported(self) -> tuple[str, ...]:
+        """Return the variants that have an artifact, in the spec's order."""
+        return tuple(name for name in self.resolved.target_names if (self.folder / name / ARTIFACT_FILE).is_file())
+
+    def save_failures(self, failures: Mapping[str, FailedVariant]) -> None:
+        """Write down which variants could not be made."""
+        write_json_atomically(self.folder / _FAILURES_FILE, {name: item.to_json() for name, item in failures.items()})
+
+    def failures(self) -> dict[str, FailedVariant]:
+        """Return which variants could not be made.
+
+        Raises:
+            InputFileError: What says so is damaged.
+        """
+        path = self.folder / _FAILURES_FILE
+        if not path.is_file():
+            return {}
+        data: Any = None
+        try:
+            data = read_json(path)
+            return TypeAdapter(dict[str, FailedVariant]).validate_json(json.dumps(data), strict=True)
+        except ValidationError as err:
+            what = problems_in(data, err)[0]
+        except ValueError as err:
+            what = str(err)
+        msg = f"{path} is damaged: {what}"
+        raise InputFileError(msg, hint="start a new run: convert-and-validate run SPEC")
+
+    def benchmark(self) -> BenchmarkResult | None:
+        """Return the benchmark of the run; None if none was made."""
+        if self.is_without_benchmark or not self.benchmark_file.is_file():
+            return None
+        data = read_json(self.benchmark_file)
+        if isinstance(data, dict):
+            data.pop(UNPACKED, None)
+        return BenchmarkResult.from_json(data)
+
+    def unpacked_mark(self) -> str | None:
+        """Return what says of evidence that it was made here since the run was unpacked; None where it was not.
+
+        Raises:
+            InputFileError: The run was unpacked, and does not say as what.
+        """
+        folder = self.folder / UNPACKED
+        if not folder.exists():
+            return None
+        try:
+            mark = read_json(folder / "mark.json")["mark"]
+        except (OSError, ValueError, KeyError, TypeError) as err:
+            msg = f"{folder} is damaged: {type(err).__name__}: {err}"
+            raise InputFileError(msg, hint="unpack the run again") from err
+        if not isinstance(mark, str) or not mark:
+            msg = f"{folder} is damaged: mark is {mark!r}, and no text"
+            raise InputFileError(msg, hint="unpack the run again")
+        return mark
+
+    def made_here(self) -> dict[str, str]:
+        """Return what evidence says of an unpacked run that is made here; nothing where the run was not unpacked."""
+        mark = self.unpacked_mark()
+        return {} if mark is None else {UNPACKED: mark}
+
+    def save_result(self, variant: str, result: ComparisonResult) -> None:
+        """Write down the comparison of a variant."""
+        write_json_atomically(self.findings / f"{variant}.result.json", result_to_json(result))
+
+    def emulated_result(self, variant: str) -> ComparisonResult | None:
+        """Return the comparison of a variant with its precision emulated; None if it was not made."""
+        return self.result(emulated_name(variant))
+
+    def result(self, variant: str) -> ComparisonResult | None:
+        """Return the comparison of a variant; None if it was not made."""
+        path = self.findings / f"{variant}.result.json"
+        try:
+            return result_from_json(read_json(path)) if path.is_file() else None
+        except (ValueError, KeyError, TypeError) as err:
+            msg = f"{path} is damaged: {str(err).splitlines()[0]}"
+            raise InputFileError(msg, hint=f"convert-and-validate validate --run {self.folder}") from err
+
+
+def emulated_name(variant: str) -> str:
+    """Return the name under which the emulated comparison of a variant is kept."""
+    return f"{variant}.emulated"
+
+
+def new_run(resolved: ResolvedSpec, *, root: Path, samples_path: str | None = None) -> RunFolder:
+    """Return a new run folder for a spec.
+
+    Raises:
+        StorageError: It cannot be written.
+    """
+    stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%SZ")
+    folder = root / "runs" / resolved.name / f"{stamp}-{secrets.token_hex(2)}"
+    make_marked_folder(folder)
+    path = None if samples_path is None else str(Path(samples_path).resolve())
+    data = {
+        "schema": _SCHEMA,
+        "spec": resolved.spec.model_dump(mode="json", by_alias=True),
+        "folder": str(resolved.folder),
+        "origin": resolved.origin,
+        "samples_path": path,
+    }
+    write_json_atomically(folder / _SPEC_FILE, data)
+    return RunFolder(folder=folder.resolve(), resolved=resolved, samples_path=path)
+
+
+def open_run(folder: Path) -> RunFolder:
+    """Return the run in `folder`.
+
+    Raises:
+        InputFileError: There is none, its spec is damaged, or another version of paritygate wrote it.
+    """
+    path = folder / _SPEC_FILE
+    if not path.is_file() or not (folder / MARKER).is_file():
+        msg = f"{folder} is no run folder"
+        raise InputFileError(msg, hint="give the folder that export or run printed: artifacts/runs/<model>/<run-id>")
+    with storage_errors(path):
+        try:
+            data = read_json(path)
+            spec = data["spec"]
+            check_schema_of_run(str(folder), data)
+            if not isinstance(data["samples_path"], str | None):
+                msg = f"samples_path is {data['samples_path']!r}, and no text"
+                raise ValueError(msg)  # noqa: TRY301, TRY004 - as what is missing is
+            resolved = ResolvedSpec(spec=Spec.model_validate(spec), folder=Path(data["folder"]), origin=data["origin"])
+        except (KeyError, TypeError, ValueError) as err:
+            msg = f"{path} is damaged: {str(err).splitlines()[0]}"
+            raise InputFileError(msg, hint="start a new run: convert-and-validate run SPEC") from err
+    return RunFolder(folder=folder.resolve(), resolved=resolved, samples_path=data["samples_path"])
+
+
+def check_schema_of_run(where: str, data: Mapping[str, Any]) -> None:
+    """Check that this version of paritygate can go on with a run.
+
+    Args:
+        where: The run folder or pack, for the message.
+        data: What its `spec.json` holds.
+
+    Raises:
+        InputFileError: It was written by an earlier or a later version.
+    """
+    schema = data.get("schema", 1)
+    if schema == _SCHEMA:
+        return
+    version = "paritygate 0.1.0"
+    if schema != 1:
+        version = f"another version of paritygate (schema {schema!r}, read here: {_SCHEMA})"
+    msg = f"{where} holds a run of {version}, with which this version cannot go on"
+    raise InputFileError(msg, hint="start a new run: convert-and-validate run SPEC")
+
+
+def required_variants(run: RunFolder, device: str | None = None) -> tuple[str, ...]:
+    """Return the variants whose outcome is the run's: the declared ones, else those whose backends are installed.
+
+    What does not run on this machine or device is not required of itself. Where nothing is left, all are required: a
+    run that could measure nothing has not passed.
+
+    Args:
+        run: The run.
+        device: `cpu` or `cuda`; where the run was validated, else `cpu`, if None.
+    """
+    spec = run.resolved.spec
+    if spec.required is not None:
+        return tuple(spec.required)
+    where = device or _device_of(run)
+    runnable = tuple(
+        str(variant)
+        for variant in run.resolved.variants
+        if all(backend_state(name).is_available for name in needed_backends(variant, spec))
+        and why_not_run(variant, where) is None
+        and not _is_not_run_here(run, str(variant))
+    )
+    return runnable or run.resolved.target_names
+
+
+def _is_not_run_here(run: RunFolder, name: str) -> bool:
+    failure, result = run.failures().get(name), run.result(name)
+    return (failure is not None and failure.verdict == NOT_RUN_HERE) or (
+        result is not None and bool(result.not_run_here)
+    )
+
+
+def _device_of(run: RunFolder) -> str:
+    """Return the device that the run was validated on; `cpu` where it was not, or where its evidence is damaged."""
+    try:
+        name = str(read_json(run.evidence_file)["device"])
+    except (OSError, ValueError, KeyError, TypeError):
+        # Whoever judges by the evidence says what is wrong with it.
+        return "cpu"
+    return name.partition(":")[0]
+
+
+def worst_code(codes: list[int]) -> int:
+    """Return the exit code that stands for several, by 5 > 4 > 2 > 1 > 3 > 0."""
+    order = [
+        ExitCode.NOT_MEASURED,
+        ExitCode.NOT_BUILT,
+        ExitCode.USAGE,
+        ExitCode.PARITY_FAILED,
+        ExitCode.INCONCLUSIVE,
+        ExitCode.PASS,
+    ]
+    return int(min(codes, key=lambda code: order.index(ExitCode(code)), default=ExitCode.PASS))

@@ -1,0 +1,222 @@
+"""A whole run: export, record, validate, benchmark, report, promote, for one spec."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from paritygate.errors import ExitCode, ParitygateError, StorageError
+from paritygate.pipelines.compare.result import ComparisonResult, result_to_json
+from paritygate.pipelines.process.child import Progress
+from paritygate.pipelines.release.choose import choose_stage
+from paritygate.pipelines.release.promote import FailedRunError, NothingToRelease, failed_run, promote_stage
+from paritygate.pipelines.release.repository.release import Release
+from paritygate.pipelines.report import write_reports
+from paritygate.pipelines.run.benchmark import benchmark_stage
+from paritygate.pipelines.run.export import export_stage
+from paritygate.pipelines.run.record import record_stage
+from paritygate.pipelines.run.validate import validate_stage
+from paritygate.pipelines.run.workspace import DEFAULT_ROOT, FailedVariant, RunFolder, required_variants, worst_code
+from paritygate.pipelines.spec.benchmark_plan import is_benchmark_wanted, plan_of
+
+__all__ = ["RunOptions", "RunOutcome", "exit_code_of_run", "repository_of", "run_spec"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunOptions:
+    """How a run is done.
+
+    Attributes:
+        time_limit_s: Seconds that each conversion, recording or comparison may take.
+        device: Where models run.
+        is_benchmarking: Whether to measure speed; None to do so where the spec asks for it, or for a choice that
+            needs it.
+        is_promoting: Whether to release what passed.
+        repository: Where to; the spec's `promote.to` if None.
+        alias: The alias to move; the spec's if None.
+        root: What `artifacts/` in the spec's `promote.to` stands for.
+        limits: Limits on speed and size beside those of the spec, and in place of them where they name the same.
+    """
+
+    time_limit_s: float
+    device: str = "cpu"
+    is_benchmarking: bool | None = None
+    is_promoting: bool = True
+    repository: Path | None = None
+    alias: str | None = None
+    root: Path = DEFAULT_ROOT
+    limits: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunOutcome:
+    """What came of a run.
+
+    Attributes:
+        run: Its folder.
+        results: The comparison of each variant that was exported.
+        failures: The variants that could not be made.
+        release: The release, if one was made.
+        repository: Where it was made.
+        not_released: Why none was made, in words; empty if one was.
+        would_release: What would have been released, and why, had everything required passed; empty for nothing.
+        advice: What to know and to do about that, one line each.
+        exit_code: The worst of the required variants.
+        reports: The report files.
+    """
+
+    run: RunFolder
+    results: Mapping[str, ComparisonResult]
+    failures: Mapping[str, FailedVariant]
+    release: Release | None
+    repository: Path | None
+    not_released: str
+    exit_code: int
+    reports: tuple[Path, ...]
+    would_release: str = ""
+    advice: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the outcome as JSON data."""
+        return {
+            "model": self.run.resolved.name,
+            "run": str(self.run.folder),
+            "exit_code": self.exit_code,
+            "required": list(required_variants(self.run)),
+            "variants": {
+                name: result_to_json(self.results[name]) if name in self.results else None
+                for name in self.run.resolved.target_names
+            },
+            "emulated": {
+                name: result_to_json(result)
+                for name in self.run.resolved.target_names
+                if (result := self.run.emulated_result(name)) is not None
+            },
+            "benchmark": benchmark.to_json() if (benchmark := self.run.benchmark()) is not None else None,
+            "failures": {name: failure.to_json() for name, failure in self.failures.items()},
+            "release": self.release.to_json() if self.release is not None else None,
+            "not_released": self.not_released,
+            "would_release": self.would_release,
+            "reports": [str(path) for path in self.reports],
+        }
+
+
+def exit_code_of_run(
+    run: RunFolder,
+    results: Mapping[str, ComparisonResult],
+    failures: Mapping[str, FailedVariant],
+    *,
+    device: str | None = None,
+) -> int:
+    """Return the worst exit code of the variants that are required on the device, as `required_variants` takes it."""
+    codes = []
+    for name in required_variants(run, device):
+        if name in results:
+            codes.append(results[name].exit_code)
+        elif name in failures:
+            codes.append(failures[name].exit_code)
+        else:
+            codes.append(int(ExitCode.NOT_MEASURED))
+    return worst_code(codes)
+
+
+def _unmet(
+    run: RunFolder, results: Mapping[str, ComparisonResult], failures: Mapping[str, FailedVariant], device: str
+) -> dict[str, str]:
+    """Return the required variants that did not pass, each with its verdict: those that `exit_code_of_run` counts."""
+    verdicts = {name: found.verdict for name, found in failures.items()}
+    verdicts.update({name: found.verdict for name, found in results.items()})
+    required = {name: verdicts.get(name, "not measured") for name in required_variants(run, device)}
+    return {name: verdict for name, verdict in required.items() if verdict != "pass"}
+
+
+def repository_of(run: RunFolder, root: Path) -> Path:
+    """Return the repository that the spec names: below `root` if it begins with `artifacts/`, else beside the spec."""
+    to = Path(run.resolved.spec.promote.to)
+    if to.parts[:1] == DEFAULT_ROOT.parts:
+        return root.joinpath(*to.parts[1:])
+    return run.resolved.folder / to
+
+
+def run_spec(run: RunFolder, options: RunOptions, progress: Progress) -> RunOutcome:
+    """Do everything that the run's spec asks for.
+
+    Raises:
+        ParitygateError: Something that concerns all variants: the source, the samples, the reference, the disk.
+    """
+    failures = export_stage(run, time_limit_s=options.time_limit_s, progress=progress)
+    record_stage(run, time_limit_s=options.time_limit_s, progress=progress, device=options.device)
+    results = validate_stage(run, time_limit_s=options.time_limit_s, progress=progress, device=options.device)
+    code = exit_code_of_run(run, results, failures, device=options.device)
+    _benchmark(run, options, progress)
+    repository = options.repository or repository_of(run, options.root)
+    unmet = _unmet(run, results, failures, options.device)
+    promotion = _promote(run, options, repository, unmet)
+    release = promotion.release
+    advice = promotion.advice
+    try:
+        reports = write_reports(run, release=None if release is None else release.to_json())
+    except StorageError as err:
+        if release is None:
+            raise
+        # The release is made, and carries the report from before it: that this one lacks it is no failure of the run.
+        reports, advice = (), (*advice, f"note: the report does not show the release: {err}")
+    return RunOutcome(
+        run=run,
+        results=results,
+        failures=failures,
+        release=release,
+        repository=repository if release is not None else None,
+        not_released=promotion.not_released,
+        would_release=promotion.would_release,
+        advice=advice,
+        exit_code=worst_code([code, promotion.exit_code]),
+        reports=reports,
+    )
+
+
+def _benchmark(run: RunFolder, options: RunOptions, progress: Progress) -> None:
+    is_wanted = options.is_benchmarking
+    if is_wanted is None:
+        is_wanted = is_benchmark_wanted(run.resolved, options.limits)
+    if is_wanted:
+        plan = plan_of(run.resolved)
+        benchmark_stage(run, plan, time_limit_s=options.time_limit_s, progress=progress, device=options.device)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Promotion:
+    release: Release | None = None
+    not_released: str = ""
+    would_release: str = ""
+    advice: tuple[str, ...] = ()
+    exit_code: int = int(ExitCode.PASS)
+
+
+def _promote(run: RunFolder, options: RunOptions, repository: Path, unmet: Mapping[str, str]) -> _Promotion:
+    """Release what passed, unless something required did not: then the exit code is anything but 0."""
+    if not options.is_promoting:
+        return _Promotion(not_released="not asked for")
+    alias = options.alias or run.resolved.spec.promote.alias
+    try:
+        choice = choose_stage(run, limits=options.limits)
+        if unmet:
+            raise failed_run(run, unmet, choice, alias)
+        return _Promotion(release=promote_stage(run, repository=repository, alias=alias, limits=options.limits))
+    except ParitygateError as err:
+        return _without_release(run, err, unmet)
+
+
+def _without_release(run: RunFolder, err: ParitygateError, unmet: Mapping[str, str]) -> _Promotion:
+    """Return why there is no release; what was measured is still to be shown, and may be released later."""
+    if isinstance(err, FailedRunError):
+        advice = tuple(filter(None, (err.note and f"note: {err.note}", f"hint: {err.hint}")))
+        return _Promotion(not_released=str(err), would_release=err.would_release, advice=advice)
+    if unmet:
+        return _Promotion(not_released=f"required and not passed: {', '.join(unmet)}; besides, {err}")
+    if isinstance(err, NothingToRelease):
+        return _Promotion(not_released=str(err))
+    again = f"hint: {err.hint}; then: convert-and-validate promote --run {run.folder}"
+    return _Promotion(not_released=f"error: {err}", advice=(again,), exit_code=int(err.exit_code))

@@ -1,0 +1,1 @@
+"""Reads a spec: its schema, its YAML, its errors and its targets."""

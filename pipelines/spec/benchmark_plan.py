@@ -1,0 +1,126 @@
+"""What a benchmark measures: batch sizes, concurrency, rounds, as the spec or the command line says it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from paritygate.errors import UsageError
+from paritygate.pipelines.spec.limits import COST
+from paritygate.pipelines.spec.parts import BenchmarkPart
+from paritygate.pipelines.spec.schema import ResolvedSpec
+
+__all__ = ["BenchmarkPlan", "check_price", "is_benchmark_wanted", "is_speed_needed", "plan_of", "price_of"]
+
+
+# Limits on what the artifact itself says.
+_KNOWN_WITHOUT = frozenset({"size_mb"})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BenchmarkPlan:
+    """What to measure.
+
+    Attributes:
+        batch_sizes: Rows a call, without repeats.
+        concurrency: Numbers of instances side by side, without repeats.
+        rounds: How often every variant has its turn.
+        seconds: How long calls are timed at least, for each variant, point and round.
+        price_per_hour: What the machine costs; None where it is not known.
+    """
+
+    batch_sizes: tuple[int, ...]
+    concurrency: tuple[int, ...]
+    rounds: int
+    seconds: float
+    price_per_hour: float | None
+
+    @property
+    def points(self) -> tuple[tuple[int, int], ...]:
+        """All pairs of batch size and concurrency."""
+        return tuple((size, number) for size in self.batch_sizes for number in self.concurrency)
+
+
+def is_benchmark_wanted(resolved: ResolvedSpec, limits: Iterable[str] = ()) -> bool:
+    """Return whether the spec asks for a benchmark, or for a choice that needs one; arguments as below."""
+    return resolved.spec.benchmark is not None or is_speed_needed(resolved, limits)
+
+
+def is_speed_needed(resolved: ResolvedSpec, limits: Iterable[str] = ()) -> bool:
+    """Return whether a release of the spec is chosen by speed.
+
+    Args:
+        resolved: The spec.
+        limits: Names of limits that hold beside those of the spec.
+    """
+    promote = resolved.spec.promote
+    return promote.prefer == "fastest" or not {*promote.limits, *limits} <= _KNOWN_WITHOUT
+
+
+def price_of(resolved: ResolvedSpec) -> float | None:
+    """Return what the machine costs an hour, as the spec says it; None if it does not."""
+    return None if resolved.spec.benchmark is None else resolved.spec.benchmark.price_per_hour
+
+
+def check_price(resolved: ResolvedSpec, limits: Iterable[str]) -> None:
+    """Do nothing if a price is declared, or no limit needs one.
+
+    Raises:
+        UsageError: The cost is limited, and nothing says what the machine costs.
+    """
+    if COST in limits and price_of(resolved) is None:
+        msg = f"spec {resolved.origin}: {COST} is limited, and benchmark.price_per_hour is not given"
+        raise UsageError(msg, hint="say what the machine costs: benchmark: {price_per_hour: PRICE}")
+
+
+def plan_of(resolved: ResolvedSpec, changes: Mapping[str, Any] | None = None) -> BenchmarkPlan:
+    """Return the plan of a spec.
+
+    Args:
+        resolved: The spec.
+        changes: What stands in for values of the spec's `benchmark`, by their keys.
+
+    Raises:
+        UsageError: A value is not allowed, or a batch size is outside of the dims that the model is declared for.
+    """
+    part = _changed(resolved.spec.benchmark or BenchmarkPart(), changes or {})
+    plan = BenchmarkPlan(
+        batch_sizes=_distinct(part.batch_sizes or _default_batch_sizes(resolved)),
+        concurrency=_distinct(part.concurrency),
+        rounds=part.rounds,
+        seconds=part.seconds,
+        price_per_hour=part.price_per_hour,
+    )
+    _check_batch_sizes(resolved, plan)
+    return plan
+
+
+def _changed(part: BenchmarkPart, changes: Mapping[str, Any]) -> BenchmarkPart:
+    try:
+        return BenchmarkPart.model_validate({**part.model_dump(), **changes})
+    except ValidationError as err:
+        problem = err.errors()[0]
+        msg = f"benchmark {problem['loc'][0]}: {problem['msg']} (seen: {problem['input']!r})"
+        raise UsageError(msg, hint="convert-and-validate schema spec prints what is allowed") from err
+
+
+def _distinct(numbers: Sequence[int]) -> tuple[int, ...]:
+    return tuple(dict.fromkeys(numbers))
+
+
+def _default_batch_sizes(resolved: ResolvedSpec) -> tuple[int, ...]:
+    dim = resolved.spec.model.dims.get("batch")
+    if dim is None:
+        return (1,)
+    return (dim.min,) if dim.opt is None else (dim.min, dim.opt)
+
+
+def _check_batch_sizes(resolved: ResolvedSpec, plan: BenchmarkPlan) -> None:
+    dim = resolved.spec.model.dims.get("batch")
+    for size in plan.batch_sizes:
+        if dim is not None and not dim.min <= size <= dim.max:
+            msg = f"batch size {size} of the benchmark is outside of model.dims.batch ({dim.min} to {dim.max})"
+            raise UsageError(msg, hint="name sizes within it, with benchmark.batch_sizes or --batch-size")

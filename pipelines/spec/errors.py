@@ -1,0 +1,325 @@
+"""What is wrong with a spec, in the words of the spec: the key, what was seen, what is allowed, and the right form."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, get_args
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from paritygate.errors import UsageError
+from paritygate.pipelines.spec.schema import Spec
+from paritygate.pipelines.spec.targets import place_in_spec
+
+__all__ = ["EXAMPLE", "example_of", "problems_in", "spec_error", "words_of"]
+
+# As pydantic describes it.
+_Problem = Mapping[str, Any]
+
+# The right form of every key, for hints. Names of inputs, outputs, dims and targets are those of one model.
+EXAMPLE: Mapping[str, Any] = {
+    "model": {
+        "name": "scores",
+        "source": "model.onnx",
+        "inputs": {"x": {"dtype": "float32", "shape": ["batch", 4]}},
+        "outputs": {"logits": {"dtype": "float32", "shape": ["batch", 3]}},
+        "rename": {"output_0": "logits"},
+        "dims": {"batch": {"min": 1, "opt": 8, "max": 64}},
+        "files": ["weights.safetensors"],
+    },
+    "samples": {
+        "source": "inputs.npz",
+        "path": "dev.json",
+        "batch_size": 16,
+        "pad": {"x": 0},
+        "strata": ["source"],
+    },
+    "decisions": {
+        "logits": {
+            "argmax": True,
+            "threshold": 0.5,
+            "top_k": 5,
+            "multilabel": 0.5,
+            "axis": 1,
+            "constant": "all rows are of one class",
+        }
+    },
+    "targets": ["onnx-fp32", "onnx-fp16"],
+    "required": ["onnx-fp32"],
+    "tolerance": {"onnx-fp16": {"max_abs_diff": 0.01}},
+    "argmax_of": {"label": "logits"},
+    "gold": {
+        "metric": "accuracy",
+        "output": "logits",
+        "tolerance": {"ratio": 0.99, "max_drop": 0.01, "mlperf": 99},
+        "gold_above": 3.0,
+    },
+    "matches": {
+        "faces": {
+            "boxes": "boxes",
+            "scores": "scores",
+            "classes": "classes",
+            "num": "num",
+            "iou": 0.9,
+            "score_tolerance": 0.01,
+            "score_floor": 0.3,
+            "max_box_diff": 0.01,
+            "format": "xyxy",
+        }
+    },
+    "outputs": {"debug": {"ignore": "random by design"}},
+    "axes": {"logits": 1},
+    "non_finite": "match",
+    "roles": {"x": {"role": "number", "low": 0, "high": 255, "of": "input_ids", "pad": 0}},
+    "probes": ["batches", "masks"],
+    "reason": "the service never sends one row alone",
+    "min_rows": 100,
+    "repeat": 3,
+    "opset": 18,
+    "seed": 0,
+    "calibration": {
+        "source": "calibration.npz",
+        "path": "train.json",
+        "batch_size": 16,
+        "pad": {"x": 0},
+        "share": 0.2,
+        "rows": 128,
+        "tool": "onnxruntime",
+        "method": "minmax",
+        "activations": "int8",
+    },
+    "benchmark": {"batch_sizes": [1, 8], "concurrency": [1, 4], "rounds": 7, "seconds": 0.25, "price_per_hour": 1.5},
+    "onnxruntime": {"provider": "cuda"},
+    "tensorrt": {
+        "workspace_mb": 1024,
+        "optimization_level": 3,
+        "hardware_compatibility": "ampere_plus",
+        "version_compatible": True,
+        "timing_cache": "timings.cache",
+    },
+    "tensorrt_rtx": {"compute_capabilities": ["8.9"], "workspace_mb": 1024},
+    "promote": {
+        "to": "artifacts/repository",
+        "alias": "prod",
+        "prefer": "fastest",
+        "limits": {"latency_p95_ms": 20},
+        "for": ["cpu"],
+        "accept": {"tensorrt-fp16": "emulated"},
+        "fallback": "source",
+    },
+    "report": {"inputs": "hide"},
+}
+# Targets may be mappings as well, whose keys are not those of a target's name.
+_STATIC_TARGET: Mapping[str, Any] = {
+    "name": "onnx-fp32",
+    "static": {"batch": 1, "sequence": 128},
+    "pad": {"input_ids": 0},
+    "dtypes": {"input_ids": "int32"},
+}
+# Keys of which one excludes the others, or which are wordy: what stands for the mapping as a whole.
+_SHORT: Mapping[tuple[str, ...], Any] = {
+    ("decisions",): {"logits": {"argmax": True}},
+    ("decisions", "logits"): {"argmax": True},
+    ("gold",): {"metric": "accuracy", "output": "logits"},
+    ("gold", "tolerance"): {"ratio": 0.99},
+    ("matches",): {"faces": {"boxes": "boxes", "scores": "scores"}},
+    ("matches", "faces"): {"boxes": "boxes", "scores": "scores"},
+    ("model",): {"name": "scores", "source": "model.onnx"},
+    ("samples",): {"source": "inputs.npz"},
+    ("roles",): {"x": {"role": "number"}},
+    ("roles", "x"): {"role": "number"},
+    ("calibration",): {"rows": 128},
+    ("benchmark",): {"batch_sizes": [1, 8]},
+    ("tensorrt",): {"workspace_mb": 1024},
+    ("promote",): {"alias": "prod"},
+}
+
+# What is needed, by the kind of problem that pydantic names.
+_NEEDED = {
+    "string_type": "text",
+    "int_type": "a whole number",
+    "int_parsing": "a whole number",
+    "int_parsing_size": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "float_parsing": "a number",
+    "finite_number": "a finite number",
+    "bool_type": "true or false",
+    "bool_parsing": "true or false",
+    "dict_type": "a mapping",
+    "model_type": "a mapping",
+    "model_attributes_type": "a mapping",
+    "dataclass_type": "a mapping",
+    "list_type": "a list",
+    "greater_than_equal": "a number of at least {ge:g}",
+    "greater_than": "a number above {gt:g}",
+    "less_than_equal": "a number of at most {le:g}",
+    "less_than": "a number below {lt:g}",
+    "too_short": "at least {min_length} of them",
+    "string_too_short": "text that is not empty",
+    "literal_error": "{expected}",
+    "enum": "{expected}",
+}
+# The patterns of texts, in words.
+_PATTERNS = {
+    r"^[A-Za-z0-9][A-Za-z0-9._-]*$": "a name of letters, digits and . _ - that begins with a letter or digit",
+    r"^[0-9]{1,2}\.[0-9]$": "text such as '8.9'",
+    r"\S": "text that is not empty",
+}
+_SHOWN = 60
+
+
+def spec_error(origin: str, data: Mapping[str, Any], err: ValidationError) -> UsageError:
+    """Return what is wrong with a spec as one error, one part of its message for each key.
+
+    Args:
+        origin: Where the spec was read from.
+        data: What was read.
+        err: What pydantic found in it.
+    """
+    problems = _by_place([(place_in_spec(problem["loc"]), problem) for problem in err.errors()], data)
+    msg = f"spec {origin} is wrong: " + "; ".join(_line(place, found) for place, found in problems.items())
+    meant = [hint for place, found in problems.items() if (hint := _meant(place, found[0]["type"]))]
+    # One example at a time: the next call names what is wrong next.
+    known = [place for place, found in problems.items() if found[0]["type"] != "extra_forbidden"]
+    example = next(filter(None, map(_example_hint, known)), "")
+    return UsageError(msg, hint=" ".join(meant) or example or "convert-and-validate schema spec prints what is allowed")
+
+
+def problems_in(data: object, err: ValidationError) -> list[str]:
+    """Return what is wrong with JSON data, a line for each place: what is needed there, and what was seen."""
+    found = _by_place([(problem["loc"], problem) for problem in err.errors()], data)
+    return [_line(place, problems) for place, problems in found.items()]
+
+
+def _by_place(
+    problems: Iterable[tuple[Sequence[int | str], _Problem]], data: object
+) -> dict[tuple[int | str, ...], list[_Problem]]:
+    """Return the problems by their place: what may be several things, a number or text, has one for each of them."""
+    found: dict[tuple[int | str, ...], list[_Problem]] = {}
+    for location, problem in problems:
+        place = _place_in_data(location, data, is_missing=problem["type"] == "missing")
+        found.setdefault(place, []).append(problem)
+    return found
+
+
+def _place_in_data(location: Sequence[int | str], data: object, *, is_missing: bool) -> tuple[int | str, ...]:
+    """Return where in the data a problem is, without the steps that only name one of several allowed kinds."""
+    place: list[int | str] = []
+    inside: Any = data
+    for number, step in enumerate(location):
+        steps = inside if isinstance(inside, Mapping) else range(len(inside)) if isinstance(inside, list) else ()
+        if step in steps:
+            inside = inside[step]
+        elif not is_missing or number < len(location) - 1:
+            # Of what is missing, the last step is the key that is not there.
+            continue
+        place.append(step)
+    return tuple(place)
+
+
+def _line(place: Sequence[int | str], problems: Sequence[_Problem]) -> str:
+    where = ".".join(map(str, place)) or "all of it"
+    first = problems[0]
+    if first["type"] == "extra_forbidden":
+        return f"{where}: unknown key (allowed: {', '.join(_keys_beside(place))})"
+    if first["type"] == "missing":
+        return f"{where}: is missing"
+    own = [problem["msg"].removeprefix("Value error, ") for problem in problems if problem["type"] == "value_error"]
+    if own:
+        return f"{where}: {own[0]} (seen: {words_of(first['input'])})"
+    needed = " or ".join(dict.fromkeys(map(_needed, problems)))
+    return f"{where}: {needed} is needed (seen: {words_of(first['input'])})"
+
+
+def _needed(problem: _Problem) -> str:
+    context = problem.get("ctx", {})
+    if problem["type"] == "string_pattern_mismatch":
+        return _PATTERNS[context["pattern"]]
+    return _NEEDED[problem["type"]].format(**context)
+
+
+def words_of(value: object) -> str:
+    """Return what a value of a spec is, in words: a list, a mapping, nothing, or the value as YAML writes it."""
+    if value is None:
+        return "nothing"
+    if isinstance(value, (Mapping, list)):
+        kind = "a list" if isinstance(value, list) else "a mapping"
+        return kind if value else f"{kind} without entries"
+    shown = repr(value) if isinstance(value, str) else _written(value)
+    return shown if len(shown) <= _SHOWN else shown[: _SHOWN - 3] + "..."
+
+
+def _meant(place: Sequence[int | str], kind: str) -> str:
+    """Return which key is meant by an unknown one; empty where none is near."""
+    if kind != "extra_forbidden":
+        return ""
+    close = difflib.get_close_matches(str(place[-1]), _keys_beside(place), n=1)
+    return f"did you mean {close[0]!r} instead of {place[-1]!r}?" if close else ""
+
+
+def _example_hint(place: Sequence[int | str]) -> str:
+    named = list(place)
+    while named and isinstance(named[-1], int):
+        # An entry of a list is shown within its list.
+        named.pop()
+    example = example_of(named)
+    return f"write for example {named[-1]}: {_written(example)}" if named and example is not None else ""
+
+
+def example_of(place: Sequence[int | str]) -> Any:  # noqa: ANN401 - what stands at that key
+    """Return an example of what stands at a key of the spec; None where there is none.
+
+    Args:
+        place: The keys down to it, with the user's own names for inputs, outputs and the like.
+    """
+    found: Any = EXAMPLE
+    generic: list[str] = []
+    for step in place:
+        if isinstance(step, int):
+            found = _STATIC_TARGET if generic == ["targets"] else found
+            continue
+        if not isinstance(found, Mapping):
+            return None
+        # A name of the user's own stands where the example has another one.
+        generic.append(step if step in found else next(iter(found)))
+        found = found[generic[-1]]
+    return _SHORT.get(tuple(generic), found)
+
+
+def _written(value: object) -> str:
+    text = yaml.safe_dump(value, default_flow_style=True, width=1 << 20, sort_keys=False, allow_unicode=True)
+    return text.strip().removesuffix("\n...").strip()
+
+
+def _keys_beside(location: Iterable[int | str]) -> list[str]:
+    """Return the keys that are allowed where an unknown one was found."""
+    part: Any = Spec
+    is_inside_mapping = False
+    for step in tuple(location)[:-1]:
+        if is_inside_mapping or isinstance(step, int):
+            # The step is a name that the user chose, such as that of an input, or a place in a list.
+            is_inside_mapping = False
+            continue
+        if not (isinstance(part, type) and issubclass(part, BaseModel)):
+            return []
+        fields = {field.alias or name: field for name, field in part.model_fields.items()}
+        annotation = fields[str(step)].annotation if str(step) in fields else None
+        is_inside_mapping = "dict" in str(annotation)
+        part = _model_in(annotation)
+    if isinstance(part, type) and issubclass(part, BaseModel):
+        return [field.alias or name for name, field in part.model_fields.items()]
+    return []
+
+
+def _model_in(annotation: object) -> object:
+    """Return the model inside `dict[str, Model] | None` and the like."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    for inner in get_args(annotation):
+        found = _model_in(inner)
+        if isinstance(found, type):
+            return found
+    return None

@@ -1,0 +1,128 @@
+"""Reading a spec: a YAML file, or one that comes with the package, and what is wrong with it in words."""
+
+from __future__ import annotations
+
+import difflib
+import importlib.resources
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from paritygate.errors import InputFileError, UsageError
+from paritygate.importing import is_object_path
+from paritygate.pipelines.spec.checks import check_spec
+from paritygate.pipelines.spec.errors import spec_error, words_of
+from paritygate.pipelines.spec.schema import ResolvedSpec, Spec
+from paritygate.pipelines.spec.yaml import MOST_BYTES, load_yaml
+from paritygate.validate.samples.samples import SampleSource, open_samples
+
+__all__ = ["load_spec", "load_spec_to_run", "packaged_specs", "parse_spec"]
+
+
+def packaged_specs() -> tuple[str, ...]:
+    """Return the names of the specs that come with the package."""
+    folder = importlib.resources.files("paritygate.pipelines") / "specs"
+    return tuple(sorted(item.name.removesuffix(".yaml") for item in folder.iterdir() if item.name.endswith(".yaml")))
+
+
+def load_spec(text: str) -> ResolvedSpec:
+    """Return the spec written as a path, or as the name of a packaged one.
+
+    Raises:
+        InputFileError: There is no such spec.
+        UsageError: The spec is wrong; the message says where.
+    """
+    path = Path(text)
+    if path.exists() or path.suffix:
+        return parse_spec(_read_spec(path), folder=path.resolve().parent, origin=str(path))
+    packaged = importlib.resources.files("paritygate.pipelines") / "specs" / f"{text}.yaml"
+    if text not in packaged_specs():
+        close = difflib.get_close_matches(text, packaged_specs(), n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"packaged specs are: {', '.join(packaged_specs())}"
+        msg = f"spec {text!r} is no file and no packaged spec"
+        raise InputFileError(msg, hint=hint)
+    # A packaged spec names modules, not paths; the current directory is the folder of what it may be given.
+    return parse_spec(packaged.read_text(encoding="utf-8"), folder=Path.cwd(), origin=text)
+
+
+def _read_spec(path: Path) -> str:
+    if not path.is_file():
+        msg = f"spec {path} is no file" if path.exists() else f"spec {path} does not exist"
+        raise InputFileError(
+            msg, hint=f"give a .yaml file, or one of the packaged specs: {', '.join(packaged_specs())}"
+        )
+    try:
+        with path.open("rb") as stream:
+            # One more than is allowed shows that it is too large.
+            return stream.read(MOST_BYTES + 1).decode("utf-8")
+    except (OSError, UnicodeDecodeError) as err:
+        msg = f"spec {path} cannot be read: {err}"
+        raise InputFileError(msg, hint="write it as text in UTF-8, and check that it may be read") from err
+
+
+def load_spec_to_run(text: str, *, samples_path: str | None = None) -> ResolvedSpec:
+    """Return the spec as `load_spec` does, once it is known that the files it names are there.
+
+    What a `module:callable` reads is not known before it is called.
+
+    Args:
+        text: A path, or the name of a packaged spec.
+        samples_path: What the command line gives in place of the spec's own samples.
+
+    Raises:
+        InputFileError: There is no such spec, or a file that it names does not exist.
+        UsageError: The spec is wrong; the message says where.
+    """
+    if samples_path is not None and not Path(samples_path).exists():
+        msg = f"samples {samples_path} do not exist"
+        raise InputFileError(msg, hint="give the path of a samples file with --samples")
+    resolved = load_spec(text)
+    # Reading the property raises what is wrong with the source.
+    _ = resolved.source
+    _check_model_files(resolved)
+    _check_samples(resolved, resolved.samples(samples_path), key="samples")
+    if resolved.calibrated:
+        _check_samples(resolved, resolved.calibration_samples(samples_path), key="calibration")
+    return resolved
+
+
+def _check_model_files(resolved: ResolvedSpec) -> None:
+    folder = resolved.folder.resolve()
+    for name in resolved.spec.model.files:
+        path = (folder / name).resolve()
+        if not path.is_file():
+            msg = f"spec {resolved.origin}: model.files names {name!r}, and {path} is no file"
+            raise InputFileError(msg, hint="paths in a spec are relative to its folder")
+        if not path.is_relative_to(folder):
+            msg = f"spec {resolved.origin}: model.files names {name!r}, which is outside of {folder}"
+            raise UsageError(
+                msg, hint="a release of the source takes its files along: put them below the spec's folder"
+            )
+
+
+def _check_samples(resolved: ResolvedSpec, samples: SampleSource, *, key: str) -> None:
+    if not is_object_path(samples.text):
+        # Opening reads nothing; it raises if the file is missing or of an unknown kind.
+        open_samples(samples)
+    elif samples.path is not None and not Path(samples.path).exists():
+        msg = f"spec {resolved.origin}: {key}.path {samples.path} does not exist"
+        raise InputFileError(msg, hint="paths in a spec are relative to its folder")
+
+
+def parse_spec(text: str, *, folder: Path, origin: str) -> ResolvedSpec:
+    """Return the spec in a YAML text, checked.
+
+    Raises:
+        UsageError: It is no YAML, has a wrong key or value, or contradicts itself.
+    """
+    data = load_yaml(text, origin=origin)
+    if not isinstance(data, dict):
+        msg = f"spec {origin} is {words_of(data)}, and a mapping is needed"
+        raise UsageError(msg, hint="it needs the keys model, samples and targets; see docs/spec.md")
+    try:
+        spec = Spec.model_validate(data)
+    except ValidationError as err:
+        raise spec_error(origin, data, err) from err
+    resolved = ResolvedSpec(spec=spec, folder=folder, origin=origin)
+    check_spec(resolved)
+    return resolved

@@ -1,0 +1,373 @@
+"""The parts of a spec: the mappings that it consists of, each as a pydantic model."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, field_validator, model_validator
+
+from paritygate.convert.int8.nncf_tool import check_nncf_settings
+from paritygate.convert.int8.settings import Int8Settings
+from paritygate.engine.settings import EngineSettings, HardwareCompatibility
+from paritygate.pipelines.calibration.calibration import LEAST_ROWS
+from paritygate.pipelines.release.choice.candidates import PREFERENCES
+from paritygate.pipelines.spec.limits import check_limits
+from paritygate.validate.detections.rule import DEFAULT_IOU, DEFAULT_SCORE_TOLERANCE
+from paritygate.validate.gold.metrics import METRICS
+from paritygate.validate.probes.catalogue import ALL_PROBES
+from paritygate.validate.probes.roles import InputRole, Role
+
+__all__ = [
+    "BenchmarkPart",
+    "CalibrationPart",
+    "DecisionPart",
+    "DimPart",
+    "GoldPart",
+    "GoldParts",
+    "MatchPart",
+    "ModelPart",
+    "OnnxruntimePart",
+    "OutputPart",
+    "Part",
+    "ProbeName",
+    "PromotePart",
+    "ReportPart",
+    "RolePart",
+    "SamplesPart",
+    "TensorPart",
+    "TensorrtPart",
+    "TensorrtRtxPart",
+]
+
+# As `device_name` says them.
+_DEVICE = re.compile(r"cpu|cuda:sm[0-9]{2,3}")
+_SAFE_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
+
+
+class Part(BaseModel):
+    """A mapping in which unknown keys are errors."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class TensorPart(Part):
+    """One input or output, under the name served."""
+
+    dtype: str
+    shape: list[Annotated[int, Field(ge=1)] | str]
+
+
+class DimPart(Part):
+    """The sizes that a symbolic dim may take."""
+
+    min: int = 1
+    opt: int | None = None
+    max: int
+
+
+class ModelPart(Part):
+    """The trained model."""
+
+    name: str = Field(pattern=_SAFE_NAME, description="Names the model in runs and releases.")
+    source: str = Field(description="A path relative to the spec's folder, or module:callable.")
+    inputs: dict[str, TensorPart] | None = Field(
+        default=None, min_length=1, description="Needed where the source does not say them: for PyTorch modules."
+    )
+    outputs: dict[str, TensorPart] | None = Field(default=None, min_length=1)
+    rename: dict[str, str] = Field(default_factory=dict, description="The source's name: the name served.")
+    dims: dict[str, DimPart] = Field(default_factory=dict)
+    files: list[str] = Field(default_factory=list, description="Files the source reads besides the modules it imports.")
+
+
+class SamplesPart(Part):
+    """The real inputs."""
+
+    source: str = Field(description="A .npz, .safetensors or .jsonl file, or module:callable.")
+    path: str | None = Field(default=None, description="What a callable is given as its path.")
+    batch_size: int | None = Field(default=None, ge=1)
+    pad: dict[str, float] = Field(default_factory=dict)
+    strata: list[str] = Field(default_factory=list)
+
+
+class CalibrationPart(Part):
+    """The real inputs that int8 targets choose their ranges by; none of them is compared."""
+
+    source: str | None = Field(
+        default=None, description="As samples.source, with other rows; if absent, a share of samples is held out."
+    )
+    path: str | None = Field(default=None, description="What a callable is given as its path.")
+    batch_size: int | None = Field(default=None, ge=1)
+    pad: dict[str, float] = Field(default_factory=dict)
+    share: float | None = Field(
+        default=None, gt=0, lt=1, description="Without a source: the share of samples that is held out; 0.2 if absent."
+    )
+    rows: Annotated[int, Field(ge=LEAST_ROWS)] = 128
+    tool: Literal["onnxruntime", "nncf"] = Field(default="onnxruntime", description="What quantizes onnx-int8.")
+    method: Literal["minmax", "entropy", "percentile", "dynamic"] = Field(
+        default="minmax", description="How onnxruntime chooses ranges; dynamic, for matrix products, needs no rows."
+    )
+    activations: Literal["int8", "uint8"] = Field(
+        default="int8", description="With onnxruntime: int8 runs everywhere, uint8 is faster on x86 CPUs."
+    )
+
+    @model_validator(mode="after")
+    def _of_one_piece(self) -> CalibrationPart:
+        if self.source is None and (self.path is not None or self.batch_size is not None or self.pad):
+            msg = "path, batch_size and pad belong to a calibration.source, and there is none"
+            raise ValueError(msg)
+        if self.source is not None and self.share is not None:
+            msg = "share is the part of samples that is held out where there is no calibration.source"
+            raise ValueError(msg)
+        if self.tool == "nncf":
+            check_nncf_settings(self.settings)
+        return self
+
+    @property
+    def settings(self) -> Int8Settings:
+        """How to quantize ONNX."""
+        return Int8Settings(tool=self.tool, method=self.method, activations=self.activations)
+
+
+class ReportPart(Part):
+    """What reports, results and evidence hold."""
+
+    inputs: Literal["show", "hide"] | None = Field(
+        default=None,
+        description="Ids of rows, rows that differ most and failing inputs: show them in all that is written, or hide "
+        "them in all of it. If absent, they are shown on this machine, and hidden in report.md, releases and packs "
+        "without inputs.",
+    )
+
+
+class RolePart(Part):
+    """What one input is, for the probes."""
+
+    role: Role = Field(description="id, mask, length, image, number or text.")
+    low: int | None = Field(default=None, description="The smallest value that makes sense.")
+    high: int | None = Field(default=None, description="The largest value that makes sense; of ids, the last one.")
+    of: str | None = Field(default=None, description="Of a mask or lengths: the input whose positions it is about.")
+    pad: int | None = Field(default=None, description="Of ids: what stands where the mask is 0.")
+
+    @property
+    def role_of_input(self) -> InputRole:
+        """The role."""
+        return InputRole(role=self.role, why="the spec says so", low=self.low, high=self.high, of=self.of, pad=self.pad)
+
+
+def _known_probe(value: str) -> str:
+    if value not in ALL_PROBES:
+        msg = f"{value!r} is no probe (allowed: {', '.join(ALL_PROBES)}, or none in place of the list)"
+        raise ValueError(msg)
+    return value
+
+
+ProbeName = Annotated[str, AfterValidator(_known_probe)]
+
+
+class DecisionPart(Part):
+    """The rule that turns an output into an answer: exactly one of threshold, argmax, top_k, multilabel."""
+
+    threshold: float | str | None = None
+    argmax: bool | None = None
+    top_k: int | None = None
+    multilabel: float | str | None = None
+    axis: int | None = None
+    constant: str | None = Field(
+        default=None,
+        min_length=1,
+        pattern=r"\S",
+        description="Why it is right that all rows of the samples have the same answer; recorded in a release.",
+    )
+
+    @model_validator(mode="after")
+    def _one_rule(self) -> DecisionPart:
+        rules = [name for name in ("threshold", "argmax", "top_k", "multilabel") if getattr(self, name) is not None]
+        if len(rules) != 1 or self.argmax is False:
+            seen = ", ".join(rules) or "none"
+            msg = f"exactly one of threshold, argmax: true, top_k, multilabel is needed (seen: {seen})"
+            raise ValueError(msg)
+        return self
+
+
+class GoldTolerancePart(Part):
+    """What a metric against gold may lose: exactly one of ratio, max_drop, mlperf."""
+
+    ratio: float | None = Field(default=None, description="The least share of the reference's metric.")
+    max_drop: float | None = Field(default=None, description="What the metric may be below the reference's.")
+    mlperf: float | None = Field(default=None, description="99 or 99.9: percent of the reference's, as in MLPerf.")
+
+    @model_validator(mode="after")
+    def _one_limit(self) -> GoldTolerancePart:
+        limits = [name for name in ("ratio", "max_drop", "mlperf") if getattr(self, name) is not None]
+        if len(limits) != 1:
+            msg = f"exactly one of ratio, max_drop, mlperf is needed (seen: {', '.join(limits) or 'none'})"
+            raise ValueError(msg)
+        return self
+
+
+class GoldPart(Part):
+    """A metric against the gold that samples carry."""
+
+    metric: str = Field(
+        description=f"{', '.join(METRICS)}, or module:callable of (outputs, gold) -> float, where higher is better."
+    )
+    output: str
+    tolerance: GoldTolerancePart | None = Field(
+        default=None, description="What a variant may lose; the metric is information only if absent."
+    )
+    gold_above: float | None = Field(default=None, description="Gold above this is positive, where it is no label.")
+
+
+def _kind_of_gold(value: object) -> str:
+    return "list" if isinstance(value, list) else "one"
+
+
+GoldParts = Annotated[
+    Annotated[GoldPart, Tag("one")] | Annotated[list[GoldPart], Tag("list")], Discriminator(_kind_of_gold)
+]
+
+
+class MatchPart(Part):
+    """Outputs that are a list of detections a row, whose order and number may differ."""
+
+    boxes: str = Field(description="The output of boxes, (batch, N, 4).")
+    scores: str = Field(description="The output of scores, (batch, N).")
+    classes: str | None = Field(default=None, description="The output of classes, (batch, N); compared exactly.")
+    num: str | None = Field(default=None, description="The output of how many of the N are meant; all if absent.")
+    iou: float = Field(default=DEFAULT_IOU, description="From this overlap on, boxes are the same detection.")
+    score_tolerance: float = DEFAULT_SCORE_TOLERANCE
+    score_floor: float = Field(default=0.0, description="The score from which on the model reports detections.")
+    max_box_diff: float | None = None
+    format: Literal["xyxy", "xywh", "cxcywh"] = "xyxy"
+
+
+class OutputPart(Part):
+    """What is to be done with an output."""
+
+    ignore: str = Field(min_length=1, pattern=r"\S", description="Why it is not compared; recorded in a release.")
+
+
+class PromotePart(Part):
+    """When and where a release is made."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+    to: str = "artifacts/repository"
+    alias: str | None = "prod"
+    prefer: Literal["fastest", "smallest"] | list[str] | None = Field(
+        default=None,
+        description="Of what passed within the limits, release the fastest, the smallest, or the first of these; "
+        "all of it if absent.",
+    )
+    limits: dict[str, float] = Field(
+        default_factory=dict, description="Limits on speed and size, such as latency_p95_ms: 20 or size_mb: 50."
+    )
+    devices: list[str] | None = Field(
+        default=None,
+        alias="for",
+        description="Where it will run: cpu, or cuda:smNN; the device that the run was validated on if absent.",
+    )
+    accept: dict[str, Literal["emulated"]] = Field(default_factory=dict)
+    fallback: Literal["source", "replace", "none"] | None = Field(
+        default=None,
+        description="What is released where nothing fits, and nothing that is required failed: source, the source "
+        "itself, if the alias has no release yet (the default); replace, also where it has one; none, nothing.",
+    )
+
+    @field_validator("prefer", mode="before")
+    @classmethod
+    def _known_preference(cls, value: object) -> object:
+        if isinstance(value, str) and value not in PREFERENCES:
+            msg = f"{value!r} is no preference (allowed: {', '.join(PREFERENCES)}, or a list of variants)"
+            raise ValueError(msg)
+        return value
+
+    @field_validator("devices")
+    @classmethod
+    def _known_devices(cls, value: list[str] | None) -> list[str] | None:
+        for name in value or ():
+            if not _DEVICE.fullmatch(name):
+                msg = f"{name!r} is no device (allowed: cpu, cuda:smNN with the compute capability, such as cuda:sm80)"
+                raise ValueError(msg)
+        return value
+
+    @field_validator("limits")
+    @classmethod
+    def _known_limits(cls, value: dict[str, float]) -> dict[str, float]:
+        return check_limits(value)
+
+
+class OnnxruntimePart(Part):
+    """How ONNX Runtime runs ONNX targets."""
+
+    provider: Literal["cuda", "tensorrt"] = Field(
+        default="cuda", description="The execution provider that runs them where the device is cuda."
+    )
+
+
+class TensorrtPart(Part):
+    """How TensorRT engines are built."""
+
+    workspace_mb: int | None = Field(
+        default=None, ge=1, description="GPU memory for scratch, in MiB; TensorRT's default if absent."
+    )
+    optimization_level: int | None = Field(
+        default=None, ge=0, le=5, description="0 builds fastest, 5 runs fastest; TensorRT's default if absent."
+    )
+    hardware_compatibility: HardwareCompatibility = Field(
+        default=HardwareCompatibility.NONE, description="On which other GPUs an engine runs."
+    )
+    version_compatible: bool = Field(default=False, description="Whether later versions of TensorRT run it too.")
+    timing_cache: str | None = Field(
+        default=None, description="File of timings that builds read and add to, relative to the spec's folder."
+    )
+
+    def settings(self, folder: Path) -> EngineSettings:
+        """Return them, the paths relative to `folder`."""
+        return EngineSettings(
+            workspace_mb=self.workspace_mb,
+            optimization_level=self.optimization_level,
+            hardware_compatibility=self.hardware_compatibility,
+            version_compatible=self.version_compatible,
+            timing_cache=None if self.timing_cache is None else (folder / self.timing_cache).resolve(),
+        )
+
+
+class TensorrtRtxPart(Part):
+    """How TensorRT-RTX engines are built."""
+
+    compute_capabilities: list[Annotated[str, Field(pattern=r"^[0-9]{1,2}\.[0-9]$")]] = Field(
+        default_factory=list,
+        description='The GPUs an engine is built for, such as "8.9"; if empty, those of 8.0 and above that '
+        "TensorRT-RTX names (7.5 only if asked for).",
+    )
+    workspace_mb: int | None = Field(
+        default=None, ge=1, description="GPU memory for scratch, in MiB; TensorRT-RTX's default if absent."
+    )
+
+    @property
+    def settings(self) -> EngineSettings:
+        """How to build."""
+        return EngineSettings(
+            workspace_mb=self.workspace_mb, compute_capabilities=tuple(dict.fromkeys(self.compute_capabilities))
+        )
+
+
+class BenchmarkPart(Part):
+    """How speed is measured."""
+
+    batch_sizes: list[Annotated[int, Field(ge=1)]] | None = Field(
+        default=None, min_length=1, description="Rows a call; variants are chosen by the first."
+    )
+    concurrency: list[Annotated[int, Field(ge=1)]] = Field(
+        default=[1], min_length=1, description="Instances side by side; variants are chosen by the first."
+    )
+    rounds: Annotated[int, Field(ge=2)] = 7
+    seconds: float = Field(
+        default=0.25, gt=0, allow_inf_nan=False, description="How long each variant, point and round is timed at least."
+    )
+    price_per_hour: float | None = Field(
+        default=None, gt=0, allow_inf_nan=False, description="What the machine costs; without it no cost is given."
+    )

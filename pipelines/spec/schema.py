@@ -1,0 +1,353 @@
+"""The spec: one model, its samples, what is decided on it, what it becomes, and when that may be released.
+
+The pydantic models are the Python API as well, and the published JSON Schema is made from them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from paritygate.convert.conversion import CONVERTERS, DERIVATIONS
+from paritygate.convert.int8.settings import DYNAMIC
+from paritygate.engine.settings import EngineSettings
+from paritygate.importing import is_object_path
+from paritygate.models.fixed_shape import FixedShape
+from paritygate.models.named_call import is_default_output_name
+from paritygate.models.source import Source, parse_source
+from paritygate.pipelines.spec.parts import (
+    BenchmarkPart,
+    CalibrationPart,
+    DecisionPart,
+    GoldPart,
+    GoldParts,
+    MatchPart,
+    ModelPart,
+    OnnxruntimePart,
+    OutputPart,
+    Part,
+    ProbeName,
+    PromotePart,
+    ReportPart,
+    RolePart,
+    SamplesPart,
+    TensorPart,
+    TensorrtPart,
+    TensorrtRtxPart,
+)
+from paritygate.pipelines.spec.targets import Target, fixed_shape_of, variant_of_target
+from paritygate.precision import Precision, Variant
+from paritygate.signature import Dim, Signature, TensorSpec
+from paritygate.validate.detections.rule import MatchRule, make_match_rule
+from paritygate.validate.gate.decisions import Decision, make_decision, with_constants
+from paritygate.validate.gate.tolerance import Tolerance, parse_tolerance
+from paritygate.validate.gold.rule import GoldRule, make_gold_rule
+from paritygate.validate.probes.catalogue import ALL_PROBES, in_order
+from paritygate.validate.probes.roles import InputRole
+from paritygate.validate.samples.samples import DEFAULT_BATCH_SIZE, SampleSource
+from paritygate.validate.samples.split import SampleSplit
+
+__all__ = ["AVAILABLE_TARGETS", "ResolvedSpec", "Spec", "schema_of_spec"]
+
+# What this version can make: a format is added together with its converters, its check and its runner.
+AVAILABLE_TARGETS = tuple(
+    dict.fromkeys(
+        (
+            *(Variant(format=form, precision=Precision.FP32) for _, form in CONVERTERS),
+            *(Variant.parse(name) for name in DERIVATIONS),
+        )
+    )
+)
+# Of the rows of samples, where int8 is calibrated on some of them: it is judged by the rest.
+_HELD_OUT_SHARE = 0.2
+
+
+class Spec(Part):
+    """Everything that a run needs to know."""
+
+    model: ModelPart
+    samples: SamplesPart
+    decisions: dict[str, DecisionPart] = Field(default_factory=dict)
+    targets: list[Target] = Field(min_length=1)
+    required: list[str] | None = Field(
+        default=None,
+        description="The targets that the outcome of a run depends on; [] for none. Every target whose packages are "
+        "installed, but for those that do not run on the device, if absent.",
+    )
+    tolerance: dict[str, dict[str, float]] = Field(default_factory=dict)
+    argmax_of: dict[str, str] = Field(default_factory=dict)
+    gold: GoldParts = Field(default_factory=list, description="One metric against gold, or a list of them.")
+    matches: dict[str, MatchPart] = Field(default_factory=dict)
+    outputs: dict[str, OutputPart] = Field(
+        default_factory=dict, description="Outputs that are not compared, each with the reason: {ignore: REASON}."
+    )
+    axes: dict[str, int] = Field(default_factory=dict)
+    non_finite: Literal["refuse", "match"] = "refuse"
+    roles: dict[str, RolePart] = Field(
+        default_factory=dict, description="What an input is, where that is not inferred right."
+    )
+    probes: list[ProbeName] | Literal["none"] | None = Field(
+        default=None,
+        description="The probes to make; all of them if absent. What is left out is recorded in a release.",
+    )
+    reason: str | None = Field(
+        default=None,
+        pattern=r"\S",
+        description="Why the spec asks less than a failed run of the same source did: probes left out, declared limits "
+        "raised, decisions dropped. Recorded in a release.",
+    )
+    min_rows: Annotated[int, Field(ge=1)] = 100
+    repeat: Annotated[int, Field(ge=1)] = 1
+    opset: int | None = None
+    seed: Annotated[int, Field(ge=0)] = 0
+    calibration: CalibrationPart = Field(default_factory=CalibrationPart)
+    benchmark: BenchmarkPart | None = Field(
+        default=None, description="Measured where this is there, `benchmark: {}` included."
+    )
+    onnxruntime: OnnxruntimePart = Field(default_factory=OnnxruntimePart)
+    tensorrt: TensorrtPart = Field(default_factory=TensorrtPart)
+    tensorrt_rtx: TensorrtRtxPart = Field(default_factory=TensorrtRtxPart)
+    promote: PromotePart = Field(default_factory=PromotePart)
+    report: ReportPart = Field(default_factory=ReportPart)
+
+
+def schema_of_spec() -> dict[str, Any]:
+    """Return the JSON Schema of a spec."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **Spec.model_json_schema(),
+        "title": "paritygate spec",
+    }
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ResolvedSpec:
+    """A spec whose paths and names have been checked.
+
+    Attributes:
+        spec: As written.
+        folder: What its paths are relative to.
+        origin: Where it was read from, for messages.
+    """
+
+    spec: Spec
+    folder: Path
+    origin: str
+
+    @property
+    def name(self) -> str:
+        """The model's name."""
+        return self.spec.model.name
+
+    @property
+    def variants(self) -> tuple[Variant, ...]:
+        """The targets, in their order."""
+        return tuple(variant_of_target(target) for target in self.spec.targets)
+
+    @property
+    def target_names(self) -> tuple[str, ...]:
+        """The names of the targets, in their order: of folders, of limits, of releases."""
+        return tuple(map(str, self.variants))
+
+    def fixed_shape(self, variant: Variant, signature: Signature) -> FixedShape | None:
+        """Return how the dims of a target are fixed, given the model's signature; None if none is.
+
+        Raises:
+            UsageError: They cannot be fixed so.
+        """
+        found = (target for target in self.spec.targets if variant_of_target(target) == variant)
+        target = next(found, None)
+        return None if target is None else fixed_shape_of(target, signature)
+
+    @property
+    def source(self) -> Source:
+        """The trained model.
+
+        Raises:
+            InputFileError: It does not exist.
+        """
+        return parse_source(self.spec.model.source, self.folder)
+
+    @property
+    def signature(self) -> Signature | None:
+        """The declared signature; None if it is to be taken from the source."""
+        model = self.spec.model
+        if model.inputs is None or model.outputs is None:
+            return None
+        return Signature(
+            inputs=tuple(_tensor(name, part) for name, part in model.inputs.items()),
+            outputs=tuple(_tensor(name, part) for name, part in model.outputs.items()),
+            dims=self.dims,
+        )
+
+    @property
+    def dims(self) -> dict[str, Dim]:
+        """The declared sizes of symbolic dims."""
+        return {
+            name: Dim(min=part.min, opt=part.max if part.opt is None else part.opt, max=part.max)
+            for name, part in self.spec.model.dims.items()
+        }
+
+    @property
+    def decisions(self) -> tuple[Decision, ...]:
+        """The decision rules."""
+        found = []
+        for output, part in self.spec.decisions.items():
+            rule = next(
+                name for name in ("threshold", "argmax", "top_k", "multilabel") if getattr(part, name) is not None
+            )
+            value = None if rule == "argmax" else getattr(part, rule)
+            found.append(make_decision(output, rule=rule, value=value, axis=part.axis))
+        return with_constants(found, self.constant_decisions)
+
+    @property
+    def constant_decisions(self) -> dict[str, str]:
+        """The decisions that are said to be the same for all rows, by output, each with the reason."""
+        return {name: part.constant for name, part in self.spec.decisions.items() if part.constant}
+
+    def samples(self, path: str | None = None) -> SampleSource:
+        """Return where the samples come from.
+
+        Args:
+            path: What the command line gives in place of the spec's own path: it goes to a callable,
+                and stands in for a file. Relative to the current directory.
+        """
+        part = self.spec.samples
+        batch = self.spec.model.dims.get("batch")
+        size = part.batch_size or (batch.opt if batch is not None and batch.opt else DEFAULT_BATCH_SIZE)
+        chosen = part.path if path is None else str(Path(path).resolve())
+        if chosen is not None and path is None:
+            chosen = str((self.folder / chosen).resolve())
+        text = part.source
+        if path is not None and not is_object_path(text):
+            text, chosen = str(Path(path).resolve()), None
+        return SampleSource(text=text, folder=self.folder, path=chosen, batch_size=size, pad=part.pad, key="samples")
+
+    def calibration_samples(self, path: str | None = None) -> SampleSource:
+        """Return where the rows come from that int8 targets are calibrated on.
+
+        Args:
+            path: As of `samples`; it does not stand in for a source of the calibration's own.
+        """
+        part, samples = self.spec.calibration, self.samples(path)
+        if part.source is None:
+            split = SampleSplit(share=part.share or _HELD_OUT_SHARE, seed=self.spec.seed)
+            return replace(samples, split=split)
+        return SampleSource(
+            text=part.source,
+            folder=self.folder,
+            path=None if part.path is None else str((self.folder / part.path).resolve()),
+            batch_size=part.batch_size or samples.batch_size,
+            pad=part.pad,
+            key="calibration",
+        )
+
+    @property
+    def calibrated(self) -> tuple[Variant, ...]:
+        """The targets that calibration rows are needed for."""
+        is_dynamic = self.spec.calibration.method == DYNAMIC
+        return tuple(
+            variant
+            for variant in self.variants
+            if variant.precision is Precision.INT8 and not (is_dynamic and variant.format == "onnx")
+        )
+
+    def engine_settings(self, variant: Variant) -> EngineSettings:
+        """Return how the engine of a variant is built; the defaults where it is none."""
+        if variant.format == "tensorrt":
+            return self.spec.tensorrt.settings(self.folder)
+        return self.spec.tensorrt_rtx.settings if variant.format == "tensorrt-rtx" else EngineSettings()
+
+    def provider(self, variant: Variant, device: str) -> str | None:
+        """Return the provider of ONNX Runtime that runs a variant; None for that of the device, or another runtime."""
+        return self.spec.onnxruntime.provider if variant.format == "onnx" and device == "cuda" else None
+
+    @property
+    def probes(self) -> tuple[str, ...]:
+        """The probes to make, in the order of the table."""
+        wanted = self.spec.probes
+        return in_order(ALL_PROBES if wanted is None else () if wanted == "none" else wanted)
+
+    @property
+    def gold(self) -> tuple[GoldRule, ...]:
+        """The metrics against gold.
+
+        Raises:
+            UsageError: A metric or its tolerance is not one that can be asked for.
+        """
+        parts = [self.spec.gold] if isinstance(self.spec.gold, GoldPart) else self.spec.gold
+        return tuple(
+            make_gold_rule(
+                part.metric,
+                part.output,
+                gold_above=part.gold_above,
+                **({} if part.tolerance is None else part.tolerance.model_dump()),
+            )
+            for part in parts
+        )
+
+    @property
+    def matches(self) -> tuple[MatchRule, ...]:
+        """The outputs that are lists of detections.
+
+        Raises:
+            UsageError: The values of one do not fit.
+        """
+        return tuple(make_match_rule(name, **part.model_dump()) for name, part in self.spec.matches.items())
+
+    @property
+    def outputs_asked(self) -> dict[str, tuple[str, ...]]:
+        """The outputs that the spec names, by the key that names them."""
+        spec = self.spec
+        return {
+            "decisions": tuple(spec.decisions),
+            "argmax_of": tuple(name for pair in spec.argmax_of.items() for name in pair),
+            "gold.output": tuple(rule.output for rule in self.gold),
+            **{f"matches.{rule.name}": rule.outputs for rule in self.matches},
+            "axes": tuple(spec.axes),
+            "outputs": tuple(spec.outputs),
+        }
+
+    @property
+    def rename(self) -> dict[str, str]:
+        """The name served, by the source's name.
+
+        Outputs of Keras models are named after their layers. Where the spec names one `output_0`, as all were called
+        before, it is served so; no other source has such a second name.
+        """
+        rename = dict(self.spec.model.rename)
+        may_be_keras = is_object_path(self.spec.model.source) or self.spec.model.source.endswith(".keras")
+        if self.signature is None and may_be_keras:
+            asked = {name for names in self.outputs_asked.values() for name in names}
+            rename.update({name: name for name in sorted(asked - set(rename.values())) if is_default_output_name(name)})
+        return rename
+
+    @property
+    def ignored(self) -> dict[str, str]:
+        """The outputs that are not compared, each with the reason."""
+        return {name: part.ignore for name, part in self.spec.outputs.items()}
+
+    @property
+    def roles(self) -> dict[str, InputRole]:
+        """What the spec says that inputs are."""
+        return {name: part.role_of_input for name, part in self.spec.roles.items()}
+
+    def hides_inputs(self, *, is_leaving: bool) -> bool:
+        """Return whether ids of rows and failing inputs are left out of what is written.
+
+        Args:
+            is_leaving: Whether it is made to leave this machine.
+        """
+        inputs = self.spec.report.inputs
+        return inputs == "hide" or (is_leaving and inputs is None)
+
+    def tolerance(self, variant: Variant) -> Tolerance:
+        """Return the limits of a variant."""
+        return parse_tolerance(variant.precision, self.spec.tolerance.get(str(variant), {}))
+
+
+def _tensor(name: str, part: TensorPart) -> TensorSpec:
+    return TensorSpec(name=name, dtype=part.dtype, shape=tuple(part.shape))

@@ -1,0 +1,68 @@
+"""A choice among a spec's targets and probes: the spec of a run that makes, or asks, only some of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from paritygate.errors import UsageError
+from paritygate.pipelines.spec.schema import ResolvedSpec
+from paritygate.pipelines.spec.targets import name_of_target
+
+__all__ = ["check_names", "with_probes", "with_targets"]
+
+
+def check_names(names: Sequence[str], resolved: ResolvedSpec) -> None:
+    """Do nothing if all names are targets of the spec.
+
+    Raises:
+        UsageError: One is not.
+    """
+    known = resolved.target_names
+    for name in names:
+        if name not in known:
+            msg = f"--target {name!r} is no target of spec {resolved.origin} (targets: {', '.join(known)})"
+            raise UsageError(msg, hint="name one of the targets, or add it to the spec's targets")
+
+
+def with_targets(resolved: ResolvedSpec, names: Sequence[str]) -> ResolvedSpec:
+    """Return the spec with only the targets named, and with what it says of these alone; as it is if none is named.
+
+    Of the required ones, those that are among them stay; if none is, it is as if the spec did not name any.
+
+    Raises:
+        UsageError: A name is no target of the spec.
+    """
+    if not names:
+        return resolved
+    check_names(names, resolved)
+    spec = resolved.spec
+    promote = spec.promote
+    prefer = promote.prefer
+    if isinstance(prefer, list):
+        prefer = [name for name in prefer if name in names] or None
+    chosen = {
+        "targets": [target for target in spec.targets if name_of_target(target) in names],
+        "required": [name for name in spec.required if name in names] or None if spec.required else spec.required,
+        "tolerance": {name: limits for name, limits in spec.tolerance.items() if name in names},
+        "promote": promote.model_copy(
+            update={
+                "prefer": prefer,
+                "accept": {name: kind for name, kind in promote.accept.items() if name in names},
+            }
+        ),
+    }
+    return replace(resolved, spec=spec.model_copy(update=chosen))
+
+
+def with_probes(resolved: ResolvedSpec, names: Sequence[str] | None) -> ResolvedSpec:
+    """Return the spec with only the probes named in place of its own; as it is if None.
+
+    Args:
+        resolved: The spec.
+        names: The probes, none of them for an empty sequence.
+    """
+    if names is None:
+        return resolved
+    chosen = list(names) or "none"
+    return replace(resolved, spec=resolved.spec.model_copy(update={"probes": chosen}))

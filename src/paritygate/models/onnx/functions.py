@@ -1,0 +1,214 @@
+"""Inlining the local functions of an ONNX model, so that every node has types and can be treated on its own.
+
+Why not onnx.inliner? It tells nobody which call a node came from, so that a list of nodes means nothing
+after it, and it cannot take a model above 2 GiB.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from paritygate.errors import ConversionError
+from paritygate.models.onnx.graph import UniqueNames, graphs_in, name_nodes, names_in, nodes_in, subgraphs_of
+
+if TYPE_CHECKING:
+    import onnx
+
+__all__ = ["inline_functions"]
+
+_Key = tuple[str, str, str]
+
+
+def inline_functions(model: onnx.ModelProto) -> dict[str, tuple[str, ...]]:
+    """Replace every call of a local function by the function's nodes, in place.
+
+    Nodes are named `CALL/NODE`, after those without a name have got one. A call whose function was
+    written for another operator set, in which one of its operators is another version, stays a call.
+
+    Args:
+        model: The model; functions that nothing calls any more are dropped from it.
+
+    Returns:
+        For each inlined node, by its new name: the names of the calls it is in, outermost first, and
+        the name that it had in its function (empty for none).
+
+    Raises:
+        ConversionError: A function calls itself.
+    """
+    if not model.functions:
+        return {}
+    name_nodes(model.graph)
+    inliner = _Inliner(model)
+    # Inner graphs first: expanding a graph copies its nodes, and what is inside them.
+    for graph in reversed(list(graphs_in(model.graph))):
+        inliner.expand(graph)
+    _drop_uncalled(model)
+    return inliner.origins
+
+
+class _Inliner:
+    def __init__(self, model: onnx.ModelProto) -> None:
+        self._model = model
+        self._functions: dict[_Key, onnx.FunctionProto] = {_key_of(each): each for each in model.functions}
+        self._values = UniqueNames(names_in(model.graph))
+        self._nodes = UniqueNames(node.name for node in nodes_in(model.graph))
+        self.origins: dict[str, tuple[str, ...]] = {}
+
+    def expand(self, graph: onnx.GraphProto) -> None:
+        nodes = [inlined for node in graph.node for inlined in self._expanded(node, (), ())]
+        del graph.node[:]
+        graph.node.extend(nodes)
+
+    def _expanded(
+        self, node: onnx.NodeProto, calls: tuple[str, ...], stack: tuple[_Key, ...]
+    ) -> Iterable[onnx.NodeProto]:
+        """Return what stands for the node, itself if it is no call; `calls` are the calls it is in."""
+        key = _call_key(node)
+        function = self._functions.get(key)
+        if key in stack:
+            msg = f"function {key[1]!r} of domain {key[0]!r} calls itself"
+            raise ConversionError(msg, hint="export the model again: ONNX has no recursive functions")
+        if function is None or not self._fits(function):
+            return [_copied(node)]
+        found: list[onnx.NodeProto] = []
+        for body_node in self._body(node, function):
+            own_name = body_node.name
+            body_node.name = self._nodes.new(f"{node.name}/{own_name or body_node.op_type}")
+            self.origins[body_node.name] = (*calls, node.name, own_name)
+            for inner in subgraphs_of(body_node):
+                for each in reversed(list(graphs_in(inner))):
+                    self._expand_inside(each, (*calls, node.name), (*stack, key))
+            found.extend(self._expanded(body_node, (*calls, node.name), (*stack, key)))
+        return found
+
+    def _expand_inside(self, graph: onnx.GraphProto, calls: tuple[str, ...], stack: tuple[_Key, ...]) -> None:
+        """Treat the nodes of a graph that stands inside a function."""
+        nodes = []
+        for node in graph.node:
+            own_name = node.name
+            node.name = self._nodes.new(f"{calls[-1]}/{own_name or node.op_type}")
+            self.origins[node.name] = (*calls, own_name)
+            nodes.extend(list(self._expanded(node, calls, stack)))
+        del graph.node[:]
+        graph.node.extend(nodes)
+
+    def _body(self, call: onnx.NodeProto, function: onnx.FunctionProto) -> list[onnx.NodeProto]:
+        """Return copies of the function's nodes, on the values and attributes of the call."""
+        import onnx
+
+        given = list(call.input) + [""] * (len(function.input) - len(call.input))
+        mapping = dict(zip(function.input, given, strict=False))
+        passed = []
+        for formal, actual in zip(function.output, call.output, strict=False):
+            if not actual:
+                continue
+            if formal in mapping:
+                passed.append(onnx.helper.make_node("Identity", [mapping[formal]], [actual]))
+            else:
+                mapping[formal] = actual
+        attributes = {attribute.name: attribute for attribute in function.attribute_proto}
+        attributes.update((attribute.name, attribute) for attribute in call.attribute)
+        return [self._instance(node, mapping, attributes) for node in function.node] + passed
+
+    def _instance(
+        self, node: onnx.NodeProto, mapping: dict[str, str], attributes: Mapping[str, onnx.AttributeProto]
+    ) -> onnx.NodeProto:
+        copy = _copied(node)
+        copy.input[:] = [self._renamed(name, mapping) for name in node.input]
+        copy.output[:] = [self._renamed(name, mapping) for name in node.output]
+        del copy.attribute[:]
+        for attribute in node.attribute:
+            wanted = attributes.get(attribute.ref_attr_name) if attribute.ref_attr_name else attribute
+            if wanted is None:
+                continue
+            placed = copy.attribute.add()
+            placed.CopyFrom(wanted)
+            placed.name = attribute.name
+        for inner in subgraphs_of(copy):
+            self._instance_graph(inner, mapping, attributes)
+        return copy
+
+    def _instance_graph(
+        self, graph: onnx.GraphProto, mapping: dict[str, str], attributes: Mapping[str, onnx.AttributeProto]
+    ) -> None:
+        for item in (*graph.input, *graph.output, *graph.value_info, *graph.initializer):
+            item.name = self._renamed(item.name, mapping)
+        for sparse in graph.sparse_initializer:
+            sparse.values.name = self._renamed(sparse.values.name, mapping)
+        nodes = [self._instance(node, mapping, attributes) for node in graph.node]
+        del graph.node[:]
+        graph.node.extend(nodes)
+
+    def _renamed(self, name: str, mapping: dict[str, str]) -> str:
+        if name and name not in mapping:
+            mapping[name] = self._values.new(name)
+        return mapping.get(name, "")
+
+    def _fits(self, function: onnx.FunctionProto) -> bool:
+        """Whether the function's operators are the same in the model's operator sets; imports what is new."""
+        versions = {_domain(entry.domain): entry.version for entry in self._model.opset_import}
+        wanted = {_domain(entry.domain): entry.version for entry in function.opset_import}
+        operators = {(_domain(node.domain), node.op_type) for node in _function_nodes(function)}
+        for domain, operator in operators:
+            mine, its = versions.get(domain), wanted.get(domain)
+            if its is None or mine is None or mine == its:
+                continue
+            is_local = any(key[:2] == (domain, operator) for key in self._functions)
+            if not is_local and not _is_same_operator(domain, operator, mine, its):
+                return False
+        for domain in {domain for domain, _ in operators} - versions.keys():
+            if domain in wanted:
+                self._model.opset_import.add(domain=domain, version=wanted[domain])
+        return True
+
+
+def _is_same_operator(domain: str, operator: str, version: int, other: int) -> bool:
+    import onnx
+
+    try:
+        schemas = [onnx.defs.get_schema(operator, each, domain) for each in (version, other)]
+    except onnx.defs.SchemaError:
+        return False
+    return schemas[0].since_version == schemas[1].since_version
+
+
+def _function_nodes(function: onnx.FunctionProto) -> Iterable[onnx.NodeProto]:
+    for node in function.node:
+        yield node
+        for inner in subgraphs_of(node):
+            yield from nodes_in(inner)
+
+
+def _drop_uncalled(model: onnx.ModelProto) -> None:
+    functions = {_key_of(function): function for function in model.functions}
+    called: set[_Key] = set()
+    pending = [_call_key(node) for node in nodes_in(model.graph)]
+    while pending:
+        key = pending.pop()
+        if key in functions and key not in called:
+            called.add(key)
+            pending.extend(_call_key(node) for node in _function_nodes(functions[key]))
+    kept = [function for key, function in functions.items() if key in called]
+    del model.functions[:]
+    model.functions.extend(kept)
+
+
+def _copied(node: onnx.NodeProto) -> onnx.NodeProto:
+    import onnx
+
+    copy = onnx.NodeProto()
+    copy.CopyFrom(node)
+    return copy
+
+
+def _key_of(function: onnx.FunctionProto) -> _Key:
+    return _domain(function.domain), function.name, function.overload
+
+
+def _call_key(node: onnx.NodeProto) -> _Key:
+    return _domain(node.domain), node.op_type, node.overload
+
+
+def _domain(name: str) -> str:
+    return "" if name == "ai.onnx" else name

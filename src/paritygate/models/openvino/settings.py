@@ -1,0 +1,180 @@
+"""How an OpenVINO model is compiled: the settings file beside it, and what the compiled model says of itself.
+
+The precision that an OpenVINO model computes in is not in its files. It is a hint at compile time, and without one
+OpenVINO chooses: bf16 on a CPU that has it. A model in FP32 would then be served in BF16, and pass or fail as such. So
+the hint lies beside the model, in `model.config.json` for `model.xml`, in the form that OpenVINO's own tools take
+(`benchmark_app -load_config`): properties by device, such as `{"CPU": {"INFERENCE_PRECISION_HINT": "bf16"}}`.
+Without the file a model is compiled for f32.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from paritygate.errors import BackendError, InputFileError, NotRunHereError
+from paritygate.models.openvino.model import import_openvino, openvino_reason, openvino_version, settings_file
+from paritygate.precision import Precision
+
+__all__ = [
+    "DEFAULT_HINT",
+    "DEVICE",
+    "PRECISION_HINT",
+    "CompiledOpenvino",
+    "compile_openvino",
+    "is_capable",
+    "read_settings",
+    "write_settings",
+]
+
+DEVICE = "CPU"
+PRECISION_HINT = "INFERENCE_PRECISION_HINT"
+DEFAULT_HINT = "f32"
+_MODE = "EXECUTION_MODE_HINT"
+_HINT_OF_PRECISION = {
+    Precision.FP32: "f32",
+    # Where a quantized model is not computed in integers, it is in f32.
+    Precision.INT8: "f32",
+    Precision.BF16: "bf16",
+    Precision.FP16: "f16",
+}
+_FILE_HINT = f'write {{"{DEVICE}": {{"{PRECISION_HINT}": "{DEFAULT_HINT}"}}}} into it, or remove it'
+# What decides the answers or the speed. A file that is served may not name folders to write to or libraries to load.
+_ALLOWED = (
+    PRECISION_HINT,
+    _MODE,
+    "PERFORMANCE_HINT",
+    "NUM_STREAMS",
+    "INFERENCE_NUM_THREADS",
+    "DYNAMIC_QUANTIZATION_GROUP_SIZE",
+)
+# The names that OpenVINO has for what a device can compute in, by the hint.
+_CAPABILITY_OF_HINT = {"f32": "FP32", "bf16": "BF16", "f16": "FP16"}
+# These move or hold values and compute nothing.
+_NOT_COMPUTING = frozenset({"Broadcast", "Concat", "Const", "Input", "Output", "Reorder", "Reshape", "Transpose"})
+# The other types are those of indices and shapes, and outside of these operators 8-bit integers are truth values.
+_FLOATS = frozenset({"bf16", "f16", "f32"})
+_QUANTIZED = frozenset({"i8", "u8"})
+_OPERATORS_ON_QUANTIZED = frozenset({"Convolution", "Deconvolution", "FullyConnected", "MatMul", "RNNCell", "RNNSeq"})
+# What is inside of these is not shown.
+_WITH_BODIES = frozenset({"If", "TensorIterator"})
+
+
+def write_settings(path: Path, precision: Precision) -> None:
+    """Write the settings file of the model in `path`, for computing in the precision."""
+    content = {DEVICE: {PRECISION_HINT: _HINT_OF_PRECISION[precision]}}
+    settings_file(path).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
+def read_settings(path: Path) -> Mapping[str, Any] | None:
+    """Return the properties that the model in `path` is to be compiled with on the CPU; None without a settings file.
+
+    Raises:
+        InputFileError: The file is not of the form above, or has a property that is not allowed in one.
+    """
+    file = settings_file(path)
+    if not file.is_file():
+        return None
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as err:
+        msg = f"{file} is not JSON: {err}"
+        raise InputFileError(msg, hint=_FILE_HINT) from err
+    properties = content.get(DEVICE) if isinstance(content, dict) else None
+    if not isinstance(properties, dict) or not all(isinstance(value, str | int) for value in properties.values()):
+        msg = f"{file} does not hold properties of the device {DEVICE}, each a text or a number"
+        raise InputFileError(msg, hint=_FILE_HINT)
+    for name in properties:
+        if name not in _ALLOWED:
+            msg = f"{file} sets the property {name!r} (allowed: {', '.join(_ALLOWED)})"
+            raise InputFileError(msg, hint=f"remove {name} from the file")
+    return {PRECISION_HINT: DEFAULT_HINT, **properties}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CompiledOpenvino:
+    """A compiled model, and what was read back from it.
+
+    Attributes:
+        model: The `openvino.CompiledModel`.
+        hint: The precision that it computes in where an operator can: `f32`, `bf16` or `f16`.
+        mode: Execution mode: `performance`, or `accuracy`.
+        operators: How many operators compute in each precision, by OpenVINO's name for it.
+        has_bodies: Whether it has an If or Loop, whose operators are not counted.
+    """
+
+    model: Any
+    hint: str
+    mode: str
+    operators: Mapping[str, int] = field(default_factory=dict)
+    has_bodies: bool = False
+
+    def describe_operators(self) -> str:
+        """Return in words how many operators compute in which precision, such as `40 in bf16, 2 in f32`."""
+        counted = ", ".join(f"{count} in {name}" for name, count in self.operators.items()) or "none"
+        return f"{counted}, those inside If and Loop not counted" if self.has_bodies else counted
+
+
+def is_capable(hint: str) -> bool:
+    """Return whether this CPU computes in the precision of a hint, by what OpenVINO says of it."""
+    capabilities = import_openvino().Core().get_property(DEVICE, "OPTIMIZATION_CAPABILITIES")
+    return _CAPABILITY_OF_HINT.get(hint, hint) in capabilities
+
+
+def compile_openvino(model: Any, settings: Mapping[str, Any] | None) -> CompiledOpenvino:  # noqa: ANN401 - a Model
+    """Return the model compiled for the CPU. No cache is written.
+
+    Args:
+        model: The `openvino.Model`.
+        settings: Properties; without a precision hint among them, or None, it is compiled for f32.
+
+    Raises:
+        NotRunHereError: The CPU does not compute in the precision asked for.
+        BackendError: OpenVINO refuses the model or the properties.
+    """
+    core = import_openvino().Core()
+    asked = {PRECISION_HINT: DEFAULT_HINT, **(settings or {})}
+    hint = str(asked[PRECISION_HINT])
+    if hint in _CAPABILITY_OF_HINT and not is_capable(hint):
+        has = ", ".join(sorted(core.get_property(DEVICE, "OPTIMIZATION_CAPABILITIES")))
+        name = core.get_property(DEVICE, "FULL_DEVICE_NAME")
+        msg = f"the settings ask for {hint}, which this CPU ({name}) does not compute in (it has: {has})"
+        raise NotRunHereError(msg, hint=f"run it on a CPU that has {hint}, or convert the model to openvino-fp32")
+    try:
+        compiled = core.compile_model(model, DEVICE, asked)
+        found = compiled.get_property(PRECISION_HINT).get_type_name()
+        mode = str(compiled.get_property(_MODE)).rpartition(".")[2].lower()
+        kinds = [_kind_and_precision(node) for node in compiled.get_runtime_model().get_ordered_ops()]
+    except Exception as err:
+        msg = f"OpenVINO {openvino_version()} does not compile the model: {openvino_reason(err)}"
+        raise BackendError(msg, hint="correct the settings file beside the model, or serve the model in ONNX") from err
+    if found != hint:
+        msg = f"the model was compiled for {hint}, and OpenVINO runs it in {found}"
+        raise BackendError(msg, hint=f"set {PRECISION_HINT} to {found} in the settings file, or run it on another CPU")
+    counted = Counter(precision for kind, precision in kinds if _is_counted(kind, precision))
+    return CompiledOpenvino(
+        model=compiled,
+        hint=found,
+        mode=mode,
+        operators=dict(sorted(counted.items())),
+        has_bodies=any(kind in _WITH_BODIES for kind, _ in kinds),
+    )
+
+
+def _kind_and_precision(node: Any) -> tuple[str, str]:  # noqa: ANN401 - a node of a runtime model
+    info = node.get_rt_info()
+    return _text(info["layerType"]), _text(info["runtimePrecision"])
+
+
+def _is_counted(kind: str, precision: str) -> bool:
+    if kind in _OPERATORS_ON_QUANTIZED and precision in _QUANTIZED:
+        return True
+    return precision in _FLOATS and kind not in _NOT_COMPUTING | _WITH_BODIES
+
+
+def _text(value: Any) -> str:  # noqa: ANN401 - an openvino.OVAny, or a text
+    return str(getattr(value, "value", value))

@@ -1,0 +1,1 @@
+"""Reads Keras files, SavedModels and TFLite files."""

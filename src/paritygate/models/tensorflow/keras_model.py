@@ -1,0 +1,292 @@
+"""A Keras 3 model behind a signature: loading it safely, inferring its names, calling it by name."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from paritygate.errors import InputFileError, UsageError
+from paritygate.models.named_call import (
+    check_rename,
+    default_output_names,
+    is_default_output_name,
+    select_outputs,
+    source_names,
+)
+from paritygate.models.tensorflow.importing import import_keras
+from paritygate.models.unknown_dims import name_unknown_dims
+from paritygate.signature import Signature, TensorSpec
+
+__all__ = [
+    "NamedKerasModel",
+    "as_named_function",
+    "load_keras_file",
+    "notes_on_names",
+    "second_names",
+    "signature_of_keras",
+]
+
+
+def load_keras_file(path: Path) -> Any:  # noqa: ANN401 - a keras.Model, and Keras has no types
+    """Return the model in a `.keras` file, not compiled for training; no code in it is run.
+
+    Raises:
+        InputFileError: The file is corrupt, or holds Python code or layers that are not Keras's own.
+        MissingBackendError: TensorFlow is not installed.
+    """
+    keras = import_keras()
+    try:
+        return keras.saving.load_model(path, compile=False, safe_mode=True)
+    except Exception as err:
+        text = " ".join(str(err).split())
+        if "lambda" in text.lower():
+            msg = f"{path} holds a Lambda layer or a Python lambda: code in a model file is not run"
+            raise InputFileError(
+                msg, hint="write it with keras.ops or a layer, or give the model as module:callable"
+            ) from err
+        msg = f"Keras {keras.__version__} does not load {path}: {type(err).__name__}: {text[:300]}"
+        raise InputFileError(
+            msg,
+            hint="save it again with model.save('model.keras'); give a model with layers of its own as module:callable",
+        ) from err
+
+
+def signature_of_keras(model: Any, rename: Mapping[str, str]) -> Signature:  # noqa: ANN401 - a keras.Model
+    """Return the signature of a functional or sequential model under the names served.
+
+    Inputs are named as the keys of a dict of inputs, else as their tensors; outputs as the keys of a
+    dict of outputs, else after the layers that they come from, or `output_0`, `output_1`, ... where these do not
+    tell them apart. Open dims get the names of `name_unknown_dims`.
+
+    Args:
+        model: The model.
+        rename: The name served, by the source's name; `output_0`, `output_1`, ... for the outputs are taken as well.
+
+    Raises:
+        UsageError: The model was built by subclassing, which says nothing of its inputs; or `rename`
+            names a tensor that it does not have.
+    """
+    structures = _structures(model)
+    if structures is None:
+        msg = f"the inputs and outputs of the Keras model {type(model).__name__!r} are not known before it is called"
+        raise UsageError(msg, hint="declare model.inputs and model.outputs, or wrap it: keras.Model(inputs, outputs)")
+    inputs, outputs = _named_inputs(structures[0]), _named_outputs(model, structures)
+    rename = _resolved(rename, tuple(outputs))
+    unknown = [name for name in rename if name not in {*inputs, *outputs}]
+    if unknown:
+        msg = f"rename names {unknown[0]!r}, which the model does not have (it has: {', '.join((*inputs, *outputs))})"
+        raise UsageError(msg, hint="write rename as {name in the source: name served}")
+    return name_unknown_dims(
+        [_spec(rename.get(name, name), tensor) for name, tensor in inputs.items()],
+        [_spec(rename.get(name, name), tensor) for name, tensor in outputs.items()],
+    )
+
+
+def _structures(model: Any) -> tuple[Any, Any] | None:  # noqa: ANN401 - a keras.Model
+    keras = import_keras()
+    if isinstance(model, keras.Sequential):
+        if not model.built or getattr(model, "inputs", None) is None:
+            return None
+        return model.inputs[0], model.outputs[0]
+    # Keras does not export the class of functional models under a public name.
+    if any(cls.__name__ == "Functional" for cls in type(model).__mro__):
+        return model.input, model.output
+    return None
+
+
+def _named_inputs(structure: Any) -> dict[str, Any]:  # noqa: ANN401 - KerasTensors, nested as the user chose
+    if isinstance(structure, Mapping):
+        named = _flat(structure)
+    else:
+        tensors = list(structure) if isinstance(structure, (list, tuple)) else [structure]
+        named = _flat({getattr(tensor, "name", str(index)): tensor for index, tensor in enumerate(tensors)})
+    for name, tensor in named.items():
+        # Not asked of outputs: Keras says sparse of `tensor * 2`, which is dense.
+        if getattr(tensor, "sparse", False) or getattr(tensor, "ragged", False):
+            msg = f"input {name!r} of the Keras model is sparse or ragged"
+            raise UsageError(msg, hint="build the model with dense inputs")
+    return named
+
+
+def _named_outputs(model: Any, structures: tuple[Any, Any]) -> dict[str, Any]:  # noqa: ANN401 - a keras.Model, and its KerasTensors
+    structure = structures[1]
+    if isinstance(structure, Mapping):
+        return _flat(structure)
+    tensors = list(structure) if isinstance(structure, (list, tuple)) else [structure]
+    layers = getattr(model, "output_names", None) or [model.layers[-1].name]
+    inputs = _named_inputs(structures[0])
+    # Two outputs of one layer, and an input that is handed on, have no name of their own.
+    names = [
+        default if layers.count(layer) > 1 or layer in inputs else str(layer)
+        for layer, default in zip(layers, default_output_names(len(tensors)), strict=True)
+    ]
+    return _flat(dict(zip(names, tensors, strict=True)))
+
+
+def _resolved(rename: Mapping[str, str], outputs: tuple[str, ...]) -> dict[str, str]:
+    """Return `rename` with the outputs by their names, where it has them by their order, as all were called before.
+
+    What is asked for under a name of the order that no output has stays out: whoever asks for it says so.
+    """
+    by_order = dict(zip(default_output_names(len(outputs)), outputs, strict=True))
+    resolved: dict[str, str] = {}
+    for name, served in rename.items():
+        own = name if name in outputs or by_order.get(name) in rename else by_order.get(name, name)
+        if own == name == served and is_default_output_name(name) and name not in outputs:
+            continue
+        resolved[own] = served
+    return resolved
+
+
+def second_names(model: Any) -> dict[str, str]:  # noqa: ANN401 - a keras.Model
+    """Return the name by its order of each output that is named after its layer: what it was called before."""
+    structures = _structures(model)
+    if structures is None or isinstance(structures[1], Mapping):
+        return {}
+    outputs = tuple(_named_outputs(model, structures))
+    return {own: name for own, name in zip(outputs, default_output_names(len(outputs)), strict=True) if own != name}
+
+
+def notes_on_names(model: Any, signature: Signature, rename: Mapping[str, str]) -> tuple[str, ...]:  # noqa: ANN401 - a keras.Model
+    """Return which outputs are served under the name by their order, which the next version does not know.
+
+    Args:
+        model: The model.
+        signature: Inputs and outputs under the names served.
+        rename: As of `signature_of_keras`.
+    """
+    used = {*rename, *(spec.name for spec in signature.outputs)}
+    return tuple(
+        f"{name} is the output of layer {own!r}: the next version knows it as {own!r} only, so write that, or "
+        f"model.rename: {{{own}: {rename.get(name, name)}}}"
+        for own, name in second_names(model).items()
+        if name in used and own not in rename
+    )
+
+
+def _flat(tensors: Mapping[str, Any]) -> dict[str, Any]:
+    for name, tensor in tensors.items():
+        if not hasattr(tensor, "shape"):
+            msg = f"{name!r} of the Keras model is no tensor but a {type(tensor).__name__}"
+            raise UsageError(msg, hint="build the model with a flat dict or list of inputs and outputs")
+    return dict(tensors)
+
+
+def _spec(name: str, tensor: Any) -> TensorSpec:  # noqa: ANN401 - a KerasTensor
+    shape = None if tensor.shape is None else tuple(tensor.shape)
+    return TensorSpec(name=name, dtype=str(tensor.dtype), shape=shape)
+
+
+class NamedKerasModel:
+    """A Keras model that takes and returns exactly the tensors of a signature, in its order.
+
+    Attributes:
+        unused_outputs: The source's names of the outputs that the last call left out.
+    """
+
+    def __init__(
+        self,
+        call: Callable[..., Any],
+        arrange: Callable[..., Any],
+        signature: Signature,
+        rename: Mapping[str, str],
+        names: tuple[str, ...] = (),
+    ) -> None:
+        """Keep what is to be called.
+
+        Args:
+            call: The model.
+            arrange: Returns its arguments for the tensors of the signature.
+            signature: Inputs and outputs under the names served.
+            rename: The name served, by the source's name.
+            names: What the model calls its outputs, in their order; empty where only the call tells.
+        """
+        self._call = call
+        self._arrange = arrange
+        self._signature = signature
+        self._rename = rename
+        # Other names than these are declared ones, and the outputs are taken in their order.
+        self._names = names if set(source_names(signature.outputs, rename)) <= set(names) else ()
+        self.unused_outputs: tuple[str, ...] = ()
+
+    def __call__(self, *tensors: Any) -> tuple[Any, ...]:  # noqa: ANN401 - tensors of TensorFlow, which has no types
+        """Return the outputs in the order of the signature, computed in inference mode.
+
+        Args:
+            tensors: One tensor or array per input, in the order of the signature.
+
+        Raises:
+            UsageError: The model returned something else than the signature says.
+        """
+        args, kwargs = self._arrange(*tensors)
+        result = self._call(*args, **kwargs, training=False)
+        if self._names and not isinstance(result, Mapping):
+            parts = list(result) if isinstance(result, (list, tuple)) else [result]
+            result = dict(zip(self._names, parts, strict=True))
+        outputs, self.unused_outputs = select_outputs(result, self._signature, self._rename)
+        return outputs
+
+
+def as_named_function(
+    model: Any,  # noqa: ANN401 - a keras.Model
+    signature: Signature,
+    rename: Mapping[str, str],
+) -> NamedKerasModel:
+    """Return the model as a function of the tensors of the signature, in its order.
+
+    A functional model gets its inputs in the structure it was built with. A subclassed one gets them by keyword
+    where its `call` has parameters of these names, else one tensor, or a dict of several.
+
+    Args:
+        model: The model; it is referred to, not copied.
+        signature: Inputs and outputs under the names served.
+        rename: The name served, by the source's name.
+
+    Raises:
+        UsageError: The signature does not fit the model's inputs.
+    """
+    structures = _structures(model)
+    outputs: tuple[str, ...] = ()
+    if structures is not None:
+        outputs = tuple(_named_outputs(model, structures))
+        rename = _resolved(rename, outputs)
+    check_rename(signature, rename)
+    names = source_names(signature.inputs, rename)
+    if structures is None:
+        return NamedKerasModel(model, _arrange_for_call(model, names), signature, rename)
+    return NamedKerasModel(model, _arrange_as(structures[0], names), signature, rename, outputs)
+
+
+def _arrange_as(structure: Any, names: tuple[str, ...]) -> Callable[..., Any]:  # noqa: ANN401 - as _named_inputs
+    known = tuple(_named_inputs(structure))
+    # The one input of a model is that input, whatever it is called: Keras makes up names such as keras_tensor_3.
+    if len(names) == len(known) == 1:
+        names = known
+    if set(names) != set(known):
+        msg = f"the signature feeds {', '.join(map(repr, names))}, the Keras model takes {', '.join(map(repr, known))}"
+        raise UsageError(msg, hint="declare exactly the model's inputs, or rename: {name in the source: name served}")
+
+    def arrange(*tensors: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:  # noqa: ANN401 - tensors
+        fed = dict(zip(names, tensors, strict=True))
+        if isinstance(structure, Mapping):
+            return ({name: fed[name] for name in known},), {}
+        if isinstance(structure, (list, tuple)):
+            return ([fed[name] for name in known],), {}
+        return (fed[known[0]],), {}
+
+    return arrange
+
+
+def _arrange_for_call(model: Any, names: tuple[str, ...]) -> Callable[..., Any]:  # noqa: ANN401 - a keras.Model
+    parameters = inspect.signature(model.call).parameters
+    is_by_keyword = all(name in parameters for name in names)
+
+    def arrange(*tensors: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:  # noqa: ANN401 - tensors
+        fed = dict(zip(names, tensors, strict=True))
+        if is_by_keyword:
+            return (), fed
+        return (fed if len(fed) > 1 else tensors[0],), {}
+
+    return arrange

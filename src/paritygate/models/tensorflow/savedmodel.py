@@ -1,0 +1,136 @@
+"""A TensorFlow SavedModel: its signature, read without loading the graph, and calling it by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from paritygate.errors import BackendError, InputFileError, UsageError
+from paritygate.models.tensorflow.importing import import_tensorflow
+from paritygate.models.unknown_dims import name_unknown_dims
+from paritygate.signature import Signature, TensorSpec
+
+__all__ = ["SERVING_SIGNATURE", "SavedFunction", "load_savedmodel", "signature_of_savedmodel"]
+
+SERVING_SIGNATURE = "serving_default"
+_SERVING_TAG = "serve"
+
+
+def signature_of_savedmodel(path: Path, signature_key: str = SERVING_SIGNATURE) -> Signature:
+    """Return a signature of the SavedModel, read from `saved_model.pb` alone.
+
+    Inputs and outputs are sorted by name: a SavedModel does not keep their order. Its open dims have
+    no names either, and get those of `name_unknown_dims`.
+
+    Args:
+        path: The folder of the SavedModel.
+        signature_key: Which of its signatures.
+
+    Raises:
+        InputFileError: It is no SavedModel, or has no such signature.
+        MissingBackendError: TensorFlow is not installed.
+    """
+    graph = _serving_graph(path)
+    if signature_key not in graph.signature_def:
+        found = ", ".join(sorted(key for key in graph.signature_def if not key.startswith("__"))) or "none"
+        msg = f"{path} has no signature {signature_key!r} (it has: {found})"
+        raise InputFileError(msg, hint=f"save it with signatures={{'{signature_key}': function}}")
+    signature = graph.signature_def[signature_key]
+    return name_unknown_dims(_specs(signature.inputs), _specs(signature.outputs))
+
+
+def _serving_graph(path: Path) -> Any:  # noqa: ANN401 - a protocol buffer of TensorFlow's, which has no types
+    import_tensorflow()
+    from google.protobuf.message import DecodeError
+    from tensorflow.core.protobuf import saved_model_pb2
+
+    file = path / "saved_model.pb"
+    if not file.is_file():
+        msg = f"{path} is no SavedModel: saved_model.pb is missing"
+        raise InputFileError(msg, hint="give the folder that holds saved_model.pb and variables/")
+    model = saved_model_pb2.SavedModel()
+    try:
+        model.ParseFromString(file.read_bytes())
+    except DecodeError as err:
+        msg = f"{file} is not a SavedModel: {err}"
+        raise InputFileError(msg, hint="save the model again; the file may be cut off") from err
+    for graph in model.meta_graphs:
+        if _SERVING_TAG in graph.meta_info_def.tags:
+            return graph
+    msg = f"{file} holds no graph with the tag {_SERVING_TAG!r}"
+    raise InputFileError(msg, hint="save the model again with tf.saved_model.save or model.export")
+
+
+def _specs(tensors: Mapping[str, Any]) -> list[TensorSpec]:
+    import tensorflow as tf
+
+    found = []
+    for name, info in sorted(tensors.items()):
+        if info.WhichOneof("encoding") != "name":
+            msg = f"{name!r} of the SavedModel is no dense tensor"
+            raise InputFileError(msg, hint="export the model with dense tensors only, not sparse or ragged ones")
+        shape = None
+        if not info.tensor_shape.unknown_rank:
+            shape = tuple(None if dim.size < 0 else int(dim.size) for dim in info.tensor_shape.dim)
+        found.append(TensorSpec(name=name, dtype=tf.dtypes.as_dtype(info.dtype).name, shape=shape))
+    return found
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SavedFunction:
+    """One signature of a loaded SavedModel.
+
+    Attributes:
+        signature: Names, dtypes and shapes, as `signature_of_savedmodel` returns them.
+        model: The loaded object, which owns the variables.
+        function: TensorFlow's own function.
+        parameters: The function's parameter by the name of the input. They differ where a name such
+            as `input.1` is no name of a Python parameter.
+    """
+
+    signature: Signature
+    model: Any
+    function: Any
+    parameters: Mapping[str, str]
+
+    def __call__(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the output tensors by name.
+
+        Args:
+            inputs: A tensor, or an array of the exact dtype, by the name of each input.
+        """
+        import tensorflow as tf
+
+        arguments = {self.parameters[name]: tf.convert_to_tensor(value) for name, value in inputs.items()}
+        return dict(self.function(**arguments))
+
+
+def load_savedmodel(path: Path, signature_key: str = SERVING_SIGNATURE) -> SavedFunction:
+    """Return one signature of the SavedModel, ready to be called. Reads all its files.
+
+    Raises:
+        InputFileError: It is no SavedModel, has no such signature, or a file of it is missing.
+        BackendError: TensorFlow does not load it.
+        MissingBackendError: TensorFlow is not installed.
+    """
+    signature = signature_of_savedmodel(path, signature_key)
+    tf = import_tensorflow()
+    try:
+        model = tf.saved_model.load(str(path))
+    except FileNotFoundError as err:
+        msg = f"a file of the SavedModel {path} is missing: {str(err).splitlines()[0]}"
+        raise InputFileError(msg, hint="copy the whole folder, variables/ and assets/ included") from err
+    except Exception as err:
+        line = (str(err).strip() or type(err).__name__).splitlines()[0]
+        msg = f"TensorFlow {tf.__version__} does not load {path}: {line}"
+        raise BackendError(msg, hint="save the model again with this version of TensorFlow") from err
+    function = model.signatures[signature_key]
+    arguments = function.structured_input_signature[1]
+    parameters = {spec.name: parameter for parameter, spec in arguments.items()}
+    unknown = {spec.name for spec in signature.inputs} ^ set(parameters)
+    if unknown:
+        msg = f"the inputs {sorted(unknown)} of signature {signature_key!r} in {path} cannot be fed by name"
+        raise UsageError(msg, hint="save the model again with a name for every input")
+    return SavedFunction(signature=signature, model=model, function=function, parameters=parameters)

@@ -1,0 +1,180 @@
+"""A TFLite file, opened in LiteRT: its signature, and calling it by name."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from paritygate.backends import backend_state, require_backend
+from paritygate.errors import BackendError, InputFileError
+from paritygate.models.tensorflow.savedmodel import SERVING_SIGNATURE
+from paritygate.models.tensorflow.tflite_graph import TensorFacts, custom_operators, dtype_name, tensor_facts
+from paritygate.models.unknown_dims import name_unknown_dims
+from paritygate.signature import Signature, TensorSpec
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+__all__ = ["TfliteModel", "available_processors", "open_tflite", "tflite_reason"]
+
+_IDENTIFIER = b"TFL3"
+# LiteRT's name of the node that stands for all those that a delegate such as XNNPACK has taken over.
+_DELEGATE = "DELEGATE"
+# Operators that are TensorFlow's own kernels: LiteRT has none of them.
+_FLEX = "Flex"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TfliteModel:
+    """One signature of a TFLite file in an interpreter, which serves one call at a time.
+
+    Attributes:
+        signature: Inputs and outputs, each sorted by name; open dims get the names of `name_unknown_dims`.
+        call: LiteRT's runner of the signature: arrays by name in, arrays by name out.
+        graph: The file's own description of itself, for `tflite_graph`.
+        threads: How many threads the kernels may use.
+        uses_xnnpack: Whether LiteRT handed operators to XNNPACK; None where this version does not tell.
+        version: Of LiteRT.
+    """
+
+    signature: Signature
+    call: Any
+    graph: Any
+    threads: int
+    uses_xnnpack: bool | None
+    version: str
+
+    def __call__(self, inputs: Mapping[str, NDArray[np.generic]]) -> dict[str, Any]:
+        """Return the outputs by name; tensors are made anew where a shape is another than in the last call.
+
+        Raises:
+            RuntimeError: A kernel failed, or does not take the shapes.
+            ValueError: LiteRT does not take an array.
+        """
+        return dict(self.call(**inputs))
+
+
+def available_processors() -> int:
+    """Return how many processors this process may use: the number of threads that models are run with."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def open_tflite(path: Path, *, threads: int = 1) -> TfliteModel:
+    """Return the signature `serving_default` of the file, or the only one it has, ready to be called.
+
+    Args:
+        path: The `.tflite` file.
+        threads: How many threads the kernels may use.
+
+    Raises:
+        InputFileError: It is no TFLite file, is cut off, or has no signature to be called by name.
+        BackendError: LiteRT cannot run it.
+        MissingBackendError: LiteRT is not installed.
+    """
+    require_backend("litert")
+    from ai_edge_litert.interpreter import Interpreter
+
+    _check_identifier(path)
+    try:
+        # LiteRT verifies the whole file before it makes an interpreter: only then it is safe to be read.
+        interpreter = Interpreter(model_path=str(path), num_threads=threads)
+    except ValueError as err:
+        msg = f"LiteRT does not read {path}: {tflite_reason(err)}"
+        raise InputFileError(msg, hint="convert the model again; the file may be cut off") from err
+    graph = _read(path)
+    definition = _signature_definition(graph, path)
+    signature = _signature(graph, definition)
+    _allocate(interpreter, graph, signature, path)
+    uses_xnnpack = _uses_xnnpack(interpreter)
+    return TfliteModel(
+        signature=signature,
+        # Not sooner: once there is a runner, the interpreter refuses to allocate.
+        call=interpreter.get_signature_runner(definition.SignatureKey().decode()),
+        graph=graph,
+        threads=threads,
+        uses_xnnpack=uses_xnnpack,
+        version=backend_state("litert").version or "unknown",
+    )
+
+
+def tflite_reason(err: BaseException) -> str:
+    """Return what LiteRT says on one line, the node and its trouble set apart."""
+    text = " ".join(str(err).split()) or type(err).__name__
+    return re.sub(r"(?<=[^\s;])\s*(?=Node number \d)", "; ", text).rstrip(".")
+
+
+def _check_identifier(path: Path) -> None:
+    try:
+        with path.open("rb") as file:
+            start = file.read(8)
+    except OSError as err:
+        msg = f"{path} cannot be read: {err.strerror}"
+        raise InputFileError(msg, hint="check the path and its permissions") from err
+    if start[4:] != _IDENTIFIER:
+        msg = f"{path} is no TFLite model: bytes 4 to 7 are {start[4:]!r}, not {_IDENTIFIER!r}"
+        raise InputFileError(msg, hint="give a file that TensorFlow's TFLiteConverter wrote")
+
+
+def _read(path: Path) -> Any:  # noqa: ANN401 - of generated code without types
+    from ai_edge_litert import schema_py_generated
+
+    with path.open("rb") as file:
+        return schema_py_generated.Model.GetRootAs(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+
+
+def _signature_definition(graph: Any, path: Path) -> Any:  # noqa: ANN401 - as _read
+    found = map(graph.SignatureDefs, range(graph.SignatureDefsLength()))
+    definitions = {item.SignatureKey().decode(): item for item in found}
+    if SERVING_SIGNATURE in definitions:
+        return definitions[SERVING_SIGNATURE]
+    if len(definitions) == 1:
+        return next(iter(definitions.values()))
+    msg = f"{path} has no signature {SERVING_SIGNATURE!r} (it has: {', '.join(sorted(definitions)) or 'none'})"
+    hint = f"convert it again: TFLiteConverter.from_saved_model(folder, signature_keys=['{SERVING_SIGNATURE}'])"
+    raise InputFileError(msg, hint=hint)
+
+
+def _signature(graph: Any, definition: Any) -> Signature:  # noqa: ANN401 - as _read
+    subgraph = graph.Subgraphs(definition.SubgraphIndex())
+
+    def specs(items: list[Any]) -> list[TensorSpec]:
+        found = {item.Name().decode(): tensor_facts(subgraph.Tensors(item.TensorIndex())) for item in items}
+        return [_spec(name, facts) for name, facts in sorted(found.items())]
+
+    return name_unknown_dims(
+        specs([definition.Inputs(index) for index in range(definition.InputsLength())]),
+        specs([definition.Outputs(index) for index in range(definition.OutputsLength())]),
+    )
+
+
+def _spec(name: str, facts: TensorFacts) -> TensorSpec:
+    shape = None if facts.shape is None else tuple(None if size < 0 else size for size in facts.shape)
+    return TensorSpec(name=name, dtype=dtype_name(facts.type), shape=shape)
+
+
+def _allocate(interpreter: Any, graph: Any, signature: Signature, path: Path) -> None:  # noqa: ANN401 - as _read
+    custom = custom_operators(graph)
+    flex = [name.removeprefix(_FLEX) for name in custom if name.startswith(_FLEX)]
+    if flex:
+        msg = f"{path} needs TensorFlow's own kernels, which LiteRT does not have: {', '.join(flex)}"
+        raise BackendError(msg, hint="convert it with TFLite's own operators only, or serve it as a SavedModel")
+    try:
+        interpreter.allocate_tensors()
+    except RuntimeError as err:
+        # Open dims stand at 1 in the file, which not every model takes: a batch has its real sizes.
+        if signature.symbols and not custom:
+            return
+        msg = f"LiteRT refused {path}: {tflite_reason(err)}"
+        raise BackendError(msg, hint="convert the model again with this version of TensorFlow") from err
+
+
+def _uses_xnnpack(interpreter: Any) -> bool | None:  # noqa: ANN401 - as _read
+    # LiteRT has no public way to ask what its delegate has taken over.
+    details = getattr(interpreter, "_get_ops_details", None)
+    return None if details is None else any(node["op_name"] == _DELEGATE for node in details())

@@ -1,0 +1,195 @@
+"""What a TFLite file says of itself: its tensors, operators and weights, read without running it.
+
+The file must have been verified before: one that is corrupt makes these functions fail anyhow.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from paritygate.models.weights import WeightTally
+from paritygate.precision import Precision
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = [
+    "TensorFacts",
+    "custom_operators",
+    "cut_off_weights",
+    "dtype_name",
+    "float_operators",
+    "operators",
+    "precision_of_tflite",
+    "tensor_facts",
+]
+
+# Objects of generated code without types: a model, a subgraph, an operator, a tensor.
+Table = Any
+
+_FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
+_INTEGERS = frozenset({"int4", "int8", "uint8"})
+# These stand between integers and floats, and compute nothing else.
+_CONVERSIONS = frozenset({"QUANTIZE", "DEQUANTIZE"})
+# As for weights of other precisions: from this share of the elements on it is that precision, or mixed.
+_NEARLY_ALL = 0.9
+_SUBSTANTIAL = 0.1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TensorFacts:
+    """A tensor as the file describes it.
+
+    Attributes:
+        type: Number of its type.
+        shape: Its sizes, -1 for an open dim; None where not even the rank is known.
+        scales: What its integers are multiplied by; empty where it is not quantized.
+    """
+
+    type: int
+    shape: tuple[int, ...] | None
+    scales: tuple[float, ...]
+
+
+def tensor_facts(tensor: Table) -> TensorFacts:
+    """Return what the file says of a tensor."""
+    sizes = tensor.ShapeSignature if tensor.ShapeSignatureLength() else tensor.Shape
+    rank = tensor.ShapeLength()
+    quantization = tensor.Quantization()
+    scales = quantization.ScaleAsNumpy() if quantization is not None and quantization.ScaleLength() else ()
+    return TensorFacts(
+        type=tensor.Type(),
+        # A scalar and a tensor without rank have no sizes both.
+        shape=tuple(int(sizes(axis)) for axis in range(rank)) if rank or tensor.HasRank() else None,
+        scales=tuple(map(float, scales)),
+    )
+
+
+def dtype_name(number: int) -> str:
+    """Return the NumPy name of a type, such as `float32`; NumPy has no `bfloat16` and no `int4`."""
+    from ai_edge_litert import schema_py_generated as schema
+
+    return _name_of(number, schema.TensorType).lower()
+
+
+def operators(graph: Table) -> Counter[str]:
+    """Return how many nodes there are of each operator, in all subgraphs."""
+    return Counter(_operator_name(graph, node) for _, node in _nodes(graph))
+
+
+def custom_operators(graph: Table) -> list[str]:
+    """Return the names of the operators that are not TFLite's own."""
+    codes = (graph.OperatorCodes(index) for index in range(graph.OperatorCodesLength()))
+    return [code.CustomCode().decode() for code in codes if code.CustomCode()]
+
+
+def float_operators(graph: Table) -> Counter[str]:
+    """Return how many nodes of each operator compute in floats: those that take or return any, converters apart."""
+    found: Counter[str] = Counter()
+    for subgraph, node in _nodes(graph):
+        name = _operator_name(graph, node)
+        if name not in _CONVERSIONS and any(
+            dtype_name(subgraph.Tensors(index).Type()) in _FLOATS for index in _tensor_indices(node)
+        ):
+            found[name] += 1
+    return found
+
+
+def cut_off_weights(graph: Table) -> int:
+    """Return how many weights in float16 are its largest value or infinite: most were larger, and were cut off."""
+    limit = np.finfo(np.float16).max
+    found = 0
+    for tensor, raw in _weights(graph):
+        if dtype_name(tensor.Type()) == "float16":
+            found += int(np.count_nonzero(np.abs(raw.view(np.float16)) >= limit))
+    return found
+
+
+def precision_of_tflite(graph: Table) -> Precision | None:
+    """Return the precision of the weights: int8 where nearly all are quantized integers, else that of the floats.
+
+    Reads all weights of float32, to find whether they were rounded before; None where there are none.
+    """
+    tally = WeightTally()
+    integers = floats = 0
+    for tensor, raw in _weights(graph):
+        facts = tensor_facts(tensor)
+        name, elements = dtype_name(facts.type), math.prod(facts.shape or ())
+        if name in _INTEGERS and facts.scales:
+            integers += elements
+        elif name in _FLOATS:
+            floats += elements
+            if name == "float32":
+                tally.add(raw.view(np.float32))
+            else:
+                tally.add_stored(name, elements)
+    if integers >= _NEARLY_ALL * (integers + floats) and integers:
+        return Precision.INT8
+    return (
+        Precision.MIXED
+        if integers and integers >= _SUBSTANTIAL * (integers + floats)
+        else tally.precision_of_parameters()
+    )
+
+
+def _weights(graph: Table) -> Iterator[tuple[Table, NDArray[np.uint8]]]:
+    """Yield each tensor that has its values in the file, with their bytes; what several share is yielded once."""
+    seen = set()
+    for subgraph in _subgraphs(graph):
+        for tensor in _tensors(subgraph):
+            index = tensor.Buffer()
+            raw = _bytes_of(graph, index)
+            if raw.size and index not in seen:
+                seen.add(index)
+                yield tensor, raw
+
+
+def _bytes_of(graph: Table, index: int) -> NDArray[np.uint8]:
+    buffer = graph.Buffers(index)
+    if buffer.DataLength():
+        found: NDArray[np.uint8] = buffer.DataAsNumpy()
+        return found
+    # Files above 2 GB have the values behind the part that describes them.
+    count = buffer.Size() if buffer.Offset() > 1 else 0
+    return np.frombuffer(graph._tab.Bytes, dtype=np.uint8, count=count, offset=buffer.Offset() if count else 0)  # noqa: SLF001 - generated code has no other way
+
+
+def _subgraphs(graph: Table) -> Iterator[Table]:
+    yield from map(graph.Subgraphs, range(graph.SubgraphsLength()))
+
+
+def _tensors(subgraph: Table) -> Iterator[Table]:
+    yield from map(subgraph.Tensors, range(subgraph.TensorsLength()))
+
+
+def _nodes(graph: Table) -> Iterator[tuple[Table, Table]]:
+    for subgraph in _subgraphs(graph):
+        yield from ((subgraph, subgraph.Operators(index)) for index in range(subgraph.OperatorsLength()))
+
+
+def _tensor_indices(node: Table) -> Iterator[int]:
+    found = (*map(node.Inputs, range(node.InputsLength())), *map(node.Outputs, range(node.OutputsLength())))
+    # An optional input that is not given is -1.
+    yield from (index for index in found if index >= 0)
+
+
+def _operator_name(graph: Table, node: Table) -> str:
+    from ai_edge_litert import schema_py_generated as schema
+
+    code = graph.OperatorCodes(node.OpcodeIndex())
+    if code.CustomCode():
+        return str(code.CustomCode().decode())
+    # Files from before there were more than 127 operators have the number in the older field only.
+    number = max(code.BuiltinCode(), code.DeprecatedBuiltinCode())
+    return _name_of(number, schema.BuiltinOperator)
+
+
+def _name_of(number: int, constants: type) -> str:
+    # Of a newer schema than this one, a number has no name.
+    return next((name for name, value in vars(constants).items() if value == number), f"number {number}")

@@ -1,0 +1,182 @@
+"""Zip archives of PyTorch: which kind one is, without loading it, and the names that we write into ours."""
+
+from __future__ import annotations
+
+import json
+import pickletools
+import shutil
+import zipfile
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from paritygate.errors import InputFileError
+from paritygate.models.source import SourceKind
+from paritygate.signature import Signature
+
+__all__ = ["NAMES_FILE", "SaidNames", "check_archive", "copy_archive", "names_in_archive", "write_archive"]
+
+# Neither TorchScript nor torch.export keeps names and ranges: both archives have room for files of their makers.
+NAMES_FILE = "paritygate.json"
+_EXTRA_FOLDER = "extra"
+# The earliest time a zip can name: the same model is the same bytes whenever it is written.
+_NO_TIME = (1980, 1, 1, 0, 0, 0)
+# What tensors, and the dicts they are in, are pickled with: anything else is a class whose code would run.
+_TENSOR_PARTS = ("torch._utils ", "torch.storage ", "torch._tensor ", "collections OrderedDict", "torch ")
+_SCRIPT_HINT = "give module:callable, a function that builds the module and loads its weights, or save TorchScript"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SaidNames:
+    """What a PyTorch file says of its inputs and outputs.
+
+    Attributes:
+        signature: Inputs in the order in which the model takes them, outputs under the names served.
+        is_in_order: Whether the model takes and returns exactly these tensors, in this order: what we exported does.
+            A copy of a file from elsewhere is called by its own names, where it has some.
+        rename: The name served, by the model's own; empty for what is in order.
+    """
+
+    signature: Signature
+    is_in_order: bool = True
+    rename: Mapping[str, str] = field(default_factory=dict)
+
+    def to_text(self) -> str:
+        """Return the names as the text of a file, the same for the same names."""
+        data = {
+            "signature": self.signature.to_json(),
+            "is_in_order": self.is_in_order,
+            "rename": dict(self.rename),
+        }
+        return json.dumps(data, indent=1)
+
+    @classmethod
+    def from_text(cls, text: bytes) -> SaidNames:
+        """Return the names that `to_text` wrote.
+
+        Raises:
+            ValueError, KeyError, TypeError, AttributeError: It is another text.
+        """
+        data: dict[str, Any] = json.loads(text)
+        signature, rename = Signature.from_json(data["signature"]), dict(data["rename"])
+        return cls(signature=signature, is_in_order=bool(data["is_in_order"]), rename=rename)
+
+
+def check_archive(path: Path, kind: SourceKind) -> None:
+    """Check that the file is a sound archive of the kind, every byte of it as it was written.
+
+    Reads the whole file; nothing in it is unpickled or run.
+
+    Args:
+        path: The file.
+        kind: TORCHSCRIPT or PT2.
+
+    Raises:
+        InputFileError: It is missing, damaged or of another kind; the message says of which.
+    """
+    names = _sound_names(path)
+    found = _kind_of(names)
+    if found == kind:
+        return
+    wanted = "TorchScript" if kind is SourceKind.TORCHSCRIPT else "a program of torch.export"
+    if found is SourceKind.TORCHSCRIPT:
+        msg, hint = f"{path} is TorchScript, not {wanted}", "name it .pt"
+    elif found is SourceKind.PT2:
+        msg, hint = f"{path} is a program of torch.export, not {wanted}", "name it .pt2"
+    else:
+        pickled = next((name for name in names if name.endswith("data.pkl")), None)
+        what = "of no kind that PyTorch writes" if pickled is None else _pickled(path, pickled)
+        msg, hint = f"{path} is {what}, not {wanted}", _SCRIPT_HINT
+    raise InputFileError(msg, hint=hint)
+
+
+def _sound_names(path: Path) -> list[str]:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            # One that is cut off may end in an archive that lay inside of it, and passes for that one.
+            is_whole = min(item.header_offset for item in archive.infolist()) == 0 if archive.infolist() else False
+            damaged = archive.testzip()
+            names = archive.namelist()
+    except (OSError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as err:
+        # RuntimeError is zipfile's word for an encrypted entry, or, as NotImplementedError, for an unknown compression.
+        msg = f"{path} is damaged or no archive of PyTorch: {err}"
+        raise InputFileError(msg, hint="save or copy the model again") from err
+    if not is_whole:
+        msg = f"{path} is damaged: it is cut off, or empty"
+        raise InputFileError(msg, hint="save or copy the model again")
+    if damaged is not None:
+        msg = f"{path} is damaged: the bytes of {damaged} are not those that were written"
+        raise InputFileError(msg, hint="save or copy the model again")
+    return names
+
+
+def _kind_of(names: list[str]) -> SourceKind | None:
+    inner = {name.partition("/")[2] for name in names}
+    if "constants.pkl" in inner and any(name.startswith("code/") for name in inner):
+        return SourceKind.TORCHSCRIPT
+    is_program = any(name.startswith("models/") and name.endswith(".json") for name in inner)
+    return SourceKind.PT2 if is_program or "serialized_exported_program.json" in names else None
+
+
+def _pickled(path: Path, name: str) -> str:
+    """Return what torch.save wrote, read off the names in the pickle: it is not unpickled."""
+    with zipfile.ZipFile(path) as archive:
+        content = archive.read(name)
+    try:
+        named = [str(argument) for code, argument, _ in pickletools.genops(content) if code.name == "GLOBAL"]
+    except ValueError as err:
+        return f"a pickle that is damaged ({err})"
+    classes = [item.replace(" ", ".") for item in named if not item.startswith(_TENSOR_PARTS)]
+    if classes:
+        return f"a pickled object of torch.save (class {classes[0]}), which is never unpickled because that runs code"
+    return "weights without a model (a state dict of torch.save)"
+
+
+def names_in_archive(path: Path) -> SaidNames | None:
+    """Return the names that we wrote into the file; None where it was made elsewhere.
+
+    Raises:
+        InputFileError: The names in it are damaged.
+    """
+    with zipfile.ZipFile(path) as archive:
+        entry = _names_entry(archive)
+        if entry not in archive.namelist():
+            return None
+        text = archive.read(entry)
+    try:
+        return SaidNames.from_text(text)
+    except (ValueError, KeyError, TypeError, AttributeError) as err:
+        msg = f"the names that {path} says of itself ({NAMES_FILE}) are damaged: {type(err).__name__}: {err}"
+        raise InputFileError(msg, hint="make it again with: convert-and-validate export") from err
+
+
+def copy_archive(source: Path, target: Path, names: SaidNames) -> None:
+    """Copy the archive, and write the names into the copy where it does not say them already."""
+    if names_in_archive(source) == names:
+        shutil.copyfile(source, target)
+    else:
+        write_archive(source, target, names)
+
+
+def write_archive(source: Path, target: Path, names: SaidNames, *, left_out: str | None = None) -> None:
+    """Write the archive again, entry by entry, with the names in it.
+
+    Args:
+        source: What PyTorch wrote.
+        target: The file to write.
+        names: What it is to say.
+        left_out: How the names of entries end that are not taken over.
+    """
+    with zipfile.ZipFile(source) as old, zipfile.ZipFile(target, "w") as new:
+        entry = _names_entry(old)
+        for info in old.infolist():
+            if info.filename != entry and not (left_out and info.filename.endswith(left_out)):
+                new.writestr(info, old.read(info))
+        new.writestr(zipfile.ZipInfo(entry, _NO_TIME), names.to_text())
+
+
+def _names_entry(archive: zipfile.ZipFile) -> str:
+    root = archive.namelist()[0].partition("/")[0]
+    return f"{root}/{_EXTRA_FOLDER}/{NAMES_FILE}"

@@ -1,0 +1,74 @@
+"""TorchScript files: loaded, called by the names that their forward has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from paritygate.backends import require_backend
+from paritygate.errors import InputFileError
+from paritygate.models.source import SourceKind
+from paritygate.models.torch.archive import check_archive
+from paritygate.models.torch.names import module_taking
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["constants_of", "load_torchscript", "notes_of", "taking_its_names"]
+
+_IS_TRAINING = {"aten::dropout": 2, "aten::batch_norm": 5, "aten::feature_dropout": 2, "aten::alpha_dropout": 2}
+
+
+def load_torchscript(path: Path, device: str = "cpu") -> Any:  # noqa: ANN401 - a ScriptModule, which torch does not type
+    """Return the module in the file, its tensors on the device whatever they were saved on.
+
+    Loading runs code of the file's author.
+
+    Raises:
+        InputFileError: It is no TorchScript, or damaged, or written by a PyTorch that this one does not read.
+        MissingBackendError: PyTorch is not installed.
+    """
+    require_backend("torch")
+    check_archive(path, SourceKind.TORCHSCRIPT)
+    import torch
+
+    try:
+        return torch.jit.load(str(path), map_location=device)  # type: ignore[no-untyped-call]  # torch has no type
+    except Exception as err:
+        reason = " ".join(str(err).split())[:300]
+        msg = f"torch {torch.__version__} does not load {path}: {type(err).__name__}: {reason}"
+        raise InputFileError(msg, hint="save it again with torch.jit.save, with this version of PyTorch") from err
+
+
+def taking_its_names(module: Any) -> torch.nn.Module:  # noqa: ANN401 - as load_torchscript
+    """Return the module with a forward that says the names which the file's own has.
+
+    A traced module may have names of the tracer's making: then what is declared goes by order.
+    """
+    names = [argument.name for argument in module.forward.schema.arguments[1:]]
+    return module_taking(names, module, module)
+
+
+def notes_of(module: Any) -> Iterator[str]:  # noqa: ANN401 - as load_torchscript
+    """Yield what the user should know of a loaded module: operators that were traced in train mode stay so."""
+    for name, position in _IS_TRAINING.items():
+        found = [node for node in _nodes(module, name) if node.inputsAt(position).toIValue() is True]
+        if found:
+            yield f"{len(found)} {name.partition('::')[2]} was traced in train mode, and no eval mode reaches it"
+
+
+def constants_of(module: Any) -> Iterator[torch.Tensor]:  # noqa: ANN401 - as load_torchscript
+    """Yield the tensors in the module's graph: a frozen module keeps its weights there."""
+    import torch
+
+    for node in _nodes(module, "prim::Constant"):
+        value = node.output().toIValue()
+        if isinstance(value, torch.Tensor):
+            yield value
+
+
+def _nodes(module: Any, kind: str) -> Iterator[Any]:  # noqa: ANN401 - as load_torchscript
+    # Kept by its name as long as its nodes are looked at: it is made anew for every question, and they die with it.
+    graph = module.inlined_graph
+    yield from graph.findAllNodes(kind, True)  # noqa: FBT003 - torch takes it in order only

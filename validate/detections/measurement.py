@@ -1,0 +1,219 @@
+"""Detections of candidate and reference matched picture by picture, and what is left over on either side."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from paritygate.errors import UsageError
+from paritygate.row_names import row_name
+from paritygate.validate.detections.boxes import Detections, match_detections
+from paritygate.validate.detections.pictures import finite_of, lowest_of, pictures_of, places_of, reported_of
+from paritygate.validate.detections.rule import MatchRule
+from paritygate.validate.detections.tally import MatchFigures, PictureMatch, Tally
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from paritygate.batch import Batch
+
+    Outputs = Mapping[str, NDArray[np.generic]]
+
+__all__ = ["MatchComparison", "MatchStatistics", "check_match_rules"]
+
+# Of two lists this long every pair is looked at; of longer ones that would take gigabytes.
+_MOST_DETECTIONS = 4000
+_EXAMPLES = 5
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MatchStatistics(MatchFigures):
+    """How the detections compare, over all pictures.
+
+    Attributes:
+        rule: What was matched.
+        violations: Breaches of contract: a dtype or shape that holds no detections.
+        examples: The first pictures with a detection left over, in words.
+        strata: The figures again, by stratum and value.
+    """
+
+    rule: MatchRule
+    violations: tuple[str, ...]
+    examples: tuple[str, ...]
+    strata: Mapping[str, Mapping[str, MatchFigures]] = field(default_factory=dict)
+
+
+def check_match_rules(rules: Sequence[MatchRule], known: Sequence[str], taken: Mapping[str, str]) -> None:
+    """Do nothing if every output that is matched is there, and is asked for nothing else.
+
+    Args:
+        rules: What is matched.
+        known: The reference's outputs that are compared.
+        taken: Outputs that a decision or the like is on, with what that is.
+
+    Raises:
+        UsageError: It is not.
+    """
+    seen: dict[str, str] = {}
+    if len({rule.name for rule in rules}) < len(rules):
+        msg = f"two matches have one name ({', '.join(rule.name for rule in rules)})"
+        raise UsageError(msg, hint="give each a name of its own")
+    for rule in rules:
+        for output in rule.outputs:
+            if output not in known:
+                msg = f"match {rule.name!r} names {output!r}, which is no output that is compared"
+                raise UsageError(msg, hint=f"outputs compared are: {', '.join(known) or 'none'}")
+            if output in taken:
+                msg = f"match {rule.name!r} names {output!r}, and {taken[output]} is on it too"
+                raise UsageError(msg, hint="an output that is matched is not compared otherwise")
+            if seen.setdefault(output, rule.name) != rule.name:
+                msg = f"matches {seen[output]!r} and {rule.name!r} both name {output!r}"
+                raise UsageError(msg, hint="an output belongs to one list of detections")
+
+
+class MatchComparison:
+    """Takes in batch after batch of both sides' detections. Memory does not grow with the number of rows."""
+
+    def __init__(self, rule: MatchRule, strata: Sequence[str] = ()) -> None:
+        """Begin.
+
+        Args:
+            rule: What is matched.
+            strata: The strata that are counted apart; every batch has them, with few values each.
+        """
+        self._rule = rule
+        self._all = Tally()
+        self._apart: dict[str, dict[str, Tally]] = {name: {} for name in strata}
+        self._violations: list[str] = []
+        self._examples: list[str] = []
+        # Of pictures whose only left-overs are at the end of a full list: whether they are excused shows at the end.
+        self._end_examples: list[tuple[int, str]] = []
+        self._most_places = 0
+
+    def add(self, batch: Batch, actual: Outputs, expected: Outputs) -> None:
+        """Take in one batch.
+
+        Raises:
+            UsageError: The reference's outputs hold no detections, or too many to match.
+        """
+        rule = self._rule
+        tallies = [self._tallies(batch, row) for row in range(batch.rows)]
+        for tally in itertools.chain.from_iterable(tallies):
+            tally.add_row()
+        if any(name not in actual for name in rule.outputs):
+            # The missing name is reported once, by the check of names.
+            return
+        for name in rule.outputs:
+            if actual[name].dtype != expected[name].dtype:
+                both = f"{actual[name].dtype}, the reference's {expected[name].dtype}"
+                self._violate(f"the candidate's dtype of {name!r} is {both}")
+        wanted = pictures_of(rule, expected, batch.rows)
+        if isinstance(wanted, str):
+            msg = f"match {rule.name!r}: the reference's outputs hold no detections: {wanted}"
+            raise UsageError(msg, hint="boxes are (rows, N, 4); scores and classes (rows, N); num (rows,)")
+        found = pictures_of(rule, actual, batch.rows)
+        if isinstance(found, str):
+            self._violate(f"the candidate's outputs hold no detections: {found}")
+            return
+        # Room in a list that holds less is room all the same: where lists are as long as what is found, the longer one
+        # shows that the shorter one was not cut off.
+        places = max(places_of(rule, actual), places_of(rule, expected))
+        self._most_places = max(self._most_places, places)
+        for row_id, candidate, reference, counted in zip(batch.ids, found, wanted, tallies, strict=True):
+            picture = self._match(row_id, candidate, reference, places)
+            for tally in counted:
+                tally.add(picture)
+
+    def _tallies(self, batch: Batch, row: int) -> list[Tally]:
+        """Return where a row is counted: among all, and among those of its value of each stratum."""
+        apart = [values.setdefault(str(batch.strata[name][row]), Tally()) for name, values in self._apart.items()]
+        return [self._all, *apart]
+
+    def _violate(self, detail: str) -> None:
+        if detail not in self._violations and len(self._violations) < _EXAMPLES:
+            self._violations.append(detail)
+
+    def _match(self, row_id: str, actual: Detections, expected: Detections, places: int) -> PictureMatch:
+        rule = self._rule
+        # What is not finite is in no list: the candidate's is a fault of its own, the reference's was declared.
+        actual, broken = finite_of(actual)
+        expected, _ = finite_of(expected)
+        there = len(expected.scores)
+        actual, expected = (reported_of(side, rule) for side in (actual, expected))
+        for side in (actual, expected):
+            if len(side.scores) > _MOST_DETECTIONS:
+                msg = f"match {rule.name!r}: {row_name(row_id)} holds {len(side.scores)} detections"
+                msg += f" (allowed: {_MOST_DETECTIONS})"
+                raise UsageError(msg, hint="match what is left after NMS, or say where scores begin: score_floor")
+        at, of, overlap = match_detections(actual, expected, iou=rule.iou)
+        extra, missing = np.ones(len(actual.scores), dtype=bool), np.ones(len(expected.scores), dtype=bool)
+        extra[at] = missing[of] = False
+        near = [side.scores <= rule.score_floor + rule.score_tolerance for side in (actual, expected)]
+        near_floor = int((extra & near[0]).sum() + (missing & near[1]).sum())
+        extra, missing = extra & ~near[0], missing & ~near[1]
+        # The last place of a full list goes to one of those that score alike, and the others are cut off.
+        is_end = not (extra & (actual.scores > lowest_of(expected, rule, places) + rule.score_tolerance)).any()
+        is_end &= not (missing & (expected.scores > lowest_of(actual, rule, places) + rule.score_tolerance)).any()
+        counted = {"missing": int(missing.sum()), "extra": int(extra.sum())}
+        if any(counted.values()):
+            self._explain(places, f"{row_name(row_id)}: {_left_over(actual, extra, expected, missing)}", is_end=is_end)
+        return PictureMatch(
+            expected=len(expected.scores),
+            actual=len(actual.scores),
+            matched=len(at),
+            **({f"end_{what}": count for what, count in counted.items()} if is_end else counted),
+            near_floor=near_floor,
+            below_floor=there - len(expected.scores),
+            non_finite=broken,
+            places=places,
+            min_iou=float(overlap.min(initial=math.inf)),
+            box_diff=float(np.abs(actual.boxes[at] - expected.boxes[of]).max(initial=0.0)),
+            score_diff=float(np.abs(actual.scores[at] - expected.scores[of]).max(initial=0.0)),
+        )
+
+    def _explain(self, places: int, words: str, *, is_end: bool) -> None:
+        if not is_end:
+            if len(self._examples) < _EXAMPLES:
+                self._examples.append(words)
+            return
+        self._end_examples = sorted([*self._end_examples, (places, words)], key=lambda item: item[0])[:_EXAMPLES]
+
+    def end_pass(self) -> None:
+        """Mark the end of the sequence of batches; what follows repeats the same rows."""
+        # Equal scores explain a pass, or they do not: beside other left-overs, they are no excuse.
+        longest = math.inf if self._all.left_over(self._most_places) else self._most_places
+        for tally in (self._all, *(tally for values in self._apart.values() for tally in values.values())):
+            tally.end_pass(longest)
+
+    def finish(self) -> MatchStatistics:
+        """Return all that was measured."""
+        figures = self._all.finish()
+        is_excused = not figures.missing + figures.extra
+        more = [] if is_excused else [words for _, words in self._end_examples]
+        return MatchStatistics(
+            **{item.name: getattr(figures, item.name) for item in fields(figures)},
+            rule=self._rule,
+            violations=tuple(self._violations),
+            examples=tuple([*self._examples, *more][:_EXAMPLES]),
+            strata={
+                name: {value: tally.finish() for value, tally in sorted(values.items())}
+                for name, values in self._apart.items()
+            },
+        )
+
+
+def _left_over(actual: Detections, extra: NDArray[np.bool_], expected: Detections, missing: NDArray[np.bool_]) -> str:
+    words = []
+    for what, side, left in (("missing", expected, missing), ("extra", actual, extra)):
+        if left.any():
+            at = int(np.argmax(np.where(left, side.scores, -np.inf)))
+            box = ", ".join(f"{number:.4g}" for number in side.boxes[at])
+            words.append(
+                f"{int(left.sum())} {what}, such as [{box}] of class {side.classes[at]:g}, score {side.scores[at]:.4g}"
+            )
+    return "; ".join(words)

@@ -1,0 +1,91 @@
+"""The candidate's detections when it is asked the same again: held to its own first ones by the rule of the match."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from paritygate.batch import Batch
+from paritygate.row_names import row_range
+from paritygate.validate.detections.judgement import judge_matches
+from paritygate.validate.detections.measurement import MatchComparison
+from paritygate.validate.detections.pictures import pictures_of
+from paritygate.validate.detections.rule import MatchRule
+from paritygate.validate.gate.verdict import Check, Status
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Outputs = Mapping[str, NDArray[np.generic]]
+
+__all__ = ["MatchRepeats", "changed_detections"]
+
+
+def changed_detections(rule: MatchRule, batch: Batch, again: Outputs, first: Outputs) -> str:
+    """Return how the detections differ from the first ones of the same batch, in words; nothing where they do not.
+
+    Raises:
+        UsageError: There are too many to match.
+    """
+    absent = [[name for name in rule.outputs if name not in side] for side in (again, first)]
+    if any(absent):
+        return "" if absent[0] == absent[1] else f"one of the answers is without {(absent[0] or absent[1])[0]!r}"
+    if all(_is_same(again[name], first[name]) for name in rule.outputs):
+        return ""
+    broken = pictures_of(rule, first, batch.rows)
+    if isinstance(broken, str):
+        return f"the first answer holds no detections ({broken}), and this one is another"
+    comparison = MatchComparison(rule)
+    comparison.add(batch, again, first)
+    comparison.end_pass()
+    failed = next((check for check in judge_matches(comparison.finish()) if check.status is Status.FAIL), None)
+    return "" if failed is None else f"{failed.name}: {failed.detail}"
+
+
+def _is_same(again: NDArray[np.generic], first: NDArray[np.generic]) -> bool:
+    # By bytes: NaN that comes again is no change.
+    return again.dtype == first.dtype and again.shape == first.shape and again.tobytes() == first.tobytes()
+
+
+class MatchRepeats:
+    """Takes in the candidate's answers of later passes beside those of its first one."""
+
+    def __init__(self, rule: MatchRule) -> None:
+        self._rule = rule
+        self._batches = self._changed = 0
+        self._example = ""
+
+    def add(self, batch: Batch, again: Outputs, first: Outputs) -> None:
+        """Take in one batch of a later pass.
+
+        Raises:
+            UsageError: There are too many detections to match.
+        """
+        self._batches += 1
+        changed = changed_detections(self._rule, batch, again, first)
+        self._changed += bool(changed)
+        if changed and not self._example:
+            self._example = f"{row_range(batch.ids[0], batch.ids[-1])}: {changed}"
+
+    def finish(self) -> tuple[Check, ...]:
+        """Return the check; none where there was one pass only."""
+        if not self._batches:
+            return ()
+        status = Status.FAIL if self._changed else Status.PASS
+        detail = f"in {self._batches} batches of later passes the detections are those of the first pass"
+        if self._changed:
+            detail = (
+                f"in {self._changed} of {self._batches} batches of later passes the detections are others than in the "
+                f"first pass: {self._example}"
+            )
+        return (
+            Check(
+                name="repeat_detections",
+                status=status,
+                detail=detail,
+                output=self._rule.name,
+                measured=self._changed,
+                limit=0,
+            ),
+        )

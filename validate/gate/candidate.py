@@ -1,0 +1,166 @@
+"""The candidate: something that answers batches, a loaded model or outputs recorded elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Protocol
+
+from paritygate.errors import BackendError, UsageError
+from paritygate.validate.samples.feeding import fit_inputs
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from paritygate.batch import Batch
+    from paritygate.signature import Signature
+    from paritygate.validate.reference.given import OutputReader
+    from paritygate.validate.runners.runner import Runner
+
+__all__ = ["Candidate", "GivenCandidate", "ModelCandidate", "RefusedInputsError"]
+
+
+class RefusedInputsError(BackendError):
+    """The candidate did not answer a batch: it cannot take the inputs, or raised on them."""
+
+
+class Candidate(Protocol):
+    """What is compared with the reference."""
+
+    @property
+    def output_names(self) -> frozenset[str]:
+        """All outputs that it has."""
+        ...
+
+    @property
+    def input_names(self) -> frozenset[str] | None:
+        """All inputs that it takes; None where nothing is run."""
+        ...
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What of it was not seen by now, one sentence each."""
+        ...
+
+    def start_pass(self) -> None:
+        """Begin the sequence of batches, again or for the first time."""
+        ...
+
+    def answer(self, batch: Batch) -> dict[str, NDArray[np.generic]]:
+        """Return all outputs for one batch.
+
+        Raises:
+            RefusedInputsError: It did not answer.
+        """
+        ...
+
+    def end_pass(self, samples_digest: str) -> None:
+        """End the sequence of batches.
+
+        Raises:
+            MeasurementError: Recorded outputs hold more rows than the samples.
+        """
+        ...
+
+
+class ModelCandidate:
+    """A loaded model."""
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
+
+    @property
+    def output_names(self) -> frozenset[str]:
+        """All outputs of the model."""
+        return frozenset(spec.name for spec in self._runner.signature.outputs)
+
+    @property
+    def input_names(self) -> frozenset[str] | None:
+        """All inputs of the model."""
+        return frozenset(spec.name for spec in self._runner.signature.inputs)
+
+    @property
+    def signature(self) -> Signature:
+        """Inputs and outputs of the model."""
+        return self._runner.signature
+
+    @property
+    def may_be_called_at_once(self) -> bool:
+        """Whether its runner may be called from several threads at once."""
+        return self._runner.facts.may_be_called_at_once
+
+    @property
+    def runtime(self) -> str:
+        """What runs it."""
+        return self._runner.facts.runtime
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What its runner has to say by now."""
+        return self._runner.facts.notes
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What of the model was not seen by now."""
+        return self._runner.facts.warnings
+
+    def start_pass(self) -> None:
+        """Do nothing: every pass runs in the session that is open."""
+
+    def answer(self, batch: Batch) -> dict[str, NDArray[np.generic]]:
+        """Return all outputs for one batch.
+
+        Raises:
+            RefusedInputsError: The inputs do not fit the model, or the runtime failed on them.
+        """
+        try:
+            return self._runner.run(fit_inputs(batch, self._runner.signature))
+        except (UsageError, BackendError) as err:
+            raise RefusedInputsError(str(err), hint=err.hint) from err
+
+    def end_pass(self, samples_digest: str) -> None:
+        """Do nothing: a model has no rows of its own."""
+
+
+class GivenCandidate:
+    """Outputs recorded elsewhere; nothing is run."""
+
+    def __init__(self, *, output_names: Iterable[str], open_reader: Callable[[], OutputReader]) -> None:
+        self._names = frozenset(output_names)
+        self._open_reader = open_reader
+        self._reader = open_reader()
+
+    @property
+    def output_names(self) -> frozenset[str]:
+        """All outputs recorded."""
+        return self._names
+
+    @property
+    def input_names(self) -> frozenset[str] | None:
+        """None: what the outputs were recorded on is not known here."""
+        return None
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Nothing: nothing is run."""
+        return ()
+
+    def start_pass(self) -> None:
+        """Begin reading from the first row."""
+        self._reader = self._open_reader()
+
+    def answer(self, batch: Batch) -> dict[str, NDArray[np.generic]]:
+        """Return the outputs recorded for one batch.
+
+        Raises:
+            MeasurementError: None were recorded.
+        """
+        return self._reader.take(batch)
+
+    def end_pass(self, samples_digest: str) -> None:
+        """Check that nothing recorded is left over.
+
+        Raises:
+            MeasurementError: Rows are left over.
+        """
+        self._reader.end(samples_digest)

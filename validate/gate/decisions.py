@@ -1,0 +1,493 @@
+"""Decisions: the rule that turns an output into the answer the service acts on, and how often it flips.
+
+A flip is a decision of the candidate that differs from the reference's. It is inside the band if the
+reference stands so near the boundary that a difference within the limit can flip it, else outside.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from paritygate.errors import UsageError
+from paritygate.validate.gate.bounds import mismatch_rate_upper_95
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from paritygate.validate.gate.tolerance import Limits
+
+__all__ = [
+    "Decision",
+    "DecisionState",
+    "DecisionStatistics",
+    "Rule",
+    "axes_of",
+    "check_rank",
+    "decide",
+    "finish_decisions",
+    "fold_passes",
+    "merge_decisions",
+    "parse_decision",
+    "update_decisions",
+]
+
+# From this rank on an output holds many decisions a row, and the axis of the classes must be said.
+_RANK_NEEDING_AXIS = 3
+_CLASSES_COUNTED = 10_000
+
+
+class Rule(str, Enum):
+    """How an output becomes an answer."""
+
+    THRESHOLD = "threshold"
+    ARGMAX = "argmax"
+    TOP_K = "top_k"
+    MULTILABEL = "multilabel"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Decision:
+    """A rule applied to one output.
+
+    Attributes:
+        output: The output it reads.
+        rule: THRESHOLD and MULTILABEL: an element is positive above `threshold`. ARGMAX: the first
+            largest entry along the axis. TOP_K: the set of the k largest entries along the axis.
+        threshold: The boundary of THRESHOLD and MULTILABEL.
+        is_inclusive: Whether an element that equals the threshold is positive.
+        k: Size of the TOP_K set.
+        axis: The axis of the classes; the last one if None.
+        constant: Why it is right that every row of the samples has the same answer; empty where it is not said.
+    """
+
+    output: str
+    rule: Rule
+    threshold: float = 0.0
+    is_inclusive: bool = False
+    k: int = 1
+    axis: int | None = None
+    constant: str = ""
+
+    def __str__(self) -> str:
+        text = {
+            Rule.THRESHOLD: f"threshold={'>=' if self.is_inclusive else ''}{self.threshold:g}",
+            Rule.MULTILABEL: f"multilabel={'>=' if self.is_inclusive else ''}{self.threshold:g}",
+            Rule.ARGMAX: "argmax",
+            Rule.TOP_K: f"top_k={self.k}",
+        }[self.rule]
+        axis = "" if self.axis is None else f",axis={self.axis}"
+        return f"{self.output}:{text}{axis}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the decision as JSON data."""
+        return {
+            "output": self.output,
+            "rule": str(self.rule),
+            "threshold": self.threshold,
+            "is_inclusive": self.is_inclusive,
+            "k": self.k,
+            "axis": self.axis,
+            "constant": self.constant,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Decision:
+        """Return the decision that `to_json` wrote."""
+        return cls(**{**data, "rule": Rule(data["rule"])})
+
+
+_GRAMMAR = (
+    "OUTPUT:threshold=V, OUTPUT:threshold=>=V, OUTPUT:argmax, OUTPUT:top_k=K or OUTPUT:multilabel=V, each with ,axis=N"
+)
+
+
+def parse_decision(text: str) -> Decision:
+    """Return the decision written as `OUTPUT:RULE[=VALUE][,axis=N]`.
+
+    Raises:
+        UsageError: The text is not of that form.
+    """
+    # The output's own name may hold colons (TensorFlow's `dense:0`), so the rule starts after the last one.
+    output, colon, rest = text.rpartition(":")
+    if not colon or not output:
+        msg = f"decision {text!r} is not of the form {_GRAMMAR}"
+        raise UsageError(msg, hint="for example --decision logits:threshold=3")
+    parts = rest.split(",")
+    name, _, value = parts[0].partition("=")
+    options: dict[str, Any] = {"rule": name.strip()}
+    if value:
+        options["value"] = value.strip()
+    for part in parts[1:]:
+        key, _, number = part.partition("=")
+        if key.strip() != "axis" or not _is_integer(number):
+            msg = f"decision {text!r} has {part.strip()!r} where only axis=N is allowed"
+            raise UsageError(msg, hint=f"write {_GRAMMAR}")
+        options["axis"] = int(number)
+    return make_decision(output, **options)
+
+
+def _is_integer(text: str) -> bool:
+    return re.fullmatch(r"-?[0-9]{1,18}", text.strip()) is not None
+
+
+def make_decision(
+    output: str, *, rule: str, value: str | float | bool | None = None, axis: int | None = None
+) -> Decision:
+    """Return the decision with the given rule and value, as the command line and the spec give them.
+
+    Raises:
+        UsageError: There is no such rule, or the value does not fit it.
+    """
+    if rule not in set(map(str, Rule)):
+        msg = f"decision rule {rule!r} of {output!r} is not known (allowed: {', '.join(Rule)})"
+        raise UsageError(msg, hint=f"write {_GRAMMAR}")
+    kind = Rule(rule)
+    if kind is Rule.ARGMAX:
+        if value not in {None, "", True}:
+            msg = f"decision argmax of {output!r} takes no value (seen: {value!r})"
+            raise UsageError(msg, hint=f"write {output}: {{argmax: true}}, or --decision {output}:argmax")
+        return Decision(output=output, rule=kind, axis=axis)
+    if kind is Rule.TOP_K:
+        if isinstance(value, bool) or not _is_integer(str(value)) or int(str(value)) < 1:
+            msg = f"decision top_k of {output!r} needs a whole number of at least 1 (seen: {value!r})"
+            raise UsageError(msg, hint=f"write {output}: {{top_k: 5}}, or --decision {output}:top_k=5")
+        return Decision(output=output, rule=kind, k=int(str(value)), axis=axis)
+    text = str(value).strip()
+    is_inclusive = text.startswith(">=")
+    try:
+        threshold = float(text.removeprefix(">="))
+    except ValueError:
+        threshold = float("nan")
+    if not np.isfinite(threshold) or isinstance(value, bool):
+        msg = f"decision {kind} of {output!r} needs a finite number (seen: {value!r})"
+        raise UsageError(msg, hint=f"write {output}: {{{kind}: 0.5}}, or --decision {output}:{kind}=0.5")
+    return Decision(output=output, rule=kind, threshold=threshold, is_inclusive=is_inclusive, axis=axis)
+
+
+def with_constants(decisions: Iterable[Decision], reasons: Mapping[str, str]) -> tuple[Decision, ...]:
+    """Return the decisions, with the reasons by output why one is the same in every row.
+
+    Raises:
+        UsageError: A reason is about an output without a decision.
+    """
+    found = tuple(replace(decision, constant=reasons.get(decision.output, decision.constant)) for decision in decisions)
+    for output in reasons:
+        if output not in {decision.output for decision in found}:
+            seen = ", ".join(str(decision) for decision in found) or "none"
+            msg = f"the decision on {output!r} is said to be constant, and there is none (decisions: {seen})"
+            raise UsageError(msg, hint=f"say which one: --decision {output}:threshold=V")
+    return found
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Flips:
+    """The decisions of one batch, one entry a decision, shape (rows, ...).
+
+    Attributes:
+        flipped: Where candidate and reference decide differently.
+        outside: Where they do although the reference is not near the boundary.
+        classes: The reference's decision: 0 or 1, or the index of the class; of TOP_K, those of the whole set.
+        is_per_row: Whether a row counts as one decision: up to rank 2 of the output.
+    """
+
+    flipped: NDArray[np.bool_]
+    outside: NDArray[np.bool_]
+    classes: NDArray[np.int64]
+    is_per_row: bool
+
+    def as_one_row(self) -> Flips:
+        """Return the same decisions as those of one row, for an output without a row of its own per input."""
+        return replace(self, flipped=self.flipped[None], outside=self.outside[None], classes=self.classes[None])
+
+
+def axes_of(rank: int) -> str:
+    """Return which axes of an output of this rank, 2 or more, may hold classes or channels, in words."""
+    return "axis 1" if rank == 2 else f"an axis from 1 to {rank - 1}"  # noqa: PLR2004 - a rank
+
+
+def check_rank(decision: Decision, rank: int) -> None:
+    """Check that the decision says which axis the classes are on, where the output leaves that open.
+
+    Raises:
+        UsageError: The axis is missing or out of range, or the output has no axis to choose along.
+    """
+    if rank >= _RANK_NEEDING_AXIS and decision.axis is None:
+        msg = f"decision {decision} is on an output of rank {rank} and does not say which axis the classes are on"
+        raise UsageError(msg, hint=f"write axis: N beside the rule, or {decision},axis=N, with N from 1 to {rank - 1}")
+    if decision.axis is not None and not (-rank <= decision.axis < rank and decision.axis % rank != 0):
+        msg = f"decision {decision}: axis {decision.axis} is no class axis of an output of rank {rank}"
+        raise UsageError(msg, hint=f"use {axes_of(rank)}: axis 0 holds the rows" if rank > 1 else "leave the axis out")
+    if rank < 2 and decision.rule in {Rule.ARGMAX, Rule.TOP_K}:  # noqa: PLR2004 - a rank
+        msg = f"decision {decision} needs an axis to choose along, and the output has rank {rank}"
+        raise UsageError(msg, hint="use threshold, or decide on an output of rank 2 or more")
+
+
+def decide(decision: Decision, actual: NDArray[np.generic], expected: NDArray[np.generic], limits: Limits) -> Flips:
+    """Return which decisions of one batch flip, and which of the flips the limits cannot explain.
+
+    Threshold: a flip is inside the band if |expected - threshold| <= limit. Argmax: if the reference's
+    winner leads the class that the candidate chose by no more than both limits together. Top-k alike,
+    with the last entry of the reference's set against those that the candidate put in.
+
+    Args:
+        decision: The rule.
+        actual: The candidate's output, shape (rows, ...), float.
+        expected: The reference's output, of the same shape.
+        limits: The limits of the output.
+    """
+    wide_actual, wide_expected = actual.astype(np.float64), expected.astype(np.float64)
+    allowed = limits.band(wide_expected)
+    if decision.rule in {Rule.THRESHOLD, Rule.MULTILABEL}:
+        return _decide_threshold(decision, wide_actual, wide_expected, allowed)
+    axis = -1 if decision.axis is None else decision.axis
+    moved = tuple(np.moveaxis(array, axis, -1) for array in (wide_actual, wide_expected, allowed))
+    # NaN is never chosen: where the candidate is not finite, finiteness has failed it already.
+    ranked_actual, ranked_expected = (np.where(np.isnan(array), -np.inf, array) for array in moved[:2])
+    if decision.rule is Rule.ARGMAX:
+        return _decide_argmax(ranked_actual, ranked_expected, moved[2])
+    return _decide_top_k(decision.k, ranked_actual, ranked_expected, moved[2])
+
+
+def _decide_threshold(
+    decision: Decision,
+    actual: NDArray[np.float64],
+    expected: NDArray[np.float64],
+    allowed: NDArray[np.float64],
+) -> Flips:
+    above = np.greater_equal if decision.is_inclusive else np.greater
+    answers = above(expected, decision.threshold)
+    flipped = above(actual, decision.threshold) != answers
+    outside = flipped & ~(np.abs(expected - decision.threshold) <= allowed)
+    classes = answers.astype(np.int64)
+    return Flips(flipped=flipped, outside=outside, classes=classes, is_per_row=_is_per_row(expected))
+
+
+def _is_per_row(expected: NDArray[np.float64]) -> bool:
+    return expected.ndim < _RANK_NEEDING_AXIS
+
+
+def _take(array: NDArray[np.float64], index: NDArray[np.int64]) -> NDArray[np.float64]:
+    taken: NDArray[np.float64] = np.take_along_axis(array, index[..., np.newaxis], axis=-1)[..., 0]
+    return taken
+
+
+def _decide_argmax(actual: NDArray[np.float64], expected: NDArray[np.float64], allowed: NDArray[np.float64]) -> Flips:
+    winner = expected.argmax(axis=-1)
+    chosen = actual.argmax(axis=-1)
+    flipped = winner != chosen
+    with np.errstate(invalid="ignore"):
+        lead = _take(expected, winner) - _take(expected, chosen)
+    band = _take(allowed, winner) + _take(allowed, chosen)
+    return Flips(flipped=flipped, outside=flipped & ~(lead <= band), classes=winner, is_per_row=_is_per_row(expected))
+
+
+def _decide_top_k(
+    k: int, actual: NDArray[np.float64], expected: NDArray[np.float64], allowed: NDArray[np.float64]
+) -> Flips:
+    size = min(k, expected.shape[-1])
+    # A stable sort puts the first of equal entries first on both sides.
+    order_expected = np.argsort(-expected, axis=-1, kind="stable")[..., :size]
+    order_actual = np.argsort(-actual, axis=-1, kind="stable")[..., :size]
+    is_in_expected = np.zeros(expected.shape, dtype=bool)
+    np.put_along_axis(is_in_expected, order_expected, values=True, axis=-1)
+    is_intruder = ~np.take_along_axis(is_in_expected, order_actual, axis=-1)
+    last = order_expected[..., -1]
+    with np.errstate(invalid="ignore"):
+        lead = _take(expected, last)[..., np.newaxis] - np.take_along_axis(expected, order_actual, axis=-1)
+    band = _take(allowed, last)[..., np.newaxis] + np.take_along_axis(allowed, order_actual, axis=-1)
+    flipped = np.logical_or.reduce(is_intruder, axis=-1)
+    outside = np.logical_or.reduce(is_intruder & ~(lead <= band), axis=-1)
+    return Flips(flipped=flipped, outside=outside, classes=order_expected, is_per_row=_is_per_row(expected))
+
+
+@dataclass(kw_only=True, slots=True)
+class DecisionState:
+    """What is kept of the decisions seen.
+
+    Attributes:
+        decisions: Decisions seen, more than the rows above rank 2.
+        flips: Of these, how many flipped.
+        flips_outside: Of these, how many outside the band.
+        rows: Rows seen.
+        flipped_rows: Positions of the rows with any flip, sorted.
+        outside_rows: Positions of the rows with any flip outside the band, sorted.
+        classes: How often the reference decided for each class.
+        is_per_row: Whether a row counts as one decision (rank 1 and 2).
+        examples: Ids of the first rows that flipped.
+    """
+
+    decisions: int = 0
+    flips: int = 0
+    flips_outside: int = 0
+    rows: int = 0
+    flipped_rows: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    outside_rows: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    classes: dict[int, int] = field(default_factory=dict)
+    is_per_row: bool = True
+    examples: tuple[str, ...] = ()
+
+
+_EXAMPLES = 10
+
+
+def update_decisions(
+    state: DecisionState, flips: Flips, *, first_row: int, ids: tuple[str, ...] | list[str]
+) -> DecisionState:
+    """Take in the decisions of one batch and return the state, which is changed in place.
+
+    Args:
+        state: The state so far; not to be used again.
+        flips: The decisions of the batch, rows along axis 0.
+        first_row: Position of the batch's first row among all samples.
+        ids: Ids of the batch's rows.
+    """
+    rows = len(flips.flipped)
+    state.is_per_row = flips.is_per_row
+    by_row = flips.flipped.reshape(rows, -1).any(axis=1)
+    outside_by_row = flips.outside.reshape(rows, -1).any(axis=1)
+    state.rows += rows
+    state.decisions += flips.flipped.size
+    for value, count in zip(*np.unique(flips.classes, return_counts=True), strict=True):
+        if len(state.classes) < _CLASSES_COUNTED or int(value) in state.classes:
+            state.classes[int(value)] = state.classes.get(int(value), 0) + int(count)
+    if by_row.any():
+        at = np.flatnonzero(by_row)
+        state.flips += int(np.count_nonzero(flips.flipped))
+        state.flips_outside += int(np.count_nonzero(flips.outside))
+        state.flipped_rows = np.union1d(state.flipped_rows, first_row + at)
+        state.outside_rows = np.union1d(state.outside_rows, first_row + np.flatnonzero(outside_by_row))
+        state.examples = _first_examples(state.examples, tuple(ids[i] for i in at))
+    return state
+
+
+def _first_examples(a: tuple[str, ...], b: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((*a, *b)))[:_EXAMPLES]
+
+
+def merge_decisions(a: DecisionState, b: DecisionState) -> DecisionState:
+    """Return the state of two sets of different rows together; associative."""
+    classes = dict(a.classes)
+    for value, count in b.classes.items():
+        classes[value] = classes.get(value, 0) + count
+    return DecisionState(
+        decisions=a.decisions + b.decisions,
+        flips=a.flips + b.flips,
+        flips_outside=a.flips_outside + b.flips_outside,
+        rows=a.rows + b.rows,
+        flipped_rows=np.union1d(a.flipped_rows, b.flipped_rows),
+        outside_rows=np.union1d(a.outside_rows, b.outside_rows),
+        classes=classes,
+        is_per_row=a.is_per_row and b.is_per_row,
+        examples=_first_examples(a.examples, b.examples),
+    )
+
+
+def fold_passes(a: DecisionState, b: DecisionState) -> DecisionState:
+    """Return the state of two passes over the same rows: a row flipped if it did in either pass.
+
+    Counts of single decisions are those of the worse pass.
+    """
+    worse = max((a, b), key=lambda side: (side.flips_outside, side.flips))
+    return DecisionState(
+        decisions=a.decisions,
+        flips=worse.flips,
+        flips_outside=worse.flips_outside,
+        rows=a.rows,
+        flipped_rows=np.union1d(a.flipped_rows, b.flipped_rows),
+        outside_rows=np.union1d(a.outside_rows, b.outside_rows),
+        classes=a.classes,
+        is_per_row=a.is_per_row,
+        examples=_first_examples(a.examples, b.examples),
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DecisionStatistics:
+    """How the decisions on one output compare.
+
+    Attributes:
+        decision: The rule in words.
+        rows: Rows looked at.
+        decisions: Decisions looked at: as many as rows, or more above rank 2.
+        mismatches: Rows that decide differently; above rank 2, decisions that do.
+        inside_band: Of these, how many a difference within the limit explains.
+        outside_band: The others.
+        rows_mismatched: Rows with any mismatch.
+        mismatch_rate_upper_95: Upper bound of the rate of rows with any mismatch.
+        classes: How often the reference decided for each class.
+        examples: Ids of the first rows that mismatched.
+        is_constant: Whether the reference decided the same everywhere.
+        constant: Why that is right, as declared; empty where it is not said.
+    """
+
+    decision: str
+    rows: int
+    decisions: int
+    mismatches: int
+    inside_band: int
+    outside_band: int
+    rows_mismatched: int
+    mismatch_rate_upper_95: float
+    classes: Mapping[int, int]
+    examples: tuple[str, ...]
+    is_constant: bool = False
+    constant: str = ""
+
+
+def finish_decisions(state: DecisionState, decision: Decision) -> DecisionStatistics:
+    """Return the counts of all that was taken in."""
+    rows_mismatched = len(state.flipped_rows)
+    mismatches = rows_mismatched if state.is_per_row else state.flips
+    outside = len(state.outside_rows) if state.is_per_row else state.flips_outside
+    return DecisionStatistics(
+        decision=str(decision),
+        rows=state.rows,
+        decisions=state.rows if state.is_per_row else state.decisions,
+        mismatches=mismatches,
+        inside_band=mismatches - outside,
+        outside_band=outside,
+        rows_mismatched=rows_mismatched,
+        mismatch_rate_upper_95=mismatch_rate_upper_95(rows_mismatched, state.rows),
+        classes=dict(sorted(state.classes.items())),
+        examples=state.examples,
+        is_constant=0 < len(state.classes) <= decision.k,
+        constant=decision.constant,
+    )
+
+
+def decide_label(
+    labels: tuple[NDArray[np.generic], NDArray[np.generic]],
+    expected_scores: NDArray[np.generic],
+    limits: Limits,
+    axis: int,
+) -> Flips:
+    """Return where an integer output that is declared the argmax of another one differs.
+
+    Args:
+        labels: The label output of candidate and reference, shape of the scores without the class axis.
+        expected_scores: The reference's scores.
+        limits: The limits of the scores.
+        axis: The class axis of the scores.
+    """
+    actual, expected = (np.asarray(array).astype(np.int64) for array in labels)
+    wide = expected_scores.astype(np.float64)
+    scores = np.moveaxis(wide, axis, -1)
+    allowed = np.moveaxis(limits.band(wide), axis, -1)
+    flipped = actual != expected
+    size = scores.shape[-1]
+    is_known = (actual >= 0) & (actual < size) & (expected >= 0) & (expected < size)
+    chosen, winner = (np.where(is_known, array, 0) for array in (actual, expected))
+    with np.errstate(invalid="ignore"):
+        lead = _take(scores, winner) - _take(scores, chosen)
+    band = _take(allowed, winner) + _take(allowed, chosen)
+    outside = flipped & ~(is_known & (lead <= band))
+    return Flips(flipped=flipped, outside=outside, classes=expected, is_per_row=_is_per_row(wide))

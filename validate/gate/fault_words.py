@@ -1,0 +1,319 @@
+"""What the difference of an output that failed looks like, in words that say where to look for the fault.
+
+A sentence is only said where it would be no chance: rows that differ are attributed to what they have in common
+if so many rows picked at random would hardly all have it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from paritygate.row_names import row_names
+from paritygate.validate.gate.row_traits import TRAITS
+from paritygate.validate.gate.verdict import Check, Status
+
+if TYPE_CHECKING:
+    from paritygate.validate.gate.measurement import Measurement
+    from paritygate.validate.gate.row_pattern import Ends, RowPattern
+    from paritygate.validate.gate.statistics import DiffStatistics
+
+__all__ = ["chance_of_all", "faults_in_words"]
+
+# A constant offset: the difference varies by less than this part of its mean.
+_STEADY = 0.1
+# Scaled: a factor leaves less than this part of the squared difference unexplained.
+_UNEXPLAINED = 0.01
+# One-sided: the mean of the signed difference is at least this part of the mean of its magnitude.
+_ONE_SIDED = 0.9
+_APPROXIMATE = 0.1
+# Few rows: their largest difference is this many times the mean, and no more rows than this share.
+_FAR_ABOVE_MEAN = 20.0
+_FEW = 0.05
+# Rows of one kind by less than this chance are of it for a reason.
+_CHANCE = 1e-3
+# All rows of a kind differ if this share of them does.
+_NEARLY_ALL = 0.9
+# It grows with the length: at least this correlation over this range of lengths, to that many times the difference.
+_CORRELATION = 0.8
+_LENGTH_RANGE = 1.5
+_GROWN = 2.0
+_LEAST_VALUES = 8
+_NAMED = 5
+_SPREADS = 3.0
+
+
+def faults_in_words(
+    measured: Measurement,
+    checks: Iterable[Check],
+    strata: Mapping[str, Mapping[str, Measurement]],
+) -> dict[str, tuple[str, ...]]:
+    """Return what the difference of each output with a failed check looks like; outputs it says nothing of are absent.
+
+    Args:
+        measured: Everything measured.
+        checks: Every check.
+        strata: Everything measured for each value of each stratum.
+    """
+    failed = dict.fromkeys(check.output for check in checks if check.status is Status.FAIL and check.output)
+    said = {
+        name: _looks_like(name, measured.statistics[name], measured.patterns.get(name), strata)
+        for name in failed
+        if name in measured.statistics
+    }
+    return {name: words for name, words in said.items() if words}
+
+
+def _looks_like(
+    name: str,
+    statistics: DiffStatistics,
+    pattern: RowPattern | None,
+    strata: Mapping[str, Mapping[str, Measurement]],
+) -> tuple[str, ...]:
+    if pattern is not None:
+        wired = tuple(_wiring(pattern))
+        if wired:
+            return wired
+    everywhere = tuple(_all_over(statistics))
+    if everywhere:
+        return everywhere
+    if pattern is None:
+        return tuple(_one_sided(statistics))
+    rows = _Rows.of(pattern)
+    found = (*_attributed(pattern, rows, _strata_of(name, strata)), *_channel(pattern))
+    if found:
+        return found
+    grown = tuple(_growth(pattern))
+    return grown or tuple(_few_rows(statistics, rows)) or tuple(_one_sided(statistics))
+
+
+def _wiring(pattern: RowPattern) -> Iterator[str]:
+    if not pattern.batches_beyond:
+        return
+    for name, batches in pattern.resembles.items():
+        if batches == pattern.batches_beyond:
+            yield f"swapped outputs: it holds what the reference answers as {name!r}"
+            return
+    if pattern.plural_beyond and pattern.plural_beyond == pattern.alike:
+        yield "one answer for all: the rows of a batch are all answered alike"
+    elif pattern.plural_beyond == pattern.batches_beyond == pattern.permuted:
+        yield "rows in another order: each batch holds the reference's rows, permuted"
+
+
+def _all_over(statistics: DiffStatistics) -> Iterator[str]:
+    bias, spread = statistics.bias, statistics.std_diff
+    if statistics.compared < _LEAST_VALUES or statistics.non_finite or not bias:
+        return
+    left_by_offset = spread**2 / (spread**2 + bias**2)
+    if spread <= _STEADY * abs(bias) and not statistics.off_slope < left_by_offset:
+        yield f"a constant offset: {bias:+.3g} everywhere, varying by {spread:.2g} only"
+    elif statistics.off_slope <= _UNEXPLAINED:
+        yield f"scaled: the candidate is {statistics.slope:.6g} times the reference"
+
+
+def _one_sided(statistics: DiffStatistics) -> Iterator[str]:
+    bias, mean = statistics.bias, statistics.mean_abs_diff
+    is_spread = statistics.max_abs_diff <= _FAR_ABOVE_MEAN * mean and statistics.p50_abs_diff > 0
+    if statistics.compared >= _LEAST_VALUES and is_spread and abs(bias) >= _ONE_SIDED * mean:
+        side = "above" if bias > 0 else "below"
+        # An approximation is near: what is far off has another cause.
+        why = ", as where a function is approximated" if statistics.max_row_rel_diff <= _APPROXIMATE else ""
+        yield (
+            f"one-sided: the candidate is {side} the reference nearly everywhere (mean difference {bias:+.3g}, "
+            f"of its magnitude {mean:.3g}){why}"
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Rows:
+    """How many rows there are, how many are beyond the limits, and what is said of them."""
+
+    rows: int
+    beyond: int
+    verb: str
+
+    @classmethod
+    def of(cls, pattern: RowPattern) -> _Rows:
+        is_broken = 0 < pattern.broken == pattern.beyond
+        return cls(rows=pattern.rows, beyond=pattern.beyond, verb="are not finite" if is_broken else "differ")
+
+    def only(self, which: str, of_kind: int) -> str:
+        """Return that only these rows are beyond the limits."""
+        return f"only rows {which} {self.verb}: {self.beyond} of {of_kind}, and none of the other {self.rows - of_kind}"
+
+    def is_no_chance(self, of_kind: int, *, tries: int = 1) -> bool:
+        """Return whether rows picked at random would hardly all be of this kind, in the best of some tries."""
+        return tries * chance_of_all(of_kind, self.rows, self.beyond) < _CHANCE
+
+
+def chance_of_all(of_kind: int, rows: int, picked: int) -> float:
+    """Return the chance that rows picked without replacement are all of one kind.
+
+    Source:
+        The hypergeometric distribution: C(of_kind, picked) / C(rows, picked).
+    """
+    if picked > of_kind:
+        return 0.0
+    if not picked:
+        return 1.0
+    return math.exp(_log_choose(of_kind, picked) - _log_choose(rows, picked))
+
+
+def _log_choose(n: int, k: int) -> float:
+    return math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
+
+
+_Strata = Mapping[str, Mapping[str, "RowPattern"]]
+
+
+def _strata_of(output: str, strata: Mapping[str, Mapping[str, Measurement]]) -> _Strata:
+    return {
+        name: {value: measured.patterns[output] for value, measured in values.items() if output in measured.patterns}
+        for name, values in strata.items()
+    }
+
+
+def _attributed(pattern: RowPattern, rows: _Rows, strata: _Strata) -> tuple[str, ...]:
+    """Return what the rows beyond the limits, and no others, have in common."""
+    if not 0 < rows.beyond < rows.rows:
+        return ()
+    trait = tuple(_trait(pattern, rows))
+    # Batches of one size are often rows of one length; what is special about a row says more than how long it is.
+    where = tuple(_sizes(pattern, rows)) or tuple(_places(pattern, rows))
+    found = (*trait, *_stratum(strata, rows), *where)
+    return found or tuple(_widths(pattern, rows)) or tuple(_lengths(pattern, rows)) or tuple(_magnitudes(pattern, rows))
+
+
+def _trait(pattern: RowPattern, rows: _Rows) -> Iterator[str]:
+    for name, words in TRAITS.items():
+        of_kind = pattern.held_near[name]
+        if pattern.held_beyond[name] == rows.beyond < pattern.rows_near:
+            chance = chance_of_all(of_kind, pattern.rows_near, rows.beyond)
+            if len(TRAITS) * chance < _CHANCE:
+                others = pattern.rows_near - of_kind
+                yield f"only rows with {words} {rows.verb}: {rows.beyond} of {of_kind}, and none of {others} others"
+                return
+
+
+def _stratum(strata: _Strata, rows: _Rows) -> Iterator[str]:
+    for name, values in strata.items():
+        bad = [value for value, pattern in values.items() if pattern.beyond]
+        if len(bad) != 1 or len(values) == 1:
+            continue
+        of_kind = values[bad[0]].rows
+        if rows.is_no_chance(of_kind, tries=len(values)):
+            yield rows.only(f"of {name} {bad[0]!r}", of_kind)
+
+
+def _sizes(pattern: RowPattern, rows: _Rows) -> Iterator[str]:
+    of_size = {size: size * batches for size, batches in pattern.batches_of.items()}
+    yield from _of_some_sizes("in batches of", of_size, pattern.beyond_in, rows)
+
+
+def _widths(pattern: RowPattern, rows: _Rows) -> Iterator[str]:
+    yield from _of_some_sizes("in batches of width", pattern.rows_of_width, pattern.beyond_of_width, rows)
+
+
+def _of_some_sizes(kind: str, rows_of: Mapping[int, int], beyond_of: Mapping[int, int], rows: _Rows) -> Iterator[str]:
+    bad = sorted(size for size in rows_of if beyond_of.get(size))
+    good = sorted(size for size in rows_of if not beyond_of.get(size))
+    if not good:
+        return
+    of_kind = sum(rows_of[size] for size in bad)
+    if rows.beyond < _NEARLY_ALL * of_kind or not rows.is_no_chance(of_kind, tries=len(rows_of)):
+        return
+    if len(bad) == 1:
+        which = f"{bad[0]}"
+    elif good[-1] < bad[0]:
+        which = f"{bad[0]} and more"
+    elif good[0] > bad[-1]:
+        which = f"{bad[-1]} and fewer"
+    elif len(good) == 1:
+        which = f"other than {good[0]}"
+    else:
+        return
+    yield rows.only(f"{kind} {which}", of_kind)
+
+
+def _places(pattern: RowPattern, rows: _Rows) -> Iterator[str]:
+    batches = sum(pattern.batches_of.values())
+    at = pattern.beyond_at
+    first = min(at)
+    # Where all batches are of one size, the last row is always at one place; that it is the last says more.
+    if pattern.beyond_last == rows.beyond and rows.is_no_chance(batches):
+        yield rows.only("at the last place of their batch", batches)
+        return
+    if len(at) == 1:
+        of_kind = sum(count for size, count in pattern.batches_of.items() if size > first)
+        which = "at the first place of their batch" if first == 0 else f"at place {first + 1} of their batch"
+        if rows.is_no_chance(of_kind, tries=max(pattern.batches_of)):
+            yield rows.only(which, of_kind)
+            return
+    for parity, which in ((1, "even"), (0, "odd")):
+        of_kind = sum(count * ((size + 1 - parity) // 2) for size, count in pattern.batches_of.items())
+        is_of_kind = all(place % 2 == parity for place in at)
+        if is_of_kind and rows.beyond >= _NEARLY_ALL * of_kind and rows.is_no_chance(of_kind, tries=2):
+            yield rows.only(f"at {which} places of their batch", of_kind)
+            return
+    of_kind = sum(count * max(0, size - first) for size, count in pattern.batches_of.items())
+    if first and rows.beyond >= _NEARLY_ALL * of_kind and rows.is_no_chance(of_kind, tries=first + 1):
+        yield rows.only(f"from place {first + 1} of their batch on", of_kind)
+
+
+def _lengths(pattern: RowPattern, rows: _Rows) -> Iterator[str]:
+    if rows.is_no_chance(rows.beyond):
+        which = _apart(pattern.lengths_beyond, pattern.lengths_within)
+        if which:
+            yield rows.only(f"of length {which}", rows.beyond)
+
+
+def _magnitudes(pattern: RowPattern, rows: _Rows) -> Iterator[str]:
+    which = _apart(pattern.magnitudes_beyond, pattern.magnitudes_within)
+    if which and chance_of_all(rows.beyond, pattern.rows_near, rows.beyond) < _CHANCE:
+        others = pattern.rows_near - rows.beyond
+        yield f"only rows with inputs of magnitude {which} {rows.verb}: {rows.beyond}, and none of {others} others"
+
+
+def _apart(beyond: Ends, within: Ends) -> str:
+    """Return on which side of the others some numbers all are; empty if they are not."""
+    if beyond.low > beyond.high or within.low > within.high:
+        return ""
+    if beyond.low > within.high:
+        return f"{beyond.low:.6g} and more"
+    return f"{beyond.high:.6g} and less" if beyond.high < within.low else ""
+
+
+def _channel(pattern: RowPattern) -> Iterator[str]:
+    counts = pattern.by_channel
+    bad = [index for index, count in enumerate(counts.tolist()) if count]
+    if len(bad) != 1 or len(counts) == 1 or len(counts) ** (1 - int(counts[bad[0]])) >= _CHANCE:
+        return
+    if counts[bad[0]] >= _NEARLY_ALL * pattern.beyond:
+        yield f"only index {bad[0]} of {len(counts)} along axis {pattern.axis} is beyond the limit"
+
+
+def _growth(pattern: RowPattern) -> Iterator[str]:
+    growth = pattern.growth
+    ends = pattern.lengths_beyond.with_ends(pattern.lengths_within)
+    if growth.count < _LEAST_VALUES or ends.high < _LENGTH_RANGE * ends.low or not growth.xx or not growth.yy:
+        return
+    correlation = growth.xy / math.sqrt(growth.xx * growth.yy)
+    slope = growth.xy / growth.xx
+    spread = math.sqrt(growth.xx / growth.count)
+    longest = growth.mean_y + slope * min(ends.high - growth.mean_x, _SPREADS * spread)
+    shortest = max(0.0, growth.mean_y + slope * max(ends.low - growth.mean_x, -_SPREADS * spread))
+    if correlation >= _CORRELATION and longest >= _GROWN * shortest:
+        yield (
+            f"it grows with the length of the row ({ends.low:g} to {ends.high:g}): "
+            f"the correlation with the largest difference of a row is {correlation:.2f}"
+        )
+
+
+def _few_rows(statistics: DiffStatistics, rows: _Rows) -> Iterator[str]:
+    is_far = statistics.max_abs_diff > _FAR_ABOVE_MEAN * statistics.mean_abs_diff or rows.verb != "differ"
+    if not 0 < rows.beyond <= max(1.0, _FEW * rows.rows) or rows.beyond == rows.rows or not is_far:
+        return
+    named = [row.row_id for row in statistics.worst_rows][: min(rows.beyond, _NAMED)]
+    yield f"few rows: {rows.beyond} of {rows.rows} {rows.verb} ({row_names(named)}), the others are within the limits"

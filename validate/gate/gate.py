@@ -1,0 +1,449 @@
+"""The gate: a candidate against expected outputs on the same samples, measured and judged."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from paritygate.batch import Batch
+from paritygate.errors import MeasurementError, UsageError, ZeroRowsError
+from paritygate.precision import Precision
+from paritygate.signature import is_comparable_dtype, is_float_dtype
+from paritygate.validate.detections.judgement import detections_coverage, judge_matches
+from paritygate.validate.detections.measurement import MatchComparison, MatchStatistics, check_match_rules
+from paritygate.validate.detections.repeats import MatchRepeats
+from paritygate.validate.detections.rule import MatchRule
+from paritygate.validate.gate.candidate import Candidate, RefusedInputsError
+from paritygate.validate.gate.decisions import Decision
+from paritygate.validate.gate.fault_words import faults_in_words
+from paritygate.validate.gate.measurement import Comparison, ComparisonPlan, Measurement
+from paritygate.validate.gate.strata import StratifiedComparison, strata_coverage
+from paritygate.validate.gate.tolerance import DECISION_LIMITS, Limits, Tolerance, limits_for
+from paritygate.validate.gate.verdict import Check, JudgePlan, Status, judge
+from paritygate.validate.gold.judgement import judge_gold
+from paritygate.validate.gold.measurement import GoldComparison, GoldStatistics, check_gold_rules
+from paritygate.validate.gold.rule import GoldRule
+from paritygate.validate.reference.given import ExpectedOutputs
+from paritygate.validate.reference.noise_floor import noise_checks
+from paritygate.validate.reference.record import check_selected, check_some_left
+from paritygate.validate.reference.recording import ChunkWriter, StoredBatch, read_chunks
+from paritygate.validate.samples.samples import BatchDigest
+from paritygate.validate.samples.split import RowsLeftOut, rows_kept
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+__all__ = ["GatePlan", "GateResult", "check_asked", "run_gate"]
+
+_LABEL_FIRST = "name the integer output first, then the scores: argmax_of: {LABEL: SCORES}, or --argmax-of LABEL=SCORES"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GatePlan:
+    """What is asked of a candidate.
+
+    Attributes:
+        tolerance: The limits.
+        decisions: The rules.
+        outputs: The outputs to compare; empty for all.
+        argmax_of: Integer output: the scores whose argmax it is.
+        gold: The metrics against the gold that samples carry.
+        matches: The outputs that are lists of detections, matched before they are compared.
+        ignored: The outputs that are not compared, each with the reason.
+        passes: How often the whole sequence of batches is run.
+        min_rows: Fewer rows are inconclusive.
+        is_non_finite_declared: Whether NaN and infinity in the reference are right.
+        strata: The strata that are measured apart.
+        workspace: An empty folder for what passes are compared by.
+        precision: What the candidate is judged as; None where that is not known.
+        left_out: The rows of the samples that the candidate is not judged by, counted while they are read.
+        seed: Seed of the resamples that intervals of metrics come from.
+    """
+
+    tolerance: Tolerance
+    decisions: tuple[Decision, ...] = ()
+    outputs: tuple[str, ...] = ()
+    argmax_of: Mapping[str, str] = field(default_factory=dict)
+    gold: tuple[GoldRule, ...] = ()
+    matches: tuple[MatchRule, ...] = ()
+    ignored: Mapping[str, str] = field(default_factory=dict)
+    passes: int = 1
+    min_rows: int = 1
+    is_non_finite_declared: bool = False
+    strata: tuple[str, ...] = ()
+    workspace: Path
+    precision: Precision | None = None
+    left_out: RowsLeftOut = field(default_factory=RowsLeftOut)
+    seed: int = 0
+
+    @property
+    def matched(self) -> tuple[str, ...]:
+        """The outputs that are matched and not compared value by value."""
+        return tuple(name for rule in self.matches for name in rule.outputs)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GateResult:
+    """What was measured and what it means.
+
+    Attributes:
+        measurement: All numbers.
+        checks: Every check.
+        limits: The limits of each output compared.
+        samples_digest: Digest of the samples.
+        left_out: Outputs that were not compared because others were selected.
+        strata: All numbers again for each value of each declared stratum.
+        looks_like: Of outputs that failed, what the difference looks like, in words.
+        gold: The metrics against gold, as the rules are written.
+        matches: The detections matched, by the name of their rule.
+    """
+
+    measurement: Measurement
+    checks: tuple[Check, ...]
+    limits: Mapping[str, Limits]
+    samples_digest: str
+    left_out: tuple[str, ...]
+    strata: Mapping[str, Mapping[str, Measurement]]
+    looks_like: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    gold: Mapping[str, GoldStatistics] = field(default_factory=dict)
+    matches: Mapping[str, MatchStatistics] = field(default_factory=dict)
+
+
+class _Observer(Protocol):
+    """What looks at both sides' outputs besides the comparison value by value."""
+
+    def add(
+        self, batch: Batch, actual: Mapping[str, NDArray[np.generic]], expected: Mapping[str, NDArray[np.generic]]
+    ) -> None:
+        """Take in one batch with all outputs of both sides."""
+        ...
+
+    def end_pass(self) -> None:
+        """Mark the end of the sequence of batches."""
+        ...
+
+
+def run_gate(
+    candidate: Candidate,
+    expected: ExpectedOutputs,
+    read: Callable[[], Iterator[Batch]],
+    plan: GatePlan,
+    *,
+    progress: Callable[[int, int], None] = lambda *_: None,
+) -> GateResult:
+    """Run the candidate over all samples and judge it against the expected outputs.
+
+    Args:
+        candidate: What answers.
+        expected: The reference's outputs.
+        read: Starts reading the samples.
+        plan: What is asked.
+        progress: Called with the pass and the number of rows done in it.
+
+    Raises:
+        UsageError: A selected or decided output does not exist, or is not of a kind that can be decided on.
+        ZeroRowsError: There are no samples.
+        MeasurementError: Samples and expected outputs do not hold the same rows.
+    """
+    _check_ignored(candidate, expected, plan)
+    compared = check_asked({name: profile.dtype for name, profile in expected.profiles.items()}, plan)
+    profiles = {name: expected.profiles[name] for name in compared}
+    limits = {name: limits_for(plan.tolerance, profile) for name, profile in profiles.items()}
+    comparison_plan = ComparisonPlan(
+        profiles=profiles,
+        limits=limits,
+        decisions={decision.output: decision for decision in plan.decisions},
+        argmax_of=plan.argmax_of,
+    )
+    comparison = Comparison(comparison_plan)
+    strata = StratifiedComparison(comparison_plan, plan.strata)
+    _compare_names(comparison, candidate, expected, compared, plan)
+    gold = {str(rule): _gold_comparison(rule, plan) for rule in plan.gold}
+    matches = {rule.name: MatchComparison(rule, plan.strata) for rule in plan.matches}
+    repeats = tuple(MatchRepeats(rule) for rule in plan.matches)
+    passes = _Passes(
+        candidate=candidate,
+        expected=expected,
+        compared=compared,
+        comparison=comparison,
+        strata=strata,
+        observers=(*gold.values(), *matches.values()),
+        kept=frozenset((*compared, *plan.matched)),
+        repeats=repeats,
+        left_out=plan.left_out,
+    )
+    digest = passes.run(read, plan, progress)
+    measurement = comparison.finish()
+    checks = judge(
+        measurement,
+        JudgePlan(
+            tolerance=plan.tolerance,
+            limits=limits,
+            profiles=profiles,
+            min_rows=plan.min_rows,
+            is_non_finite_declared=plan.is_non_finite_declared,
+            argmax_of=plan.argmax_of,
+            left_out=plan.left_out.rows,
+            precision=plan.precision,
+        ),
+    )
+    health = tuple(_health_check(name, detail) for name, detail in expected.health)
+    by_stratum = strata.finish()
+    metrics = {name: item.finish(seed=plan.seed) for name, item in gold.items()}
+    matched = {name: item.finish() for name, item in matches.items()}
+    looked_at = {*compared, *plan.matched, *plan.ignored}
+    left_out = sorted((expected.output_names | candidate.output_names) - looked_at) if plan.outputs else []
+    return GateResult(
+        measurement=measurement,
+        checks=(
+            *health,
+            *noise_checks(expected.noise, limits, profiles),
+            *checks,
+            *(judge_gold(item, min_rows=plan.min_rows) for item in metrics.values()),
+            *(check for item in matched.values() for check in judge_matches(item)),
+            *(check for item in repeats for check in item.finish()),
+            *strata_coverage(by_stratum),
+            *(check for item in matched.values() for check in detections_coverage(item)),
+            *_coverage(candidate),
+        ),
+        limits=limits,
+        samples_digest=digest,
+        left_out=tuple(left_out),
+        strata=by_stratum,
+        looks_like=faults_in_words(measurement, checks, by_stratum),
+        gold=metrics,
+        matches=matched,
+    )
+
+
+def _gold_comparison(rule: GoldRule, plan: GatePlan) -> GoldComparison:
+    decision = next((item for item in plan.decisions if item.output == rule.output), None)
+    return GoldComparison(rule, decision, plan.strata)
+
+
+def _health_check(name: str, detail: str) -> Check:
+    # What could not be looked at did not pass, nor what is no fault of the candidate: it is left to the reader.
+    status = Status.WARNING if detail.startswith(("not measured", "depends on")) else Status.PASS
+    return Check(name=name, status=status, detail=detail)
+
+
+def _check_ignored(candidate: Candidate, expected: ExpectedOutputs, plan: GatePlan) -> None:
+    known = expected.output_names | candidate.output_names
+    for name in plan.ignored:
+        if name not in known:
+            msg = f"output {name!r} is to be ignored, and neither side has it (there are: {', '.join(sorted(known))})"
+            raise UsageError(msg, hint="ignore outputs by the names compared by")
+        if name in plan.outputs:
+            msg = f"output {name!r} is selected, and it is to be ignored"
+            raise UsageError(msg, hint="leave it out of --outputs, or do not ignore it")
+
+
+def check_asked(outputs: Mapping[str, str], plan: GatePlan) -> tuple[str, ...]:
+    """Return the outputs that are compared value by value, once all that is asked is found to fit the outputs.
+
+    Args:
+        outputs: The dtypes of the reference's outputs.
+        plan: What is asked.
+
+    Raises:
+        UsageError: A selected or decided output does not exist, or is not of a kind that can be decided on.
+    """
+    check_selected(plan.outputs, outputs)
+    chosen = tuple(name for name in plan.outputs or tuple(outputs) if name not in plan.ignored)
+    check_some_left(chosen, plan.ignored)
+    uses = {rule.output: f"decision {rule}" for rule in plan.decisions}
+    uses |= {name: "argmax_of" for pair in plan.argmax_of.items() for name in pair}
+    uses |= {rule.output: f"gold {rule}" for rule in plan.gold}
+    check_match_rules(plan.matches, chosen, uses)
+    compared = tuple(name for name in chosen if name not in plan.matched)
+    check_gold_rules(plan.gold, compared)
+    _check_decisions(plan)
+    for decision in plan.decisions:
+        if decision.output not in compared:
+            msg = f"decision {decision} is on an output that is not compared (compared: {', '.join(compared)})"
+            raise UsageError(msg, hint="decide on one of the outputs compared")
+        dtype = outputs[decision.output]
+        if not is_float_dtype(dtype):
+            msg = f"decision {decision} is on an output of dtype {dtype}, which is compared exactly"
+            raise UsageError(
+                msg,
+                hint="decide on the float scores; for labels write argmax_of: {LABEL: SCORES}, "
+                "or --argmax-of LABEL=SCORES",
+            )
+    for label, scores in plan.argmax_of.items():
+        if label not in compared or scores not in compared:
+            msg = f"argmax_of {label}={scores}: both must be outputs that are compared ({', '.join(compared)})"
+            raise UsageError(msg, hint=_LABEL_FIRST)
+        if is_float_dtype(outputs[label]) or not is_float_dtype(outputs[scores]):
+            msg = f"argmax_of {label}={scores}: the first must be an integer output, the second a float one"
+            raise UsageError(msg, hint=_LABEL_FIRST)
+    return compared
+
+
+def _check_decisions(plan: GatePlan) -> None:
+    outputs = [decision.output for decision in plan.decisions]
+    for decision in plan.decisions:
+        if outputs.count(decision.output) > 1:
+            msg = f"output {decision.output!r} has {outputs.count(decision.output)} decisions, and only one is counted"
+            raise UsageError(msg, hint="give one decision an output, and compare once for each of the others")
+    unused = sorted(plan.tolerance.declared & DECISION_LIMITS)
+    if unused and not (plan.decisions or plan.argmax_of):
+        msg = f"tolerance {unused[0]} is declared, and no decision is: nothing would be held against it"
+        raise UsageError(
+            msg,
+            hint="say how an output becomes an answer: decisions: {OUTPUT: {threshold: V}} in the spec, "
+            "or --decision OUTPUT:threshold=V",
+        )
+
+
+def _compare_names(
+    comparison: Comparison,
+    candidate: Candidate,
+    expected: ExpectedOutputs,
+    compared: tuple[str, ...],
+    plan: GatePlan,
+) -> None:
+    has = ", ".join(sorted(candidate.output_names)) or "none"
+    for name in (*compared, *plan.matched):
+        if name not in candidate.output_names:
+            comparison.violate("outputs", name, f"the candidate has no output {name!r} (it has: {has})")
+    if not plan.outputs:
+        for name in sorted(candidate.output_names - set(expected.profiles) - set(plan.ignored)):
+            comparison.violate("outputs", name, f"the candidate has an output {name!r} that the reference lacks")
+    if candidate.input_names is None or expected.inputs is None:
+        return
+    for name in sorted(expected.inputs - candidate.input_names):
+        comparison.violate("inputs", None, f"the candidate does not take the reference's input {name!r}")
+    for name in sorted(candidate.input_names - expected.inputs):
+        comparison.violate("inputs", None, f"the candidate takes an input {name!r} that the reference does not")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Passes:
+    """The sequence of batches, run as often as asked for, each pass in step with the expected outputs.
+
+    The outputs of `kept` are stored in the first pass, for the later ones to be held to. Both sides answer the rows of
+    `left_out` as well: in other batches than the reference's, the others might be answered otherwise.
+    """
+
+    candidate: Candidate
+    expected: ExpectedOutputs
+    compared: tuple[str, ...]
+    comparison: Comparison
+    strata: StratifiedComparison
+    observers: tuple[_Observer, ...]
+    kept: frozenset[str]
+    repeats: tuple[MatchRepeats, ...]
+    left_out: RowsLeftOut
+
+    def run(self, read: Callable[[], Iterator[Batch]], plan: GatePlan, progress: Callable[[int, int], None]) -> str:
+        """Run every pass and return the digest of the samples."""
+        first_pass = ChunkWriter(plan.workspace) if plan.passes > 1 else None
+        digest_of_first = ""
+        for number in range(1, plan.passes + 1):
+            stored: Iterator[StoredBatch] | None = None
+            if first_pass is not None and number > 1:
+                stored = read_chunks(plan.workspace, first_pass.chunks)
+            digest = self._run_pass(read, first_pass, stored, functools.partial(progress, number))
+            digest_of_first = digest_of_first or digest
+            if digest != digest_of_first:
+                msg = f"the samples of pass {number} are not those of the first: their digests differ"
+                raise MeasurementError(msg, hint="a function that yields samples must yield the same ones every time")
+        return digest_of_first
+
+    def _run_pass(
+        self,
+        read: Callable[[], Iterator[Batch]],
+        first_pass: ChunkWriter | None,
+        stored: Iterator[StoredBatch] | None,
+        progress: Callable[[int], None],
+    ) -> str:
+        self.candidate.start_pass()
+        reader = self.expected.open_reader()
+        digest = BatchDigest()
+        self.left_out.start()
+        for whole in read():
+            if whole.rows == 0:
+                continue
+            digest.add(whole)
+            wanted = reader.take(whole)
+            is_kept = self.left_out.rows_to_keep(whole)
+            if not any(is_kept):
+                continue
+            batch = rows_kept(whole, is_kept)
+            kept = self._compare(whole, batch, wanted, is_kept)
+            if stored is not None:
+                self._hold_to_first(batch, kept, next(stored).outputs)
+            elif first_pass is not None:
+                first_pass.add(kept, rows=batch.rows, case=batch.case)
+            progress(digest.rows)
+        if first_pass is not None:
+            first_pass.flush()
+        if digest.rows == 0:
+            msg = "the samples hold no rows"
+            raise ZeroRowsError(msg, hint="give at least one row: nothing was measured, so nothing passes")
+        reader.end(digest.value)
+        self.candidate.end_pass(digest.value)
+        self.comparison.end_pass()
+        self.strata.end_pass()
+        for observer in self.observers:
+            observer.end_pass()
+        return digest.value
+
+    def _compare(
+        self, whole: Batch, batch: Batch, wanted: Mapping[str, NDArray[np.generic]], is_kept: list[bool]
+    ) -> Mapping[str, NDArray[np.generic]]:
+        """Compare those rows of a batch that are kept, and return what of the candidate's answers is stored."""
+        answered = _answer(self.candidate, whole, self.comparison, self.expected)
+        if answered is None:
+            return {}
+        actual, wanted = _rows_of(answered, is_kept), _rows_of(wanted, is_kept)
+        expected = {name: wanted[name] for name in self.compared}
+        self.comparison.add(batch, actual, expected)
+        self.strata.add(batch, actual, expected)
+        for observer in self.observers:
+            observer.add(batch, actual, wanted)
+        return {name: array for name, array in actual.items() if self._is_kept(name, array)}
+
+    def _hold_to_first(
+        self, batch: Batch, again: Mapping[str, NDArray[np.generic]], first: Mapping[str, NDArray[np.generic]]
+    ) -> None:
+        self.comparison.add_repeat(first, again)
+        for repeat in self.repeats:
+            repeat.add(batch, again, first)
+
+    def _is_kept(self, name: str, array: NDArray[np.generic]) -> bool:
+        # What is no number has broken the contract already and cannot be stored.
+        return name in self.kept and is_comparable_dtype(array.dtype.name)
+
+
+def _rows_of(outputs: Mapping[str, NDArray[np.generic]], is_kept: list[bool]) -> dict[str, NDArray[np.generic]]:
+    """Return of each output the rows for which `is_kept` holds; one that has no axis of rows as it is."""
+    if all(is_kept):
+        return dict(outputs)
+    return {
+        name: array[is_kept] if array.ndim and array.shape[0] == len(is_kept) else array
+        for name, array in outputs.items()
+    }
+
+
+def _answer(
+    candidate: Candidate, batch: Batch, comparison: Comparison, expected: ExpectedOutputs
+) -> dict[str, NDArray[np.generic]] | None:
+    try:
+        return candidate.answer(batch)
+    except RefusedInputsError as err:
+        if expected.inputs is None and isinstance(err.__cause__, UsageError):
+            # Nothing shows that the reference took these inputs: then it is the samples that are wrong.
+            raise err.__cause__ from None
+        comparison.refuse(batch, str(err))
+        return None
+
+
+def _coverage(candidate: Candidate) -> tuple[Check, ...]:
+    """Return a warning for what of the candidate the samples did not reach."""
+    return tuple(Check(name="fixed_dims", status=Status.WARNING, detail=text) for text in candidate.warnings)

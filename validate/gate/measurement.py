@@ -1,0 +1,306 @@
+"""Comparing a candidate with the reference, batch by batch: everything measured, nothing judged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from paritygate.batch import Batch
+from paritygate.errors import UsageError
+from paritygate.row_names import row_range
+from paritygate.validate.gate import decisions, row_pattern, statistics
+from paritygate.validate.gate.decisions import Decision, DecisionState, DecisionStatistics
+from paritygate.validate.gate.row_pattern import RowPattern, SeenBatch
+from paritygate.validate.gate.row_traits import RowTraits
+from paritygate.validate.gate.statistics import DiffState, DiffStatistics, RowFigures
+from paritygate.validate.gate.tolerance import Limits
+from paritygate.validate.reference.profile import OutputProfile
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Outputs = Mapping[str, NDArray[np.generic]]
+
+__all__ = ["Comparison", "ComparisonPlan", "Measurement", "Violation", "repeat_difference"]
+
+_VIOLATIONS_KEPT = 5
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ComparisonPlan:
+    """What is compared and how.
+
+    Attributes:
+        profiles: The reference's profile of each output that is compared.
+        limits: The limits of each float output.
+        decisions: The rules, by the output they read.
+        argmax_of: Integer output: the scores whose argmax it is declared to be.
+    """
+
+    profiles: Mapping[str, OutputProfile]
+    limits: Mapping[str, Limits]
+    decisions: Mapping[str, Decision] = field(default_factory=dict)
+    argmax_of: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Violation:
+    """A breach of contract, with how often it was seen and the first few times in words."""
+
+    check: str
+    output: str | None
+    count: int
+    details: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Measurement:
+    """Everything that one comparison measured.
+
+    Attributes:
+        rows: Distinct rows compared.
+        batches: Batches run in one pass.
+        passes: Times the whole sequence was run.
+        statistics: Differences by output, over all passes; counts are those of one pass, the worst.
+        decisions: Decisions by output, labels declared as argmax included.
+        violations: Breaches of contract.
+        refused: Why the candidate raised, for each of the first batches it did not answer.
+        refused_count: How many batches it did not answer.
+        repeat_ratio: By output, the largest difference between two passes of the candidate, in units
+            of its value's repeat limit; empty if there was one pass.
+        repeat_max_abs_diff: The same in the unit of the output.
+        patterns: By output that has a row of its own per input, which rows are beyond its limits.
+    """
+
+    rows: int
+    batches: int
+    passes: int
+    statistics: Mapping[str, DiffStatistics]
+    decisions: Mapping[str, DecisionStatistics]
+    violations: tuple[Violation, ...]
+    refused: tuple[str, ...]
+    refused_count: int
+    repeat_ratio: Mapping[str, float]
+    repeat_max_abs_diff: Mapping[str, float]
+    patterns: Mapping[str, RowPattern] = field(default_factory=dict)
+
+
+class Comparison:
+    """Takes in batch after batch of both sides' outputs. Memory does not grow with the number of rows."""
+
+    def __init__(self, plan: ComparisonPlan) -> None:
+        self._plan = plan
+        self._states: dict[str, DiffState] = {}
+        for name, profile in plan.profiles.items():
+            self._states[name] = statistics.empty(profile, plan.limits[name])
+        self._counts_before: dict[str, dict[str, int]] = {}
+        self._counts: dict[str, dict[str, int]] = {}
+        self._folded: dict[str, DecisionState] = {}
+        self._current: dict[str, DecisionState] = {}
+        self._violations: dict[tuple[str, str | None], list[str]] = {}
+        self._violation_counts: dict[tuple[str, str | None], int] = {}
+        self._refused: list[str] = []
+        self._refused_count = 0
+        self._rows = self._batches = self._pass_rows = self._pass_batches = self._passes = 0
+        self._repeat_ratio: dict[str, float] = {}
+        self._repeat_diff: dict[str, float] = {}
+        self._patterns: dict[str, RowPattern] = {}
+
+    def add(self, batch: Batch, actual: Outputs, expected: Outputs) -> None:
+        """Take in one batch.
+
+        Args:
+            batch: The inputs, for their ids.
+            actual: The candidate's outputs by name, all that it has.
+            expected: The reference's outputs by name, those that are compared.
+        """
+        comparable = {
+            name: array for name, array in expected.items() if self._is_comparable(name, actual, array, batch.ids)
+        }
+        self._add_differences(batch, actual, {n: a for n, a in comparable.items() if n not in self._plan.argmax_of})
+        for name, decision in self._plan.decisions.items():
+            if name in comparable:
+                decisions.check_rank(decision, expected[name].ndim)
+                flips = decisions.decide(decision, actual[name], expected[name], self._plan.limits[name])
+                self._add_flips(name, flips, batch)
+        for label, scores in self._plan.argmax_of.items():
+            if label in comparable and scores in expected:
+                self._add_labels(label, scores, actual, expected, batch)
+        self._pass_rows += batch.rows
+        self._pass_batches += 1
+
+    def _add_differences(self, batch: Batch, actual: Outputs, expected: Outputs) -> None:
+        traits = RowTraits(batch)
+        for name, array in expected.items():
+            has_rows = array.ndim > 0 and len(array) == batch.rows and array.size > 0
+            # Later passes see the same rows again.
+            figures = RowFigures() if has_rows and self._passes == 0 else None
+            statistics.update(self._states[name], actual[name], array, batch.ids, figures)
+            if figures is not None:
+                seen = SeenBatch(
+                    output=name,
+                    actual=actual[name],
+                    expected=array,
+                    figures=figures,
+                    traits=traits,
+                    peers=expected,
+                    limits=self._plan.limits,
+                )
+                row_pattern.update(self._patterns.setdefault(name, RowPattern()), seen)
+
+    def _add_labels(self, label: str, scores: str, actual: Outputs, expected: Outputs, batch: Batch) -> None:
+        rule = self._plan.decisions.get(scores)
+        axes = _class_axes(expected[scores].shape, expected[label].shape)
+        if rule is not None and rule.axis is not None:
+            axes = tuple(axis for axis in axes if axis == rule.axis % expected[scores].ndim)
+        shapes = f"{list(expected[label].shape)} beside {list(expected[scores].shape)}"
+        if not axes:
+            self.violate("argmax_of", label, f"its shape is not that of {scores!r} without one axis: {shapes}")
+            return
+        if len(axes) > 1:
+            msg = f"{label!r} is declared the argmax of {scores!r}, along which axis their shapes do not say: {shapes}"
+            raise UsageError(
+                msg,
+                hint=f"say it with a decision: {scores}: {{argmax: true, axis: N}}, "
+                f"or --decision {scores}:argmax,axis=N",
+            )
+        flips = decisions.decide_label(
+            (actual[label], expected[label]), expected[scores], self._plan.limits[scores], axes[0]
+        )
+        self._add_flips(label, flips, batch)
+
+    def _add_flips(self, name: str, flips: decisions.Flips, batch: Batch) -> None:
+        state = self._current.setdefault(name, DecisionState())
+        is_by_row = flips.flipped.ndim > 0 and len(flips.flipped) == batch.rows
+        flips = flips if is_by_row else flips.as_one_row()
+        ids: Sequence[str] = batch.ids if is_by_row else [f"{batch.ids[0]}..{batch.ids[-1]}"]
+        first_row = self._pass_rows if is_by_row else self._pass_batches
+        self._current[name] = decisions.update_decisions(state, flips, first_row=first_row, ids=list(ids))
+
+    def _is_comparable(self, name: str, actual: Outputs, expected: NDArray[np.generic], ids: Sequence[str]) -> bool:
+        if name not in actual:
+            # The missing name is reported once, by the check of names.
+            return False
+        found = actual[name]
+        if found.dtype != expected.dtype:
+            self.violate("dtype", name, f"the candidate's dtype is {found.dtype}, the reference's {expected.dtype}")
+        if found.shape != expected.shape:
+            detail = f"the candidate's shape is {list(found.shape)}, the reference's {list(expected.shape)}"
+            self.violate("shape", name, f"{detail}, at {row_range(ids[0], ids[-1])}")
+            return False
+        return found.dtype.kind in "fiubV" and expected.dtype.kind in "fiubV"
+
+    def violate(self, check: str, output: str | None, detail: str) -> None:
+        """Record a breach of contract; those seen outside the arrays, such as a missing name, come from outside."""
+        key = (check, output)
+        self._violation_counts[key] = self._violation_counts.get(key, 0) + 1
+        details = self._violations.setdefault(key, [])
+        if detail not in details and len(details) < _VIOLATIONS_KEPT:
+            details.append(detail)
+
+    def refuse(self, batch: Batch, reason: str) -> None:
+        """Record that the candidate did not answer a batch that the reference answered."""
+        self._refused_count += 1
+        if len(self._refused) < _VIOLATIONS_KEPT:
+            self._refused.append(f"{row_range(batch.ids[0], batch.ids[-1])}: {reason}")
+        self._pass_rows += batch.rows
+        self._pass_batches += 1
+
+    def add_repeat(self, first: Outputs, again: Outputs) -> None:
+        """Take in the candidate's answers to one batch in the first and in a later pass."""
+        for name, profile in self._plan.profiles.items():
+            if name not in first or name not in again:
+                continue
+            ratio, largest = repeat_difference(again[name], first[name], profile, self._plan.limits[name])
+            self._repeat_ratio[name] = max(self._repeat_ratio.get(name, 0.0), ratio)
+            self._repeat_diff[name] = max(self._repeat_diff.get(name, 0.0), largest)
+
+    def end_pass(self) -> None:
+        """Mark the end of the sequence of batches; what follows repeats the same rows."""
+        for name, state in self._current.items():
+            folded = self._folded.get(name)
+            self._folded[name] = state if folded is None else decisions.fold_passes(folded, state)
+        self._current = {}
+        self._end_counts()
+        self._rows = max(self._rows, self._pass_rows)
+        self._batches = max(self._batches, self._pass_batches)
+        self._pass_rows = self._pass_batches = 0
+        self._passes += 1
+
+    def _end_counts(self) -> None:
+        # A row that is seen again in every pass is no more rows, and its mismatch no more mismatches.
+        for name, state in self._states.items():
+            now = statistics.counts(state)
+            before, worst = self._counts_before.get(name, {}), self._counts.get(name, {})
+            self._counts[name] = {key: max(worst.get(key, 0), count - before.get(key, 0)) for key, count in now.items()}
+            self._counts_before[name] = now
+
+    def finish(self) -> Measurement:
+        """Return all that was measured."""
+        rules: dict[str, Decision] = dict(self._plan.decisions)
+        for label, scores in self._plan.argmax_of.items():
+            rules[label] = Decision(output=f"{label} (argmax of {scores})", rule=decisions.Rule.ARGMAX)
+        return Measurement(
+            rows=self._rows,
+            batches=self._batches,
+            passes=self._passes,
+            statistics={
+                name: statistics.finish(state, self._counts.get(name))
+                for name, state in self._states.items()
+                if name not in self._plan.argmax_of
+            },
+            decisions={
+                name: decisions.finish_decisions(state, rules[name]) for name, state in sorted(self._folded.items())
+            },
+            violations=tuple(
+                Violation(
+                    check=check,
+                    output=output,
+                    count=self._violation_counts[check, output],
+                    details=tuple(details),
+                )
+                for (check, output), details in self._violations.items()
+            ),
+            refused=tuple(self._refused),
+            refused_count=self._refused_count,
+            repeat_ratio=dict(self._repeat_ratio),
+            repeat_max_abs_diff=dict(self._repeat_diff),
+            patterns=dict(self._patterns),
+        )
+
+
+def _class_axes(scores: tuple[int, ...], label: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the axes of the scores without which they have the shape of the labels."""
+    return tuple(axis for axis in range(1, len(scores)) if scores[:axis] + scores[axis + 1 :] == label)
+
+
+def repeat_difference(
+    actual: NDArray[np.generic], expected: NDArray[np.generic], profile: OutputProfile, limits: Limits
+) -> tuple[float, float]:
+    """Return the largest difference of two runs on the same input, in limits of its value and in its own unit.
+
+    Integers that differ, shapes that differ and values that are finite in one run only count as infinite.
+    """
+    if actual.shape != expected.shape or actual.dtype != expected.dtype:
+        return float("inf"), float("inf")
+    if actual.size == 0:
+        return 0.0, 0.0
+    if not profile.is_float:
+        is_same = bool((actual == expected).all())
+        return (0.0, 0.0) if is_same else (float("inf"), float("inf"))
+    wide_actual, wide_expected = actual.astype(np.float64), expected.astype(np.float64)
+    same = (wide_actual == wide_expected) | (np.isnan(wide_actual) & np.isnan(wide_expected))
+    with np.errstate(invalid="ignore"):
+        difference = np.where(same, 0.0, np.abs(wide_actual - wide_expected))
+    difference = np.where(np.isnan(difference), np.inf, difference)
+    if limits.fits(difference.shape):
+        limit = limits.of_values("repeat_max_abs_diff", wide_expected)
+    else:
+        # A shape that is not the reference's has no such channels, and has failed already.
+        limit = limits.repeat_max_abs_diff.min()
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = np.where(difference == 0, 0.0, difference / limit)
+    return float(ratio.max()), float(difference.max())

@@ -1,0 +1,322 @@
+"""Which rows of an output lie beyond its limits, counted by all that could tell them apart.
+
+The state is mergeable: integers, extremes and moments, one update a batch. While no row is beyond the limits,
+a batch costs some operations on its rows; only then are its values and inputs looked at.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from paritygate.validate.gate.row_traits import RowTraits
+    from paritygate.validate.gate.statistics import RowFigures
+    from paritygate.validate.gate.tolerance import Limits
+
+    Outputs = Mapping[str, NDArray[np.generic]]
+
+__all__ = ["Ends", "Growth", "RowPattern", "SeenBatch", "merge", "update"]
+
+# Columns of an output of rank 2 that are told apart.
+_MOST_COLUMNS = 4096
+_COLUMNS_RANK = 2
+# Values of a row, and other outputs, that are looked at to see rows permuted and outputs swapped.
+_VALUES_LOOKED_AT = 64
+_PEERS_LOOKED_AT = 16
+# Two answers are another's only where they are this many limits off their own.
+_FAR = 10.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SeenBatch:
+    """One batch of one output, after its differences were taken.
+
+    Attributes:
+        output: Its name.
+        actual: The candidate's answer.
+        expected: The reference's.
+        figures: Largest and relative difference of each row.
+        traits: What is special about the rows.
+        peers: The reference's answers of all outputs compared.
+        limits: The limits of each of them.
+    """
+
+    output: str
+    actual: NDArray[np.generic]
+    expected: NDArray[np.generic]
+    figures: RowFigures
+    traits: RowTraits
+    peers: Outputs
+    limits: Mapping[str, Limits]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ends:
+    """The smallest and the largest of some numbers; of none, the smallest is above the largest."""
+
+    low: float = math.inf
+    high: float = -math.inf
+
+    def of(self, values: NDArray[np.float64]) -> Ends:
+        """Return the ends of these and some more."""
+        if not values.size:
+            return self
+        return Ends(low=min(self.low, float(values.min())), high=max(self.high, float(values.max())))
+
+    def with_ends(self, other: Ends) -> Ends:
+        """Return the ends of both together."""
+        return Ends(low=min(self.low, other.low), high=max(self.high, other.high))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Growth:
+    """Moments of the length of the rows and their largest differences."""
+
+    count: float = 0.0
+    mean_x: float = 0.0
+    mean_y: float = 0.0
+    xx: float = 0.0
+    xy: float = 0.0
+    yy: float = 0.0
+
+    @classmethod
+    def of(cls, lengths: NDArray[np.float64], differences: NDArray[np.float64]) -> Growth:
+        """Return the moments of one batch; differences that are not finite are left out."""
+        if not np.isfinite(differences).all():
+            kept = np.isfinite(differences)
+            lengths, differences = lengths[kept], differences[kept]
+        if not lengths.size:
+            return cls()
+        mean_x, mean_y = float(lengths.sum()) / lengths.size, float(differences.sum()) / lengths.size
+        x, y = lengths - mean_x, differences - mean_y
+        return cls(
+            count=float(lengths.size),
+            mean_x=mean_x,
+            mean_y=mean_y,
+            xx=float(x @ x),
+            xy=float(x @ y),
+            yy=float(y @ y),
+        )
+
+    def with_growth(self, other: Growth) -> Growth:
+        """Return the moments of both together, by Chan, Golub and LeVeque (1979)."""
+        count = self.count + other.count
+        if not count:
+            return self
+        x, y = other.mean_x - self.mean_x, other.mean_y - self.mean_y
+        part = self.count * other.count / count
+        return Growth(
+            count=count,
+            mean_x=self.mean_x + x * other.count / count,
+            mean_y=self.mean_y + y * other.count / count,
+            xx=self.xx + other.xx + x * x * part,
+            xy=self.xy + other.xy + x * y * part,
+            yy=self.yy + other.yy + y * y * part,
+        )
+
+
+@dataclass(kw_only=True, slots=True)
+class RowPattern:
+    """What is kept of the rows of one output. `beyond` are rows beyond the limits.
+
+    Attributes:
+        batches_of: How many batches there were of each number of rows.
+        beyond_in: Rows beyond, by the number of rows of their batch.
+        rows_of_width: Rows by the width of their batch.
+        beyond_of_width: Rows beyond by that.
+        beyond_at: Rows beyond, by their place in the batch from 0.
+        beyond_last: Rows beyond that are the last of their batch.
+        broken: Rows that are finite on one side only.
+        batches_beyond: Batches that hold rows beyond; their rows are those that traits are counted of.
+        rows_near: Rows of these batches.
+        held_beyond: Rows beyond with each trait.
+        held_near: Rows of these batches with each trait.
+        lengths_beyond: Ends of the length of rows beyond.
+        lengths_within: Ends of the length of the others.
+        magnitudes_beyond: Ends of the largest input of rows beyond.
+        magnitudes_within: Ends of that of the other rows of these batches.
+        growth: Moments of length and difference.
+        by_channel: Rows beyond by the channels that are; columns, where rank 2 has no channels.
+        axis: The axis of these.
+        plural_beyond: Batches of several rows that hold rows beyond.
+        permuted: Those that hold the reference's rows in another order.
+        alike: Those whose rows are all answered alike.
+        resembles: Batches with rows beyond that are what the reference answers as another output.
+    """
+
+    batches_of: Counter[int] = field(default_factory=Counter)
+    beyond_in: Counter[int] = field(default_factory=Counter)
+    rows_of_width: Counter[int] = field(default_factory=Counter)
+    beyond_of_width: Counter[int] = field(default_factory=Counter)
+    beyond_at: Counter[int] = field(default_factory=Counter)
+    beyond_last: int = 0
+    broken: int = 0
+    batches_beyond: int = 0
+    rows_near: int = 0
+    held_beyond: Counter[str] = field(default_factory=Counter)
+    held_near: Counter[str] = field(default_factory=Counter)
+    lengths_beyond: Ends = field(default_factory=Ends)
+    lengths_within: Ends = field(default_factory=Ends)
+    magnitudes_beyond: Ends = field(default_factory=Ends)
+    magnitudes_within: Ends = field(default_factory=Ends)
+    growth: Growth = field(default_factory=Growth)
+    by_channel: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    axis: int | None = None
+    plural_beyond: int = 0
+    permuted: int = 0
+    alike: int = 0
+    resembles: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def rows(self) -> int:
+        """Rows seen."""
+        return sum(rows * count for rows, count in self.batches_of.items())
+
+    @property
+    def beyond(self) -> int:
+        """Rows beyond the limits."""
+        return sum(self.beyond_in.values())
+
+
+def update(pattern: RowPattern, seen: SeenBatch) -> RowPattern:
+    """Take in one batch and return the pattern, which is changed in place."""
+    largest = seen.figures.largest
+    pattern.batches_of[len(largest)] += 1
+    pattern.rows_of_width[seen.traits.width] += len(largest)
+    lengths = seen.traits.lengths
+    if lengths is not None:
+        pattern.growth = pattern.growth.with_growth(Growth.of(lengths, largest))
+    is_beyond = _is_beyond(seen)
+    if is_beyond is None:
+        if lengths is not None:
+            pattern.lengths_within = pattern.lengths_within.of(lengths)
+        return pattern
+    if lengths is not None:
+        pattern.lengths_beyond = pattern.lengths_beyond.of(lengths[is_beyond])
+        pattern.lengths_within = pattern.lengths_within.of(lengths[~is_beyond])
+    pattern.beyond_of_width[seen.traits.width] += int(np.count_nonzero(is_beyond))
+    _add_places(pattern, is_beyond)
+    _add_traits(pattern, seen, is_beyond)
+    _add_channels(pattern, seen, is_beyond)
+    _add_wiring(pattern, seen)
+    return pattern
+
+
+def _is_beyond(seen: SeenBatch) -> NDArray[np.bool_] | None:
+    """Return which rows are beyond the limits; None if none is."""
+    limits = seen.limits[seen.output]
+    # `not <=` rather than `>`: NaN is never within a limit.
+    is_beyond = ~((seen.figures.in_limits <= 1) & (seen.figures.relative <= limits.max_row_rel_diff))
+    return is_beyond if is_beyond.any() else None
+
+
+def _over(seen: SeenBatch, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return which values of these rows are beyond their limit, in the shape of the output."""
+    actual, expected = seen.actual[rows].astype(np.float64), seen.expected[rows].astype(np.float64)
+    over: NDArray[np.bool_] = ~seen.limits[seen.output].is_within(actual, expected)
+    return over
+
+
+def _add_places(pattern: RowPattern, is_beyond: NDArray[np.bool_]) -> None:
+    rows = len(is_beyond)
+    pattern.batches_beyond += 1
+    pattern.rows_near += rows
+    pattern.beyond_in[rows] += int(np.count_nonzero(is_beyond))
+    pattern.beyond_at.update(np.flatnonzero(is_beyond).tolist())
+    pattern.beyond_last += int(is_beyond[-1])
+
+
+def _add_traits(pattern: RowPattern, seen: SeenBatch, is_beyond: NDArray[np.bool_]) -> None:
+    pattern.broken += int(np.count_nonzero(np.isinf(seen.figures.largest)))
+    for name, held in seen.traits.held.items():
+        pattern.held_near[name] += int(np.count_nonzero(held))
+        pattern.held_beyond[name] += int(np.count_nonzero(held & is_beyond))
+    magnitudes = seen.traits.magnitudes
+    if magnitudes is not None:
+        pattern.magnitudes_beyond = pattern.magnitudes_beyond.of(magnitudes[is_beyond])
+        pattern.magnitudes_within = pattern.magnitudes_within.of(magnitudes[~is_beyond])
+
+
+def _add_channels(pattern: RowPattern, seen: SeenBatch, is_beyond: NDArray[np.bool_]) -> None:
+    shape, axis = seen.expected.shape, seen.limits[seen.output].axis
+    if axis is None and len(shape) == _COLUMNS_RANK and 1 < shape[1] <= _MOST_COLUMNS:
+        axis = 1
+    if axis is None:
+        return
+    over = _over(seen, is_beyond)
+    # Axis 0 holds the rows; all but it and the channels are reduced away.
+    by_row = np.asarray(over.any(axis=tuple(at for at in range(1, over.ndim) if at != axis)))
+    pattern.axis = axis
+    pattern.by_channel = _added(pattern.by_channel, np.count_nonzero(by_row, axis=0))
+
+
+def _added(counts: NDArray[np.int64], more: NDArray[np.signedinteger[Any]]) -> NDArray[np.int64]:
+    total = np.zeros(max(len(counts), len(more)), dtype=np.int64)
+    total[: len(counts)] += counts
+    total[: len(more)] += more
+    return total
+
+
+def _add_wiring(pattern: RowPattern, seen: SeenBatch) -> None:
+    rows = len(seen.figures.largest)
+    is_plural = rows > 1
+    pattern.plural_beyond += is_plural
+    own = seen.limits[seen.output]
+    if not float(seen.figures.in_limits.max()) > _FAR:
+        return
+    actual, expected = _looked_at(seen.actual), _looked_at(seen.expected)
+    if is_plural:
+        is_alike = bool((actual == actual[:1]).all()) and not bool((expected == expected[:1]).all())
+        pattern.alike += is_alike
+        pattern.permuted += _is_near(np.sort(actual, axis=0), np.sort(expected, axis=0), own)
+    peers = [name for name, array in seen.peers.items() if name != seen.output and array.shape == seen.expected.shape]
+    for name in peers[:_PEERS_LOOKED_AT]:
+        pattern.resembles[name] += _is_near(actual, _looked_at(seen.peers[name]), seen.limits[name])
+
+
+def _looked_at(array: NDArray[np.generic]) -> NDArray[np.float64]:
+    flat = array.reshape(len(array), -1)
+    step = max(1, math.ceil(flat.shape[1] / _VALUES_LOOKED_AT))
+    return flat[:, ::step].astype(np.float64)
+
+
+def _is_near(actual: NDArray[np.float64], expected: NDArray[np.float64], limits: Limits) -> bool:
+    with np.errstate(invalid="ignore"):
+        return bool((np.abs(actual - expected) <= float(limits.max_abs_diff.max())).all())
+
+
+def merge(a: RowPattern, b: RowPattern) -> RowPattern:
+    """Return the pattern of both parts together; associative up to rounding in the moments."""
+    return RowPattern(
+        batches_of=a.batches_of + b.batches_of,
+        beyond_in=a.beyond_in + b.beyond_in,
+        rows_of_width=a.rows_of_width + b.rows_of_width,
+        beyond_of_width=a.beyond_of_width + b.beyond_of_width,
+        beyond_at=a.beyond_at + b.beyond_at,
+        beyond_last=a.beyond_last + b.beyond_last,
+        broken=a.broken + b.broken,
+        batches_beyond=a.batches_beyond + b.batches_beyond,
+        rows_near=a.rows_near + b.rows_near,
+        held_beyond=a.held_beyond + b.held_beyond,
+        held_near=a.held_near + b.held_near,
+        lengths_beyond=a.lengths_beyond.with_ends(b.lengths_beyond),
+        lengths_within=a.lengths_within.with_ends(b.lengths_within),
+        magnitudes_beyond=a.magnitudes_beyond.with_ends(b.magnitudes_beyond),
+        magnitudes_within=a.magnitudes_within.with_ends(b.magnitudes_within),
+        growth=a.growth.with_growth(b.growth),
+        by_channel=_added(a.by_channel, b.by_channel),
+        axis=a.axis if a.axis is not None else b.axis,
+        plural_beyond=a.plural_beyond + b.plural_beyond,
+        permuted=a.permuted + b.permuted,
+        alike=a.alike + b.alike,
+        resembles=a.resembles + b.resembles,
+    )

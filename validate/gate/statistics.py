@@ -1,0 +1,571 @@
+"""Statistics of the difference of one output, over any number of batches, in memory that does not grow.
+
+The state has the four operations of a mergeable statistic: `empty`, `update`, `merge`, `finish`.
+Differences are taken in float64. What cannot be subtracted (NaN, infinity) is counted, not averaged.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from paritygate.validate.gate.bounds import mean_interval_95
+from paritygate.validate.gate.histogram import add_magnitudes, empty_histogram, quantile
+from paritygate.validate.reference.profile import blocks_of_rows, by_channel, on_axis, rows_of
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from paritygate.validate.gate.tolerance import Limits
+    from paritygate.validate.reference.profile import OutputProfile
+
+__all__ = ["DiffState", "DiffStatistics", "RowFigures", "WorstRow", "counts", "empty", "finish", "merge", "update"]
+
+_WORST_ROWS = 10
+# Floor of the denominator of the elementwise relative difference, in the unit of the output.
+_RELATIVE_FLOOR = 1e-12
+# A declared limit of zero is a unit too small to divide by.
+_SMALLEST_UNIT = 1e-300
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, order=True)
+class WorstRow:
+    """A row, and the difference in it that is furthest beyond its limit, or nearest to it.
+
+    Attributes:
+        in_limits: That difference divided by its limit; infinite where finiteness or a fill value differs.
+        max_abs_diff: That |actual - expected|; infinite where finiteness differs.
+        row_id: The id of the row in the samples.
+        index: Its position within the row.
+        actual: The candidate's value there.
+        expected: The reference's value there.
+        limit: Its limit.
+        channel: Its channel.
+    """
+
+    in_limits: float
+    max_abs_diff: float
+    row_id: str
+    index: tuple[int, ...]
+    actual: float
+    expected: float
+    limit: float
+    channel: int
+
+
+@dataclass(kw_only=True, slots=True)
+class DiffState:
+    """What is kept of the batches seen.
+
+    Sums are by channel, shape (channels,). `sum_abs` counts a value far from the bulk in proportion to its own limit.
+    `nearest` is the finite difference that is nearest to its limit, or furthest beyond it.
+    """
+
+    limits: Limits
+    row_norm: float
+    count: NDArray[np.float64]
+    sum_abs: NDArray[np.float64]
+    max_abs: float = 0.0
+    min_abs: float = math.inf
+    total: float = 0.0
+    mean: float = 0.0
+    squares: float = 0.0
+    mean_abs: float = 0.0
+    squares_abs: float = 0.0
+    dot: float = 0.0
+    actual_norm: float = 0.0
+    expected_norm: float = 0.0
+    max_rel: float = 0.0
+    max_row_rel: float = 0.0
+    max_row_rel_id: str = ""
+    rows: int = 0
+    values: int = 0
+    mismatches: int = 0
+    candidate_non_finite: int = 0
+    non_finite_mismatches: int = 0
+    non_finite_matches: int = 0
+    fill_values: int = 0
+    fill_mismatches: int = 0
+    fill_substitutes: int = 0
+    histogram: NDArray[np.int64] = field(default_factory=empty_histogram)
+    limit_histogram: NDArray[np.int64] = field(default_factory=empty_histogram)
+    nearest: WorstRow | None = None
+    worst: list[WorstRow] = field(default_factory=list)
+
+
+@dataclass(kw_only=True, slots=True)
+class RowFigures:
+    """What was found of each row of one batch, block by block.
+
+    Attributes:
+        largest_blocks: The largest |actual - expected|; infinite where the one is finite otherwise than the other.
+        in_limits_blocks: The largest part of its limit that a difference takes.
+        relative_blocks: The difference relative to the row, in 2-norms.
+    """
+
+    largest_blocks: list[NDArray[np.float64]] = field(default_factory=list)
+    in_limits_blocks: list[NDArray[np.float64]] = field(default_factory=list)
+    relative_blocks: list[NDArray[np.float64]] = field(default_factory=list)
+
+    @property
+    def largest(self) -> NDArray[np.float64]:
+        """The largest |actual - expected| of each row."""
+        return _joined(self.largest_blocks)
+
+    @property
+    def in_limits(self) -> NDArray[np.float64]:
+        """The largest part of its limit that a difference takes, of each row."""
+        return _joined(self.in_limits_blocks)
+
+    @property
+    def relative(self) -> NDArray[np.float64]:
+        """The relative difference of each row."""
+        return _joined(self.relative_blocks)
+
+
+def _joined(blocks: list[NDArray[np.float64]]) -> NDArray[np.float64]:
+    return blocks[0] if len(blocks) == 1 else np.concatenate(blocks)
+
+
+def empty(profile: OutputProfile, limits: Limits) -> DiffState:
+    """Return the state before the first batch, for an output with the given reference profile and limits."""
+    channels = limits.max_abs_diff.size
+    return DiffState(limits=limits, row_norm=profile.row_norm, count=np.zeros(channels), sum_abs=np.zeros(channels))
+
+
+def update(
+    state: DiffState,
+    actual: NDArray[np.generic],
+    expected: NDArray[np.generic],
+    ids: Sequence[str],
+    figures: RowFigures | None = None,
+) -> DiffState:
+    """Take in one batch and return the state, which is changed in place.
+
+    Args:
+        state: The state so far; not to be used again.
+        actual: The candidate's output, numeric or bool.
+        expected: The reference's output, of the same shape and dtype.
+        ids: The ids of the batch's rows. An output without a row of its own per input counts as one row.
+        figures: Where what is found of each row is put, if it is wanted.
+    """
+    for first, last in blocks_of_rows(expected.shape, len(ids)):
+        if last - first == len(ids):
+            _update(state, actual, expected, ids, figures)
+        else:
+            _update(state, actual[first:last], expected[first:last], ids[first:last], figures)
+    return state
+
+
+def _update(
+    state: DiffState,
+    actual: NDArray[np.generic],
+    expected: NDArray[np.generic],
+    ids: Sequence[str],
+    figures: RowFigures | None,
+) -> None:
+    wide_expected = expected.astype(np.float64)
+    wide_actual = actual.astype(np.float64)
+    state.values += expected.size
+    state.rows += len(rows_of(wide_expected, len(ids)))
+    if expected.size == 0:
+        return
+    with np.errstate(invalid="ignore"):
+        difference = wide_actual - wide_expected
+    magnitude = np.abs(difference)
+    limits = state.limits.of_values("max_abs_diff", wide_expected)
+    # The sum of magnitudes is finite exactly when no difference is NaN or infinite (or it overflowed: then look).
+    is_kept: NDArray[np.bool_] | None = None
+    broken: _Broken | None = None
+    is_fill = state.limits.is_fill(wide_expected) if state.limits.fills else None
+    if (is_fill is not None and is_fill.any()) or not math.isfinite(float(magnitude.sum())):
+        is_kept = np.isfinite(wide_actual) & np.isfinite(wide_expected)
+        _count_non_finite(state, wide_actual, wide_expected)
+        is_same = (wide_actual == wide_expected) | (np.isnan(wide_actual) & np.isnan(wide_expected))
+        is_broken = ~(is_kept | is_same)
+        if is_fill is not None:
+            is_wrong = _count_fills(state, is_fill, wide_actual, wide_expected)
+            is_kept &= ~is_fill
+            is_broken |= is_wrong
+        # What is not finite is the largest of all.
+        broken = _Broken(is_broken=is_broken, magnitude=np.where(np.isfinite(magnitude), magnitude, np.inf))
+        difference = np.where(is_kept, difference, 0.0)
+        magnitude = np.abs(difference)
+        wide_actual = np.where(is_kept, wide_actual, 0.0)
+        wide_expected = np.where(is_kept, wide_expected, 0.0)
+    if expected.dtype.kind in "iub":
+        state.mismatches += int(np.count_nonzero(actual != expected))
+    with np.errstate(over="ignore"):
+        in_limits = magnitude / np.maximum(limits, _SMALLEST_UNIT)
+    _add_sums(state, difference, magnitude, is_kept, wide_expected)
+    _add_products(state, wide_actual, wide_expected, magnitude)
+    add_magnitudes(state.histogram, magnitude if is_kept is None else magnitude[is_kept])
+    add_magnitudes(state.limit_histogram, in_limits if is_kept is None else in_limits[is_kept])
+    block = _Block(actual=actual, expected=expected, magnitude=magnitude, in_limits=in_limits, limits=limits, ids=ids)
+    _add_nearest(state, block)
+    relative = _add_rows(state, difference, wide_expected, block)
+    if broken is not None:
+        block = broken.put_into(block)
+    _keep_worst(state, block)
+    if figures is not None:
+        figures.largest_blocks.append(block.by_row(block.magnitude).max(axis=1))
+        figures.in_limits_blocks.append(block.by_row(block.in_limits).max(axis=1))
+        figures.relative_blocks.append(relative)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Block:
+    """Some rows, and what was found of each value; `limits` broadcasts over them."""
+
+    actual: NDArray[np.generic]
+    expected: NDArray[np.generic]
+    magnitude: NDArray[np.float64]
+    in_limits: NDArray[np.float64]
+    limits: NDArray[np.float64]
+    ids: Sequence[str]
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are; an output without a row of its own per input is one."""
+        return len(rows_of(self.magnitude, len(self.ids)))
+
+    def by_row(self, values: NDArray[np.generic]) -> NDArray[Any]:
+        """Return values of this block in the shape (rows, n)."""
+        return values.reshape(self.rows, -1)
+
+    def name_of(self, row: int) -> str:
+        """Return the id of a row."""
+        return self.ids[row] if self.rows == len(self.ids) else f"{self.ids[0]}..{self.ids[-1]}"
+
+    def worst_row(self, row: int, at: int, axis: int | None) -> WorstRow:
+        """Return a row and its value at a position."""
+        has_rows = self.actual.ndim > 0 and self.actual.shape[0] == self.rows
+        shape = self.actual.shape[1:] if has_rows else self.actual.shape
+        index = tuple(int(i) for i in np.unravel_index(at, shape)) if shape else ()
+        whole = (row, *index) if has_rows else index
+        return WorstRow(
+            in_limits=float(self.by_row(self.in_limits)[row, at]),
+            max_abs_diff=float(self.by_row(self.magnitude)[row, at]),
+            row_id=self.name_of(row),
+            index=index,
+            actual=float(self.by_row(self.actual)[row, at]),
+            expected=float(self.by_row(self.expected)[row, at]),
+            limit=float(np.broadcast_to(self.limits, self.actual.shape)[whole]),
+            channel=0 if axis is None else whole[axis],
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Broken:
+    """Where finiteness or a fill value differs, and by how much: infinite where that is no number."""
+
+    is_broken: NDArray[np.bool_]
+    magnitude: NDArray[np.float64]
+
+    def put_into(self, block: _Block) -> _Block:
+        """Return the block with these differences in it, each beyond any limit."""
+        return replace(
+            block,
+            magnitude=np.where(self.is_broken, self.magnitude, block.magnitude),
+            in_limits=np.where(self.is_broken, np.inf, block.in_limits),
+            limits=np.where(self.is_broken, 0.0, block.limits),
+        )
+
+
+def _count_fills(
+    state: DiffState, is_fill: NDArray[np.bool_], actual: NDArray[np.float64], expected: NDArray[np.float64]
+) -> NDArray[np.bool_]:
+    """Count the fill values, and return which of them the candidate does not hold."""
+    is_substituted = is_fill & state.limits.is_substituted(actual, expected)
+    is_wrong: NDArray[np.bool_] = is_fill & ~(actual == expected) & ~is_substituted
+    state.fill_values += int(np.count_nonzero(is_fill))
+    state.fill_substitutes += int(np.count_nonzero(is_substituted))
+    state.fill_mismatches += int(np.count_nonzero(is_wrong))
+    return is_wrong
+
+
+def _count_non_finite(state: DiffState, actual: NDArray[np.float64], expected: NDArray[np.float64]) -> None:
+    expected_bad = ~np.isfinite(expected)
+    state.candidate_non_finite += int(np.count_nonzero(~np.isfinite(actual) & ~expected_bad))
+    same = (actual == expected) | (np.isnan(actual) & np.isnan(expected))
+    state.non_finite_matches += int(np.count_nonzero(expected_bad & same))
+    state.non_finite_mismatches += int(np.count_nonzero(expected_bad & ~same))
+
+
+def _add_sums(
+    state: DiffState,
+    difference: NDArray[np.float64],
+    magnitude: NDArray[np.float64],
+    finite: NDArray[np.bool_] | None,
+    expected: NDArray[np.float64],
+) -> None:
+    limits = state.limits
+    weighted = magnitude
+    if "mean_abs_diff" in limits.growth:
+        of_bulk = on_axis(limits.mean_abs_diff, limits.axis, expected.ndim)
+        weighted = magnitude * of_bulk / limits.of_values("mean_abs_diff", expected)
+    channels = by_channel(weighted, limits.axis)
+    state.sum_abs += channels.sum(axis=1)
+    state.max_abs = max(state.max_abs, float(magnitude.max()))
+    count = float(magnitude.size)
+    kept_magnitude, kept = magnitude, difference
+    if finite is None:
+        state.count += channels.shape[1]
+    else:
+        state.count += by_channel(finite.astype(np.float64), limits.axis).sum(axis=1)
+        kept_magnitude, kept = magnitude[finite], difference[finite]
+        count = float(kept.size)
+    if count == 0:
+        return
+    state.min_abs = min(state.min_abs, float(kept_magnitude.min()))
+    state.mean, state.squares = _merge_moments((state.total, state.mean, state.squares), (count, *_moments(kept)))
+    state.mean_abs, state.squares_abs = _merge_moments(
+        (state.total, state.mean_abs, state.squares_abs), (count, *_moments(kept_magnitude))
+    )
+    state.total += count
+
+
+def _moments(values: NDArray[np.float64]) -> tuple[float, float]:
+    mean = float(values.mean())
+    deviation = (values - mean).ravel()
+    return mean, float(deviation @ deviation)
+
+
+def _merge_moments(a: tuple[float, float, float], b: tuple[float, float, float]) -> tuple[float, float]:
+    """Return mean and squared deviation of two parts together, by Chan, Golub and LeVeque (1979)."""
+    (count_a, mean_a, squares_a), (count_b, mean_b, squares_b) = a, b
+    count = count_a + count_b
+    if count == 0:
+        return 0.0, 0.0
+    delta = mean_b - mean_a
+    return mean_a + delta * count_b / count, squares_a + squares_b + delta * delta * count_a * count_b / count
+
+
+def _add_products(
+    state: DiffState,
+    actual: NDArray[np.float64],
+    expected: NDArray[np.float64],
+    magnitude: NDArray[np.float64],
+) -> None:
+    flat_actual, flat_expected = actual.ravel(), expected.ravel()
+    state.dot += float(flat_actual @ flat_expected)
+    state.actual_norm += float(flat_actual @ flat_actual)
+    state.expected_norm += float(flat_expected @ flat_expected)
+    relative = magnitude / np.maximum(np.abs(expected), _RELATIVE_FLOOR)
+    state.max_rel = max(state.max_rel, float(relative.max()))
+
+
+def _add_nearest(state: DiffState, block: _Block) -> None:
+    """Keep the finite difference that is nearest to its limit, or furthest beyond it."""
+    in_limits = block.by_row(block.in_limits)
+    at = int(in_limits.argmax())
+    row, place = divmod(at, in_limits.shape[1])
+    if in_limits[row, place] > (0.0 if state.nearest is None else state.nearest.in_limits):
+        state.nearest = block.worst_row(row, place, state.limits.axis)
+
+
+def _add_rows(
+    state: DiffState, difference: NDArray[np.float64], expected: NDArray[np.float64], block: _Block
+) -> NDArray[np.float64]:
+    """Take in the rows, and return the relative difference of each."""
+    wide_difference, wide_expected = block.by_row(difference), block.by_row(expected)
+    norms = np.sqrt(np.einsum("rn,rn->r", wide_difference, wide_difference))
+    floors = np.maximum(np.sqrt(np.einsum("rn,rn->r", wide_expected, wide_expected)), state.row_norm)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        # Where the reference is zero all over, there is nothing to be relative to: the absolute limits hold.
+        relative = np.where((norms == 0) | (floors == 0), 0.0, norms / floors)
+    at = int(relative.argmax())
+    if relative[at] > state.max_row_rel:
+        state.max_row_rel, state.max_row_rel_id = float(relative[at]), block.name_of(at)
+    return relative
+
+
+def _keep_worst(state: DiffState, block: _Block) -> None:
+    """Keep the rows whose differences are furthest beyond their limits, or nearest to them."""
+    in_limits = block.by_row(block.in_limits)
+    largest: NDArray[np.float64] = in_limits.max(axis=1)
+    bar = state.worst[-1].in_limits if len(state.worst) == _WORST_ROWS else 0.0
+    rows = np.flatnonzero(largest > bar)
+    if rows.size > _WORST_ROWS:
+        rows = rows[largest[rows] >= np.partition(largest[rows], -_WORST_ROWS)[-_WORST_ROWS]]
+    if rows.size:
+        found = [block.worst_row(row, int(in_limits[row].argmax()), state.limits.axis) for row in map(int, rows)]
+        state.worst = _worst_of([*state.worst, *found])
+
+
+def _worst_of(rows: list[WorstRow]) -> list[WorstRow]:
+    # One entry a row id (repeats see the same row again); ties by id so that any order of merging agrees.
+    best: dict[str, WorstRow] = {}
+    for row in sorted(rows, key=lambda row: (-row.in_limits, -row.max_abs_diff, row.row_id)):
+        best.setdefault(row.row_id, row)
+    return list(best.values())[:_WORST_ROWS]
+
+
+def merge(a: DiffState, b: DiffState) -> DiffState:
+    """Return the state of both parts together; associative up to rounding in the sums."""
+    mean, squares = _merge_moments((a.total, a.mean, a.squares), (b.total, b.mean, b.squares))
+    mean_abs, squares_abs = _merge_moments((a.total, a.mean_abs, a.squares_abs), (b.total, b.mean_abs, b.squares_abs))
+    row_side = max((a, b), key=lambda side: (side.max_row_rel, side.max_row_rel_id))
+    nearest = max((side.nearest for side in (a, b) if side.nearest is not None), default=None)
+    return DiffState(
+        limits=a.limits,
+        row_norm=a.row_norm,
+        count=a.count + b.count,
+        sum_abs=a.sum_abs + b.sum_abs,
+        max_abs=max(a.max_abs, b.max_abs),
+        min_abs=min(a.min_abs, b.min_abs),
+        total=a.total + b.total,
+        mean=mean,
+        squares=squares,
+        mean_abs=mean_abs,
+        squares_abs=squares_abs,
+        dot=a.dot + b.dot,
+        actual_norm=a.actual_norm + b.actual_norm,
+        expected_norm=a.expected_norm + b.expected_norm,
+        max_rel=max(a.max_rel, b.max_rel),
+        max_row_rel=row_side.max_row_rel,
+        max_row_rel_id=row_side.max_row_rel_id,
+        rows=a.rows + b.rows,
+        values=a.values + b.values,
+        mismatches=a.mismatches + b.mismatches,
+        candidate_non_finite=a.candidate_non_finite + b.candidate_non_finite,
+        non_finite_mismatches=a.non_finite_mismatches + b.non_finite_mismatches,
+        non_finite_matches=a.non_finite_matches + b.non_finite_matches,
+        fill_values=a.fill_values + b.fill_values,
+        fill_mismatches=a.fill_mismatches + b.fill_mismatches,
+        fill_substitutes=a.fill_substitutes + b.fill_substitutes,
+        histogram=a.histogram + b.histogram,
+        limit_histogram=a.limit_histogram + b.limit_histogram,
+        nearest=nearest,
+        worst=_worst_of(a.worst + b.worst),
+    )
+
+
+def counts(state: DiffState) -> dict[str, int]:
+    """Return all counts of the state, by their names in `DiffStatistics`."""
+    return {
+        "rows": state.rows,
+        "values": state.values,
+        "compared": int(state.total),
+        "mismatches": state.mismatches,
+        "non_finite": state.candidate_non_finite,
+        "non_finite_mismatches": state.non_finite_mismatches,
+        "non_finite_matches": state.non_finite_matches,
+        "fill_values": state.fill_values,
+        "fill_mismatches": state.fill_mismatches,
+        "fill_substitutes": state.fill_substitutes,
+    }
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DiffStatistics:
+    """The difference of one output over all batches; statistics of |actual - expected| where not said otherwise.
+
+    NaN where nothing could be subtracted. Quantiles are upper edges of bins, at most 1/128 above the
+    true value. `std_abs_diff` is of |d| with ddof 0; `bias` is the mean of the signed difference;
+    `p9999_in_limits` is the 99.99 % quantile of each difference divided by its own max limit. `nearest` is the
+    difference nearest to its max limit, or furthest beyond it. In `mean_abs_by_channel` a value far from the bulk
+    counts in proportion to its own limit.
+    `slope` is the factor of the reference that comes nearest to the candidate, in least squares, and
+    `off_slope` the part of the squared difference that it does not explain.
+    """
+
+    rows: int
+    values: int
+    compared: int
+    max_abs_diff: float
+    min_abs_diff: float
+    mean_abs_diff: float
+    std_abs_diff: float
+    p50_abs_diff: float
+    p90_abs_diff: float
+    p99_abs_diff: float
+    p999_abs_diff: float
+    bias: float
+    bias_low_95: float
+    bias_high_95: float
+    std_diff: float
+    cosine_similarity: float
+    slope: float
+    off_slope: float
+    max_rel_diff: float
+    max_row_rel_diff: float
+    max_row_rel_id: str
+    mismatches: int
+    non_finite: int
+    non_finite_mismatches: int
+    non_finite_matches: int
+    fill_values: int
+    fill_mismatches: int
+    fill_substitutes: int
+    nearest: WorstRow | None
+    mean_abs_by_channel: NDArray[np.float64]
+    p9999_in_limits: float
+    worst_rows: tuple[WorstRow, ...]
+
+
+def finish(state: DiffState, counted: Mapping[str, int] | None = None) -> DiffStatistics:
+    """Return the statistics of all that was taken in.
+
+    Args:
+        state: The state.
+        counted: What to give as the counts, by the names of `counts`, where the state saw rows repeatedly.
+    """
+    compared = int(state.total)
+    nothing = math.nan
+    variance = state.squares / state.total if compared else nothing
+    low, high = mean_interval_95(state.mean, variance, compared) if compared else (nothing, nothing)
+    largest = state.max_abs if compared else nothing
+
+    def at(fraction: float) -> float:
+        return min(quantile(state.histogram, fraction), largest)
+
+    slope, off_slope = _slope(state)
+    with np.errstate(invalid="ignore"):
+        mean_by_channel = state.sum_abs / np.maximum(state.count, 1.0)
+    return DiffStatistics(
+        **(counts(state) if counted is None else counted),
+        max_abs_diff=largest,
+        min_abs_diff=state.min_abs if compared else nothing,
+        mean_abs_diff=state.mean_abs if compared else nothing,
+        std_abs_diff=math.sqrt(state.squares_abs / state.total) if compared else nothing,
+        p50_abs_diff=at(0.5),
+        p90_abs_diff=at(0.9),
+        p99_abs_diff=at(0.99),
+        p999_abs_diff=at(0.999),
+        bias=state.mean if compared else nothing,
+        bias_low_95=low,
+        bias_high_95=high,
+        std_diff=math.sqrt(variance) if compared else nothing,
+        cosine_similarity=_cosine(state),
+        slope=slope,
+        off_slope=off_slope,
+        max_rel_diff=state.max_rel if compared else nothing,
+        max_row_rel_diff=state.max_row_rel if compared else nothing,
+        max_row_rel_id=state.max_row_rel_id,
+        nearest=state.nearest if compared else None,
+        mean_abs_by_channel=mean_by_channel,
+        p9999_in_limits=quantile(state.limit_histogram, 0.9999),
+        worst_rows=tuple(state.worst),
+    )
+
+
+def _cosine(state: DiffState) -> float:
+    product = math.sqrt(state.actual_norm) * math.sqrt(state.expected_norm)
+    if product == 0:
+        # Two zero vectors point the same way; a zero vector and another one do not.
+        return 1.0 if state.total and state.actual_norm == state.expected_norm else math.nan
+    return max(-1.0, min(1.0, state.dot / product))
+
+
+def _slope(state: DiffState) -> tuple[float, float]:
+    squares = state.squares + state.total * state.mean**2
+    if state.expected_norm == 0 or squares == 0:
+        return math.nan, math.nan
+    # From the differences: subtracting the norms themselves would lose what is looked for.
+    along = state.dot - state.expected_norm
+    return 1.0 + along / state.expected_norm, max(0.0, 1.0 - along * along / (state.expected_norm * squares))

@@ -1,0 +1,500 @@
+"""The verdict: each check of a measurement, and the worst of them all.
+
+Pure: what was measured goes in, what it means comes out. A number that could not be measured never
+passes, whatever it compares like.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from paritygate.errors import ExitCode
+from paritygate.precision import Precision
+from paritygate.row_names import row_name, row_names
+from paritygate.validate.gate.bounds import mismatch_rate_upper_95, rows_for_upper_95, upper_bound_text
+from paritygate.validate.gate.decisions import DecisionStatistics
+from paritygate.validate.gate.measurement import Measurement, Violation
+from paritygate.validate.gate.precision_steps import below_steps
+from paritygate.validate.gate.statistics import DiffStatistics
+from paritygate.validate.gate.tolerance import Limits, Tolerance
+from paritygate.validate.reference.profile import OutputProfile
+from paritygate.wording import counted, one_or_many
+
+__all__ = ["Check", "JudgePlan", "Status", "Verdict", "exit_code_of", "judge", "verdict_of"]
+
+# Above this many values the largest of honest rounding errors exceeds the limit by chance: the max limit
+# then holds for the 99.99 % quantile, and ten times as much for the maximum.
+_MANY_VALUES = 1_000_000
+_MANY_VALUES_FACTOR = 10.0
+# Flips inside the band that are taken as noise: this share of the rows, and one at least.
+_IN_BAND_SHARE = 0.005
+# A side of a decision with a smaller share of the rows than this is said to be not covered.
+_COVERED_SHARE = 0.05
+
+
+class Status(str, Enum):
+    """The outcome of one check."""
+
+    PASS = "pass"  # noqa: S105 - the linter takes it for a password
+    WARNING = "warning"
+    FAIL = "fail"
+    ERROR = "error"
+    INCONCLUSIVE = "inconclusive"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+class Verdict(str, Enum):
+    """The outcome for a variant."""
+
+    PASS = "pass"  # noqa: S105 - the linter takes it for a password
+    FAIL = "fail"
+    ERROR = "error"
+    INCONCLUSIVE = "inconclusive"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Check:
+    """One thing that was looked at.
+
+    Attributes:
+        name: What was looked at, by the names of the report.
+        status: What came of it.
+        detail: In words, with the numbers.
+        output: The output it is about, or None.
+        measured: The number held against the limit, where there is one.
+        limit: The limit, where there is one.
+    """
+
+    name: str
+    status: Status
+    detail: str
+    output: str | None = None
+    measured: float | None = None
+    limit: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JudgePlan:
+    """What a measurement is held against.
+
+    Attributes:
+        tolerance: The declared limits.
+        limits: What they come to for each output.
+        profiles: The reference's profile of each output.
+        min_rows: Fewer rows than this are inconclusive.
+        is_non_finite_declared: Whether the reference may hold NaN and infinity.
+        argmax_of: Integer outputs that are judged as decisions.
+        left_out: Rows of the samples that are not compared, because the candidate was calibrated on them.
+        precision: What the candidate is judged as; None where that is not known.
+    """
+
+    tolerance: Tolerance
+    limits: Mapping[str, Limits]
+    profiles: Mapping[str, OutputProfile]
+    min_rows: int
+    is_non_finite_declared: bool = False
+    argmax_of: Mapping[str, str]
+    left_out: int = 0
+    precision: Precision | None = None
+
+
+def verdict_of(checks: Iterable[Check]) -> Verdict:
+    """Return the worst of the checks: any fail, else error, else inconclusive, else pass.
+
+    No check at all is an error.
+    """
+    statuses = {check.status for check in checks}
+    if not statuses:
+        return Verdict.ERROR
+    for status in (Status.FAIL, Status.ERROR, Status.INCONCLUSIVE):
+        if status in statuses:
+            return Verdict(str(status))
+    return Verdict.PASS
+
+
+def exit_code_of(verdict: Verdict) -> ExitCode:
+    """Return the exit code of a verdict."""
+    return {
+        Verdict.PASS: ExitCode.PASS,
+        Verdict.FAIL: ExitCode.PARITY_FAILED,
+        Verdict.ERROR: ExitCode.NOT_MEASURED,
+        Verdict.INCONCLUSIVE: ExitCode.INCONCLUSIVE,
+    }[verdict]
+
+
+def judge(measured: Measurement, plan: JudgePlan) -> tuple[Check, ...]:
+    """Return every check of a measurement."""
+    checks = [_check_rows(measured, plan), *map(_check_violation, measured.violations)]
+    if not measured.violations:
+        checks.append(Check(name="contract", status=Status.PASS, detail="names, shapes and dtypes are the reference's"))
+    checks.append(_check_accepts(measured))
+    for name, statistics in measured.statistics.items():
+        profile = plan.profiles[name]
+        if profile.is_float:
+            checks += _check_float(name, statistics, plan)
+        else:
+            checks.append(_check_exact(name, statistics, plan))
+    for name, decision in measured.decisions.items():
+        checks += _check_decision(name, decision, plan)
+    checks += _check_repeats(measured)
+    return tuple(checks)
+
+
+def _check_rows(measured: Measurement, plan: JudgePlan) -> Check:
+    if measured.rows == 0:
+        detail = "no rows were compared"
+        if plan.left_out:
+            detail += f": all {plan.left_out} are left out, for INT8 was calibrated on them"
+        return Check(name="rows", status=Status.ERROR, detail=detail, measured=0, limit=plan.min_rows)
+    status = Status.PASS if measured.rows >= plan.min_rows else Status.INCONCLUSIVE
+    detail = f"{counted(measured.rows, 'row')} in {counted(measured.batches, 'batch')}, passes: {measured.passes}"
+    if status is Status.INCONCLUSIVE:
+        detail += f": fewer than min_rows asks for, {plan.min_rows}"
+    if plan.left_out:
+        detail += f"; {plan.left_out} of {measured.rows + plan.left_out} are left out, for INT8 was calibrated on them"
+        if status is Status.INCONCLUSIVE:
+            detail += ", and none would be with rows of their own in calibration.source"
+    return Check(name="rows", status=status, detail=detail, measured=measured.rows, limit=plan.min_rows)
+
+
+def _check_violation(violation: Violation) -> Check:
+    times = "" if violation.count == 1 else f" (in {violation.count} batches)"
+    return Check(
+        name=f"contract.{violation.check}",
+        status=Status.FAIL,
+        detail="; ".join(violation.details) + times,
+        output=violation.output,
+    )
+
+
+def _check_accepts(measured: Measurement) -> Check:
+    if not measured.refused_count:
+        return Check(name="accepts_inputs", status=Status.PASS, detail="every batch was answered")
+    count = measured.refused_count
+    detail = (
+        f"{counted(count, 'batch')} that the reference answers {one_or_many(count, 'was', 'were')} not answered: "
+        f"{'; '.join(measured.refused)}"
+    )
+    return Check(name="accepts_inputs", status=Status.FAIL, detail=detail, measured=measured.refused_count, limit=0)
+
+
+def _check_exact(name: str, statistics: DiffStatistics, plan: JudgePlan) -> Check:
+    if statistics.values == 0:
+        return _nothing_measured(name, plan)
+    status = Status.FAIL if statistics.mismatches else Status.PASS
+    return Check(
+        name="exact",
+        status=status,
+        detail=f"{statistics.mismatches} of {statistics.values} values differ",
+        output=name,
+        measured=statistics.mismatches,
+        limit=0,
+    )
+
+
+def _nothing_measured(name: str, plan: JudgePlan) -> Check:
+    detail = f"no value of {name!r} could be compared"
+    if plan.profiles[name].values == 0:
+        detail += (
+            ": an axis of it has no entries in any batch; where that is right, leave it out: outputs: "
+            f"{{{name}: {{ignore: REASON}}}} in the spec, or --ignore {name}=REASON"
+        )
+    return Check(name="measured", status=Status.ERROR, detail=detail, output=name)
+
+
+def _check_float(name: str, statistics: DiffStatistics, plan: JudgePlan) -> list[Check]:
+    limits = plan.limits[name]
+    if statistics.values == 0:
+        return [_nothing_measured(name, plan)]
+    checks = [_check_finite(name, statistics, plan), *_check_fills(name, statistics, limits)]
+    if statistics.compared == 0:
+        return [*checks, _nothing_measured(name, plan)]
+    of_bulk = plan.profiles[name].bulk_abs
+
+    def below(check: str, difference: float, magnitude: float) -> str:
+        if plan.precision is None:
+            return ""
+        return below_steps(plan.precision, difference, magnitude, is_own_limit=check in plan.tolerance.declared)
+
+    checks += _check_max(name, statistics, limits, below)
+    checks.append(
+        _worst_channel(
+            "mean_abs_diff",
+            name,
+            statistics.mean_abs_by_channel,
+            limits.mean_abs_diff,
+            of_failure=lambda channel, mean: below("mean_abs_diff", mean, float(of_bulk[channel])),
+        )
+    )
+    checks.append(
+        _within(
+            "max_row_rel_diff",
+            name,
+            statistics.max_row_rel_diff,
+            limits.max_row_rel_diff,
+            f", worst at {row_name(statistics.max_row_rel_id)}" if statistics.max_row_rel_id else "",
+        )
+    )
+    checks += _check_bias(name, statistics, limits)
+    return checks
+
+
+def _check_finite(name: str, statistics: DiffStatistics, plan: JudgePlan) -> Check:
+    bad = statistics.non_finite + statistics.non_finite_mismatches
+    detail = "the candidate is finite wherever the reference is"
+    if statistics.non_finite:
+        detail = f"{_values_are(statistics.non_finite)} NaN or infinite where the reference is finite"
+    elif statistics.non_finite_mismatches:
+        detail = (
+            f"{_values_are(statistics.non_finite_mismatches)} not the NaN or infinity that the reference holds there"
+        )
+    elif statistics.non_finite_matches and plan.is_non_finite_declared:
+        count = statistics.non_finite_matches
+        detail += f"; {counted(count, 'declared non-finite value')} {one_or_many(count, 'matches', 'match')}"
+    return Check(
+        name="finite",
+        status=Status.FAIL if bad else Status.PASS,
+        detail=detail,
+        output=name,
+        measured=bad,
+        limit=0,
+    )
+
+
+def _check_fills(name: str, statistics: DiffStatistics, limits: Limits) -> list[Check]:
+    if not statistics.fill_values:
+        return []
+    held = f"{counted(statistics.fill_values, 'fill value')} ({_listed(limits.fills)})"
+    if statistics.fill_mismatches:
+        count = statistics.fill_mismatches
+        detail = f"{count} of {held} {one_or_many(count, 'is', 'are')} not what the reference holds there"
+    else:
+        detail = f"{held}, compared exactly"
+    if statistics.fill_substitutes:
+        nearest = _listed(dict.fromkeys(limits.substitutes))
+        detail += f"; {statistics.fill_substitutes} as the nearest that the precision holds ({nearest})"
+    return [
+        Check(
+            name="fill_values",
+            status=Status.FAIL if statistics.fill_mismatches else Status.PASS,
+            detail=detail,
+            output=name,
+            measured=statistics.fill_mismatches,
+            limit=0,
+        )
+    ]
+
+
+def _listed(values: Iterable[float]) -> str:
+    return ", ".join(f"{value:.6g}" for value in values)
+
+
+def _values_are(count: int) -> str:
+    return f"{counted(count, 'value')} {one_or_many(count, 'is', 'are')}"
+
+
+def _within(check: str, output: str, measured: float, limit: float, remark: str = "") -> Check:
+    # `not <=` rather than `>`: NaN is never within a limit.
+    status = Status.PASS if measured <= limit else Status.FAIL
+    sign = "<=" if status is Status.PASS else ">"
+    return Check(
+        name=check,
+        status=status,
+        detail=f"{measured:.6g} {sign} {limit:.6g}{remark}",
+        output=output,
+        measured=measured,
+        limit=limit,
+    )
+
+
+def _worst_channel(
+    check: str,
+    output: str,
+    measured: Iterable[float],
+    limits: Iterable[float],
+    *,
+    of_failure: Callable[[int, float], str],
+) -> Check:
+    """Return the check of the channel nearest to its limit, or furthest beyond it.
+
+    Where that fails, what `of_failure(channel, value)` returns is added.
+    """
+    pairs = [(float(value), float(limit)) for value, limit in zip(measured, limits, strict=True)]
+
+    def badness(pair: tuple[float, float]) -> float:
+        value, limit = pair
+        if math.isnan(value):
+            return math.inf
+        return 0.0 if value == 0 else value / limit if limit else math.inf
+
+    at = max(range(len(pairs)), key=lambda index: badness(pairs[index]))
+    remark = f", worst in channel {at} of {len(pairs)}" if len(pairs) > 1 else ""
+    found = _within(check, output, *pairs[at], remark)
+    if found.status is Status.PASS:
+        return found
+    return replace(found, detail=found.detail + of_failure(at, pairs[at][0]))
+
+
+def _check_max(
+    name: str, statistics: DiffStatistics, limits: Limits, below: Callable[[str, float, float], str]
+) -> list[Check]:
+    if statistics.compared <= _MANY_VALUES:
+        return [_check_nearest(name, statistics, limits, 1.0, below)]
+    quantile = statistics.p9999_in_limits
+    many = f"of {statistics.compared} values 99.99 % are within the limit"
+    return [
+        Check(
+            name="p9999_abs_diff",
+            status=Status.PASS if quantile <= 1 else Status.FAIL,
+            detail=f"{many}: the 99.99 % quantile is {quantile:.4g} of it"
+            if quantile <= 1
+            else f"the 99.99 % quantile is {quantile:.4g} times the limit",
+            output=name,
+            measured=quantile,
+            limit=1.0,
+        ),
+        _check_nearest(name, statistics, limits, _MANY_VALUES_FACTOR, below),
+    ]
+
+
+def _check_nearest(
+    name: str, statistics: DiffStatistics, limits: Limits, factor: float, below: Callable[[str, float, float], str]
+) -> Check:
+    """Return the check of the value nearest to its own limit, or furthest beyond it."""
+    nearest = statistics.nearest
+    if nearest is None:
+        return _within("max_abs_diff", name, statistics.max_abs_diff, float(limits.max_abs_diff.min()) * factor)
+    channels = limits.max_abs_diff.size
+    remark = f", worst in channel {nearest.channel} of {channels}" if channels > 1 else ""
+    found = _within("max_abs_diff", name, nearest.max_abs_diff, nearest.limit * factor, remark)
+    if found.status is Status.PASS:
+        return found
+    where = f", worst at {row_name(nearest.row_id)}: {nearest.actual:.6g} instead of {nearest.expected:.6g}"
+    step = below(found.name, nearest.max_abs_diff, abs(nearest.expected))
+    return replace(found, detail=found.detail + where + step)
+
+
+def _check_bias(name: str, statistics: DiffStatistics, limits: Limits) -> list[Check]:
+    bar = float(limits.mean_abs_diff.min()) / 2
+    interval = f"{statistics.bias:.3g} (95 %: {statistics.bias_low_95:.3g} to {statistics.bias_high_95:.3g})"
+    is_large = not abs(statistics.bias) <= bar
+    return [
+        Check(
+            name="bias",
+            status=Status.WARNING if is_large else Status.PASS,
+            detail=f"{interval}, {'at or above' if is_large else 'below'} half the mean limit {bar:.3g}",
+            output=name,
+            measured=statistics.bias,
+            limit=bar,
+        )
+    ]
+
+
+def _check_decision(name: str, decision: DecisionStatistics, plan: JudgePlan) -> list[Check]:
+    below = upper_bound_text(decision.mismatch_rate_upper_95)
+    counted = (
+        f"{decision.mismatches} of {decision.decisions} decisions differ "
+        f"({decision.inside_band} near the boundary, {decision.outside_band} not; "
+        f"{decision.rows_mismatched} of {decision.rows} rows, at 95 % below {below})"
+    )
+    allowed = plan.tolerance.decision_mismatches
+    if decision.outside_band:
+        examples = row_names(decision.examples[:3])
+        status, detail = Status.FAIL, f"{counted}: away from the boundary a flip always fails, as at {examples}"
+        measured, limit = decision.outside_band, 0.0
+    elif allowed is not None:
+        status = Status.PASS if decision.mismatches <= allowed else Status.FAIL
+        detail, measured, limit = f"{counted}, allowed are {allowed}", decision.mismatches, float(allowed)
+    else:
+        cap = max(1, math.floor(_IN_BAND_SHARE * decision.decisions))
+        status = Status.PASS if decision.inside_band <= cap else Status.FAIL
+        detail = f"{counted}, allowed near the boundary are {cap}"
+        measured, limit = decision.inside_band, float(cap)
+    checks = [
+        Check(name="decision_mismatches", status=status, detail=detail, output=name, measured=measured, limit=limit)
+    ]
+    if plan.tolerance.mismatch_rate_upper_95 is not None:
+        checks.append(_check_rate(name, decision, plan.tolerance.mismatch_rate_upper_95))
+    checks.append(_check_coverage(name, decision, plan))
+    return checks
+
+
+def _check_rate(name: str, decision: DecisionStatistics, allowed: float) -> Check:
+    bound = decision.mismatch_rate_upper_95
+    status, remark = Status.PASS, ""
+    if not bound <= allowed:
+        # With no mismatch at all these rows could not have shown it: that is too few rows, not a fault.
+        is_too_few = mismatch_rate_upper_95(0, decision.rows) > allowed
+        status = Status.INCONCLUSIVE if is_too_few else Status.FAIL
+        if is_too_few:
+            needed = rows_for_upper_95(allowed) if 0 < allowed < 1 else "no number of"
+            remark = f": {decision.rows} rows cannot show it, {needed} rows without a mismatch would"
+    return Check(
+        name="mismatch_rate_upper_95",
+        status=status,
+        detail=f"{upper_bound_text(bound)} of the rows at 95 %, allowed is {allowed:.3%}{remark}",
+        output=name,
+        measured=bound,
+        limit=allowed,
+    )
+
+
+def _check_coverage(name: str, decision: DecisionStatistics, plan: JudgePlan) -> Check:
+    total = max(1, sum(decision.classes.values()))
+    # After the last colon stands the rule; the output's name may hold any word.
+    is_yes_or_no = not decision.decision.rpartition(":")[2].startswith(("argmax", "top_k"))
+    counts = {0: 0, 1: 0, **decision.classes} if is_yes_or_no else dict(decision.classes)
+    if is_yes_or_no:
+        words = f"{counts[1]} positive, {counts[0]} negative in the reference"
+    else:
+        words = f"{counted(len(counts), 'class')} chosen by the reference"
+    status = Status.PASS
+    if decision.constant:
+        words += f"; declared constant: {decision.constant}"
+        if not decision.is_constant:
+            status, words = Status.WARNING, f"{words}, and it is not"
+    elif decision.is_constant and name not in plan.argmax_of and plan.precision not in {None, Precision.FP32}:
+        status = Status.INCONCLUSIVE
+        words += (
+            f": {_one_answer(decision, is_yes_or_no=is_yes_or_no)} all over, and rows without another answer do not "
+            f"show that {plan.precision} keeps the decision; add such rows, or say why none is needed: "
+            f"decisions.{name}.constant: REASON, or --constant-decision {name}=REASON"
+        )
+    elif is_yes_or_no and min(counts.values()) < _COVERED_SHARE * total:
+        status, words = Status.WARNING, f"{words}: one side is not covered"
+    elif not is_yes_or_no and decision.is_constant:
+        status, words = Status.WARNING, f"{words}: other classes are not covered"
+    return Check(name="decision_coverage", status=status, detail=words, output=name)
+
+
+def _one_answer(decision: DecisionStatistics, *, is_yes_or_no: bool) -> str:
+    if is_yes_or_no:
+        return "positive" if 1 in decision.classes else "negative"
+    return f"{one_or_many(len(decision.classes), 'class', 'classes')} {', '.join(map(str, decision.classes))}"
+
+
+def _check_repeats(measured: Measurement) -> list[Check]:
+    checks = []
+    for name, ratio in measured.repeat_ratio.items():
+        largest = measured.repeat_max_abs_diff[name]
+        status = Status.PASS if ratio <= 1 else Status.FAIL
+        detail = f"{measured.passes} passes differ by {largest:.4g} at most, {ratio:.3g} of the limit"
+        checks.append(
+            Check(
+                name="repeat_max_abs_diff",
+                status=status,
+                detail=detail,
+                output=name,
+                measured=largest,
+                limit=None,
+            )
+        )
+    return checks

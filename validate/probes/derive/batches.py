@@ -1,0 +1,76 @@
+"""Batch composition: the same rows alone, repeated, in other company, at other positions, in batches of other sizes."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from paritygate.validate.probes.derive.sizes import batch_sizes, more_batch_sizes
+from paritygate.validate.probes.probe import ROWS_FACTOR, ProbeBatch, ProbeContext
+from paritygate.validate.probes.survey import Rows
+
+__all__ = ["derive"]
+
+_NAME = "batches"
+_GROUPS = 2
+_ALONE = 3
+_COMPANY = 4
+
+
+def derive(context: ProbeContext) -> Iterator[ProbeBatch]:
+    """Yield batches of the same real rows, put together otherwise."""
+    random = context.random(_NAME)
+    sizes = batch_sizes(context)
+    groups = context.survey.groups[:_GROUPS]
+    orders = [[int(at) for at in random.permutation(len(rows.ids))] for rows in groups]
+    used = 0
+    for rows, order in zip(groups, orders, strict=True):
+        if not rows.with_rows:
+            return
+        again = _large_again(rows, order, sizes) if rows is groups[0] else ()
+        for batch in itertools.chain(_of_sizes(rows, order, sizes), again, _around_one(rows, order, sizes)):
+            used += batch.rows
+            yield batch
+    # Last, as they take what rows are left, and what is asked again begins with the first.
+    for size in more_batch_sizes(context, rows=context.max_rows * ROWS_FACTOR - used):
+        yield _batch(groups[0], _filled(orders[0], size), f"{size} rows in one batch")
+
+
+def _of_sizes(rows: Rows, order: Sequence[int], sizes: Sequence[int]) -> Iterator[ProbeBatch]:
+    """Yield a large batch, then smaller ones."""
+    for size in sizes:
+        yield _batch(rows, _filled(order, size), f"{size} rows in one batch, after {max(sizes)}")
+
+
+def _large_again(rows: Rows, order: Sequence[int], sizes: Sequence[int]) -> Iterator[ProbeBatch]:
+    """Yield the large batch again, in another order and of one row alone."""
+    if len(sizes) > 1 and len(order) > 1:
+        again = _filled(order[::-1], max(sizes))
+        yield _batch(rows, again, f"{max(sizes)} rows in reverse order, after {min(sizes)}")
+    if max(sizes) > 1:
+        yield _batch(rows, [order[0]] * max(sizes), f"row {rows.ids[order[0]]} repeated {max(sizes)} times")
+
+
+def _around_one(rows: Rows, order: Sequence[int], sizes: Sequence[int]) -> Iterator[ProbeBatch]:
+    low, high = min(sizes), max(sizes)
+    first, others = order[0], list(order[1:]) or [order[0]]
+    for row in order[:_ALONE]:
+        yield _batch(rows, [row] * low, f"row {rows.ids[row]} alone")
+    # One row, with others beside it, first, in the middle and last.
+    company = max(low - 1, min(len(others), high - 1, _COMPANY))
+    if company:
+        for position in dict.fromkeys((0, company // 2, company)):
+            chosen = _filled(others, company)
+            chosen.insert(position, first)
+            yield _batch(rows, chosen, f"row {rows.ids[first]} at position {position} of {company + 1}")
+        yield _batch(rows, [first, *_filled(others[::-1], company)], f"row {rows.ids[first]} in other company")
+
+
+def _filled(order: Sequence[int], size: int) -> list[int]:
+    return [int(at) for at in np.resize(np.asarray(order), size)]
+
+
+def _batch(rows: Rows, at: list[int], about: str) -> ProbeBatch:
+    return ProbeBatch(inputs=rows.take(at), rows=len(at), about=about)

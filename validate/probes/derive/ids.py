@@ -1,0 +1,267 @@
+"""Ids: every region of the vocabulary, the first and the last, the same one everywhere, and values that are no ids.
+
+Where the table is small enough for the rows allowed, every id is asked for once; rows are drawn out for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from paritygate.validate.probes.derive.shapes import resized
+from paritygate.validate.probes.derive.sizes import OpenDim, batch_sizes, open_dims
+from paritygate.validate.probes.probe import LARGEST_OF_FP16, ROWS_FACTOR, ProbeBatch, ProbeContext
+from paritygate.validate.probes.roles import InputRole, Role
+from paritygate.validate.probes.survey import Rows
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["derive"]
+
+_NAME = "ids"
+# What float32 does not hold any more, and what int32 does not.
+_BEYOND_FLOAT32 = 2**24 + 1
+_BEYOND_INT32 = 2**31 + 1
+_BEYOND_UINT32 = 2**32 + 1
+# Rows are drawn out to so many positions: of more, one wrong id is lost among the others.
+_POSITIONS = 128
+# Ids that the model looks for are asked, so many of an input.
+_COMPARED = 8
+
+_Ends = tuple[int, int]
+
+
+def derive(context: ProbeContext) -> Iterator[ProbeBatch]:
+    """Yield real rows with other ids: of every input what is special first, then what rows are left for."""
+    rows = context.survey.groups[0]
+    asked = [
+        (_Asker(context, rows, name), role)
+        for name, role in context.roles.items()
+        if role.role is Role.ID and name in rows.with_rows and rows.inputs[name].size
+    ]
+    used = 0
+    for asker, role in asked:
+        for batch in _special(context, asker, role):
+            used += batch.rows
+            yield batch
+    for asker, role in asked:
+        yield from _regions(context, asker, role, rows=max(1, (context.max_rows - used // ROWS_FACTOR) // len(asked)))
+
+
+class _Asker:
+    """Puts ids into real rows, drawn out to as many positions as the model surely takes."""
+
+    def __init__(self, context: ProbeContext, rows: Rows, name: str) -> None:
+        self._context = context
+        self._rows = rows
+        self._dim, self._size = _drawn_out(context, rows, name)
+        self.name = name
+        self.dtype = context.survey.inputs[name].dtype
+        self.positions = int(np.prod(self._base(1)[name].shape[1:]))
+
+    def _base(self, count: int) -> dict[str, NDArray[np.generic]]:
+        at = [int(row) for row in np.resize(np.arange(len(self._rows.ids)), count)]
+        sizes = {} if self._dim is None else {self._dim: self._size}
+        return resized(self._context, self._rows, at, sizes)
+
+    def takes(self, columns: Sequence[_Ends | None]) -> bool:
+        """Return whether the rows have these columns; without any, ids are of one kind."""
+        return bool(columns) and self.positions == len(columns)
+
+    def of_columns(
+        self,
+        wanted: Sequence[NDArray[Any] | int | None],
+        count: int,
+        about: str,
+        *,
+        is_beyond: bool = False,
+        is_unlike: bool = False,
+    ) -> ProbeBatch:
+        """Return rows with these ids in their columns; a column of which nothing is wanted keeps what is there."""
+        ids = self._base(count)[self.name].reshape(count, len(wanted)).copy()
+        for column, values in enumerate(wanted):
+            if values is not None:
+                ids[:, column] = values
+        return self.batch(ids.reshape(-1), about, is_beyond=is_beyond, is_unlike=is_unlike)
+
+    def batch(self, ids: NDArray[Any], about: str, *, is_beyond: bool = False, is_unlike: bool = False) -> ProbeBatch:
+        """Return rows with these ids, as many as they fill; every mask is full."""
+        count = len(ids) // self.positions
+        inputs = self._base(count)
+        shape, dtype = inputs[self.name].shape, inputs[self.name].dtype
+        inputs[self.name] = ids.reshape(shape).astype(dtype)
+        for other, role in self._context.roles.items():
+            if role.role is Role.MASK and role.of == self.name:
+                inputs[other] = np.ones_like(inputs[other])
+        return ProbeBatch(
+            inputs=inputs, rows=count, about=about, is_beyond_seen=is_beyond, is_unlike_seen=is_unlike or is_beyond
+        )
+
+
+def _drawn_out(context: ProbeContext, rows: Rows, name: str) -> tuple[OpenDim | None, int]:
+    """Return the dim of the positions and a larger size that it surely takes; no dim if there is none."""
+    dim = next((dim for dim in open_dims(context, rows) if (name, 1) in dim.places), None)
+    if dim is None:
+        return None, 0
+    seen = [shape[1] for shape in context.survey.inputs[name].shapes if len(shape) > 1]
+    declared = context.dims.get(dim.name)
+    # What the graph's tables suggest is tried by another probe: were it refused here, no id would be asked at all.
+    known = declared.max if declared else max(seen)
+    size = max(dim.size, min(known, _POSITIONS))
+    return (dim, size) if size != dim.size else (None, 0)
+
+
+def _regions(context: ProbeContext, asker: _Asker, role: InputRole, *, rows: int) -> Iterator[ProbeBatch]:
+    if asker.takes(role.columns):
+        yield from _regions_of_columns(context, asker, role.columns, rows=rows)
+        return
+    if role.low is None or role.high is None or role.high < role.low:
+        return
+    positions, name = asker.positions, asker.name
+    if role.high - role.low < rows:
+        yield from _one_by_one(context, asker, range(role.low, role.high + 1))
+        return
+    allowed = rows * (ROWS_FACTOR if positions == 1 else 1) * positions
+    count = role.high - role.low + 1
+    note = ""
+    if count > allowed:
+        # Regions, evenly spread, with the ends: what lies between is not looked at.
+        ids = np.unique(np.linspace(role.low, role.high, allowed).astype(np.int64))
+        note = f"{len(ids)} of {count} ids of {name} asked"
+    else:
+        ids = np.arange(role.low, role.high + 1)
+    least, size = min(batch_sizes(context)), max(batch_sizes(context))
+    for start in range(0, len(ids), positions * size):
+        part = ids[start : start + positions * size]
+        fitting = max(least, -(-len(part) // positions))
+        # Neighbours stand in different rows: what is exchanged within a row may come to the same sum.
+        filled = np.resize(part, fitting * positions).reshape(positions, fitting).T.reshape(-1)
+        yield replace(asker.batch(filled, f"ids {part[0]} to {part[-1]} of {name}"), note=note)
+
+
+def _regions_of_columns(
+    context: ProbeContext, asker: _Asker, columns: Sequence[_Ends | None], *, rows: int
+) -> Iterator[ProbeBatch]:
+    """Yield rows in which every column goes through its own range, all of them at once."""
+    alike: dict[_Ends, list[int]] = {}
+    for column, ends in enumerate(columns):
+        if ends is not None:
+            alike.setdefault(ends, []).append(column)
+    asked: dict[tuple[int, ...], NDArray[Any]] = {}
+    notes = []
+    for (first, last), columns_alike in alike.items():
+        group = tuple(columns_alike)
+        allowed = rows * (ROWS_FACTOR if len(group) == 1 else len(group))
+        count = last - first + 1
+        ids = np.unique(np.linspace(first, last, min(count, allowed)).astype(np.int64))
+        asked[group] = ids
+        if len(ids) < count:
+            notes.append(f"{len(ids)} of {count} ids of {asker.name} in columns {', '.join(map(str, group))} asked")
+    needed = max(-(-len(ids) // len(group)) for group, ids in asked.items())
+    least, size = min(batch_sizes(context)), max(batch_sizes(context))
+    for start in range(0, needed, size):
+        count = max(least, min(size, needed - start))
+        wanted: list[NDArray[Any] | None] = [None] * len(columns)
+        for group, ids in asked.items():
+            # Columns of one range share it; what a column is done with begins anew.
+            filled = np.resize(ids, needed * len(group)).reshape(len(group), needed)
+            for place, column in enumerate(group):
+                wanted[column] = filled[place, (start + np.arange(count)) % needed]
+        about = f"ids of every column of {asker.name}, part {start // size + 1}"
+        yield replace(asker.of_columns(wanted, count, about), note="; ".join(notes))
+
+
+def _one_by_one(context: ProbeContext, asker: _Asker, ids: range) -> Iterator[ProbeBatch]:
+    """Yield rows that hold one id each, at every position."""
+    least, size = min(batch_sizes(context)), max(batch_sizes(context))
+    for start in range(0, len(ids), size):
+        part = ids[start : start + size]
+        whole = np.resize(np.asarray(part), max(least, len(part)))
+        about = f"ids {part[0]} to {part[-1]} of {asker.name}, one a row"
+        yield asker.batch(np.repeat(whole, asker.positions), about, is_unlike=asker.positions > 1)
+
+
+def _special(context: ProbeContext, asker: _Asker, role: InputRole) -> Iterator[ProbeBatch]:
+    low, name = min(batch_sizes(context)), asker.name
+    positions = low * asker.positions
+    if asker.takes(role.columns):
+        for about, end in (("the first", 0), ("the last", 1)):
+            wanted = [None if ends is None else ends[end] for ends in role.columns]
+            yield asker.of_columns(wanted, low, f"{about} id of every column of {name}", is_unlike=True)
+    elif role.low is not None and role.high is not None:
+        for about, value in (("the first", role.low), ("the last", role.high)):
+            yield asker.batch(np.full(positions, value), f"{about} id of {name} everywhere", is_unlike=True)
+        ends = np.resize([role.low, role.high], positions)
+        yield asker.batch(ends, f"the first and the last id of {name} in turn", is_unlike=True)
+    yield from _compared(asker, role, positions)
+    yield from _guarded(asker, role, low)
+    if not role.is_shifted:
+        yield from _outside(context, asker, role, low)
+
+
+def _compared(asker: _Asker, role: InputRole, positions: int) -> Iterator[ProbeBatch]:
+    """Yield the ids that the model looks for: of a table only its own, of what is taken for an id any."""
+    for item in role.thresholds[:_COMPARED]:
+        is_inside = role.low is not None and role.high is not None and role.low <= item.value <= role.high
+        is_end = item.value in {role.low, role.high}
+        if item.value.is_integer() and not is_end and (is_inside or (item.is_equality and not role.is_table)):
+            value = int(item.value)
+            about = f"the id {value} of {asker.name}, which the model looks for"
+            yield asker.batch(np.full(positions, value), about, is_unlike=True)
+
+
+def _guarded(asker: _Asker, role: InputRole, rows: int) -> Iterator[ProbeBatch]:
+    """Yield ids beside a table where the model compares with its end, and so says what becomes of them.
+
+    To compare with the first row alone is to count from the end, as a Gather does by itself.
+    """
+    if not role.is_table or role.low is None or role.high is None:
+        return
+    by_column = asker.takes(role.columns)
+    for column, ends in enumerate(role.columns if by_column else [(role.low, role.high)]):
+        if ends is None:
+            continue
+        compared = {
+            item.value
+            for item in role.thresholds
+            if not (item.is_limit or item.is_equality)
+            and (item.columns is None or not by_column or column in item.columns)
+        }
+        low, high = ends
+        if not compared & {high, high + 1}:
+            continue
+        for value in (high + 1, 2 * high + 3, *([low - 1] if compared & {low, low - 1} else [])):
+            about = f"the value {value} in {asker.name}, which the model looks for"
+            wanted = [value if at == column or not by_column else None for at in range(asker.positions)]
+            if np.iinfo(asker.dtype).min <= value <= np.iinfo(asker.dtype).max:
+                yield asker.of_columns(wanted, rows, about, is_beyond=True)
+
+
+def _outside(context: ProbeContext, asker: _Asker, role: InputRole, rows: int) -> Iterator[ProbeBatch]:
+    """Yield values that are in no table known, and may be ids all the same: a table may have been cut on the way."""
+    name, dtype = asker.name, context.survey.inputs[asker.name].dtype
+    if not dtype.startswith(("int", "uint")):
+        return
+    limits = np.iinfo(dtype)
+    wanted = [-1, _BEYOND_FLOAT32, _BEYOND_INT32, _BEYOND_UINT32]
+    guard = None
+    lasts = [ends[1] for ends in role.columns if ends is not None]
+    last = max(lasts) if asker.takes(role.columns) else role.high
+
+    def filled(value: int, about: str) -> ProbeBatch:
+        if not asker.takes(role.columns):
+            return asker.batch(np.full(rows * asker.positions, value), about, is_beyond=True)
+        return asker.of_columns([None if ends is None else value for ends in role.columns], rows, about, is_beyond=True)
+
+    if role.is_table and last is not None:
+        wanted += [last + 1, 2 * last + 1, 4 * last + 3]
+        guard = filled(int(limits.max), "").inputs
+    for value in wanted:
+        is_asked = role.low is not None and role.high is not None and role.low <= value <= role.high
+        if limits.min <= value < limits.max and not is_asked:
+            batch = filled(value, f"the value {value} in {name}")
+            yield replace(batch, must_refuse=guard, is_far_from_seen=value > LARGEST_OF_FP16)

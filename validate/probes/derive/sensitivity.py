@@ -1,0 +1,57 @@
+"""Sensitivity: each input changed alone, and two of one kind exchanged: inputs that are ignored or swapped."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import numpy as np
+
+from paritygate.validate.probes.derive.sizes import batch_sizes
+from paritygate.validate.probes.probe import ProbeBatch, ProbeContext
+from paritygate.validate.probes.roles import Form
+from paritygate.validate.probes.survey import Rows
+
+__all__ = ["derive"]
+
+_NAME = "sensitivity"
+_ROWS = 6
+
+
+def derive(context: ProbeContext) -> Iterator[ProbeBatch]:
+    """Yield real rows of which one input comes from other rows, or from another input."""
+    for rows in context.survey.groups:
+        if not rows.with_rows:
+            return
+        sizes = batch_sizes(context)
+        count = max(min(sizes), min(_ROWS, max(sizes)))
+        order = context.random(_NAME).permutation(len(rows.ids))
+        at = [int(row) for row in np.resize(order, count)]
+        other = [int(row) for row in np.resize(np.roll(order, 1), count)]
+        if len(rows.ids) > 1:
+            yield from _changed_alone(rows, at, other)
+            yield from _exchanged(context, rows, at)
+            return
+
+
+def _changed_alone(rows: Rows, at: list[int], other: list[int]) -> Iterator[ProbeBatch]:
+    for name in rows.inputs:
+        if name in rows.with_rows:
+            inputs = rows.take(at)
+            inputs[name] = rows.take(other)[name]
+            yield ProbeBatch(inputs=inputs, rows=len(at), about=f"{name} from other rows")
+
+
+def _exchanged(context: ProbeContext, rows: Rows, at: list[int]) -> Iterator[ProbeBatch]:
+    """Yield rows in which two inputs of one kind are exchanged; ids in place of a mask would mean nothing."""
+    inputs = rows.take(at)
+    for first, second in itertools.combinations(inputs, 2):
+        one, two = inputs[first], inputs[second]
+        roles = context.roles[first], context.roles[second]
+        is_one_kind = roles[0].role is roles[1].role and Form.FIXED not in {role.form for role in roles}
+        if is_one_kind and one.shape == two.shape and one.dtype == two.dtype and not np.array_equal(one, two):
+            exchanged = {**inputs, first: two, second: one}
+            # Ids as large as no position was: what a position goes through in lower precision is not made for them.
+            is_beyond = any(context.survey.inputs[name].reach(exchanged[name])[1] for name in (first, second))
+            about = f"{first} and {second} exchanged"
+            yield ProbeBatch(inputs=exchanged, rows=len(at), about=about, is_beyond_seen=is_beyond)

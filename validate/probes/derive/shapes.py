@@ -1,0 +1,162 @@
+"""Shapes: the smallest, odd and largest sizes of every open dim, alone and all together, and then far larger ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from paritygate.signature import is_float_dtype
+from paritygate.validate.probes.derive.longer_rows import of_size, real_at_both_ends, real_throughout
+from paritygate.validate.probes.derive.sizes import OpenDim, batch_sizes, coherent, open_dims
+from paritygate.validate.probes.probe import ProbeBatch, ProbeContext
+from paritygate.validate.probes.roles import Role
+from paritygate.validate.probes.survey import Rows
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["derive", "resized"]
+
+_NAME = "shapes"
+_ROWS = 3
+# What far larger sizes may cost: bytes of one call, and work, in rows of the largest size seen, as a share of the rows
+# of a probe. From so many positions on, attention costs more than all else.
+_FAR_BYTES = 4 << 20
+_FAR_SHARE = 0.5
+_FAR_LEAST_WORK = 96
+_QUADRATIC_FROM = 512
+
+
+def derive(context: ProbeContext) -> Iterator[ProbeBatch]:
+    """Yield real rows, brought to other sizes by cutting them or going on with other rows; the largest come last."""
+    for rows in context.survey.groups[:1]:
+        dims = open_dims(context, rows)
+        sizes = batch_sizes(context)
+        count = max(min(_ROWS, max(sizes)), min(sizes)) if rows.with_rows else 1
+        at = [int(row) for row in np.resize(context.random(_NAME).permutation(len(rows.ids)), count)]
+        for chosen in _combinations(dims):
+            if _is_declared(context, coherent(dims, chosen)):
+                yield _batch(context, rows, at, chosen)
+        yield from _far(context, rows, dims, at[: min(sizes)])
+
+
+def _batch(
+    context: ProbeContext, rows: Rows, at: list[int], chosen: Mapping[OpenDim, int], *, is_far: bool = False
+) -> ProbeBatch:
+    others = {dim: size for dim, size in chosen.items() if size != dim.size}
+    inputs = resized(context, rows, at, others, places_of=real_at_both_ends if is_far else real_throughout)
+    is_made_up = is_far or any(not dim.size for dim in chosen)
+    has_floats = any(is_float_dtype(spec.dtype) for spec in context.signature.inputs)
+    return ProbeBatch(
+        inputs=inputs,
+        rows=len(at),
+        about=", ".join(f"{dim.name} of {size}" for dim, size in chosen.items()),
+        is_unlike_seen=any(not _is_seen(context, dim, size) for dim, size in chosen.items()),
+        is_invented=is_made_up and has_floats,
+    )
+
+
+def _is_declared(context: ProbeContext, sizes: Mapping[OpenDim, int]) -> bool:
+    """Return whether the sizes are within those declared, where some are: a sum may grow beyond its own."""
+    declared = [(context.dims[dim.name], size) for dim, size in sizes.items() if dim.name in context.dims]
+    return all(dim.min <= size <= dim.max for dim, size in declared)
+
+
+def _is_seen(context: ProbeContext, dim: OpenDim, size: int) -> bool:
+    """Return whether the size lies between sizes that the samples have."""
+    name, axis = dim.places[0]
+    seen = [shape[axis] for shape in context.survey.inputs[name].shapes if axis < len(shape)]
+    return min(seen) <= size <= max(seen)
+
+
+def _combinations(dims: tuple[OpenDim, ...]) -> Iterator[dict[OpenDim, int]]:
+    for dim in dims:
+        for size in dim.others:
+            yield {dim: size}
+    several = [dim for dim in dims if dim.others and dim.sum is None]
+    if len(several) > 1:
+        for pick in (min, max):
+            yield {dim: pick((*dim.others, dim.size)) for dim in several}
+
+
+def _far(context: ProbeContext, rows: Rows, dims: tuple[OpenDim, ...], at: list[int]) -> Iterator[ProbeBatch]:
+    """Yield few rows of sizes far beyond those seen, the smaller first, as far as bytes and work allow."""
+    left = max(_FAR_LEAST_WORK, context.max_rows * _FAR_SHARE)
+    wanted = [(size, dim) for dim in dims for size in dim.far]
+    for size, dim in sorted(wanted, key=lambda item: item[0]):
+        left -= len(at) * size / dim.largest * (1 + size / _QUADRATIC_FROM)
+        grown = coherent(dims, {dim: size})
+        if left >= 0 and _is_declared(context, grown) and len(at) * _bytes_of_row(rows, grown) <= _FAR_BYTES:
+            yield _batch(context, rows, at, {dim: size}, is_far=True)
+
+
+def _bytes_of_row(rows: Rows, sizes: Mapping[OpenDim, int]) -> int:
+    found = 0
+    for name, array in rows.inputs.items():
+        shape = list(array.shape)
+        if name in rows.with_rows:
+            shape[0] = 1
+        for dim, size in sizes.items():
+            for axis in [axis for place, axis in dim.places if place == name]:
+                shape[axis] = size
+        found += int(np.prod(shape)) * array.dtype.itemsize
+    return found
+
+
+def resized(
+    context: ProbeContext,
+    rows: Rows,
+    at: list[int],
+    sizes: Mapping[OpenDim, int],
+    *,
+    places_of: Callable[[int], NDArray[np.intp]] = real_throughout,
+) -> dict[str, NDArray[np.generic]]:
+    """Return the rows with some dims of other sizes: they go on with other real rows, and every mask is full.
+
+    Lengths of what was resized are the new size, and what is the sum of dims grows with them. What was always empty, as
+    the cache of a model that begins, holds normal numbers, and zeros where it is of whole numbers.
+
+    Args:
+        context: What is known of the model.
+        rows: Real rows.
+        at: Which of them.
+        sizes: The sizes of the dims that are to have others.
+        places_of: Which places of the rows that go on are taken for a size.
+    """
+    if not sizes:
+        return rows.take(at)
+    # The same order for all inputs: an id keeps what stands beside it.
+    order = [int(row) for row in context.random(f"{_NAME}/going on").permutation(len(rows.ids))]
+    whole = rows.take(order)
+    sizes = coherent(open_dims(context, rows), sizes)
+    for dim, size in sizes.items():
+        for name, axis in dim.places:
+            elsewhere = [group.inputs[name] for group in context.survey.groups if group is not rows]
+            has_rows = name in rows.with_rows
+            found = of_size(whole[name], axis, places_of(size), has_rows=has_rows, elsewhere=elsewhere)
+            whole[name] = _made(context, name, whole[name], axis, size) if found is None else found
+    places = [order.index(row) for row in at]
+    inputs = {name: array[places] if name in rows.with_rows else array for name, array in whole.items()}
+    _set_masks_and_lengths(context, inputs, sizes)
+    return inputs
+
+
+def _set_masks_and_lengths(
+    context: ProbeContext, inputs: dict[str, NDArray[np.generic]], sizes: Mapping[OpenDim, int]
+) -> None:
+    for name, role in context.roles.items():
+        if role.role is Role.MASK and any(name == place for dim in sizes for place, _ in dim.places):
+            inputs[name] = np.ones_like(inputs[name])
+        longest = [size for dim, size in sizes.items() for place in dim.places if place == (role.of, 1)]
+        if role.role is Role.LENGTH and longest:
+            inputs[name] = np.full_like(inputs[name], longest[0])
+
+
+def _made(context: ProbeContext, name: str, array: NDArray[np.generic], axis: int, size: int) -> NDArray[np.generic]:
+    shape = (*array.shape[:axis], size, *array.shape[axis + 1 :])
+    if array.dtype.kind not in "fV":
+        return np.zeros(shape, dtype=array.dtype)
+    drawn: NDArray[np.generic] = context.random(f"{_NAME}/{name}").standard_normal(shape).astype(array.dtype)
+    return drawn

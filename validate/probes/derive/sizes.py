@@ -1,0 +1,212 @@
+"""The open dims of a model's inputs, and other sizes that they may take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from paritygate.validate.probes.derive.summed_dims import Sum, sums_of
+from paritygate.validate.probes.probe import ProbeContext
+from paritygate.validate.probes.roles import Role
+from paritygate.validate.probes.survey import Rows
+
+__all__ = ["OpenDim", "batch_sizes", "coherent", "more_batch_sizes", "open_dims"]
+
+# The largest batch of a wide declared range, and the one where none is declared: where rows are small, and where not.
+_LARGEST_DECLARED = (256, 64)
+_LARGEST_UNDECLARED = (33, 17)
+_SMALL_ROW_BYTES = 4096
+# Rows of so few numbers are those of a table: hundreds of them cost what a call costs.
+_TINY_ROW_BYTES = 512
+_ROWS_OF_TINY = 512
+# One more than what a batch may have been cut to.
+_LARGE_BATCHES = (257, 129, 65)
+# An open dim is not tried beyond so many times the largest size seen, unless that is declared.
+_LARGEST_FACTOR = 64
+# Sizes far beyond those seen, as least multiples of the largest, while they stay within so many positions.
+_FAR_FACTORS = (4, 8, 16)
+_FAR_SIZE = 2048
+# Where two dims are open, as in a picture, the only multiple.
+_FAR_FACTOR_OF_TWO = 4
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OpenDim:
+    """One size that the model leaves open, but for the rows.
+
+    Attributes:
+        name: The symbolic dim, or in words which dim it is.
+        places: Where it stands: `(input, axis)` each.
+        size: What it is in the rows at hand.
+        others: Other sizes to try, in order.
+        far: Sizes far beyond those seen to try, in order; none where sizes are declared.
+        largest: The largest size seen; where that is none at all, the largest of another dim.
+        sum: The other dims that it is the sum of; None where it is none.
+    """
+
+    name: str
+    places: tuple[tuple[str, int], ...]
+    size: int
+    others: tuple[int, ...]
+    far: tuple[int, ...] = ()
+    largest: int = 1
+    sum: Sum | None = None
+
+
+def batch_sizes(context: ProbeContext) -> tuple[int, ...]:
+    """Return the numbers of rows to try, the largest first: what follows a large batch is a case of its own."""
+    bounds = _batch_bounds(context)
+    if bounds is None:
+        return (_fixed_batch(context),)
+    low, high = bounds
+    wanted = {low, high, 1, 2, 3, _odd(high // 2)}
+    return tuple(sorted((size for size in wanted if low <= size <= high), reverse=True))
+
+
+def more_batch_sizes(context: ProbeContext, *, rows: int) -> tuple[int, ...]:
+    """Return further numbers of rows, in order: all small ones, and larger ones than any seen, as rows allow.
+
+    Args:
+        context: What is known of the model.
+        rows: How many rows there may be in all of them.
+    """
+    bounds = _batch_bounds(context)
+    if bounds is None:
+        return ()
+    row_bytes = _row_bytes(context)
+    is_declared = _declared_batch(context) is not None
+    # A declared range ends where a service does.
+    low, high = bounds if is_declared else (1, max(_LARGE_BATCHES))
+    of_rows = max(context.max_rows, _ROWS_OF_TINY) if row_bytes <= _TINY_ROW_BYTES else context.max_rows
+    left = min(rows, of_rows if row_bytes <= _SMALL_ROW_BYTES else context.max_rows // 2)
+    found = []
+    for size in (*range(1, 10), *(_LARGE_BATCHES if row_bytes <= _SMALL_ROW_BYTES else ())):
+        if low <= size <= high and size not in batch_sizes(context) and size <= left:
+            found.append(size)
+            left -= size
+    return tuple(sorted(found))
+
+
+def _batch_bounds(context: ProbeContext) -> tuple[int, int] | None:
+    """Return the smallest and the largest number of rows to try; None where there is one only."""
+    if _fixed_batch(context):
+        return None
+    declared = _declared_batch(context)
+    at = 0 if _row_bytes(context) <= _SMALL_ROW_BYTES else 1
+    # Larger than any seen: what goes wrong in large batches alone is found in one.
+    seen_high = context.survey.batch_sizes[1]
+    low, high = declared or (1, max(2 * seen_high, _LARGEST_UNDECLARED[at]))
+    return low, min(high, max(_LARGEST_DECLARED[at], low))
+
+
+def _batch_symbols(context: ProbeContext) -> set[int | str | None]:
+    specs = [spec for spec in context.signature.inputs if context.survey.inputs[spec.name].has_rows and spec.shape]
+    return {spec.shape[0] for spec in specs if spec.shape}
+
+
+def _fixed_batch(context: ProbeContext) -> int:
+    """Return the one number of rows that there is, and 0 where it is open."""
+    if not any(seen.has_rows for seen in context.survey.inputs.values()):
+        return 1
+    return min((size for size in _batch_symbols(context) if isinstance(size, int)), default=0)
+
+
+def _declared_batch(context: ProbeContext) -> tuple[int, int] | None:
+    found = [context.dims[dim] for dim in _batch_symbols(context) if isinstance(dim, str) and dim in context.dims]
+    return (found[0].min, found[0].max) if found else None
+
+
+def _row_bytes(context: ProbeContext) -> int:
+    group = context.survey.groups[0]
+    return max(sum(group.inputs[name].nbytes // len(group.ids) for name in group.with_rows), 1)
+
+
+def open_dims(context: ProbeContext, rows: Rows) -> tuple[OpenDim, ...]:
+    """Return every open dim but that of the rows.
+
+    Dims without a name are one dim where they always have one size, but for two of the same input: the sides of a
+    picture.
+    """
+    found: dict[tuple[object, ...], tuple[str, list[tuple[str, int]]]] = {}
+    for spec in context.signature.inputs:
+        array = rows.inputs[spec.name]
+        first = 1 if spec.name in rows.with_rows else 0
+        shape = spec.shape if spec.shape is not None else (None,) * array.ndim
+        for axis in range(first, array.ndim):
+            dim, place = shape[axis], (spec.name, axis)
+            if isinstance(dim, int):
+                continue
+            before = array.shape[first:axis].count(array.shape[axis])
+            name = dim or f"the {'next ' * before}dim of size {array.shape[axis]}"
+            key = (dim,) if dim else (before, array.shape[axis], *_sizes_of(place, context.survey.groups))
+            found.setdefault(key, (name, []))[1].append(place)
+    plain = [
+        OpenDim(name=name, places=tuple(places), size=int(rows.inputs[places[0][0]].shape[places[0][1]]), others=())
+        for name, places in found.values()
+    ]
+    sums = sums_of(
+        {dim.places: (dim.name, _sizes_of(dim.places[0], context.survey.groups)) for dim in plain},
+        masks=[name for name, role in context.roles.items() if role.role is Role.MASK],
+    )
+    return tuple(_with_others(replace(dim, sum=sums.get(dim.places)), plain, context) for dim in plain)
+
+
+def _sizes_of(place: tuple[str, int], groups: Iterable[Rows]) -> tuple[int, ...]:
+    """Return the size of a dim in every group of rows; 0 where an input has another rank there."""
+    name, axis = place
+    return tuple(
+        int(array.shape[axis]) if axis < array.ndim else 0 for array in (group.inputs[name] for group in groups)
+    )
+
+
+def coherent(dims: Iterable[OpenDim], sizes: Mapping[OpenDim, int]) -> dict[OpenDim, int]:
+    """Return the sizes, with those of all sums of them: a mask over a cache and what follows grows with either."""
+    found = dict(sizes)
+    by_places = {dim.places: found.get(dim, dim.size) for dim in dims}
+    for dim in dims:
+        if dim.sum is not None and dim not in sizes:
+            size = dim.sum.plus + sum(by_places[part] for part in dim.sum.parts)
+            if size != dim.size:
+                found[dim] = size
+    return found
+
+
+def _with_others(dim: OpenDim, dims: list[OpenDim], context: ProbeContext) -> OpenDim:
+    declared = context.dims.get(dim.name)
+    size = dim.size
+    if dim.sum is not None and dim.sum.is_sure:
+        return dim
+    if declared is not None:
+        middle = _odd((declared.min + declared.max) // 2)
+        wanted = {declared.min, declared.max, middle, min(declared.max, _odd(size + 1))}
+        allowed = {item for item in wanted if declared.min <= item <= declared.max}
+        return replace(dim, others=tuple(sorted(allowed - {size})))
+    shapes = [(context.survey.inputs[name].shapes, axis) for name, axis in dim.places]
+    seen = {shape[axis] for found, axis in shapes for shape in found if axis < len(shape)} | {size}
+    # What was always empty, as the cache of a model that begins, may come to hold what stands beside it.
+    low, high = min(seen), max(seen) or max(other.size for other in dims) or 1
+    wanted = {1, max(1, low // 2), _odd((low + high) // 2), _odd(high + 1), 2 * high, *_by_tables(dim.places, context)}
+    others = {item for item in wanted - {size} if item <= _LARGEST_FACTOR * high}
+    far = {size for size in _far_sizes(dim, dims, high) if size <= _FAR_SIZE}
+    return replace(dim, others=tuple(sorted(others)), far=tuple(sorted(far - others)), largest=high)
+
+
+def _far_sizes(dim: OpenDim, dims: list[OpenDim], high: int) -> Iterator[int]:
+    """Yield sizes far beyond the largest seen, where cuts show: well beyond a power of two, which most are at."""
+    inputs = {name for name, _ in dim.places}
+    if any(inputs & {name for name, _ in other.places} for other in dims if other.places != dim.places):
+        yield _FAR_FACTOR_OF_TWO * high
+        return
+    for factor in _FAR_FACTORS:
+        power = 1 << (factor * high - 1).bit_length()
+        yield power + power // 4
+
+
+def _by_tables(places: Iterable[tuple[str, int]], context: ProbeContext) -> set[int]:
+    """Return the most positions that the tables of the model hold, and one less."""
+    roles = [context.roles[name] for name, axis in places if axis == 1 and name in context.roles]
+    return {size for role in roles if role.positions for size in (role.positions, role.positions - 1) if size > 0}
+
+
+def _odd(size: int) -> int:
+    return size | 1

@@ -1,0 +1,304 @@
+"""Following the values of an input through a graph, as long as they are the input's own, shifted or scaled.
+
+What is kept is which features they are of, so that a table is known by the column that indexes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from paritygate.validate.probes.graph.constants import Constants, attribute_of
+
+if TYPE_CHECKING:
+    import onnx
+    from numpy.typing import NDArray
+
+__all__ = ["Carried", "carried_from", "is_to_whole"]
+
+# Features are the last axis of inputs of these ranks.
+_FEATURE_RANKS = (2, 3)
+_LIMITING = frozenset({"Clip", "Max", "Min"})
+_SHIFTING = frozenset({"Add", "Sub"})
+_SCALING = frozenset({"Div", "Mul"})
+# Of the values of onnx.TensorProto.DataType: float16 and bfloat16, and bool.
+_HALF_TYPES = frozenset({10, 16})
+_BOOL = 9
+_INTEGERS = frozenset({2, 3, 4, 5, 6, 7, 12, 13})
+_ROUNDED_BY = {"Cast": 0.0, "Ceil": 0.0, "Floor": 0.0, "Round": 0.5}
+_FROM_THE_END = 1 << 30
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Carried:
+    """What a tensor holds of an input: its values, or `scale * value + shift`, or the whole number below that.
+
+    Attributes:
+        rank: Its rank; None where it is not known.
+        columns: The features of the input that it holds values of; None for all, or where they are not known.
+        width: How many features the input has; None where that is open.
+        is_ordered: Whether its last axis is those features, in that order.
+        scale: What the values were multiplied by.
+        shift: What was added to them before they became whole.
+        is_whole: Whether they are whole numbers, by the dtype of the input or since they were rounded.
+        is_rounded: Whether they were rounded on the way.
+        after: What was added to the whole numbers: of every feature the same, or of each its own.
+        is_plain: Whether nothing at all was done to them but casts, limits and changes of shape.
+    """
+
+    rank: int | None
+    columns: tuple[int, ...] | None = None
+    width: int | None = None
+    is_ordered: bool = False
+    scale: float = 1.0
+    shift: float = 0.0
+    is_whole: bool = False
+    is_rounded: bool = False
+    after: int | tuple[int, ...] = 0
+    is_plain: bool = True
+
+    @property
+    def is_raw(self) -> bool:
+        """Whether they are the input's own values, without arithmetic."""
+        return self.scale == 1 and self.shift == 0 and self.after == 0 and not self.is_rounded
+
+    def features(self) -> tuple[int, ...] | None:
+        """Return the features along the last axis, in order; None where that is not known."""
+        if not self.is_ordered:
+            return None
+        return self.columns if self.columns is not None else None if self.width is None else tuple(range(self.width))
+
+
+def carried_from(value: onnx.ValueInfoProto, graph: onnx.GraphProto, constants: Constants) -> dict[str, Carried]:
+    """Return every tensor of the main graph that holds values of an input, and what it holds of them."""
+    kind = value.type.tensor_type
+    shape = kind.shape.dim if kind.HasField("shape") else None
+    rank = None if shape is None else len(shape)
+    has_features = rank in _FEATURE_RANKS
+    width = shape[-1].dim_value or None if shape is not None and has_features else None
+    is_float = kind.elem_type in {1, 11} | _HALF_TYPES
+    found = {value.name: Carried(rank=rank, width=width, is_ordered=has_features, is_whole=not is_float)}
+    for node in graph.node:
+        handed = [found.get(name) for name in node.input]
+        if any(handed):
+            results = zip(node.output, _through(node, handed, constants), strict=False)
+            found.update({name: carried for name, carried in results if carried is not None and name})
+    return found
+
+
+def is_to_whole(node: onnx.NodeProto) -> bool:
+    """Return whether a node makes whole numbers of others."""
+    is_cast = node.op_type == "Cast" and attribute_of(node, "to") in _INTEGERS
+    return is_cast or node.op_type in {"Ceil", "Floor", "Round"}
+
+
+def _through(node: onnx.NodeProto, handed: Sequence[Carried | None], constants: Constants) -> Sequence[Carried | None]:
+    first = handed[0]
+    if node.op_type in _LIMITING or node.op_type in {"Concat", "Where"}:
+        # The condition of a selection is not handed on.
+        return [_merged(node, [item for item in handed[node.op_type == "Where" :] if item is not None])]
+    if node.op_type in _SHIFTING | _SCALING:
+        return [_moved(node, handed, constants)]
+    if first is None:
+        return []
+    shaped = _SHAPED.get(node.op_type)
+    return [_kept(node, first)] if shaped is None else shaped(node, first, constants)
+
+
+def _kept(node: onnx.NodeProto, carried: Carried) -> Carried | None:
+    """Return what is left of each value by itself; None where it is no value of the input any more."""
+    if is_to_whole(node):
+        return _rounded(carried, _ROUNDED_BY[node.op_type])
+    is_lossy = node.op_type == "Cast" and attribute_of(node, "to") in _HALF_TYPES | {_BOOL} and not carried.is_whole
+    return carried if node.op_type in {"Cast", "Dropout", "Identity"} and not is_lossy else None
+
+
+def _merged(node: onnx.NodeProto, parts: list[Carried]) -> Carried | None:
+    """Return what holds values of all the parts: plain ones where others of the same input are shifted."""
+    if not parts:
+        return None
+    kept = [part for part in parts if part.is_plain] or parts
+    first = kept[0]
+    if any((part.scale, part.shift, part.after) != (first.scale, first.shift, first.after) for part in kept):
+        return None
+    if len(parts) == 1 and node.op_type != "Concat":
+        return first
+    known = [part.columns for part in parts]
+    columns = None if None in known else tuple(sorted({at for part in known for at in part or ()}))
+    is_same = node.op_type != "Concat" and all(part.features() == first.features() for part in parts)
+    return replace(first, columns=columns if not is_same else first.columns, is_ordered=is_same and first.is_ordered)
+
+
+def _moved(node: onnx.NodeProto, handed: Sequence[Carried | None], constants: Constants) -> Carried | None:
+    at = 0 if handed[0] is not None else 1
+    carried, other = handed[at], constants.values.get(node.input[1 - at])
+    if carried is None or other is None or handed[1 - at] is not None or (at and node.op_type in {"Div", "Sub"}):
+        return None
+    numbers = other.astype(np.float64).reshape(-1)
+    sign = -1 if node.op_type == "Sub" else 1
+    if carried.is_whole:
+        return _with_after(carried, numbers * sign) if node.op_type in _SHIFTING else None
+    if numbers.size != 1 or not np.isfinite(numbers).all():
+        return None
+    number = float(numbers[0])
+    if node.op_type in _SHIFTING:
+        return replace(carried, shift=carried.shift + sign * number, is_plain=False)
+    if number == 0:
+        return None
+    factor = 1 / number if node.op_type == "Div" else number
+    return replace(carried, scale=carried.scale * factor, shift=carried.shift * factor, is_plain=False)
+
+
+def _with_after(carried: Carried, numbers: NDArray[np.float64]) -> Carried | None:
+    features = carried.features() if carried.width == numbers.size else None
+    if not (numbers == np.rint(numbers)).all():
+        return None
+    whole = [int(number) for number in numbers]
+    if len(whole) == 1 and isinstance(carried.after, int):
+        return replace(carried, after=carried.after + whole[0], is_plain=False)
+    if carried.after == 0 and features is not None and features == tuple(range(len(whole))):
+        return replace(carried, after=tuple(whole), is_plain=False)
+    return None
+
+
+def _rounded(carried: Carried, half: float) -> Carried:
+    if carried.is_whole:
+        return carried
+    return replace(carried, shift=carried.shift + half, is_whole=True, is_rounded=True, is_plain=False)
+
+
+def _axis(node: onnx.NodeProto, carried: Carried, default: int = 0) -> int | None:
+    axis = int(attribute_of(node, "axis", default))
+    return axis if axis >= 0 else None if carried.rank is None else axis + carried.rank
+
+
+def _chosen(carried: Carried, at: Sequence[int] | None) -> Carried:
+    """Return it with these places of its last axis alone; None for some that are not known."""
+    features = carried.features()
+    if at is None or (features is None and (not carried.is_ordered or min(at, default=0) < 0)):
+        return replace(carried, is_ordered=False)
+    if features is None:
+        return replace(carried, columns=tuple(at))
+    inside = [place for place in at if -len(features) <= place < len(features)]
+    return replace(carried, columns=tuple(features[place] for place in inside))
+
+
+def _gathered(node: onnx.NodeProto, carried: Carried, constants: Constants) -> Sequence[Carried | None]:
+    index, axis = constants.values.get(node.input[1]), _axis(node, carried)
+    if index is None:
+        return [replace(carried, rank=None, is_ordered=False)]
+    rank = None if carried.rank is None else carried.rank - 1 + index.ndim
+    if axis is None or carried.rank is None:
+        return [replace(carried, rank=rank, is_ordered=False)]
+    if axis != carried.rank - 1:
+        return [replace(carried, rank=rank)]
+    chosen = _chosen(carried, [int(at) for at in index.reshape(-1)])
+    return [replace(chosen, rank=rank, is_ordered=chosen.is_ordered and index.ndim == 1)]
+
+
+def _sliced(node: onnx.NodeProto, carried: Carried, constants: Constants) -> Sequence[Carried | None]:
+    starts, ends, axes, steps = (_numbers(node, at, name, constants) for at, name in enumerate(_OF_SLICE, start=1))
+    if starts is None or ends is None or carried.rank is None or (axes is None and _has(node, 3)):
+        return [replace(carried, is_ordered=False)]
+    if steps is None and _has(node, 4):
+        return [replace(carried, is_ordered=False)]
+    for place, axis in enumerate(axes if axes is not None else range(len(starts))):
+        if axis in {-1, carried.rank - 1}:
+            part = slice(starts[place], ends[place], 1 if steps is None else steps[place])
+            return [_chosen(carried, _places(carried, part))]
+    return [carried]
+
+
+def _places(carried: Carried, part: slice) -> list[int] | None:
+    features = carried.features()
+    if features is not None:
+        return list(range(len(features)))[part]
+    is_plain = part.start >= 0 and 0 <= part.stop < _FROM_THE_END and part.step > 0
+    return list(range(part.start, part.stop, part.step)) if is_plain else None
+
+
+_OF_SLICE = ("starts", "ends", "axes", "steps")
+
+
+def _has(node: onnx.NodeProto, at: int) -> bool:
+    return len(node.input) > at and bool(node.input[at])
+
+
+def _numbers(node: onnx.NodeProto, at: int, name: str, constants: Constants) -> list[int] | None:
+    """Return whole numbers that are an input in newer opsets and an attribute in older ones."""
+    if _has(node, at):
+        value = constants.values.get(node.input[at])
+        return None if value is None else [int(item) for item in value.reshape(-1)]
+    found: list[int] | None = attribute_of(node, name)
+    return None if found is None else list(found)
+
+
+def _split(node: onnx.NodeProto, carried: Carried, constants: Constants) -> Sequence[Carried | None]:
+    axis, count = _axis(node, carried), len(node.output)
+    if axis is None or carried.rank is None or axis != carried.rank - 1:
+        return [replace(carried, is_ordered=carried.is_ordered and axis is not None)] * count
+    features = carried.features()
+    sizes = _numbers(node, 1, "split", constants)
+    if sizes is None and features is not None and not _has(node, 1):
+        whole = -(-len(features) // count)
+        sizes = [min(whole, len(features) - at * whole) for at in range(count)]
+    if sizes is None:
+        return [replace(carried, is_ordered=False)] * count
+    ends = np.cumsum(sizes)
+    return [_chosen(carried, list(range(end - size, end))) for end, size in zip(ends.tolist(), sizes, strict=True)]
+
+
+def _squeezed(node: onnx.NodeProto, carried: Carried, constants: Constants) -> Sequence[Carried | None]:
+    axes = _numbers(node, 1, "axes", constants)
+    if axes is None or carried.rank is None:
+        return [replace(carried, rank=None, is_ordered=False)]
+    is_last = bool({-1, carried.rank - 1} & set(axes))
+    return [replace(carried, rank=carried.rank - len(axes), is_ordered=carried.is_ordered and not is_last)]
+
+
+def _unsqueezed(node: onnx.NodeProto, carried: Carried, constants: Constants) -> Sequence[Carried | None]:
+    axes = _numbers(node, 1, "axes", constants)
+    if axes is None or carried.rank is None:
+        return [replace(carried, rank=None, is_ordered=False)]
+    rank = carried.rank + len(axes)
+    is_last = bool({-1, rank - 1} & set(axes))
+    return [replace(carried, rank=rank, is_ordered=carried.is_ordered and not is_last)]
+
+
+def _reshaped(node: onnx.NodeProto, carried: Carried, constants: Constants) -> Sequence[Carried | None]:
+    shape = _numbers(node, 1, "shape", constants)
+    features = carried.features()
+    is_kept = shape is not None and bool(shape) and features is not None and shape[-1] == len(features)
+    return [replace(carried, rank=None if shape is None else len(shape), is_ordered=is_kept)]
+
+
+def _flattened(node: onnx.NodeProto, carried: Carried, _: Constants) -> Sequence[Carried | None]:
+    is_kept = carried.rank is not None and _axis(node, carried, 1) == carried.rank - 1
+    return [replace(carried, rank=2, is_ordered=carried.is_ordered and is_kept)]
+
+
+def _transposed(node: onnx.NodeProto, carried: Carried, _: Constants) -> Sequence[Carried | None]:
+    order: Any = attribute_of(node, "perm")
+    is_kept = carried.rank is not None and order is not None and order[-1] == carried.rank - 1
+    return [replace(carried, is_ordered=carried.is_ordered and is_kept)]
+
+
+def _expanded(_: onnx.NodeProto, carried: Carried, __: Constants) -> Sequence[Carried | None]:
+    return [replace(carried, rank=None, is_ordered=False)]
+
+
+_SHAPED: Mapping[str, Callable[[Any, Carried, Constants], Sequence[Carried | None]]] = {
+    "Expand": _expanded,
+    "Flatten": _flattened,
+    "Gather": _gathered,
+    "Reshape": _reshaped,
+    "Slice": _sliced,
+    "Split": _split,
+    "Squeeze": _squeezed,
+    "Tile": _expanded,
+    "Transpose": _transposed,
+    "Unsqueeze": _unsqueezed,
+}

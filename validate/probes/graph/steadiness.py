@@ -1,0 +1,130 @@
+"""Whether what a graph computes from an input may jump: where it does, its answer hangs on how things are rounded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from paritygate.validate.probes.graph.flow import Carried, is_to_whole
+
+if TYPE_CHECKING:
+    import onnx
+
+__all__ = ["Steadiness", "Steps", "is_trees", "steadiness_of"]
+
+# Of operators of other domains, such as trees and functions of the model itself, nothing is known.
+_KNOWN = frozenset({"", "ai.onnx", "com.microsoft"})
+_COMPARING = frozenset({"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"})
+# What is computed is compared, rounded or divided with a rest there; of bodies of loops nothing is known.
+_JUMPING = _COMPARING | {
+    "DynamicQuantizeLinear", "If", "Loop", "Mod", "QuantizeLinear", "Scan", "Sign",
+}  # fmt: skip
+# Where the result is an output, a tie is judged as a decision; where the model goes on with it, it jumps.
+_CHOOSING = frozenset({"ArgMax", "ArgMin", "Hardmax", "NonMaxSuppression", "NonZero", "TopK", "Unique"})
+_NORMALISING = frozenset(
+    {"BatchNormalization", "GroupNormalization", "InstanceNormalization", "LayerNormalization", "LpNormalization",
+     "MeanVarianceNormalization", "Reciprocal", "RMSNormalization", "SimplifiedLayerNormalization", "Sqrt"}
+)  # fmt: skip
+_PASSING = frozenset(
+    {"Cast", "Clip", "Concat", "Dropout", "Expand", "Flatten", "Gather", "Identity", "Max", "Min", "Reshape", "Slice",
+     "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze", "Where"}
+)  # fmt: skip
+_EXACT = frozenset({"And", "IsInf", "IsNaN", "Not", "Or", "OneHot", "Shape", "Size", "Xor"}) | _COMPARING
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Steadiness:
+    """What becomes of what is computed from an input.
+
+    Attributes:
+        is_exact: Whether nothing of it is rounded or compared.
+        is_level: Whether nothing is divided by it, and nothing normalised.
+    """
+
+    is_exact: bool
+    is_level: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Step:
+    op_type: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    is_to_whole: bool
+    is_trees: bool
+    is_known: bool
+
+
+class Steps:
+    """The nodes of a graph, read once: of each set of features they are gone through again."""
+
+    def __init__(self, graph: onnx.GraphProto) -> None:
+        """Read them."""
+        self.nodes = [
+            _Step(
+                op_type=node.op_type,
+                inputs=tuple(node.input),
+                outputs=tuple(node.output),
+                is_to_whole=is_to_whole(node),
+                is_trees=is_trees(node),
+                is_known=node.domain in _KNOWN,
+            )
+            for node in graph.node
+        ]
+        self.used = {name for node in self.nodes for name in node.inputs}
+        self.has_bodies = any(attribute.HasField("g") for node in graph.node for attribute in node.attribute)
+
+
+def steadiness_of(steps: Steps, carried: Mapping[str, Carried], columns: tuple[int, ...] | None) -> Steadiness:
+    """Return what becomes of what is computed from an input.
+
+    Args:
+        steps: The nodes of the main graph.
+        carried: The tensors that hold values of the input.
+        columns: The features that count; None for all.
+    """
+    if steps.has_bodies:
+        # What bodies of branches and loops do with it is not looked at.
+        return Steadiness(is_exact=False, is_level=False)
+    raw = {name: held for name, held in carried.items() if held.is_raw}
+    own = {
+        name
+        for name, held in raw.items()
+        if columns is None or held.columns is None or set(columns) & set(held.columns)
+    }
+    # What holds other features alone is none of theirs, though it was taken out of a tensor of all.
+    others = raw.keys() - own
+    # Whole numbers made of the input's own values are exact, and what is computed from them no more.
+    computed: set[str] = set()
+    is_level = True
+    for node in steps.nodes:
+        is_own = not own.isdisjoint(node.inputs)
+        if not computed.isdisjoint(node.inputs):
+            is_chosen = node.op_type in _CHOOSING and not steps.used.isdisjoint(node.outputs)
+            if node.op_type in _JUMPING or node.is_to_whole or is_chosen or not node.is_known:
+                return Steadiness(is_exact=False, is_level=False)
+            is_level = is_level and not _is_normalised(node, computed)
+            if node.op_type not in {"Shape", "Size"}:
+                computed.update(node.outputs)
+        elif is_own and (node.is_to_whole or node.op_type in _PASSING):
+            own.update(name for name in node.outputs if name not in others)
+        elif is_own and not (node.op_type in _EXACT or node.is_trees or _is_index(node, own)):
+            if node.op_type in _JUMPING - _COMPARING or not node.is_known:
+                return Steadiness(is_exact=False, is_level=False)
+            is_level = is_level and not _is_normalised(node, own)
+            computed.update(node.outputs)
+    return Steadiness(is_exact=True, is_level=is_level)
+
+
+def is_trees(node: onnx.NodeProto) -> bool:
+    """Return whether a node compares features with the numbers of its trees."""
+    return node.domain == "ai.onnx.ml" and node.op_type in {"TreeEnsembleClassifier", "TreeEnsembleRegressor"}
+
+
+def _is_normalised(node: _Step, names: set[str]) -> bool:
+    return node.op_type in _NORMALISING or (node.op_type == "Div" and node.inputs[1] in names)
+
+
+def _is_index(node: _Step, own: set[str]) -> bool:
+    return node.op_type.startswith("Gather") and node.inputs[0] not in own

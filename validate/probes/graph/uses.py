@@ -1,0 +1,138 @@
+"""What an ONNX graph does with each of its inputs: the strongest sign of what the input is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from paritygate.validate.probes.derive.thresholds import Buckets, Threshold
+from paritygate.validate.probes.graph.constants import Constants, constants_of
+from paritygate.validate.probes.graph.flow import Carried, carried_from
+from paritygate.validate.probes.graph.sizes import inputs_of_sizes
+from paritygate.validate.probes.graph.tables import column_ranges, lookups_in, widest_range
+from paritygate.validate.probes.graph.thresholds import buckets_in, thresholds_in
+
+if TYPE_CHECKING:
+    import onnx
+
+__all__ = ["GraphUse", "uses_of_inputs"]
+
+_COMPARING = frozenset({"And", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Not", "Or", "Where"})
+_MULTIPLYING = frozenset({"Add", "Div", "Mul", "Sub", "ReduceSum"})
+_CONVOLVING = frozenset({"AveragePool", "Conv", "ConvInteger", "GlobalAveragePool", "MaxPool", "QLinearConv"})
+_TESTING = frozenset({"IsInf", "IsNaN"})
+# At which of its inputs a node takes where to read or write.
+_PLACES: Mapping[str, frozenset[int]] = {
+    "GatherElements": frozenset({1}),
+    "GatherND": frozenset({1}),
+    "Pad": frozenset({1}),
+    "Scatter": frozenset({1}),
+    "ScatterElements": frozenset({1}),
+    "ScatterND": frozenset({1}),
+    "Slice": frozenset({1, 2, 3, 4}),
+    "TensorScatter": frozenset({2}),
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GraphUse:
+    """What is done with one input, as far as it goes through casts and changes of shape.
+
+    Attributes:
+        table_rows: It indexes a constant table with this many rows, or several, of which these are the rows that all
+            have; None if it indexes none.
+        first_id: What the first of these rows is asked by: not 0 where a number is added before, as to ids from 1 on.
+        columns: Of a matrix whose columns index tables of their own: the first and the last id of each column, None
+            for a column that indexes none; empty where all index the same, or where that is not known.
+        is_shifted: A number is added to it before it indexes a table.
+        is_place: It says where something is read or written.
+        is_size: A shape, the count of a loop or the condition on which it goes on hangs on its values.
+        is_compared: It goes into a comparison, a negation or the condition of a selection.
+        is_multiplied: It goes into arithmetic.
+        is_convolved: It goes into a convolution or a pooling.
+        is_tested: It is looked at for NaN or infinity.
+        equals: A whole number that it is compared with for equality, such as the id of padding; None if with none.
+        thresholds: Numbers that it is compared with or clipped to.
+        buckets: What it is rounded into.
+        positions: Sizes of constant tables that no input indexes: how many positions a row may have, if it has any.
+    """
+
+    table_rows: int | None = None
+    first_id: int = 0
+    columns: tuple[tuple[int, int] | None, ...] = ()
+    is_shifted: bool = False
+    is_place: bool = False
+    is_size: bool = False
+    is_compared: bool = False
+    is_multiplied: bool = False
+    is_convolved: bool = False
+    is_tested: bool = False
+    equals: int | None = None
+    thresholds: tuple[Threshold, ...] = ()
+    buckets: tuple[Buckets, ...] = ()
+    positions: tuple[int, ...] = ()
+
+
+def uses_of_inputs(model: onnx.ModelProto) -> Mapping[str, GraphUse]:
+    """Return what the main graph does with each input, by name; weights need not be there."""
+    graph = model.graph
+    constants = constants_of(graph)
+    carried = {
+        value.name: carried_from(value, graph, constants) for value in graph.input if value.name not in constants.sizes
+    }
+    positions = _positions(graph, constants, {tensor for found in carried.values() for tensor in found})
+    sizes = inputs_of_sizes(model)
+    return {
+        name: replace(_use(found, graph, constants), positions=positions, is_size=name in sizes)
+        for name, found in carried.items()
+    }
+
+
+def _positions(graph: onnx.GraphProto, constants: Constants, carried: Iterable[str]) -> tuple[int, ...]:
+    """Return sizes of constants of which a part is taken, by something else than the values of an input."""
+    found: set[int] = set()
+    for node in graph.node:
+        shape = constants.sizes.get(node.input[0]) if node.op_type in {"Gather", "Slice"} else None
+        if shape is None or len(shape) < 2 or node.input[1] in carried:  # noqa: PLR2004 - positions and features
+            continue
+        found.update(shape[:1] if node.op_type == "Gather" else shape[:-1])
+    return tuple(sorted(size for size in found if size > 1))
+
+
+def _use(carried: Mapping[str, Carried], graph: onnx.GraphProto, constants: Constants) -> GraphUse:
+    lookups = lookups_in(graph, carried, constants)
+    ranges = widest_range(lookups)
+    use = GraphUse(
+        table_rows=None if ranges is None else ranges[1] - ranges[0] + 1,
+        first_id=0 if ranges is None else ranges[0],
+        columns=column_ranges(lookups),
+        is_shifted=any(lookup.is_shifted for lookup in lookups),
+        thresholds=thresholds_in(graph, carried, constants),
+        buckets=buckets_in(graph, carried, constants),
+    )
+    for node in graph.node:
+        for at, tensor in enumerate(node.input):
+            if tensor in carried:
+                use = _with_node(use, node, at, carried[tensor], constants)
+    return use
+
+
+def _with_node(use: GraphUse, node: onnx.NodeProto, at: int, carried: Carried, constants: Constants) -> GraphUse:
+    if node.op_type == "Gather" and at == 1:
+        return use
+    if at in _PLACES.get(node.op_type, ()):
+        is_table = node.op_type.startswith("Gather") and node.input[0] in constants.sizes
+        return replace(use, is_place=use.is_place or not is_table)
+    if not carried.is_plain:
+        return use
+    whole = [constants.whole(name) for name in node.input if name != node.input[at]]
+    others = [number for number in whole if number is not None]
+    return replace(
+        use,
+        equals=others[0] if node.op_type == "Equal" and others else use.equals,
+        is_compared=use.is_compared or node.op_type in _COMPARING,
+        is_multiplied=use.is_multiplied or node.op_type in _MULTIPLYING,
+        is_convolved=use.is_convolved or node.op_type in _CONVOLVING,
+        is_tested=use.is_tested or node.op_type in _TESTING,
+    )

@@ -1,0 +1,1 @@
+"""Records what the reference answers, how its outputs are distributed, and how far it agrees with itself."""

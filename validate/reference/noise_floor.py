@@ -1,0 +1,259 @@
+"""The noise floor: how much the reference differs from itself, run again, in batches of other sizes, on other threads.
+
+No tolerance can ask for less. It is measured on the reference alone, never on the error of a candidate.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from paritygate.precision import Precision
+from paritygate.validate.gate.tolerance import DEFAULT_TOLERANCES, Limits, limits_for
+from paritygate.validate.gate.verdict import Check, Status
+from paritygate.validate.reference.profile import OutputProfile, by_channel
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from paritygate.validate.reference.recording import StoredBatch
+
+__all__ = ["NoiseFloor", "largest_difference", "measure_noise", "noise_checks", "noise_health"]
+
+# What a limit below the floor should be at least: a candidate has noise of its own.
+_ROOM = 2.0
+# Keys of stored arrays: in its batch, in another one. Names of outputs come after the first slash.
+_WHOLE, _OTHER = ("head-whole", "alone-whole"), ("head", "alone")
+_THREADS_OF_BEFORE = "that was not measured when it was recorded"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NoiseFloor:
+    """The largest difference of the reference from itself, by float output, one a channel.
+
+    Attributes:
+        repeats: Between two runs on the same batch.
+        batches: Between the same row in batches of other sizes; empty where that was not measured.
+        why_no_batches: Why it was not; empty if it was.
+        threads: Between a run on as many threads as the runtime takes and one on a single one; empty where that was
+            not measured.
+        why_no_threads: Why it was not; empty if it was.
+    """
+
+    repeats: Mapping[str, NDArray[np.float64]]
+    batches: Mapping[str, NDArray[np.float64]]
+    why_no_batches: str = ""
+    threads: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
+    why_no_threads: str = ""
+
+    def of(self, output: str) -> NDArray[np.float64]:
+        """Return the floor of an output, over all that was measured."""
+        largest = self.repeats[output]
+        for others in (self.batches, self.threads):
+            largest = np.maximum(largest, others.get(output, 0.0))
+        return largest
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the floor as JSON data; a difference that is not finite is null."""
+        return {
+            "repeats": {name: _to_json(floor) for name, floor in self.repeats.items()},
+            "batches": {name: _to_json(floor) for name, floor in self.batches.items()},
+            "why_no_batches": self.why_no_batches,
+            "threads": {name: _to_json(floor) for name, floor in self.threads.items()},
+            "why_no_threads": self.why_no_threads,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> NoiseFloor:
+        """Return the floor that `to_json` wrote; of before there were threads in it, they were not measured."""
+        return cls(
+            repeats={name: _from_json(floor) for name, floor in data["repeats"].items()},
+            batches={name: _from_json(floor) for name, floor in data["batches"].items()},
+            why_no_batches=data["why_no_batches"],
+            threads={name: _from_json(floor) for name, floor in data.get("threads", {}).items()},
+            why_no_threads=data.get("why_no_threads", _THREADS_OF_BEFORE),
+        )
+
+
+def _to_json(floor: NDArray[np.float64]) -> list[float | None]:
+    return [value if math.isfinite(value) else None for value in floor.tolist()]
+
+
+def _from_json(floor: list[float | None]) -> NDArray[np.float64]:
+    return np.array([math.inf if value is None else value for value in floor])
+
+
+def measure_noise(
+    batches: Iterable[StoredBatch], profiles: Mapping[str, OutputProfile], *, why_no_batches: str
+) -> NoiseFloor:
+    """Return the floor of what the reference answered twice; of threads it holds nothing yet.
+
+    Args:
+        batches: Outputs by `first/NAME` and `again/NAME`, and those that `OtherBatches` returned.
+        profiles: The profile of each output.
+        why_no_batches: Why there are none of these; empty if there are.
+    """
+    floats = {name: profile for name, profile in profiles.items() if profile.is_float}
+    repeats = {name: np.zeros(profile.channels) for name, profile in floats.items()}
+    others: dict[str, NDArray[np.float64]] = {}
+    for batch in batches:
+        for name, profile in floats.items():
+            again = largest_difference(batch.outputs[f"again/{name}"], batch.outputs[f"first/{name}"], profile)
+            repeats[name] = np.maximum(repeats[name], again)
+            for whole, other in zip(_WHOLE, _OTHER, strict=True):
+                if f"{other}/{name}" in batch.outputs:
+                    pair = batch.outputs[f"{other}/{name}"], batch.outputs[f"{whole}/{name}"]
+                    others[name] = np.maximum(others.get(name, 0.0), largest_difference(*pair, profile))
+    return NoiseFloor(repeats=repeats, batches=others, why_no_batches=why_no_batches)
+
+
+def largest_difference(
+    actual: NDArray[np.generic], expected: NDArray[np.generic], profile: OutputProfile
+) -> NDArray[np.float64]:
+    """Return the largest difference by channel; infinite where shape or finiteness differ.
+
+    What is far from the bulk rounds in larger steps, and its limits are as much larger: it counts in proportion.
+    """
+    if actual.shape != expected.shape:
+        return np.full(profile.channels, np.inf)
+    if actual.size == 0:
+        return np.zeros(profile.channels)
+    wide_actual, wide_expected = actual.astype(np.float64), expected.astype(np.float64)
+    same = (wide_actual == wide_expected) | (np.isnan(wide_actual) & np.isnan(wide_expected))
+    with np.errstate(invalid="ignore"):
+        difference = np.where(same, 0.0, np.abs(wide_actual - wide_expected) / profile.beyond_bulk(wide_expected))
+    difference = np.where(np.isnan(difference), np.inf, difference)
+    largest: NDArray[np.float64] = by_channel(difference, profile.axis).max(axis=1)
+    return largest
+
+
+def noise_health(noise: NoiseFloor, profiles: Mapping[str, OutputProfile]) -> tuple[tuple[str, str], ...]:
+    """Return what was found, as `(name, detail)` each; on what answers depend besides their inputs, where they do."""
+    if not noise.repeats:
+        return (("reference_noise", "no float output: the noise floor is 0"),)
+    worst = max(noise.repeats, key=lambda name: float(noise.of(name).max()))
+    largest = float(noise.of(worst).max())
+    where = f", in output {worst!r}" if largest else ""
+    over = _listed(["repeats", *(source.name for source in _sources(noise) if not source.why_not)])
+    detail = "; ".join([f"noise floor: {largest:.3g} over {over}{where}", *_not_over(noise)])
+    return (("reference_noise", detail), *_dependence(noise, profiles))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Source:
+    """What a reference may depend on besides its inputs, and how it is said."""
+
+    name: str
+    floors: Mapping[str, NDArray[np.float64]]
+    why_not: str
+    check: str
+    depends: str
+    between: str
+    shown: str
+
+
+def _sources(noise: NoiseFloor) -> tuple[_Source, ...]:
+    return (
+        _Source(
+            name="batch sizes",
+            floors=noise.batches,
+            why_not=noise.why_no_batches,
+            check="reference_batch",
+            depends="depends on the batch: a row of output",
+            between="between batches of other sizes",
+            shown="batches like those of the samples",
+        ),
+        _Source(
+            name="threads",
+            floors=noise.threads,
+            why_not=noise.why_no_threads,
+            check="reference_threads",
+            depends="depends on the number of threads: output",
+            between="between the runtime's threads and a single one",
+            shown="as many threads as there were here",
+        ),
+    )
+
+
+def _not_over(noise: NoiseFloor) -> list[str]:
+    return [f"not over {source.name}, as {source.why_not}" for source in _sources(noise) if source.why_not]
+
+
+def _listed(names: list[str]) -> str:
+    return " and ".join(part for part in (", ".join(names[:-1]), names[-1]) if part)
+
+
+def _limit_of_others(profile: OutputProfile) -> NDArray[np.float64]:
+    return limits_for(DEFAULT_TOLERANCES[Precision.FP32], profile).repeat_max_abs_diff
+
+
+def _dependence(noise: NoiseFloor, profiles: Mapping[str, OutputProfile]) -> Iterable[tuple[str, str]]:
+    for source in _sources(noise):
+        for name, floor in source.floors.items():
+            limit = _limit_of_others(profiles[name])
+            at = int(np.argmax(floor / limit))
+            if floor[at] > limit[at]:
+                differs = (
+                    f"differs by {floor[at]:.3g}" if math.isfinite(floor[at]) else "differs in shape or finiteness"
+                )
+                detail = (
+                    f"{source.depends} {name!r} {differs} {source.between} "
+                    f"(limit {limit[at]:.3g}): parity is shown for {source.shown} only"
+                )
+                yield source.check, detail
+
+
+def noise_checks(
+    noise: NoiseFloor | None, limits: Mapping[str, Limits], profiles: Mapping[str, OutputProfile]
+) -> tuple[Check, ...]:
+    """Return a warning for each limit that lies below the noise floor; it changes no verdict.
+
+    What a row of another batch, or on other threads, is answered where the reference depends on these is no noise: a
+    copy answers so too, and no limit should make room for it.
+    """
+    if noise is None:
+        return ()
+    checks = []
+    for name, repeats in noise.repeats.items():
+        if name in limits:
+            floor, over, apart = repeats, ["repeats"], _not_over(noise)
+            for source in _sources(noise):
+                found = source.floors.get(name)
+                if found is None:
+                    continue
+                if (found <= _limit_of_others(profiles[name])).all():
+                    floor, over = np.maximum(floor, found), [*over, source.name]
+                else:
+                    apart.append(f"not over {source.name}, on which it depends")
+            not_over = "; ".join(apart)
+            said = f"{_listed(over)} ({not_over})" if not_over else _listed(over)
+            checks += _below(name, "max_abs_diff", floor, limits[name].max_abs_diff, said)
+            checks += _below(name, "repeat_max_abs_diff", repeats, limits[name].repeat_max_abs_diff, "repeats")
+    return tuple(checks)
+
+
+def _below(
+    output: str, limit_name: str, floor: NDArray[np.float64], limit: NDArray[np.float64], over: str
+) -> list[Check]:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = np.where(floor == 0, 0.0, floor / limit)
+    at = int(np.argmax(ratio))
+    if ratio[at] <= 1:
+        return []
+    found, allowed = float(floor[at]), float(limit[at])
+    what = (
+        f"declare {limit_name} of {_ROOM * found:.2g} or more"
+        if math.isfinite(found)
+        else "compare in one batch size, or mend the reference"
+    )
+    detail = (
+        f"over {over} the reference differs from itself by {found:.3g}, and {limit_name} allows {allowed:.3g}: "
+        f"an exact copy of it could fail; {what}"
+    )
+    return [
+        Check(name="noise_floor", status=Status.WARNING, detail=detail, output=output, measured=found, limit=allowed)
+    ]

@@ -1,0 +1,354 @@
+"""What is known of each reference output before any candidate is looked at: scale, size, variation.
+
+Limits are scaled by what is found here, so it is computed on the reference alone and stored with it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from paritygate.signature import is_float_dtype
+from paritygate.validate.reference import value_sample
+from paritygate.validate.reference.bulk import NORMAL_REACH, center_and_spread, repeated_fills, typical_row_norm
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from paritygate.validate.reference.value_sample import ValueSample
+
+__all__ = [
+    "OutputProfile",
+    "has_columns",
+    "infer_channel_axis",
+    "needs_scale_by_channel",
+    "on_axis",
+    "profile_outputs",
+    "ulp_of",
+]
+
+# Rows are worked on in blocks of about this many values: the float64 copies of a block stay in the cache.
+_BLOCK_VALUES = 1 << 17
+# An output of this rank has columns. It has one scale, unless the scales of its columns are this far apart.
+_COLUMNS_RANK = 2
+_SCALES_APART = 100.0
+_MOST_COLUMNS = 4096
+# Rows of different shapes that are remembered to see whether an output varies over its inputs.
+_SHAPES_REMEMBERED = 64
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OutputProfile:
+    """One output of the reference, over all samples.
+
+    Attributes:
+        name: The output.
+        dtype: Its NumPy dtype name.
+        axis: The channel axis along which scales are kept apart; None for one scale.
+        center: Median of the ordinary values, those that are finite and no fill values, one a channel.
+        spread: Spread of their bulk around it, one a channel; the standard deviation, were they normal.
+        max_abs: Largest magnitude of an ordinary value, one a channel.
+        row_norm: The 2-norm of a typical row; huge rows are clipped.
+        rows: Rows seen.
+        values: Values seen.
+        non_finite: How many of them were NaN or infinite.
+        fills: The fill values that it holds: the largest numbers of its dtype, and constants far beyond all else.
+        varies: Whether the output differs between rows; None if no two rows could be compared.
+    """
+
+    name: str
+    dtype: str
+    axis: int | None
+    center: NDArray[np.float64]
+    spread: NDArray[np.float64]
+    max_abs: NDArray[np.float64]
+    row_norm: float
+    rows: int
+    values: int
+    non_finite: int
+    varies: bool | None
+    fills: tuple[float, ...] = ()
+
+    @property
+    def channels(self) -> int:
+        """How many channels it has."""
+        return self.spread.size
+
+    @property
+    def is_float(self) -> bool:
+        """Whether differences of this output are judged by tolerance and not exactly."""
+        return is_float_dtype(self.dtype)
+
+    @property
+    def scale(self) -> NDArray[np.float64]:
+        """What default limits of the bulk are multiplied by, one a channel: max(1, spread)."""
+        return np.maximum(1.0, self.spread)
+
+    @property
+    def bulk_abs(self) -> NDArray[np.float64]:
+        """The magnitude up to which the bulk goes, one a channel."""
+        return np.minimum(np.abs(self.center) + NORMAL_REACH * self.spread, self.max_abs)
+
+    def beyond_bulk(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return how many scales each value of an array of this output is from the center, 1 at least."""
+        distance = np.abs(values - on_axis(self.center, self.axis, values.ndim))
+        return np.maximum(1.0, distance / on_axis(self.scale, self.axis, values.ndim))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the profile as JSON data."""
+        return {
+            "name": self.name,
+            "dtype": self.dtype,
+            "axis": self.axis,
+            "center": self.center.tolist(),
+            "spread": self.spread.tolist(),
+            "max_abs": self.max_abs.tolist(),
+            "row_norm": self.row_norm,
+            "rows": self.rows,
+            "values": self.values,
+            "non_finite": self.non_finite,
+            "varies": self.varies,
+            "fills": list(self.fills),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> OutputProfile:
+        """Return the profile that `to_json` wrote."""
+        fields = dict(data)
+        for name in ("center", "spread", "max_abs"):
+            fields[name] = np.asarray(fields[name], dtype=np.float64)
+        fields["fills"] = tuple(fields["fills"])
+        return cls(**fields)
+
+
+def ulp_of(magnitude: float, dtype: str) -> float:
+    """Return the distance from `magnitude` to the next larger value of `dtype` (float16/32/64, bfloat16).
+
+    Source:
+        IEEE 754: 2 ** (floor(log2 |x|) - mantissa bits), not below the smallest subnormal.
+    """
+    import ml_dtypes
+
+    info = ml_dtypes.finfo(dtype)
+    if not math.isfinite(magnitude) or magnitude < float(info.smallest_normal):
+        return float(info.smallest_subnormal)
+    exponent = math.frexp(magnitude)[1] - 1
+    return math.ldexp(float(info.eps), exponent)
+
+
+def infer_channel_axis(shapes: Iterable[Sequence[int]], declared: Sequence[int | str | None] | None) -> int | None:
+    """Return the axis whose entries get a scale of their own, or None for one scale over all.
+
+    Below rank 3 there is none. From rank 3 on it is an axis of fixed size: the smallest one, as
+    channels, classes and coordinates are fewer than positions; the last one among equals.
+
+    Args:
+        shapes: The shapes seen.
+        declared: The shape in the signature, where there is one; its symbolic dims are no channels.
+    """
+    seen = [tuple(shape) for shape in shapes]
+    if not seen or len({len(shape) for shape in seen}) > 1 or len(seen[0]) < 3:  # noqa: PLR2004 - a rank
+        return None
+    first = seen[0]
+    fixed = [axis for axis in range(1, len(first)) if len({shape[axis] for shape in seen}) == 1]
+    if declared is not None and len(declared) == len(first):
+        fixed = [axis for axis in fixed if isinstance(declared[axis], int)]
+    if not fixed:
+        return None
+    return min(fixed, key=lambda axis: (first[axis], -axis))
+
+
+def has_columns(shapes: Iterable[Sequence[int]]) -> bool:
+    """Return whether an output of rank 2 has several columns, always as many."""
+    widths = {shape[1] if len(shape) == _COLUMNS_RANK else 0 for shape in map(tuple, shapes)}
+    return len(widths) == 1 and 1 < min(widths) <= _MOST_COLUMNS
+
+
+def needs_scale_by_channel(profile: OutputProfile) -> bool:
+    """Return whether the scales of the channels are so far apart that the largest would hide faults in the others.
+
+    Columns of mixed units are such: an area in square metres beside a probability.
+    """
+    return bool(profile.scale.max() > _SCALES_APART * profile.scale.min())
+
+
+class _Variation:
+    """Whether rows differ from the first row of the same shape by more than rounding."""
+
+    def __init__(self) -> None:
+        self._first: dict[tuple[int, ...], NDArray[np.float64]] = {}
+        self.is_compared = False
+        self.max_difference = 0.0
+
+    def add(self, rows: NDArray[np.float64]) -> None:
+        shape = rows.shape[1:]
+        if shape not in self._first:
+            if len(self._first) >= _SHAPES_REMEMBERED or len(rows) == 0:
+                return
+            self._first[shape] = rows[0].copy()
+            rows = rows[1:]
+        if rows.size == 0:
+            return
+        self.is_compared = True
+        first = self._first[shape]
+        with np.errstate(invalid="ignore"):
+            difference = np.abs(rows - first)
+        is_finite = np.isfinite(difference)
+        finite = difference[is_finite]
+        # NaN or infinity that comes and goes is variation as well; the same of both rows is none.
+        is_same = (rows == first) | (np.isnan(rows) & np.isnan(first))
+        is_pattern_varying = not bool((is_finite | is_same).all())
+        largest = float("inf") if is_pattern_varying else float(finite.max(initial=0.0))
+        self.max_difference = max(self.max_difference, largest)
+
+
+def blocks_of_rows(shape: tuple[int, ...], rows: int) -> Iterator[tuple[int, int]]:
+    """Yield ranges of rows that hold about as many values as are worked on at once.
+
+    An output without a row of its own per input is one range over all rows, as is one without values.
+    """
+    if not shape or shape[0] != rows or 0 in shape:
+        yield 0, rows
+        return
+    step = max(1, _BLOCK_VALUES // max(1, math.prod(shape[1:])))
+    for first in range(0, rows, step):
+        yield first, min(rows, first + step)
+
+
+def by_channel(values: NDArray[np.float64], axis: int | None) -> NDArray[np.float64]:
+    """Return `values` as shape (channels, n): one row a channel, one channel where `axis` is None."""
+    if axis is None:
+        return values.reshape(1, -1)
+    return np.moveaxis(values, axis, 0).reshape(values.shape[axis], -1)
+
+
+def on_axis(values: NDArray[np.float64], axis: int | None, rank: int) -> NDArray[np.float64]:
+    """Return one value a channel in a shape that broadcasts over an array of this rank."""
+    shape = [1] * rank
+    if axis is not None:
+        shape[axis] = -1
+    return values.reshape(shape)
+
+
+def profile_outputs(
+    name: str, arrays: Iterable[tuple[NDArray[np.generic], int]], *, axis: int | None, dtype: str
+) -> OutputProfile:
+    """Return the profile of one output, read once batch by batch, and once more where it holds repeated fill values.
+
+    Args:
+        name: The output.
+        arrays: Each batch's array and the number of rows of the batch; starts again when it is read again.
+        axis: The channel axis, or None.
+        dtype: NumPy dtype name of the output.
+    """
+    if iter(arrays) is arrays:
+        msg = "the arrays are read more than once: give a list, or what starts again"
+        raise TypeError(msg)
+    is_float = is_float_dtype(dtype)
+    found = _Pass(axis, _extremes(dtype) if is_float else ())
+    found.read(arrays)
+    values = found.ordinary_sample()
+    repeated = repeated_fills(values, found.fills) if is_float else ()
+    if repeated:
+        found = _Pass(axis, (*found.fills, *repeated))
+        found.read(arrays)
+    center, spread = center_and_spread(values, found.fills)
+    rounding = 4 * ulp_of(float(found.max_abs.max(initial=0.0)), dtype) if is_float else 0.0
+    return OutputProfile(
+        name=name,
+        dtype=dtype,
+        axis=axis,
+        center=center,
+        spread=spread,
+        max_abs=found.max_abs,
+        row_norm=typical_row_norm(*value_sample.finish(found.norms)),
+        rows=found.rows,
+        values=found.values,
+        non_finite=found.non_finite,
+        varies=found.variation.max_difference > rounding if found.variation.is_compared else None,
+        fills=tuple(sorted(found.seen_fills)),
+    )
+
+
+def _extremes(dtype: str) -> tuple[float, ...]:
+    import ml_dtypes
+
+    info = ml_dtypes.finfo(dtype)
+    return float(info.min), float(info.max)
+
+
+class _Pass:
+    """One reading of an output, with what is known of its fill values."""
+
+    def __init__(self, axis: int | None, fills: tuple[float, ...]) -> None:
+        self.fills = fills
+        self.seen_fills: set[float] = set()
+        self.variation = _Variation()
+        # The norm of each row, and how many values it has.
+        self.norms = value_sample.empty(2)
+        self.max_abs = np.zeros(1)
+        self.rows = self.values = self.non_finite = 0
+        self._axis = axis
+        self._sample: ValueSample | None = None
+        self._nearest_fill = min(map(abs, fills), default=math.inf)
+
+    def read(self, arrays: Iterable[tuple[NDArray[np.generic], int]]) -> None:
+        """Take in every batch."""
+        for block, rows in _blocks(arrays):
+            self._add(block.astype(np.float64), rows)
+
+    def ordinary_sample(self) -> NDArray[np.float64]:
+        """Return the sample of the values, shape (channels, n)."""
+        return np.zeros((1, 0)) if self._sample is None else value_sample.finish(self._sample)
+
+    def _add(self, wide: NDArray[np.float64], rows: int) -> None:
+        channels = by_channel(wide, self._axis)
+        if self._sample is None:
+            self._sample = value_sample.empty(len(channels))
+            self.max_abs = np.zeros(len(channels))
+        value_sample.update(self._sample, channels)
+        per_row = rows_of(wide, rows)
+        self.variation.add(per_row)
+        self.rows += len(per_row)
+        self.values += wide.size
+        is_ordinary = self._is_ordinary(per_row)
+        kept = per_row if is_ordinary is None else np.where(is_ordinary, per_row, 0.0)
+        if wide.size:
+            magnitudes = np.abs(by_channel(kept if wide.shape == kept.shape else kept[0], self._axis))
+            np.maximum(self.max_abs, magnitudes.max(axis=1), out=self.max_abs)
+        flat = kept.reshape(len(kept), -1) if kept.size else np.zeros((len(kept), 0))
+        with np.errstate(over="ignore"):
+            norms = np.sqrt(np.einsum("rn,rn->r", flat, flat))
+        sizes = np.full(len(flat), float(flat.shape[1]))
+        value_sample.update(self.norms, np.stack([norms, sizes]))
+
+    def _is_ordinary(self, values: NDArray[np.float64]) -> NDArray[np.bool_] | None:
+        """Return which values are finite and no fill values; None where all are."""
+        largest = float(np.abs(values).max(initial=0.0))
+        if largest < self._nearest_fill:
+            return None
+        finite = np.isfinite(values)
+        self.non_finite += int(values.size - np.count_nonzero(finite))
+        for fill in self.fills:
+            is_fill = values == fill
+            if is_fill.any():
+                self.seen_fills.add(fill)
+                finite &= ~is_fill
+        return None if finite.all() else finite
+
+
+def _blocks(arrays: Iterable[tuple[NDArray[np.generic], int]]) -> Iterator[tuple[NDArray[np.generic], int]]:
+    for array, rows in arrays:
+        for first, last in blocks_of_rows(array.shape, rows):
+            yield (array, rows) if last - first == rows else (array[first:last], last - first)
+
+
+def rows_of(array: NDArray[np.float64], batch_rows: int) -> NDArray[np.float64]:
+    """Return `array` with its rows along axis 0; an output that has no row of its own per input is one row."""
+    if array.ndim and array.shape[0] == batch_rows:
+        return array
+    return array[np.newaxis]

@@ -1,0 +1,416 @@
+"""Recording the reference, and refusing one that nothing can be judged by."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from paritygate.batch import Batch
+from paritygate.errors import ReferenceRefusedError, UsageError, ZeroRowsError
+from paritygate.precision import Precision
+from paritygate.row_names import row_names
+from paritygate.signature import Signature, is_float_dtype
+from paritygate.validate.gate.broken_rows import BrokenRows
+from paritygate.validate.gate.measurement import repeat_difference
+from paritygate.validate.gate.tolerance import DEFAULT_TOLERANCES, limits_for
+from paritygate.validate.reference.noise_floor import measure_noise, noise_health
+from paritygate.validate.reference.other_batches import OtherBatches
+from paritygate.validate.reference.other_threads import OtherThreads
+from paritygate.validate.reference.profile import (
+    OutputProfile,
+    has_columns,
+    infer_channel_axis,
+    needs_scale_by_channel,
+    profile_outputs,
+)
+from paritygate.validate.reference.recording import ChunkWriter, Recording, StoredBatch, read_chunks
+from paritygate.validate.samples.feeding import check_shapes, fit_inputs
+from paritygate.validate.samples.samples import BatchDigest
+from paritygate.wording import counted, one_or_many
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from paritygate.validate.runners.runner import Runner
+
+__all__ = [
+    "RecordPlan",
+    "check_health",
+    "check_selected",
+    "check_some_left",
+    "profile_all",
+    "record_reference",
+]
+
+# How many rows are run twice to see that the reference is equal to itself.
+_REPEATED_ROWS = 64
+_REPEATED_SHARE = 0.25
+# Once every shape was seen, a batch of a known shape is repeated with this chance, while rows are left.
+_REPEAT_CHANCE = 0.25
+# The squares of anything larger leave no room for a sum in float64.
+_LARGEST_MAGNITUDE = 1e150
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RecordPlan:
+    """How to record.
+
+    Attributes:
+        folder: The folder to write into; it exists and is empty.
+        model: What the recording says of the model: source, digest, notes.
+        axes: The channel axis by output, where the user declares it.
+        is_non_finite_declared: Whether NaN and infinity in the reference are right.
+        selected: The outputs to record; empty for all.
+        ignored: The outputs that are not compared, each with the reason: they are not recorded.
+        seed: Seed of the choice of rows that are run twice.
+        rename: How an input MODEL may be served as the samples' KEY; for hints, empty where it cannot.
+    """
+
+    folder: Path
+    model: Mapping[str, Any]
+    axes: Mapping[str, int]
+    is_non_finite_declared: bool = False
+    selected: tuple[str, ...] = ()
+    ignored: Mapping[str, str] = field(default_factory=dict)
+    seed: int = 0
+    rename: str = ""
+
+
+def record_reference(
+    runner: Runner,
+    read: Callable[[], Iterator[Batch]],
+    plan: RecordPlan,
+    *,
+    progress: Callable[[int], None] = lambda _: None,
+    watch: Callable[[Batch, Mapping[str, NDArray[np.generic]]], None] = lambda *_: None,
+) -> Recording:
+    """Run the reference over all samples, store its outputs and return the recording.
+
+    Args:
+        runner: The reference, loaded.
+        read: Starts reading the samples.
+        plan: How to record.
+        progress: Called with the number of rows done so far.
+        watch: Called with each batch and its inputs as the reference takes them, once it has answered.
+
+    Raises:
+        ZeroRowsError: There are no samples.
+        ReferenceRefusedError: The reference is not finite, not repeatable, or constant.
+        UsageError: The samples do not fit the model, or a selected output does not exist.
+        BackendError: The reference did not answer.
+    """
+    folder = plan.folder
+    recorded = _outputs_recorded(runner.signature, plan)
+    has_fixed_batch = any(spec.shape and isinstance(spec.shape[0], int) for spec in runner.signature.inputs)
+    writer = ChunkWriter(folder)
+    again_folder = folder / "again"
+    again_folder.mkdir()
+    again = ChunkWriter(again_folder)
+    digest = BatchDigest()
+    chooser = _RepeatChooser(plan.seed)
+    broken = BrokenRows()
+    others = OtherBatches(runner, recorded, is_batch_fixed=has_fixed_batch)
+    threads = OtherThreads(runner)
+    for batch in read():
+        if batch.rows == 0:
+            continue
+        digest.add(batch)
+        inputs = fit_inputs(batch, runner.signature, rename=plan.rename)
+        check_shapes(batch, inputs, runner.signature)
+        outputs = runner.run(inputs)
+        answers = {name: outputs[name] for name in recorded}
+        writer.add(answers, rows=batch.rows, case=batch.case)
+        broken.add(batch.ids, answers, inputs)
+        watch(batch, inputs)
+        rows = chooser.rows_to_repeat(inputs, batch.rows)
+        if rows:
+            asked = batch.rows if has_fixed_batch else rows
+            again_inputs, first, second = _run_again(runner, inputs, outputs, asked, batch)
+            threads.keep(again_inputs, asked)
+            both = {f"first/{name}": first[name] for name in recorded}
+            both |= {f"again/{name}": second[name] for name in recorded}
+            head = None if first is outputs else first
+            again.add(both | others.answers(batch, inputs, outputs, head), rows=rows, case=None)
+        progress(digest.rows)
+    if digest.rows == 0:
+        msg = "the samples hold no rows"
+        raise ZeroRowsError(msg, hint="give at least one row: nothing was measured, so nothing passes")
+    writer.flush()
+    again.flush()
+    stored = _Stored(writer=writer, folder=folder)
+    profiles = profile_all(
+        stored.read, shapes=writer.shapes, dtypes=writer.dtypes, axes=plan.axes, signature=runner.signature
+    )
+    health = check_health(
+        profiles,
+        is_non_finite_declared=plan.is_non_finite_declared,
+        first_rows=broken.of,
+        in_samples=broken.in_samples,
+    )
+    health += (_check_repeat(again_folder, again.chunks, profiles, chooser.repeated),)
+    noise = measure_noise(read_chunks(again_folder, again.chunks), profiles, why_no_batches=others.why_not)
+    by_threads = threads.measure(read_chunks(again_folder, again.chunks), profiles)
+    noise = replace(noise, threads=by_threads, why_no_threads=threads.why_not)
+    health += noise_health(noise, profiles)
+    shutil.rmtree(again_folder)
+    recording = Recording(
+        folder=folder,
+        chunks=writer.chunks,
+        rows=digest.rows,
+        samples_digest=digest.value,
+        model=plan.model,
+        runtime=asdict(runner.facts),
+        signature=runner.signature,
+        shapes=writer.shapes,
+        dtypes=writer.dtypes,
+        profiles=profiles,
+        health=health,
+        settings={
+            "seed": plan.seed,
+            "repeated_rows": chooser.repeated,
+            "noise": noise.to_json(),
+            "non_finite": "match" if plan.is_non_finite_declared else "refuse",
+        },
+    )
+    recording.save()
+    return recording
+
+
+def _outputs_recorded(signature: Signature, plan: RecordPlan) -> tuple[str, ...]:
+    known = tuple(spec.name for spec in signature.outputs)
+    check_selected(plan.selected, known)
+    recorded = tuple(name for name in plan.selected or known if name not in plan.ignored)
+    check_some_left(recorded, plan.ignored)
+    return recorded
+
+
+def check_selected(selected: Iterable[str], known: Iterable[str]) -> None:
+    """Check that the reference has every output that was selected.
+
+    Raises:
+        UsageError: It lacks one.
+    """
+    has = sorted(known)
+    for name in selected:
+        if name not in has:
+            msg = f"output {name!r} was selected, and the reference has no such output (it has: {', '.join(has)})"
+            raise UsageError(msg, hint="--outputs takes names of the reference")
+
+
+def check_some_left(left: Iterable[str], ignored: Iterable[str]) -> None:
+    """Check that ignoring outputs leaves one to compare.
+
+    Raises:
+        UsageError: It leaves none.
+    """
+    names = sorted(ignored)
+    if names and not any(True for _ in left):
+        msg = f"every output is ignored ({', '.join(names)}): nothing would be compared"
+        raise UsageError(msg, hint="compare one of the outputs at least")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Stored:
+    writer: ChunkWriter
+    folder: Path
+
+    def read(self) -> Iterator[StoredBatch]:
+        return read_chunks(self.folder, self.writer.chunks)
+
+
+class _RepeatChooser:
+    """Chooses which rows are run twice: some of every shape, then some at random, 64 in all."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = np.random.default_rng(seed)
+        self._shapes: set[tuple[tuple[int, ...], ...]] = set()
+        self.repeated = 0
+
+    def rows_to_repeat(self, inputs: Mapping[str, NDArray[np.generic]], rows: int) -> int:
+        shape = tuple(array.shape for array in inputs.values())
+        is_new = shape not in self._shapes
+        self._shapes.add(shape)
+        left = _REPEATED_ROWS - self.repeated
+        if left <= 0 or not (is_new or self._random.random() < _REPEAT_CHANCE):
+            return 0
+        # A share of what is left, so that rows remain for shapes that are still to come.
+        chosen = min(rows, math.ceil(left * _REPEATED_SHARE))
+        self.repeated += chosen
+        return chosen
+
+
+def _run_again(
+    runner: Runner,
+    inputs: Mapping[str, NDArray[np.generic]],
+    outputs: Mapping[str, NDArray[np.generic]],
+    rows: int,
+    batch: Batch,
+) -> tuple[Mapping[str, NDArray[np.generic]], Mapping[str, NDArray[np.generic]], Mapping[str, NDArray[np.generic]]]:
+    """Return what was asked twice, and both answers."""
+    first = outputs
+    if rows < batch.rows:
+        inputs = {name: _head(array, rows, batch.rows) for name, array in inputs.items()}
+        first = runner.run(inputs)
+    return inputs, first, runner.run(inputs)
+
+
+def _head(array: NDArray[np.generic], rows: int, of: int) -> NDArray[np.generic]:
+    return array[:rows] if array.ndim and array.shape[0] == of else array
+
+
+def profile_all(
+    read: Callable[[], Iterator[StoredBatch]],
+    *,
+    shapes: Mapping[str, list[tuple[int, ...]]],
+    dtypes: Mapping[str, str],
+    axes: Mapping[str, int],
+    signature: Signature | None,
+) -> dict[str, OutputProfile]:
+    """Return the profile of every output. Reads all stored outputs once or twice an output.
+
+    Raises:
+        UsageError: A declared channel axis, or the output it is declared for, does not exist.
+    """
+    for name in axes:
+        if name not in dtypes:
+            msg = f"a channel axis is declared for output {name!r}, which is not there (there are: {', '.join(dtypes)})"
+            raise UsageError(msg, hint="axes in a spec, and --axis, take names of the reference's outputs")
+    declared = {spec.name: spec.shape for spec in signature.outputs} if signature else {}
+    profiles: dict[str, OutputProfile] = {}
+    for name, dtype in dtypes.items():
+        axis = None
+        if is_float_dtype(dtype):
+            axis = axes.get(name, infer_channel_axis(shapes[name], declared.get(name)))
+            axis = _checked_axis(name, axis, shapes[name])
+        if axis is None and is_float_dtype(dtype) and has_columns(shapes[name]):
+            by_column = _profile(read, name, axis=1, dtype=dtype)
+            if needs_scale_by_channel(by_column):
+                profiles[name] = by_column
+                continue
+        profiles[name] = _profile(read, name, axis=axis, dtype=dtype)
+    return profiles
+
+
+def _profile(read: Callable[[], Iterator[StoredBatch]], name: str, *, axis: int | None, dtype: str) -> OutputProfile:
+    return profile_outputs(name, _StoredArrays(read=read, name=name), axis=axis, dtype=dtype)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _StoredArrays:
+    """The arrays of one output, read from the start as often as they are iterated over."""
+
+    read: Callable[[], Iterator[StoredBatch]]
+    name: str
+
+    def __iter__(self) -> Iterator[tuple[NDArray[np.generic], int]]:
+        return ((batch.outputs[self.name], batch.rows) for batch in self.read() if self.name in batch.outputs)
+
+
+def _checked_axis(name: str, axis: int | None, shapes: list[tuple[int, ...]]) -> int | None:
+    if axis is None:
+        return None
+    ranks = {len(shape) for shape in shapes}
+    if len(ranks) > 1 or not 1 <= axis % max(ranks) < max(ranks) or not -max(ranks) <= axis < max(ranks):
+        msg = f"axis {axis} of output {name!r} is no channel axis of the shapes seen ({shapes[0]})"
+        raise UsageError(msg, hint="axis 0 holds the rows; name one of the others")
+    sizes = {shape[axis] for shape in shapes}
+    if len(sizes) > 1:
+        msg = f"axis {axis} of output {name!r} changes its size between batches ({min(sizes)} to {max(sizes)})"
+        raise UsageError(msg, hint="scales are kept per channel: name an axis of fixed size")
+    return axis % max(ranks)
+
+
+def check_health(
+    profiles: Mapping[str, OutputProfile],
+    *,
+    is_non_finite_declared: bool,
+    first_rows: Callable[[str], Sequence[str]] = lambda _: (),
+    in_samples: Callable[[str], str] = lambda _: "",
+) -> tuple[tuple[str, str], ...]:
+    """Return what was found, as `(name, detail)`, for a reference that can be judged by.
+
+    Args:
+        profiles: The outputs.
+        is_non_finite_declared: Whether NaN and infinity in them are right.
+        first_rows: Returns the ids of the first rows in which an output is not finite, as far as they are known;
+            called where the reference is refused for it.
+        in_samples: Says where the samples hold NaN or infinity themselves where that output is not finite; empty if
+            they do not.
+
+    Raises:
+        ReferenceRefusedError: It holds undeclared non-finite values, or no output varies over the inputs.
+        ZeroRowsError: No output holds a value.
+    """
+    floats = [profile for profile in profiles.values() if profile.is_float]
+    judged = floats or list(profiles.values())
+    if not any(profile.values for profile in judged):
+        names = ", ".join(repr(profile.name) for profile in judged)
+        msg = f"the reference's outputs hold no values: an axis of {names} has no entries in any batch"
+        raise ZeroRowsError(msg, hint="nothing was measured, so nothing passes: check the samples and the outputs")
+    for profile in floats:
+        if not (profile.max_abs < _LARGEST_MAGNITUDE).all():
+            msg = (
+                f"the reference is refused: output {profile.name!r} holds values too large for their spread to be known"
+            )
+            raise ReferenceRefusedError(msg, hint="limits follow from the spread: scale the output to below 1e150")
+    broken = [profile for profile in floats if profile.non_finite]
+    if broken and not is_non_finite_declared:
+        worst = broken[0]
+        msg = (
+            f"the reference is refused: output {worst.name!r} holds {counted(worst.non_finite, 'value')} that "
+            f"{one_or_many(worst.non_finite, 'is', 'are')} NaN or infinite, of {worst.values}"
+        )
+        if rows := first_rows(worst.name):
+            msg += f"; first at {row_names(rows)}"
+        if said := in_samples(worst.name):
+            msg += f"; {said}"
+        raise ReferenceRefusedError(
+            msg,
+            hint="correct the model or the samples, or declare that they belong there: non_finite: match in the spec, "
+            "or --non-finite match",
+        )
+    detail = f"{sum(profile.non_finite for profile in broken)} non-finite values, declared" if broken else "all finite"
+    found = [("reference_finite", detail)]
+    varying = [profile.name for profile in judged if profile.varies]
+    if not varying and any(profile.varies is False for profile in judged):
+        names = ", ".join(repr(profile.name) for profile in judged)
+        msg = f"the reference is refused: its output is the same for every row ({names})"
+        raise ReferenceRefusedError(
+            msg, hint="a constant output matches any model that learned nothing: give other samples, or check the model"
+        )
+    if varying:
+        found.append(
+            ("reference_varies", f"{', '.join(varying)} {one_or_many(len(varying), 'varies', 'vary')} over the inputs")
+        )
+    else:
+        found.append(("reference_varies", "not measured: no two rows of one shape"))
+    return tuple(found)
+
+
+def _check_repeat(
+    folder: Path, chunks: Mapping[str, str], profiles: Mapping[str, OutputProfile], repeated: int
+) -> tuple[str, str]:
+    tolerance = DEFAULT_TOLERANCES[Precision.FP32]
+    limits = {name: limits_for(tolerance, profile) for name, profile in profiles.items()}
+    largest = 0.0
+    for batch in read_chunks(folder, chunks):
+        for name, profile in profiles.items():
+            first, second = batch.outputs[f"first/{name}"], batch.outputs[f"again/{name}"]
+            ratio, difference = repeat_difference(second, first, profile, limits[name])
+            largest = max(largest, difference)
+            if ratio > 1:
+                limit = float(limits[name].repeat_max_abs_diff.max())
+                msg = (
+                    f"the reference is refused: output {name!r} differs by {difference:.3g} between two runs "
+                    f"on the same input (limit {limit:.3g})"
+                )
+                raise ReferenceRefusedError(
+                    msg, hint="put the model into evaluation mode and take out dropout and other randomness"
+                )
+    return "reference_repeats", f"{counted(repeated, 'row')} run twice, largest difference {largest:.3g}"

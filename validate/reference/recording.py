@@ -1,0 +1,253 @@
+"""Outputs on disk, in chunks: what a recorded reference is made of.
+
+A recording is a folder with `record.json` and chunk files in safetensors form. Keys in a chunk are
+`BATCH/OUTPUT`. The folder is complete once `record.json` is there; the digest of every chunk is in it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from paritygate.errors import ArtifactIntegrityError, InputFileError, MeasurementError
+from paritygate.file_names import check_names
+from paritygate.files import digest_of_file, digest_of_json, read_json, storage_errors, write_json_atomically
+from paritygate.signature import Signature, is_comparable_dtype
+from paritygate.validate.reference.profile import OutputProfile
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Outputs = dict[str, NDArray[np.generic]]
+
+__all__ = ["RECORD_FILE", "ChunkWriter", "Recording", "StoredBatch", "read_chunks"]
+
+RECORD_FILE = "record.json"
+FORMAT_VERSION = 2
+_CHUNK_BYTES = 16 << 20
+_CHUNK_BATCHES = 4096
+# Distinct shapes that are remembered of an output: enough to tell fixed from varying dims.
+_SHAPES_KEPT = 256
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StoredBatch:
+    """The outputs of one batch as stored."""
+
+    rows: int
+    case: str | None
+    outputs: Mapping[str, NDArray[np.generic]]
+
+
+class ChunkWriter:
+    """Writes outputs batch by batch into chunk files of a bounded size."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._pending: Outputs = {}
+        self._pending_batches: list[dict[str, Any]] = []
+        self._pending_bytes = 0
+        self.chunks: dict[str, str] = {}
+        self.shapes: dict[str, list[tuple[int, ...]]] = {}
+        self.dtypes: dict[str, str] = {}
+
+    def add(self, outputs: Mapping[str, NDArray[np.generic]], *, rows: int, case: str | None) -> None:
+        """Store the outputs of one batch.
+
+        Raises:
+            MeasurementError: An output changes its dtype, or is of a kind that is not stored.
+            StorageError: The disk is full.
+        """
+        at = len(self._pending_batches)
+        for name, array in outputs.items():
+            self._note_shape(name, array)
+            # Why not ascontiguousarray: it makes a vector of a scalar.
+            self._pending[f"{at}/{name}"] = np.asarray(array, order="C")
+            self._pending_bytes += array.nbytes
+        self._pending_batches.append({"rows": rows, "case": case})
+        if self._pending_bytes >= _CHUNK_BYTES or len(self._pending_batches) >= _CHUNK_BATCHES:
+            self.flush()
+
+    def _note_shape(self, name: str, array: NDArray[np.generic]) -> None:
+        dtype = array.dtype.name
+        if not is_comparable_dtype(dtype):
+            msg = f"output {name!r} is of dtype {dtype}, which is not compared"
+            raise MeasurementError(
+                msg, hint=f"leave it out: outputs: {{{name}: {{ignore: REASON}}}} in the spec, or --outputs with others"
+            )
+        if self.dtypes.setdefault(name, dtype) != dtype:
+            msg = f"output {name!r} changes its dtype from {self.dtypes[name]} to {dtype} between batches"
+            raise MeasurementError(msg, hint="an output must have one dtype")
+        shapes = self.shapes.setdefault(name, [])
+        if array.shape not in shapes and len(shapes) < _SHAPES_KEPT:
+            shapes.append(array.shape)
+
+    def flush(self) -> None:
+        """Write what is pending as one chunk."""
+        if not self._pending_batches:
+            return
+        from safetensors import SafetensorError
+        from safetensors.numpy import save_file
+
+        path = self._folder / f"chunk-{len(self.chunks):06d}.safetensors"
+        with storage_errors(path):
+            try:
+                save_file(self._pending, str(path), metadata={"batches": json.dumps(self._pending_batches)})
+            except SafetensorError as err:
+                # The library reports a full disk as an error of its own.
+                raise _as_storage_error(err) from err
+        self.chunks[path.name] = digest_of_file(path)
+        self._pending, self._pending_batches, self._pending_bytes = {}, [], 0
+
+
+def _as_storage_error(err: Exception) -> OSError:
+    import errno
+
+    text = str(err)
+    code = errno.ENOSPC if "os error 28" in text or "No space left" in text else errno.EIO
+    return OSError(code, text)
+
+
+def read_chunks(folder: Path, chunks: Mapping[str, str]) -> Iterator[StoredBatch]:
+    """Yield every stored batch in its order, after checking the digest of its chunk.
+
+    Raises:
+        ArtifactIntegrityError: A chunk is missing or was changed.
+    """
+    from safetensors import SafetensorError
+
+    for name, digest in chunks.items():
+        path = folder / name
+        if path.parent != folder:
+            msg = f"recorded outputs in {folder} name a chunk outside it: {name!r}"
+            raise ArtifactIntegrityError(msg, hint="record the reference again: convert-and-validate record")
+        if not path.is_file() or digest_of_file(path) != digest:
+            state = "was changed" if path.is_file() else "is missing"
+            msg = f"recorded outputs in {folder} are not what was recorded: {name} {state}"
+            raise ArtifactIntegrityError(msg, hint="record the reference again: convert-and-validate record")
+        try:
+            yield from _read_chunk(path)
+        except (SafetensorError, AttributeError, KeyError, TypeError, ValueError, RecursionError) as err:
+            msg = f"{path} is no chunk of recorded outputs: {err}"
+            raise ArtifactIntegrityError(msg, hint="record the reference again: convert-and-validate record") from err
+
+
+def _read_chunk(path: Path) -> Iterator[StoredBatch]:
+    from safetensors import safe_open
+
+    with safe_open(str(path), framework="np") as file:
+        batches = json.loads(file.metadata()["batches"])
+        keys: dict[int, list[str]] = {}
+        for key in file.keys():  # noqa: SIM118 - it is no mapping
+            keys.setdefault(int(key.partition("/")[0]), []).append(key)
+        for at, batch in enumerate(batches):
+            outputs = {key.partition("/")[2]: file.get_tensor(key) for key in sorted(keys.get(at, []))}
+            yield StoredBatch(rows=batch["rows"], case=batch["case"], outputs=outputs)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Recording:
+    """The recorded outputs of a model on some samples, bound to both by digest.
+
+    Attributes:
+        folder: Where the chunks are.
+        chunks: Digest of each chunk file.
+        rows: Rows recorded.
+        samples_digest: Digest of the inputs, by `BatchDigest`.
+        model: What answered: source, digest, notes.
+        runtime: The runtime's facts.
+        signature: Inputs and outputs of the model.
+        shapes: Distinct shapes of each output.
+        dtypes: Dtype of each output.
+        profiles: Profile of each output.
+        health: What was found of the reference's health, one `(name, detail)` each.
+        settings: How it was recorded: seed, repeated rows, whether non-finite values were declared.
+    """
+
+    folder: Path
+    chunks: Mapping[str, str]
+    rows: int
+    samples_digest: str
+    model: Mapping[str, Any]
+    runtime: Mapping[str, Any]
+    signature: Signature
+    shapes: Mapping[str, list[tuple[int, ...]]]
+    dtypes: Mapping[str, str]
+    profiles: Mapping[str, OutputProfile]
+    health: tuple[tuple[str, str], ...]
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def batches(self) -> Iterator[StoredBatch]:
+        """Yield every batch, checking digests on the way."""
+        return read_chunks(self.folder, self.chunks)
+
+    @property
+    def digest(self) -> str:
+        """Digest over all that was recorded: chunks, profiles, samples, how, and by its own digest the probes."""
+        return digest_of_json(self._to_json())
+
+    def save(self) -> None:
+        """Write `record.json`: from now on the folder is a recording."""
+        # Limits follow from the profiles: a slip of an editor in them must not loosen the gate.
+        write_json_atomically(self.folder / RECORD_FILE, {**self._to_json(), "digest": self.digest})
+
+    def _to_json(self) -> dict[str, Any]:
+        return {
+            "format": FORMAT_VERSION,
+            "rows": self.rows,
+            "samples_digest": self.samples_digest,
+            "model": dict(self.model),
+            "runtime": dict(self.runtime),
+            "signature": self.signature.to_json(),
+            "shapes": {name: [list(shape) for shape in shapes] for name, shapes in self.shapes.items()},
+            "dtypes": dict(self.dtypes),
+            "profiles": {name: profile.to_json() for name, profile in self.profiles.items()},
+            "health": [list(item) for item in self.health],
+            "settings": dict(self.settings),
+            "chunks": dict(self.chunks),
+        }
+
+    @classmethod
+    def load(cls, folder: Path) -> Recording:
+        """Return the recording in `folder`; chunks are checked when they are read.
+
+        Raises:
+            InputFileError: There is no recording, or it is of another format.
+            ArtifactIntegrityError: It was changed after it was written.
+        """
+        path = folder / RECORD_FILE
+        if not path.is_file():
+            msg = f"{folder} holds no recorded outputs: {RECORD_FILE} is missing"
+            raise InputFileError(msg, hint="record them with: convert-and-validate record")
+        try:
+            data = read_json(path)
+            if data["format"] != FORMAT_VERSION:
+                msg = f"{path} has format {data['format']} (allowed: {FORMAT_VERSION})"
+                raise InputFileError(msg, hint="record the reference again: convert-and-validate record")
+            digest = data.pop("digest")
+            if digest != digest_of_json(data):
+                msg = f"{path} is not what was recorded: it was changed"
+                raise ArtifactIntegrityError(msg, hint="record the reference again: convert-and-validate record")
+            check_names([*data["chunks"], *data["model"].get("files", ())])
+            return cls(
+                folder=folder,
+                chunks=dict(data["chunks"]),
+                rows=data["rows"],
+                samples_digest=data["samples_digest"],
+                model=data["model"],
+                runtime=data["runtime"],
+                signature=Signature.from_json(data["signature"]),
+                shapes={name: [tuple(shape) for shape in shapes] for name, shapes in data["shapes"].items()},
+                dtypes=data["dtypes"],
+                profiles={name: OutputProfile.from_json(item) for name, item in data["profiles"].items()},
+                health=tuple((name, detail) for name, detail in data["health"]),
+                settings=data["settings"],
+            )
+        except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as err:
+            msg = f"{path} is damaged: {err}"
+            raise InputFileError(msg, hint="record the reference again: convert-and-validate record") from err

@@ -1,0 +1,1 @@
+"""Runs TensorRT and TensorRT-RTX engines."""

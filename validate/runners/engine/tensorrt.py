@@ -1,0 +1,235 @@
+"""Run a TensorRT or TensorRT-RTX engine on the GPU, through Polygraphy."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import weakref
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from paritygate.engine.builder_log import BuilderLog, make_logger
+from paritygate.engine.capabilities import capabilities_of
+from paritygate.engine.deserialized import BUILD_AGAIN, LoadedEngine, check_engine, load_engine
+from paritygate.engine.gpu_fit import check_gpu
+from paritygate.engine.inspected import inspect_engine
+from paritygate.engine.library import open_library
+from paritygate.engine.record import RECORD_FILE, EngineRecord
+from paritygate.errors import BackendError, InputFileError
+from paritygate.machine import Gpu, device_name
+from paritygate.signature import Signature, TensorSpec, rename_signature
+from paritygate.validate.runners.engine.cuda_runtime import show_cuda_runtime
+from paritygate.validate.runners.engine.fit import check_version, gpu_for_engines
+from paritygate.validate.runners.engine.precision import describe_census, precision_of_dtypes
+from paritygate.validate.runners.engine.profile_limits import check_profile, describe_profile
+from paritygate.validate.runners.interface import check_inputs, describe_arrays, reason_of
+from paritygate.validate.runners.one_thread import ON_THE_GPU
+from paritygate.validate.runners.runner import ModelToRun, RuntimeFacts
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["TensorrtRunner", "engine_facts", "open_model"]
+
+_BFLOAT16 = "bfloat16"
+
+
+def open_model(model: ModelToRun) -> TensorrtRunner:
+    """Return the engine, loaded on the GPU and ready to run.
+
+    Its record is held against the library, the GPU and the engine itself.
+
+    Raises:
+        BackendError: There is no GPU, or another device was asked for; the engine was built by another version of
+            the library or for other GPUs, or the library refused it, or it is not what its record says.
+        InputFileError: The engine has no record beside it, or a damaged one; or it is empty.
+        MissingBackendError: The library or Polygraphy is not installed.
+        UsageError: A name to be renamed is not in the engine.
+    """
+    gpu = gpu_for_engines(model.device)
+    path = model.source.path
+    record = _read_record(path, str(model.source.kind))
+    served = rename_signature(record.signature, model.rename)
+    library = open_library(record.library)
+    offered = capabilities_of(library).compute_capabilities
+    notes = (*check_version(record, library.version), *check_gpu(record, gpu, offered))
+    engine = load_engine(path, library)
+    check_engine(engine.cuda_engine, record)
+    facts = engine_facts(engine, record, gpu, device=device_name(model.device), notes=notes)
+    show_cuda_runtime(gpu)
+    return TensorrtRunner(engine=engine, runner=_activate(engine), record=record, served=served, facts=facts)
+
+
+def _read_record(path: Path, kind: str) -> EngineRecord:
+    record = EngineRecord.load(path)
+    if record.library != kind:
+        msg = f"{path} was built by {record.library!r} by its {RECORD_FILE}, and is to be run as {kind!r}"
+        raise InputFileError(msg, hint=BUILD_AGAIN)
+    if set(record.profile) != {spec.name for spec in record.signature.inputs}:
+        msg = (
+            f"{path.parent / RECORD_FILE} is damaged: it has shapes of {', '.join(record.profile) or 'nothing'}, and "
+            f"the inputs {', '.join(spec.name for spec in record.signature.inputs)}"
+        )
+        raise InputFileError(msg, hint=BUILD_AGAIN)
+    if record.built_on is not None and not {"name", "capability"} <= set(record.built_on):
+        msg = f"{path.parent / RECORD_FILE} is damaged: it does not say name and capability of the GPU it was built on"
+        raise InputFileError(msg, hint=BUILD_AGAIN)
+    return record
+
+
+def _activate(engine: LoadedEngine) -> Any:  # noqa: ANN401 - a TrtRunner, and Polygraphy has no types
+    from polygraphy.backend.trt import TrtRunner
+
+    log = BuilderLog(engine.library.title)
+    make_logger(engine.library, log)
+    runner = TrtRunner(engine.cuda_engine)
+    try:
+        runner.activate()
+    except Exception as err:
+        msg = f"{engine.library.title} could not make the engine ready to run: {log.reason() or reason_of(err)}"
+        hint = "check that the GPU has memory left, and that the CUDA runtime is installed: nvidia-cuda-runtime"
+        raise BackendError(msg, hint=hint) from err
+    return runner
+
+
+def engine_facts(
+    engine: LoadedEngine, record: EngineRecord, gpu: Gpu, *, device: str, notes: tuple[str, ...]
+) -> RuntimeFacts:
+    """Return what runs: the library, the GPU, and what the engine and its record say.
+
+    Args:
+        engine: The engine.
+        record: What is known of it; it was held against the engine.
+        gpu: The GPU that it runs on.
+        device: Its name in evidence.
+        notes: What else is to be noted.
+    """
+    inspected = inspect_engine(engine)
+    level = record.settings.optimization_level
+    compatibility = engine.cuda_engine.hardware_compatibility_level.name.lower()
+    said = [
+        f"it ran on {gpu.name}, driver {gpu.driver or 'of unknown version'}, CUDA {gpu.cuda}",
+        *notes,
+        f"it takes {describe_profile(record.profile)}",
+    ]
+    if record.census:
+        said.append(f"outputs of layers in its network, by dtype: {describe_census(record.census)}")
+    if inspected:
+        said.append(f"outputs of layers in the engine, by dtype: {describe_census(inspected)}")
+    return RuntimeFacts(
+        runtime=record.library,
+        version=engine.library.version,
+        device=device,
+        # The engine's own word where it gives one: the network was what it was built from.
+        precision_found=precision_of_dtypes(inspected) or precision_of_dtypes(record.census),
+        tf32=record.tf32,
+        optimisation=(
+            f"builder optimization level {'of the library' if level is None else level}, "
+            f"hardware compatibility {compatibility}"
+        ),
+        notes=tuple(said),
+    )
+
+
+class TensorrtRunner:
+    """One engine in one execution context, from its opening to the end of the process or its last use."""
+
+    def __init__(
+        self,
+        *,
+        engine: LoadedEngine,
+        runner: Any,  # noqa: ANN401 - a TrtRunner, and Polygraphy has no types
+        record: EngineRecord,
+        served: Signature,
+        facts: RuntimeFacts,
+    ) -> None:
+        self._engine = engine
+        self._runner = runner
+        self._own = record.signature
+        self._served = served
+        self._profile = {
+            its.name: record.profile[own.name] for own, its in zip(record.signature.inputs, served.inputs, strict=True)
+        }
+        self._facts = facts
+        # Why not __del__? At the end of a process it comes after the library is half gone.
+        weakref.finalize(self, _close, runner)
+
+    @property
+    def signature(self) -> Signature:
+        """Inputs and outputs under the names served, in the engine's order, with the declared sizes of dims."""
+        return self._served
+
+    @property
+    def facts(self) -> RuntimeFacts:
+        """What runs, read back from the library, the GPU, the engine and its record."""
+        return self._facts
+
+    def run(self, inputs: Mapping[str, NDArray[np.generic]]) -> dict[str, NDArray[np.generic]]:
+        """Return the outputs by name for one batch; the arrays belong to the caller.
+
+        Raises:
+            BackendError: The inputs are not those of the engine, or outside the shapes it was built for; the library
+                failed, or returned something else than the engine promises.
+        """
+        check_inputs(self._served, inputs)
+        check_profile(self._served, self._profile, inputs)
+        # Those that the library reads on the host have to live as long as the call does.
+        feed = {
+            own.name: _to_feed(inputs[its.name]) for own, its in zip(self._own.inputs, self._served.inputs, strict=True)
+        }
+        # The logger is the process's: of several engines that are open, it is told who speaks.
+        log = BuilderLog(self._engine.library.title)
+        make_logger(self._engine.library, log)
+        try:
+            found = self._runner.infer(feed, check_inputs=False, return_raw_buffers=True)
+        except Exception as err:
+            msg = f"{self._engine.library.title} failed on {describe_arrays(inputs)}: {log.reason() or reason_of(err)}"
+            raise BackendError(msg, hint="the log of the job holds all that the library said") from err
+        return {
+            its.name: _own_array(found, own) for own, its in zip(self._own.outputs, self._served.outputs, strict=True)
+        }
+
+    def on_one_thread(self) -> str:
+        """Return why it does not answer on one thread."""
+        return ON_THE_GPU
+
+
+def _close(runner: Any) -> None:  # noqa: ANN401 - a TrtRunner
+    # Its answers were had: what goes wrong with giving memory back is nobody's to know.
+    with contextlib.suppress(Exception):
+        if runner.is_active:
+            runner.deactivate()
+
+
+def _to_feed(array: NDArray[Any]) -> NDArray[Any]:
+    if array.dtype.name == _BFLOAT16:
+        # Polygraphy knows the dtypes of NumPy alone; what it copies are bytes.
+        return np.asarray(array, order="C").view(np.uint16)
+    return np.asarray(array, dtype=array.dtype.newbyteorder("="), order="C")
+
+
+def _own_array(found: Mapping[str, Any], spec: TensorSpec) -> NDArray[np.generic]:
+    """Return a copy of one output: Polygraphy writes the next one to where this one is."""
+    if spec.name not in found:
+        msg = f"the engine returned {', '.join(found) or 'nothing'}, and not the output {spec.name!r}"
+        raise BackendError(msg, hint=BUILD_AGAIN)
+    raw = np.asarray(found[spec.name].array)
+    shape = tuple(int(size) for size in found[spec.name].shape)
+    dtype = _numpy_dtype(spec.dtype)
+    if raw.nbytes != math.prod(shape) * dtype.itemsize or (spec.shape is not None and len(shape) != len(spec.shape)):
+        msg = f"the engine returned {raw.nbytes} bytes of shape {list(shape)} for the output {spec}"
+        raise BackendError(msg, hint=BUILD_AGAIN)
+    own: NDArray[np.generic] = raw.reshape(-1).view(np.uint8).copy().view(dtype).reshape(shape)
+    return own
+
+
+def _numpy_dtype(name: str) -> np.dtype[Any]:
+    if name != _BFLOAT16:
+        return np.dtype(name)
+    import ml_dtypes
+
+    bfloat16: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+    return bfloat16

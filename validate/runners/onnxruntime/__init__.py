@@ -1,0 +1,1 @@
+"""Runs ONNX models in ONNX Runtime."""

@@ -1,0 +1,208 @@
+"""Which provider of ONNX Runtime runs which node: what a GPU provider lacks goes to the CPU without a word.
+
+Some of that is on purpose: what is computed from shapes alone, and indices, is faster on the CPU. So a node on the
+CPU is judged by what it computes: floating-point values that come from the model's inputs are an error.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from paritygate.models.onnx.functions import inline_functions
+from paritygate.models.onnx.graph import NOT_A_TENSOR, element_types, infer_value_types, subgraphs_of
+
+if TYPE_CHECKING:
+    import onnx
+    import onnxruntime
+
+__all__ = ["GraphNode", "PlacedNode", "Placement", "judge", "nodes_of", "placed_nodes", "say_nodes"]
+
+# They read the shape of a tensor, not its values.
+_SHAPES_ALONE = frozenset({"Shape", "Size"})
+# They run other nodes, which are judged themselves.
+_CONTROL_FLOW = frozenset({"If", "Loop", "Scan", "SequenceMap"})
+# They compute nothing, wherever they stand.
+_NEVER_FLOATS = _SHAPES_ALONE | _CONTROL_FLOW | {"MemcpyToHost", "MemcpyFromHost"}
+_DEFAULT_DOMAINS = frozenset({"", "ai.onnx"})
+_NAMED = 3
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GraphNode:
+    """A node as the file has it.
+
+    Attributes:
+        operator: Its operator, after the domain and a dot where that is not the default one.
+        name: Its name; empty for none.
+        computes_floats: Whether it takes or returns floating-point values that depend on the values of the model's
+            inputs, not on their shapes alone. A value of unknown type counts as one.
+    """
+
+    operator: str
+    name: str
+    computes_floats: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlacedNode:
+    """A node as the session has it: by its provider."""
+
+    provider: str
+    operator: str
+    name: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Placement:
+    """Where the nodes of a session run.
+
+    Attributes:
+        counts: How many nodes each provider runs.
+        computing: Nodes on the CPU that compute floats.
+        undecided: Nodes on the CPU that have no name, and of whose operator some in the file compute floats.
+        arithmetic: How many nodes on the CPU compute shapes and indices.
+    """
+
+    counts: Mapping[str, int]
+    computing: tuple[PlacedNode, ...]
+    undecided: tuple[PlacedNode, ...]
+    arithmetic: int
+
+
+def placed_nodes(session: onnxruntime.InferenceSession) -> tuple[PlacedNode, ...] | None:
+    """Return the nodes of a session by provider; None where this ONNX Runtime does not tell.
+
+    The session has to be opened with `session.record_ep_graph_assignment_info` at 1.
+    """
+    if not hasattr(session, "get_provider_graph_assignment_info"):
+        return None
+    return tuple(
+        PlacedNode(provider=part.ep_name, operator=_operator(node.domain, node.op_type), name=node.name)
+        for part in session.get_provider_graph_assignment_info()
+        for node in part.get_nodes()
+    )
+
+
+def nodes_of(model: onnx.ModelProto) -> tuple[GraphNode, ...]:
+    """Return the nodes of a model, those inside of nodes and of local functions included.
+
+    Args:
+        model: The model; its local functions are inlined and its types inferred in place. No weights are read.
+
+    Raises:
+        ConversionError: A local function calls itself.
+    """
+    inline_functions(model)
+    infer_value_types(model)
+    return tuple(_Walk().through(model.graph, {value.name for value in model.graph.input}, {}))
+
+
+def _operator(domain: str, operator: str) -> str:
+    return operator if domain in _DEFAULT_DOMAINS else f"{domain}.{operator}"
+
+
+class _Walk:
+    """One walk over a graph in its order, in which every value stands before what takes it."""
+
+    def through(
+        self, graph: onnx.GraphProto, fed: Iterable[str], outer: Mapping[str, int], seen: set[str] | None = None
+    ) -> Iterator[GraphNode]:
+        """Yield the nodes.
+
+        Args:
+            graph: The graph.
+            fed: The values of it that depend on the model's inputs from the start.
+            outer: The types of the values around it.
+            seen: All values that depend on the model's inputs; those of this graph are added.
+        """
+        types = {**outer, **element_types(graph)}
+        fed = set(fed) - {tensor.name for tensor in graph.initializer}
+        seen = set() if seen is None else seen
+        seen |= fed
+        for node in graph.node:
+            operator = _operator(node.domain, node.op_type)
+            is_fed = operator not in _SHAPES_ALONE and any(name in seen for name in node.input)
+            inside: list[GraphNode] = []
+            for inner in subgraphs_of(node):
+                own = {value.name for value in inner.input} if is_fed else ()
+                inside += self.through(inner, own, types, seen)
+                is_fed = is_fed or any(value.name in seen for value in inner.output)
+            if is_fed:
+                seen.update(node.output)
+            computes = is_fed and operator not in _CONTROL_FLOW and _has_floats(node, types, seen)
+            yield GraphNode(operator=operator, name=node.name, computes_floats=computes)
+            yield from inside
+
+
+def _has_floats(node: onnx.NodeProto, types: Mapping[str, int], seen: set[str]) -> bool:
+    values = [name for name in (*node.input, *node.output) if name and name in seen]
+    return any(types.get(name, NOT_A_TENSOR) not in _exact_types() for name in values)
+
+
+def _exact_types() -> frozenset[int]:
+    from onnx import TensorProto
+
+    names = ("BOOL", "INT8", "INT16", "INT32", "INT64", "UINT8", "UINT16", "UINT32", "UINT64", "STRING")
+    return frozenset(TensorProto.DataType.Value(name) for name in names)
+
+
+def judge(placed: Sequence[PlacedNode], nodes: Sequence[GraphNode], *, cpu: str) -> Placement:
+    """Return where nodes run, and what those on the CPU compute.
+
+    A node is found in the file by operator and name. One without a name, or with a name that ONNX Runtime gave it,
+    is judged by the others of its operator that the file has: if all or none compute floats, so does or does not it;
+    if some do, only as many can be harmless as the file has harmless ones. An operator that the file does not have
+    stands for others that ONNX Runtime merged, and counts as computing floats.
+
+    Args:
+        placed: The nodes of the session.
+        nodes: The nodes of the file.
+        cpu: The name of the CPU's provider.
+    """
+    named: dict[tuple[str, str], bool] = {}
+    for node in nodes:
+        if node.name:
+            key = node.operator, node.name
+            named[key] = named.get(key, False) or node.computes_floats
+    here = [node for node in placed if node.provider == cpu and node.operator not in _NEVER_FLOATS]
+    known = [node for node in here if (node.operator, node.name) in named]
+    computing = [node for node in known if named[node.operator, node.name]]
+    undecided: list[PlacedNode] = []
+    taken = {(node.operator, node.name) for node in placed}
+    for operator, unknown in _by_operator(node for node in here if (node.operator, node.name) not in named).items():
+        others = [
+            node.computes_floats
+            for node in nodes
+            if node.operator == operator and (not node.name or (operator, node.name) not in taken)
+        ]
+        harmless = others.count(False)
+        if harmless == len(others) and others:
+            continue
+        computing += unknown[harmless:]
+        undecided += unknown[:harmless]
+    return Placement(
+        counts=Counter(node.provider for node in placed),
+        computing=tuple(computing),
+        undecided=tuple(undecided),
+        arithmetic=sum(node.provider == cpu for node in placed) - len(computing) - len(undecided),
+    )
+
+
+def _by_operator(nodes: Iterable[PlacedNode]) -> dict[str, list[PlacedNode]]:
+    found: dict[str, list[PlacedNode]] = {}
+    for node in nodes:
+        found.setdefault(node.operator, []).append(node)
+    return found
+
+
+def say_nodes(nodes: Iterable[PlacedNode]) -> str:
+    """Return the operators of nodes with their count and first names, the most frequent first."""
+    parts = []
+    for operator, some in sorted(_by_operator(nodes).items(), key=lambda item: (-len(item[1]), item[0])):
+        names = [node.name for node in some if node.name]
+        more = ", ..." if len(names) > _NAMED else ""
+        parts.append(f"{len(some)} {operator}" + (f" ({', '.join(names[:_NAMED])}{more})" if names else ""))
+    return ", ".join(parts)

@@ -1,0 +1,277 @@
+"""Run an ONNX file in ONNX Runtime, on the CPU or on an NVIDIA GPU, in the provider that is asked for and no other."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from paritygate.backends import install_command, require_backend
+from paritygate.errors import BackendError, MissingBackendError
+from paritygate.machine import device_name
+from paritygate.models.onnx.file import precision_of_onnx, read_onnx, signature_of_onnx
+from paritygate.signature import Signature, rename_signature
+from paritygate.validate.runners.interface import check_inputs, describe_arrays, first_line
+from paritygate.validate.runners.one_thread import ALL_THERE_IS, NOT_KNOWN, ON_THE_GPU, threads_of_process
+from paritygate.validate.runners.onnxruntime.placement import GraphNode, nodes_of, placed_nodes
+from paritygate.validate.runners.onnxruntime.providers import (
+    CPU,
+    TENSORRT,
+    ProviderRequest,
+    bar_tf32,
+    check_options,
+    check_placement,
+    load_libraries,
+    lower_dtypes,
+    provider_request,
+    tf32_of,
+)
+from paritygate.validate.runners.runner import ModelToRun, RuntimeFacts
+
+if TYPE_CHECKING:
+    import onnxruntime
+    from numpy.typing import NDArray
+
+__all__ = ["OnnxRuntimeRunner", "open_model"]
+
+# What ONNX Runtime would log is in the exceptions as well: only what ends the process is printed.
+_FATAL = 4
+_BFLOAT16 = "bfloat16"
+_ON_THE_CPU = (
+    "ONNX Runtime's CPU provider computes most operators of lower precision in float32: "
+    "this run says nothing of another device"
+)
+_LIBRARIES_MISSING = "Please install TensorRT libraries"
+_LIBRARIES_HINT = (
+    "install the CUDA, cuDNN and TensorRT libraries that this onnxruntime names in the log, or use device cpu"
+)
+_ERROR_PREFIX = re.compile(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ")
+
+
+def open_model(model: ModelToRun) -> OnnxRuntimeRunner:
+    """Return the ONNX file loaded in ONNX Runtime.
+
+    Reads all weights, to find their precision.
+
+    Raises:
+        MissingBackendError: ONNX Runtime is not installed, or has not the provider that is asked for.
+        InputFileError: The file is no ONNX model, or its external data is missing, cut off or elsewhere.
+        BackendError: ONNX Runtime refused the model, or runs it, or what of it computes, elsewhere than was asked for.
+        UsageError: A name to be renamed is not in the model, or the provider is none of the device's.
+    """
+    require_backend("onnxruntime")
+    path = model.source.path
+    proto = read_onnx(path)
+    own = signature_of_onnx(proto)
+    served = rename_signature(own, model.rename)
+    precision = precision_of_onnx(proto, path.parent)
+    dtypes = lower_dtypes(proto)
+    request = provider_request(model.provider, model.device, own=own, served=model.signature, dtypes=dtypes)
+    nodes = () if request.name == CPU else nodes_of(proto)
+    # The parsed file is as large as the weights in it, and the session holds its own copy.
+    del proto
+    device = device_name(model.device)
+    if request.name == TENSORRT:
+        request = replace(request, is_tf32_barred=bar_tf32())
+    open_session = functools.partial(_open_session, str(path), request, is_optimised=model.is_optimised)
+    before = threads_of_process()
+    session = open_session()
+    after = threads_of_process()
+    facts = replace(_facts(session, request, nodes, device=device), precision_found=precision)
+    if request.name == CPU and dtypes - {"int8"}:
+        facts = replace(facts, notes=(*facts.notes, _ON_THE_CPU))
+    return OnnxRuntimeRunner(
+        session=session,
+        own=own,
+        served=served,
+        facts=facts,
+        one_thread=_why_not_one_thread(request, before, after) or functools.partial(open_session, threads=1),
+    )
+
+
+def _why_not_one_thread(request: ProviderRequest, before: frozenset[str] | None, after: frozenset[str] | None) -> str:
+    """Say why one thread is no other number than that of a session; by the process's threads around its opening."""
+    if request.name != CPU:
+        return ON_THE_GPU
+    if before is None or after is None:
+        return NOT_KNOWN
+    # ONNX Runtime does not say how many it takes. They start with the session, and the caller's is one of them.
+    return "" if after - before else ALL_THERE_IS
+
+
+def _open_session(
+    path: str, request: ProviderRequest, *, is_optimised: bool, threads: int | None = None
+) -> onnxruntime.InferenceSession:
+    import onnxruntime
+
+    if request.name not in onnxruntime.get_available_providers():
+        has = ", ".join(onnxruntime.get_available_providers())
+        msg = f"this build of onnxruntime has no {request.name} (it has: {has})"
+        raise MissingBackendError(msg, hint=f"pip uninstall onnxruntime && {install_command('gpu')}")
+    load_libraries(onnxruntime, request.name)
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = _FATAL
+    options.use_deterministic_compute = True
+    if threads is not None:
+        options.intra_op_num_threads = options.inter_op_num_threads = threads
+    # Two models often run in turn: threads that wait busily for the next batch of one slow the other down.
+    options.add_session_config_entry("session.force_spinning_stop", "1")
+    options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
+    levels = onnxruntime.GraphOptimizationLevel
+    options.graph_optimization_level = levels.ORT_ENABLE_ALL if is_optimised else levels.ORT_DISABLE_ALL
+    providers = [(name, dict(given)) for name, given in request.providers]
+    try:
+        # Without its own fall back, by which it prints what failed and goes on with the CPU.
+        session = onnxruntime.InferenceSession(path, sess_options=options, providers=providers, enable_fallback=0)
+    except Exception as err:
+        if _LIBRARIES_MISSING in str(err):
+            msg = f"onnxruntime {onnxruntime.__version__} could not start {request.name}: its libraries are not found"
+            raise BackendError(msg, hint=_LIBRARIES_HINT) from err
+        msg = f"onnxruntime {onnxruntime.__version__} refused {path}: {_reason(err)}"
+        raise BackendError(msg, hint="export the model again with another opset or exporter") from err
+    # A session without its provider's libraries has the CPU's in their place; one that fails later falls back.
+    session.disable_fallback()
+    if session.get_providers()[0] != request.name:
+        msg = f"onnxruntime was asked for {request.name} and runs {path} with {', '.join(session.get_providers())}"
+        raise BackendError(msg, hint=_LIBRARIES_HINT)
+    return session
+
+
+def _reason(err: BaseException) -> str:
+    return _ERROR_PREFIX.sub("", first_line(err))
+
+
+def _facts(
+    session: onnxruntime.InferenceSession, request: ProviderRequest, nodes: Sequence[GraphNode], *, device: str
+) -> RuntimeFacts:
+    """Return what a session says of itself, after checking that it is what was asked for."""
+    import onnxruntime
+
+    options = session.get_provider_options()
+    check_options(request, options)
+    notes, warnings = check_placement(request, placed_nodes(session), nodes, version=onnxruntime.__version__)
+    level = session.get_session_options().graph_optimization_level
+    return RuntimeFacts(
+        runtime="onnxruntime",
+        version=onnxruntime.__version__,
+        device=device,
+        provider=session.get_providers()[0],
+        tf32=tf32_of(request, options),
+        optimisation=level.name.removeprefix("ORT_").removeprefix("ENABLE_").lower(),
+        notes=(*request.notes, *notes),
+        provider_warnings=(*request.warnings, *warnings),
+        # Of the CPU's provider ONNX Runtime says so; of the others it was not seen.
+        may_be_called_at_once=request.name == CPU,
+    )
+
+
+class OnnxRuntimeRunner:
+    """One ONNX model in one session."""
+
+    def __init__(
+        self,
+        *,
+        session: onnxruntime.InferenceSession,
+        own: Signature,
+        served: Signature,
+        facts: RuntimeFacts,
+        one_thread: Callable[[], onnxruntime.InferenceSession] | str,
+    ) -> None:
+        """Take what was opened.
+
+        Args:
+            session: The session.
+            own: Inputs and outputs as the file names them.
+            served: The same, under the names served.
+            facts: What runs.
+            one_thread: What opens another session of the same file on one thread, or why there is none.
+        """
+        self._session = session
+        self._own = own
+        self._signature = served
+        self._facts = facts
+        self._one_thread = one_thread
+        self._input_names = {spec.name: of_model.name for spec, of_model in zip(served.inputs, own.inputs, strict=True)}
+        self._own_outputs = [spec.name for spec in own.outputs]
+        self._outputs = [spec.name for spec in served.outputs]
+        # NumPy has no bfloat16, so ONNX Runtime neither takes nor returns such arrays by itself.
+        self._has_bfloat16 = any(spec.dtype == _BFLOAT16 for spec in (*own.inputs, *own.outputs))
+
+    @property
+    def signature(self) -> Signature:
+        """Inputs and outputs under the names served."""
+        return self._signature
+
+    @property
+    def facts(self) -> RuntimeFacts:
+        """What runs, read back from the session."""
+        return self._facts
+
+    def run(self, inputs: Mapping[str, NDArray[np.generic]]) -> dict[str, NDArray[np.generic]]:
+        """Return the outputs by name for one batch; the arrays belong to the caller.
+
+        Raises:
+            BackendError: The inputs are not those of the model, or ONNX Runtime failed.
+        """
+        check_inputs(self._signature, inputs)
+        feed = {self._input_names[name]: np.asarray(array, order="C") for name, array in inputs.items()}
+        try:
+            found = self._run_bfloat16(feed) if self._has_bfloat16 else self._session.run(self._own_outputs, feed)
+        except Exception as err:
+            msg = f"onnxruntime failed on {describe_arrays(inputs)}: {_reason(err)}"
+            raise BackendError(msg, hint="check that the samples are within what the model was exported for") from err
+        return dict(zip(self._outputs, found, strict=True))
+
+    def on_one_thread(self) -> contextlib.AbstractContextManager[OnnxRuntimeRunner] | str:
+        """Return what opens a second session on one thread, or why there is none."""
+        return self._one_thread if isinstance(self._one_thread, str) else self._in_second_session(self._one_thread)
+
+    @contextlib.contextmanager
+    def _in_second_session(self, opened: Callable[[], onnxruntime.InferenceSession]) -> Iterator[OnnxRuntimeRunner]:
+        yield OnnxRuntimeRunner(
+            session=opened(), own=self._own, served=self._signature, facts=self._facts, one_thread=ALL_THERE_IS
+        )
+
+    def _run_bfloat16(self, feed: Mapping[str, NDArray[np.generic]]) -> list[NDArray[np.generic]]:
+        binding = self._session.io_binding()
+        # Bound values have to live as long as the call.
+        values = {name: _ort_value(array) for name, array in feed.items()}
+        for name, value in values.items():
+            binding.bind_ortvalue_input(name, value)
+        for name in self._own_outputs:
+            # ONNX Runtime copies what a GPU computed.
+            binding.bind_output(name, "cpu")
+        self._session.run_with_iobinding(binding)
+        binding.synchronize_outputs()
+        return [_array(value) for value in binding.get_outputs()]
+
+
+def _ort_value(array: NDArray[np.generic]) -> onnxruntime.OrtValue:
+    import onnx
+    import onnxruntime
+
+    if array.dtype.name == _BFLOAT16:
+        return onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(array.view(np.uint16), onnx.TensorProto.BFLOAT16)
+    return onnxruntime.OrtValue.ortvalue_from_numpy(array)
+
+
+def _array(value: Any) -> NDArray[np.generic]:  # noqa: ANN401 - onnxruntime ships no types
+    if value.data_type() != "tensor(bfloat16)":
+        array: NDArray[np.generic] = value.numpy()
+        return array
+    import ctypes
+
+    import ml_dtypes
+
+    if value.device_name() != "cpu":
+        msg = f"a bfloat16 output was left on {value.device_name()}, where it cannot be read"
+        raise BackendError(msg, hint="run the model on device cpu")
+    raw = ctypes.string_at(value.data_ptr(), value.tensor_size_in_bytes())
+    # By way of bytearray, because an array over bytes cannot be written to.
+    flat: NDArray[np.generic] = np.frombuffer(bytearray(raw), dtype=np.dtype(ml_dtypes.bfloat16))
+    return flat.reshape(tuple(value.shape()))

@@ -1,0 +1,1 @@
+"""Runs Keras models, SavedModels and TFLite files."""

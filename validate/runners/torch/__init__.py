@@ -1,0 +1,1 @@
+"""Runs PyTorch modules, TorchScript and `.pt2` files."""

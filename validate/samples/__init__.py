@@ -1,0 +1,1 @@
+"""Reads samples in batches, splits them, and feeds them to both sides of a comparison."""

@@ -1,0 +1,410 @@
+"""Samples: batches of real inputs from a file or from a callable, read as a stream.
+
+A file may be `.npz`, `.safetensors` or `.jsonl`. Keys `CASE/INPUT` in an npz file are batches of their
+own shapes, run as they are; plain keys and rows are cut into batches.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import itertools
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from paritygate.batch import Batch
+from paritygate.errors import InputFileError, MeasurementError, ParitygateError, UsageError
+from paritygate.importing import is_object_path, load_object
+from paritygate.validate.samples.npy_stream import NpyStream, npz_names
+from paritygate.validate.samples.split import SampleSplit, rows_for_calibration
+from paritygate.wording import counted
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["DEFAULT_BATCH_SIZE", "BatchDigest", "SampleSource", "open_samples"]
+
+DEFAULT_BATCH_SIZE = 16
+_SUFFIXES = (".npz", ".safetensors", ".jsonl")
+_SAFETENSORS_DTYPES = frozenset(
+    {"F16", "F32", "F64", "BF16", "BOOL", "I8", "I16", "I32", "I64", "U8", "U16", "U32", "U64"}
+)
+# Ids that are kept as Python objects before they are packed.
+_RECENT_IDS = 1 << 17
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SampleSource:
+    """Where samples come from, as JSON data may say it.
+
+    Attributes:
+        text: A path, or `module:callable` with `(path: str | None) -> Iterator[Batch]`.
+        folder: What relative paths and user modules are relative to.
+        path: What a callable is given as its path.
+        batch_size: Rows a batch, where the file does not say.
+        pad: For ragged lists in JSON lines: the value to pad each input with. Of samples that come filled up, what
+            they are filled up with.
+        split: Which of the rows are read, those for calibration; None for all.
+        key: The part of the spec that names them, for hints; empty where the command line does.
+    """
+
+    text: str
+    folder: Path
+    path: str | None = None
+    batch_size: int = DEFAULT_BATCH_SIZE
+    pad: Mapping[str, float] = field(default_factory=dict)
+    split: SampleSplit | None = None
+    key: str = ""
+
+    @property
+    def fill(self) -> dict[str, tuple[float, ...]]:
+        """What rows are filled up with, as `digests_of_rows` takes it."""
+        return {name: (value,) for name, value in self.pad.items()}
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the source as JSON data."""
+        return {
+            "text": self.text,
+            "folder": str(self.folder),
+            "path": self.path,
+            "batch_size": self.batch_size,
+            "pad": dict(self.pad),
+            "split": self.split.to_json() if self.split else None,
+            "key": self.key,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> SampleSource:
+        """Return the source that `to_json` wrote."""
+        split = SampleSplit.from_json(data["split"]) if data.get("split") else None
+        return cls(**{**data, "folder": Path(data["folder"]), "split": split})
+
+
+def open_samples(source: SampleSource) -> Callable[[], Iterator[Batch]]:
+    """Return a function that starts reading the samples from the first batch on, as often as it is called.
+
+    Args:
+        source: Where they come from.
+
+    Raises:
+        InputFileError: The file is missing or of a kind that is not read.
+        UsageError: The callable is not found, or the batch size is not positive.
+    """
+    read, split = _open_all(source), source.split
+    if split is None:
+        return read
+    return lambda: rows_for_calibration(read(), split, fill=source.fill)
+
+
+def _open_all(source: SampleSource) -> Callable[[], Iterator[Batch]]:
+    if source.batch_size < 1:
+        msg = f"batch size {source.batch_size} is not allowed (allowed: 1 and more)"
+        raise UsageError(msg, hint="--batch-size 16 is the default")
+    if is_object_path(source.text) and not (source.folder / source.text).exists():
+        return _from_callable(source)
+    path = source.folder / source.text
+    try:
+        is_file = path.is_file()
+        if is_file:
+            path.open("rb").close()
+    except OSError as err:
+        raise _broken(path, err) from err
+    if not is_file:
+        msg = f"samples {path} are no file" if path.exists() else f"samples {path} do not exist"
+        raise InputFileError(msg, hint=f"give a file of one of the kinds {', '.join(_SUFFIXES)}, or module:callable")
+    readers: Mapping[str, Callable[[Path, SampleSource], Iterator[Batch]]] = {
+        ".npz": _read_npz,
+        ".safetensors": _read_safetensors,
+        ".jsonl": _read_jsonl,
+    }
+    if path.suffix not in readers:
+        msg = f"samples {path} are of an unknown kind {path.suffix!r} (allowed: {', '.join(_SUFFIXES)})"
+        raise InputFileError(msg, hint="write them with numpy.savez, or give module:callable")
+    return lambda: readers[path.suffix](path, source)
+
+
+def _from_callable(source: SampleSource) -> Callable[[], Iterator[Batch]]:
+    try:
+        function = load_object(source.text, source.folder)
+    except ParitygateError:
+        raise
+    except Exception as err:
+        raise _raised(source.text, err) from err
+    if not callable(function):
+        msg = f"samples {source.text!r} are no function"
+        raise UsageError(msg, hint="give a function (path: str | None) -> Iterator[Batch]")
+    takes_path = bool(inspect.signature(function).parameters)
+    if source.path is not None and not takes_path:
+        msg = f"samples {source.text!r} take no path, and {source.path!r} was given"
+        raise UsageError(msg, hint="leave --samples out, or let the function take a path")
+
+    def read() -> Iterator[Batch]:
+        try:
+            yield from _checked(source.text, function(source.path) if takes_path else function())
+        except ParitygateError:
+            raise
+        except Exception as err:
+            raise _raised(source.text, err) from err
+
+    return read
+
+
+def _raised(text: str, err: BaseException) -> MeasurementError:
+    line = (str(err).strip() or "no message").splitlines()[0]
+    msg = f"samples {text!r} raised {type(err).__name__}: {line}"
+    return MeasurementError(msg, hint="correct the function or its module: it is code of yours")
+
+
+def _checked(text: str, batches: object) -> Iterator[Batch]:
+    if not isinstance(batches, Iterable):
+        msg = f"samples {text!r} returned a {type(batches).__name__}, not an iterator of Batch"
+        raise UsageError(msg, hint="yield paritygate.batch.Batch objects")
+    seen = _SeenIds()
+    for batch in batches:
+        _check_batch(text, batch)
+        seen.add(batch.ids, f"samples {text!r}")
+        yield batch
+
+
+def _check_batch(text: str, batch: object) -> None:
+    if not isinstance(batch, Batch):
+        msg = f"samples {text!r} yielded a {type(batch).__name__}, not a Batch"
+        raise UsageError(msg, hint="yield paritygate.batch.Batch(inputs=..., ids=...)")
+    # What a user's function yields may be of any type, whatever the class declares.
+    ids: Sequence[object] = batch.ids
+    for row_id in ids:
+        if not isinstance(row_id, str):
+            msg = f"samples {text!r} yielded {row_id!r} as the id of a row, a {type(row_id).__name__} and not a str"
+            raise UsageError(msg, hint="convert it with str")
+    for name, array in batch.inputs.items():
+        _check_input(text, name, array)
+    for name, values in batch.strata.items():
+        if len(values) != batch.rows:
+            both = f"{counted(len(values), 'value')} for {counted(batch.rows, 'row')}"
+            msg = f"samples {text!r}: stratum {name!r} has {both}"
+            raise UsageError(msg, hint="give one value a row")
+    if batch.gold is not None and len(batch.gold) != batch.rows:
+        msg = f"samples {text!r}: {counted(len(batch.gold), 'gold value')} for {counted(batch.rows, 'row')}"
+        raise UsageError(msg, hint="give one value a row")
+
+
+def _check_input(text: str, name: object, array: object) -> None:
+    if not isinstance(name, str):
+        msg = f"samples {text!r} yielded an input called {name!r}, a {type(name).__name__} and not a str"
+        raise UsageError(msg, hint="call it as the model does")
+    if not isinstance(array, np.ndarray):
+        msg = f"samples {text!r} yielded {name!r} as a {type(array).__name__}, not a NumPy array"
+        raise UsageError(msg, hint="convert it with numpy.asarray")
+    if array.dtype.hasobject:
+        msg = f"samples {text!r} yielded {name!r} as an array of Python objects"
+        raise UsageError(msg, hint="say the dtype of numbers; for strings: numpy.asarray(values, dtype=str)")
+
+
+def _broken(path: Path, err: BaseException) -> InputFileError:
+    reason = (str(err).strip() or type(err).__name__).splitlines()[0]
+    return InputFileError(f"samples {path} cannot be read: {reason}", hint="check the file, or write it again")
+
+
+class _SeenIds:
+    """The ids of all rows so far, by their hashes: 8 bytes an id, in sorted order, but for the latest."""
+
+    def __init__(self) -> None:
+        self._packed = np.zeros(0, dtype=np.int64)
+        self._recent: set[int] = set()
+
+    def add(self, ids: Sequence[str], what: str) -> None:
+        """Take in the ids of one batch.
+
+        Raises:
+            UsageError: One of them was there before.
+        """
+        values = np.fromiter(map(hash, ids), dtype=np.int64, count=len(ids))
+        at = np.searchsorted(self._packed, values)
+        packed = (
+            self._packed[np.minimum(at, self._packed.size - 1)] == values if self._packed.size else [False] * len(ids)
+        )
+        for row_id, value, is_packed in zip(ids, values.tolist(), packed, strict=True):
+            if is_packed or value in self._recent:
+                msg = f"{what}: the id {row_id!r} stands twice"
+                raise UsageError(msg, hint="give every row an id of its own: results are reported by it")
+            self._recent.add(value)
+        if len(self._recent) >= _RECENT_IDS:
+            recent = np.fromiter(self._recent, dtype=np.int64, count=len(self._recent))
+            self._packed = np.sort(np.concatenate([self._packed, recent]))
+            self._recent.clear()
+
+    def _is_packed(self, values: NDArray[np.int64]) -> Iterable[bool]:
+        if self._packed.size == 0:
+            return [False] * len(values)
+        at = np.minimum(np.searchsorted(self._packed, values), self._packed.size - 1)
+        return map(bool, self._packed[at] == values)
+
+
+def _read_npz(path: Path, source: SampleSource) -> Iterator[Batch]:
+    names = npz_names(path)
+    with_case = [name for name in names if "/" in name]
+    if with_case and len(with_case) < len(names):
+        plain = next(name for name in names if "/" not in name)
+        msg = f"samples {path} mix keys of the form CASE/INPUT with plain keys such as {plain!r}"
+        raise InputFileError(msg, hint="name all keys CASE/INPUT, or none")
+    if with_case:
+        yield from _read_cases(path, with_case)
+        return
+    streams = {name: NpyStream(path, name) for name in names}
+    yield from _cut(
+        {name: stream.rows for name, stream in streams.items()}, source, lambda name, n: streams[name].take(n)
+    )
+
+
+def _read_cases(path: Path, names: Sequence[str]) -> Iterator[Batch]:
+    cases: dict[str, list[str]] = {}
+    for name in names:
+        cases.setdefault(name.rpartition("/")[0], []).append(name)
+    for case, keys in cases.items():
+        inputs = {key.rpartition("/")[2]: NpyStream(path, key).take(None) for key in keys}
+        rows = _common_rows(inputs)
+        yield Batch(inputs=inputs, ids=[f"{case}/{row}" for row in range(rows)], case=case)
+
+
+def _common_rows(inputs: Mapping[str, NDArray[np.generic]]) -> int:
+    """Return the size that axis 0 of all inputs has; inputs that share none are one row together."""
+    sizes = {array.shape[0] for array in inputs.values() if array.ndim}
+    if any(size == 0 for size in sizes):
+        return 0
+    return sizes.pop() if len(sizes) == 1 else 1
+
+
+def _cut(
+    sizes: Mapping[str, int | None], source: SampleSource, take: Callable[[str, int], NDArray[np.generic]]
+) -> Iterator[Batch]:
+    path = source.folder / source.text
+    scalars = sorted(name for name, rows in sizes.items() if rows is None)
+    if scalars:
+        msg = f"samples {path}: {scalars[0]!r} is a scalar, which has no rows"
+        raise InputFileError(msg, hint="give every input one row a sample, or use keys of the form CASE/INPUT")
+    if len(set(sizes.values())) > 1:
+        listed = ", ".join(f"{name}: {rows}" for name, rows in sizes.items())
+        msg = f"samples {path}: the inputs have different numbers of rows ({listed})"
+        raise InputFileError(msg, hint="give every input one row a sample, or use keys of the form CASE/INPUT")
+    total = next(iter(sizes.values()), 0) or 0
+    for start in range(0, total, source.batch_size):
+        rows = min(source.batch_size, total - start)
+        inputs = {name: take(name, rows) for name in sizes}
+        yield Batch(inputs=inputs, ids=[str(row) for row in range(start, start + rows)])
+
+
+def _read_safetensors(path: Path, source: SampleSource) -> Iterator[Batch]:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(str(path), framework="np") as file:
+            slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 - it is no mapping
+            for name, part in slices.items():
+                if part.get_dtype() not in _SAFETENSORS_DTYPES:
+                    msg = f"samples {path} hold {name!r} as {part.get_dtype()}, which is not read"
+                    raise InputFileError(msg, hint=f"save it as one of {', '.join(sorted(_SAFETENSORS_DTYPES))}")
+            sizes = {name: (part.get_shape()[0] if part.get_shape() else None) for name, part in slices.items()}
+            position: dict[str, int] = dict.fromkeys(slices, 0)
+
+            def take(name: str, rows: int) -> NDArray[np.generic]:
+                start = position[name]
+                position[name] = start + rows
+                part: NDArray[np.generic] = slices[name][start : start + rows]
+                return part
+
+            yield from _cut(sizes, source, take)
+    except (SafetensorError, ValueError) as err:
+        raise _broken(path, err) from err
+
+
+def _read_jsonl(path: Path, source: SampleSource) -> Iterator[Batch]:
+    seen = _SeenIds()
+    with path.open("rb") as stream:
+        lines = (line for line in enumerate(stream, start=1) if line[1].strip())
+        while chunk := list(itertools.islice(lines, source.batch_size)):
+            rows = [_parse_line(path, number, line) for number, line in chunk]
+            ids = [str(row.pop("id", number)) for row, (number, _) in zip(rows, chunk, strict=True)]
+            seen.add(ids, f"samples {path}")
+            names = list(rows[0])
+            for row, (number, _) in zip(rows, chunk, strict=True):
+                if set(row) != set(names):
+                    msg = f"samples {path}, line {number}: the inputs are {sorted(row)}, those before {sorted(names)}"
+                    raise InputFileError(msg, hint="give the same inputs in every line")
+            yield Batch(
+                inputs={name: _stack(path, name, [row[name] for row in rows], source) for name in names}, ids=ids
+            )
+
+
+def _parse_line(path: Path, number: int, line: bytes) -> dict[str, Any]:
+    try:
+        row = json.loads(line)
+        # Half of a surrogate pair is JSON, but no text.
+        json.dumps(row, ensure_ascii=False).encode() if b"\\ud" in line.lower() else None
+    except (ValueError, RecursionError) as err:
+        msg = f"samples {path}, line {number}: not JSON: {err}"
+        raise InputFileError(msg, hint="write one JSON object a line") from err
+    if not isinstance(row, dict):
+        msg = f"samples {path}, line {number}: a {type(row).__name__}, not an object of inputs by name"
+        raise InputFileError(msg, hint='write for example {"id": "a", "input_ids": [1, 2]}')
+    return row
+
+
+def _stack(path: Path, name: str, values: list[Any], source: SampleSource) -> NDArray[np.generic]:
+    lengths = {len(value) for value in values if isinstance(value, list)}
+    if len(lengths) > 1:
+        if name not in source.pad:
+            msg = f"samples {path}: the lists of {name!r} have different lengths ({min(lengths)} to {max(lengths)})"
+            how = f"{source.key}.pad: {{{name}: 0}} in the spec" if source.key else f"--pad {name}=0"
+            raise InputFileError(msg, hint=f"correct the rows, or say what to fill shorter ones up with: {how}")
+        width = max(lengths)
+        # A whole number pads integers without making floats of them.
+        pad = source.pad[name]
+        fill = int(pad) if float(pad).is_integer() else pad
+        values = [[*value, *[fill] * (width - len(value))] for value in values]
+    try:
+        array = np.asarray(values)
+    except ValueError as err:
+        msg = f"samples {path}: the values of {name!r} do not form an array: {err}"
+        raise InputFileError(msg, hint="only the first level of a list may be ragged") from err
+    if array.dtype.kind == "f":
+        # JSON has one kind of number; float32 is what models take.
+        return array.astype(np.float32)
+    if array.dtype.kind not in "iub":
+        msg = f"samples {path}: the values of {name!r} are no numbers"
+        raise InputFileError(msg, hint="give numbers, or lists of numbers")
+    return array
+
+
+class BatchDigest:
+    """A digest over every batch seen: names, dtypes, shapes, bytes and row ids, in their order."""
+
+    def __init__(self) -> None:
+        self._state = hashlib.sha256()
+        self.rows = 0
+
+    def add(self, batch: Batch) -> None:
+        """Take in one batch.
+
+        Raises:
+            MeasurementError: Inputs and ids disagree in the number of rows.
+        """
+        sizes = {array.shape[0] for array in batch.inputs.values() if array.ndim}
+        if batch.rows and len(sizes) == 1 and batch.rows not in {1, *sizes}:
+            msg = f"a batch has {batch.rows} ids and inputs of {sizes.pop()} rows, from id {batch.ids[0]!r} on"
+            raise MeasurementError(msg, hint="give one id a row")
+        self.rows += batch.rows
+        self._state.update(json.dumps(list(batch.ids)).encode())
+        for name in sorted(batch.inputs):
+            array = np.ascontiguousarray(batch.inputs[name])
+            self._state.update(f"{name}:{array.dtype.str}:{array.shape}".encode())
+            self._state.update(array.view(np.uint8).data if array.size and array.ndim else array.tobytes())
+
+    @property
+    def value(self) -> str:
+        """`sha256:` and the hex digest of what was taken in."""
+        return f"sha256:{self._state.copy().hexdigest()}"

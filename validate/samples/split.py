@@ -1,0 +1,144 @@
+"""Which rows of the samples only calibrate, by their content alone.
+
+It follows from a digest of a row's inputs, so every reader of the same samples takes the same ones, and equal rows go
+together: what a model was calibrated on is not what it is judged by.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from paritygate.errors import UsageError
+from paritygate.validate.samples.row_digest import digests_of_rows, has_rows
+
+if TYPE_CHECKING:
+    from paritygate.batch import Batch
+
+__all__ = ["RowsLeftOut", "SampleSplit", "rows_for_calibration", "rows_kept"]
+
+_DIGEST_RANGE = 2**64
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SampleSplit:
+    """Which rows of the samples are for calibration.
+
+    Attributes:
+        share: The share of distinct rows that is, 0 to 1, both excluded.
+        seed: Of the choice.
+    """
+
+    share: float
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.share < 1:
+            msg = f"a share of {self.share} of the samples cannot be held out (allowed: above 0 and below 1)"
+            raise UsageError(msg, hint="write calibration: {share: 0.2}")
+
+    def has(self, digest: bytes) -> bool:
+        """Return whether the row with this digest is for calibration."""
+        return int.from_bytes(digest[:8], "big") < self.share * _DIGEST_RANGE
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON data."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> SampleSplit:
+        """Return the split that `to_json` wrote."""
+        return cls(**data)
+
+
+@dataclass(kw_only=True, slots=True)
+class RowsLeftOut:
+    """The rows of the samples that a candidate is not judged by, counted while they are read; each reading counts anew.
+
+    Attributes:
+        strata: The strata whose values are counted.
+        are_left_out: Returns for each row of a batch whether it is left out; None where none is.
+        rows: How many there are.
+    """
+
+    strata: tuple[str, ...] = ()
+    are_left_out: Callable[[Batch], list[bool]] | None = None
+    rows: int = 0
+    # By stratum: how many rows of each value were left out, and the values of those that were not.
+    _left_out: dict[str, Counter[str]] = field(default_factory=dict)
+    _kept: dict[str, set[str]] = field(default_factory=dict)
+
+    def start(self) -> None:
+        """Forget what was counted."""
+        self.rows = 0
+        self._left_out = {name: Counter() for name in self.strata}
+        self._kept = {name: set() for name in self.strata}
+
+    def rows_to_keep(self, batch: Batch) -> list[bool]:
+        """Return for each row of the batch whether it is judged by, and count those that are not."""
+        if self.are_left_out is None:
+            return [True] * batch.rows
+        is_kept = [not is_left_out for is_left_out in self.are_left_out(batch)]
+        self._count(batch, is_kept)
+        return is_kept
+
+    def _count(self, batch: Batch, is_kept: Sequence[bool]) -> None:
+        self.rows += len(is_kept) - sum(is_kept)
+        for name, counts in self._left_out.items():
+            values = list(map(str, batch.strata.get(name, ())))
+            counts.update(value for value, kept in zip(values, is_kept, strict=False) if not kept)
+            self._kept[name].update(value for value, kept in zip(values, is_kept, strict=False) if kept)
+
+    def values_left_out(self) -> dict[str, dict[str, int]]:
+        """Return for each stratum the values all of whose rows were left out, and how many these are."""
+        return {
+            name: {value: rows for value, rows in sorted(counts.items()) if value not in self._kept[name]}
+            for name, counts in self._left_out.items()
+        }
+
+
+def rows_for_calibration(
+    batches: Iterable[Batch],
+    split: SampleSplit,
+    *,
+    fill: Mapping[str, Collection[float]] | None = None,
+) -> Iterator[Batch]:
+    """Yield the rows that are for calibration, in their batches; a batch without any is left out.
+
+    Args:
+        batches: The samples.
+        split: Which they are.
+        fill: As of `digests_of_rows`.
+    """
+    for batch in batches:
+        is_kept = [split.has(digest) for digest in digests_of_rows(batch, seed=split.seed, fill=fill)]
+        kept = rows_kept(batch, is_kept)
+        if kept.rows or not batch.rows:
+            yield kept
+
+
+def rows_kept(batch: Batch, is_kept: Sequence[bool]) -> Batch:
+    """Return the batch with those of its rows for which `is_kept` holds.
+
+    Args:
+        batch: A batch; one that cannot be taken apart is kept or dropped as a whole.
+        is_kept: One value a row.
+    """
+    if all(is_kept):
+        return batch
+    where = np.asarray(is_kept, dtype=bool)
+    can_be_divided = has_rows(batch)
+    return replace(
+        batch,
+        inputs={name: array[where] if can_be_divided and array.ndim else array for name, array in batch.inputs.items()},
+        ids=[row_id for row_id, kept in zip(batch.ids, is_kept, strict=True) if kept],
+        gold=None if batch.gold is None else batch.gold[where],
+        strata={
+            name: [value for value, kept in zip(values, is_kept, strict=True) if kept]
+            for name, values in batch.strata.items()
+        },
+    )
