@@ -1,4 +1,4 @@
-"""Who takes part in a benchmark: the source and the exported variants, and what came of each so far."""
+"""What takes part in a benchmark, the source or a variant, and what came of it so far."""
 
 from __future__ import annotations
 
@@ -9,17 +9,13 @@ from typing import Any
 from paritygate.artifact import Artifact
 from paritygate.errors import ArtifactIntegrityError, ParitygateError
 from paritygate.models.source import SourceKind
-from paritygate.pipelines.benchmark.recorded_source import digest_of_recorded, size_of_source
-from paritygate.pipelines.benchmark.result import SOURCE, BenchmarkPoint, Speedup, VariantBenchmark
+from paritygate.pipelines.benchmark.recorded_source import digest_of_recorded
+from paritygate.pipelines.benchmark.result import BenchmarkPoint, Speedup, VariantBenchmark
 from paritygate.pipelines.benchmark.statistics import cost_per_million, latency_summary, median_ms, speedup_of
 from paritygate.pipelines.benchmark.worker import Loaded, TurnAnswer, Worker
 from paritygate.pipelines.compare.job import Side
-from paritygate.pipelines.compare.sides import side_of_artifact
-from paritygate.pipelines.run.workspace import RunFolder
-from paritygate.validate.gate.verdict import Verdict
-from paritygate.validate.reference.recording import RECORD_FILE, Recording
 
-__all__ = ["Entrant", "entrants_of", "kind_of", "speedup_of_turns", "variant_of"]
+__all__ = ["Entrant", "kind_of", "speedup_of_turns", "variant_of"]
 
 _MIN_ROUNDS = 2
 
@@ -60,33 +56,6 @@ class Entrant:
         if self.worker is not None:
             self.worker.close()
             self.worker = None
-
-
-def entrants_of(run: RunFolder, device: str = "cpu") -> list[Entrant]:
-    """Return the source, then the variants in the spec's order; one that is not fit to run has its error already."""
-    resolved = run.resolved
-    source = resolved.source
-    side = Side(name=SOURCE, model=source, signature=resolved.signature, rename=resolved.rename)
-    recorded = Recording.load(run.reference).model if (run.reference / RECORD_FILE).is_file() else None
-    found = [Entrant(name=SOURCE, side=side, recorded=recorded, size_bytes=size_of_source(source))]
-    for name in run.exported():
-        artifact = Artifact.read_record(run.variant_folder(name))
-        provider = resolved.provider(artifact.variant, device)
-        entrant = Entrant(name=name, side=side_of_artifact(artifact, provider=provider), artifact=artifact)
-        found.append(entrant)
-        result = run.result(name)
-        entrant.may_be_released = result is None or result.verdict == Verdict.PASS
-        if result is not None and not result.is_measured:
-            entrant.errors.append(f"validation could not measure it: {result.why_not_measured}")
-            continue
-        try:
-            # What is about to run is what was made: the digest is the one that the result will name.
-            artifact.verify()
-        except ParitygateError as err:
-            entrant.fail(err)
-            continue
-        entrant.size_bytes = artifact.size_bytes
-    return found
 
 
 def kind_of(entrant: Entrant) -> SourceKind:

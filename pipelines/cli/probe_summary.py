@@ -13,9 +13,9 @@ from paritygate.pipelines.compare.result import (
 )
 from paritygate.validate.probes.catalogue import in_order
 from paritygate.validate.probes.drops import DropKind, drop_words
-from paritygate.validate.probes.outcome_words import DOES_NOT_APPLY, finding_words
+from paritygate.validate.probes.outcome import DOES_NOT_APPLY, finding_words
 
-__all__ = ["finding_lines", "probe_lines", "seconds_of_gate"]
+__all__ = ["finding_lines", "probe_lines"]
 
 
 def probe_lines(result: ComparisonResult) -> Iterator[str]:
@@ -67,15 +67,6 @@ def _first_failure(name: str, probe: ProbeResult) -> Iterator[str]:
         yield f"probe {name}: to see this alone: {failure.again}"
 
 
-def seconds_of_gate(probes: ProbesResult) -> tuple[float, float]:
-    """Return how long both sides took over the samples, as far as they answered them now, and over the probes."""
-    samples = (probes.samples_seconds or 0.0) + (probes.reference_samples_seconds or 0.0)
-    # Of a reference that answered before, its part was paid before.
-    is_here = probes.reference_samples_seconds is not None
-    times = (probe.seconds + ((probe.reference_seconds or 0.0) if is_here else 0.0) for probe in probes.asked.values())
-    return samples, sum(times)
-
-
 def _reasons(details: Mapping[str, str]) -> str:
     return ", ".join(f"{name} ({detail.removeprefix(DOES_NOT_APPLY)})" for name, detail in details.items())
 
@@ -90,5 +81,5 @@ def _left_out(probes: ProbesResult) -> list[str]:
 
 
 def _times(probes: ProbesResult) -> str:
-    samples, of_probes = seconds_of_gate(probes)
+    samples, of_probes = probes.seconds()
     return f"{of_probes:.1f} s, the samples {samples:.1f} s"

@@ -25,8 +25,9 @@ from paritygate.validate.gate.candidate import Candidate, ModelCandidate
 from paritygate.validate.gate.verdict import Check, Status
 from paritygate.validate.probes.catalogue import ALL_PROBES, ASKED_AGAIN, SESSION_PROBES, to_record
 from paritygate.validate.probes.drops import DropKind, drop_words
+from paritygate.validate.probes.outcome import ProbeFailure
 from paritygate.validate.probes.recording import PROBES_FILE, ProbeRecord, ProbesRecording
-from paritygate.validate.probes.run import ProbeFailure, ProbeOutcome, ProbeQuestion, run_probes
+from paritygate.validate.probes.run import ProbeOutcome, ProbeQuestion, run_probes
 from paritygate.validate.probes.sessions.session import run_sessions
 
 __all__ = [

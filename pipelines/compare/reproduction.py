@@ -16,8 +16,9 @@ from paritygate.models.source_copy import is_source_copy
 from paritygate.pipelines.compare.job import ComparisonJob, Side
 from paritygate.validate.gate.tolerance import DECISION_LIMITS
 from paritygate.validate.probes.catalogue import SESSION_PROBES
+from paritygate.validate.probes.outcome import ProbeFailure
 from paritygate.validate.probes.recording import ProbesRecording, StoredProbeBatch
-from paritygate.validate.probes.run import FailedBatch, ProbeFailure
+from paritygate.validate.probes.run import FailedBatch
 from paritygate.validate.samples.samples import DEFAULT_BATCH_SIZE
 
 if TYPE_CHECKING:

@@ -363,6 +363,16 @@ class ProbesResult:
     samples_seconds: float | None = None
     reference_samples_seconds: float | None = None
 
+    def seconds(self) -> tuple[float, float]:
+        """Return how long both sides took over the samples, as far as they answered them now, and over the probes."""
+        samples = (self.samples_seconds or 0.0) + (self.reference_samples_seconds or 0.0)
+        # Of a reference that answered before, its part was paid before.
+        is_here = self.reference_samples_seconds is not None
+        times = (
+            probe.seconds + ((probe.reference_seconds or 0.0) if is_here else 0.0) for probe in self.asked.values()
+        )
+        return samples, sum(times)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ErrorResult:

@@ -14,8 +14,8 @@ from paritygate.pipelines.compare.job import ComparisonJob
 from paritygate.pipelines.compare.opening import open_side
 from paritygate.pipelines.process.child import ChildJob, Progress, run_child
 from paritygate.validate.gate.candidate import Candidate, ModelCandidate
+from paritygate.validate.probes.outcome import ProbeFailure
 from paritygate.validate.probes.recording import ProbesRecording
-from paritygate.validate.probes.run import ProbeFailure
 from paritygate.validate.probes.sessions.session import Afresh, AskedBatch, SessionPlan
 from paritygate.validate.reference.recording import ChunkWriter
 

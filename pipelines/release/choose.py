@@ -13,7 +13,7 @@ from paritygate.formats import ENGINE_FORMATS
 from paritygate.models.digest import digest_of_model
 from paritygate.pipelines.benchmark.recorded_source import digest_of_recorded, size_of_source
 from paritygate.pipelines.benchmark.result import SOURCE, BenchmarkResult
-from paritygate.pipelines.release.choice.candidates import Candidate, ChoiceRules, Preference
+from paritygate.pipelines.release.choice.candidates import Candidate, ChoiceRules
 from paritygate.pipelines.release.choice.choice import Choice, choose
 from paritygate.pipelines.run.evidence_shape import read_evidence_file
 from paritygate.pipelines.run.judged_by import JUDGED_BY, RunRules
@@ -21,6 +21,7 @@ from paritygate.pipelines.run.other_machines import OTHERS, documents_by_device,
 from paritygate.pipelines.run.record import check_recorded_by
 from paritygate.pipelines.run.workspace import RunFolder
 from paritygate.pipelines.spec.benchmark_plan import plan_of
+from paritygate.pipelines.spec.limits import Preference
 from paritygate.validate.reference.recording import Recording
 
 __all__ = ["about_what_is_there", "choose_stage", "read_benchmark", "read_evidence"]

@@ -11,23 +11,56 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 
+from paritygate.artifact import Artifact
 from paritygate.errors import ExitCode, InputFileError, ParitygateError
 from paritygate.files import make_marked_folder, remove_marked_folder, write_json_atomically
 from paritygate.machine import device_name, machine_facts
-from paritygate.pipelines.benchmark.entrants import Entrant, entrants_of, kind_of, variant_of
+from paritygate.pipelines.benchmark.entrants import Entrant, kind_of, variant_of
 from paritygate.pipelines.benchmark.load import cores, load_note, mark_load, others_cores
+from paritygate.pipelines.benchmark.recorded_source import size_of_source
 from paritygate.pipelines.benchmark.result import SOURCE, BenchmarkResult
 from paritygate.pipelines.benchmark.rounds import Point, point_words, run_rounds, uncertain
 from paritygate.pipelines.benchmark.worker import RefusedError, Worker, WorkerJob
+from paritygate.pipelines.compare.job import Side
+from paritygate.pipelines.compare.sides import side_of_artifact
 from paritygate.pipelines.process.child import Progress
 from paritygate.pipelines.run.workspace import RunFolder, required_variants
 from paritygate.pipelines.spec.benchmark_plan import BenchmarkPlan, plan_of
+from paritygate.validate.gate.verdict import Verdict
+from paritygate.validate.reference.recording import RECORD_FILE, Recording
 
-__all__ = ["benchmark_stage", "exit_code_of_benchmark"]
+__all__ = ["benchmark_stage", "entrants_of", "exit_code_of_benchmark"]
 
 # Enough for a look at every input of most models, and bounded for slow ones.
 _WARM_UP_ROUNDS = 4
 _MIN_CYCLE = 3
+
+
+def entrants_of(run: RunFolder, device: str = "cpu") -> list[Entrant]:
+    """Return the source, then the variants in the spec's order; one that is not fit to run has its error already."""
+    resolved = run.resolved
+    source = resolved.source
+    side = Side(name=SOURCE, model=source, signature=resolved.signature, rename=resolved.rename)
+    recorded = Recording.load(run.reference).model if (run.reference / RECORD_FILE).is_file() else None
+    found = [Entrant(name=SOURCE, side=side, recorded=recorded, size_bytes=size_of_source(source))]
+    for name in run.exported():
+        artifact = Artifact.read_record(run.variant_folder(name))
+        provider = resolved.provider(artifact.variant, device)
+        entrant = Entrant(name=name, side=side_of_artifact(artifact, provider=provider), artifact=artifact)
+        found.append(entrant)
+        result = run.result(name)
+        entrant.may_be_released = result is None or result.verdict == Verdict.PASS
+        if result is not None and not result.is_measured:
+            entrant.errors.append(f"validation could not measure it: {result.why_not_measured}")
+            continue
+        try:
+            # What is about to run is what was made: the digest is the one that the result will name.
+            artifact.verify()
+        except ParitygateError as err:
+            entrant.fail(err)
+            continue
+        entrant.size_bytes = artifact.size_bytes
+    return found
 
 
 def benchmark_stage(

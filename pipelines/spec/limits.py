@@ -1,14 +1,28 @@
-"""The limits on speed and size that a release may be held to, and the reading of `--constraint NAME=VALUE`."""
+"""What a release may be chosen by: limits on speed and size (`--constraint NAME=VALUE`), and the preference."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from paritygate.errors import UsageError
 
-__all__ = ["CONSTRAINTS", "COST", "UNMEASURED", "Constraint", "broken_constraints", "check_limits", "parse_constraints"]
+__all__ = [
+    "CONSTRAINTS",
+    "COST",
+    "PREFERENCES",
+    "UNMEASURED",
+    "Constraint",
+    "Preference",
+    "broken_constraints",
+    "check_limits",
+    "parse_constraints",
+]
+
+Preference = Literal["fastest", "smallest"]
+PREFERENCES: tuple[Preference, ...] = ("fastest", "smallest")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

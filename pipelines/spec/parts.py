@@ -12,8 +12,7 @@ from paritygate.convert.int8.nncf_tool import check_nncf_settings
 from paritygate.convert.int8.settings import Int8Settings
 from paritygate.engine.settings import EngineSettings, HardwareCompatibility
 from paritygate.pipelines.calibration.calibration import LEAST_ROWS
-from paritygate.pipelines.release.choice.candidates import PREFERENCES
-from paritygate.pipelines.spec.limits import check_limits
+from paritygate.pipelines.spec.limits import PREFERENCES, check_limits
 from paritygate.validate.detections.rule import DEFAULT_IOU, DEFAULT_SCORE_TOLERANCE
 from paritygate.validate.gold.metrics import METRICS
 from paritygate.validate.probes.catalogue import ALL_PROBES

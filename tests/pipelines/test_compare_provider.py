@@ -11,7 +11,6 @@ import pytest
 
 from paritygate.artifact import Artifact
 from paritygate.models.source import parse_source
-from paritygate.pipelines.benchmark.entrants import entrants_of
 from paritygate.pipelines.compare.job import Side
 from paritygate.pipelines.compare.opening import open_side
 from paritygate.pipelines.compare.result import result_from_json
@@ -19,6 +18,7 @@ from paritygate.pipelines.compare.sides import side_of_artifact
 from paritygate.pipelines.jobs import compare as compare_job
 from paritygate.pipelines.report.tables.variants import sides_table
 from paritygate.pipelines.run import validate
+from paritygate.pipelines.run.benchmark import entrants_of
 from paritygate.pipelines.run.workspace import open_run
 from paritygate.pipelines.spec.loading import load_spec
 from paritygate.precision import Variant

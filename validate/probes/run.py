@@ -22,7 +22,7 @@ from paritygate.validate.gate.tolerance import Tolerance, limits_of_made_up
 from paritygate.validate.gate.verdict import Check, JudgePlan, Status, judge
 from paritygate.validate.probes.drops import DropKind
 from paritygate.validate.probes.edges import edges_in_words
-from paritygate.validate.probes.outcome_words import in_words
+from paritygate.validate.probes.outcome import ProbeFailure, in_words
 from paritygate.validate.probes.own_faults import fault_words
 from paritygate.validate.probes.parts import Part, parts_of
 from paritygate.validate.probes.recording import BatchRecord, ProbeRecord, ProbesRecording, StoredProbeBatch
@@ -37,7 +37,6 @@ __all__ = [
     "FAILURES_KEPT",
     "FailedBatch",
     "JudgedProbe",
-    "ProbeFailure",
     "ProbeOutcome",
     "ProbeQuestion",
     "run_probes",
@@ -107,28 +106,6 @@ class ProbeQuestion:
     unfit: Callable[[_Outputs], str] = lambda _: ""
     runtime: str = ""
     keep: Callable[[str, FailedBatch], str] = lambda *_: ""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ProbeFailure:
-    """One batch of a probe that a candidate failed, or answered otherwise where no sample is.
-
-    Attributes:
-        batch: Its position among the batches of the probe, from 0.
-        about: What is special about it.
-        check: The name of the check that it failed.
-        detail: In words, with the numbers.
-        inputs: Where its inputs were put; empty for nowhere.
-        edge: How the rows that differ are unlike every sample, such as `an empty row of attention_mask`: then it is a
-            finding and no failure. Empty for a failure.
-    """
-
-    batch: int
-    about: str
-    check: str
-    detail: str
-    inputs: str = ""
-    edge: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -10,7 +10,7 @@ import click
 from paritygate.pipelines.cli.options import constraint_option, json_option, run_option
 
 if TYPE_CHECKING:
-    from paritygate.pipelines.release.choice.candidates import Preference
+    from paritygate.pipelines.spec.limits import Preference
 
 __all__ = ["command"]
 

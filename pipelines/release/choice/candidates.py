@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from paritygate.pipelines.benchmark.result import BenchmarkResult
 from paritygate.pipelines.release.choice.figures import Figures, MeasuringRules, Point, figures_of_variant
 from paritygate.pipelines.release.choice.standing import Standing, standings_of
-from paritygate.pipelines.spec.limits import broken_constraints
+from paritygate.pipelines.spec.limits import Preference, broken_constraints
 from paritygate.signature import is_float_dtype
 
-__all__ = ["PREFERENCES", "Candidate", "ChoiceRules", "Preference", "candidates_of", "in_order_of"]
+__all__ = ["Candidate", "ChoiceRules", "candidates_of", "in_order_of"]
 
-Preference = Literal["fastest", "smallest"]
-PREFERENCES: tuple[Preference, ...] = ("fastest", "smallest")
 # The figure by which each preference orders what is left.
 _ORDERED_BY: Mapping[str, str] = {"fastest": "latency_p50_ms", "smallest": "size_mb"}
 

@@ -15,14 +15,13 @@ from paritygate.pipelines.release.choice.by_speed import SpeedRanking, rank_by_s
 from paritygate.pipelines.release.choice.candidates import (
     Candidate,
     ChoiceRules,
-    Preference,
     candidates_of,
     in_order_of,
 )
 from paritygate.pipelines.release.choice.figures import Figures, MeasuringRules, figures_of_source, point_in_words
 from paritygate.pipelines.release.choice.reason import why_none, why_these, why_undecided
 from paritygate.pipelines.release.choice.standing import can_run_on
-from paritygate.pipelines.spec.limits import COST, broken_constraints
+from paritygate.pipelines.spec.limits import COST, Preference, broken_constraints
 
 __all__ = ["Choice", "choose"]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from paritygate.pipelines.cli.probe_summary import seconds_of_gate
 from paritygate.pipelines.compare.result import NOT_ASKED, ComparisonResult, ProbeResult, ProbesResult
 from paritygate.pipelines.report.failed_alone import within_run
 from paritygate.pipelines.report.figures import number
@@ -185,7 +184,7 @@ def _roles_table(probes: ProbesResult) -> Table:
 
 
 def _times_table(probes: ProbesResult) -> Table:
-    samples, of_probes = seconds_of_gate(probes)
+    samples, of_probes = probes.seconds()
     once = "answered when it was recorded" if probes.reference_samples_seconds is None else None
     found = [
         ("the candidate over the samples", text(_seconds(probes.samples_seconds))),

@@ -20,13 +20,12 @@ from paritygate.validate.gate.measurement import repeat_difference
 from paritygate.validate.gate.tolerance import Limits, limits_of_made_up
 from paritygate.validate.gate.verdict import Status
 from paritygate.validate.probes.catalogue import ASKED_AGAIN, SESSION_PROBES
-from paritygate.validate.probes.outcome_words import failed_itself
+from paritygate.validate.probes.outcome import ProbeFailure, failed_itself
 from paritygate.validate.probes.recording import ProbeRecord, ProbesRecording, StoredProbeBatch
 from paritygate.validate.probes.run import (
     FAILURES_KEPT,
     FailedBatch,
     JudgedProbe,
-    ProbeFailure,
     ProbeOutcome,
     ProbeQuestion,
     with_labels,

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 from paritygate.validate.probes.drops import batches_in_words, drop_words
 from paritygate.validate.probes.probe import PROBES
 from paritygate.validate.probes.recording import ProbeRecord
 
-if TYPE_CHECKING:
-    from paritygate.validate.probes.run import ProbeFailure
-
-__all__ = ["DOES_NOT_APPLY", "failed_itself", "finding_words", "in_words"]
+__all__ = ["DOES_NOT_APPLY", "ProbeFailure", "failed_itself", "finding_words", "in_words"]
 
 # Edges that are named in one line; the report lists more.
 _EDGES_NAMED = 3
@@ -24,6 +21,28 @@ _WHAT_TO_DO = (
 
 # So begins the detail of a probe that has nothing to derive; what is missing follows.
 DOES_NOT_APPLY = "does not apply: "
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProbeFailure:
+    """One batch of a probe that a candidate failed, or answered otherwise where no sample is.
+
+    Attributes:
+        batch: Its position among the batches of the probe, from 0.
+        about: What is special about it.
+        check: The name of the check that it failed.
+        detail: In words, with the numbers.
+        inputs: Where its inputs were put; empty for nowhere.
+        edge: How the rows that differ are unlike every sample, such as `an empty row of attention_mask`: then it is a
+            finding and no failure. Empty for a failure.
+    """
+
+    batch: int
+    about: str
+    check: str
+    detail: str
+    inputs: str = ""
+    edge: str = ""
 
 
 def in_words(  # noqa: PLR0913 - all that came of it
