@@ -95,7 +95,7 @@ def test_every_module_imports_in_a_bare_environment(outcome: Outcome, project_ro
         for path in project_root.glob(f"{part}/**/*.py")
     ]
     package = project_root / "src/paritygate"
-    files += [*package.glob("*.py"), *package.glob("engine/*.py")]
+    files += [*package.glob("*.py"), *package.glob("engine/**/*.py"), *package.glob("models/**/*.py")]
     assert len(outcome["imported"]) == len(files)
 
 

@@ -1,4 +1,8 @@
-"""Imports go downwards only: pipelines > convert, validate > ground floor; fixtures stand on the ground floor."""
+"""Imports go downwards only: pipelines > convert, validate > ground floor; fixtures stand on the ground floor.
+
+Inside pipelines the folders stand on each other as well, nowhere do modules import each other in a circle, and no
+folder holds more modules than a reader takes in at once.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +20,23 @@ MAY_IMPORT = {
     "fixtures": {"fixtures"},
     "pipelines": {"pipelines", "convert", "validate"},
 }
+# From a folder or module of pipelines to those that it may import; jobs are found by their names, in `child_main.py`.
+MAY_IMPORT_IN_PIPELINES = {
+    "process": set[str](),
+    "calibration": set[str](),
+    "spec": {"calibration"},
+    "compare": {"process"},
+    "benchmark": {"process", "spec", "compare"},
+    "run": {"process", "calibration", "spec", "compare", "benchmark"},
+    "release": {"spec", "compare", "benchmark", "run"},
+    "report": {"compare", "benchmark", "run", "release"},
+    "packing": {"process", "compare", "run"},
+    "selftest": {"process", "spec", "compare", "run", "report"},
+    "jobs": {"process", "calibration", "compare", "benchmark", "selftest"},
+    "run_spec": {"process", "spec", "compare", "run", "release", "report"},
+    "cli": {"process", "spec", "compare", "benchmark", "run", "release", "report", "packing", "selftest", "run_spec"},
+}
+MOST_MODULES = 20
 PARTS = set(MAY_IMPORT) - {"ground floor"}
 # The command starts here and is found here by `python -m paritygate`; nothing imports it.
 ENTRANCE = "__main__.py"
@@ -48,7 +69,8 @@ def files_of(project_root: Path, part: str) -> list[Path]:
     """Return the Python files of a part, or of the ground floor without the command's entrance."""
     if part == "ground floor":
         folder = project_root / "src/paritygate"
-        return [path for path in (*folder.glob("*.py"), *folder.glob("engine/*.py")) if path.name != ENTRANCE]
+        found = (*folder.glob("*.py"), *folder.glob("engine/**/*.py"), *folder.glob("models/**/*.py"))
+        return [path for path in found if path.name != ENTRANCE]
     return list((project_root / part).rglob("*.py"))
 
 
@@ -93,3 +115,61 @@ def test_this_guard_sees_an_import_that_goes_up_or_sideways(part: str, statement
 )
 def test_this_guard_lets_an_import_down_pass(part: str, statement: str) -> None:
     assert upward_imports(statement, part) == []
+
+
+def imports_by_module(project_root: Path) -> dict[str, set[str]]:
+    """Return which of our modules each module imports, those imported for their types or inside a function included."""
+    package = project_root / "src/paritygate"
+    trees = {}
+    for part in MAY_IMPORT:
+        for path in files_of(project_root, part):
+            place = path.relative_to(package if part == "ground floor" else project_root)
+            name = ".".join(("paritygate", *place.with_suffix("").parts)).removesuffix(".__init__")
+            trees[name] = ast.parse(path.read_text(encoding="utf-8"))
+    return {
+        name: {module for _, module in modules_imported(tree) if module in trees} - {name}
+        for name, tree in trees.items()
+    }
+
+
+def circle_in(imports: dict[str, set[str]]) -> list[str]:
+    """Return modules that import each other in a circle; empty where none do."""
+    left = {module: set(imported) for module, imported in imports.items()}
+    while free := {module for module, imported in left.items() if not imported & left.keys()}:
+        left = {module: imported for module, imported in left.items() if module not in free}
+    return sorted(left)
+
+
+def test_no_modules_import_each_other_in_a_circle(project_root: Path) -> None:
+    imports = imports_by_module(project_root)
+
+    assert sum(map(len, imports.values())) > 1000
+    assert circle_in(imports) == []
+
+
+def test_this_guard_sees_a_circle() -> None:
+    assert circle_in({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": set()}) == ["a", "b", "c"]
+    assert circle_in({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == []
+
+
+def test_the_folders_of_pipelines_stand_on_each_other(project_root: Path) -> None:
+    found = {}
+    for module, imported in imports_by_module(project_root).items():
+        match module.split("."):
+            case ["paritygate", "pipelines", folder, *_]:
+                below = {name.split(".")[2] for name in imported if name.startswith("paritygate.pipelines.")}
+                found[module] = below - MAY_IMPORT_IN_PIPELINES[folder] - {folder}
+
+    assert {module: above for module, above in found.items() if above} == {}
+
+
+def test_no_folder_holds_more_modules_than_a_reader_takes_in(project_root: Path) -> None:
+    folders: dict[Path, int] = {}
+    for part in MAY_IMPORT:
+        for path in files_of(project_root, part):
+            folders[path.parent] = folders.get(path.parent, 0) + (path.name != "__init__.py")
+
+    crowded = {
+        str(folder.relative_to(project_root)): count for folder, count in folders.items() if count > MOST_MODULES
+    }
+    assert crowded == {}
