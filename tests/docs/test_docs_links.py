@@ -72,3 +72,23 @@ def test_a_name_that_is_not_in_the_file_would_be_seen(project_root: Path) -> Non
 )
 def test_anchors_are_those_of_github(heading: str, anchor: str) -> None:
     assert anchors(heading) == {anchor}
+
+
+def test_every_folder_of_the_product_is_named_on_the_page_of_its_architecture(
+    pages: dict[str, Page], project_root: Path
+) -> None:
+    named = {path.rstrip("/") for path in PATH.findall(pages["docs/architecture.md"].prose)}
+    named |= {
+        f"{folder}/{inner}"
+        for folder, inners in re.findall(r"^\| `([\w/]+)/` \|(.*)$", pages["docs/architecture.md"].prose, re.MULTILINE)
+        for inner in re.findall(r"`(\w+)/`", inners)
+    }
+    places = ("convert", "validate", "pipelines", "src/paritygate/engine", "src/paritygate/models")
+    folders = {
+        str(init.parent.relative_to(project_root))
+        for place in places
+        for init in project_root.glob(f"{place}/**/__init__.py")
+    }
+
+    assert len(folders) > 30
+    assert folders - named - {"pipelines"} == set()

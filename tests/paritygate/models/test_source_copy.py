@@ -29,7 +29,7 @@ from paritygate.models.source_copy import (
     write_source_copy,
 )
 
-_ROOT = Path(__file__).resolve().parents[2]
+_ROOT = Path(__file__).resolve().parents[3]
 # What is told apart by the names of its classes is told without a framework.
 _MODEL = """
 import numpy as np
