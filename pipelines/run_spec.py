@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from paritygate.errors import ExitCode, ParitygateError, StorageError
+from paritygate.pipelines.choice.choose import choose_stage
 from paritygate.pipelines.compare.result import ComparisonResult, result_to_json
 from paritygate.pipelines.process.child import Progress
-from paritygate.pipelines.release.choose import choose_stage
 from paritygate.pipelines.release.promote import FailedRunError, NothingToRelease, failed_run, promote_stage
 from paritygate.pipelines.release.repository.release import Release
 from paritygate.pipelines.report import write_reports

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from paritygate.errors import ExitCode
 from paritygate.pipelines.benchmark.result import SOURCE
+from paritygate.pipelines.choice.candidates import Candidate
+from paritygate.pipelines.choice.choice import Choice
+from paritygate.pipelines.choice.figures import Figures
+from paritygate.pipelines.choice.limit_share import limit_share
 from paritygate.pipelines.cli.console import print_table
-from paritygate.pipelines.release.choice.candidates import Candidate
-from paritygate.pipelines.release.choice.choice import Choice
-from paritygate.pipelines.release.choice.figures import Figures
-from paritygate.pipelines.release.choice.limit_share import limit_share
 from paritygate.pipelines.report.figures import share
 from paritygate.pipelines.run.workspace import RunFolder
 from paritygate.pipelines.spec.benchmark_plan import price_of

@@ -1,1 +1,1 @@
-"""Releases: which variant is chosen, and the repository that it goes to."""
+"""Releases: promoting what was chosen, and the repository that it goes to."""

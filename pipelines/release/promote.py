@@ -28,11 +28,12 @@ from paritygate.models.digest import digest_of_model
 from paritygate.models.onnx.file import external_files, read_onnx
 from paritygate.models.source import Source, SourceKind
 from paritygate.models.source_copy import CODE_FOLDER, SOURCE_FILE
+from paritygate.pipelines.choice.candidates import Candidate
+from paritygate.pipelines.choice.choice import Choice
+from paritygate.pipelines.choice.choose import about_what_is_there, choose_stage, read_evidence
+from paritygate.pipelines.choice.requirements import unmet_requirements
 from paritygate.pipelines.compare.hidden_inputs import without_inputs
 from paritygate.pipelines.packing.unpacked import Believed, believed
-from paritygate.pipelines.release.choice.candidates import Candidate
-from paritygate.pipelines.release.choice.choice import Choice
-from paritygate.pipelines.release.choose import about_what_is_there, choose_stage, read_evidence
 from paritygate.pipelines.release.repository.candidate import (
     Provenance,
     ReleaseCandidate,
@@ -42,7 +43,6 @@ from paritygate.pipelines.release.repository.candidate import (
 from paritygate.pipelines.release.repository.log import read_records
 from paritygate.pipelines.release.repository.release import Release, promote
 from paritygate.pipelines.release.repository.state import state_of
-from paritygate.pipelines.release.requirements import unmet_requirements
 from paritygate.pipelines.report.report_data import collect_report, report_without_inputs
 from paritygate.pipelines.report.write import write_pages
 from paritygate.pipelines.run.earlier_failures import read_earlier_failures

@@ -17,10 +17,10 @@ from paritygate import __version__
 from paritygate.artifact import Artifact
 from paritygate.errors import ExitCode
 from paritygate.pipelines.benchmark.result import BenchmarkResult
+from paritygate.pipelines.choice.choice import Choice
+from paritygate.pipelines.choice.choose import read_benchmark
 from paritygate.pipelines.compare.hidden_inputs import result_without_inputs, without_inputs
 from paritygate.pipelines.compare.result import NOT_RUN_HERE, ComparisonResult
-from paritygate.pipelines.release.choice.choice import Choice
-from paritygate.pipelines.release.choose import read_benchmark
 from paritygate.pipelines.run.earlier_failures import EarlierFailure, read_earlier_failures
 from paritygate.pipelines.run.evidence_shape import read_evidence_file
 from paritygate.pipelines.run.other_machines import OTHERS, is_evidence

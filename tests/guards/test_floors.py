@@ -28,13 +28,17 @@ MAY_IMPORT_IN_PIPELINES = {
     "compare": {"process"},
     "benchmark": {"process", "spec", "compare"},
     "run": {"process", "calibration", "spec", "compare", "benchmark"},
-    "release": {"spec", "compare", "benchmark", "run"},
-    "report": {"compare", "benchmark", "run", "release"},
+    "choice": {"spec", "compare", "benchmark", "run"},
     "packing": {"process", "compare", "run"},
+    "report": {"compare", "benchmark", "run", "choice"},
+    "release": {"spec", "compare", "run", "choice", "packing", "report"},
     "selftest": {"process", "spec", "compare", "run", "report"},
-    "jobs": {"process", "calibration", "compare", "benchmark", "selftest"},
-    "run_spec": {"process", "spec", "compare", "run", "release", "report"},
-    "cli": {"process", "spec", "compare", "benchmark", "run", "release", "report", "packing", "selftest", "run_spec"},
+    "jobs": {"process", "calibration", "spec", "compare", "benchmark", "run", "selftest"},
+    "run_spec": {"process", "spec", "compare", "run", "choice", "report", "release"},
+    "cli": {
+        *("process", "spec", "compare", "benchmark", "run", "choice", "packing", "report", "release", "selftest"),
+        "run_spec",
+    },
 }
 MOST_MODULES = 20
 PARTS = set(MAY_IMPORT) - {"ground floor"}

@@ -22,10 +22,10 @@ from paritygate.pipelines.benchmark.result import (
     Speedup,
     VariantBenchmark,
 )
+from paritygate.pipelines.choice.candidates import ChoiceRules
+from paritygate.pipelines.choice.choice import Choice, choose
+from paritygate.pipelines.choice.limit_share import limit_share
 from paritygate.pipelines.cli.choice_summary import exit_code_of_choice
-from paritygate.pipelines.release.choice.candidates import ChoiceRules
-from paritygate.pipelines.release.choice.choice import Choice, choose
-from paritygate.pipelines.release.choice.limit_share import limit_share
 from paritygate.pipelines.spec.limits import CONSTRAINTS, broken_constraints, check_limits, parse_constraints
 
 _SOURCE_P50 = 12.0

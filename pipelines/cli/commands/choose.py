@@ -50,9 +50,9 @@ def command(
       convert-and-validate choose --run artifacts/runs/klue-sts/20261120T101500Z-1a2b --constraint latency_p95_ms=20
     """
     from paritygate.errors import UsageError
+    from paritygate.pipelines.choice.choose import choose_stage
     from paritygate.pipelines.cli.choice_summary import exit_code_of_choice, print_choice
     from paritygate.pipelines.cli.console import write_json
-    from paritygate.pipelines.release.choose import choose_stage
     from paritygate.pipelines.run.workspace import open_run
     from paritygate.pipelines.spec.limits import parse_constraints
 

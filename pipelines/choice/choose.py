@@ -13,8 +13,8 @@ from paritygate.formats import ENGINE_FORMATS
 from paritygate.models.digest import digest_of_model
 from paritygate.pipelines.benchmark.recorded_source import digest_of_recorded, size_of_source
 from paritygate.pipelines.benchmark.result import SOURCE, BenchmarkResult
-from paritygate.pipelines.release.choice.candidates import Candidate, ChoiceRules
-from paritygate.pipelines.release.choice.choice import Choice, choose
+from paritygate.pipelines.choice.candidates import Candidate, ChoiceRules
+from paritygate.pipelines.choice.choice import Choice, choose
 from paritygate.pipelines.run.evidence_shape import read_evidence_file
 from paritygate.pipelines.run.judged_by import JUDGED_BY, RunRules
 from paritygate.pipelines.run.other_machines import OTHERS, documents_by_device, entries_about, is_evidence

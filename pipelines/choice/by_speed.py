@@ -9,7 +9,7 @@ from typing import Any
 
 from paritygate.pipelines.benchmark.result import Speedup
 from paritygate.pipelines.benchmark.statistics import speedup_of
-from paritygate.pipelines.release.choice.candidates import Candidate, in_order_of
+from paritygate.pipelines.choice.candidates import Candidate, in_order_of
 
 __all__ = ["SpeedRanking", "rank_by_speed"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from paritygate.pipelines.benchmark.result import Speedup
-from paritygate.pipelines.release.choice.by_speed import SpeedRanking
-from paritygate.pipelines.release.choice.candidates import Candidate, ChoiceRules, in_order_of
+from paritygate.pipelines.choice.by_speed import SpeedRanking
+from paritygate.pipelines.choice.candidates import Candidate, ChoiceRules, in_order_of
 from paritygate.pipelines.spec.limits import CONSTRAINTS, UNMEASURED
 
 __all__ = ["why_none", "why_these", "why_undecided"]
