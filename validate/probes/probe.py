@@ -185,7 +185,9 @@ class ProbeKind:
 
 
 def _kind(name: str, looks_for: str, missing: str) -> ProbeKind:
-    return ProbeKind(name=name, module=f"paritygate.validate.probes.{name}", looks_for=looks_for, missing=missing)
+    return ProbeKind(
+        name=name, module=f"paritygate.validate.probes.derive.{name}", looks_for=looks_for, missing=missing
+    )
 
 
 PROBES: Mapping[str, ProbeKind] = {
