@@ -17,7 +17,7 @@ import numpy as np
 from paritygate.validate.detections.repeats import changed_detections
 from paritygate.validate.gate.candidate import Candidate, RefusedInputsError
 from paritygate.validate.gate.measurement import repeat_difference
-from paritygate.validate.gate.tolerance import Limits, limits_of_made_up
+from paritygate.validate.gate.tolerance import limits_for, limits_of_made_up
 from paritygate.validate.gate.verdict import Status
 from paritygate.validate.probes.catalogue import ASKED_AGAIN, SESSION_PROBES
 from paritygate.validate.probes.outcome import ProbeFailure, failed_itself
@@ -126,11 +126,8 @@ class Hearing:
         self.asked = tuple(asked)
         self._judged = JudgedProbe(probe, question, name=name)
         self._matches = question.matches
-        self._limits = {
-            name: (profile, limits_of_made_up(question.tolerance, profile))
-            for name, profile in probe.profiles.items()
-            if name in question.outputs
-        }
+        self._tolerance = question.tolerance
+        self._profiles = {name: profile for name, profile in probe.profiles.items() if name in question.outputs}
         self._afresh: Afresh | None = None
         self.batches = self.rows = 0
 
@@ -182,8 +179,12 @@ class Hearing:
     def _changed_values(
         self, asked: AskedBatch, actual: Outputs, first: Outputs, what: str, *, is_same_build: bool
     ) -> FailedBatch | None:
-        for name, (profile, own) in self._limits.items():
-            limits = own if is_same_build else _as_of_samples(own)
+        for name, profile in self._profiles.items():
+            # The rows are those of the samples, so a declared limit of repeats is about them too.
+            limits = limits_for(self._tolerance, profile)
+            if not is_same_build:
+                made_up = limits_of_made_up(self._tolerance, profile)
+                limits = replace(made_up, repeat_max_abs_diff=made_up.max_abs_diff)
             ratio, difference = repeat_difference(actual[name], first[name], profile, limits)
             if ratio > 1:
                 limit = float(limits.repeat_max_abs_diff.max())
@@ -213,10 +214,6 @@ class Hearing:
                     actual=actual,
                 )
         return None
-
-
-def _as_of_samples(limits: Limits) -> Limits:
-    return replace(limits, repeat_max_abs_diff=limits.max_abs_diff)
 
 
 def _worst_row(actual: NDArray[np.generic], first: NDArray[np.generic]) -> str:
