@@ -346,7 +346,7 @@ _SHORT_LIVED = """
 import os, signal, sys
 from pathlib import Path
 from paritygate.errors import BackendError
-from paritygate.pipelines import child
+from paritygate.pipelines.process import child
 child._START = child._START.replace("main(*sys.argv[1:])", "import time; time.sleep(600)")
 started = child.start_child(child.ChildJob(
     name="x", args={}, folder=Path(sys.argv[1]), what="x", time_limit_s=60, crash_error=BackendError
