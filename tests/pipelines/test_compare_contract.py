@@ -229,7 +229,7 @@ def test_a_static_batch_that_cannot_take_what_the_reference_answers_fails(bench:
 
     assert (outcome.code, outcome.result["verdict"]) == (1, "fail")
     assert (
-        "2 batches that the reference answers were not answered: rows 0..15:"
+        "2 batches that the reference answers were not answered: rows '0'..'15':"
         in (outcome.check("accepts_inputs")["detail"])
     )
 
@@ -252,7 +252,7 @@ def test_a_candidate_that_raises_on_one_batch_only_fails(bench: Bench) -> None:
 
     assert (outcome.code, outcome.failed) == (1, {"accepts_inputs"})
     assert (
-        "1 batch that the reference answers was not answered: rows 32..47: onnxruntime failed"
+        "1 batch that the reference answers was not answered: rows '32'..'47': onnxruntime failed"
         in (outcome.check("accepts_inputs")["detail"])
     )
 

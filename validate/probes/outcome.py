@@ -15,9 +15,7 @@ __all__ = ["DOES_NOT_APPLY", "ProbeFailure", "failed_itself", "finding_words", "
 _EDGES_NAMED = 3
 
 # Of findings: only whoever serves the model knows whether such rows occur.
-_WHAT_TO_DO = (
-    "if such a row can be asked of the service, put one into the samples, and it has to hold; if not, let it be"
-)
+_WHAT_TO_DO = "if the service can get such a row, put one into the samples, where it has to hold; if not, ignore this"
 
 # So begins the detail of a probe that has nothing to derive; what is missing follows.
 DOES_NOT_APPLY = "does not apply: "

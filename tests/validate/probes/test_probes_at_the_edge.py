@@ -88,7 +88,8 @@ def test_an_empty_mask_row_that_no_sample_has_is_a_warning(desk: ProbeDesk, end:
     assert outcome.detail == (
         "an empty row of attention_mask, as no sample has, is answered otherwise at an empty row alone "
         f"(attention_mask), and 1 more batch: {finding.check}: {finding.detail}; the rest of {outcome.rows} rows "
-        "answered alike"
+        "answered alike; if the service can get such a row, put one into the samples, where it has to hold; if not, "
+        "ignore this"
     )
 
 
