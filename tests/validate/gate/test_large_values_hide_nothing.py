@@ -180,7 +180,8 @@ def test_an_offset_that_the_precision_holds_passes_and_one_that_it_loses_fails()
     half, single = (_logits_with_a_large_offset(_CONVERSIONS[each]) for each in (Precision.FP16, Precision.FP32))
 
     assert _verdict(expected, single, Precision.FP32) is Verdict.PASS
-    assert "limit and difference are below 4 steps of fp16" in _failed(_checks(expected, half, Precision.FP16))["max_abs_diff"]
+    failed = _failed(_checks(expected, half, Precision.FP16))
+    assert "limit and difference are below 4 steps of fp16" in failed["max_abs_diff"]
 
 
 def _bulk(values: Array) -> Array:
