@@ -64,7 +64,8 @@ def _first_failure(name: str, probe: ProbeResult) -> Iterator[str]:
     for failure in probe.failures[:1]:
         if failure.inputs is not None:
             yield f"probe {name}: its inputs are in {failure.inputs}"
-        yield f"probe {name}: to see this alone: {failure.again}"
+        if failure.again:
+            yield f"probe {name}: to see this alone: {failure.again}"
 
 
 def _reasons(details: Mapping[str, str]) -> str:

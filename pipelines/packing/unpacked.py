@@ -97,9 +97,11 @@ def believed(run: RunFolder, evidence: Mapping[str, Any], *, devices: Iterable[s
     needed = [device for device in (evidence["device"], *devices) if device in foreign]
     if needed:
         msg = f"the evidence of {needed[0]} came with a pack and was not made here: it is not believed unasked"
+        root = run.folder.parents[2]
+        there = "" if root == Path("artifacts") else f" --root {root}"
         hint = (
-            f"validate here: convert-and-validate validate --run {run.folder}; or, if you know who made the pack, "
-            f"promote --run {run.folder} --trust {pack.digest}"
+            f"validate here: convert-and-validate validate --run {run.folder}; or ask who made the pack for the digest "
+            f"that pack printed: convert-and-validate promote --run {run.folder}{there} --trust DIGEST"
         )
         raise UsageError(msg, hint=hint)
     here = [document for document in evidence.get(OTHERS, ()) if document["device"] not in foreign]

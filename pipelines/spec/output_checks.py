@@ -1,15 +1,15 @@
-"""What a spec asks of its outputs, in decisions, metrics, matches and axes: that it refers to something and fits."""
+"""What a spec asks of inputs and outputs, in roles, decisions, metrics, matches and axes: that it is there and fits."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from paritygate.errors import UsageError
 from paritygate.pipelines.spec.schema import ResolvedSpec
 from paritygate.signature import Signature, TensorSpec, is_float_dtype
 from paritygate.validate.detections.measurement import check_match_rules
-from paritygate.validate.gate.decisions import axes_of, check_rank
+from paritygate.validate.gate.decisions import axes_of, check_classes, check_rank
 from paritygate.validate.gold.measurement import check_gold_rules
 from paritygate.validate.reference.record import check_some_left
 
@@ -39,6 +39,7 @@ def check_output_uses(resolved: ResolvedSpec, signature: Signature | None) -> No
             raise UsageError(msg, hint="an output that is asked for anything is compared")
     if signature is None:
         return
+    _check_roles(resolved, [spec.name for spec in signature.inputs])
     outputs = {spec.name: spec for spec in signature.outputs}
     _check_names(resolved, outputs)
     left = [name for name in outputs if name not in ignored]
@@ -48,6 +49,14 @@ def check_output_uses(resolved: ResolvedSpec, signature: Signature | None) -> No
     _check_decisions(resolved, outputs)
     _check_argmax_of(resolved, outputs)
     _check_axes(resolved, outputs)
+
+
+def _check_roles(resolved: ResolvedSpec, inputs: Sequence[str]) -> None:
+    for name in resolved.spec.roles:
+        if name not in inputs:
+            msg = f"spec {resolved.origin}: roles names {name!r}, which is no input (inputs: {', '.join(inputs)})"
+            close = difflib.get_close_matches(name, inputs, n=1)
+            raise UsageError(msg, hint=f"did you mean {close[0]!r}?" if close else "name one of these inputs")
 
 
 def _check_names(resolved: ResolvedSpec, outputs: Mapping[str, TensorSpec]) -> None:
@@ -79,6 +88,7 @@ def _check_decisions(resolved: ResolvedSpec, outputs: Mapping[str, TensorSpec]) 
             continue
         try:
             check_rank(decision, len(output.shape))
+            check_classes(decision, output.shape)
         except UsageError as err:
             msg = f"{where}: {err}"
             raise UsageError(msg, hint=err.hint) from err

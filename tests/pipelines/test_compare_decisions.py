@@ -88,6 +88,7 @@ def test_a_flip_inside_the_band_passes_and_is_counted(bench: Bench) -> None:
         ("logits:argmax=1", "decision argmax of 'logits' takes no value (seen: '1')"),
         ("logits:top_k=0", "decision top_k of 'logits' needs a whole number of at least 1 (seen: '0')"),
         ("logits:top_k=1.5", "decision top_k of 'logits' needs a whole number"),
+        ("logits:top_k=3", "decision logits:top_k=3: the output has 1 class, so that all of them are always chosen"),
         ("logits:argmax,axis=one", "has 'axis=one' where only axis=N is allowed"),
         ("logits:argmax,axis=0", "axis 0 is no class axis of an output of rank 2"),
         ("logits:argmax,axis=2", "axis 2 is no class axis of an output of rank 2"),

@@ -32,9 +32,9 @@ _WHY = "the samples are of one class on purpose, all=positive"
 
 
 def _scores() -> NDArray[np.float32]:
-    """Return scores of two classes, all between 1 and 4, of which the second is always the larger."""
+    """Return scores of three classes, 0.6 to 4, of which the second is always the largest and the third the least."""
     low = np.linspace(1, 2, 200, dtype=np.float32)
-    return np.stack([low, low + 2], axis=1)
+    return np.stack([low, low + 2, low - np.float32(0.4)], axis=1)
 
 
 def _judged(bench: Bench, precision: str, rule: str, *options: str) -> Outcome:
@@ -46,9 +46,9 @@ def _judged(bench: Bench, precision: str, rule: str, *options: str) -> Outcome:
 @pytest.mark.parametrize(
     ("rule", "answer"),
     [
-        ("threshold=0.5", "400 positive, 0 negative in the reference: positive all over"),
-        ("threshold=9", "0 positive, 400 negative in the reference: negative all over"),
-        ("multilabel=0.5", "400 positive, 0 negative in the reference: positive all over"),
+        ("threshold=0.5", "600 positive, 0 negative in the reference: positive all over"),
+        ("threshold=9", "0 positive, 600 negative in the reference: negative all over"),
+        ("multilabel=0.5", "600 positive, 0 negative in the reference: positive all over"),
         ("argmax", "1 class chosen by the reference: class 1 all over"),
         ("top_k=1", "1 class chosen by the reference: class 1 all over"),
         ("top_k=2", "2 classes chosen by the reference: classes 0, 1 all over"),

@@ -108,6 +108,8 @@ def test_where_the_spec_hides_inputs_no_report_result_or_print_names_a_row(desk:
     said = _run(desk, report={"inputs": "hide"})
 
     assert _PERSON not in said
+    assert "probe_" in said
+    assert "to see this alone" not in said
     # What jobs wrote and the inputs that a probe failed at stay here, for whoever looks for the cause.
     assert {name for name in _holding(desk.run_folder) if not name.startswith(("jobs/", "probes/"))} == set()
     assert _holding(_release(desk)) == set()

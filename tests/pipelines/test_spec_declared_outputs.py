@@ -44,6 +44,8 @@ _UNDECLARED = _SPEC[: _SPEC.index("  inputs:")] + _SPEC[_SPEC.index("samples:") 
         ("argmax_of: {label: tokens}", "'label' has rank 1 and 'tokens' rank 3", "without the axis of the classes"),
         ("gold: {metric: pearson, output: pric}", "gold.output names 'pric', which is no output", "'price'?"),
         ("matches: {d: {boxes: tokens, scores: sc}}", "matches.d names 'sc', which is no output", "one of these"),
+        ("roles: {y: {role: id}}", "roles names 'y', which is no input", "name one of these"),
+        ("decisions: {probs: {top_k: 5}}", "decision probs:top_k=5: the output has 5 classes", "a k below 5"),
         ("axes: {prices: 1}", "axes names 'prices', which is no output", "did you mean 'price'?"),
         ("axes: {probs: 2}", "axes.probs: axis 2 is no channel axis of an output of rank 2", "use axis 1: "),
         ("axes: {tokens: 0}", "axes.tokens: axis 0 is no channel axis of an output of rank 3", "from 1 to 2"),

@@ -7,7 +7,7 @@ reference stands so near the boundary that a difference within the limit can fli
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any
@@ -28,6 +28,7 @@ __all__ = [
     "DecisionStatistics",
     "Rule",
     "axes_of",
+    "check_classes",
     "check_rank",
     "decide",
     "finish_decisions",
@@ -229,6 +230,24 @@ def check_rank(decision: Decision, rank: int) -> None:
     if rank < 2 and decision.rule in {Rule.ARGMAX, Rule.TOP_K}:  # noqa: PLR2004 - a rank
         msg = f"decision {decision} needs an axis to choose along, and the output has rank {rank}"
         raise UsageError(msg, hint="use threshold, or decide on an output of rank 2 or more")
+
+
+def check_classes(decision: Decision, shape: Sequence[int | str | None]) -> None:
+    """Check that top-k leaves a class out: a set of all classes is the same whatever is answered.
+
+    Args:
+        decision: The decision, whose axis fits the output.
+        shape: The output's; a dim that is no number is not looked at.
+
+    Raises:
+        UsageError: It leaves none out.
+    """
+    classes = shape[-1 if decision.axis is None else decision.axis]
+    if decision.rule is Rule.TOP_K and isinstance(classes, int) and decision.k >= classes:
+        has = "1 class" if classes == 1 else f"{classes} classes"
+        msg = f"decision {decision}: the output has {has}, so that all of them are always chosen"
+        hint = f"use a k below {classes}" if classes > 1 else "use threshold: there is one class"
+        raise UsageError(msg, hint=hint)
 
 
 def decide(decision: Decision, actual: NDArray[np.generic], expected: NDArray[np.generic], limits: Limits) -> Flips:

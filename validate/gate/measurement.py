@@ -124,6 +124,7 @@ class Comparison:
         for name, decision in self._plan.decisions.items():
             if name in comparable:
                 decisions.check_rank(decision, expected[name].ndim)
+                decisions.check_classes(decision, expected[name].shape)
                 flips = decisions.decide(decision, actual[name], expected[name], self._plan.limits[name])
                 self._add_flips(name, flips, batch)
         for label, scores in self._plan.argmax_of.items():
