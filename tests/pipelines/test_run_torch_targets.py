@@ -6,6 +6,7 @@ import json
 import shutil
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 
 from paritygate.artifact import Artifact
@@ -170,7 +171,7 @@ def test_a_copy_without_one_of_its_modules_does_not_take_another_of_that_name(
 
 def test_a_module_that_is_another_each_time_is_no_target(run: tuple[Desk, Called], tmp_path: Path) -> None:
     desk = type(run[0])(folder=tmp_path)
-    desk.samples()
+    np.savez(tmp_path / "inputs.npz", input=np.ones((120, 4), np.float32))
     desk.module("random_net", "import torch\n\n\ndef model():\n    return torch.nn.Linear(4, 3)\n")
     desk.module_spec("random_net:model", targets=["torch-fp32"])
     spec = (tmp_path / "spec.yaml").read_text(encoding="utf-8").replace("x:", "input:", 1)

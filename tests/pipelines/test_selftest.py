@@ -70,7 +70,7 @@ def _run_here(job: ChildJob, progress: Progress = lambda *_: None) -> Any:  # no
 @pytest.fixture
 def quick(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> Desk:
     """Return the desk, its jobs done in this process."""
-    for module in ("variant_maker", "stages.record", "selftest.stage"):
+    for module in ("run.variant_maker", "run.record", "selftest.stage"):
         monkeypatch.setattr(f"paritygate.pipelines.{module}.run_child", _run_here)
     return desk
 

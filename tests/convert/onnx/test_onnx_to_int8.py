@@ -312,7 +312,7 @@ def test_a_model_too_large_for_one_file_is_quantized_into_two(
 ) -> None:
     path = _attention(bench.folder) if method == "dynamic" else _conv_net(bench.folder)
     make = _sentences if method == "dynamic" else _images
-    for module in ("convert.onnx_rewrite", "convert.int8.onnxruntime_tool"):
+    for module in ("convert.onnx.rewrite", "convert.int8.onnxruntime_tool"):
         # As if a protocol buffer ended at once.
         monkeypatch.setattr(f"paritygate.{module}.EXTERNAL_DATA_BYTES", 0)
 
