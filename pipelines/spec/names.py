@@ -31,7 +31,7 @@ def check_name(what: str, name: str) -> str:
         f"{what} name {name!r} is not allowed (1 to 100 of the characters A-Z a-z 0-9 . _ -, "
         "the first a letter or digit, no '..')"
     )
-    raise UsageError(msg, hint=f"choose a {what} name such as 'klue-sts'")
+    raise UsageError(msg, hint=f"choose another name of the {what}, such as 'klue-sts'")
 
 
 def check_variant(name: str) -> str:

@@ -76,6 +76,16 @@ def test_ragged_lists_of_integers_stay_integers_when_padded(bench: Bench) -> Non
     assert padded.result["outputs"]["logits"]["values"] == 9
 
 
+def test_a_pad_for_what_is_no_input_is_wrong_usage(bench: Bench) -> None:
+    samples = bench.samples()
+
+    outcome = bench.compare(bench.linear("a"), bench.linear("b"), "--samples", samples, "--pad", "xs=0")
+
+    assert outcome.code == 2
+    assert outcome.message == "--pad names 'xs', which is no input of the samples (seen: x)"
+    assert outcome.result["error"]["hint"] == "did you mean 'x'?"
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [

@@ -6,6 +6,7 @@ own shapes, run as they are; plain keys and rows are cut into batches.
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import inspect
 import itertools
@@ -93,12 +94,29 @@ def open_samples(source: SampleSource) -> Callable[[], Iterator[Batch]]:
 
     Raises:
         InputFileError: The file is missing or of a kind that is not read.
-        UsageError: The callable is not found, or the batch size is not positive.
+        UsageError: The callable is not found, or the batch size is not positive. While they are read: an input is to
+            be padded that they do not have.
     """
-    read, split = _open_all(source), source.split
-    if split is None:
-        return read
-    return lambda: rows_for_calibration(read(), split, fill=source.fill)
+    read_all, split = _open_all(source), source.split
+
+    def read() -> Iterator[Batch]:
+        batches = _of_known_pads(read_all(), source) if source.pad else read_all()
+        return batches if split is None else rows_for_calibration(batches, split, fill=source.fill)
+
+    return read
+
+
+def _of_known_pads(batches: Iterator[Batch], source: SampleSource) -> Iterator[Batch]:
+    for batch in batches:
+        for name in source.pad:
+            if name not in batch.inputs:
+                where = f"{source.key}.pad" if source.key else "--pad"
+                msg = f"{where} names {name!r}, which is no input of the samples (seen: {', '.join(batch.inputs)})"
+                close = difflib.get_close_matches(name, batch.inputs, n=1)
+                raise UsageError(
+                    msg, hint=f"did you mean {close[0]!r}?" if close else "name one of these, or leave it out"
+                )
+        yield batch
 
 
 def _open_all(source: SampleSource) -> Callable[[], Iterator[Batch]]:
