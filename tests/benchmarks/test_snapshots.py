@@ -38,9 +38,9 @@ def test_times_and_run_ids_are_struck_out_of_text(snapshots: ModuleType, text: s
 
 
 def test_of_two_names_the_longer_one_is_struck_out_first(snapshots: ModuleType) -> None:
-    names = {"/place": "<package>", "/place/work": "<work>"}
+    names = {"/place": "<package>", "/place/desk": "<work>"}
 
-    assert snapshots.strike_out_text("/place/work/a and /place/b", names) == "<work>/a and <package>/b"
+    assert snapshots.strike_out_text("/place/desk/a and /place/b", names) == "<work>/a and <package>/b"
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -101,20 +101,30 @@ def _fuzz(desk: Desk, name: str, count: int) -> tuple[str, list[str]]:
     data = json.loads(content)
     places = list(_leaves(data))
     chance = random.Random(name)  # noqa: S311 - a seed, so that a failure comes again
+    edits = ((chance.choice(places), chance.choice((*_WRONG, ...))) for _ in range(count))
+    written = (
+        (f"{place} {value!r}", json.dumps(_sealed(name, _edited(data, place, value))).encode())
+        for place, value in edits
+    )
+    figures, wrong = _read_again(desk, name, written)
+    path.write_bytes(content)
+    return f"{name}: {count} edits, {figures}", wrong
+
+
+def _read_again(desk: Desk, name: str, written: Iterable[tuple[str, bytes]]) -> tuple[str, list[str]]:
+    """Write each content in place of a record, call what reads it, and return figures and what was no clear error."""
     calls = refused = 0
     wrong = []
-    for _ in range(count):
-        place, value = chance.choice(places), chance.choice((*_WRONG, ...))
-        path.write_text(json.dumps(_sealed(name, _edited(data, place, value))), encoding="utf-8")
+    for about, content in written:
+        _file(desk, name).write_bytes(content)
         for command in _READERS[name]:
             called = desk.call(*(str(desk.run_folder) if word == "RUN" else word for word in command))
             (desk.folder / "p").unlink(missing_ok=True)
             calls += 1
             refused += called.code != 0
             if called.code not in {0, 1, 2, 3, 5} or "unexpected" in called.err or "Traceback" in called.err:
-                wrong.append(f"{command[0]} {place} {value!r}: {called.err[:200]}")
-    path.write_bytes(content)
-    return f"{name}: {count} edits, {calls} calls, {refused} refused, {len(wrong)} unexpected", wrong
+                wrong.append(f"{command[0]} {about}: {called.err[:200]}")
+    return f"{calls} calls, {refused} refused, {len(wrong)} unexpected", wrong
 
 
 @pytest.mark.parametrize("name", _READERS)
@@ -165,20 +175,10 @@ def _fill_with_garbage(desk: Desk, name: str, count: int) -> tuple[str, list[str
     path.chmod(0o644)
     content = path.read_bytes()
     chance = random.Random(f"garbage in {name}")  # noqa: S311 - a seed, so that a failure comes again
-    calls = refused = 0
-    wrong = []
-    for _ in range(count):
-        garbage = _garbage(chance, content)
-        path.write_bytes(garbage)
-        for command in _READERS[name]:
-            called = desk.call(*(str(desk.run_folder) if word == "RUN" else word for word in command))
-            (desk.folder / "p").unlink(missing_ok=True)
-            calls += 1
-            refused += called.code != 0
-            if called.code not in {0, 1, 2, 3, 5} or "unexpected" in called.err or "Traceback" in called.err:
-                wrong.append(f"{command[0]} {garbage[:40]!r}: {called.err[:200]}")
+    garbage = (_garbage(chance, content) for _ in range(count))
+    figures, wrong = _read_again(desk, name, ((repr(found[:40]), found) for found in garbage))
     path.write_bytes(content)
-    return f"{name}: {count} times garbage, {calls} calls, {refused} refused, {len(wrong)} unexpected", wrong
+    return f"{name}: {count} times garbage, {figures}", wrong
 
 
 @pytest.mark.parametrize("name", _READERS)

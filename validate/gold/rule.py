@@ -54,11 +54,6 @@ class GoldRule:
         """Whether the metric is a function of the user's."""
         return self.metric not in METRICS
 
-    @property
-    def has_limit(self) -> bool:
-        """Whether a candidate can fail on it."""
-        return self.ratio is not None or self.max_drop is not None
-
     def to_json(self) -> dict[str, Any]:
         """Return the rule as JSON data."""
         return asdict(self)

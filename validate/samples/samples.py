@@ -256,12 +256,6 @@ class _SeenIds:
             self._packed = np.sort(np.concatenate([self._packed, recent]))
             self._recent.clear()
 
-    def _is_packed(self, values: NDArray[np.int64]) -> Iterable[bool]:
-        if self._packed.size == 0:
-            return [False] * len(values)
-        at = np.minimum(np.searchsorted(self._packed, values), self._packed.size - 1)
-        return map(bool, self._packed[at] == values)
-
 
 def _read_npz(path: Path, source: SampleSource) -> Iterator[Batch]:
     names = npz_names(path)
