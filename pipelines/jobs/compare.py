@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from paritygate.codec import from_data, to_data
 from paritygate.errors import ArtifactIntegrityError, UsageError
 from paritygate.files import digest_of_file
 from paritygate.importing import use_folder
@@ -25,7 +26,6 @@ from paritygate.pipelines.compare.asking import (
     recorded_probes,
     request_of,
 )
-from paritygate.pipelines.compare.gate_plan import gate_plan
 from paritygate.pipelines.compare.job import ComparisonJob, Side
 from paritygate.pipelines.compare.loading import LoadedModel
 from paritygate.pipelines.compare.opening import open_side
@@ -38,7 +38,6 @@ from paritygate.pipelines.compare.result import (
     gold_result,
     match_result,
     output_result,
-    result_to_json,
     stratum_result,
 )
 from paritygate.pipelines.compare.session_probes import Place
@@ -69,12 +68,12 @@ __all__ = ["run"]
 def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
     """Compare and return the result as JSON data."""
     started = time.monotonic()
-    job = ComparisonJob.from_json(args["job"])
+    job = from_data(ComparisonJob, args["job"])
     folder = Path(args["folder"])
     prepare_process(job.candidate.provider)
     calibrated = None if job.calibrated_rows is None else CalibratedRows.load(job.calibrated_rows)
-    left_out = RowsLeftOut(strata=job.strata, are_left_out=None if calibrated is None else calibrated.are_in)
-    if any(rule.is_function for rule in job.gold):
+    left_out = RowsLeftOut(strata=job.rules.strata, are_left_out=None if calibrated is None else calibrated.are_in)
+    if any(rule.is_function for rule in job.rules.gold):
         use_folder(job.samples.folder)
     read = open_samples(job.samples)
     opened = _open_reference(job, folder, report)
@@ -87,8 +86,10 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
         candidate,
         expected,
         read,
-        gate_plan(job, workspace, left_out=left_out),
-        progress=lambda number, rows: report(f"running the candidate, pass {number} of {job.passes}", rows, 0),
+        job.rules,
+        workspace=workspace,
+        left_out=left_out,
+        progress=lambda number, rows: report(f"running the candidate, pass {number} of {job.rules.passes}", rows, 0),
     )
     passed = time.monotonic() - before
     place = Place(folder=folder, deadline=started + float(args["time_limit_s"]), report=report)
@@ -102,14 +103,14 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
     )
     seconds = time.monotonic() - started
     asked = replace(answers.result, samples_seconds=passed, reference_samples_seconds=opened.seconds)
-    return result_to_json(replace(found, notes=[*found.notes, *notes], probes=asked, seconds=seconds))
+    return to_data(replace(found, notes=[*found.notes, *notes], probes=asked, seconds=seconds))
 
 
 def _ask(
     job: ComparisonJob, candidate: Candidate, probes: ProbesRecording | None, result: GateResult, place: Place
 ) -> Answers:
     broken = broken_contract(result.checks)
-    if job.probes and broken:
+    if job.rules.probes and broken:
         return not_asked(job, broken)
     outputs = tuple(result.limits)
     first = ask(job, candidate, probes, outputs, place.report)
@@ -142,18 +143,18 @@ def _open_reference(job: ComparisonJob, folder: Path, report: Progress) -> _Refe
             )
         expected = expected_from_file(
             side.outputs,
-            axes=job.axes,
+            axes=job.rules.axes,
             rename=side.rename,
-            is_non_finite_declared=job.is_non_finite_declared,
-            selected=job.outputs,
-            ignored=tuple(job.ignored),
+            is_non_finite_declared=job.rules.is_non_finite_declared,
+            selected=job.rules.outputs,
+            ignored=tuple(job.rules.ignored),
         )
         described = SideResult(name=side.name, kind="recorded outputs", digest=expected.digest)
         return _Reference(expected=expected, side=described, probes=None)
     report("loading the reference", 0, 0)
-    side = _asked_by_order(side, _outputs_named(job))
+    side = _asked_by_order(side, (*job.rules.outputs_named(), *job.candidate.rename.values()))
     runner, loaded = open_side(side, job.device)
-    check_asked({spec.name: spec.dtype for spec in runner.signature.outputs}, gate_plan(job, folder))
+    check_asked({spec.name: spec.dtype for spec in runner.signature.outputs}, job.rules)
     described = _describe(side, runner, loaded)
     place = folder / "reference"
     place.mkdir(exist_ok=True)
@@ -165,11 +166,11 @@ def _open_reference(job: ComparisonJob, folder: Path, report: Progress) -> _Refe
         RecordPlan(
             folder=place,
             model={"name": side.name, "digest": described.digest},
-            axes=job.axes,
-            is_non_finite_declared=job.is_non_finite_declared,
-            selected=job.outputs,
-            ignored=job.ignored,
-            seed=job.seed,
+            axes=job.rules.axes,
+            is_non_finite_declared=job.rules.is_non_finite_declared,
+            selected=job.rules.outputs,
+            ignored=job.rules.ignored,
+            seed=job.rules.seed,
         ),
         progress=lambda rows: report("running the reference", rows, 0),
         watch=prober.watch,
@@ -181,16 +182,6 @@ def _open_reference(job: ComparisonJob, folder: Path, report: Progress) -> _Refe
         probes=prober.record(recording, place / PROBES_FOLDER, report),
         second_names=getattr(runner, "second_names", {}),
     )
-
-
-def _outputs_named(job: ComparisonJob) -> Iterator[str]:
-    """Yield every output that the job names."""
-    yield from job.outputs
-    yield from (decision.output for decision in job.decisions)
-    yield from (rule.output for rule in job.gold)
-    yield from (name for pair in job.argmax_of.items() for name in pair)
-    yield from (name for rule in job.matches for name in rule.outputs)
-    yield from (*job.ignored, *job.axes, *job.candidate.rename.values())
 
 
 def _asked_by_order(side: Side, names: Iterable[str]) -> Side:
@@ -231,12 +222,12 @@ def _open_candidate(
                 output_names=recording.dtypes, open_reader=lambda: open_recording_reader(recording)
             )
             return candidate, _describe_recording(side, recording), job
-        given = GivenOutputs(side.outputs, side.rename, job.outputs, tuple(job.ignored))
+        given = GivenOutputs(side.outputs, side.rename, job.rules.outputs, tuple(job.rules.ignored))
         described = SideResult(name=side.name, kind="recorded outputs", digest=digest_of_file(side.outputs))
         return GivenCandidate(output_names=given.names, open_reader=given.open_reader), described, job
     report("loading the candidate", 0, 0)
     side = _asked_by_order(side, reference.expected.output_names)
-    emulate = job.precision if job.is_emulated else None
+    emulate = job.rules.precision if job.is_emulated else None
     runner, loaded = open_side(side, job.device, emulate=emulate)
     has = {spec.name for spec in runner.signature.outputs}
     pairs = {(own, name) for pair in reference.second_names.items() for own, name in (pair, pair[::-1])}
@@ -307,13 +298,13 @@ def _result(
         rows=measured.rows,
         batches=measured.batches,
         passes=measured.passes,
-        precision=str(job.precision),
+        precision=str(job.rules.precision),
         reference=reference,
         candidate=candidate,
         samples=job.samples.path or job.samples.text,
         samples_digest=result.samples_digest,
-        tolerance=job.tolerance.to_json(),
-        looser_than_default=list(looser_than_default(job.tolerance, job.precision, expected.profiles.values())),
+        tolerance=to_data(job.rules.tolerance),
+        looser_than_default=list(looser_than_default(job.rules.tolerance, expected.profiles.values())),
         outputs={
             name: output_result(
                 name, measured, expected.profiles[name], result.limits[name], result.looks_like.get(name, ())
@@ -329,7 +320,7 @@ def _result(
         gold={name: gold_result(item) for name, item in result.gold.items()},
         matches={name: match_result(item) for name, item in result.matches.items()},
         outputs_left_out=list(result.left_out),
-        outputs_ignored=dict(job.ignored),
+        outputs_ignored=dict(job.rules.ignored),
         notes=_notes(job, reference, candidate),
         machine=machine_facts(),
     )
@@ -394,11 +385,11 @@ def _changed_code(job: ComparisonJob) -> tuple[str, ...]:
 def _notes(job: ComparisonJob, reference: SideResult, candidate: SideResult) -> list[str]:
     notes = [f"reference: {note}" for note in reference.notes] + [f"candidate: {note}" for note in candidate.notes]
     found = candidate.precision_found
-    if found is not None and found != str(job.precision):
-        notes.append(f"the precision found in the candidate is {found}, judged as {job.precision}")
-    if job.argmax_of:
-        notes += [f"{label} is declared the argmax of {scores}" for label, scores in job.argmax_of.items()]
-    notes += [f"metric {rule.metric} is code of yours" for rule in job.gold if rule.is_function]
+    if found is not None and found != str(job.rules.precision):
+        notes.append(f"the precision found in the candidate is {found}, judged as {job.rules.precision}")
+    if job.rules.argmax_of:
+        notes += [f"{label} is declared the argmax of {scores}" for label, scores in job.rules.argmax_of.items()]
+    notes += [f"metric {rule.metric} is code of yours" for rule in job.rules.gold if rule.is_function]
     for side in (reference, candidate):
         if side.executes_code:
             notes.append(f"loading {side.name} executes code of its author")

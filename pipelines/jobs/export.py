@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from paritygate.codec import from_data, to_data
 from paritygate.convert.checked import convert_and_check
 from paritygate.convert.conversion import ConversionJob
 from paritygate.convert.fixed_shape import fix_and_check
@@ -35,17 +36,17 @@ _TRIED_KINDS = frozenset({SourceKind.TORCH, SourceKind.TORCHSCRIPT, SourceKind.P
 def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
     """Convert and return what was made as JSON data."""
     report("loading the source", 0, 0)
-    loaded = load_model(Source.from_json(args["source"]))
+    loaded = load_model(from_data(Source, args["source"]))
     # Before it runs, as for the recording: a model may keep a state in its buffers.
     digest = loaded.describe()["digest"]
-    signature = Signature.from_json(args["signature"]) if args["signature"] else None
+    signature = from_data(Signature, args["signature"]) if args["signature"] else None
     opened = None
     if args["calibration"] is not None and signature is not None:
         report("choosing the calibration rows", 0, 0)
-        opened = open_calibration(CalibrationRequest.from_json(args["calibration"]), signature)
+        opened = open_calibration(from_data(CalibrationRequest, args["calibration"]), signature)
     first = FirstRows()
     if args["samples"] is not None:
-        first = first_rows(SampleSource.from_json(args["samples"]))
+        first = first_rows(from_data(SampleSource, args["samples"]))
     if args["run"] is not None:
         _check_fit(Path(args["run"]), signature or signature_said(loaded, args["rename"]), first)
     is_tried = loaded.source.kind in _TRIED_KINDS
@@ -61,14 +62,14 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
         opset=args["opset"],
         precision=Precision(args["precision"]),
         files=tuple(args["files"]),
-        engine=EngineSettings.from_json(args["engine"]),
+        engine=from_data(EngineSettings, args["engine"]),
         calibration=opened.calibration if opened is not None else None,
         rows=first.inputs if is_tried else {},
     )
     if args["fixed_shape"] is None:
         conversion = convert_and_check(job, args["format"])
     else:
-        conversion = fix_and_check(job, args["format"], FixedShape.from_json(args["fixed_shape"]))
+        conversion = fix_and_check(job, args["format"], from_data(FixedShape, args["fixed_shape"]))
     if args["fixed_shape"] is not None or args["format"] in ENGINE_FORMATS:
         # What its base was calibrated on, it was.
         keep_calibrated_rows(loaded.source.folder, job.folder)
@@ -77,7 +78,7 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
     note = note_of_calibration(conversion.facts)
     return {
         "main": conversion.main,
-        "signature": _with_dims(conversion.signature, args["dims"]).to_json(),
+        "signature": to_data(_with_dims(conversion.signature, args["dims"])),
         "notes": [*conversion.notes, *(text for text in (note, first.note if is_tried else None) if text)],
         "facts": dict(conversion.facts),
         "source": {**loaded.describe(args["files"]), "digest": digest},

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from paritygate.codec import from_data
 from paritygate.files import digest_of_file
 from paritygate.models.source import Source
 from paritygate.pipelines.compare.loading import HOW_TO_RENAME, load_model
@@ -24,20 +25,20 @@ __all__ = ["run"]
 def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
     """Record and return a summary as JSON data; the recording itself is in the folder."""
     report("loading the source", 0, 0)
-    read = open_samples(SampleSource.from_json(args["samples"]))
-    loaded = load_model(Source.from_json(args["source"]))
+    read = open_samples(from_data(SampleSource, args["samples"]))
+    loaded = load_model(from_data(Source, args["source"]))
     runner = open_runner(
         ModelToRun(
             source=loaded.source,
             model=loaded.model,
-            signature=Signature.from_json(args["signature"]) if args["signature"] else None,
+            signature=from_data(Signature, args["signature"]) if args["signature"] else None,
             rename=args["rename"],
             device=args["device"],
         )
     )
     model = {"name": args["name"], **loaded.describe(args["files"])}
     folder = Path(args["folder"])
-    prober = Prober(runner, ProbeRequest.from_json(args["probes"]))
+    prober = Prober(runner, from_data(ProbeRequest, args["probes"]))
     recording = record_reference(
         runner,
         read,

@@ -32,7 +32,7 @@ def check_spec(resolved: ResolvedSpec) -> None:
     check_price(resolved, resolved.spec.promote.limits)
     for variant in resolved.variants:
         # Raises what is wrong with the limits.
-        resolved.tolerance(variant)
+        resolved.rules(variant)
 
 
 def _check_targets(resolved: ResolvedSpec) -> None:

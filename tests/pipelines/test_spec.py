@@ -276,7 +276,7 @@ def test_declared_limits_stand_in_place_of_the_default_ones() -> None:
     # A number without a dot before its exponent is text to YAML.
     resolved = _parse(_MODULE + "tolerance: {onnx-fp32: {max_abs_diff: 1e-2, decision_mismatches: 0}}\n")
 
-    tolerance = resolved.tolerance(Variant.parse("onnx-fp32"))
+    tolerance = resolved.rules(Variant.parse("onnx-fp32")).tolerance
 
     assert (tolerance.max_abs_diff, tolerance.mean_abs_diff, tolerance.decision_mismatches) == (1e-2, 2e-5, 0)
     assert tolerance.declared == {"max_abs_diff", "decision_mismatches"}

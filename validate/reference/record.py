@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from paritygate.batch import Batch
+from paritygate.codec import to_data
 from paritygate.errors import ReferenceRefusedError, UsageError, ZeroRowsError
 from paritygate.precision import Precision
 from paritygate.row_names import row_names
@@ -174,7 +175,7 @@ def record_reference(
         settings={
             "seed": plan.seed,
             "repeated_rows": chooser.repeated,
-            "noise": noise.to_json(),
+            "noise": to_data(noise),
             "non_finite": "match" if plan.is_non_finite_declared else "refuse",
         },
     )

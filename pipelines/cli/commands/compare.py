@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from paritygate.codec import to_data
 from paritygate.pipelines.cli.options import (
     device_option,
     json_option,
@@ -210,11 +211,11 @@ def command(
     from paritygate.pipelines.cli.console import progress_of, write_json
     from paritygate.pipelines.cli.run_summary import print_comparison
     from paritygate.pipelines.compare.job import ComparisonJob, compare
-    from paritygate.pipelines.compare.result import result_to_json
     from paritygate.pipelines.compare.sides import parse_side, with_provider
     from paritygate.precision import parse_precision
     from paritygate.validate.detections.rule import parse_match_rule
     from paritygate.validate.gate.decisions import parse_decision, with_constants
+    from paritygate.validate.gate.rules import GateRules
     from paritygate.validate.gate.tolerance import parse_tolerance
     from paritygate.validate.gold.rule import parse_gold_rule
     from paritygate.validate.probes.catalogue import ALL_PROBES
@@ -238,29 +239,30 @@ def command(
             batch_size=batch_size,
             pad=numbers("--pad", pad, example="input_ids=0"),
         ),
-        precision=kind,
-        tolerance=parse_tolerance(kind, numbers("--tolerance", tolerances, example="max_abs_diff=1e-3")),
-        decisions=with_constants(
-            map(parse_decision, decisions),
-            reasons_by_name("--constant-decision", constant_decisions, example="all rows are of one class"),
+        rules=GateRules(
+            tolerance=parse_tolerance(kind, numbers("--tolerance", tolerances, example="max_abs_diff=1e-3")),
+            decisions=with_constants(
+                map(parse_decision, decisions),
+                reasons_by_name("--constant-decision", constant_decisions, example="all rows are of one class"),
+            ),
+            outputs=outputs,
+            argmax_of=pairs("--argmax-of", argmax_of, example="label=logits"),
+            gold=tuple(parse_gold_rule(text) for text in gold),
+            matches=tuple(parse_match_rule(text) for text in matches),
+            ignored=reasons_by_name("--ignore", ignored, example="random by design"),
+            axes=whole_numbers("--axis", axes),
+            passes=repeat,
+            min_rows=min_rows,
+            is_non_finite_declared=non_finite == "match",
+            probes=tuple(ALL_PROBES) if chosen is None else chosen,
+            seed=seed,
         ),
-        outputs=outputs,
-        argmax_of=pairs("--argmax-of", argmax_of, example="label=logits"),
-        gold=tuple(parse_gold_rule(text) for text in gold),
-        matches=tuple(parse_match_rule(text) for text in matches),
-        ignored=reasons_by_name("--ignore", ignored, example="random by design"),
-        axes=whole_numbers("--axis", axes),
-        passes=repeat,
-        min_rows=min_rows,
-        is_non_finite_declared=non_finite == "match",
         is_emulated=emulate,
-        probes=tuple(ALL_PROBES) if chosen is None else chosen,
         failures=failures,
         device=device,
-        seed=seed,
     )
     with progress_of("compare", is_quiet=quiet) as progress:
         result = compare(job, time_limit_s=time_limit, progress=progress)
-    write_json(json_target, result_to_json(result))
+    write_json(json_target, to_data(result))
     print_comparison(result, to_stderr=json_target == "-")
     return result.exit_code
