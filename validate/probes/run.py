@@ -498,7 +498,8 @@ def _failed(
         return
     tolerance = replace(question.rules.tolerance, decision_mismatches=None, mismatch_rate_upper_95=None)
     plan = JudgePlan(
-        rules=replace(question.rules, tolerance=tolerance, min_rows=1, is_non_finite_declared=False),
+        # What else is asked of a candidate, it is asked on the samples.
+        rules=GateRules(tolerance=tolerance, argmax_of=scale.plan.argmax_of),
         limits=scale.plan.limits,
         profiles=scale.plan.profiles,
     )
