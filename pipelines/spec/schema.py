@@ -83,7 +83,9 @@ class Spec(Part):
     gold: GoldParts = Field(default_factory=list, description="One metric against gold, or a list of them.")
     matches: dict[str, MatchPart] = Field(default_factory=dict)
     outputs: dict[str, OutputPart] = Field(
-        default_factory=dict, description="Outputs that are not compared, each with the reason: {ignore: REASON}."
+        default_factory=dict,
+        description="Outputs that are not compared, each with the reason: {ignore: REASON}; or one more limit of those "
+        "that are: {min_cosine_similarity: V}.",
     )
     axes: dict[str, int] = Field(default_factory=dict)
     non_finite: Literal["refuse", "match"] = "refuse"
@@ -329,7 +331,7 @@ class ResolvedSpec:
     @property
     def ignored(self) -> dict[str, str]:
         """The outputs that are not compared, each with the reason."""
-        return {name: part.ignore for name, part in self.spec.outputs.items()}
+        return {name: part.ignore for name, part in self.spec.outputs.items() if part.ignore is not None}
 
     @property
     def roles(self) -> dict[str, InputRole]:
@@ -359,6 +361,11 @@ class ResolvedSpec:
             passes=spec.repeat,
             min_rows=spec.min_rows,
             is_non_finite_declared=spec.non_finite == "match",
+            min_cosine_similarity={
+                name: part.min_cosine_similarity
+                for name, part in spec.outputs.items()
+                if part.min_cosine_similarity is not None
+            },
             strata=tuple(spec.samples.strata),
             probes=self.probes,
             seed=spec.seed,

@@ -82,6 +82,8 @@ class DiffState:
     max_rel: float = 0.0
     max_row_rel: float = 0.0
     max_row_rel_id: str = ""
+    min_row_cosine: float = math.inf
+    min_row_cosine_id: str = ""
     rows: int = 0
     values: int = 0
     mismatches: int = 0
@@ -208,6 +210,7 @@ def _update(
     block = _Block(actual=actual, expected=expected, magnitude=magnitude, in_limits=in_limits, limits=limits, ids=ids)
     _add_nearest(state, block)
     relative = _add_rows(state, difference, wide_expected, block)
+    _add_directions(state, wide_actual, wide_expected, block)
     if broken is not None:
         block = broken.put_into(block)
     _keep_worst(state, block)
@@ -384,6 +387,22 @@ def _add_rows(
     return relative
 
 
+def _add_directions(
+    state: DiffState, actual: NDArray[np.float64], expected: NDArray[np.float64], block: _Block
+) -> None:
+    """Keep the row whose two answers point in directions that are furthest apart."""
+    wide_actual, wide_expected = block.by_row(actual), block.by_row(expected)
+    dots = np.einsum("rn,rn->r", wide_actual, wide_expected)
+    squares = np.einsum("rn,rn->r", wide_actual, wide_actual), np.einsum("rn,rn->r", wide_expected, wide_expected)
+    norms = np.sqrt(squares[0]) * np.sqrt(squares[1])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        # Two zero vectors point the same way; a zero vector and another one do not.
+        cosines = np.where(norms == 0, np.where(squares[0] == squares[1], 1.0, 0.0), dots / norms)
+    at = int(cosines.argmin())
+    if cosines[at] < state.min_row_cosine:
+        state.min_row_cosine, state.min_row_cosine_id = max(-1.0, float(cosines[at])), block.name_of(at)
+
+
 def _keep_worst(state: DiffState, block: _Block) -> None:
     """Keep the rows whose differences are furthest beyond their limits, or nearest to them."""
     in_limits = block.by_row(block.in_limits)
@@ -410,6 +429,7 @@ def merge(a: DiffState, b: DiffState) -> DiffState:
     mean, squares = _merge_moments((a.total, a.mean, a.squares), (b.total, b.mean, b.squares))
     mean_abs, squares_abs = _merge_moments((a.total, a.mean_abs, a.squares_abs), (b.total, b.mean_abs, b.squares_abs))
     row_side = max((a, b), key=lambda side: (side.max_row_rel, side.max_row_rel_id))
+    cosine_side = min((a, b), key=lambda side: (side.min_row_cosine, side.min_row_cosine_id))
     nearest = max((side.nearest for side in (a, b) if side.nearest is not None), default=None)
     return DiffState(
         limits=a.limits,
@@ -429,6 +449,8 @@ def merge(a: DiffState, b: DiffState) -> DiffState:
         max_rel=max(a.max_rel, b.max_rel),
         max_row_rel=row_side.max_row_rel,
         max_row_rel_id=row_side.max_row_rel_id,
+        min_row_cosine=cosine_side.min_row_cosine,
+        min_row_cosine_id=cosine_side.min_row_cosine_id,
         rows=a.rows + b.rows,
         values=a.values + b.values,
         mismatches=a.mismatches + b.mismatches,
@@ -490,6 +512,8 @@ class DiffStatistics:
     bias_high_95: float
     std_diff: float
     cosine_similarity: float
+    min_cosine_similarity: float
+    min_cosine_similarity_id: str
     slope: float
     off_slope: float
     max_rel_diff: float
@@ -542,6 +566,8 @@ def finish(state: DiffState, counted: Mapping[str, int] | None = None) -> DiffSt
         bias_high_95=high,
         std_diff=math.sqrt(variance) if compared else nothing,
         cosine_similarity=_cosine(state),
+        min_cosine_similarity=min(1.0, state.min_row_cosine) if compared else nothing,
+        min_cosine_similarity_id=state.min_row_cosine_id,
         slope=slope,
         off_slope=off_slope,
         max_rel_diff=state.max_rel if compared else nothing,

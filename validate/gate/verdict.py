@@ -137,6 +137,7 @@ def judge(measured: Measurement, plan: JudgePlan) -> tuple[Check, ...]:
             checks.append(_check_exact(name, statistics, plan))
     for name, decision in measured.decisions.items():
         checks += _check_decision(name, decision, plan)
+    checks += [_check_cosine(name, least, measured, plan) for name, least in plan.rules.min_cosine_similarity.items()]
     checks += _check_repeats(measured)
     return tuple(checks)
 
@@ -237,6 +238,25 @@ def _check_float(name: str, statistics: DiffStatistics, plan: JudgePlan) -> list
     )
     checks += _check_bias(name, statistics, limits)
     return checks
+
+
+def _check_cosine(name: str, least: float, measured: Measurement, plan: JudgePlan) -> Check:
+    statistics = measured.statistics.get(name)
+    if statistics is None or statistics.compared == 0 or not plan.profiles[name].is_float:
+        detail = f"of {name!r} no float value was compared, and a cosine similarity of {least:g} is asked"
+        return Check(name="min_cosine_similarity", status=Status.ERROR, detail=detail, output=name, limit=least)
+    found = statistics.min_cosine_similarity
+    # `not >=` rather than `<`: NaN is never enough.
+    status = Status.PASS if found >= least else Status.FAIL
+    sign = ">=" if status is Status.PASS else "<"
+    return Check(
+        name="min_cosine_similarity",
+        status=status,
+        detail=f"{found:.6g} {sign} {least:.6g}, lowest at {row_name(statistics.min_cosine_similarity_id)}",
+        output=name,
+        measured=found,
+        limit=least,
+    )
 
 
 def _check_finite(name: str, statistics: DiffStatistics, plan: JudgePlan) -> Check:
