@@ -58,6 +58,8 @@ class VariantMaker:
         self._progress = progress
         self._made: dict[str, Artifact | FailedVariant] = {}
         self._overflow: dict[str, OverflowFinding] = {}
+        # Spec and samples are held against the source once, with the first variant that is made of it.
+        self._is_fit_known = False
 
     def make(self, name: str) -> Artifact | FailedVariant:
         """Return the variant's artifact, or why it could not be made.
@@ -181,7 +183,7 @@ class VariantMaker:
                     "format": variant.format,
                     "precision": str(variant.precision),
                     "folder": str(files),
-                    **(_from_source(run) if base is None else _from_base(base)),
+                    **(_from_source(run, is_fit_known=self._is_fit_known) if base is None else _from_base(base)),
                     "fixed_shape": None if base is None else _fixed_shape(run, variant, base),
                     "calibration": _calibration(run, variant),
                     "engine": run.resolved.engine_settings(variant).to_json(),
@@ -193,6 +195,7 @@ class VariantMaker:
             ),
             lambda stage, done, total: self._progress(f"{variant}: {stage}", done, total),
         )
+        self._is_fit_known = self._is_fit_known or base is None
         return made
 
 
@@ -251,7 +254,7 @@ def _calibration(run: RunFolder, variant: Variant) -> dict[str, Any] | None:
     return request.to_json()
 
 
-def _from_source(run: RunFolder) -> dict[str, Any]:
+def _from_source(run: RunFolder, *, is_fit_known: bool) -> dict[str, Any]:
     resolved = run.resolved
     signature = resolved.signature
     return {
@@ -262,7 +265,7 @@ def _from_source(run: RunFolder) -> dict[str, Any]:
         "opset": resolved.spec.opset,
         "files": list(resolved.spec.model.files),
         "samples": resolved.samples(run.samples_path).to_json(),
-        "run": str(run.folder),
+        "run": None if is_fit_known else str(run.folder),
     }
 
 
