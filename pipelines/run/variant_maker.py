@@ -225,7 +225,7 @@ def _failure(run: RunFolder, variant: Variant, err: ParitygateError) -> FailedVa
         return failure
     # What it is made from is in the run: another machine needs neither the source nor its framework.
     elsewhere = (
-        f"convert-and-validate pack {run.folder}, and where it can be built: convert-and-validate build --run DIR"
+        f"convert-and-validate pack --run {run.folder}, and where it can be built: convert-and-validate build --run DIR"
     )
     # What there is to install is no way out where the GPU is missing.
     is_installable = err.hint and not isinstance(err, MissingGpuError)

@@ -186,8 +186,20 @@ def test_declared_nan_that_does_not_match_fails(bench: Bench, expected: float, a
     outcome = bench.given({"logits": right}, {"logits": wrong}, "--non-finite", "match")
 
     assert outcome.code == 1
-    assert outcome.check("finite", "logits")["detail"] == detail
+    assert outcome.check("finite", "logits")["detail"] == f"{detail}, in 1 row, first in row '7'"
     assert outcome.result["outputs"]["logits"]["non_finite"] == 1
+
+
+def test_rows_that_are_not_finite_are_counted_once_over_batches_and_passes(bench: Bench) -> None:
+    right = bench.normal(40, 2)
+    wrong = right.copy()
+    wrong[[9, 30, 31]] = np.inf
+
+    outcome = bench.given({"logits": right}, {"logits": wrong}, "--repeat", "2")
+
+    assert outcome.check("finite", "logits")["detail"] == (
+        "6 values are NaN or infinite where the reference is finite, in 3 rows, first in row '9'"
+    )
 
 
 def test_outputs_that_are_all_nan_are_not_measured_even_where_declared(bench: Bench) -> None:

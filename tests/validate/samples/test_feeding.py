@@ -38,22 +38,22 @@ def _batch(rows: int, ids: int, mask: int, *, lengths: tuple[Sequence[int], Sequ
         (
             _batch(2, 7, 7),
             (
-                "from row 'r0' on, 'ids' has the shape [2, 7]: axis 1, 'sequence', is 7, and model.dims.sequence declares "
-                "2 to 6"
+                "from row 'r0' on, 'ids' has the shape [2, 7]: axis 1, 'sequence', is 7, and model.dims.sequence "
+                "declares 2 to 6"
             ),
         ),
         (
             _batch(2, 7, 7, lengths=([3, 7], [3, 7])),
             (
-                "at row 'r1', 'ids' has the shape [2, 7]: axis 1, 'sequence', is 7, and model.dims.sequence declares "
-                "2 to 6"
+                "at row 'r1', 'ids' has the shape [2, 7]: axis 1, 'sequence', is 7, and model.dims.sequence "
+                "declares 2 to 6"
             ),
         ),
         (
             _batch(2, 1, 1),
             (
-                "from row 'r0' on, 'ids' has the shape [2, 1]: axis 1, 'sequence', is 1, and model.dims.sequence declares "
-                "2 to 6"
+                "from row 'r0' on, 'ids' has the shape [2, 1]: axis 1, 'sequence', is 1, and model.dims.sequence "
+                "declares 2 to 6"
             ),
         ),
         (
