@@ -8,10 +8,11 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from paritygate.batch import Batch
 from paritygate.errors import ArtifactIntegrityError, UsageError
 from paritygate.files import digest_of_file
 from paritygate.importing import use_folder
-from paritygate.machine import machine_facts
+from paritygate.machine import is_int8_cut_off, machine_facts
 from paritygate.models.named_call import is_default_output_name
 from paritygate.models.source import SourceKind
 from paritygate.models.source_copy import is_source_copy, read_source_copy
@@ -43,11 +44,12 @@ from paritygate.pipelines.compare.result import (
 )
 from paritygate.pipelines.compare.session_probes import Place
 from paritygate.pipelines.process.child import Progress
+from paritygate.precision import Precision
 from paritygate.validate.gate.candidate import Candidate, GivenCandidate, ModelCandidate
 from paritygate.validate.gate.gate import GateResult, check_asked, run_gate
 from paritygate.validate.gate.strata import strata_left_out
 from paritygate.validate.gate.tolerance import looser_than_default
-from paritygate.validate.gate.verdict import Check, Status, exit_code_of, verdict_of
+from paritygate.validate.gate.verdict import Check, Status, Verdict, exit_code_of, verdict_of
 from paritygate.validate.probes.recording import PROBES_FILE, ProbesRecording
 from paritygate.validate.reference.given import (
     ExpectedOutputs,
@@ -80,20 +82,28 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
     opened = _open_reference(job, folder, report)
     expected = opened.expected
     candidate, candidate_side, job = _open_candidate(job, opened, report)
+    takes = (expected.inputs or frozenset()) | (candidate.input_names or frozenset())
+    unused: dict[str, None] = {}
+
+    def read_watched() -> Iterator[Batch]:
+        for batch in read():
+            unused.update(dict.fromkeys(name for name in batch.inputs if takes and name not in takes))
+            yield batch
+
     workspace = folder / "passes"
     workspace.mkdir(exist_ok=True)
     before = time.monotonic()
     result = run_gate(
         candidate,
         expected,
-        read,
+        read_watched,
         gate_plan(job, workspace, left_out=left_out),
         progress=lambda number, rows: report(f"running the candidate, pass {number} of {job.passes}", rows, 0),
     )
     passed = time.monotonic() - before
     place = Place(folder=folder, deadline=started + float(args["time_limit_s"]), report=report)
     answers = _ask(job, candidate, opened.probes, result, place)
-    notes = strata_left_out(left_out)
+    notes = [*strata_left_out(left_out), *_unused_inputs(unused)]
     if isinstance(candidate, ModelCandidate):
         # Some notes count calls: they are right only now.
         candidate_side = replace(candidate_side, notes=list(candidate.notes))
@@ -103,6 +113,12 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
     seconds = time.monotonic() - started
     asked = replace(answers.result, samples_seconds=passed, reference_samples_seconds=opened.seconds)
     return result_to_json(replace(found, notes=[*found.notes, *notes], probes=asked, seconds=seconds))
+
+
+def _unused_inputs(names: Iterable[str]) -> list[str]:
+    """Return a note on what the samples hold that no side takes; none where they hold nothing of the kind."""
+    listed = ", ".join(map(repr, names))
+    return [f"the samples also hold {listed}, which is no input of the model: it was not used"] if listed else []
 
 
 def _ask(
@@ -330,7 +346,7 @@ def _result(
         matches={name: match_result(item) for name, item in result.matches.items()},
         outputs_left_out=list(result.left_out),
         outputs_ignored=dict(job.ignored),
-        notes=_notes(job, reference, candidate),
+        notes=[*_notes(job, reference, candidate), *_note_on_int8(job, candidate, verdict)],
         machine=machine_facts(),
     )
 
@@ -389,6 +405,20 @@ def _changed_code(job: ComparisonJob) -> tuple[str, ...]:
     files = Recording.load(recorded).model.get("files", {})
     copied = read_source_copy(model.folder.parent).files
     return tuple(name for name, digest in sorted(copied.items()) if files.get(name) != digest)
+
+
+def _note_on_int8(job: ComparisonJob, candidate: SideResult, verdict: Verdict) -> list[str]:
+    """Return what this processor has to do with an INT8 model that fails on it; nothing where that is nothing."""
+    is_run_here = candidate.kind in {str(SourceKind.ONNX), str(SourceKind.OPENVINO)} and candidate.device == "cpu"
+    if job.precision is not Precision.INT8 or verdict is not Verdict.FAIL or not is_run_here or not is_int8_cut_off():
+        return []
+    return [
+        (
+            "this processor has no VNNI, so that sums of INT8 products may be cut off at 16 bits here: on one with VNNI "
+            "the same file may answer otherwise, and is to be validated there (pack --run DIR here, unpack and validate "
+            "there)"
+        )
+    ]
 
 
 def _notes(job: ComparisonJob, reference: SideResult, candidate: SideResult) -> list[str]:

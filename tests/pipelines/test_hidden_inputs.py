@@ -125,7 +125,8 @@ def test_a_pack_of_a_run_that_hides_inputs_holds_none(desk: Desk) -> None:
 
 
 def test_a_recording_that_holds_inputs_is_not_packed_where_they_are_hidden(desk: Desk) -> None:
-    _run(desk, report={"inputs": "hide"})
+    # A spec whose variants have failed would have to say why it asks less.
+    _run(desk, report={"inputs": "hide"}, targets=["onnx-fp32"], tolerance={})
 
     called = desk.call("pack", str(desk.run_folder))
 
