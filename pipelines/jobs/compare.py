@@ -412,13 +412,11 @@ def _note_on_int8(job: ComparisonJob, candidate: SideResult, verdict: Verdict) -
     is_run_here = candidate.kind in {str(SourceKind.ONNX), str(SourceKind.OPENVINO)} and candidate.device == "cpu"
     if job.precision is not Precision.INT8 or verdict is not Verdict.FAIL or not is_run_here or not is_int8_cut_off():
         return []
-    return [
-        (
-            "this processor has no VNNI, so that sums of INT8 products may be cut off at 16 bits here: on one with VNNI "
-            "the same file may answer otherwise, and is to be validated there (pack --run DIR here, unpack and validate "
-            "there)"
-        )
-    ]
+    note = (
+        "this processor has no VNNI, so that sums of INT8 products may be cut off at 16 bits here: on one with VNNI the "
+        "same file may answer otherwise, and is to be validated there (pack --run DIR here, unpack and validate there)"
+    )
+    return [note]
 
 
 def _notes(job: ComparisonJob, reference: SideResult, candidate: SideResult) -> list[str]:
