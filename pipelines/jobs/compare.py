@@ -413,8 +413,8 @@ def _note_on_int8(job: ComparisonJob, candidate: SideResult, verdict: Verdict) -
     if job.precision is not Precision.INT8 or verdict is not Verdict.FAIL or not is_run_here or not is_int8_cut_off():
         return []
     note = (
-        "this processor has no VNNI, so that sums of INT8 products may be cut off at 16 bits here: on one with VNNI the "
-        "same file may answer otherwise, and is to be validated there (pack --run DIR here, unpack and validate there)"
+        "this processor has no VNNI, so that sums of INT8 products may be cut off at 16 bits here: on one with VNNI "
+        "the same file may answer otherwise, and is to be validated there (pack --run DIR here, unpack and validate)"
     )
     return [note]
 
