@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from paritygate.batch import Batch
 from paritygate.codec import from_data, to_data
 from paritygate.errors import ArtifactIntegrityError, UsageError
 from paritygate.files import digest_of_file
 from paritygate.importing import use_folder
-from paritygate.machine import machine_facts
+from paritygate.machine import is_int8_cut_off, machine_facts
 from paritygate.models.named_call import is_default_output_name
 from paritygate.models.source import SourceKind
 from paritygate.models.source_copy import is_source_copy, read_source_copy
@@ -42,11 +43,12 @@ from paritygate.pipelines.compare.result import (
 )
 from paritygate.pipelines.compare.session_probes import Place
 from paritygate.pipelines.process.child import Progress
+from paritygate.precision import Precision
 from paritygate.validate.gate.candidate import Candidate, GivenCandidate, ModelCandidate
 from paritygate.validate.gate.gate import GateResult, check_asked, run_gate
 from paritygate.validate.gate.strata import strata_left_out
 from paritygate.validate.gate.tolerance import looser_than_default
-from paritygate.validate.gate.verdict import Check, Status, exit_code_of, verdict_of
+from paritygate.validate.gate.verdict import Check, Status, Verdict, exit_code_of, verdict_of
 from paritygate.validate.probes.recording import PROBES_FILE, ProbesRecording
 from paritygate.validate.reference.given import (
     ExpectedOutputs,
@@ -79,13 +81,21 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
     opened = _open_reference(job, folder, report)
     expected = opened.expected
     candidate, candidate_side, job = _open_candidate(job, opened, report)
+    takes = (expected.inputs or frozenset()) | (candidate.input_names or frozenset())
+    unused: dict[str, None] = {}
+
+    def read_watched() -> Iterator[Batch]:
+        for batch in read():
+            unused.update(dict.fromkeys(name for name in batch.inputs if takes and name not in takes))
+            yield batch
+
     workspace = folder / "passes"
     workspace.mkdir(exist_ok=True)
     before = time.monotonic()
     result = run_gate(
         candidate,
         expected,
-        read,
+        read_watched,
         job.rules,
         workspace=workspace,
         left_out=left_out,
@@ -94,7 +104,7 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
     passed = time.monotonic() - before
     place = Place(folder=folder, deadline=started + float(args["time_limit_s"]), report=report)
     answers = _ask(job, candidate, opened.probes, result, place)
-    notes = strata_left_out(left_out)
+    notes = [*strata_left_out(left_out), *_unused_inputs(unused)]
     if isinstance(candidate, ModelCandidate):
         # Some notes count calls: they are right only now.
         candidate_side = replace(candidate_side, notes=list(candidate.notes))
@@ -104,6 +114,12 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
     seconds = time.monotonic() - started
     asked = replace(answers.result, samples_seconds=passed, reference_samples_seconds=opened.seconds)
     return to_data(replace(found, notes=[*found.notes, *notes], probes=asked, seconds=seconds))
+
+
+def _unused_inputs(names: Iterable[str]) -> list[str]:
+    """Return a note on what the samples hold that no side takes; none where they hold nothing of the kind."""
+    listed = ", ".join(map(repr, names))
+    return [f"the samples also hold {listed}, which is no input of the model: it was not used"] if listed else []
 
 
 def _ask(
@@ -321,7 +337,7 @@ def _result(
         matches={name: match_result(item) for name, item in result.matches.items()},
         outputs_left_out=list(result.left_out),
         outputs_ignored=dict(job.rules.ignored),
-        notes=_notes(job, reference, candidate),
+        notes=[*_notes(job, reference, candidate), *_note_on_int8(job, candidate, verdict)],
         machine=machine_facts(),
     )
 
@@ -380,6 +396,23 @@ def _changed_code(job: ComparisonJob) -> tuple[str, ...]:
     files = Recording.load(recorded).model.get("files", {})
     copied = read_source_copy(model.folder.parent).files
     return tuple(name for name, digest in sorted(copied.items()) if files.get(name) != digest)
+
+
+def _note_on_int8(job: ComparisonJob, candidate: SideResult, verdict: Verdict) -> list[str]:
+    """Return what this processor has to do with an INT8 model that fails on it; nothing where that is nothing."""
+    is_run_here = candidate.kind in {str(SourceKind.ONNX), str(SourceKind.OPENVINO)} and candidate.device == "cpu"
+    if (
+        job.rules.precision is not Precision.INT8
+        or verdict is not Verdict.FAIL
+        or not is_run_here
+        or not is_int8_cut_off()
+    ):
+        return []
+    note = (
+        "this processor has no VNNI, so that sums of INT8 products may be cut off at 16 bits here: on one with VNNI "
+        "the same file may answer otherwise, and is to be validated there (pack --run DIR here, unpack and validate)"
+    )
+    return [note]
 
 
 def _notes(job: ComparisonJob, reference: SideResult, candidate: SideResult) -> list[str]:

@@ -19,7 +19,8 @@ from paritygate.models.fixed_shape import FixedShape
 from paritygate.models.source import Source, SourceKind
 from paritygate.pipelines.calibration.calibration import CalibrationRequest, note_of_calibration, open_calibration
 from paritygate.pipelines.calibration.rows import keep_calibrated_rows
-from paritygate.pipelines.compare.first_rows import FirstRows, first_rows
+from paritygate.pipelines.compare.declared_outputs import check_declared_outputs
+from paritygate.pipelines.compare.first_rows import FirstRows, first_rows, readable_batches
 from paritygate.pipelines.compare.loading import HOW_TO_RENAME, load_model, signature_said
 from paritygate.pipelines.process.child import Progress
 from paritygate.precision import Precision
@@ -48,7 +49,10 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
     if args["samples"] is not None:
         first = first_rows(from_data(SampleSource, args["samples"]))
     if args["run"] is not None:
-        _check_fit(Path(args["run"]), signature or signature_said(loaded, args["rename"]), first)
+        _check_fit(args, signature or signature_said(loaded, args["rename"]), report)
+        if signature is not None and first.batch is not None and first.batch.rows:
+            report("running the source on the first rows", 0, 0)
+            check_declared_outputs(loaded, signature, args["rename"], first.batch)
     is_tried = loaded.source.kind in _TRIED_KINDS
     if signature is None and loaded.source.kind is SourceKind.TORCH:
         raise _undeclared(loaded.source.text, declaration_of(loaded.model, first.inputs))
@@ -85,8 +89,8 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
     }
 
 
-def _check_fit(run: Path, signature: Signature | None, first: FirstRows) -> None:
-    """Check, before anything is made, that the source has the outputs that the spec names and takes the samples.
+def _check_fit(args: Mapping[str, Any], signature: Signature | None, report: Progress) -> None:
+    """Check, before anything is made, that the source has the outputs that the spec names and takes all samples.
 
     Raises:
         UsageError: It has not, or does not.
@@ -95,10 +99,16 @@ def _check_fit(run: Path, signature: Signature | None, first: FirstRows) -> None
     from paritygate.pipelines.run.workspace import open_run
     from paritygate.pipelines.spec.output_checks import check_output_uses
 
-    check_output_uses(open_run(run).resolved, signature)
-    if signature is not None and first.batch is not None and first.batch.rows:
-        inputs = fit_inputs(first.batch, signature, rename=HOW_TO_RENAME)
-        check_shapes(first.batch, inputs, signature)
+    check_output_uses(open_run(Path(args["run"])).resolved, signature)
+    if signature is None:
+        return
+    takes = _with_dims(signature, args["dims"])
+    rows = 0
+    for batch in readable_batches(from_data(SampleSource, args["samples"])):
+        if batch.rows:
+            check_shapes(batch, fit_inputs(batch, takes, rename=HOW_TO_RENAME), takes)
+        rows += batch.rows
+        report("reading the samples", rows, 0)
 
 
 def _undeclared(name: str, declaration: str) -> UsageError:

@@ -38,7 +38,8 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
     )
     model = {"name": args["name"], **loaded.describe(args["files"])}
     folder = Path(args["folder"])
-    prober = Prober(runner, from_data(ProbeRequest, args["probes"]))
+    probes = from_data(ProbeRequest, args["probes"])
+    prober = Prober(runner, probes)
     recording = record_reference(
         runner,
         read,
@@ -51,14 +52,15 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
             seed=args["seed"],
             # A model file that is recorded without a spec is not renamed.
             rename=HOW_TO_RENAME if args["recorded_by"] is not None else "",
+            dims=probes.dims,
         ),
         progress=lambda rows: report("running the reference", rows, 0),
         watch=prober.watch,
     )
     prober.record(recording, folder / PROBES_FOLDER, report)
     # The probes belong to these answers: without them, or with others, the folder is not what was recorded.
-    probes = digest_of_file(folder / PROBES_FOLDER / PROBES_FILE)
-    bound = {PROBES_FOLDER: probes, "recorded_by": args["recorded_by"]}
+    digest = digest_of_file(folder / PROBES_FOLDER / PROBES_FILE)
+    bound = {PROBES_FOLDER: digest, "recorded_by": args["recorded_by"]}
     replace(recording, settings={**recording.settings, **bound}).save()
     return {
         "rows": recording.rows,

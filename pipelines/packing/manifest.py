@@ -33,7 +33,7 @@ SPEC_MEMBER = f"{RUN}/spec.json"
 _SCHEMA_VERSION = 1
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
-_AGAIN = "copy it again, or make it again with: convert-and-validate pack RUN"
+_AGAIN = "copy it again, or make it again with: convert-and-validate pack --run DIR"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

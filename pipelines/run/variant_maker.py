@@ -59,6 +59,8 @@ class VariantMaker:
         self._progress = progress
         self._made: dict[str, Artifact | FailedVariant] = {}
         self._overflow: dict[str, OverflowFinding] = {}
+        # Spec and samples are held against the source once, with the first variant that is made of it.
+        self._is_fit_known = False
 
     def make(self, name: str) -> Artifact | FailedVariant:
         """Return the variant's artifact, or why it could not be made.
@@ -182,7 +184,7 @@ class VariantMaker:
                     "format": variant.format,
                     "precision": str(variant.precision),
                     "folder": str(files),
-                    **(_from_source(run) if base is None else _from_base(base)),
+                    **(_from_source(run, is_fit_known=self._is_fit_known) if base is None else _from_base(base)),
                     "fixed_shape": None if base is None else _fixed_shape(run, variant, base),
                     "calibration": _calibration(run, variant),
                     "engine": to_data(run.resolved.engine_settings(variant)),
@@ -194,6 +196,7 @@ class VariantMaker:
             ),
             lambda stage, done, total: self._progress(f"{variant}: {stage}", done, total),
         )
+        self._is_fit_known = self._is_fit_known or base is None
         return made
 
 
@@ -223,7 +226,7 @@ def _failure(run: RunFolder, variant: Variant, err: ParitygateError) -> FailedVa
         return failure
     # What it is made from is in the run: another machine needs neither the source nor its framework.
     elsewhere = (
-        f"convert-and-validate pack {run.folder}, and where it can be built: convert-and-validate build --run DIR"
+        f"convert-and-validate pack --run {run.folder}, and where it can be built: convert-and-validate build --run DIR"
     )
     # What there is to install is no way out where the GPU is missing.
     is_installable = err.hint and not isinstance(err, MissingGpuError)
@@ -252,7 +255,7 @@ def _calibration(run: RunFolder, variant: Variant) -> dict[str, Any] | None:
     return to_data(request)
 
 
-def _from_source(run: RunFolder) -> dict[str, Any]:
+def _from_source(run: RunFolder, *, is_fit_known: bool) -> dict[str, Any]:
     resolved = run.resolved
     signature = resolved.signature
     return {
@@ -263,7 +266,7 @@ def _from_source(run: RunFolder) -> dict[str, Any]:
         "opset": resolved.spec.opset,
         "files": list(resolved.spec.model.files),
         "samples": to_data(resolved.samples(run.samples_path)),
-        "run": str(run.folder),
+        "run": None if is_fit_known else str(run.folder),
     }
 
 

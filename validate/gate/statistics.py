@@ -90,6 +90,8 @@ class DiffState:
     candidate_non_finite: int = 0
     non_finite_mismatches: int = 0
     non_finite_matches: int = 0
+    non_finite_rows: int = 0
+    first_non_finite_id: str = ""
     fill_values: int = 0
     fill_mismatches: int = 0
     fill_substitutes: int = 0
@@ -186,7 +188,7 @@ def _update(
     is_fill = state.limits.is_fill(wide_expected) if state.limits.fills else None
     if (is_fill is not None and is_fill.any()) or not math.isfinite(float(magnitude.sum())):
         is_kept = np.isfinite(wide_actual) & np.isfinite(wide_expected)
-        _count_non_finite(state, wide_actual, wide_expected)
+        _count_non_finite(state, wide_actual, wide_expected, ids)
         is_same = (wide_actual == wide_expected) | (np.isnan(wide_actual) & np.isnan(wide_expected))
         is_broken = ~(is_kept | is_same)
         if is_fill is not None:
@@ -291,12 +293,21 @@ def _count_fills(
     return is_wrong
 
 
-def _count_non_finite(state: DiffState, actual: NDArray[np.float64], expected: NDArray[np.float64]) -> None:
+def _count_non_finite(
+    state: DiffState, actual: NDArray[np.float64], expected: NDArray[np.float64], ids: Sequence[str]
+) -> None:
     expected_bad = ~np.isfinite(expected)
-    state.candidate_non_finite += int(np.count_nonzero(~np.isfinite(actual) & ~expected_bad))
+    only_actual_bad = ~np.isfinite(actual) & ~expected_bad
     same = (actual == expected) | (np.isnan(actual) & np.isnan(expected))
+    mismatch = expected_bad & ~same
+    state.candidate_non_finite += int(np.count_nonzero(only_actual_bad))
     state.non_finite_matches += int(np.count_nonzero(expected_bad & same))
-    state.non_finite_mismatches += int(np.count_nonzero(expected_bad & ~same))
+    state.non_finite_mismatches += int(np.count_nonzero(mismatch))
+    by_row = rows_of(only_actual_bad | mismatch, len(ids))
+    rows = np.flatnonzero(by_row.reshape(len(by_row), -1).any(axis=1))
+    state.non_finite_rows += rows.size
+    if rows.size and not state.first_non_finite_id:
+        state.first_non_finite_id = ids[int(rows[0])] if len(by_row) == len(ids) else f"{ids[0]}..{ids[-1]}"
 
 
 def _add_sums(
@@ -457,6 +468,8 @@ def merge(a: DiffState, b: DiffState) -> DiffState:
         candidate_non_finite=a.candidate_non_finite + b.candidate_non_finite,
         non_finite_mismatches=a.non_finite_mismatches + b.non_finite_mismatches,
         non_finite_matches=a.non_finite_matches + b.non_finite_matches,
+        non_finite_rows=a.non_finite_rows + b.non_finite_rows,
+        first_non_finite_id=a.first_non_finite_id or b.first_non_finite_id,
         fill_values=a.fill_values + b.fill_values,
         fill_mismatches=a.fill_mismatches + b.fill_mismatches,
         fill_substitutes=a.fill_substitutes + b.fill_substitutes,
@@ -477,6 +490,7 @@ def counts(state: DiffState) -> dict[str, int]:
         "non_finite": state.candidate_non_finite,
         "non_finite_mismatches": state.non_finite_mismatches,
         "non_finite_matches": state.non_finite_matches,
+        "non_finite_rows": state.non_finite_rows,
         "fill_values": state.fill_values,
         "fill_mismatches": state.fill_mismatches,
         "fill_substitutes": state.fill_substitutes,
@@ -523,6 +537,8 @@ class DiffStatistics:
     non_finite: int
     non_finite_mismatches: int
     non_finite_matches: int
+    non_finite_rows: int
+    first_non_finite_id: str
     fill_values: int
     fill_mismatches: int
     fill_substitutes: int
@@ -573,6 +589,7 @@ def finish(state: DiffState, counted: Mapping[str, int] | None = None) -> DiffSt
         max_rel_diff=state.max_rel if compared else nothing,
         max_row_rel_diff=state.max_row_rel if compared else nothing,
         max_row_rel_id=state.max_row_rel_id,
+        first_non_finite_id=state.first_non_finite_id,
         nearest=state.nearest if compared else None,
         mean_abs_by_channel=mean_by_channel,
         p9999_in_limits=quantile(state.limit_histogram, 0.9999),

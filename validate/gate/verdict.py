@@ -262,11 +262,13 @@ def _check_cosine(name: str, least: float, measured: Measurement, plan: JudgePla
 def _check_finite(name: str, statistics: DiffStatistics, plan: JudgePlan) -> Check:
     bad = statistics.non_finite + statistics.non_finite_mismatches
     detail = "the candidate is finite wherever the reference is"
+    where = f", in {counted(statistics.non_finite_rows, 'row')}, first in {row_name(statistics.first_non_finite_id)}"
     if statistics.non_finite:
-        detail = f"{_values_are(statistics.non_finite)} NaN or infinite where the reference is finite"
+        detail = f"{_values_are(statistics.non_finite)} NaN or infinite where the reference is finite{where}"
     elif statistics.non_finite_mismatches:
         detail = (
             f"{_values_are(statistics.non_finite_mismatches)} not the NaN or infinity that the reference holds there"
+            f"{where}"
         )
     elif statistics.non_finite_matches and plan.rules.is_non_finite_declared:
         count = statistics.non_finite_matches

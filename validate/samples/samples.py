@@ -330,7 +330,9 @@ def _read_jsonl(path: Path, source: SampleSource) -> Iterator[Batch]:
                     msg = f"samples {path}, line {number}: the inputs are {sorted(row)}, those before {sorted(names)}"
                     raise InputFileError(msg, hint="give the same inputs in every line")
             yield Batch(
-                inputs={name: _stack(path, name, [row[name] for row in rows], source) for name in names}, ids=ids
+                inputs={name: _stack(path, name, [row[name] for row in rows], source) for name in names},
+                ids=ids,
+                lengths={name: [len(row[name]) for row in rows] for name in names if isinstance(rows[0][name], list)},
             )
 
 

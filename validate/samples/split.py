@@ -132,4 +132,8 @@ def rows_kept(batch: Batch, is_kept: Sequence[bool]) -> Batch:
             name: [value for value, kept in zip(values, is_kept, strict=True) if kept]
             for name, values in batch.strata.items()
         },
+        lengths={
+            name: [length for length, kept in zip(lengths, is_kept, strict=True) if kept]
+            for name, lengths in batch.lengths.items()
+        },
     )
