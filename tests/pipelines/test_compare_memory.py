@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from tests.pipelines.conftest import Bench
 
+pytestmark = pytest.mark.children
+
 _MEASURE = """
 import resource, subprocess, sys
 subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL)

@@ -19,6 +19,8 @@ from paritygate.pipelines.process.child import ChildJob, run_child
 if TYPE_CHECKING:
     from tests.pipelines.conftest import Desk
 
+pytestmark = pytest.mark.children
+
 # Our own dependencies, and frameworks that are looked for and may be missing.
 _FOREIGN = ("click", "numpy", "onnx", "onnxruntime", "pydantic", "tensorrt", "yaml")
 _OF_THE_ISSUE = ("ctypes", "json", "signal", "traceback")

@@ -8,12 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pytest
 
 if TYPE_CHECKING:
     from tests.pipelines.conftest import Desk
-
-pytestmark = pytest.mark.usefixtures("jobs_here")
 
 # Of letters alone: Markdown writes others otherwise.
 _PERSON = "AnnaExample"

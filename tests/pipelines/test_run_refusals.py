@@ -21,6 +21,8 @@ from paritygate.files import MARKER
 if TYPE_CHECKING:
     from tests.pipelines.conftest import Desk
 
+pytestmark = pytest.mark.children
+
 # The child says where it is; what it was asked to do is the name of its request file.
 _SLOW = """
 import os
