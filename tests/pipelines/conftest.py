@@ -205,6 +205,7 @@ class Bench:
 def _run_here(job: ChildJob, progress: Progress = lambda *_: None) -> Any:  # noqa: ANN401 - the job's JSON
     """Do what the child would, here, and turn an unexpected exception into the job's error as the parent does."""
     job.folder.mkdir(parents=True, exist_ok=True)
+    job.log.touch()
     path, modules = list(sys.path), set(sys.modules)
     importlib.invalidate_caches()
     try:
