@@ -21,8 +21,6 @@ from paritygate.files import MARKER
 if TYPE_CHECKING:
     from tests.pipelines.conftest import Desk
 
-pytestmark = pytest.mark.children
-
 # The child says where it is; what it was asked to do is the name of its request file.
 _SLOW = """
 import os
@@ -138,6 +136,7 @@ def test_damaged_samples_are_an_input_error(desk: Desk) -> None:
     assert desk.releases == []
 
 
+@pytest.mark.children
 @pytest.mark.parametrize(
     ("text", "code", "words"),
     [
@@ -169,6 +168,7 @@ def test_a_source_that_crashes_or_is_no_model_ends_the_export_alone(
     assert not list(desk.run_folder.glob(".*.partial"))
 
 
+@pytest.mark.children
 def test_a_converter_that_hangs_is_stopped(desk: Desk) -> None:
     desk.module("net", "import time\nprint('about to hang')\ntime.sleep(600)")
 
@@ -184,6 +184,7 @@ def test_a_converter_that_hangs_is_stopped(desk: Desk) -> None:
     assert called.data["artifacts"] == {}
 
 
+@pytest.mark.children
 def test_a_reference_that_hangs_is_not_measured(desk: Desk) -> None:
     desk.module("slow", _SLOW)
     (desk.folder / "slow").write_text("record")
@@ -211,6 +212,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", str(folder)], check=True)
 
 
+@pytest.mark.children
 @pytest.mark.parametrize("free", [0, 16384, 65536])
 def test_a_full_disk_is_said_and_leaves_no_half_release(desk: Desk, small_disk: Path, free: int) -> None:
     filler = small_disk / "filler"
@@ -227,6 +229,7 @@ def test_a_full_disk_is_said_and_leaves_no_half_release(desk: Desk, small_disk: 
     assert not list(repository.glob("staging/*"))
 
 
+@pytest.mark.children
 @pytest.mark.parametrize("what", ["model", "outputs"])
 def test_what_a_child_writes_may_fill_the_disk(desk: Desk, small_disk: Path, what: str) -> None:
     if what == "model":
