@@ -220,8 +220,15 @@ def _run_here(job: ChildJob, progress: Progress = lambda *_: None) -> Any:  # no
         sys.path[:] = path
         _forget_modules_of_users(set(sys.modules) - modules)
         if "keras" in sys.modules:
-            # Keras counts the layers of a process, and names variables by it.
-            sys.modules["keras"].utils.clear_session()
+            _forget_layers()
+
+
+def _forget_layers() -> None:
+    from keras.src.backend.common import global_state
+
+    # Keras counts the layers of a process, and names variables by it. To clear its session takes half a second.
+    if global_state.get_global_attribute("object_name_uids"):
+        sys.modules["keras"].utils.clear_session()
 
 
 def _forget_modules_of_users(names: set[str]) -> None:

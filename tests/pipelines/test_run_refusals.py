@@ -141,7 +141,6 @@ def test_damaged_samples_are_an_input_error(desk: Desk) -> None:
     ("text", "code", "words"),
     [
         ("import ctypes\nctypes.string_at(0)", 4, "was killed by SIGSEGV, a crash in native code"),
-        ("import os\nos.abort()", 4, "was killed by SIGABRT"),
         ("import os\nos.kill(os.getpid(), 9)", 4, "was killed by SIGKILL, as when memory runs out"),
         ("import sys\nsys.exit(0)", 4, "ended with exit code 0 and left no result"),
         ("1 / 0", 4, "ZeroDivisionError: division by zero"),
@@ -256,7 +255,7 @@ main(["run", "spec.yaml"])
 """
 
 
-@pytest.mark.parametrize("limit", [1, 700, 20000])
+@pytest.mark.parametrize("limit", [1, 20000])
 def test_files_that_may_not_grow_are_said_and_leave_no_half_release(desk: Desk, limit: int) -> None:
     done = subprocess.run(
         [sys.executable, "-c", _LIMITED, str(limit)], cwd=desk.folder, capture_output=True, text=True, check=False
