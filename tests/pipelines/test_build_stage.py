@@ -13,11 +13,12 @@ import pytest
 from paritygate.errors import MissingBackendError
 from paritygate.formats import ENGINE_FORMATS
 from paritygate.machine import gpu_of_machine
-from paritygate.pipelines.process.child import ChildJob, Progress, run_child
 from paritygate.pipelines.run import overflow, variant_maker
 
 if TYPE_CHECKING:
     from tests.pipelines.conftest import Called, Desk
+
+    from paritygate.pipelines.process.child import ChildJob, Progress
 
 _TARGETS = ["onnx-fp32", "tensorrt-fp16"]
 
@@ -29,11 +30,12 @@ class _Builder:
         self.is_there = True
         self.built: list[str] = []
         self.jobs: list[ChildJob] = []
+        self._do_other = variant_maker.run_child
 
     def __call__(self, job: ChildJob, progress: Progress = lambda *_: None) -> Any:  # noqa: ANN401 - the job's JSON
         self.jobs.append(job)
         if job.args.get("format") not in ENGINE_FORMATS:
-            return run_child(job, progress)
+            return self._do_other(job, progress)
         if not self.is_there:
             msg = "no engine is built here"
             raise MissingBackendError(msg, hint="pip install 'paritygate[gpu]'")

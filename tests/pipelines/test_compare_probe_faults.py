@@ -21,6 +21,8 @@ from paritygate.validate.probes.probe import PROBES
 if TYPE_CHECKING:
     from tests.pipelines.conftest import Bench
 
+pytestmark = pytest.mark.usefixtures("asks_probes")
+
 _FAULTY = """
 import numpy as np
 

@@ -174,7 +174,6 @@ def test_where_no_row_was_seen_nothing_is_constant() -> None:
     assert not finish_decisions(DecisionState(), parse_decision("y:argmax")).is_constant
 
 
-@pytest.mark.usefixtures("jobs_here")
 def test_a_reason_in_the_spec_is_on_record_to_the_release(desk: Desk) -> None:
     desk.onnx()
     desk.samples()

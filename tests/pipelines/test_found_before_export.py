@@ -23,11 +23,6 @@ if TYPE_CHECKING:
     from tests.pipelines.conftest import Bench, Called, Desk
 
 
-@pytest.fixture(autouse=True)
-def _here(jobs_here: None) -> None:
-    """Do every job in this process."""
-
-
 def _refused_before_any_work(desk: Desk, called: Called) -> str:
     assert called.code == 2, str(called)
     left = sorted(path.name for path in desk.run_folder.iterdir() if not path.name.startswith("."))

@@ -20,8 +20,6 @@ from paritygate.pipelines.spec.schema import ResolvedSpec, schema_of_spec
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-pytestmark = pytest.mark.usefixtures("jobs_here")
-
 _ROWS, _SIZE = "onnx-fp32@batch=6", "onnx-fp32@length=8"
 # `right` counts kept places alone. `blind` ignores the mask, so longer rows are other rows to it. `mixed` holds each
 # row against its batch, so rows that are made up change the others.

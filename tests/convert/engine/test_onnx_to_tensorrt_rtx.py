@@ -594,6 +594,7 @@ def test_an_if_becomes_part_of_the_network(bench: Bench) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.torch
 def test_the_sentence_pair_model_is_built(bench: Bench) -> None:
     from paritygate.fixtures import sts
