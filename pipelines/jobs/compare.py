@@ -397,7 +397,7 @@ def _check_distinct(job: ComparisonJob, reference: SideResult, candidate: SideRe
         detail = "the variant is the source itself, byte for byte: nothing was converted, so nothing could differ"
         if are_objects:
             detail = (
-                "reference and candidate have the same parameters, and whether they have the same code is not known"
+                "both have the same parameters, and whether they have the same code is not known"
             )
         return Check(name="distinct", status=Status.WARNING, detail=detail)
     if is_same:

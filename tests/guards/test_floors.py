@@ -44,8 +44,8 @@ MAY_IMPORT_IN_PIPELINES = {
 }
 MOST_MODULES = 20
 PARTS = set(MAY_IMPORT) - {"ground floor"}
-# Where users come in: the command, and the Python API. They stand above all, and nothing imports them; of `__init__.py`,
-# which shows the API, only the version is read.
+# Where users come in: the command, and the Python API. They stand above all, and nothing imports them; of
+# `__init__.py`, which shows the API, only the version is read.
 ENTRANCES = {"__main__.py", "__init__.py", "api.py"}
 
 
