@@ -396,9 +396,7 @@ def _check_distinct(job: ComparisonJob, reference: SideResult, candidate: SideRe
     if is_same and (job.may_be_the_source or are_objects):
         detail = "the variant is the source itself, byte for byte: nothing was converted, so nothing could differ"
         if are_objects:
-            detail = (
-                "both have the same parameters, and whether they have the same code is not known"
-            )
+            detail = "both have the same parameters, and whether they have the same code is not known"
         return Check(name="distinct", status=Status.WARNING, detail=detail)
     if is_same:
         detail = f"reference and candidate are the same bytes ({candidate.digest}): a file is not compared with itself"
