@@ -25,6 +25,8 @@ __all__ = ["FunctionRunner", "open_model"]
 def open_model(model: ModelToRun) -> FunctionRunner:
     """Return the function, ready to be called; without a signature it is called once to see its outputs.
 
+    It is given the inputs that the model takes which it is compared with, or all of the samples where that is not known.
+
     Raises:
         UsageError: It returns no mapping of arrays, or neither a signature nor an example is given.
         BackendError: It failed.
@@ -34,7 +36,7 @@ def open_model(model: ModelToRun) -> FunctionRunner:
         if model.example is None:
             msg = f"the inputs and outputs of {model.source.text} are not known: a function does not say them"
             raise UsageError(msg, hint="give samples with at least one row")
-        rows = model.example.by_own_names(model.rename)
+        rows = model.example.of_the_other().by_own_names(model.rename)
         signature = signature_seen(model.example, rows, _call(model.model, rows), model.rename)
     check_rename(signature, model.rename)
     return FunctionRunner(model.model, signature, model.rename)

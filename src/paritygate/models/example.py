@@ -35,6 +35,12 @@ class Example:
     shapes: Mapping[str, tuple[int | str | None, ...]]
     like: Signature | None = None
 
+    def of_the_other(self) -> Example:
+        """Return the example with only the inputs that the other model takes; as it is where that is not known."""
+        taken = () if self.like is None else [spec.name for spec in self.like.inputs]
+        inputs = {name: array for name, array in self.inputs.items() if name in taken}
+        return replace(self, inputs=inputs or self.inputs)
+
     def by_own_names(self, rename: Mapping[str, str]) -> dict[str, NDArray[np.generic]]:
         """Return the inputs by the names of a model that is served under other names, `{of the model: served}`."""
         own = {served: name for name, served in rename.items()}
