@@ -25,7 +25,7 @@ __all__ = ["FunctionRunner", "open_model"]
 def open_model(model: ModelToRun) -> FunctionRunner:
     """Return the function, ready to be called; without a signature it is called once to see its outputs.
 
-    It is given the inputs that the model takes which it is compared with, or all of the samples where that is not known.
+    It is given the inputs that the other model takes, or all of the samples where that is not known.
 
     Raises:
         UsageError: It returns no mapping of arrays, or neither a signature nor an example is given.

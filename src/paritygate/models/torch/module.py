@@ -109,7 +109,7 @@ def answer_of(module: torch.nn.Module, rows: Mapping[str, NDArray[np.generic]]) 
     import torch
 
     place = device_of(module)
-    parameters = inspect.signature(module.forward).parameters
+    parameters = _parameters(module)
     # A copy each: the module may change its inputs in place.
     tensors = {name: torch.tensor(array).to(place) for name, array in rows.items()}
     named = {name: tensor for name, tensor in tensors.items() if name in parameters}
@@ -127,7 +127,7 @@ def signature_of_module(module: torch.nn.Module, example: Example, rename: Mappi
     """
     rows = example.by_own_names(rename)
     what = f"forward of {type(module).__name__}"
-    parameters = inspect.signature(module.forward).parameters
+    parameters = _parameters(module)
     named = [name for name in rows if name in parameters]
     needed = [
         name
@@ -149,6 +149,14 @@ def signature_of_module(module: torch.nn.Module, example: Example, rename: Mappi
         msg = f"the PyTorch module failed on {seen}: {type(err).__name__}: {text}"
         raise BackendError(msg, hint="check that the samples are within what the module takes") from err
     return signature_seen(example, inputs, answer, rename)
+
+
+def _parameters(module: torch.nn.Module) -> Mapping[str, inspect.Parameter]:
+    try:
+        return inspect.signature(module.forward).parameters
+    except (TypeError, ValueError):
+        # Compiled functions do not tell their parameters.
+        return {}
 
 
 @contextlib.contextmanager
