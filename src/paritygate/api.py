@@ -108,6 +108,7 @@ class Outcome(RunOutcome):
     """What came of a run: exit code, verdicts, the comparison of every variant, the run folder, the release."""
 
     __slots__ = ()
+    results: Mapping[str, Comparison]
 
     def __repr__(self) -> str:
         verdicts = ", ".join(f"{name} {verdict}" for name, verdict in self.verdicts.items())
