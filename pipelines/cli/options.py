@@ -304,16 +304,9 @@ def probe_names(text: str | None) -> tuple[str, ...] | None:
     Raises:
         UsageError: A name is no probe.
     """
-    from paritygate.validate.probes.catalogue import ALL_PROBES, in_order
-    from paritygate.wording import nearest_first
+    from paritygate.pipelines.compare.arguments import known_probes
 
     if text is None:
         return None
     names = [name.strip() for name in text.split(",")]
-    if names == ["none"]:
-        return ()
-    for name in names:
-        if name not in ALL_PROBES:
-            msg = f"--probes {name!r} is no probe (allowed: none, {', '.join(nearest_first(name, ALL_PROBES))})"
-            raise UsageError(msg, hint="write for example --probes batches,masks")
-    return in_order(names)
+    return () if names == ["none"] else known_probes(names)

@@ -11,20 +11,25 @@ from pathlib import Path
 from paritygate.codec import from_data, to_data
 from paritygate.errors import BackendError, ExitCode, NotRunHereError, ParitygateError
 from paritygate.files import MARKER
-from paritygate.models.source import Source
+from paritygate.models.source import Source, SourceKind
 from paritygate.pipelines.compare.result import (
+    CHILD_PROCESS,
     NOT_RUN_HERE,
+    THIS_PROCESS,
     CheckResult,
     ComparisonResult,
     SideResult,
     error_result,
 )
-from paritygate.pipelines.process.child import ChildJob, Progress, run_child
+from paritygate.pipelines.process.child import ChildJob, Progress, run_child, run_here
 from paritygate.signature import Signature
 from paritygate.validate.gate.rules import GateRules
 from paritygate.validate.samples.samples import SampleSource
 
 __all__ = ["ComparisonJob", "Side", "compare", "comparison_not_run", "failed_comparison"]
+
+
+_HERE = "a model is an object of this process, and ran in it: without a limit of time or memory"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,9 +79,16 @@ class ComparisonJob:
     calibrated_rows: Path | None = None
     # Where batches of probes go that the candidate fails; None for nowhere.
     failures: Path | None = None
-    # What makes the comparison of such a batch again, where it is no `compare`; None where it is.
+    # What makes the comparison of such a batch again, where it is no `compare`; None where it is, and empty where no
+    # command does, because models or samples are objects of Python code.
     again: str | None = None
     device: str = "cpu"
+
+    @property
+    def is_here(self) -> bool:
+        """Whether a side is an object of this process, so that the comparison is made in it."""
+        models = (self.reference.model, self.candidate.model)
+        return any(model is not None and model.kind is SourceKind.LIVE for model in models)
 
 
 def compare(
@@ -86,14 +98,14 @@ def compare(
     folder: Path | None = None,
     progress: Progress = lambda *_: None,
 ) -> ComparisonResult:
-    """Run the comparison in a child process and return its result.
+    """Run the comparison in a child process, or in this one if it needs an object of it, and return its result.
 
     Never raises a `ParitygateError`: what kept the comparison from being made is in the result, with
     verdict `error` and the exit code of its cause.
 
     Args:
         job: What to compare.
-        time_limit_s: Seconds after which it is stopped.
+        time_limit_s: Seconds after which it is stopped; in this process nothing stops it.
         folder: Where job, log and temporary files go; a temporary folder by default, which is kept if
             something went wrong, for the log in it.
         progress: Called with the stage and the rows done.
@@ -104,7 +116,7 @@ def compare(
     (place / MARKER).touch() if own else None
     is_clean = False
     try:
-        value = run_child(
+        value = (run_here if job.is_here else run_child)(
             ChildJob(
                 name="compare",
                 args={"job": to_data(job), "folder": str(place), "time_limit_s": time_limit_s},
@@ -116,6 +128,9 @@ def compare(
             progress,
         )
         result = from_data(ComparisonResult, value)
+        if job.is_here:
+            is_clean = True
+            return replace(result, ran_in=THIS_PROCESS, notes=[*result.notes, _HERE])
         # Where a probe failed by itself, the log says why.
         is_clean = not any(probe.error for probe in result.probes.asked.values())
         kept = [f"the log of the comparison is in {place}"] if own and not is_clean else []
@@ -156,4 +171,5 @@ def _not_measured(job: ComparisonJob, verdict: str, reason: str) -> ComparisonRe
         samples=job.samples.path or job.samples.text,
         tolerance=to_data(job.rules.tolerance),
         checks=[CheckResult(name="measured", status=verdict, detail=reason)],
+        ran_in=THIS_PROCESS if job.is_here else CHILD_PROCESS,
     )

@@ -96,7 +96,9 @@ def _expected(path: Path) -> Path:
 
 
 def command_of_probe(job: ComparisonJob, probe: str) -> str:
-    """Return the command that asks the probe alone."""
+    """Return the command, or the call in Python, that asks the probe alone."""
+    if job.again == "":
+        return f"paritygate.compare(..., probes=[{probe!r}])"
     if job.again is not None:
         return f"{job.again} --probes {probe}"
     words = ["compare", _place(job.reference), _place(job.candidate), "--samples", job.samples.text]
@@ -117,7 +119,8 @@ def command_of_probe(job: ComparisonJob, probe: str) -> str:
 
 def _command_of_batch(job: ComparisonJob, probe: str, failed: FailedBatch, path: Path) -> str:
     model = job.candidate.model
-    if probe in SESSION_PROBES or model is None or is_source_copy(model) or model.kind is SourceKind.CALLABLE:
+    is_object = job.is_here or (model is not None and model.kind is SourceKind.CALLABLE)
+    if probe in SESSION_PROBES or model is None or is_source_copy(model) or is_object:
         # What a call does after others, the inputs alone do not say; the names of some models are in the spec alone.
         return command_of_probe(job, probe)
     # A label that was inferred to be an argmax is held to its scores again, and not compared exactly.

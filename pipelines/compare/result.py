@@ -23,8 +23,10 @@ from paritygate.validate.gold.measurement import GoldStatistics
 from paritygate.validate.reference.profile import OutputProfile
 
 __all__ = [
+    "CHILD_PROCESS",
     "NOT_ASKED",
     "NOT_RUN_HERE",
+    "THIS_PROCESS",
     "CheckResult",
     "ComparisonResult",
     "DecisionResult",
@@ -60,6 +62,9 @@ SCHEMA_VERSION = 1
 NOT_ASKED = "not asked"
 # The verdict of a variant that this machine cannot run, such as an engine without a GPU: no error, and no pass.
 NOT_RUN_HERE = "not run here"
+# Where a comparison is made: a model that is an object of Python code is known to its process alone.
+CHILD_PROCESS = "a child process"
+THIS_PROCESS = "this process"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -387,7 +392,8 @@ class ErrorResult:
 class ComparisonResult:
     """One candidate against one reference.
 
-    `error` says why the comparison could not be made, `not_run_here` why the candidate does not run on this machine.
+    `error` says why the comparison could not be made, `not_run_here` why the candidate does not run on this machine,
+    `ran_in` whether it was made in a child process or in that of the caller.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -418,6 +424,7 @@ class ComparisonResult:
     seconds: float = 0.0
     error: ErrorResult | None = None
     not_run_here: str = ""
+    ran_in: str = CHILD_PROCESS
 
     @property
     def is_measured(self) -> bool:

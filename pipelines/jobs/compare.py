@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from paritygate.batch import Batch
 from paritygate.codec import from_data, to_data
@@ -14,6 +14,7 @@ from paritygate.errors import ArtifactIntegrityError, UsageError
 from paritygate.files import digest_of_file
 from paritygate.importing import use_folder
 from paritygate.machine import is_int8_cut_off, machine_facts
+from paritygate.models.example import Example, example_of
 from paritygate.models.named_call import is_default_output_name
 from paritygate.models.source import SourceKind
 from paritygate.models.source_copy import is_source_copy, read_source_copy
@@ -28,7 +29,7 @@ from paritygate.pipelines.compare.asking import (
     request_of,
 )
 from paritygate.pipelines.compare.job import ComparisonJob, Side
-from paritygate.pipelines.compare.loading import LoadedModel
+from paritygate.pipelines.compare.loading import LoadedModel, load_model, signature_said
 from paritygate.pipelines.compare.opening import open_side
 from paritygate.pipelines.compare.probing import PROBES_FOLDER, Prober
 from paritygate.pipelines.compare.result import (
@@ -64,7 +65,14 @@ from paritygate.validate.runners.runner import Runner
 from paritygate.validate.samples.samples import open_samples
 from paritygate.validate.samples.split import RowsLeftOut
 
+if TYPE_CHECKING:
+    from paritygate.batch import Batch
+    from paritygate.signature import Signature
+
 __all__ = ["run"]
+
+# Models that may say nothing of what they take and return.
+_OBJECTS = frozenset({SourceKind.CALLABLE, SourceKind.LIVE})
 
 
 def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
@@ -78,9 +86,9 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
     if any(rule.is_function for rule in job.rules.gold):
         use_folder(job.samples.folder)
     read = open_samples(job.samples)
-    opened = _open_reference(job, folder, report)
+    opened = _open_reference(job, folder, read, report)
     expected = opened.expected
-    candidate, candidate_side, job = _open_candidate(job, opened, report)
+    candidate, candidate_side, job = _open_candidate(job, opened, read, report)
     takes = (expected.inputs or frozenset()) | (candidate.input_names or frozenset())
     unused: dict[str, None] = {}
 
@@ -138,6 +146,7 @@ class _Reference:
     """The reference: its answers, what it is, its answers to probes, and how long it took over the samples."""
 
     expected: ExpectedOutputs
+    signature: Signature | None
     side: SideResult
     probes: ProbesRecording | None
     seconds: float | None = None
@@ -145,7 +154,9 @@ class _Reference:
     second_names: Mapping[str, str] = field(default_factory=dict)
 
 
-def _open_reference(job: ComparisonJob, folder: Path, report: Progress) -> _Reference:
+def _open_reference(
+    job: ComparisonJob, folder: Path, read: Callable[[], Iterator[Batch]], report: Progress
+) -> _Reference:
     side = job.reference
     if side.outputs is not None:
         report("reading the reference", 0, 0)
@@ -154,6 +165,7 @@ def _open_reference(job: ComparisonJob, folder: Path, report: Progress) -> _Refe
             _check_probes(recording)
             return _Reference(
                 expected=expected_from_recording(recording),
+                signature=recording.signature,
                 side=_describe_recording(side, recording),
                 probes=recorded_probes(side.outputs),
             )
@@ -166,10 +178,12 @@ def _open_reference(job: ComparisonJob, folder: Path, report: Progress) -> _Refe
             ignored=tuple(job.rules.ignored),
         )
         described = SideResult(name=side.name, kind="recorded outputs", digest=expected.digest)
-        return _Reference(expected=expected, side=described, probes=None)
+        return _Reference(expected=expected, signature=None, side=described, probes=None)
     report("loading the reference", 0, 0)
     side = _asked_by_order(side, (*job.rules.outputs_named(), *job.candidate.rename.values()))
-    runner, loaded = open_side(side, job.device)
+    runner, loaded = open_side(
+        side, job.device, example=_example(side, read, lambda: _signature_of_file(job.candidate))
+    )
     check_asked({spec.name: spec.dtype for spec in runner.signature.outputs}, job.rules)
     described = _describe(side, runner, loaded)
     place = folder / "reference"
@@ -178,7 +192,7 @@ def _open_reference(job: ComparisonJob, folder: Path, report: Progress) -> _Refe
     started = time.monotonic()
     recording = record_reference(
         runner,
-        open_samples(job.samples),
+        read,
         RecordPlan(
             folder=place,
             model={"name": side.name, "digest": described.digest},
@@ -193,11 +207,26 @@ def _open_reference(job: ComparisonJob, folder: Path, report: Progress) -> _Refe
     )
     return _Reference(
         expected=expected_from_recording(recording),
+        signature=runner.signature,
         side=described,
         seconds=time.monotonic() - started,
         probes=prober.record(recording, place / PROBES_FOLDER, report),
         second_names=getattr(runner, "second_names", {}),
     )
+
+
+def _example(side: Side, read: Callable[[], Iterator[Batch]], like: Callable[[], Signature | None]) -> Example | None:
+    """Return what a model object is asked for its signature with; None where the side is none, or has a signature."""
+    if side.model is None or side.model.kind not in _OBJECTS or side.signature is not None:
+        return None
+    return example_of(read, like())
+
+
+def _signature_of_file(side: Side) -> Signature | None:
+    """Return the signature of an ONNX file under the names compared by; the others take long to say theirs."""
+    if side.model is None or side.model.kind is not SourceKind.ONNX:
+        return None
+    return signature_said(load_model(side.model), side.rename)
 
 
 def _asked_by_order(side: Side, names: Iterable[str]) -> Side:
@@ -224,7 +253,7 @@ def _check_probes(recording: Recording) -> None:
 
 
 def _open_candidate(
-    job: ComparisonJob, reference: _Reference, report: Progress
+    job: ComparisonJob, reference: _Reference, read: Callable[[], Iterator[Batch]], report: Progress
 ) -> tuple[Candidate, SideResult, ComparisonJob]:
     """Return the candidate, what it is, and the job with the names by which its outputs are compared."""
     side = job.candidate
@@ -244,7 +273,8 @@ def _open_candidate(
     report("loading the candidate", 0, 0)
     side = _asked_by_order(side, reference.expected.output_names)
     emulate = job.rules.precision if job.is_emulated else None
-    runner, loaded = open_side(side, job.device, emulate=emulate)
+    example = _example(side, read, lambda: reference.signature)
+    runner, loaded = open_side(side, job.device, emulate=emulate, example=example)
     has = {spec.name for spec in runner.signature.outputs}
     pairs = {(own, name) for pair in reference.second_names.items() for own, name in (pair, pair[::-1])}
     answers_to = {*has, *getattr(runner, "second_names", {}).values()} - set(side.rename.values())
@@ -254,15 +284,17 @@ def _open_candidate(
     if again:
         # One of the two is a Keras model with outputs by their layers, the other has them by their order.
         side = replace(side, rename={**side.rename, **again})
-        runner, loaded = open_side(side, job.device, emulate=emulate)
+        runner, loaded = open_side(side, job.device, emulate=emulate, example=example)
+    if example is not None:
+        # A process that opens it afresh is to have the same.
+        side = replace(side, signature=runner.signature)
     return ModelCandidate(runner), _describe(side, runner, loaded), replace(job, candidate=side)
 
 
 def _describe(side: Side, runner: Runner, loaded: LoadedModel) -> SideResult:
-    model = loaded.describe()
-    return _side_result(
-        side, model["kind"], model["digest"], asdict(runner.facts), executes_code=model["executes_code"]
-    )
+    # What was given as an object was loaded before.
+    executes_code = loaded.source.executes_code and side.model is not None and side.model.kind is not SourceKind.LIVE
+    return _side_result(side, str(loaded.source.kind), loaded.digest, asdict(runner.facts), executes_code=executes_code)
 
 
 def _describe_recording(side: Side, recording: Recording) -> SideResult:
@@ -343,8 +375,14 @@ def _result(
 
 
 def _check_distinct(job: ComparisonJob, reference: SideResult, candidate: SideResult) -> Check:
+    models = (job.candidate.model, job.reference.model)
+    are_objects = all(model is not None and model.kind in _OBJECTS for model in models)
+    detail = ""
     if job.candidate.place is not None and job.candidate.place == job.reference.place:
         detail = f"reference and candidate are both {job.candidate.place}: a file is not compared with itself"
+    elif are_objects and models[0] == models[1]:
+        detail = f"reference and candidate are both {job.candidate.name}: a model is not compared with itself"
+    if detail:
         return Check(name="distinct", status=Status.ERROR, detail=detail)
     is_same = (
         candidate.digest is not None
@@ -362,8 +400,10 @@ def _check_distinct(job: ComparisonJob, reference: SideResult, candidate: SideRe
     if changed:
         detail = f"reference and candidate have the same parameters, and not the same code: {', '.join(changed)}"
         return Check(name="distinct", status=Status.PASS, detail=detail)
-    if is_same and job.may_be_the_source:
+    if is_same and (job.may_be_the_source or are_objects):
         detail = "the variant is the source itself, byte for byte: nothing was converted, so nothing could differ"
+        if are_objects:
+            detail = "both have the same parameters, and whether they have the same code is not known"
         return Check(name="distinct", status=Status.WARNING, detail=detail)
     if is_same:
         detail = f"reference and candidate are the same bytes ({candidate.digest}): a file is not compared with itself"

@@ -28,7 +28,7 @@ from paritygate.wording import counted
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["DEFAULT_BATCH_SIZE", "BatchDigest", "SampleSource", "open_samples"]
+__all__ = ["DEFAULT_BATCH_SIZE", "BatchDigest", "SampleSource", "check_batch", "common_rows", "open_samples"]
 
 DEFAULT_BATCH_SIZE = 16
 _SUFFIXES = (".npz", ".safetensors", ".jsonl")
@@ -166,12 +166,21 @@ def _checked(text: str, batches: object) -> Iterator[Batch]:
         raise UsageError(msg, hint="yield paritygate.batch.Batch objects")
     seen = _SeenIds()
     for batch in batches:
-        _check_batch(text, batch)
+        check_batch(text, batch)
         seen.add(batch.ids, f"samples {text!r}")
         yield batch
 
 
-def _check_batch(text: str, batch: object) -> None:
+def check_batch(text: str, batch: object) -> Batch:
+    """Return a batch that code of the user's made, checked.
+
+    Args:
+        text: What it came from, for messages.
+        batch: The batch; of any type, whatever was asked for.
+
+    Raises:
+        UsageError: It is none, or its parts do not fit together.
+    """
     if not isinstance(batch, Batch):
         msg = f"samples {text!r} yielded a {type(batch).__name__}, not a Batch"
         raise UsageError(msg, hint="yield paritygate.batch.Batch(inputs=..., ids=...)")
@@ -191,6 +200,7 @@ def _check_batch(text: str, batch: object) -> None:
     if batch.gold is not None and len(batch.gold) != batch.rows:
         msg = f"samples {text!r}: {counted(len(batch.gold), 'gold value')} for {counted(batch.rows, 'row')}"
         raise UsageError(msg, hint="give one value a row")
+    return batch
 
 
 def _check_input(text: str, name: object, array: object) -> None:
@@ -261,11 +271,11 @@ def _read_cases(path: Path, names: Sequence[str]) -> Iterator[Batch]:
         cases.setdefault(name.rpartition("/")[0], []).append(name)
     for case, keys in cases.items():
         inputs = {key.rpartition("/")[2]: NpyStream(path, key).take(None) for key in keys}
-        rows = _common_rows(inputs)
+        rows = common_rows(inputs)
         yield Batch(inputs=inputs, ids=[f"{case}/{row}" for row in range(rows)], case=case)
 
 
-def _common_rows(inputs: Mapping[str, NDArray[np.generic]]) -> int:
+def common_rows(inputs: Mapping[str, NDArray[np.generic]]) -> int:
     """Return the size that axis 0 of all inputs has; inputs that share none are one row together."""
     sizes = {array.shape[0] for array in inputs.values() if array.ndim}
     if any(size == 0 for size in sizes):

@@ -31,6 +31,8 @@ class SourceKind(str, Enum):
     TENSORRT = "tensorrt"
     TENSORRT_RTX = "tensorrt-rtx"
     CALLABLE = "callable"
+    LIVE = "live"
+    FUNCTION = "function"
 
     def __str__(self) -> str:
         return self.value
@@ -74,7 +76,8 @@ class Source:
     Attributes:
         text: What the user wrote: `module:callable`, or a path.
         folder: The folder that relative paths and user modules are looked up in.
-        kind: The kind of model; CALLABLE until the callable has been called in a child process.
+        kind: The kind of model; CALLABLE until the callable has been called in a child process, and LIVE until it is
+            looked at what the object is that Python code gave (see `paritygate.models.live`).
     """
 
     text: str
