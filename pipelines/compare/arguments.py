@@ -40,6 +40,7 @@ def comparison_of(  # noqa: PLR0913 - one argument an option of the command
     matches: Iterable[str],
     ignored: Mapping[str, str],
     axes: Mapping[str, int],
+    min_cosine_similarity: Mapping[str, float],
     non_finite: str,
     min_rows: int,
     seed: int,
@@ -58,6 +59,10 @@ def comparison_of(  # noqa: PLR0913 - one argument an option of the command
     check_choice("device", device, _DEVICES)
     for name, value, least in (("repeat", repeat, 1), ("min_rows", min_rows, 1), ("seed", seed, 0)):
         check_least(name, value, least)
+    for output, cosine in min_cosine_similarity.items():
+        if not -1 <= cosine <= 1:
+            msg = f"min_cosine_similarity {output}={cosine:g} is no cosine similarity (allowed: -1 to 1)"
+            raise UsageError(msg, hint=f"write for example {output}=0.999")
     kind = parse_precision(precision)
     return ComparisonJob(
         reference=reference,
@@ -72,6 +77,7 @@ def comparison_of(  # noqa: PLR0913 - one argument an option of the command
             matches=tuple(map(parse_match_rule, matches)),
             ignored=dict(ignored),
             axes=dict(axes),
+            min_cosine_similarity=dict(min_cosine_similarity),
             passes=repeat,
             min_rows=min_rows,
             is_non_finite_declared=non_finite == "match",

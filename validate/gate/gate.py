@@ -231,6 +231,13 @@ def check_asked(outputs: Mapping[str, str], rules: GateRules) -> tuple[str, ...]
                 hint="decide on the float scores; for labels write argmax_of: {LABEL: SCORES}, "
                 "or --argmax-of LABEL=SCORES",
             )
+    for name in rules.min_cosine_similarity:
+        if name not in compared or not is_float_dtype(outputs[name]):
+            floats = ", ".join(name for name in compared if is_float_dtype(outputs[name])) or "none"
+            msg = (
+                f"min_cosine_similarity names {name!r}, which is no float output that is compared (there are: {floats})"
+            )
+            raise UsageError(msg, hint="name one of these")
     for label, scores in rules.argmax_of.items():
         if label not in compared or scores not in compared:
             msg = f"argmax_of {label}={scores}: both must be outputs that are compared ({', '.join(compared)})"

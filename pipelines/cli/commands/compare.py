@@ -119,6 +119,13 @@ __all__ = ["command"]
     help="The channel axis of an output, whose entries get scales of their own.",
 )
 @click.option(
+    "--min-cosine-similarity",
+    "cosines",
+    multiple=True,
+    metavar="OUTPUT=V",
+    help="The least cosine similarity, -1 to 1, of the two answers to any row, such as two embeddings.",
+)
+@click.option(
     "--non-finite",
     type=click.Choice(["refuse", "match"]),
     default="refuse",
@@ -183,6 +190,7 @@ def command(
     matches: tuple[str, ...],
     ignored: tuple[str, ...],
     axes: tuple[str, ...],
+    cosines: tuple[str, ...],
     non_finite: str,
     min_rows: int,
     batch_size: int,
@@ -236,6 +244,7 @@ def command(
         matches=matches,
         ignored=reasons_by_name("--ignore", ignored, example="random by design"),
         axes=whole_numbers("--axis", axes),
+        min_cosine_similarity=numbers("--min-cosine-similarity", cosines, example="embedding=0.999"),
         non_finite=non_finite,
         min_rows=min_rows,
         seed=seed,
