@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 
-from paritygate.codec import to_data
-
 NOISE = 1e-6
 
 
@@ -50,7 +48,7 @@ def entry(judgement: ModuleType, state: str, *, real: float | None = 4e-3) -> An
 
 
 def test_a_comparison_becomes_an_entry_with_its_figures_and_with_what_ran(judgement: ModuleType) -> None:
-    made = to_data(judgement.entry_of("sts", "onnxruntime-cuda", "fp16", comparison()))
+    made = judgement.entry_of("sts", "onnxruntime-cuda", "fp16", comparison()).to_json()
 
     assert made["state"] == "pass"
     assert made["reason"] == ""

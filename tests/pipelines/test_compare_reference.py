@@ -336,7 +336,7 @@ def test_a_recording_whose_chunk_was_tampered_with_is_not_measured(bench: Bench,
     [
         ("{", "record.json is damaged"),
         ("[]", "record.json is damaged"),
-        ('{"format": 2}', "record.json is damaged: 'digest'"),
+        ('{"format": 2}', "record.json is damaged: it does not name its digest"),
         ("[" * 100_000, "record.json is damaged"),
         ('{"format": 99}', "record.json has format 99 (allowed: 2)"),
     ],
