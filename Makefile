@@ -69,7 +69,7 @@ demo-cost:
 # Passive: where each core has a worker, threads of PyTorch that wait busily take the core from the other one.
 PYTEST := OMP_WAIT_POLICY=passive $(BIN)/python -m pytest --numprocesses auto --dist worksteal
 
-test: lint ## Lint, check the types and run the tests, but for those of larger models
+test: lint ## Lint, check the types and run the tests, but for the thorough ones
 	$(PYTEST) -m 'not thorough'
 
 test-all: lint ## The same with all tests

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from paritygate.codec import to_data
 from paritygate.errors import ExitCode, ParitygateError, StorageError, UsageError
 from paritygate.pipelines.choice.choose import choose_stage
-from paritygate.pipelines.compare.result import ComparisonResult, result_to_json
+from paritygate.pipelines.compare.result import ComparisonResult
 from paritygate.pipelines.process.child import Progress
 from paritygate.pipelines.release.promote import FailedRunError, NothingToRelease, failed_run, promote_stage
 from paritygate.pipelines.release.repository.release import Release
@@ -118,17 +119,17 @@ class RunOutcome:
             "exit_code": self.exit_code,
             "required": list(required_variants(self.run)),
             "variants": {
-                name: result_to_json(self.results[name]) if name in self.results else None
+                name: to_data(self.results[name]) if name in self.results else None
                 for name in self.run.resolved.target_names
             },
             "emulated": {
-                name: result_to_json(result)
+                name: to_data(result)
                 for name in self.run.resolved.target_names
                 if (result := self.run.emulated_result(name)) is not None
             },
-            "benchmark": benchmark.to_json() if (benchmark := self.run.benchmark()) is not None else None,
-            "failures": {name: failure.to_json() for name, failure in self.failures.items()},
-            "release": self.release.to_json() if self.release is not None else None,
+            "benchmark": to_data(benchmark) if (benchmark := self.run.benchmark()) is not None else None,
+            "failures": {name: to_data(failure) for name, failure in self.failures.items()},
+            "release": to_data(self.release) if self.release is not None else None,
             "not_released": self.not_released,
             "would_release": self.would_release,
             "reports": [str(path) for path in self.reports],
@@ -227,7 +228,7 @@ def run_spec(run: RunFolder, options: RunOptions, progress: Progress) -> RunOutc
     release = promotion.release
     advice = promotion.advice
     try:
-        reports = write_reports(run, release=None if release is None else release.to_json())
+        reports = write_reports(run, release=None if release is None else to_data(release))
     except StorageError as err:
         if release is None:
             raise

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from paritygate.artifact import Artifact
+from paritygate.codec import to_data
 from paritygate.errors import ParitygateError
 from paritygate.models.source import SourceKind
 from paritygate.pipelines.cli.benchmark_table import print_benchmark
@@ -138,7 +139,7 @@ def made_to_json(
         "schema_version": 1,
         "run": str(run.folder),
         "artifacts": {name: {"digest": item.digest, "files": dict(item.files)} for name, item in artifacts.items()},
-        "failures": {name: item.to_json() for name, item in failures.items()},
+        "failures": {name: to_data(item) for name, item in failures.items()},
     }
 
 

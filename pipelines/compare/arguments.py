@@ -11,10 +11,12 @@ from paritygate.pipelines.compare.sides import with_provider
 from paritygate.precision import parse_precision
 from paritygate.validate.detections.rule import parse_match_rule
 from paritygate.validate.gate.decisions import parse_decision, with_constants
+from paritygate.validate.gate.rules import GateRules
 from paritygate.validate.gate.tolerance import parse_tolerance
 from paritygate.validate.gold.rule import parse_gold_rule
 from paritygate.validate.probes.catalogue import ALL_PROBES, in_order
 from paritygate.validate.samples.samples import SampleSource
+from paritygate.wording import nearest_first
 
 __all__ = ["check_choice", "check_least", "comparison_of", "known_probes"]
 
@@ -38,6 +40,7 @@ def comparison_of(  # noqa: PLR0913 - one argument an option of the command
     matches: Iterable[str],
     ignored: Mapping[str, str],
     axes: Mapping[str, int],
+    min_cosine_similarity: Mapping[str, float],
     non_finite: str,
     min_rows: int,
     seed: int,
@@ -56,28 +59,34 @@ def comparison_of(  # noqa: PLR0913 - one argument an option of the command
     check_choice("device", device, _DEVICES)
     for name, value, least in (("repeat", repeat, 1), ("min_rows", min_rows, 1), ("seed", seed, 0)):
         check_least(name, value, least)
+    for output, cosine in min_cosine_similarity.items():
+        if not -1 <= cosine <= 1:
+            msg = f"min_cosine_similarity {output}={cosine:g} is no cosine similarity (allowed: -1 to 1)"
+            raise UsageError(msg, hint=f"write for example {output}=0.999")
     kind = parse_precision(precision)
     return ComparisonJob(
         reference=reference,
         candidate=with_provider(candidate, provider, device=device, is_emulated=emulate),
         samples=samples,
-        precision=kind,
-        tolerance=parse_tolerance(kind, tolerance),
-        decisions=with_constants(map(parse_decision, decisions), constant_decisions),
-        outputs=tuple(outputs),
-        argmax_of=dict(argmax_of),
-        gold=tuple(map(parse_gold_rule, gold)),
-        matches=tuple(map(parse_match_rule, matches)),
-        ignored=dict(ignored),
-        axes=dict(axes),
-        passes=repeat,
-        min_rows=min_rows,
-        is_non_finite_declared=non_finite == "match",
+        rules=GateRules(
+            tolerance=parse_tolerance(kind, tolerance),
+            decisions=with_constants(map(parse_decision, decisions), constant_decisions),
+            outputs=tuple(outputs),
+            argmax_of=dict(argmax_of),
+            gold=tuple(map(parse_gold_rule, gold)),
+            matches=tuple(map(parse_match_rule, matches)),
+            ignored=dict(ignored),
+            axes=dict(axes),
+            min_cosine_similarity=dict(min_cosine_similarity),
+            passes=repeat,
+            min_rows=min_rows,
+            is_non_finite_declared=non_finite == "match",
+            probes=tuple(ALL_PROBES) if probes is None else known_probes(probes),
+            seed=seed,
+        ),
         is_emulated=emulate,
-        probes=tuple(ALL_PROBES) if probes is None else known_probes(probes),
         failures=failures,
         device=device,
-        seed=seed,
     )
 
 
@@ -92,7 +101,7 @@ def known_probes(names: Iterable[str]) -> tuple[str, ...]:
         return ()
     for name in found:
         if name not in ALL_PROBES:
-            msg = f"--probes {name!r} is no probe (allowed: none, {', '.join(ALL_PROBES)})"
+            msg = f"--probes {name!r} is no probe (allowed: none, {', '.join(nearest_first(name, ALL_PROBES))})"
             raise UsageError(msg, hint="write for example --probes batches,masks")
     return in_order(found)
 

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from paritygate import __version__
+from paritygate.codec import schema_of
 from paritygate.validate.detections.measurement import MatchStatistics
 from paritygate.validate.detections.tally import MatchFigures
 from paritygate.validate.gate.decisions import DecisionStatistics
@@ -52,7 +53,6 @@ __all__ = [
     "match_result",
     "output_result",
     "reasons",
-    "result_to_json",
     "schema_of_result",
     "stratum_result",
 ]
@@ -387,10 +387,6 @@ class ErrorResult:
     message: str
     hint: str
 
-    def to_json(self) -> dict[str, str]:
-        """Return the error as JSON data."""
-        return asdict(self)
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ComparisonResult:
@@ -661,21 +657,6 @@ def reasons(result: ComparisonResult, *, with_findings: bool = True) -> list[str
     return lines
 
 
-def result_to_json(result: ComparisonResult) -> dict[str, Any]:
-    """Return the result as JSON data."""
-    return asdict(result)
-
-
-def result_from_json(data: Mapping[str, Any]) -> ComparisonResult:
-    """Return the result that `result_to_json` wrote."""
-    from pydantic import TypeAdapter
-
-    return TypeAdapter(ComparisonResult).validate_python(data)
-
-
 def schema_of_result() -> dict[str, Any]:
     """Return the JSON Schema of a comparison's result."""
-    from pydantic import TypeAdapter
-
-    schema = TypeAdapter(ComparisonResult).json_schema()
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "paritygate comparison", **schema}
+    return schema_of(ComparisonResult, title="paritygate comparison")

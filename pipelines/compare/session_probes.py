@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from paritygate.codec import to_data
 from paritygate.errors import BackendError
 from paritygate.models.source import SourceKind
 from paritygate.pipelines.compare.job import ComparisonJob
@@ -49,7 +50,7 @@ def session_plan(
 ) -> SessionPlan:
     """Return how the candidate is asked again."""
     return SessionPlan(
-        seed=job.seed,
+        seed=job.rules.seed,
         why_not_at_once="" if candidate.may_be_called_at_once else "its runner is called once at a time",
         why_not_plain=_why_not_plain(job),
         open_plain=_opener(job),
@@ -101,7 +102,7 @@ class _Afresh:
             writer.add(dict(item.first or {}), rows=item.stored.record.rows, case=str(item.at))
         writer.flush()
         args: dict[str, Any] = {
-            "job": self._job.to_json(),
+            "job": to_data(self._job),
             "probes": str(self._recording.folder),
             "outputs": list(self._outputs),
             "answers": str(folder),

@@ -8,10 +8,12 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from paritygate.batch import Batch
+from paritygate.codec import from_data, to_data
 from paritygate.errors import ArtifactIntegrityError, UsageError
 from paritygate.files import digest_of_file
 from paritygate.importing import use_folder
-from paritygate.machine import machine_facts
+from paritygate.machine import is_int8_cut_off, machine_facts
 from paritygate.models.example import Example, example_of
 from paritygate.models.named_call import is_default_output_name
 from paritygate.models.source import SourceKind
@@ -26,7 +28,6 @@ from paritygate.pipelines.compare.asking import (
     recorded_probes,
     request_of,
 )
-from paritygate.pipelines.compare.gate_plan import gate_plan
 from paritygate.pipelines.compare.job import ComparisonJob, Side
 from paritygate.pipelines.compare.loading import LoadedModel, load_model, signature_said
 from paritygate.pipelines.compare.opening import open_side
@@ -39,16 +40,16 @@ from paritygate.pipelines.compare.result import (
     gold_result,
     match_result,
     output_result,
-    result_to_json,
     stratum_result,
 )
 from paritygate.pipelines.compare.session_probes import Place
 from paritygate.pipelines.process.child import Progress
+from paritygate.precision import Precision
 from paritygate.validate.gate.candidate import Candidate, GivenCandidate, ModelCandidate
 from paritygate.validate.gate.gate import GateResult, check_asked, run_gate
 from paritygate.validate.gate.strata import strata_left_out
 from paritygate.validate.gate.tolerance import looser_than_default
-from paritygate.validate.gate.verdict import Check, Status, exit_code_of, verdict_of
+from paritygate.validate.gate.verdict import Check, Status, Verdict, exit_code_of, verdict_of
 from paritygate.validate.probes.recording import PROBES_FILE, ProbesRecording
 from paritygate.validate.reference.given import (
     ExpectedOutputs,
@@ -77,31 +78,41 @@ _OBJECTS = frozenset({SourceKind.CALLABLE, SourceKind.LIVE})
 def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
     """Compare and return the result as JSON data."""
     started = time.monotonic()
-    job = ComparisonJob.from_json(args["job"])
+    job = from_data(ComparisonJob, args["job"])
     folder = Path(args["folder"])
     prepare_process(job.candidate.provider)
     calibrated = None if job.calibrated_rows is None else CalibratedRows.load(job.calibrated_rows)
-    left_out = RowsLeftOut(strata=job.strata, are_left_out=None if calibrated is None else calibrated.are_in)
-    if any(rule.is_function for rule in job.gold):
+    left_out = RowsLeftOut(strata=job.rules.strata, are_left_out=None if calibrated is None else calibrated.are_in)
+    if any(rule.is_function for rule in job.rules.gold):
         use_folder(job.samples.folder)
     read = open_samples(job.samples)
     opened = _open_reference(job, folder, read, report)
     expected = opened.expected
     candidate, candidate_side, job = _open_candidate(job, opened, read, report)
+    takes = (expected.inputs or frozenset()) | (candidate.input_names or frozenset())
+    unused: dict[str, None] = {}
+
+    def read_watched() -> Iterator[Batch]:
+        for batch in read():
+            unused.update(dict.fromkeys(name for name in batch.inputs if takes and name not in takes))
+            yield batch
+
     workspace = folder / "passes"
     workspace.mkdir(exist_ok=True)
     before = time.monotonic()
     result = run_gate(
         candidate,
         expected,
-        read,
-        gate_plan(job, workspace, left_out=left_out),
-        progress=lambda number, rows: report(f"running the candidate, pass {number} of {job.passes}", rows, 0),
+        read_watched,
+        job.rules,
+        workspace=workspace,
+        left_out=left_out,
+        progress=lambda number, rows: report(f"running the candidate, pass {number} of {job.rules.passes}", rows, 0),
     )
     passed = time.monotonic() - before
     place = Place(folder=folder, deadline=started + float(args["time_limit_s"]), report=report)
     answers = _ask(job, candidate, opened.probes, result, place)
-    notes = strata_left_out(left_out)
+    notes = [*strata_left_out(left_out), *_unused_inputs(unused)]
     if isinstance(candidate, ModelCandidate):
         # Some notes count calls: they are right only now.
         candidate_side = replace(candidate_side, notes=list(candidate.notes))
@@ -110,14 +121,20 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
     )
     seconds = time.monotonic() - started
     asked = replace(answers.result, samples_seconds=passed, reference_samples_seconds=opened.seconds)
-    return result_to_json(replace(found, notes=[*found.notes, *notes], probes=asked, seconds=seconds))
+    return to_data(replace(found, notes=[*found.notes, *notes], probes=asked, seconds=seconds))
+
+
+def _unused_inputs(names: Iterable[str]) -> list[str]:
+    """Return a note on what the samples hold that no side takes; none where they hold nothing of the kind."""
+    listed = ", ".join(map(repr, names))
+    return [f"the samples also hold {listed}, which is no input of the model: it was not used"] if listed else []
 
 
 def _ask(
     job: ComparisonJob, candidate: Candidate, probes: ProbesRecording | None, result: GateResult, place: Place
 ) -> Answers:
     broken = broken_contract(result.checks)
-    if job.probes and broken:
+    if job.rules.probes and broken:
         return not_asked(job, broken)
     outputs = tuple(result.limits)
     first = ask(job, candidate, probes, outputs, place.report)
@@ -154,20 +171,20 @@ def _open_reference(
             )
         expected = expected_from_file(
             side.outputs,
-            axes=job.axes,
+            axes=job.rules.axes,
             rename=side.rename,
-            is_non_finite_declared=job.is_non_finite_declared,
-            selected=job.outputs,
-            ignored=tuple(job.ignored),
+            is_non_finite_declared=job.rules.is_non_finite_declared,
+            selected=job.rules.outputs,
+            ignored=tuple(job.rules.ignored),
         )
         described = SideResult(name=side.name, kind="recorded outputs", digest=expected.digest)
         return _Reference(expected=expected, signature=None, side=described, probes=None)
     report("loading the reference", 0, 0)
-    side = _asked_by_order(side, _outputs_named(job))
+    side = _asked_by_order(side, (*job.rules.outputs_named(), *job.candidate.rename.values()))
     runner, loaded = open_side(
         side, job.device, example=_example(side, read, lambda: _signature_of_file(job.candidate))
     )
-    check_asked({spec.name: spec.dtype for spec in runner.signature.outputs}, gate_plan(job, folder))
+    check_asked({spec.name: spec.dtype for spec in runner.signature.outputs}, job.rules)
     described = _describe(side, runner, loaded)
     place = folder / "reference"
     place.mkdir(exist_ok=True)
@@ -179,11 +196,11 @@ def _open_reference(
         RecordPlan(
             folder=place,
             model={"name": side.name, "digest": described.digest},
-            axes=job.axes,
-            is_non_finite_declared=job.is_non_finite_declared,
-            selected=job.outputs,
-            ignored=job.ignored,
-            seed=job.seed,
+            axes=job.rules.axes,
+            is_non_finite_declared=job.rules.is_non_finite_declared,
+            selected=job.rules.outputs,
+            ignored=job.rules.ignored,
+            seed=job.rules.seed,
         ),
         progress=lambda rows: report("running the reference", rows, 0),
         watch=prober.watch,
@@ -210,16 +227,6 @@ def _signature_of_file(side: Side) -> Signature | None:
     if side.model is None or side.model.kind is not SourceKind.ONNX:
         return None
     return signature_said(load_model(side.model), side.rename)
-
-
-def _outputs_named(job: ComparisonJob) -> Iterator[str]:
-    """Yield every output that the job names."""
-    yield from job.outputs
-    yield from (decision.output for decision in job.decisions)
-    yield from (rule.output for rule in job.gold)
-    yield from (name for pair in job.argmax_of.items() for name in pair)
-    yield from (name for rule in job.matches for name in rule.outputs)
-    yield from (*job.ignored, *job.axes, *job.candidate.rename.values())
 
 
 def _asked_by_order(side: Side, names: Iterable[str]) -> Side:
@@ -260,12 +267,12 @@ def _open_candidate(
                 output_names=recording.dtypes, open_reader=lambda: open_recording_reader(recording)
             )
             return candidate, _describe_recording(side, recording), job
-        given = GivenOutputs(side.outputs, side.rename, job.outputs, tuple(job.ignored))
+        given = GivenOutputs(side.outputs, side.rename, job.rules.outputs, tuple(job.rules.ignored))
         described = SideResult(name=side.name, kind="recorded outputs", digest=digest_of_file(side.outputs))
         return GivenCandidate(output_names=given.names, open_reader=given.open_reader), described, job
     report("loading the candidate", 0, 0)
     side = _asked_by_order(side, reference.expected.output_names)
-    emulate = job.precision if job.is_emulated else None
+    emulate = job.rules.precision if job.is_emulated else None
     example = _example(side, read, lambda: reference.signature)
     runner, loaded = open_side(side, job.device, emulate=emulate, example=example)
     has = {spec.name for spec in runner.signature.outputs}
@@ -339,13 +346,13 @@ def _result(
         rows=measured.rows,
         batches=measured.batches,
         passes=measured.passes,
-        precision=str(job.precision),
+        precision=str(job.rules.precision),
         reference=reference,
         candidate=candidate,
         samples=job.samples.path or job.samples.text,
         samples_digest=result.samples_digest,
-        tolerance=job.tolerance.to_json(),
-        looser_than_default=list(looser_than_default(job.tolerance, job.precision, expected.profiles.values())),
+        tolerance=to_data(job.rules.tolerance),
+        looser_than_default=list(looser_than_default(job.rules.tolerance, expected.profiles.values())),
         outputs={
             name: output_result(
                 name, measured, expected.profiles[name], result.limits[name], result.looks_like.get(name, ())
@@ -361,8 +368,8 @@ def _result(
         gold={name: gold_result(item) for name, item in result.gold.items()},
         matches={name: match_result(item) for name, item in result.matches.items()},
         outputs_left_out=list(result.left_out),
-        outputs_ignored=dict(job.ignored),
-        notes=_notes(job, reference, candidate),
+        outputs_ignored=dict(job.rules.ignored),
+        notes=[*_notes(job, reference, candidate), *_note_on_int8(job, candidate, verdict)],
         machine=machine_facts(),
     )
 
@@ -431,14 +438,31 @@ def _changed_code(job: ComparisonJob) -> tuple[str, ...]:
     return tuple(name for name, digest in sorted(copied.items()) if files.get(name) != digest)
 
 
+def _note_on_int8(job: ComparisonJob, candidate: SideResult, verdict: Verdict) -> list[str]:
+    """Return what this processor has to do with an INT8 model that fails on it; nothing where that is nothing."""
+    is_run_here = candidate.kind in {str(SourceKind.ONNX), str(SourceKind.OPENVINO)} and candidate.device == "cpu"
+    if (
+        job.rules.precision is not Precision.INT8
+        or verdict is not Verdict.FAIL
+        or not is_run_here
+        or not is_int8_cut_off()
+    ):
+        return []
+    note = (
+        "this processor has no VNNI, so that sums of INT8 products may be cut off at 16 bits here: on one with VNNI "
+        "the same file may answer otherwise, and is to be validated there (pack --run DIR here, unpack and validate)"
+    )
+    return [note]
+
+
 def _notes(job: ComparisonJob, reference: SideResult, candidate: SideResult) -> list[str]:
     notes = [f"reference: {note}" for note in reference.notes] + [f"candidate: {note}" for note in candidate.notes]
     found = candidate.precision_found
-    if found is not None and found != str(job.precision):
-        notes.append(f"the precision found in the candidate is {found}, judged as {job.precision}")
-    if job.argmax_of:
-        notes += [f"{label} is declared the argmax of {scores}" for label, scores in job.argmax_of.items()]
-    notes += [f"metric {rule.metric} is code of yours" for rule in job.gold if rule.is_function]
+    if found is not None and found != str(job.rules.precision):
+        notes.append(f"the precision found in the candidate is {found}, judged as {job.rules.precision}")
+    if job.rules.argmax_of:
+        notes += [f"{label} is declared the argmax of {scores}" for label, scores in job.rules.argmax_of.items()]
+    notes += [f"metric {rule.metric} is code of yours" for rule in job.rules.gold if rule.is_function]
     for side in (reference, candidate):
         if side.executes_code:
             notes.append(f"loading {side.name} executes code of its author")

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import paritygate.errors
 from paritygate.batch import Batch
+from paritygate.codec import to_data
 from paritygate.errors import ArtifactIntegrityError, ExitCode, ParitygateError, UsageError
 from paritygate.models.live import kind_of_live, live_objects
 from paritygate.models.source import Source, SourceKind
@@ -22,7 +23,7 @@ from paritygate.pipelines.cli.run_summary import comparison_text
 from paritygate.pipelines.compare.arguments import check_choice, comparison_of, known_probes
 from paritygate.pipelines.compare.job import Side
 from paritygate.pipelines.compare.job import compare as compare_job
-from paritygate.pipelines.compare.result import ComparisonResult, result_to_json
+from paritygate.pipelines.compare.result import ComparisonResult
 from paritygate.pipelines.compare.sides import parse_side
 from paritygate.pipelines.release.repository.inspect import (
     ModelSummary,
@@ -101,7 +102,7 @@ class Comparison(ComparisonResult):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result as the JSON data that the command writes."""
-        return result_to_json(self)
+        return to_data(self)
 
 
 class Outcome(RunOutcome):
@@ -155,6 +156,7 @@ def compare(  # noqa: PLR0913 - one argument an option of the command
     matches: Sequence[str] = (),
     ignore: Mapping[str, str] | None = None,
     axes: Mapping[str, int] | None = None,
+    min_cosine_similarity: Mapping[str, float] | None = None,
     non_finite: str = "refuse",
     min_rows: int = 1,
     batch_size: int = DEFAULT_BATCH_SIZE,
@@ -192,6 +194,7 @@ def compare(  # noqa: PLR0913 - one argument an option of the command
         matches: Outputs that are lists of detections, written as for `--match`.
         ignore: Why an output is not compared, by output.
         axes: The channel axis of an output, by output.
+        min_cosine_similarity: The least cosine similarity of the two answers to any row, by output.
         non_finite: What NaN and infinity in the reference mean: `refuse`, or `match`.
         min_rows: Fewer rows are inconclusive.
         batch_size: Rows a batch, where the samples do not say.
@@ -227,6 +230,7 @@ def compare(  # noqa: PLR0913 - one argument an option of the command
         matches=_texts(matches),
         ignored=ignore or {},
         axes=axes or {},
+        min_cosine_similarity=min_cosine_similarity or {},
         non_finite=non_finite,
         min_rows=min_rows,
         seed=seed,

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from paritygate.codec import to_data
+
 NOISE = 1e-6
 
 
@@ -48,7 +50,7 @@ def entry(judgement: ModuleType, state: str, *, real: float | None = 4e-3) -> An
 
 
 def test_a_comparison_becomes_an_entry_with_its_figures_and_with_what_ran(judgement: ModuleType) -> None:
-    made = judgement.entry_of("sts", "onnxruntime-cuda", "fp16", comparison()).to_json()
+    made = to_data(judgement.entry_of("sts", "onnxruntime-cuda", "fp16", comparison()))
 
     assert made["state"] == "pass"
     assert made["reason"] == ""

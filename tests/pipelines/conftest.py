@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import io
 import json
@@ -11,7 +12,7 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ from paritygate.artifact import Artifact
 from paritygate.pipelines.compare import job as comparison
 from paritygate.pipelines.compare import session_probes
 from paritygate.pipelines.compare.result import schema_of_result
+from paritygate.pipelines.process.child import run_child
 from paritygate.pipelines.process.child_main import JOBS
 from paritygate.pipelines.run import overflow, record, variant_maker
 from paritygate.pipelines.run.comparison_job import comparison_job
@@ -80,13 +82,24 @@ class Outcome:
         return str(self.result["error"]["message"]) if self.result["error"] else ""
 
 
+@functools.cache
+def _validator() -> jsonschema.Draft202012Validator:
+    return jsonschema.Draft202012Validator(schema_of_result())
+
+
 @dataclass(kw_only=True, slots=True)
 class Bench:
-    """Makes models and samples in a folder and compares them by the command line."""
+    """Makes models and samples in a folder and compares them by the command line.
+
+    Attributes:
+        folder: Where everything lies.
+        capture: What is printed.
+        is_probing: Whether all probes are asked where the options do not say, which takes most of the time.
+    """
 
     folder: Path
     capture: pytest.CaptureFixture[str]
-    schema: dict[str, Any] = field(default_factory=schema_of_result)
+    is_probing: bool = False
 
     def npz(self, name: str, arrays: Mapping[str, NDArray[np.generic]]) -> str:
         """Write arrays under their keys, which may hold slashes, and return the path."""
@@ -178,11 +191,13 @@ class Bench:
         """Run `compare` and check what holds of every run: its JSON follows the schema and says the exit code."""
         target = self.folder / "result.json"
         self.capture.readouterr()
+        if not self.is_probing and "--probes" not in options:
+            options = (*options, "--probes", "none")
         code = _run(["compare", reference, candidate, "--quiet", "--json", str(target), *options])
         streams = self.capture.readouterr()
         result = json.loads(target.read_text(encoding="utf-8")) if target.exists() else {}
         if result:
-            jsonschema.validate(result, self.schema)
+            _validator().validate(result)
             assert result["exit_code"] == code
         return Outcome(code=code, out=streams.out, err=streams.err, result=result)
 
@@ -190,6 +205,7 @@ class Bench:
 def _run_here(job: ChildJob, progress: Progress = lambda *_: None) -> Any:  # noqa: ANN401 - the job's JSON
     """Do what the child would, here, and turn an unexpected exception into the job's error as the parent does."""
     job.folder.mkdir(parents=True, exist_ok=True)
+    job.log.touch()
     path, modules = list(sys.path), set(sys.modules)
     importlib.invalidate_caches()
     try:
@@ -204,8 +220,15 @@ def _run_here(job: ChildJob, progress: Progress = lambda *_: None) -> Any:  # no
         sys.path[:] = path
         _forget_modules_of_users(set(sys.modules) - modules)
         if "keras" in sys.modules:
-            # Keras counts the layers of a process, and names variables by it.
-            sys.modules["keras"].utils.clear_session()
+            _forget_layers()
+
+
+def _forget_layers() -> None:
+    from keras.src.backend.common import global_state
+
+    # Keras counts the layers of a process, and names variables by it. To clear its session takes half a second.
+    if global_state.get_global_attribute("object_name_uids"):
+        sys.modules["keras"].utils.clear_session()
 
 
 def _forget_modules_of_users(names: set[str]) -> None:
@@ -217,29 +240,52 @@ def _forget_modules_of_users(names: set[str]) -> None:
             del sys.modules[name]
 
 
-@pytest.fixture(scope="module")
-def jobs_here() -> Iterator[None]:
-    """Do in this process what a run does in children: loading a framework for each of them takes minutes."""
+@contextlib.contextmanager
+def jobs_done_here(run: Callable[..., Any] = _run_here) -> Iterator[None]:
+    """Have a run do its jobs in this process, or by another function in place of `run_child`."""
     with pytest.MonkeyPatch.context() as patch:
         for module in (comparison, overflow, record, selftest_stage, session_probes, variant_maker):
-            patch.setattr(module, "run_child", _run_here)
+            patch.setattr(module, "run_child", run)
+        yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def jobs_here(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Do in this process what a run does in children: loading a framework for each of them takes minutes.
+
+    A file or test with the marker `children` does its jobs as users do.
+    """
+    with jobs_done_here(run_child if request.node.get_closest_marker("children") else _run_here):
+        yield
+
+
+@pytest.fixture(autouse=True)
+def _jobs_in_children(request: pytest.FixtureRequest) -> Iterator[None]:
+    with jobs_done_here(run_child) if request.node.get_closest_marker("children") else contextlib.nullcontext():
         yield
 
 
 @pytest.fixture
-def bench(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Bench:
+def bench(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Bench:
     """Return a bench that compares in this process: the whole command but for the child, which costs a second."""
-    monkeypatch.setattr(comparison, "run_child", _run_here)
-    monkeypatch.setattr(session_probes, "run_child", _run_here)
     return Bench(folder=tmp_path, capture=capsys)
 
 
 @pytest.fixture
-def isolated_bench(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Bench:
+def asks_probes(bench: Bench) -> None:
+    """Have all probes asked on the bench where the options do not say."""
+    bench.is_probing = True
+
+
+@pytest.fixture
+def isolated_bench(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Bench]:
     """Return a bench that compares in a child process, as users do, with its temporary files in `tmp`."""
     (tmp_path / "tmp").mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
-    return Bench(folder=tmp_path, capture=capsys)
+    with jobs_done_here(run_child):
+        yield Bench(folder=tmp_path, capture=capsys)
 
 
 @pytest.fixture
@@ -389,7 +435,7 @@ class Desk:
     def copy(self, folder: Path) -> Desk:
         """Return a copy in `folder` that may be tampered with: its runs refer to its own files."""
         shutil.copytree(self.folder, folder, dirs_exist_ok=True)
-        for path in folder.glob("artifacts/runs/*/*/spec.json"):
+        for path in (*folder.glob("artifacts/runs/*/*/spec.json"), *folder.glob("said.json")):
             text = path.read_text(encoding="utf-8").replace(str(self.folder), str(folder))
             path.write_text(text, encoding="utf-8")
         return Desk(folder=folder)
@@ -410,10 +456,16 @@ def desk(tmp_path: Path) -> Desk:
     return make_desk(tmp_path)
 
 
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Desk:
-    """Return a desk on which the run of the ONNX model has passed; not to be changed, but copied."""
+@pytest.fixture(scope="session")
+def _finished_once(tmp_path_factory: pytest.TempPathFactory) -> Desk:
     desk = make_desk(tmp_path_factory.mktemp("finished"))
-    called = desk.json("run", "spec.yaml", "--quiet")
+    with jobs_done_here():
+        called = desk.json("run", "spec.yaml", "--quiet")
     assert called.code == 0, str(called)
     return desk
+
+
+@pytest.fixture(scope="module")
+def finished(_finished_once: Desk, tmp_path_factory: pytest.TempPathFactory) -> Desk:
+    """Return a desk on which the run of the ONNX model has passed; not to be changed, but copied."""
+    return _finished_once.copy(tmp_path_factory.mktemp("finished"))

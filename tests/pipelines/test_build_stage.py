@@ -13,11 +13,12 @@ import pytest
 from paritygate.errors import MissingBackendError
 from paritygate.formats import ENGINE_FORMATS
 from paritygate.machine import gpu_of_machine
-from paritygate.pipelines.process.child import ChildJob, Progress, run_child
 from paritygate.pipelines.run import overflow, variant_maker
 
 if TYPE_CHECKING:
     from tests.pipelines.conftest import Called, Desk
+
+    from paritygate.pipelines.process.child import ChildJob, Progress
 
 _TARGETS = ["onnx-fp32", "tensorrt-fp16"]
 
@@ -29,11 +30,12 @@ class _Builder:
         self.is_there = True
         self.built: list[str] = []
         self.jobs: list[ChildJob] = []
+        self._do_other = variant_maker.run_child
 
     def __call__(self, job: ChildJob, progress: Progress = lambda *_: None) -> Any:  # noqa: ANN401 - the job's JSON
         self.jobs.append(job)
         if job.args.get("format") not in ENGINE_FORMATS:
-            return run_child(job, progress)
+            return self._do_other(job, progress)
         if not self.is_there:
             msg = "no engine is built here"
             raise MissingBackendError(msg, hint="pip install 'paritygate[gpu]'")
@@ -88,7 +90,7 @@ def test_an_engine_that_cannot_be_built_here_says_how_to_build_it_elsewhere(desk
     assert called.code == 5
     assert "error: tensorrt-fp16: no engine is built here" in called.err
     assert (
-        f"hint: pip install 'paritygate[gpu]'; or convert-and-validate pack {desk.run_folder}, "
+        f"hint: pip install 'paritygate[gpu]'; or convert-and-validate pack --run {desk.run_folder}, "
         "and where it can be built: convert-and-validate build --run DIR\n"
     ) in called.err
     assert called.data["failures"]["tensorrt-fp16"]["exit_code"] == 5
@@ -107,7 +109,7 @@ def test_without_a_gpu_the_run_is_to_be_taken_to_one(desk: Desk, target: str) ->
         f"not run here: {target}: TensorRT builds an engine on the GPU that it will run on, and there is none here\n"
     ) in called.err
     assert (
-        f"hint: convert-and-validate pack {desk.run_folder}, and where it can be built: "
+        f"hint: convert-and-validate pack --run {desk.run_folder}, and where it can be built: "
         "convert-and-validate build --run DIR\n"
     ) in called.err
     assert "pip install" not in called.err

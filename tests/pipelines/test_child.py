@@ -22,6 +22,8 @@ from paritygate.pipelines.process.child import ChildJob, run_child
 if TYPE_CHECKING:
     from tests.pipelines.conftest import Bench, Outcome
 
+pytestmark = pytest.mark.children
+
 _MODULE = """
 import ctypes
 import multiprocessing
@@ -493,7 +495,7 @@ def full_disk(tmp_path: Path) -> Iterator[Path]:
 def _compare_with_tmp(bench: Bench, tool: list[str], tmp: Path, *options: str) -> subprocess.CompletedProcess[str]:
     samples = bench.samples(4096)
     return subprocess.run(
-        [*tool, "compare", bench.linear("a"), bench.linear("b"), "--samples", samples, *options],
+        [*tool, "compare", bench.linear("a"), bench.linear("b"), "--samples", samples, "--probes", "none", *options],
         env={**os.environ, "TMPDIR": str(tmp)},
         capture_output=True,
         text=True,
@@ -534,7 +536,8 @@ def test_a_result_that_cannot_be_written_is_said_before_anything_is_run(isolated
 
 def test_a_reader_that_goes_away_is_no_traceback(isolated_bench: Bench, tool: list[str]) -> None:
     bench = isolated_bench
-    command = [*tool, "compare", bench.linear("a"), bench.linear("b"), "--samples", bench.samples(), "--quiet"]
+    samples = ("--samples", bench.samples(), "--probes", "none")
+    command = [*tool, "compare", bench.linear("a"), bench.linear("b"), *samples, "--quiet"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout is not None
     assert process.stderr is not None
@@ -549,10 +552,11 @@ def test_a_reader_that_goes_away_is_no_traceback(isolated_bench: Bench, tool: li
 
 def test_a_folder_named_like_a_framework_does_not_stand_in_for_it(isolated_bench: Bench, tool: list[str]) -> None:
     bench = isolated_bench
+    samples = ("--samples", bench.samples(), "--probes", "none")
     (bench.folder / "onnxruntime.py").write_text("raise RuntimeError('the wrong one')")
 
     process = subprocess.run(
-        [*tool, "compare", bench.linear("a"), bench.linear("b"), "--samples", bench.samples()],
+        [*tool, "compare", bench.linear("a"), bench.linear("b"), *samples],
         cwd=bench.folder,
         env={**os.environ, "PYTHONSAFEPATH": ""},
         capture_output=True,
@@ -565,8 +569,9 @@ def test_a_folder_named_like_a_framework_does_not_stand_in_for_it(isolated_bench
 
 def test_progress_goes_to_standard_error_only(isolated_bench: Bench, tool: list[str]) -> None:
     bench = isolated_bench
+    samples = ("--samples", bench.samples(), "--probes", "none")
     process = subprocess.run(
-        [*tool, "compare", bench.linear("a"), bench.linear("b"), "--samples", bench.samples(), "--json", "-"],
+        [*tool, "compare", bench.linear("a"), bench.linear("b"), *samples, "--json", "-"],
         capture_output=True,
         text=True,
         check=False,

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.pipelines.conftest import make_desk
 
 from paritygate.pipelines.cli.release_summary import print_release, print_release_details
 from paritygate.pipelines.release.repository import Record, RecordKind, Release, ReleaseDetails
@@ -36,6 +37,15 @@ def test_an_empty_repository_is_said_to_be_empty(desk: Desk) -> None:
     assert called.code == 0
     assert called.out == "Repository models holds no releases\n"
     assert called.data["models"] == []
+
+
+def test_the_repository_of_a_root_is_found_by_the_root_unless_another_one_is_named(finished: Desk) -> None:
+    assert finished.json("show", "tiny", "--root", "artifacts").data["model"] == "tiny"
+    assert finished.call("list", "--root", "artifacts").out == finished.call("list").out
+    assert "there is no repository at other/repository" in finished.call("verify", "tiny", "--root", "other").err
+    named = finished.call("list", "--root", "other", "--repository", "artifacts/repository")
+    assert (named.code, named.out) == (0, finished.call("list").out)
+    assert "--root" not in finished.call("list", "--help").out
 
 
 _COMMANDS = [("list",), ("show", "tiny"), ("verify", "tiny"), ("rollback", "tiny"), ("alias", "tiny", "prod", "1")]
@@ -179,16 +189,21 @@ def test_json_to_standard_output_has_nothing_beside_it(finished: Desk, command: 
     assert json.loads(called.out)["schema_version"] == 1
 
 
-@pytest.fixture
-def three(desk: Desk) -> Desk:
-    """Return a desk with three releases, to each of which prod was moved."""
+@pytest.fixture(scope="module")
+def _three_releases(tmp_path_factory: pytest.TempPathFactory) -> Desk:
+    desk = make_desk(tmp_path_factory.mktemp("three"))
     for fill in (None, 1.0, 2.0):
         desk.onnx(fill=fill)
         assert desk.call("run", "spec.yaml", "--quiet").code == 0
     return desk
 
 
-@pytest.mark.usefixtures("jobs_here")
+@pytest.fixture
+def three(_three_releases: Desk, tmp_path: Path) -> Desk:
+    """Return a desk with three releases, to each of which prod was moved."""
+    return _three_releases.copy(tmp_path)
+
+
 def test_rollback_goes_back_and_again_further_back_and_says_where_it_is(three: Desk) -> None:
     first = three.json("rollback", "tiny", "--reason", "answers too slowly")
     second = three.json("rollback", "tiny", "--alias", "prod")
@@ -222,7 +237,6 @@ def test_rollback_goes_back_and_again_further_back_and_says_where_it_is(three: D
     assert history[3]["host"]
 
 
-@pytest.mark.usefixtures("jobs_here")
 def test_rollback_and_alias_refuse_what_is_not_in_the_past_not_there_or_not_intact(three: Desk) -> None:
     assert three.call("alias", "tiny", "prod", "1").code == 0
     path = three.folder / "artifacts/repository/store/tiny/2/onnx-fp32/model.onnx"
@@ -247,7 +261,6 @@ def test_rollback_and_alias_refuse_what_is_not_in_the_past_not_there_or_not_inta
     assert three.json("list").data["models"][0]["aliases"] == {"prod": 1}
 
 
-@pytest.mark.usefixtures("jobs_here")
 def test_alias_makes_moves_and_leaves(three: Desk) -> None:
     made = three.json("alias", "tiny", "canary", "1")
     moved = three.call("alias", "tiny", "prod", "canary", "--reason", "a week without complaints")
@@ -261,7 +274,6 @@ def test_alias_makes_moves_and_leaves(three: Desk) -> None:
     assert three.json("list").data["models"][0]["aliases"] == {"canary": 1, "prod": 1}
 
 
-@pytest.mark.usefixtures("jobs_here")
 def test_promoting_a_run_again_makes_no_version_and_says_so(desk: Desk) -> None:
     assert desk.call("run", "spec.yaml", "--quiet").code == 0
 
@@ -279,7 +291,6 @@ def test_promoting_a_run_again_makes_no_version_and_says_so(desk: Desk) -> None:
     assert desk.releases == ["tiny/1"]
 
 
-@pytest.mark.usefixtures("jobs_here")
 def test_promoting_what_was_judged_by_other_rules_makes_a_version(desk: Desk) -> None:
     assert desk.call("run", "spec.yaml", "--quiet").code == 0
     desk.spec(tolerance={"onnx-fp32": {"max_abs_diff": 1e-6}})

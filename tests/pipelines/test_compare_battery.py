@@ -75,11 +75,12 @@ def test_a_pair_gets_the_verdict_that_is_known_for_it(bench: Bench, battery: Pat
     expected = json.loads((battery / name / "meta.json").read_text())["expected"]
 
     # The cases reach what is to be found: probes are another matter.
-    code, verdict, out = _compare(bench, battery / name, "--probes", "none")
+    code, verdict, out = _compare(bench, battery / name)
 
     assert (code, verdict) == ({"pass": 0, "fail": 1}[expected], expected), out
 
 
+@pytest.mark.usefixtures("asks_probes")
 @pytest.mark.parametrize("name", _names())
 def test_a_pair_gets_its_verdict_with_ordinary_samples_alone_and_probes(bench: Bench, battery: Path, name: str) -> None:
     expected = json.loads((battery / name / "meta.json").read_text())["expected"]
@@ -113,7 +114,7 @@ def test_the_readme_says_what_each_gate_catches(bench: Bench, battery: Path, pro
         expected = json.loads((battery / name / "meta.json").read_text())["expected"]
         samples = _ordinary(bench, battery / name)
         caught["naive"][expected] += _is_caught_naively(battery / name)
-        caught["ordinary"][expected] += _compare(bench, battery / name, "--probes", "none", samples=samples)[0] != 0
+        caught["ordinary"][expected] += _compare(bench, battery / name, samples=samples)[0] != 0
         there[expected] += 1
     table = (project_root / "README.md").read_text(encoding="utf-8").partition("| faults caught of 17 |")[2]
     row = re.compile(r"\| (\d+)(?: or \d+)? \| (\d+) \| (\d+) \|$", re.MULTILINE)

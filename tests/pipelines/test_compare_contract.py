@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from tests.pipelines.conftest import Bench, Outcome
 
+pytestmark = pytest.mark.usefixtures("asks_probes")
+
 _IN = {"x": ("float", ["batch", 4])}
 
 

@@ -11,6 +11,8 @@ from onnx import helper
 if TYPE_CHECKING:
     from tests.pipelines.conftest import Bench
 
+pytestmark = pytest.mark.usefixtures("asks_probes")
+
 _DECLARED = ("--non-finite", "match", "--probes", "values")
 
 

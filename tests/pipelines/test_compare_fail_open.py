@@ -355,7 +355,18 @@ def test_each_cause_has_its_exit_code_in_a_real_process(
 def test_too_few_rows_for_the_claim_are_inconclusive_in_a_real_process(isolated_bench: Bench, tool: list[str]) -> None:
     bench = isolated_bench
     process = subprocess.run(
-        [*tool, "compare", bench.linear("a"), bench.linear("b"), "--samples", bench.samples(8), "--min-rows", "9"],
+        [
+            *tool,
+            "compare",
+            bench.linear("a"),
+            bench.linear("b"),
+            "--samples",
+            bench.samples(8),
+            "--min-rows",
+            "9",
+            "--probes",
+            "none",
+        ],
         capture_output=True,
         text=True,
         check=False,

@@ -18,6 +18,8 @@ from paritygate.files import digest_of_file, digest_of_files
 if TYPE_CHECKING:
     from tests.pipelines.conftest import Bench, Desk, Outcome
 
+pytestmark = pytest.mark.usefixtures("asks_probes")
+
 
 def _table(bench: Bench, name: str, *, lost: int | None = None) -> str:
     table = bench.normal(100, 3)

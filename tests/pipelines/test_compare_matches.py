@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from tests.pipelines.conftest import Bench, Outcome
 
+pytestmark = pytest.mark.usefixtures("asks_probes")
+
 _MATCH = "detections:boxes=found_boxes,scores=found_scores,classes=labels"
 _BOXES = 12
 _FLOOR = 0.3

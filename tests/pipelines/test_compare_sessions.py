@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     Arrays = Mapping[str, NDArray[np.generic]]
 
+pytestmark = pytest.mark.usefixtures("asks_probes")
+
 SESSIONS = ("repeats", "concurrent", "optimisation", "fresh")
 
 

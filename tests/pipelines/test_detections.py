@@ -407,7 +407,6 @@ def test_the_command_that_a_run_prints_of_a_session_asks_it_again(
     detecting: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _ask(detecting, "batches, repeats")
-    monkeypatch.setattr("paritygate.pipelines.compare.job.run_child", _here)
     own = onnxruntime_runner.open_model
 
     def open_model(model: object) -> object:
@@ -433,10 +432,3 @@ def test_the_command_that_a_run_prints_of_a_session_asks_it_again(
     assert [item["name"] for item in detecting.evidence()["variants"][0]["checks"] if item["status"] == "fail"] == [
         "probe_repeats"
     ]
-
-
-def _here(job: object, progress: object = lambda *_: None) -> dict[str, object]:
-    """Do in this process what the child would: what is planted in the runner is in this one."""
-    from paritygate.pipelines.jobs import compare as compare_job
-
-    return compare_job.run(json.loads(json.dumps(dict(job.args))), progress)  # type: ignore[attr-defined,arg-type]

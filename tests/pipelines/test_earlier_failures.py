@@ -11,8 +11,6 @@ import pytest
 if TYPE_CHECKING:
     from tests.pipelines.conftest import Desk
 
-pytestmark = pytest.mark.usefixtures("jobs_here")
-
 _TARGETS = ["onnx-fp32", "onnx-fp16"]
 
 

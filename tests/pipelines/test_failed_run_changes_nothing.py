@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from paritygate.pipelines.run.workspace import RunFolder
 
-pytestmark = pytest.mark.usefixtures("jobs_here")
-
 _BOTH = ["onnx-fp32", "onnx-fp16"]
 # No FP16 file stays within this.
 _TIGHT = {"onnx-fp16": {"max_abs_diff": 1e-12}}

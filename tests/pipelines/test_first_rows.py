@@ -75,7 +75,6 @@ def _notes(desk: Desk) -> tuple[str, ...]:
 
 
 @pytest.mark.torch
-@pytest.mark.usefixtures("jobs_here")
 def test_a_module_that_takes_real_rows_only_is_converted_with_them(desk: Desk) -> None:
     _spec(desk, "picky", "first_rows_net:rows")
     called = desk.call("export", "spec.yaml", "--quiet")
@@ -84,7 +83,6 @@ def test_a_module_that_takes_real_rows_only_is_converted_with_them(desk: Desk) -
 
 
 @pytest.mark.torch
-@pytest.mark.usefixtures("jobs_here")
 def test_samples_that_cannot_be_read_stop_no_conversion_and_that_is_said(desk: Desk) -> None:
     _spec(desk, "any_rows", "first_rows_net:broken")
     called = desk.call("export", "spec.yaml", "--quiet")

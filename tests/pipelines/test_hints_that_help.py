@@ -16,8 +16,6 @@ from paritygate.validate.gate.tolerance import parse_tolerance
 if TYPE_CHECKING:
     from tests.pipelines.conftest import Bench, Desk
 
-pytestmark = pytest.mark.usefixtures("jobs_here")
-
 
 def _renamed_input(bench: Bench, name: str) -> str:
     import onnx

@@ -17,8 +17,6 @@ from paritygate.models.onnx.file import read_onnx
 if TYPE_CHECKING:
     from tests.pipelines.conftest import Bench, Desk
 
-pytestmark = pytest.mark.usefixtures("jobs_here")
-
 # As Python hands over the byte 0xff of a name that is no UTF-8.
 _NO_TEXT = "model\udcff"
 

@@ -16,11 +16,6 @@ pytestmark = pytest.mark.tensorflow
 _NOTE = "output_0 is the output of layer 'head': the next version knows it as 'head' only"
 
 
-@pytest.fixture(autouse=True)
-def _here(jobs_here: None) -> None:
-    """Do every job in this process."""
-
-
 def _model(*, head: str = "head") -> Any:  # noqa: ANN401 - a keras.Model
     keras = import_keras()
     keras.utils.set_random_seed(0)

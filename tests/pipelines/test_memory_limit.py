@@ -19,6 +19,8 @@ from paritygate.pipelines.process.child_memory import MEMORY_SHARE, MemoryWatch,
 if TYPE_CHECKING:
     from tests.pipelines.conftest import Bench, Desk
 
+pytestmark = pytest.mark.children
+
 _SAMPLES = """
 import os
 import sys

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from paritygate.errors import ConversionError, StorageError
-from paritygate.pipelines.process.child import Progress, run_child
 from paritygate.pipelines.run import overflow, variant_maker
 from paritygate.pipelines.run.overflow import OverflowFinding, find_overflow
 from paritygate.pipelines.run.workspace import RunFolder, open_run
@@ -20,7 +19,7 @@ from paritygate.precision import Precision, Variant
 if TYPE_CHECKING:
     from tests.pipelines.conftest import Called, Desk
 
-    from paritygate.pipelines.process.child import ChildJob
+    from paritygate.pipelines.process.child import ChildJob, Progress
 
 _LARGE = (17, 44, 103)
 _HELD: dict[str, Any] = {"model": {"name": "tiny", "source": "model.onnx"}, "decisions": {}}
@@ -353,10 +352,11 @@ def test_the_engines_of_one_base_share_the_look_at_it(desk: Desk, monkeypatch: p
     _norms(desk)
     monkeypatch.setattr(variant_maker, "require_builder", lambda _: None)
     looks: list[str] = []
+    do = overflow.run_child
 
     def look(job: ChildJob, progress: Progress = lambda *_: None) -> object:
         looks.append(job.folder.name)
-        return run_child(job, progress)
+        return do(job, progress)
 
     monkeypatch.setattr(overflow, "run_child", look)
     model = {**_HELD["model"], "dims": {"batch": {"min": 1, "opt": 8, "max": 128}}}

@@ -12,7 +12,7 @@ from tests.pipelines.conftest import Desk
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = [pytest.mark.rtx, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.rtx, pytest.mark.slow, pytest.mark.thorough, pytest.mark.timeout(600)]
 
 _FP32, _FP16 = "tensorrt-rtx-fp32", "tensorrt-rtx-fp16"
 
@@ -60,7 +60,7 @@ def _done(desk: Desk, *args: str) -> None:
 @pytest.fixture(
     scope="module",
     params=[
-        pytest.param(_RESNET, marks=[pytest.mark.tensorflow, pytest.mark.thorough], id=_RESNET.name),
+        pytest.param(_RESNET, marks=pytest.mark.tensorflow, id=_RESNET.name),
         pytest.param(_STS, marks=pytest.mark.torch, id=_STS.name),
     ],
 )

@@ -14,6 +14,8 @@ import pytest
 if TYPE_CHECKING:
     from tests.pipelines.conftest import Desk
 
+pytestmark = pytest.mark.children
+
 # With all optimisations, ONNX Runtime 1.31.1 dies of the fusion of these two operators in FP16.
 _MODEL = """
 <ir_version: 8, opset_import: ["" : 17]>

@@ -12,8 +12,6 @@ import pytest
 if TYPE_CHECKING:
     from tests.pipelines.conftest import Called, Desk
 
-pytestmark = pytest.mark.usefixtures("jobs_here")
-
 _HELD = {"model": {"name": "tiny", "source": "model.onnx"}, "targets": ["onnx-fp16"], "decisions": {}}
 
 

@@ -201,6 +201,7 @@ def test_a_model_that_keeps_dropout_active_at_inference_is_refused(desk: Desk) -
     assert desk.releases == []
 
 
+@pytest.mark.children
 @pytest.mark.torch
 def test_a_converter_that_crashes_is_no_reason_to_release_anything(desk: Desk) -> None:
     called = _torch_desk(desk, "aborting_when_exported").json("run", "spec.yaml")
@@ -247,6 +248,7 @@ def model():
 """
 
 
+@pytest.mark.children
 @pytest.mark.slow
 @pytest.mark.tensorflow
 @pytest.mark.timeout(600)

@@ -11,8 +11,6 @@ import pytest
 if TYPE_CHECKING:
     from tests.pipelines.conftest import Desk
 
-pytestmark = pytest.mark.usefixtures("jobs_here")
-
 _SAMPLES = """
     import numpy as np
     from paritygate.batch import Batch

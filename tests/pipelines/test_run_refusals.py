@@ -136,11 +136,11 @@ def test_damaged_samples_are_an_input_error(desk: Desk) -> None:
     assert desk.releases == []
 
 
+@pytest.mark.children
 @pytest.mark.parametrize(
     ("text", "code", "words"),
     [
         ("import ctypes\nctypes.string_at(0)", 4, "was killed by SIGSEGV, a crash in native code"),
-        ("import os\nos.abort()", 4, "was killed by SIGABRT"),
         ("import os\nos.kill(os.getpid(), 9)", 4, "was killed by SIGKILL, as when memory runs out"),
         ("import sys\nsys.exit(0)", 4, "ended with exit code 0 and left no result"),
         ("1 / 0", 4, "ZeroDivisionError: division by zero"),
@@ -167,6 +167,7 @@ def test_a_source_that_crashes_or_is_no_model_ends_the_export_alone(
     assert not list(desk.run_folder.glob(".*.partial"))
 
 
+@pytest.mark.children
 def test_a_converter_that_hangs_is_stopped(desk: Desk) -> None:
     desk.module("net", "import time\nprint('about to hang')\ntime.sleep(600)")
 
@@ -182,6 +183,7 @@ def test_a_converter_that_hangs_is_stopped(desk: Desk) -> None:
     assert called.data["artifacts"] == {}
 
 
+@pytest.mark.children
 def test_a_reference_that_hangs_is_not_measured(desk: Desk) -> None:
     desk.module("slow", _SLOW)
     (desk.folder / "slow").write_text("record")
@@ -209,6 +211,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", str(folder)], check=True)
 
 
+@pytest.mark.children
 @pytest.mark.parametrize("free", [0, 16384, 65536])
 def test_a_full_disk_is_said_and_leaves_no_half_release(desk: Desk, small_disk: Path, free: int) -> None:
     filler = small_disk / "filler"
@@ -225,6 +228,7 @@ def test_a_full_disk_is_said_and_leaves_no_half_release(desk: Desk, small_disk: 
     assert not list(repository.glob("staging/*"))
 
 
+@pytest.mark.children
 @pytest.mark.parametrize("what", ["model", "outputs"])
 def test_what_a_child_writes_may_fill_the_disk(desk: Desk, small_disk: Path, what: str) -> None:
     if what == "model":
@@ -251,7 +255,7 @@ main(["run", "spec.yaml"])
 """
 
 
-@pytest.mark.parametrize("limit", [1, 700, 20000])
+@pytest.mark.parametrize("limit", [1, 20000])
 def test_files_that_may_not_grow_are_said_and_leave_no_half_release(desk: Desk, limit: int) -> None:
     done = subprocess.run(
         [sys.executable, "-c", _LIMITED, str(limit)], cwd=desk.folder, capture_output=True, text=True, check=False

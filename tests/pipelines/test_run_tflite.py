@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from tests.pipelines.conftest import Bench, Called, Desk
 
-pytestmark = [pytest.mark.tensorflow, pytest.mark.litert, pytest.mark.usefixtures("jobs_here")]
+pytestmark = [pytest.mark.tensorflow, pytest.mark.litert]
 
 _NET = """
 import keras

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     import onnx
     from numpy.typing import NDArray
 
-pytestmark = pytest.mark.usefixtures("jobs_here")
-
 _ROWS = 120
 _ONNX = ("onnx-fp32", "onnx-fp16", "onnx-bf16", "onnx-int8")
 _OPENVINO = ("openvino-fp32", "openvino-bf16", "openvino-int8")
@@ -374,6 +372,7 @@ def _run_scene(folder: Path, text: str, image: Sequence[int], pixels: Sequence[i
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.torch
 @pytest.mark.openvino
 @pytest.mark.timeout(600)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,11 +12,11 @@ import numpy as np
 import onnx
 import pytest
 
+from paritygate.codec import from_data, to_data
 from paritygate.convert.planted.kinds import PLANTS, PlantContext, Planted
 from paritygate.convert.planted.plant import plant
 from paritygate.models.source import Source, SourceKind
 from paritygate.pipelines.jobs import selftest as selftest_job
-from paritygate.pipelines.process.child_main import JOBS
 from paritygate.pipelines.run.comparison_job import comparison_job
 from paritygate.pipelines.run.workspace import open_run
 from paritygate.pipelines.selftest.explaining import why_missed
@@ -29,16 +27,12 @@ from paritygate.pipelines.selftest.result import (
     FindingResult,
     PlantResult,
     SelftestResult,
-    result_from_json,
-    result_to_json,
     schema_of_selftest,
 )
 from paritygate.pipelines.selftest.trial import open_planted, try_file
 
 if TYPE_CHECKING:
     from tests.pipelines.conftest import Called, Desk
-
-    from paritygate.pipelines.process.child import ChildJob, Progress
 
 _TEXT = """
 <ir_version: 9, opset_import: ["" : 17]>
@@ -58,21 +52,6 @@ text (int64[batch, seq] ids, int64[batch, seq] mask) => (float[batch, 3] logits)
   logits = Gemm (pooled, head, bias)
 }
 """
-
-
-def _run_here(job: ChildJob, progress: Progress = lambda *_: None) -> Any:  # noqa: ANN401 - the job's JSON
-    """Do what the child would, here: three children for each selftest take seconds."""
-    job.folder.mkdir(parents=True, exist_ok=True)
-    run: Callable[..., Any] = importlib.import_module(JOBS[job.name]).run
-    return json.loads(json.dumps(run(json.loads(json.dumps(dict(job.args))), progress)))
-
-
-@pytest.fixture
-def quick(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> Desk:
-    """Return the desk, its jobs done in this process."""
-    for module in ("run.variant_maker", "run.record", "selftest.stage"):
-        monkeypatch.setattr(f"paritygate.pipelines.{module}.run_child", _run_here)
-    return desk
 
 
 def _faults(*names: str) -> list[str]:
@@ -145,12 +124,12 @@ def test_a_user_learns_what_is_caught_what_is_missed_and_that_nothing_is_alarmed
     assert [path.parent.name for path in desk.run_folder.rglob("*.onnx")] == ["onnx-fp32"]
 
 
-def test_on_ordinary_texts_the_probes_catch_what_the_samples_do_not_reach(quick: Desk) -> None:
-    _write_text_model(quick)
+def test_on_ordinary_texts_the_probes_catch_what_the_samples_do_not_reach(desk: Desk) -> None:
+    _write_text_model(desk)
     faults = ("embedding-row-lost", "mask-as-length", "rows-beyond-seen", "size-baked", "mask-dropped")
 
-    with_probes = quick.json("selftest", "spec.yaml", *_faults(*faults))
-    without = quick.json("selftest", "spec.yaml", *_faults(*faults), "--probes", "none")
+    with_probes = desk.json("selftest", "spec.yaml", *_faults(*faults))
+    without = desk.json("selftest", "spec.yaml", *_faults(*faults), "--probes", "none")
 
     assert with_probes.code == without.code == 0, str(with_probes)
     found = {name: plant["outcome"] for name, plant in _plants(with_probes).items()}
@@ -165,39 +144,39 @@ def test_on_ordinary_texts_the_probes_catch_what_the_samples_do_not_reach(quick:
     assert without.data["probe_rows"] == {}
 
 
-def test_two_selftests_with_one_seed_find_the_same(quick: Desk) -> None:
-    _write_text_model(quick)
+def test_two_selftests_with_one_seed_find_the_same(desk: Desk) -> None:
+    _write_text_model(desk)
     command = ("selftest", "spec.yaml", *_faults("weight-row-zeroed", "row-noise", "bias-dropped"), "--seed", "5")
 
-    first, second = quick.json(*command), quick.json(*command)
+    first, second = desk.json(*command), desk.json(*command)
 
     def steady(called: Called) -> list[dict[str, Any]]:
         return [{**plant, "seconds": 0} for plant in called.data["plants"]]
 
     assert first.data["seed"] == 5
     assert steady(first) == steady(second)
-    other = quick.json(*command[:-1], "6")
+    other = desk.json(*command[:-1], "6")
     assert [plant["what"] for plant in other.data["plants"]] != [plant["what"] for plant in first.data["plants"]]
 
 
-def test_a_tolerance_that_rounding_breaks_is_a_false_alarm(quick: Desk) -> None:
-    quick.spec(tolerance={"onnx-fp32": {"max_abs_diff": 1e-12, "mean_abs_diff": 1e-12}})
+def test_a_tolerance_that_rounding_breaks_is_a_false_alarm(desk: Desk) -> None:
+    desk.spec(tolerance={"onnx-fp32": {"max_abs_diff": 1e-12, "mean_abs_diff": 1e-12}})
 
-    called = quick.json("selftest", "spec.yaml", *_faults("sums-reassociated", "tensors-renamed"), "--probes", "none")
+    called = desk.json("selftest", "spec.yaml", *_faults("sums-reassociated", "tensors-renamed"), "--probes", "none")
 
     assert called.code == called.data["exit_code"] == 1, str(called)
     assert _plants(called)["sums-reassociated"]["outcome"] == "false alarm"
     assert "false alarm: sums-reassociated: max_abs_diff [logits]: " in called.out
     assert "0 faults planted: 0 caught on the samples, 0 more by probes, 0 missed; " in called.out
     assert "2 innocent rewrites: 1 false alarm" in called.out
-    page = (quick.run_folder / "selftest.md").read_text(encoding="utf-8")
+    page = (desk.run_folder / "selftest.md").read_text(encoding="utf-8")
     assert "- false alarm: sums-reassociated: " in page
 
 
-def test_what_a_loose_tolerance_misses_is_measured_and_what_would_catch_it_said(quick: Desk) -> None:
-    quick.spec(tolerance={"onnx-fp32": {"max_abs_diff": 1, "mean_abs_diff": 1, "max_row_rel_diff": 1}})
+def test_what_a_loose_tolerance_misses_is_measured_and_what_would_catch_it_said(desk: Desk) -> None:
+    desk.spec(tolerance={"onnx-fp32": {"max_abs_diff": 1, "mean_abs_diff": 1, "max_row_rel_diff": 1}})
 
-    called = quick.json("selftest", "spec.yaml", *_faults("offset-added"), "--probes", "none")
+    called = desk.json("selftest", "spec.yaml", *_faults("offset-added"), "--probes", "none")
 
     plant = _plants(called)["offset-added"]
     assert (called.code, plant["outcome"]) == (0, "missed"), str(called)
@@ -211,12 +190,12 @@ def test_what_a_loose_tolerance_misses_is_measured_and_what_would_catch_it_said(
     assert "1 fault planted: 0 caught on the samples, 0 more by probes, 1 missed; 0 innocent rewrites" in called.out
 
 
-def test_a_probe_that_was_failed_is_not_asked_on(quick: Desk) -> None:
-    request = _request(quick, probes="batches")
+def test_a_probe_that_was_failed_is_not_asked_on(desk: Desk) -> None:
+    request = _request(desk, probes="batches")
     job = request.job
     source = job.candidate.model
     assert source is not None
-    target = quick.folder / "scaled.onnx"
+    target = desk.folder / "scaled.onnx"
     context = PlantContext(random=np.random.default_rng(0))
     assert isinstance(plant(source.path, "output-scaled", context, target), Planted)
     trials = [
@@ -229,10 +208,10 @@ def test_a_probe_that_was_failed_is_not_asked_on(quick: Desk) -> None:
     assert 0 < scaled.probe_rows["batches"] < unchanged.probe_rows["batches"]
 
 
-def test_too_few_rows_are_inconclusive_and_said_so(quick: Desk) -> None:
-    quick.spec(min_rows=500, probes=None)
+def test_too_few_rows_are_inconclusive_and_said_so(desk: Desk) -> None:
+    desk.spec(min_rows=500, probes=None)
 
-    called = quick.json("selftest", "spec.yaml", *_faults("output-scaled"))
+    called = desk.json("selftest", "spec.yaml", *_faults("output-scaled"))
 
     assert called.code == called.data["exit_code"] == 3, str(called)
     assert called.data["unchanged"] == "inconclusive"
@@ -240,33 +219,31 @@ def test_too_few_rows_are_inconclusive_and_said_so(quick: Desk) -> None:
     assert "unchanged onnx-fp32: rows: 120 rows in " in called.out
 
 
-def test_json_to_standard_output_is_json_alone(quick: Desk) -> None:
-    called = quick.call(
-        "selftest", "spec.yaml", *_faults("output-scaled"), "--probes", "none", "--json", "-", "--quiet"
-    )
+def test_json_to_standard_output_is_json_alone(desk: Desk) -> None:
+    called = desk.call("selftest", "spec.yaml", *_faults("output-scaled"), "--probes", "none", "--json", "-", "--quiet")
 
     assert called.code == 0, str(called)
     assert json.loads(called.out)["plants"][0]["outcome"] == "caught by samples"
     assert "1 fault planted: 1 caught on the samples" in called.err
 
 
-def test_a_spec_of_other_targets_is_tested_by_its_onnx(quick: Desk) -> None:
-    quick.spec(targets=["onnx-fp16"], required=["onnx-fp16"], tolerance={"onnx-fp16": {"max_abs_diff": 1}})
+def test_a_spec_of_other_targets_is_tested_by_its_onnx(desk: Desk) -> None:
+    desk.spec(targets=["onnx-fp16"], required=["onnx-fp16"], tolerance={"onnx-fp16": {"max_abs_diff": 1}})
 
-    called = quick.json("selftest", "spec.yaml", *_faults("output-scaled"), "--probes", "none")
+    called = desk.json("selftest", "spec.yaml", *_faults("output-scaled"), "--probes", "none")
 
     assert called.code == 0, str(called)
     assert (called.data["variant"], called.data["precision"]) == ("onnx-fp32", "fp32")
     assert _plants(called)["output-scaled"]["outcome"] == "caught by samples"
 
 
-def test_an_unknown_fault_is_refused_before_anything_is_done(quick: Desk) -> None:
-    called = quick.call("selftest", "spec.yaml", "--fault", "gremlin")
+def test_an_unknown_fault_is_refused_before_anything_is_done(desk: Desk) -> None:
+    called = desk.call("selftest", "spec.yaml", "--fault", "gremlin")
 
     assert called.code == 2
     assert "error: --fault 'gremlin' is none of the faults and innocent rewrites that are planted" in called.err
     assert "hint: write one of: weights-bf16, " in called.err
-    assert quick.runs == []
+    assert desk.runs == []
 
 
 def test_a_model_that_cannot_be_exported_has_nothing_to_plant_faults_into(desk: Desk) -> None:
@@ -289,21 +266,21 @@ def _request(desk: Desk, *, probes: str = "none") -> SelftestRequest:
     return SelftestRequest(job=job, plants=("output-scaled",), most_rows=None, folder=folder, run=run.folder, seed=0)
 
 
-def test_where_the_unchanged_artifact_fails_nothing_is_planted(quick: Desk) -> None:
-    request = _request(quick)
-    quick.onnx("other.onnx", fill=0.5, output="logits")
-    other = Source(text="other.onnx", folder=quick.folder, kind=SourceKind.ONNX)
+def test_where_the_unchanged_artifact_fails_nothing_is_planted(desk: Desk) -> None:
+    request = _request(desk)
+    desk.onnx("other.onnx", fill=0.5, output="logits")
+    other = Source(text="other.onnx", folder=desk.folder, kind=SourceKind.ONNX)
     request = replace(request, job=replace(request.job, candidate=replace(request.job.candidate, model=other)))
 
-    result = result_from_json(selftest_job.run(request.to_json(), lambda *_: None))
+    result = from_data(SelftestResult, selftest_job.run(to_data(request), lambda *_: None))
 
     assert (result.unchanged, result.exit_code, result.plants) == ("fail", 1, [])
     assert result.summary == "nothing was planted: the unchanged onnx-fp32 does not pass"
     assert any(line.startswith("unchanged onnx-fp32: max_abs_diff [logits]: ") for line in lines_below(result))
 
 
-def test_a_file_that_the_runtime_refuses_is_not_applicable(quick: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    request = _request(quick)
+def test_a_file_that_the_runtime_refuses_is_not_applicable(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    request = _request(desk)
 
     def no_model(source: Path, name: str, context: object, target: Path) -> Planted:
         del source, name, context
@@ -312,7 +289,7 @@ def test_a_file_that_the_runtime_refuses_is_not_applicable(quick: Desk, monkeypa
 
     monkeypatch.setattr(selftest_job, "plant", no_model)
 
-    result = result_from_json(selftest_job.run(request.to_json(), lambda *_: None))
+    result = from_data(SelftestResult, selftest_job.run(to_data(request), lambda *_: None))
 
     assert [plant.outcome for plant in result.plants] == ["not applicable"]
     assert result.plants[0].what.startswith("ONNX Runtime does not take what comes of it: ")
@@ -435,10 +412,10 @@ def test_a_miss_is_information_and_an_alarm_is_not(outcomes: list[str], unchange
 def test_the_result_survives_json_and_follows_its_schema() -> None:
     finding = FindingResult(check="probe_ids", output=None, detail="at ids 1 to 9")
     result = _result(_plant("caught by probes", by_probes=[finding]), _plant("missed", effects=[_effect()], why="so"))
-    data = json.loads(json.dumps(result_to_json(result)))
+    data = json.loads(json.dumps(to_data(result)))
 
     jsonschema.validate(data, schema_of_selftest())
-    assert result_from_json(data) == result
+    assert from_data(SelftestResult, data) == result
 
 
 def test_the_page_escapes_what_would_break_its_tables() -> None:

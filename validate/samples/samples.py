@@ -67,24 +67,6 @@ class SampleSource:
         """What rows are filled up with, as `digests_of_rows` takes it."""
         return {name: (value,) for name, value in self.pad.items()}
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the source as JSON data."""
-        return {
-            "text": self.text,
-            "folder": str(self.folder),
-            "path": self.path,
-            "batch_size": self.batch_size,
-            "pad": dict(self.pad),
-            "split": self.split.to_json() if self.split else None,
-            "key": self.key,
-        }
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> SampleSource:
-        """Return the source that `to_json` wrote."""
-        split = SampleSplit.from_json(data["split"]) if data.get("split") else None
-        return cls(**{**data, "folder": Path(data["folder"]), "split": split})
-
 
 def open_samples(source: SampleSource) -> Callable[[], Iterator[Batch]]:
     """Return a function that starts reading the samples from the first batch on, as often as it is called.
@@ -358,7 +340,9 @@ def _read_jsonl(path: Path, source: SampleSource) -> Iterator[Batch]:
                     msg = f"samples {path}, line {number}: the inputs are {sorted(row)}, those before {sorted(names)}"
                     raise InputFileError(msg, hint="give the same inputs in every line")
             yield Batch(
-                inputs={name: _stack(path, name, [row[name] for row in rows], source) for name in names}, ids=ids
+                inputs={name: _stack(path, name, [row[name] for row in rows], source) for name in names},
+                ids=ids,
+                lengths={name: [len(row[name]) for row in rows] for name in names if isinstance(rows[0][name], list)},
             )
 
 

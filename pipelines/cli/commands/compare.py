@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from paritygate.codec import to_data
 from paritygate.pipelines.cli.options import (
     device_option,
     json_option,
@@ -118,6 +119,13 @@ __all__ = ["command"]
     help="The channel axis of an output, whose entries get scales of their own.",
 )
 @click.option(
+    "--min-cosine-similarity",
+    "cosines",
+    multiple=True,
+    metavar="OUTPUT=V",
+    help="The least cosine similarity, -1 to 1, of the two answers to any row, such as two embeddings.",
+)
+@click.option(
     "--non-finite",
     type=click.Choice(["refuse", "match"]),
     default="refuse",
@@ -182,6 +190,7 @@ def command(
     matches: tuple[str, ...],
     ignored: tuple[str, ...],
     axes: tuple[str, ...],
+    cosines: tuple[str, ...],
     non_finite: str,
     min_rows: int,
     batch_size: int,
@@ -212,7 +221,6 @@ def command(
     from paritygate.pipelines.cli.run_summary import print_comparison
     from paritygate.pipelines.compare.arguments import comparison_of
     from paritygate.pipelines.compare.job import compare
-    from paritygate.pipelines.compare.result import result_to_json
     from paritygate.pipelines.compare.sides import parse_side
     from paritygate.validate.samples.samples import SampleSource
 
@@ -236,6 +244,7 @@ def command(
         matches=matches,
         ignored=reasons_by_name("--ignore", ignored, example="random by design"),
         axes=whole_numbers("--axis", axes),
+        min_cosine_similarity=numbers("--min-cosine-similarity", cosines, example="embedding=0.999"),
         non_finite=non_finite,
         min_rows=min_rows,
         seed=seed,
@@ -247,6 +256,6 @@ def command(
     )
     with progress_of("compare", is_quiet=quiet) as progress:
         result = compare(job, time_limit_s=time_limit, progress=progress)
-    write_json(json_target, result_to_json(result))
+    write_json(json_target, to_data(result))
     print_comparison(result, to_stderr=json_target == "-")
     return result.exit_code

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from paritygate.codec import to_data
 from paritygate.pipelines.cli.options import (
     constraint_option,
     device_option,
@@ -122,7 +123,7 @@ def command(
                     "model": spec.name,
                     "run": None if run is None else str(run.folder),
                     "exit_code": int(err.exit_code),
-                    "error": error_result(err).to_json(),
+                    "error": to_data(error_result(err)),
                 }
             )
             continue

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
@@ -93,15 +93,6 @@ class Source:
     def executes_code(self) -> bool:
         """Whether loading this source runs code of the user's."""
         return self.kind in _EXECUTES_CODE or is_object_path(self.text)
-
-    def to_json(self) -> dict[str, str]:
-        """Return the source as JSON data."""
-        return {"text": self.text, "folder": str(self.folder), "kind": str(self.kind)}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, str]) -> Source:
-        """Return the source that `to_json` wrote."""
-        return cls(text=data["text"], folder=Path(data["folder"]), kind=SourceKind(data["kind"]))
 
 
 def parse_source(text: str, folder: Path) -> Source:

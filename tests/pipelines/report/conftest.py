@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from tests.pipelines.conftest import jobs_done_here
 
 from paritygate.artifact import Artifact, file_digests
 from paritygate.files import make_marked_folder
@@ -120,9 +121,10 @@ def new_model_run(
 
 
 def measure(run: RunFolder) -> None:
-    """Record the reference and compare every artifact."""
-    record_stage(run, time_limit_s=60, progress=lambda *_: None)
-    validate_stage(run, time_limit_s=60, progress=lambda *_: None)
+    """Record the reference and compare every artifact, in this process."""
+    with jobs_done_here():
+        record_stage(run, time_limit_s=60, progress=lambda *_: None)
+        validate_stage(run, time_limit_s=60, progress=lambda *_: None)
 
 
 @pytest.fixture(scope="session")

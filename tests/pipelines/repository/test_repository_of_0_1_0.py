@@ -28,9 +28,6 @@ from paritygate.pipelines.release.repository import (
 if TYPE_CHECKING:
     from tests.pipelines.conftest import Desk
 
-# Loading a framework for each child of a run takes seconds.
-pytestmark = pytest.mark.usefixtures("jobs_here")
-
 _WRITTEN = Path(__file__).with_name("of_0_1_0")
 _REPOSITORY = "artifacts/repository"
 

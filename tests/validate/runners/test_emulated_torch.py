@@ -106,7 +106,10 @@ class _Exported:
     expected: NDArray[np.float32]
 
 
-@pytest.fixture(scope="module", params=list(_MODELS))
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(name, marks=[pytest.mark.thorough] if name == "sts" else []) for name in _MODELS],
+)
 def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> _Exported:
     import torch
 

@@ -41,6 +41,7 @@ def _outputs(model: onnx.ModelProto, inputs: dict[str, NDArray[Any]]) -> NDArray
     return found
 
 
+@pytest.mark.thorough
 def test_the_sentence_pair_model_answers_alike_in_fp16(sentence_pairs: Converted) -> None:
     model = read_onnx(sentence_pairs.main)
     result = rewrite_precision(model, precision=Precision.FP16, folder=sentence_pairs.main.parent)
@@ -53,6 +54,7 @@ def test_the_sentence_pair_model_answers_alike_in_fp16(sentence_pairs: Converted
         assert np.abs(_outputs(result.model, inputs) - expected).max() < 1e-2
 
 
+@pytest.mark.thorough
 def test_the_sentence_pair_model_is_valid_in_bf16(sentence_pairs: Converted) -> None:
     model = read_onnx(sentence_pairs.main)
     result = rewrite_precision(model, precision=Precision.BF16, folder=sentence_pairs.main.parent)

@@ -21,7 +21,7 @@ from paritygate.models.onnx.file import opset_of
 from paritygate.models.onnx.graph import QUANTIZATION_OPERATORS, nodes_in
 from paritygate.precision import Precision
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.thorough]
 
 # The scores that these two hand out hold, where the mask is, the lowest value of the dtype they were computed in.
 _MASK_IN_OUTPUT = frozenset(
