@@ -308,5 +308,4 @@ def probe_names(text: str | None) -> tuple[str, ...] | None:
 
     if text is None:
         return None
-    names = [name.strip() for name in text.split(",")]
-    return () if names == ["none"] else known_probes(names)
+    return known_probes(name.strip() for name in text.split(","))

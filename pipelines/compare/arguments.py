@@ -91,12 +91,14 @@ def comparison_of(  # noqa: PLR0913 - one argument an option of the command
 
 
 def known_probes(names: Iterable[str]) -> tuple[str, ...]:
-    """Return the probes of these names in the order of the table.
+    """Return the probes of these names in the order of the table; `none` alone is none of them.
 
     Raises:
         UsageError: A name is no probe.
     """
     found = tuple(names)
+    if found == ("none",):
+        return ()
     for name in found:
         if name not in ALL_PROBES:
             msg = f"--probes {name!r} is no probe (allowed: none, {', '.join(nearest_first(name, ALL_PROBES))})"

@@ -201,7 +201,7 @@ def compare(  # noqa: PLR0913 - one argument an option of the command
         pad: What lists of JSON lines are filled up with, by input.
         seed: Seed of all choices.
         emulate: Whether to round every value of the candidate (ONNX) to the precision.
-        probes: The probes to ask, none of them for `()`; all if None.
+        probes: The probes to ask, none of them for `none` or `()`; all if None.
         failures: A folder for the batches that the candidate fails.
         device: `cpu` or `cuda`.
         provider: What of ONNX Runtime runs the candidate: `cpu`, `cuda` or `tensorrt`.
@@ -213,7 +213,8 @@ def compare(  # noqa: PLR0913 - one argument an option of the command
             be measured for another reason is a result with the verdict `error`.
     """
     here, objects = Path.cwd(), dict[str, object]()
-    source = SampleSource(text=str(samples), folder=here, batch_size=batch_size, pad=dict(pad or {}))
+    place = os.fspath(samples) if isinstance(samples, (str, os.PathLike)) else None
+    source = SampleSource(text=place or "", folder=here, batch_size=batch_size, pad=dict(pad or {}))
     job = comparison_of(
         _side(reference, here, {}, objects),
         _side(candidate, here, dict(rename or {}), objects),
@@ -239,19 +240,17 @@ def compare(  # noqa: PLR0913 - one argument an option of the command
         device=device,
         provider=provider,
     )
-    is_stored = not isinstance(samples, (str, os.PathLike))
     _check_devices(objects, device)
     with contextlib.ExitStack() as stack:
-        folder = ""
-        if is_stored:
-            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="paritygate-samples-"))
-            job = replace(job, samples=store_samples(samples, Path(folder), source))
-        if objects or is_stored:
+        if place is None:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="paritygate-samples-")))
+            job = replace(job, samples=store_samples(samples, folder, source))
+        if objects or place is None:
             job = replace(job, again="")
         if objects:
             stack.enter_context(live_objects(objects))
         result = compare_job(job, time_limit_s=time_limit, progress=progress or _silent)
-    if is_stored:
+    if place is None:
         result = _without_folder(result, job.samples)
     _raise_usage(result)
     return _as(Comparison, result)
@@ -280,7 +279,7 @@ def run(  # noqa: PLR0913 - one argument an option of the command
             relative to the current directory.
         targets: The targets to make; all of them if none is named.
         samples: In place of the spec's own.
-        probes: The probes to ask, none of them for `()`; those of the spec if None.
+        probes: The probes to ask, none of them for `none` or `()`; those of the spec if None.
         benchmark: Whether to measure speed; where the spec asks for it, or for a choice that needs it, if None.
         promote: Whether to release what passed.
         repository: Where to, in place of the spec's.

@@ -205,7 +205,7 @@ def test_a_candidate_that_raises_later_fails() -> None:
 
 
 def test_too_few_rows_are_inconclusive_and_no_pass(files: Path) -> None:
-    result = pg.compare(str(files / "model.onnx"), right, samples={"x": _X}, min_rows=100, probes=())
+    result = pg.compare(str(files / "model.onnx"), right, samples={"x": _X}, min_rows=100, probes="none")
 
     assert result.verdict == "inconclusive"
     with pytest.raises(pg.ParityError, match="verdict: inconclusive"):
@@ -316,6 +316,15 @@ def test_samples_that_are_wrong_are_wrong_usage(samples: Any, words: str, files:
 
     assert caught.value.exit_code == 2
     assert caught.value.hint
+
+
+def test_what_an_iterable_of_the_caller_raises_is_the_callers(files: Path) -> None:
+    def broken() -> Iterator[Arrays]:
+        yield {"x": _X}
+        raise FileNotFoundError(2, "No such file", "part-2.npz")
+
+    with pytest.raises(FileNotFoundError, match=r"part-2\.npz"):
+        pg.compare(str(files / "model.onnx"), right, samples=broken(), probes=())
 
 
 @pytest.mark.parametrize("samples", [[], {"x": _X[:0]}])

@@ -44,34 +44,35 @@ def store_samples(samples: object, folder: Path, source: SampleSource) -> Sample
         UsageError: They are neither, or hold what is no array of numbers or text.
         StorageError: The disk is full.
     """
-    with storage_errors(folder):
-        if isinstance(samples, Mapping):
-            path = folder / "samples.npz"
-            _write(path, _arrays(samples))
-            return replace(source, text=str(path))
-        if isinstance(samples, (str, bytes)) or not isinstance(samples, Iterable):
-            msg = f"samples are given as a {type(samples).__name__}, which is neither arrays nor batches"
-            raise UsageError(msg, hint="give a path, a mapping of arrays, or an iterable of batches")
-        _write_batches(samples, folder)
-        return replace(source, text=_READER, path=str(folder))
+    if isinstance(samples, Mapping):
+        path = folder / "samples.npz"
+        _write(path, _arrays(samples))
+        return replace(source, text=str(path))
+    if isinstance(samples, (str, bytes)) or not isinstance(samples, Iterable):
+        msg = f"samples are given as a {type(samples).__name__}, which is neither arrays nor batches"
+        raise UsageError(msg, hint="give a path, a mapping of arrays, or an iterable of batches")
+    _write_batches(samples, folder)
+    return replace(source, text=_READER, path=str(folder))
 
 
 def _write_batches(samples: Iterable[object], folder: Path) -> None:
     rows = 0
-    with (folder / _INDEX).open("w", encoding="utf-8") as index:
-        for number, given in enumerate(samples):
-            batch = given
-            if isinstance(given, Mapping):
-                arrays = _arrays(given)
-                count = common_rows(arrays)
-                batch = Batch(inputs=arrays, ids=[str(row) for row in range(rows, rows + count)])
-            found = check_batch(_WHAT, batch)
-            rows += found.rows
-            _write(folder / f"{number}.npz", found.inputs)
-            if found.gold is not None:
-                _write(folder / f"{number}.{_GOLD}.npz", {_GOLD: np.asarray(found.gold)})
-            strata = {name: list(map(str, values)) for name, values in found.strata.items()}
-            index.write(json.dumps({"ids": list(found.ids), "strata": strata, "case": found.case}) + "\n")
+    lines = []
+    for number, given in enumerate(samples):
+        batch = given
+        if isinstance(given, Mapping):
+            arrays = _arrays(given)
+            count = common_rows(arrays)
+            batch = Batch(inputs=arrays, ids=[str(row) for row in range(rows, rows + count)])
+        found = check_batch(_WHAT, batch)
+        rows += found.rows
+        _write(folder / f"{number}.npz", found.inputs)
+        if found.gold is not None:
+            _write(folder / f"{number}.{_GOLD}.npz", {_GOLD: np.asarray(found.gold)})
+        strata = {name: list(map(str, values)) for name, values in found.strata.items()}
+        lines.append(json.dumps({"ids": list(found.ids), "strata": strata, "case": found.case}) + "\n")
+    with storage_errors(folder):
+        (folder / _INDEX).write_text("".join(lines), encoding="utf-8")
 
 
 def read_batches(path: str) -> Iterator[Batch]:
@@ -95,7 +96,7 @@ def _arrays(given: Mapping[Any, Any]) -> dict[str, NDArray[np.generic]]:
 
 def _write(path: Path, arrays: Mapping[str, NDArray[np.generic]]) -> None:
     # Not by numpy.savez, to which an input called `file` would be its own argument.
-    with zipfile.ZipFile(path, "w") as archive:
+    with storage_errors(path), zipfile.ZipFile(path, "w") as archive:
         for name, array in arrays.items():
             if array.dtype.kind == "V":
                 msg = f"samples {_WHAT}: {name!r} is an array of {array.dtype}, which NumPy's files do not hold"
