@@ -314,6 +314,7 @@ def test_an_fp32_engine_of_the_same_model_is_built(desk: Desk) -> None:
     assert not (desk.run_folder / "jobs/overflow-onnx-fp16").exists()
 
 
+@pytest.mark.children
 @pytest.mark.rtx
 def test_an_fp16_engine_within_the_range_is_built_from_the_chain_and_again(desk: Desk) -> None:
     _norms(desk, size=10)

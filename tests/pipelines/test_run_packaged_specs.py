@@ -17,8 +17,7 @@ pytestmark = [
     pytest.mark.timeout(600),
 ]
 
-# What the README's commands make of the one, and ask it, is not done again; of the other, this is enough to see that it
-# runs.
+# What the README's commands and `make demo` make of them, and ask them, is not done again.
 _OPTIONS = {
     "klue-sts": ("--target", "onnx-fp32", "--probes", "none"),
     "klue-sts-tf": ("--target", "onnx-fp32", "--target", "tflite-fp32", "--probes", "none"),
@@ -61,11 +60,3 @@ def test_the_model_passes_on_the_official_pairs(
         for result in filter(None, run["variants"].values()):  # type: ignore[attr-defined]  # JSON data
             assert set(result["strata"]["source"]) >= {"airbnb-rtt", "policy-rtt"}
     assert not (tmp_path / "artifacts/repository").exists()
-
-
-@pytest.mark.thorough
-def test_all_of_the_keras_model_is_made_asked_and_released(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    runs = _run(tmp_path, "klue-sts-tf", monkeypatch)
-
-    _assert_all_pass(runs)
-    assert all(run["release"] for run in runs)

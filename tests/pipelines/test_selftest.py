@@ -90,6 +90,7 @@ def _plants(called: Called) -> dict[str, dict[str, Any]]:
     return {plant["name"]: plant for plant in called.data["plants"]}
 
 
+@pytest.mark.children
 def test_a_user_learns_what_is_caught_what_is_missed_and_that_nothing_is_alarmed_by(desk: Desk) -> None:
     desk.spec(probes=None)
 
