@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from annotated_types import Ge, Gt, Lt, MinLen
 
-from paritygate.codec import from_data, to_data
+from paritygate.codec import from_data
 
 __all__ = ["SOURCE", "BenchmarkPoint", "BenchmarkResult", "Speedup", "VariantBenchmark"]
 
@@ -144,6 +144,7 @@ class BenchmarkResult:
         notes: What is to be known when all figures are read, one sentence each.
     """
 
+    schema_version: int = 1
     batch_sizes: Annotated[tuple[_Count, ...], MinLen(1)]
     concurrency: Annotated[tuple[_Count, ...], MinLen(1)]
     variants: tuple[VariantBenchmark, ...]
@@ -160,13 +161,9 @@ class BenchmarkResult:
         """Return what was measured of a variant, or of the `SOURCE`."""
         return next((item for item in self.variants if item.name == name), None)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the result as JSON data."""
-        return {"schema_version": 1, **to_data(self)}
-
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> BenchmarkResult:
-        """Return the result that `to_json` wrote.
+    def read(cls, data: Mapping[str, Any]) -> BenchmarkResult:
+        """Return the result that was written, once its figures are found to agree with each other.
 
         Raises:
             ValueError: It is none, or a value is none that a benchmark measures.

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from paritygate.errors import ParitygateError
-from paritygate.pipelines.benchmark.entrants import Entrant, speedup_of_turns
+from paritygate.pipelines.benchmark.subjects import BenchmarkSubject, speedup_of_turns
 from paritygate.pipelines.benchmark.worker import RefusedError
 from paritygate.pipelines.process.child import Progress
 from paritygate.pipelines.spec.benchmark_plan import BenchmarkPlan
@@ -28,7 +28,7 @@ _SETTLE_S = 0.03
 
 
 def run_rounds(  # noqa: PLR0913 - what takes turns, where, in which order and by which clock
-    entrants: Sequence[Entrant],
+    subjects: Sequence[BenchmarkSubject],
     plan: BenchmarkPlan,
     cycles: Mapping[Point, int],
     *,
@@ -37,13 +37,13 @@ def run_rounds(  # noqa: PLR0913 - what takes turns, where, in which order and b
     progress: Progress,
     clock: Callable[[], float] = time.monotonic,
 ) -> None:
-    """Let every entrant take its turns, in every round and at every point, in an order drawn anew.
+    """Let every subject take its turns, in every round and at every point, in an order drawn anew.
 
     After the rounds that were asked for, some are added at the point that variants are chosen at, while the interval of
     a ratio that the choice rests on spans a factor of 2, and no more than `MOST_SECONDS` were spent on added ones.
 
     Args:
-        entrants: The source first.
+        subjects: The source first.
         plan: What to measure.
         cycles: How many calls a cycle has, for each point that is measured.
         chosen_at: The point that a release is chosen at.
@@ -54,11 +54,11 @@ def run_rounds(  # noqa: PLR0913 - what takes turns, where, in which order and b
     order = np.random.default_rng(seed)
 
     def take_turns(point: Point, number: int) -> None:
-        for index in order.permutation(len(entrants)):
-            _take_turn(entrants[index], point, plan, start=number * cycles[point], cycle=cycles[point])
+        for index in order.permutation(len(subjects)):
+            _take_turn(subjects[index], point, plan, start=number * cycles[point], cycle=cycles[point])
 
     begin = clock()
-    round_s = _expected_seconds(entrants, plan, cycles)
+    round_s = _expected_seconds(subjects, plan, cycles)
     for number in range(plan.rounds):
         if number:
             round_s = (clock() - begin) / number
@@ -68,8 +68,8 @@ def run_rounds(  # noqa: PLR0913 - what takes turns, where, in which order and b
             take_turns(point, number)
     number = plan.rounds
     added = clock()
-    while (found := uncertain(entrants, chosen_at)) and clock() - added < MOST_SECONDS:
-        if any(_has_little_left(entrant, (clock() - begin) / number) for entrant in entrants):
+    while (found := uncertain(subjects, chosen_at)) and clock() - added < MOST_SECONDS:
+        if any(_has_little_left(subject, (clock() - begin) / number) for subject in subjects):
             break
         words = "; ".join(f"{one} against {other}" for one, other in found)
         progress(f"benchmark: round {number + 1}, added while the speed is uncertain: {words}", 0, 0)
@@ -77,12 +77,12 @@ def run_rounds(  # noqa: PLR0913 - what takes turns, where, in which order and b
         number += 1
 
 
-def uncertain(entrants: Sequence[Entrant], point: Point) -> list[tuple[str, str]]:
+def uncertain(subjects: Sequence[BenchmarkSubject], point: Point) -> list[tuple[str, str]]:
     """Return the pairs, by name, whose speeds a choice rests on and that are uncertain by a factor of 2 or more.
 
     These are each variant that may be released against the fastest of them, and the fastest against the source.
     """
-    source, *variants = entrants
+    source, *variants = subjects
     timed = [(turns, item) for item in variants if item.may_be_released and (turns := item.turns.get(point))]
     if not timed:
         return []
@@ -98,8 +98,8 @@ def uncertain(entrants: Sequence[Entrant], point: Point) -> list[tuple[str, str]
     return found
 
 
-def _has_little_left(entrant: Entrant, round_s: float) -> bool:
-    return entrant.worker is not None and entrant.worker.left_s < _ROUNDS_LEFT * round_s
+def _has_little_left(subject: BenchmarkSubject, round_s: float) -> bool:
+    return subject.worker is not None and subject.worker.left_s < _ROUNDS_LEFT * round_s
 
 
 def point_words(point: Point) -> str:
@@ -107,24 +107,24 @@ def point_words(point: Point) -> str:
     return f"batch size {point[0]}, concurrency {point[1]}"
 
 
-def _expected_seconds(entrants: Sequence[Entrant], plan: BenchmarkPlan, cycles: Mapping[Point, int]) -> float:
+def _expected_seconds(subjects: Sequence[BenchmarkSubject], plan: BenchmarkPlan, cycles: Mapping[Point, int]) -> float:
     """Return about how long a round will take: whole cycles are timed, after some calls that are not."""
     return sum(
-        max(plan.seconds, cycles[point] * entrant.latency_s[point]) * _TURN_FACTOR + _SETTLE_S
-        for entrant in entrants
-        for point in entrant.turns
+        max(plan.seconds, cycles[point] * subject.latency_s[point]) * _TURN_FACTOR + _SETTLE_S
+        for subject in subjects
+        for point in subject.turns
     )
 
 
-def _take_turn(entrant: Entrant, point: Point, plan: BenchmarkPlan, *, start: int, cycle: int) -> None:
-    if entrant.worker is None or point not in entrant.turns:
+def _take_turn(subject: BenchmarkSubject, point: Point, plan: BenchmarkPlan, *, start: int, cycle: int) -> None:
+    if subject.worker is None or point not in subject.turns:
         return
     try:
-        turn = entrant.worker.take_turn(point, start=start, cycle=cycle, seconds=plan.seconds)
+        turn = subject.worker.take_turn(point, start=start, cycle=cycle, seconds=plan.seconds)
     except RefusedError as err:
-        entrant.note(err, point_words(point))
-        del entrant.turns[point]
+        subject.note(err, point_words(point))
+        del subject.turns[point]
     except ParitygateError as err:
-        entrant.fail(err)
+        subject.fail(err)
     else:
-        entrant.turns[point].append(turn)
+        subject.turns[point].append(turn)

@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from paritygate.pipelines.benchmark.result import BenchmarkResult
+from paritygate.pipelines.choice.eligibility import Standing, standings_of
 from paritygate.pipelines.choice.figures import Figures, MeasuringRules, Point, figures_of_variant
-from paritygate.pipelines.choice.standing import Standing, standings_of
 from paritygate.pipelines.spec.limits import Preference, broken_constraints
 from paritygate.signature import is_float_dtype
 

@@ -13,9 +13,9 @@ from typing import Any
 from paritygate.pipelines.benchmark.result import SOURCE, BenchmarkResult
 from paritygate.pipelines.choice.by_speed import SpeedRanking, rank_by_speed
 from paritygate.pipelines.choice.candidates import Candidate, ChoiceRules, candidates_of, in_order_of
+from paritygate.pipelines.choice.eligibility import can_run_on
 from paritygate.pipelines.choice.figures import Figures, MeasuringRules, figures_of_source, point_in_words
 from paritygate.pipelines.choice.reason import why_none, why_these, why_undecided
-from paritygate.pipelines.choice.standing import can_run_on
 from paritygate.pipelines.spec.limits import COST, Preference, broken_constraints
 
 __all__ = ["Choice", "choose"]

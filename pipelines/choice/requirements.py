@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from paritygate.pipelines.choice.standing import can_run_on
+from paritygate.pipelines.choice.eligibility import can_run_on
 from paritygate.pipelines.compare.result import NOT_RUN_HERE
 from paritygate.pipelines.run.other_machines import documents_by_device
 from paritygate.pipelines.run.workspace import RunFolder, required_variants

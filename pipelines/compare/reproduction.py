@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
     Arrays = Mapping[str, NDArray[np.generic]]
 
-__all__ = ["Keeper", "command_of_probe"]
+__all__ = ["FailureStore", "command_of_probe"]
 
 _PROBE, _COMPANY = "probe", "company"
 _LIMITS = frozenset({"max_abs_diff", "mean_abs_diff", "max_row_rel_diff"})
 
 
-class Keeper:
+class FailureStore:
     """Writes the batches that are failed: inputs, and the answers of either side in files beside them.
 
     Where all rows of a batch are answered alike, a batch of real rows is put beside it: outputs that are the same for

@@ -17,7 +17,7 @@ from paritygate.pipelines.process.child import ChildJob, Progress, run_child
 from paritygate.validate.gate.candidate import Candidate, ModelCandidate
 from paritygate.validate.probes.outcome import ProbeFailure
 from paritygate.validate.probes.recording import ProbesRecording
-from paritygate.validate.probes.sessions.session import Afresh, AskedBatch, SessionPlan
+from paritygate.validate.probes.sessions.session import AskedBatch, FreshProcessAnswers, SessionPlan
 from paritygate.validate.reference.recording import ChunkWriter
 
 __all__ = ["ANSWERS", "Place", "session_plan"]
@@ -55,7 +55,7 @@ def session_plan(
         why_not_plain=_why_not_plain(job),
         open_plain=_opener(job),
         why_not_afresh=_why_not_afresh(job),
-        answer_afresh=_Afresh(job, recording, outputs, place),
+        answer_afresh=_FreshProcess(job, recording, outputs, place),
         progress=lambda name: place.report(f"asking the candidate: probe {name}", 0, 0),
     )
 
@@ -84,7 +84,7 @@ def _opener(job: ComparisonJob) -> Callable[[], Candidate]:
     return opened
 
 
-class _Afresh:
+class _FreshProcess:
     """Has another process load the candidate, answer, and judge the answers."""
 
     def __init__(self, job: ComparisonJob, recording: ProbesRecording, outputs: tuple[str, ...], place: Place) -> None:
@@ -93,7 +93,7 @@ class _Afresh:
         self._outputs = outputs
         self._place = place
 
-    def __call__(self, asked: Sequence[AskedBatch]) -> Afresh:
+    def __call__(self, asked: Sequence[AskedBatch]) -> FreshProcessAnswers:
         folder = self._place.folder / ANSWERS
         folder.mkdir(exist_ok=True)
         kept = [item for item in asked if item.first is not None]
@@ -114,8 +114,8 @@ class _Afresh:
         except BackendError as err:
             # It answered here: that another process does not is what this looks for.
             failure = ProbeFailure(batch=-1, about="all batches", check="refused", detail=str(err))
-            return Afresh(batches=len(kept), rows=0, failures=(failure,), failed=1)
-        return Afresh(
+            return FreshProcessAnswers(batches=len(kept), rows=0, failures=(failure,), failed=1)
+        return FreshProcessAnswers(
             batches=found["batches"],
             rows=found["rows"],
             failures=tuple(ProbeFailure(**item) for item in found["failures"]),

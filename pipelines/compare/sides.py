@@ -13,7 +13,7 @@ from paritygate.models.fixed_shape import FIXED_SHAPE_FILE
 from paritygate.models.source import Source, SourceKind, is_there, parse_source
 from paritygate.models.source_copy import SOURCE_FILE, read_source_copy
 from paritygate.pipelines.compare.job import Side
-from paritygate.validate.reference.given import is_recorded_outputs
+from paritygate.validate.reference.recorded import is_recorded_outputs
 from paritygate.validate.runners.onnxruntime.providers import check_provider
 
 __all__ = ["parse_side", "side_of_artifact", "source_of_artifact", "with_provider"]

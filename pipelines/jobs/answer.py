@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from paritygate.codec import from_data
-from paritygate.pipelines.compare.asking import question_of
 from paritygate.pipelines.compare.job import ComparisonJob
 from paritygate.pipelines.compare.opening import open_side
-from paritygate.pipelines.compare.reproduction import Keeper
+from paritygate.pipelines.compare.probes import question_of
+from paritygate.pipelines.compare.reproduction import FailureStore
 from paritygate.pipelines.process.child import Progress
 from paritygate.validate.gate.candidate import ModelCandidate
 from paritygate.validate.probes.recording import ProbesRecording
 from paritygate.validate.probes.run import with_labels
-from paritygate.validate.probes.sessions.session import AskedBatch, Hearing, probe_asked
+from paritygate.validate.probes.sessions.session import AskedBatch, SessionProbe, probe_asked
 from paritygate.validate.reference.recording import read_chunks
 from paritygate.validate.runners.onnxruntime.providers import prepare_process
 
@@ -31,7 +31,7 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
     report("loading the candidate", 0, 0)
     runner, _ = open_side(job.candidate, job.device)
     candidate = ModelCandidate(runner)
-    question = with_labels(recording, question_of(job, candidate, Keeper(job, recording), tuple(args["outputs"])))
+    question = with_labels(recording, question_of(job, candidate, FailureStore(job, recording), tuple(args["outputs"])))
     probe = probe_asked(recording)
     assert probe is not None  # noqa: S101 - its batches were asked before
     first = {int(batch.case or 0): batch.outputs for batch in read_chunks(Path(args["answers"]), args["chunks"])}
@@ -40,14 +40,14 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
         for at, stored in enumerate(recording.batches(probe))
         if at in first
     ]
-    hearing = Hearing("fresh", candidate, probe, asked, question)
+    session = SessionProbe("fresh", candidate, probe, asked, question)
     for item in asked:
-        hearing.hear(item, hearing.answer(item, candidate))
-        report("answering", hearing.rows, 0)
-    failures, failed = hearing.failures()
+        session.judge(item, session.answer(item, candidate))
+        report("answering", session.rows, 0)
+    failures, failed = session.failures()
     return {
-        "batches": hearing.batches,
-        "rows": hearing.rows,
+        "batches": session.batches,
+        "rows": session.rows,
         "failures": [asdict(failure) for failure in failures],
         "failed": failed,
     }

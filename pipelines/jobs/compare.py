@@ -19,19 +19,19 @@ from paritygate.models.named_call import is_default_output_name
 from paritygate.models.source import SourceKind
 from paritygate.models.source_copy import is_source_copy, read_source_copy
 from paritygate.pipelines.calibration.rows import CalibratedRows
-from paritygate.pipelines.compare.asking import (
+from paritygate.pipelines.compare.job import ComparisonJob, Side
+from paritygate.pipelines.compare.loading import LoadedModel, load_model, signature_said
+from paritygate.pipelines.compare.opening import open_side
+from paritygate.pipelines.compare.probe_recording import PROBES_FOLDER, Prober
+from paritygate.pipelines.compare.probes import (
     Answers,
     ask,
-    ask_again,
+    ask_session_probes,
     broken_contract,
     not_asked,
     recorded_probes,
     request_of,
 )
-from paritygate.pipelines.compare.job import ComparisonJob, Side
-from paritygate.pipelines.compare.loading import LoadedModel, load_model, signature_said
-from paritygate.pipelines.compare.opening import open_side
-from paritygate.pipelines.compare.probing import PROBES_FOLDER, Prober
 from paritygate.pipelines.compare.result import (
     ComparisonResult,
     SideResult,
@@ -45,20 +45,20 @@ from paritygate.pipelines.compare.result import (
 from paritygate.pipelines.compare.session_probes import Place
 from paritygate.pipelines.process.child import Progress
 from paritygate.precision import Precision
-from paritygate.validate.gate.candidate import Candidate, GivenCandidate, ModelCandidate
+from paritygate.validate.gate.candidate import Candidate, ModelCandidate, RecordedCandidate
 from paritygate.validate.gate.gate import GateResult, check_asked, run_gate
 from paritygate.validate.gate.strata import strata_left_out
 from paritygate.validate.gate.tolerance import looser_than_default
 from paritygate.validate.gate.verdict import Check, Status, Verdict, exit_code_of, verdict_of
 from paritygate.validate.probes.recording import PROBES_FILE, ProbesRecording
-from paritygate.validate.reference.given import (
+from paritygate.validate.reference.record import RecordPlan, record_reference
+from paritygate.validate.reference.recorded import (
     ExpectedOutputs,
-    GivenOutputs,
+    RecordedOutputs,
     expected_from_file,
     expected_from_recording,
     open_recording_reader,
 )
-from paritygate.validate.reference.record import RecordPlan, record_reference
 from paritygate.validate.reference.recording import RECORD_FILE, Recording
 from paritygate.validate.runners.onnxruntime.providers import prepare_process
 from paritygate.validate.runners.runner import Runner
@@ -138,7 +138,7 @@ def _ask(
         return not_asked(job, broken)
     outputs = tuple(result.limits)
     first = ask(job, candidate, probes, outputs, place.report)
-    return first.joined(ask_again(job, candidate, probes, outputs, place))
+    return first.joined(ask_session_probes(job, candidate, probes, outputs, place))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -263,13 +263,13 @@ def _open_candidate(
                 msg = f"--map renames {', '.join(side.rename)}, and {side.name} was recorded under the names served"
                 raise UsageError(msg, hint="leave --map out, or record the outputs again under other names")
             recording = Recording.load(side.outputs)
-            candidate = GivenCandidate(
+            candidate = RecordedCandidate(
                 output_names=recording.dtypes, open_reader=lambda: open_recording_reader(recording)
             )
             return candidate, _describe_recording(side, recording), job
-        given = GivenOutputs(side.outputs, side.rename, job.rules.outputs, tuple(job.rules.ignored))
+        given = RecordedOutputs(side.outputs, side.rename, job.rules.outputs, tuple(job.rules.ignored))
         described = SideResult(name=side.name, kind="recorded outputs", digest=digest_of_file(side.outputs))
-        return GivenCandidate(output_names=given.names, open_reader=given.open_reader), described, job
+        return RecordedCandidate(output_names=given.names, open_reader=given.open_reader), described, job
     report("loading the candidate", 0, 0)
     side = _asked_by_order(side, reference.expected.output_names)
     emulate = job.rules.precision if job.is_emulated else None

@@ -11,7 +11,7 @@ from paritygate.codec import from_data
 from paritygate.files import digest_of_file
 from paritygate.models.source import Source
 from paritygate.pipelines.compare.loading import HOW_TO_RENAME, load_model
-from paritygate.pipelines.compare.probing import PROBES_FOLDER, Prober, ProbeRequest
+from paritygate.pipelines.compare.probe_recording import PROBES_FOLDER, Prober, ProbeRequest
 from paritygate.pipelines.process.child import Progress
 from paritygate.signature import Signature
 from paritygate.validate.probes.recording import PROBES_FILE

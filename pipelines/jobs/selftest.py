@@ -14,7 +14,7 @@ from paritygate.codec import from_data
 from paritygate.convert.planted.kinds import PLANTS, NotApplicable, PlantContext, Planted, PlantKind
 from paritygate.convert.planted.plant import plant
 from paritygate.errors import BackendError, InputFileError
-from paritygate.pipelines.compare.asking import recorded_probes
+from paritygate.pipelines.compare.probes import recorded_probes
 from paritygate.pipelines.process.child import Progress
 from paritygate.pipelines.selftest import result as results
 from paritygate.pipelines.selftest.effect import effects_of

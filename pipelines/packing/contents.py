@@ -11,7 +11,7 @@ from paritygate.artifact import ARTIFACT_FILE, Artifact
 from paritygate.errors import ArtifactIntegrityError, InputFileError, MeasurementError
 from paritygate.files import digest_of_file, read_json
 from paritygate.pipelines.compare.hidden_inputs import without_inputs
-from paritygate.pipelines.compare.probing import PROBES_FOLDER
+from paritygate.pipelines.compare.probe_recording import PROBES_FOLDER
 from paritygate.pipelines.packing.manifest import INPUTS
 from paritygate.pipelines.packing.walk import files_in
 from paritygate.pipelines.run.workspace import SCRATCH, UNPACKED, RunFolder

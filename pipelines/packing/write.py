@@ -16,7 +16,7 @@ from paritygate import __version__
 from paritygate.errors import ArtifactIntegrityError, InputFileError, ParitygateError, StorageError, UsageError
 from paritygate.file_names import why_not_names
 from paritygate.files import digest_of_file, read_json, storage_errors
-from paritygate.pipelines.compare.probing import PROBES_FOLDER
+from paritygate.pipelines.compare.probe_recording import PROBES_FOLDER
 from paritygate.pipelines.packing.amount_done import amount_done
 from paritygate.pipelines.packing.contents import check_run, files_of_run
 from paritygate.pipelines.packing.inputs import RunInputs, inputs_of, moved_spec

@@ -16,11 +16,11 @@ from paritygate.codec import to_data
 from paritygate.errors import ExitCode, InputFileError, ParitygateError
 from paritygate.files import make_marked_folder, remove_marked_folder, write_json_atomically
 from paritygate.machine import device_name, machine_facts
-from paritygate.pipelines.benchmark.entrants import Entrant, kind_of, variant_of
 from paritygate.pipelines.benchmark.load import cores, load_note, mark_load, others_cores
 from paritygate.pipelines.benchmark.recorded_source import size_of_source
 from paritygate.pipelines.benchmark.result import SOURCE, BenchmarkResult
 from paritygate.pipelines.benchmark.rounds import Point, point_words, run_rounds, uncertain
+from paritygate.pipelines.benchmark.subjects import BenchmarkSubject, kind_of, variant_of
 from paritygate.pipelines.benchmark.worker import RefusedError, Worker, WorkerJob
 from paritygate.pipelines.compare.job import Side
 from paritygate.pipelines.compare.sides import side_of_artifact
@@ -30,37 +30,37 @@ from paritygate.pipelines.spec.benchmark_plan import BenchmarkPlan, plan_of
 from paritygate.validate.gate.verdict import Verdict
 from paritygate.validate.reference.recording import RECORD_FILE, Recording
 
-__all__ = ["benchmark_stage", "entrants_of", "exit_code_of_benchmark"]
+__all__ = ["benchmark_stage", "exit_code_of_benchmark", "subjects_of"]
 
 # Enough for a look at every input of most models, and bounded for slow ones.
 _WARM_UP_ROUNDS = 4
 _MIN_CYCLE = 3
 
 
-def entrants_of(run: RunFolder, device: str = "cpu") -> list[Entrant]:
+def subjects_of(run: RunFolder, device: str = "cpu") -> list[BenchmarkSubject]:
     """Return the source, then the variants in the spec's order; one that is not fit to run has its error already."""
     resolved = run.resolved
     source = resolved.source
     side = Side(name=SOURCE, model=source, signature=resolved.signature, rename=resolved.rename)
     recorded = Recording.load(run.reference).model if (run.reference / RECORD_FILE).is_file() else None
-    found = [Entrant(name=SOURCE, side=side, recorded=recorded, size_bytes=size_of_source(source))]
+    found = [BenchmarkSubject(name=SOURCE, side=side, recorded=recorded, size_bytes=size_of_source(source))]
     for name in run.exported():
         artifact = Artifact.read_record(run.variant_folder(name))
         provider = resolved.provider(artifact.variant, device)
-        entrant = Entrant(name=name, side=side_of_artifact(artifact, provider=provider), artifact=artifact)
-        found.append(entrant)
+        subject = BenchmarkSubject(name=name, side=side_of_artifact(artifact, provider=provider), artifact=artifact)
+        found.append(subject)
         result = run.result(name)
-        entrant.may_be_released = result is None or result.verdict == Verdict.PASS
+        subject.may_be_released = result is None or result.verdict == Verdict.PASS
         if result is not None and not result.is_measured:
-            entrant.errors.append(f"validation could not measure it: {result.why_not_measured}")
+            subject.errors.append(f"validation could not measure it: {result.why_not_measured}")
             continue
         try:
             # What is about to run is what was made: the digest is the one that the result will name.
             artifact.verify()
         except ParitygateError as err:
-            entrant.fail(err)
+            subject.fail(err)
             continue
-        entrant.size_bytes = artifact.size_bytes
+        subject.size_bytes = artifact.size_bytes
     return found
 
 
@@ -86,25 +86,25 @@ def benchmark_stage(
     # Raises if the device is not there.
     device_name(device)
     load = mark_load()
-    entrants = entrants_of(run, device)
+    subjects = subjects_of(run, device)
     with ExitStack() as stack:
-        for entrant in entrants:
-            if not entrant.errors:
-                progress(f"benchmark: loading {entrant.name}", 0, 0)
-                job = _job(entrant, run, plan, device=device, time_limit_s=time_limit_s)
-                _load(entrant, job, stack)
-        digest = _check_same_rows(entrants)
-        cycles = _warm_up(entrants, plan, progress)
+        for subject in subjects:
+            if not subject.errors:
+                progress(f"benchmark: loading {subject.name}", 0, 0)
+                job = _job(subject, run, plan, device=device, time_limit_s=time_limit_s)
+                _load(subject, job, stack)
+        digest = _check_same_rows(subjects)
+        cycles = _warm_up(subjects, plan, progress)
         chosen_at = plan_of(run.resolved).points[0]
-        run_rounds(entrants, plan, cycles, chosen_at=chosen_at, seed=run.resolved.spec.seed, progress=progress)
-        for entrant in entrants:
-            if entrant.worker is not None:
-                entrant.peak_memory_bytes = entrant.worker.peak_memory_bytes
+        run_rounds(subjects, plan, cycles, chosen_at=chosen_at, seed=run.resolved.spec.seed, progress=progress)
+        for subject in subjects:
+            if subject.worker is not None:
+                subject.peak_memory_bytes = subject.worker.peak_memory_bytes
     others = others_cores(load, mark_load())
     result = BenchmarkResult(
         batch_sizes=plan.batch_sizes,
         concurrency=plan.concurrency,
-        variants=tuple(variant_of(entrant, entrants[0], plan.price_per_hour) for entrant in entrants),
+        variants=tuple(variant_of(subject, subjects[0], plan.price_per_hour) for subject in subjects),
         samples_digest=digest,
         price_per_hour=plan.price_per_hour,
         machine={**machine_facts(), "cores": cores(), "others_cores": others},
@@ -112,7 +112,7 @@ def benchmark_stage(
         device=device,
         round_seconds=plan.seconds,
         seed=run.resolved.spec.seed,
-        notes=(*load_note(others, cores()), *_point_note(run, plan), *_uncertain_note(entrants, chosen_at)),
+        notes=(*load_note(others, cores()), *_point_note(run, plan), *_uncertain_note(subjects, chosen_at)),
     )
     write_json_atomically(run.benchmark_file, {**to_data(result), **run.made_here()})
     return result
@@ -126,12 +126,12 @@ def _point_note(run: RunFolder, plan: BenchmarkPlan) -> tuple[str, ...]:
     return (f"a release is chosen at {point_words(first)}, the spec's first, and that was not measured",)
 
 
-def _uncertain_note(entrants: Sequence[Entrant], point: Point) -> tuple[str, ...]:
+def _uncertain_note(subjects: Sequence[BenchmarkSubject], point: Point) -> tuple[str, ...]:
     """Return what is to be said where speeds are uncertain even after all the rounds."""
-    found = uncertain(entrants, point)
+    found = uncertain(subjects, point)
     if not found:
         return ()
-    rounds = max(len(entrant.turns.get(point, ())) for entrant in entrants)
+    rounds = max(len(subject.turns.get(point, ())) for subject in subjects)
     words = "; ".join(f"{one} against {other}" for one, other in found)
     return (f"after {rounds} rounds the speed is still uncertain by a factor of 2 or more: {words}",)
 
@@ -143,44 +143,46 @@ def exit_code_of_benchmark(run: RunFolder, result: BenchmarkResult) -> int:
     return int(ExitCode.PASS if is_measured else ExitCode.NOT_MEASURED)
 
 
-def _job(entrant: Entrant, run: RunFolder, plan: BenchmarkPlan, *, device: str, time_limit_s: float) -> WorkerJob:
+def _job(
+    subject: BenchmarkSubject, run: RunFolder, plan: BenchmarkPlan, *, device: str, time_limit_s: float
+) -> WorkerJob:
     return WorkerJob(
-        side=entrant.side,
-        kind=kind_of(entrant),
+        side=subject.side,
+        kind=kind_of(subject),
         samples=run.resolved.samples(run.samples_path),
         batch_sizes=plan.batch_sizes,
         device=device,
-        folder=run.jobs(f"benchmark-{entrant.name}"),
+        folder=run.jobs(f"benchmark-{subject.name}"),
         time_limit_s=time_limit_s,
-        recorded=entrant.recorded,
+        recorded=subject.recorded,
     )
 
 
-def _load(entrant: Entrant, job: WorkerJob, stack: ExitStack) -> None:
+def _load(subject: BenchmarkSubject, job: WorkerJob, stack: ExitStack) -> None:
     remove_marked_folder(job.folder)
     make_marked_folder(job.folder)
-    entrant.worker = Worker(job)
-    stack.callback(entrant.worker.close)
+    subject.worker = Worker(job)
+    stack.callback(subject.worker.close)
     try:
-        entrant.loaded = entrant.worker.loaded()
+        subject.loaded = subject.worker.loaded()
     except ParitygateError as err:
-        entrant.fail(err)
+        subject.fail(err)
 
 
-def _check_same_rows(entrants: Sequence[Entrant]) -> str:
+def _check_same_rows(subjects: Sequence[BenchmarkSubject]) -> str:
     """Return the digest of the rows; whoever was given others, as from samples drawn at random, is out."""
     digest = ""
-    for entrant in entrants:
-        if entrant.loaded is None or entrant.worker is None:
+    for subject in subjects:
+        if subject.loaded is None or subject.worker is None:
             continue
-        digest = digest or entrant.loaded.samples_digest
-        if entrant.loaded.samples_digest != digest:
+        digest = digest or subject.loaded.samples_digest
+        if subject.loaded.samples_digest != digest:
             msg = "the samples gave it other rows than the ones before: they are not the same at every reading"
-            entrant.fail(InputFileError(msg, hint="seed the sample function"))
+            subject.fail(InputFileError(msg, hint="seed the sample function"))
     return digest
 
 
-def _warm_up(entrants: Sequence[Entrant], plan: BenchmarkPlan, progress: Progress) -> dict[Point, int]:
+def _warm_up(subjects: Sequence[BenchmarkSubject], plan: BenchmarkPlan, progress: Progress) -> dict[Point, int]:
     """Call every model at every point, and return how many calls a cycle has there.
 
     As many as the slowest one makes in a turn: one that is faster makes the same calls several times.
@@ -188,19 +190,19 @@ def _warm_up(entrants: Sequence[Entrant], plan: BenchmarkPlan, progress: Progres
     cycles: dict[Point, int] = {}
     for point in plan.points:
         progress(f"benchmark: warming up at {point_words(point)}", 0, 0)
-        for entrant in entrants:
-            if entrant.worker is None:
+        for subject in subjects:
+            if subject.worker is None:
                 continue
             try:
-                latency_s, calls = entrant.worker.warm_up(point, seconds=_WARM_UP_ROUNDS * plan.seconds)
+                latency_s, calls = subject.worker.warm_up(point, seconds=_WARM_UP_ROUNDS * plan.seconds)
             except RefusedError as err:
-                entrant.note(err, point_words(point))
+                subject.note(err, point_words(point))
                 continue
             except ParitygateError as err:
-                entrant.fail(err)
+                subject.fail(err)
                 continue
-            entrant.turns[point] = []
-            entrant.latency_s[point] = latency_s
+            subject.turns[point] = []
+            subject.latency_s[point] = latency_s
             fitting = max(_MIN_CYCLE, min(calls, int(plan.seconds / latency_s)))
             cycles[point] = min(cycles.get(point, fitting), fitting)
     return cycles

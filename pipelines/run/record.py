@@ -12,7 +12,7 @@ from paritygate.codec import to_data
 from paritygate.errors import ArtifactIntegrityError, BackendError, StorageError, UsageError
 from paritygate.files import MARKER, digest_of_json, make_marked_folder, remove_marked_folder, storage_errors
 from paritygate.models.source import SourceKind, parse_source
-from paritygate.pipelines.compare.probing import Graph, ProbeRequest
+from paritygate.pipelines.compare.probe_recording import Graph, ProbeRequest
 from paritygate.pipelines.process.child import ChildJob, Progress, run_child
 from paritygate.pipelines.run.workspace import RunFolder
 from paritygate.validate.reference.recording import Recording

@@ -176,7 +176,7 @@ class RunFolder:
         data = read_json(self.benchmark_file)
         if isinstance(data, dict):
             data.pop(UNPACKED, None)
-        return from_data(BenchmarkResult, data)
+        return BenchmarkResult.read(data)
 
     def unpacked_mark(self) -> str | None:
         """Return what says of evidence that it was made here since the run was unpacked; None where it was not.

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from paritygate.errors import BackendError, UsageError
-from paritygate.pipelines.compare.asking import recorded_probes
 from paritygate.pipelines.compare.job import ComparisonJob
+from paritygate.pipelines.compare.probes import recorded_probes
 from paritygate.pipelines.selftest.result import EffectResult
 from paritygate.validate.reference.profile import ulp_of
 from paritygate.validate.samples.feeding import fit_inputs

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from paritygate.pipelines.compare.asking import question_of
 from paritygate.pipelines.compare.job import ComparisonJob
-from paritygate.pipelines.compare.reproduction import Keeper
+from paritygate.pipelines.compare.probes import question_of
+from paritygate.pipelines.compare.reproduction import FailureStore
 from paritygate.pipelines.process.child import Progress
 from paritygate.validate.gate.candidate import ModelCandidate
 from paritygate.validate.probes.recording import ProbeRecord, ProbesRecording, StoredProbeBatch
@@ -49,7 +49,7 @@ def ask_until_failed(
         seed=recording.seed,
         failed=failed,
     )
-    question = replace(question_of(job, candidate, Keeper(job, recording), outputs), keep=note)
+    question = replace(question_of(job, candidate, FailureStore(job, recording), outputs), keep=note)
     outcomes = run_probes(
         candidate,
         stopping,

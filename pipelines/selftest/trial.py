@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 
 from paritygate.files import make_marked_folder, remove_marked_folder
 from paritygate.models.source import Source, SourceKind
-from paritygate.pipelines.compare.asking import broken_contract, recorded_probes
 from paritygate.pipelines.compare.job import ComparisonJob
 from paritygate.pipelines.compare.opening import open_side
+from paritygate.pipelines.compare.probes import broken_contract, recorded_probes
 from paritygate.pipelines.process.child import Progress
 from paritygate.pipelines.selftest.first_failures import ask_until_failed
 from paritygate.pipelines.selftest.result import FindingResult
 from paritygate.validate.gate.candidate import ModelCandidate
 from paritygate.validate.gate.gate import run_gate
 from paritygate.validate.gate.verdict import Check, Status, Verdict, verdict_of
-from paritygate.validate.reference.given import expected_from_recording
+from paritygate.validate.reference.recorded import expected_from_recording
 from paritygate.validate.reference.recording import Recording
 from paritygate.validate.samples.samples import open_samples
 

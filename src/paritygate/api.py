@@ -37,7 +37,7 @@ from paritygate.pipelines.run.workspace import DEFAULT_ROOT, new_run
 from paritygate.pipelines.run_spec import RunOptions, RunOutcome, check_options, run_spec, spec_to_run
 from paritygate.pipelines.spec.limits import parse_constraints
 from paritygate.pipelines.spec.schema import Spec
-from paritygate.validate.samples.given import store_samples
+from paritygate.validate.samples.in_memory import store_samples
 from paritygate.validate.samples.samples import DEFAULT_BATCH_SIZE, SampleSource
 
 if TYPE_CHECKING:

@@ -21,6 +21,23 @@ __all__ = ["Floats", "digest_of", "from_data", "read_sealed", "schema_of", "seal
 
 _T = TypeVar("_T")
 
+# How much of a wrong value is shown.
+_SHOWN = 60
+# What pydantic calls the problems, and what is needed in words.
+_NEEDED = {
+    "bool_type": "boolean",
+    "dataclass_type": "mapping",
+    "dict_type": "mapping",
+    "float_type": "number",
+    "frozen_set_type": "list",
+    "int_from_float": "whole number",
+    "int_type": "whole number",
+    "list_type": "list",
+    "path_type": "text",
+    "string_type": "text",
+    "tuple_type": "list",
+}
+
 
 class _Dataclass(Protocol):
     __dataclass_fields__: ClassVar[dict[str, Any]]
@@ -73,12 +90,24 @@ def from_data(kind: type[_T], data: object) -> _T:
     try:
         found: _T = _adapter(cast("Any", kind)).validate_json(json.dumps(data), strict=True)
     except ValidationError as err:
-        first = err.errors(include_url=False, include_context=False, include_input=False)[0]
-        place = ".".join(map(str, first["loc"]))
         more = f" (and {err.error_count() - 1} more)" if err.error_count() > 1 else ""
-        msg = f"{place}: {first['msg']}{more}" if place else f"{first['msg']}{more}"
+        msg = f"{_in_words(err.errors(include_url=False)[0])}{more}"
         raise ValueError(msg) from err
     return found
+
+
+def _in_words(problem: Mapping[str, Any]) -> str:
+    place = ".".join(map(str, problem["loc"])) or "what it holds"
+    if problem["type"] == "missing":
+        return f"{place} is missing"
+    seen = repr(problem["input"])
+    seen = seen if len(seen) <= _SHOWN else f"{seen[:_SHOWN]}..."
+    if problem["type"] in _NEEDED:
+        return f"{place} is {seen}, and no {_NEEDED[problem['type']]}"
+    if problem["type"] == "enum":
+        return f"{place} is {seen} (allowed: {problem['ctx']['expected']})"
+    own = problem["msg"].removeprefix("Value error, ")
+    return own if own != problem["msg"] else f"{place} is {seen}: {own}"
 
 
 def schema_of(kind: type, *, title: str) -> dict[str, Any]:

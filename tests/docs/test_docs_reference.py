@@ -46,7 +46,7 @@ JUDGES = (
     "validate/detections/judgement.py",
     "validate/detections/repeats.py",
 )
-JUDGES_OF_PIPELINES = ("pipelines/jobs/compare.py", "pipelines/compare/job.py", "pipelines/compare/asking.py")
+JUDGES_OF_PIPELINES = ("pipelines/jobs/compare.py", "pipelines/compare/job.py", "pipelines/compare/probes.py")
 
 
 def codes(cell: str) -> list[str]:

@@ -19,7 +19,7 @@ from paritygate.pipelines.compare.sides import side_of_artifact
 from paritygate.pipelines.jobs import compare as compare_job
 from paritygate.pipelines.report.tables.variants import sides_table
 from paritygate.pipelines.run import validate
-from paritygate.pipelines.run.benchmark import entrants_of
+from paritygate.pipelines.run.benchmark import subjects_of
 from paritygate.pipelines.run.workspace import open_run
 from paritygate.pipelines.spec.loading import load_spec
 from paritygate.precision import Variant
@@ -185,7 +185,7 @@ def test_the_provider_of_the_spec_runs_validation_and_benchmark_on_the_gpu(desk:
     assert validate.comparison_job(run, artifact, "cuda").candidate == side
     assert validate.comparison_job(run, artifact, "cpu").candidate == side_of_artifact(artifact)
     for device, expected in (("cuda", "tensorrt"), ("cpu", None)):
-        source, variant = entrants_of(run, device)
+        source, variant = subjects_of(run, device)
         assert (source.side.provider, variant.side.provider) == (None, expected)
 
 

@@ -127,9 +127,11 @@ def test_a_recording_that_names_files_elsewhere_is_damaged(run: Desk, change: di
 
 def test_recorded_probes_that_name_files_elsewhere_are_damaged(tmp_path: Path) -> None:
     path = tmp_path / "probes.json"
-    probe = {"name": "../up", "chunks": {}}
-    path.write_text(json.dumps({"format": 3, "probes": [probe], "digest": ""}), encoding="utf-8")
-    _forge(path, lambda _: None)
+    ProbesRecording(folder=tmp_path, probes=(), roles={}, skipped="", seed=0).save()
+    probe = {name: [] for name in ("batches", "dropped")} | {
+        name: {} for name in ("profiles", "chunks", "dropped_counts")
+    }
+    _forge(path, lambda data: data["probes"].append(probe | {"name": "../up", "seconds": 0.0}))
 
     with pytest.raises(InputFileError, match=r"probes\.json is damaged: the name '\.\./up' leaves its folder"):
         ProbesRecording.load(tmp_path)

@@ -221,14 +221,14 @@ def test_much_garbage_in_place_of_records_is_never_unexpected(
         ),
         ("evidence.json", (("machine", "cpu"), "text"), "machine.cpu: a mapping is needed (seen: 'text')"),
         ("benchmark.json", (("machine", "cpu"), "text"), "cpu of the machine is 'text', not a mapping"),
-        ("log", (("reason",), ["text"]), "its reason is ['text'], and no text"),
-        ("log", (("who",), None), "its who is None, and no text"),
-        ("log", (("despite",), 1), "its despite is 1, and no text"),
-        ("log", (("time",), None), "its time is None, and no text"),
-        ("log", (("predecessor",), []), "its predecessor is [], and no text"),
-        ("log", (("digest",), None), "its digest is None, and no text"),
-        ("log", (("aliases",), ["prod"]), "its aliases are ['prod'], and no mapping"),
-        ("log", (("aliases", "prod"), "1"), "'1' is no version"),
+        ("log", (("reason",), ["text"]), "reason is ['text'], and no text"),
+        ("log", (("who",), None), "who is None, and no text"),
+        ("log", (("despite",), 1), "despite is 1, and no text"),
+        ("log", (("time",), None), "time is None, and no text"),
+        ("log", (("predecessor",), []), "predecessor is [], and no text"),
+        ("log", (("digest",), None), "digest is None, and no text"),
+        ("log", (("aliases",), ["prod"]), "aliases is ['prod'], and no mapping"),
+        ("log", (("aliases", "prod"), "1"), "aliases.prod is '1', and no whole number"),
         (
             "evidence.json",
             (("variants", 0, "tolerance", "declared"), ["speed"]),
@@ -270,9 +270,9 @@ def test_a_wrong_type_is_named_with_its_place(
 @pytest.mark.parametrize(
     ("field", "value", "message"),
     [
-        ("alias", {}, "its alias is {}, and no text"),
-        ("who", 3, "its who is 3, and no text"),
-        ("version", "1", "'1' is no version"),
+        ("alias", {}, "alias is {}, and no text"),
+        ("who", 3, "who is 3, and no text"),
+        ("version", "1", "version is '1', and no whole number (and 1 more)"),
     ],
 )
 def test_a_wrong_type_in_a_record_of_0_1_0_is_named(

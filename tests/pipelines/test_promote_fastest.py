@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.pipelines.conftest import make_desk
 
-from paritygate.codec import from_data, to_data
+from paritygate.codec import to_data
 from paritygate.files import read_json, write_json_atomically
 from paritygate.pipelines.benchmark.result import (
     SOURCE,
@@ -488,7 +488,7 @@ def test_choose_needs_a_run(run: Desk) -> None:
 
 
 def test_a_run_measures_speed_by_itself_and_releases_the_fastest(released: Desk) -> None:
-    benchmark = from_data(BenchmarkResult, read_json(released.run_folder / "benchmark.json"))
+    benchmark = BenchmarkResult.read(read_json(released.run_folder / "benchmark.json"))
     medians = {
         name: point.latency_ms["p50"]
         for name in ("onnx-fp32", "onnx-fp16")

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from paritygate.backends import backend_state
-from paritygate.pipelines.choice.standing import can_run_on
+from paritygate.pipelines.choice.eligibility import can_run_on
 from paritygate.pipelines.run import workspace
 from paritygate.pipelines.run.validate import _why_not_run
 from paritygate.pipelines.run.workspace import FailedVariant, RunFolder, required_variants

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
     from paritygate.batch import Batch
     from paritygate.signature import Signature
-    from paritygate.validate.reference.given import OutputReader
+    from paritygate.validate.reference.recorded import OutputReader
     from paritygate.validate.runners.runner import Runner
 
-__all__ = ["Candidate", "GivenCandidate", "ModelCandidate", "RefusedInputsError"]
+__all__ = ["Candidate", "ModelCandidate", "RecordedCandidate", "RefusedInputsError"]
 
 
 class RefusedInputsError(BackendError):
@@ -122,7 +122,7 @@ class ModelCandidate:
         """Do nothing: a model has no rows of its own."""
 
 
-class GivenCandidate:
+class RecordedCandidate:
     """Outputs recorded elsewhere; nothing is run."""
 
     def __init__(self, *, output_names: Iterable[str], open_reader: Callable[[], OutputReader]) -> None:

@@ -15,18 +15,18 @@ from paritygate.validate.detections.judgement import detections_coverage, judge_
 from paritygate.validate.detections.measurement import MatchComparison, MatchStatistics, check_match_rules
 from paritygate.validate.detections.repeats import MatchRepeats
 from paritygate.validate.gate.candidate import Candidate, RefusedInputsError
-from paritygate.validate.gate.fault_words import faults_in_words
 from paritygate.validate.gate.measurement import Comparison, ComparisonPlan, Measurement
 from paritygate.validate.gate.rules import GateRules
 from paritygate.validate.gate.strata import StratifiedComparison, strata_coverage
+from paritygate.validate.gate.symptoms import symptoms_of
 from paritygate.validate.gate.tolerance import DECISION_LIMITS, Limits, limits_for
 from paritygate.validate.gate.verdict import Check, JudgePlan, Status, judge
 from paritygate.validate.gold.judgement import judge_gold
 from paritygate.validate.gold.measurement import GoldComparison, GoldStatistics, check_gold_rules
 from paritygate.validate.gold.rule import GoldRule
-from paritygate.validate.reference.given import ExpectedOutputs
 from paritygate.validate.reference.noise_floor import noise_checks
 from paritygate.validate.reference.record import check_selected, check_some_left
+from paritygate.validate.reference.recorded import ExpectedOutputs
 from paritygate.validate.reference.recording import ChunkWriter, StoredBatch, read_chunks
 from paritygate.validate.samples.samples import BatchDigest
 from paritygate.validate.samples.split import RowsLeftOut, rows_kept
@@ -171,7 +171,7 @@ def run_gate(  # noqa: PLR0913 - both sides, the samples, what is asked, and whe
         samples_digest=digest,
         left_out=tuple(others),
         strata=by_stratum,
-        looks_like=faults_in_words(measurement, checks, by_stratum),
+        looks_like=symptoms_of(measurement, checks, by_stratum),
         gold=metrics,
         matches=matched,
     )

@@ -309,7 +309,7 @@ class JudgedProbe:
         except RefusedInputsError as err:
             self.refuse(at, stored, str(err))
             return
-        self.hear(at, stored, actual)
+        self.judge(at, stored, actual)
 
     def batch(self, at: int, stored: StoredProbeBatch) -> Batch:
         """Return what is asked."""
@@ -320,7 +320,7 @@ class JudgedProbe:
         detail = f"the candidate does not answer: {reason}"
         self.fail(FailedBatch(at=at, stored=stored, check="refused", detail=detail))
 
-    def hear(self, at: int, stored: StoredProbeBatch, actual: _Outputs) -> None:
+    def judge(self, at: int, stored: StoredProbeBatch, actual: _Outputs) -> None:
         """Judge an answer: the rows that are unlike every sample apart from the others."""
         matched = [name for rule in self._question.rules.matches for name in rule.outputs]
         missing = next((name for name in (*self._together.plan.profiles, *matched) if name not in actual), None)

@@ -136,9 +136,9 @@ def test_an_engine_without_its_record_is_refused(tmp_path: Path) -> None:
     ("text", "words"),
     [
         ("{", "JSONDecodeError"),
-        ("[]", "Input should be an object"),
-        ("null", "Input should be an object"),
-        ("{}", "library: Field required"),
+        ("[]", "and no mapping"),
+        ("null", "and no mapping"),
+        ("{}", "library is missing"),
     ],
 )
 def test_a_record_that_is_no_record_is_refused(tmp_path: Path, text: str, words: str) -> None:
@@ -155,12 +155,12 @@ def test_a_record_that_is_no_record_is_refused(tmp_path: Path, text: str, words:
 @pytest.mark.parametrize(
     ("key", "value", "words"),
     [
-        ("precision", "fp64", "precision: Input should be 'fp32'"),
-        ("profile", {"ids": {"min": [1], "opt": [1]}}, "profile.ids.max: Field required"),
-        ("profile", [], "profile: Input should be an object"),
-        ("settings", {"workspace_mb": "8"}, "settings.workspace_mb: Input should be a valid integer"),
+        ("precision", "fp64", "precision is 'fp64' (allowed: "),
+        ("profile", {"ids": {"min": [1], "opt": [1]}}, "profile.ids.max is missing"),
+        ("profile", [], "profile is [], and no mapping"),
+        ("settings", {"workspace_mb": "8"}, "settings.workspace_mb is '8', and no whole number"),
         ("signature", {"inputs": [{"name": "x", "dtype": "float33", "shape": []}], "outputs": []}, "dtype 'float33'"),
-        ("signature", 7, "signature: Input should be an object"),
+        ("signature", 7, "signature is 7, and no mapping"),
     ],
 )
 def test_a_record_with_one_wrong_entry_is_refused(tmp_path: Path, key: str, value: object, words: str) -> None:
@@ -181,7 +181,7 @@ def test_every_entry_of_a_record_is_needed(tmp_path: Path) -> None:
 
     for name in (field.name for field in dataclasses.fields(EngineRecord)):
         (tmp_path / RECORD_FILE).write_text(json.dumps({key: data[key] for key in data if key != name}))
-        with pytest.raises(InputFileError, match=f"{name}: Field required"):
+        with pytest.raises(InputFileError, match=f"{name} is missing"):
             EngineRecord.load(tmp_path / ENGINE_FILE)
 
 

@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 from paritygate.batch import Batch
 from paritygate.precision import Precision
 from paritygate.validate.gate import row_pattern, statistics
-from paritygate.validate.gate.fault_words import chance_of_all, faults_in_words
 from paritygate.validate.gate.measurement import Comparison, ComparisonPlan
 from paritygate.validate.gate.row_pattern import RowPattern, SeenBatch
 from paritygate.validate.gate.row_traits import RowTraits
 from paritygate.validate.gate.rules import GateRules
 from paritygate.validate.gate.statistics import RowFigures
 from paritygate.validate.gate.strata import StratifiedComparison
+from paritygate.validate.gate.symptoms import chance_of_all, symptoms_of
 from paritygate.validate.gate.tolerance import DEFAULT_TOLERANCES, limits_for
 from paritygate.validate.gate.verdict import JudgePlan, judge
 from paritygate.validate.reference.profile import profile_outputs
@@ -82,7 +82,7 @@ def _words(
             apart.end_pass()
     measured = comparison.finish()
     judged = JudgePlan(rules=GateRules(tolerance=tolerance), limits=limits, profiles=profiles)
-    return faults_in_words(measured, judge(measured, judged), apart.finish())
+    return symptoms_of(measured, judge(measured, judged), apart.finish())
 
 
 def _of(expected: Array, actual: Array, **how: Any) -> tuple[str, ...]:  # noqa: ANN401 - as `_words` has them
@@ -241,7 +241,7 @@ def test_batches_of_another_width_than_the_traced_one(is_bad: Callable[[int], bo
     measured = comparison.finish()
     plan = JudgePlan(rules=GateRules(tolerance=tolerance), limits=limits, profiles={"y": profile})
 
-    (said,) = faults_in_words(measured, judge(measured, plan), {})["y"]
+    (said,) = symptoms_of(measured, judge(measured, plan), {})["y"]
     kind = f"only rows in batches of width {words} differ: {len(bad)} of {len(bad)}"
     assert said == f"{kind}, and none of the other {_ROWS - len(bad)}"
 
@@ -412,7 +412,7 @@ def test_an_output_without_rows_of_its_own_is_told_by_its_values_alone() -> None
     )
 
     assert measured.patterns == {}
-    assert faults_in_words(measured, judge(measured, plan), {}) == {
+    assert symptoms_of(measured, judge(measured, plan), {}) == {
         "y": ("a constant offset: +1 everywhere, varying by 0 only",)
     }
 

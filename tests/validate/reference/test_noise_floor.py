@@ -16,15 +16,15 @@ from paritygate.codec import from_data, to_data
 from paritygate.errors import BackendError
 from paritygate.precision import Precision
 from paritygate.signature import Signature, TensorSpec
-from paritygate.validate.gate.candidate import GivenCandidate
+from paritygate.validate.gate.candidate import RecordedCandidate
 from paritygate.validate.gate.gate import GateResult, run_gate
 from paritygate.validate.gate.rules import GateRules
 from paritygate.validate.gate.tolerance import parse_tolerance
 from paritygate.validate.gate.verdict import Check, Status, Verdict, verdict_of
-from paritygate.validate.reference.given import expected_from_recording, open_recording_reader
 from paritygate.validate.reference.noise_floor import NoiseFloor
 from paritygate.validate.reference.other_batches import OtherBatches
 from paritygate.validate.reference.record import RecordPlan, record_reference
+from paritygate.validate.reference.recorded import expected_from_recording, open_recording_reader
 from paritygate.validate.reference.recording import Recording
 from paritygate.validate.runners.runner import RuntimeFacts
 
@@ -92,7 +92,7 @@ def _record(folder: Path, model: _Model, sizes: tuple[int, ...] = (16, 16, 16, 5
 def _gate(recording: Recording, workspace: Path, **declared: float) -> GateResult:
     workspace.mkdir(parents=True, exist_ok=True)
     return run_gate(
-        GivenCandidate(output_names=["y"], open_reader=lambda: open_recording_reader(recording)),
+        RecordedCandidate(output_names=["y"], open_reader=lambda: open_recording_reader(recording)),
         expected_from_recording(recording),
         _read((16, 16, 16, 5)),
         GateRules(tolerance=parse_tolerance(Precision.FP32, declared)),

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import onnx
     from numpy.typing import NDArray
 
-__all__ = ["Carried", "carried_from", "is_to_whole"]
+__all__ = ["InputFlow", "input_flow_from", "is_to_whole"]
 
 # Features are the last axis of inputs of these ranks.
 _FEATURE_RANKS = (2, 3)
@@ -33,7 +33,7 @@ _FROM_THE_END = 1 << 30
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Carried:
+class InputFlow:
     """What a tensor holds of an input: its values, or `scale * value + shift`, or the whole number below that.
 
     Attributes:
@@ -72,7 +72,7 @@ class Carried:
         return self.columns if self.columns is not None else None if self.width is None else tuple(range(self.width))
 
 
-def carried_from(value: onnx.ValueInfoProto, graph: onnx.GraphProto, constants: Constants) -> dict[str, Carried]:
+def input_flow_from(value: onnx.ValueInfoProto, graph: onnx.GraphProto, constants: Constants) -> dict[str, InputFlow]:
     """Return every tensor of the main graph that holds values of an input, and what it holds of them."""
     kind = value.type.tensor_type
     shape = kind.shape.dim if kind.HasField("shape") else None
@@ -80,7 +80,7 @@ def carried_from(value: onnx.ValueInfoProto, graph: onnx.GraphProto, constants: 
     has_features = rank in _FEATURE_RANKS
     width = shape[-1].dim_value or None if shape is not None and has_features else None
     is_float = kind.elem_type in {1, 11} | _HALF_TYPES
-    found = {value.name: Carried(rank=rank, width=width, is_ordered=has_features, is_whole=not is_float)}
+    found = {value.name: InputFlow(rank=rank, width=width, is_ordered=has_features, is_whole=not is_float)}
     for node in graph.node:
         handed = [found.get(name) for name in node.input]
         if any(handed):
@@ -95,7 +95,9 @@ def is_to_whole(node: onnx.NodeProto) -> bool:
     return is_cast or node.op_type in {"Ceil", "Floor", "Round"}
 
 
-def _through(node: onnx.NodeProto, handed: Sequence[Carried | None], constants: Constants) -> Sequence[Carried | None]:
+def _through(
+    node: onnx.NodeProto, handed: Sequence[InputFlow | None], constants: Constants
+) -> Sequence[InputFlow | None]:
     first = handed[0]
     if node.op_type in _LIMITING or node.op_type in {"Concat", "Where"}:
         # The condition of a selection is not handed on.
@@ -108,7 +110,7 @@ def _through(node: onnx.NodeProto, handed: Sequence[Carried | None], constants: 
     return [_kept(node, first)] if shaped is None else shaped(node, first, constants)
 
 
-def _kept(node: onnx.NodeProto, carried: Carried) -> Carried | None:
+def _kept(node: onnx.NodeProto, carried: InputFlow) -> InputFlow | None:
     """Return what is left of each value by itself; None where it is no value of the input any more."""
     if is_to_whole(node):
         return _rounded(carried, _ROUNDED_BY[node.op_type])
@@ -116,7 +118,7 @@ def _kept(node: onnx.NodeProto, carried: Carried) -> Carried | None:
     return carried if node.op_type in {"Cast", "Dropout", "Identity"} and not is_lossy else None
 
 
-def _merged(node: onnx.NodeProto, parts: list[Carried]) -> Carried | None:
+def _merged(node: onnx.NodeProto, parts: list[InputFlow]) -> InputFlow | None:
     """Return what holds values of all the parts: plain ones where others of the same input are shifted."""
     if not parts:
         return None
@@ -132,7 +134,7 @@ def _merged(node: onnx.NodeProto, parts: list[Carried]) -> Carried | None:
     return replace(first, columns=columns if not is_same else first.columns, is_ordered=is_same and first.is_ordered)
 
 
-def _moved(node: onnx.NodeProto, handed: Sequence[Carried | None], constants: Constants) -> Carried | None:
+def _moved(node: onnx.NodeProto, handed: Sequence[InputFlow | None], constants: Constants) -> InputFlow | None:
     at = 0 if handed[0] is not None else 1
     carried, other = handed[at], constants.values.get(node.input[1 - at])
     if carried is None or other is None or handed[1 - at] is not None or (at and node.op_type in {"Div", "Sub"}):
@@ -152,7 +154,7 @@ def _moved(node: onnx.NodeProto, handed: Sequence[Carried | None], constants: Co
     return replace(carried, scale=carried.scale * factor, shift=carried.shift * factor, is_plain=False)
 
 
-def _with_after(carried: Carried, numbers: NDArray[np.float64]) -> Carried | None:
+def _with_after(carried: InputFlow, numbers: NDArray[np.float64]) -> InputFlow | None:
     features = carried.features() if carried.width == numbers.size else None
     if not (numbers == np.rint(numbers)).all():
         return None
@@ -164,18 +166,18 @@ def _with_after(carried: Carried, numbers: NDArray[np.float64]) -> Carried | Non
     return None
 
 
-def _rounded(carried: Carried, half: float) -> Carried:
+def _rounded(carried: InputFlow, half: float) -> InputFlow:
     if carried.is_whole:
         return carried
     return replace(carried, shift=carried.shift + half, is_whole=True, is_rounded=True, is_plain=False)
 
 
-def _axis(node: onnx.NodeProto, carried: Carried, default: int = 0) -> int | None:
+def _axis(node: onnx.NodeProto, carried: InputFlow, default: int = 0) -> int | None:
     axis = int(attribute_of(node, "axis", default))
     return axis if axis >= 0 else None if carried.rank is None else axis + carried.rank
 
 
-def _chosen(carried: Carried, at: Sequence[int] | None) -> Carried:
+def _chosen(carried: InputFlow, at: Sequence[int] | None) -> InputFlow:
     """Return it with these places of its last axis alone; None for some that are not known."""
     features = carried.features()
     if at is None or (features is None and (not carried.is_ordered or min(at, default=0) < 0)):
@@ -186,7 +188,7 @@ def _chosen(carried: Carried, at: Sequence[int] | None) -> Carried:
     return replace(carried, columns=tuple(features[place] for place in inside))
 
 
-def _gathered(node: onnx.NodeProto, carried: Carried, constants: Constants) -> Sequence[Carried | None]:
+def _gathered(node: onnx.NodeProto, carried: InputFlow, constants: Constants) -> Sequence[InputFlow | None]:
     index, axis = constants.values.get(node.input[1]), _axis(node, carried)
     if index is None:
         return [replace(carried, rank=None, is_ordered=False)]
@@ -199,7 +201,7 @@ def _gathered(node: onnx.NodeProto, carried: Carried, constants: Constants) -> S
     return [replace(chosen, rank=rank, is_ordered=chosen.is_ordered and index.ndim == 1)]
 
 
-def _sliced(node: onnx.NodeProto, carried: Carried, constants: Constants) -> Sequence[Carried | None]:
+def _sliced(node: onnx.NodeProto, carried: InputFlow, constants: Constants) -> Sequence[InputFlow | None]:
     starts, ends, axes, steps = (_numbers(node, at, name, constants) for at, name in enumerate(_OF_SLICE, start=1))
     if starts is None or ends is None or carried.rank is None or (axes is None and _has(node, 3)):
         return [replace(carried, is_ordered=False)]
@@ -212,7 +214,7 @@ def _sliced(node: onnx.NodeProto, carried: Carried, constants: Constants) -> Seq
     return [carried]
 
 
-def _places(carried: Carried, part: slice) -> list[int] | None:
+def _places(carried: InputFlow, part: slice) -> list[int] | None:
     features = carried.features()
     if features is not None:
         return list(range(len(features)))[part]
@@ -236,7 +238,7 @@ def _numbers(node: onnx.NodeProto, at: int, name: str, constants: Constants) -> 
     return None if found is None else list(found)
 
 
-def _split(node: onnx.NodeProto, carried: Carried, constants: Constants) -> Sequence[Carried | None]:
+def _split(node: onnx.NodeProto, carried: InputFlow, constants: Constants) -> Sequence[InputFlow | None]:
     axis, count = _axis(node, carried), len(node.output)
     if axis is None or carried.rank is None or axis != carried.rank - 1:
         return [replace(carried, is_ordered=carried.is_ordered and axis is not None)] * count
@@ -251,7 +253,7 @@ def _split(node: onnx.NodeProto, carried: Carried, constants: Constants) -> Sequ
     return [_chosen(carried, list(range(end - size, end))) for end, size in zip(ends.tolist(), sizes, strict=True)]
 
 
-def _squeezed(node: onnx.NodeProto, carried: Carried, constants: Constants) -> Sequence[Carried | None]:
+def _squeezed(node: onnx.NodeProto, carried: InputFlow, constants: Constants) -> Sequence[InputFlow | None]:
     axes = _numbers(node, 1, "axes", constants)
     if axes is None or carried.rank is None:
         return [replace(carried, rank=None, is_ordered=False)]
@@ -259,7 +261,7 @@ def _squeezed(node: onnx.NodeProto, carried: Carried, constants: Constants) -> S
     return [replace(carried, rank=carried.rank - len(axes), is_ordered=carried.is_ordered and not is_last)]
 
 
-def _unsqueezed(node: onnx.NodeProto, carried: Carried, constants: Constants) -> Sequence[Carried | None]:
+def _unsqueezed(node: onnx.NodeProto, carried: InputFlow, constants: Constants) -> Sequence[InputFlow | None]:
     axes = _numbers(node, 1, "axes", constants)
     if axes is None or carried.rank is None:
         return [replace(carried, rank=None, is_ordered=False)]
@@ -268,29 +270,29 @@ def _unsqueezed(node: onnx.NodeProto, carried: Carried, constants: Constants) ->
     return [replace(carried, rank=rank, is_ordered=carried.is_ordered and not is_last)]
 
 
-def _reshaped(node: onnx.NodeProto, carried: Carried, constants: Constants) -> Sequence[Carried | None]:
+def _reshaped(node: onnx.NodeProto, carried: InputFlow, constants: Constants) -> Sequence[InputFlow | None]:
     shape = _numbers(node, 1, "shape", constants)
     features = carried.features()
     is_kept = shape is not None and bool(shape) and features is not None and shape[-1] == len(features)
     return [replace(carried, rank=None if shape is None else len(shape), is_ordered=is_kept)]
 
 
-def _flattened(node: onnx.NodeProto, carried: Carried, _: Constants) -> Sequence[Carried | None]:
+def _flattened(node: onnx.NodeProto, carried: InputFlow, _: Constants) -> Sequence[InputFlow | None]:
     is_kept = carried.rank is not None and _axis(node, carried, 1) == carried.rank - 1
     return [replace(carried, rank=2, is_ordered=carried.is_ordered and is_kept)]
 
 
-def _transposed(node: onnx.NodeProto, carried: Carried, _: Constants) -> Sequence[Carried | None]:
+def _transposed(node: onnx.NodeProto, carried: InputFlow, _: Constants) -> Sequence[InputFlow | None]:
     order: Any = attribute_of(node, "perm")
     is_kept = carried.rank is not None and order is not None and order[-1] == carried.rank - 1
     return [replace(carried, is_ordered=carried.is_ordered and is_kept)]
 
 
-def _expanded(_: onnx.NodeProto, carried: Carried, __: Constants) -> Sequence[Carried | None]:
+def _expanded(_: onnx.NodeProto, carried: InputFlow, __: Constants) -> Sequence[InputFlow | None]:
     return [replace(carried, rank=None, is_ordered=False)]
 
 
-_SHAPED: Mapping[str, Callable[[Any, Carried, Constants], Sequence[Carried | None]]] = {
+_SHAPED: Mapping[str, Callable[[Any, InputFlow, Constants], Sequence[InputFlow | None]]] = {
     "Expand": _expanded,
     "Flatten": _flattened,
     "Gather": _gathered,

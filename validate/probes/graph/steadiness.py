@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from paritygate.validate.probes.graph.flow import Carried, is_to_whole
+from paritygate.validate.probes.graph.flow import InputFlow, is_to_whole
 
 if TYPE_CHECKING:
     import onnx
@@ -76,7 +76,7 @@ class Steps:
         self.has_bodies = any(attribute.HasField("g") for node in graph.node for attribute in node.attribute)
 
 
-def steadiness_of(steps: Steps, carried: Mapping[str, Carried], columns: tuple[int, ...] | None) -> Steadiness:
+def steadiness_of(steps: Steps, carried: Mapping[str, InputFlow], columns: tuple[int, ...] | None) -> Steadiness:
     """Return what becomes of what is computed from an input.
 
     Args:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from paritygate.validate.probes.graph.constants import Constants, attribute_of
-from paritygate.validate.probes.graph.flow import Carried
+from paritygate.validate.probes.graph.flow import InputFlow
 
 if TYPE_CHECKING:
     import onnx
@@ -36,7 +36,7 @@ class Lookup:
     is_shifted: bool = False
 
 
-def lookups_in(graph: onnx.GraphProto, carried: Mapping[str, Carried], constants: Constants) -> tuple[Lookup, ...]:
+def lookups_in(graph: onnx.GraphProto, carried: Mapping[str, InputFlow], constants: Constants) -> tuple[Lookup, ...]:
     """Return the tables that the whole numbers of an input index as they are, or shifted."""
     return tuple(
         found
@@ -61,7 +61,7 @@ def rows_indexed(node: onnx.NodeProto, at: int, constants: Constants) -> tuple[i
     return (shape[axis],) if -len(shape) <= axis < len(shape) else ()
 
 
-def _lookups(node: onnx.NodeProto, at: int, carried: Carried, constants: Constants) -> Iterator[Lookup]:
+def _lookups(node: onnx.NodeProto, at: int, carried: InputFlow, constants: Constants) -> Iterator[Lookup]:
     rows, features = rows_indexed(node, at, constants), carried.features()
     if node.op_type == "GatherND" and len(rows) > 1:
         # The last axis of the indices goes through the axes of the table.
@@ -73,7 +73,7 @@ def _lookups(node: onnx.NodeProto, at: int, carried: Carried, constants: Constan
         yield from _shifted(rows[0], carried)
 
 
-def _shifted(rows: int, carried: Carried) -> Iterator[Lookup]:
+def _shifted(rows: int, carried: InputFlow) -> Iterator[Lookup]:
     if isinstance(carried.after, int):
         yield Lookup(
             low=-carried.after,

@@ -10,7 +10,7 @@ import numpy as np
 
 from paritygate.validate.probes.derive.thresholds import Buckets, Threshold
 from paritygate.validate.probes.graph.constants import Constants, attribute_of
-from paritygate.validate.probes.graph.flow import Carried, is_to_whole
+from paritygate.validate.probes.graph.flow import InputFlow, is_to_whole
 from paritygate.validate.probes.graph.steadiness import Steadiness, Steps, is_trees, steadiness_of
 from paritygate.validate.probes.graph.tables import rows_indexed
 
@@ -27,7 +27,7 @@ _LARGEST = 1e15
 
 
 def thresholds_in(
-    graph: onnx.GraphProto, carried: Mapping[str, Carried], constants: Constants
+    graph: onnx.GraphProto, carried: Mapping[str, InputFlow], constants: Constants
 ) -> tuple[Threshold, ...]:
     """Return the numbers that the values of an input meet before any arithmetic, those looked for first."""
     found: dict[tuple[float, tuple[int, ...] | None], Threshold] = {}
@@ -61,7 +61,7 @@ def _with_steadiness(item: Threshold, steadiness: Steadiness) -> Threshold:
 
 
 def _met(
-    node: onnx.NodeProto, at: int, carried: Carried, constants: Constants
+    node: onnx.NodeProto, at: int, carried: InputFlow, constants: Constants
 ) -> Iterator[tuple[float, tuple[int, ...] | None]]:
     if carried.is_rounded or carried.scale != 1 or carried.shift != 0 or not isinstance(carried.after, int):
         return
@@ -80,7 +80,7 @@ def _met(
                 yield value - carried.after, columns
 
 
-def _of_trees(node: onnx.NodeProto, carried: Carried) -> Iterator[tuple[float, tuple[int, ...] | None]]:
+def _of_trees(node: onnx.NodeProto, carried: InputFlow) -> Iterator[tuple[float, tuple[int, ...] | None]]:
     """Yield what trees compare each feature with."""
     if not carried.is_raw or not carried.is_ordered:
         return
@@ -93,7 +93,7 @@ def _of_trees(node: onnx.NodeProto, carried: Carried) -> Iterator[tuple[float, t
             yield float(value), (int(feature) if features is None else features[feature],)
 
 
-def buckets_in(graph: onnx.GraphProto, carried: Mapping[str, Carried], constants: Constants) -> tuple[Buckets, ...]:
+def buckets_in(graph: onnx.GraphProto, carried: Mapping[str, InputFlow], constants: Constants) -> tuple[Buckets, ...]:
     """Return what the values of an input are rounded into, those that index a table first."""
     found: list[Buckets] = []
     steps = Steps(graph)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from paritygate.validate.probes.derive.thresholds import Buckets, Threshold
 from paritygate.validate.probes.graph.constants import Constants, constants_of
-from paritygate.validate.probes.graph.flow import Carried, carried_from
+from paritygate.validate.probes.graph.flow import InputFlow, input_flow_from
 from paritygate.validate.probes.graph.sizes import inputs_of_sizes
 from paritygate.validate.probes.graph.tables import column_ranges, lookups_in, widest_range
 from paritygate.validate.probes.graph.thresholds import buckets_in, thresholds_in
@@ -78,53 +78,55 @@ def uses_of_inputs(model: onnx.ModelProto) -> Mapping[str, GraphUse]:
     """Return what the main graph does with each input, by name; weights need not be there."""
     graph = model.graph
     constants = constants_of(graph)
-    carried = {
-        value.name: carried_from(value, graph, constants) for value in graph.input if value.name not in constants.sizes
+    flows = {
+        value.name: input_flow_from(value, graph, constants)
+        for value in graph.input
+        if value.name not in constants.sizes
     }
-    positions = _positions(graph, constants, {tensor for found in carried.values() for tensor in found})
+    positions = _positions(graph, constants, {tensor for found in flows.values() for tensor in found})
     sizes = inputs_of_sizes(model)
     return {
         name: replace(_use(found, graph, constants), positions=positions, is_size=name in sizes)
-        for name, found in carried.items()
+        for name, found in flows.items()
     }
 
 
-def _positions(graph: onnx.GraphProto, constants: Constants, carried: Iterable[str]) -> tuple[int, ...]:
+def _positions(graph: onnx.GraphProto, constants: Constants, flows: Iterable[str]) -> tuple[int, ...]:
     """Return sizes of constants of which a part is taken, by something else than the values of an input."""
     found: set[int] = set()
     for node in graph.node:
         shape = constants.sizes.get(node.input[0]) if node.op_type in {"Gather", "Slice"} else None
-        if shape is None or len(shape) < 2 or node.input[1] in carried:  # noqa: PLR2004 - positions and features
+        if shape is None or len(shape) < 2 or node.input[1] in flows:  # noqa: PLR2004 - positions and features
             continue
         found.update(shape[:1] if node.op_type == "Gather" else shape[:-1])
     return tuple(sorted(size for size in found if size > 1))
 
 
-def _use(carried: Mapping[str, Carried], graph: onnx.GraphProto, constants: Constants) -> GraphUse:
-    lookups = lookups_in(graph, carried, constants)
+def _use(flows: Mapping[str, InputFlow], graph: onnx.GraphProto, constants: Constants) -> GraphUse:
+    lookups = lookups_in(graph, flows, constants)
     ranges = widest_range(lookups)
     use = GraphUse(
         table_rows=None if ranges is None else ranges[1] - ranges[0] + 1,
         first_id=0 if ranges is None else ranges[0],
         columns=column_ranges(lookups),
         is_shifted=any(lookup.is_shifted for lookup in lookups),
-        thresholds=thresholds_in(graph, carried, constants),
-        buckets=buckets_in(graph, carried, constants),
+        thresholds=thresholds_in(graph, flows, constants),
+        buckets=buckets_in(graph, flows, constants),
     )
     for node in graph.node:
         for at, tensor in enumerate(node.input):
-            if tensor in carried:
-                use = _with_node(use, node, at, carried[tensor], constants)
+            if tensor in flows:
+                use = _with_node(use, node, at, flows[tensor], constants)
     return use
 
 
-def _with_node(use: GraphUse, node: onnx.NodeProto, at: int, carried: Carried, constants: Constants) -> GraphUse:
+def _with_node(use: GraphUse, node: onnx.NodeProto, at: int, flows: InputFlow, constants: Constants) -> GraphUse:
     if node.op_type == "Gather" and at == 1:
         return use
     if at in _PLACES.get(node.op_type, ()):
         is_table = node.op_type.startswith("Gather") and node.input[0] in constants.sizes
         return replace(use, is_place=use.is_place or not is_table)
-    if not carried.is_plain:
+    if not flows.is_plain:
         return use
     whole = [constants.whole(name) for name in node.input if name != node.input[at]]
     others = [number for number in whole if number is not None]

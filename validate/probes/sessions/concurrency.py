@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from paritygate.validate.probes.sessions.session import Hearing, SessionPlan
+    from paritygate.validate.probes.sessions.session import SessionPlan, SessionProbe
 
 __all__ = ["ask"]
 
@@ -14,12 +14,12 @@ _THREADS = 4
 _ROUNDS = 2
 
 
-def ask(hearing: Hearing, plan: SessionPlan) -> str:
+def ask(session: SessionProbe, plan: SessionPlan) -> str:
     """Ask every batch twice, four at a time, and hold the answers to those given one after another."""
     if plan.why_not_at_once:
         return plan.why_not_at_once
     random = plan.random()
-    count = len(hearing.asked)
+    count = len(session.asked)
     order = [int(at) for _ in range(_ROUNDS) for at in random.permutation(count)]
     # Few batches are asked more often: four calls at once need four to make.
     order = (order * -(-_THREADS // len(order)))[: max(len(order), _THREADS)]
@@ -27,7 +27,7 @@ def ask(hearing: Hearing, plan: SessionPlan) -> str:
     for start in range(0, len(order), 2 * _THREADS):
         part = order[start : start + 2 * _THREADS]
         with ThreadPoolExecutor(_THREADS) as pool:
-            asked_of = {pool.submit(hearing.answer, hearing.asked[at], hearing.candidate): at for at in part}
+            asked_of = {pool.submit(session.answer, session.asked[at], session.candidate): at for at in part}
             for future in as_completed(asked_of):
-                hearing.hear(hearing.asked[asked_of[future]], future.result())
+                session.judge(session.asked[asked_of[future]], future.result())
     return ""

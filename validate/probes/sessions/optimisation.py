@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 from paritygate.errors import BackendError
 
 if TYPE_CHECKING:
-    from paritygate.validate.probes.sessions.session import Hearing, SessionPlan
+    from paritygate.validate.probes.sessions.session import SessionPlan, SessionProbe
 
 __all__ = ["ask"]
 
 
-def ask(hearing: Hearing, plan: SessionPlan) -> str:
+def ask(session: SessionProbe, plan: SessionPlan) -> str:
     """Ask the candidate as it is before the runtime rewrites it."""
     if plan.why_not_plain:
         return plan.why_not_plain
@@ -21,6 +21,6 @@ def ask(hearing: Hearing, plan: SessionPlan) -> str:
     except BackendError as err:
         # What is deployed is optimised: that it does not load otherwise is no fault of it.
         return f"it does not load without graph optimisations: {err}"
-    for asked in hearing.asked:
-        hearing.hear(asked, hearing.answer(asked, plain), is_same_build=False)
+    for asked in session.asked:
+        session.judge(asked, session.answer(asked, plain), is_same_build=False)
     return ""

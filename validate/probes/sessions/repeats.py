@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from paritygate.validate.probes.sessions.session import Hearing, SessionPlan
+    from paritygate.validate.probes.sessions.session import SessionPlan, SessionProbe
 
 __all__ = ["ask"]
 
@@ -15,15 +15,15 @@ _ROUNDS = 3
 _ROWS = 400
 
 
-def ask(hearing: Hearing, plan: SessionPlan) -> str:
+def ask(session: SessionProbe, plan: SessionPlan) -> str:
     """Ask every batch at least three times more, each time in another order."""
-    order = list(range(len(hearing.asked)))
+    order = list(range(len(session.asked)))
     random = plan.random()
-    rows = sum(asked.stored.record.rows for asked in hearing.asked)
+    rows = sum(asked.stored.record.rows for asked in session.asked)
     for number in range(max(_ROUNDS, math.ceil(_ROWS / max(rows, 1)))):
         # Backwards first: what followed a large batch then comes before it.
         order = order[::-1] if number == 0 else [int(at) for at in random.permutation(order)]
         for at in order:
-            asked = hearing.asked[at]
-            hearing.hear(asked, hearing.answer(asked, hearing.candidate))
+            asked = session.asked[at]
+            session.judge(asked, session.answer(asked, session.candidate))
     return ""

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     Outputs = Mapping[str, NDArray[np.generic]]
 
-__all__ = ["Afresh", "AskedBatch", "Hearing", "SessionPlan", "probe_asked", "run_sessions"]
+__all__ = ["AskedBatch", "FreshProcessAnswers", "SessionPlan", "SessionProbe", "probe_asked", "run_sessions"]
 
 # Rows of all batches asked again, rows of one of them, and how much of their answers is held in memory.
 _ROWS = 150
@@ -63,7 +63,7 @@ class AskedBatch:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Afresh:
+class FreshProcessAnswers:
     """What a fresh process answered, judged there."""
 
     batches: int
@@ -91,7 +91,7 @@ class SessionPlan:
     why_not_plain: str
     open_plain: Callable[[], Candidate]
     why_not_afresh: str
-    answer_afresh: Callable[[Sequence[AskedBatch]], Afresh]
+    answer_afresh: Callable[[Sequence[AskedBatch]], FreshProcessAnswers]
     progress: Callable[[str], None] = lambda _: None
 
     def random(self) -> np.random.Generator:
@@ -99,15 +99,15 @@ class SessionPlan:
         return np.random.default_rng([self.seed, *b"sessions"])
 
 
-class SessionProbe(Protocol):
+class _ProbeModule(Protocol):
     """What every module of such a probe offers."""
 
-    def ask(self, hearing: Hearing, plan: SessionPlan) -> str:
+    def ask(self, session: SessionProbe, plan: SessionPlan) -> str:
         """Ask again; return why nothing was asked, or nothing."""
         ...
 
 
-class Hearing:
+class SessionProbe:
     """One probe of the session while it asks."""
 
     def __init__(
@@ -128,7 +128,7 @@ class Hearing:
         self._matches = question.rules.matches
         self._tolerance = question.rules.tolerance
         self._profiles = {name: profile for name, profile in probe.profiles.items() if name in question.outputs}
-        self._afresh: Afresh | None = None
+        self._afresh: FreshProcessAnswers | None = None
         self.batches = self.rows = 0
 
     def answer(self, asked: AskedBatch, candidate: Candidate) -> Outputs | str:
@@ -138,7 +138,7 @@ class Hearing:
         except RefusedInputsError as err:
             return str(err)
 
-    def hear(self, asked: AskedBatch, actual: Outputs | str, *, is_same_build: bool = True) -> None:
+    def judge(self, asked: AskedBatch, actual: Outputs | str, *, is_same_build: bool = True) -> None:
         """Judge an answer.
 
         Args:
@@ -153,11 +153,11 @@ class Hearing:
             return
         before = self._judged.failed
         if not asked.is_failed:
-            self._judged.hear(asked.at, asked.stored, actual)
+            self._judged.judge(asked.at, asked.stored, actual)
         if self._judged.failed == before and asked.first is not None:
             self._hold_to_first(asked, actual, asked.first, is_same_build=is_same_build)
 
-    def adopt(self, afresh: Afresh) -> None:
+    def adopt(self, afresh: FreshProcessAnswers) -> None:
         """Take in what another process judged."""
         self._afresh = afresh
         self.batches, self.rows = afresh.batches, afresh.rows
@@ -269,7 +269,7 @@ def _first_answer(
         answer = candidate.answer(judged.batch(at, stored))
     except RefusedInputsError:
         return AskedBatch(at=at, stored=stored, first=None, is_failed=True)
-    judged.hear(at, stored, answer)
+    judged.judge(at, stored, answer)
     held = {*question.outputs, *question.rules.matched}
     first = {name: array for name, array in answer.items() if name in stored.outputs and name in held}
     return AskedBatch(at=at, stored=stored, first=first, is_failed=judged.failed > 0)
@@ -311,7 +311,7 @@ def run_sessions(
     found = []
     for name in wanted:
         plan.progress(name)
-        found.append(_run(name, Hearing(name, candidate, probe, asked, question), plan))
+        found.append(_run(name, SessionProbe(name, candidate, probe, asked, question), plan))
     return tuple(found)
 
 
@@ -331,17 +331,17 @@ def _failed(name: str, error: str) -> ProbeOutcome:
     )
 
 
-def _run(name: str, hearing: Hearing, plan: SessionPlan) -> ProbeOutcome:
+def _run(name: str, session: SessionProbe, plan: SessionPlan) -> ProbeOutcome:
     started = time.monotonic()
-    module = cast("SessionProbe", importlib.import_module(SESSION_PROBES[name].module))
-    skipped = module.ask(hearing, plan) if hearing.asked else "no batch of the samples is asked again"
-    failures, failed = hearing.failures()
+    module = cast("_ProbeModule", importlib.import_module(SESSION_PROBES[name].module))
+    skipped = module.ask(session, plan) if session.asked else "no batch of the samples is asked again"
+    failures, failed = session.failures()
     return ProbeOutcome(
         name=name,
         status=Status.FAIL if failures else Status.WARNING if skipped else Status.PASS,
-        detail=_in_words(hearing, failures, failed, skipped),
-        batches=hearing.batches,
-        rows=hearing.rows,
+        detail=_in_words(session, failures, failed, skipped),
+        batches=session.batches,
+        rows=session.rows,
         dropped={},
         unfit=(),
         failures=tuple(failures),
@@ -350,9 +350,9 @@ def _run(name: str, hearing: Hearing, plan: SessionPlan) -> ProbeOutcome:
     )
 
 
-def _in_words(hearing: Hearing, failures: Sequence[ProbeFailure], failed: int, skipped: str) -> str:
+def _in_words(session: SessionProbe, failures: Sequence[ProbeFailure], failed: int, skipped: str) -> str:
     if failures:
         first = failures[0]
         more = f", and {counted(failed - 1, 'more batch')}" if failed > 1 else ""
         return f"at {first.about}: {first.check}: {first.detail}{more}"
-    return f"not asked: {skipped}" if skipped else f"{hearing.rows} rows answered alike"
+    return f"not asked: {skipped}" if skipped else f"{session.rows} rows answered alike"

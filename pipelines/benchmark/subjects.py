@@ -15,13 +15,13 @@ from paritygate.pipelines.benchmark.statistics import cost_per_million, latency_
 from paritygate.pipelines.benchmark.worker import Loaded, TurnAnswer, Worker
 from paritygate.pipelines.compare.job import Side
 
-__all__ = ["Entrant", "kind_of", "speedup_of_turns", "variant_of"]
+__all__ = ["BenchmarkSubject", "kind_of", "speedup_of_turns", "variant_of"]
 
 _MIN_ROUNDS = 2
 
 
 @dataclass(kw_only=True, slots=True)
-class Entrant:
+class BenchmarkSubject:
     """The source or a variant, and what came of it so far.
 
     `recorded` is what the reference was recorded from, which the source has to be; None where nothing was recorded,
@@ -58,25 +58,25 @@ class Entrant:
             self.worker = None
 
 
-def kind_of(entrant: Entrant) -> SourceKind:
+def kind_of(subject: BenchmarkSubject) -> SourceKind:
     """Return the kind of a model; of a `module:callable`, what it turned out to be when the reference was recorded."""
-    assert entrant.side.model is not None  # noqa: S101 - every entrant is a model
-    kind = entrant.side.model.kind
-    if kind is SourceKind.CALLABLE and entrant.recorded is not None:
-        return SourceKind(entrant.recorded["kind"])
+    assert subject.side.model is not None  # noqa: S101 - every subject is a model
+    kind = subject.side.model.kind
+    if kind is SourceKind.CALLABLE and subject.recorded is not None:
+        return SourceKind(subject.recorded["kind"])
     return kind
 
 
-def variant_of(entrant: Entrant, source: Entrant, price_per_hour: float | None) -> VariantBenchmark:
-    """Return what was measured of an entrant, with its speed-up against the source and its cost."""
-    loaded = entrant.loaded
+def variant_of(subject: BenchmarkSubject, source: BenchmarkSubject, price_per_hour: float | None) -> VariantBenchmark:
+    """Return what was measured of an subject, with its speed-up against the source and its cost."""
+    loaded = subject.loaded
     benchmark = VariantBenchmark(
-        name=entrant.name,
-        artifact=_digest(entrant),
-        size_bytes=entrant.size_bytes,
-        peak_memory_bytes=entrant.peak_memory_bytes,
-        points=tuple(_points(entrant, source, price_per_hour)),
-        error="; ".join(entrant.errors),
+        name=subject.name,
+        artifact=_digest(subject),
+        size_bytes=subject.size_bytes,
+        peak_memory_bytes=subject.peak_memory_bytes,
+        points=tuple(_points(subject, source, price_per_hour)),
+        error="; ".join(subject.errors),
     )
     if loaded is None:
         return benchmark
@@ -87,26 +87,28 @@ def variant_of(entrant: Entrant, source: Entrant, price_per_hour: float | None) 
         device=loaded.device,
         load_s=loaded.load_s,
         first_call_ms=loaded.first_call_ms,
-        notes=tuple(_notes(entrant, loaded)),
+        notes=tuple(_notes(subject, loaded)),
     )
 
 
-def _digest(entrant: Entrant) -> str | None:
-    if entrant.artifact is not None:
-        return entrant.artifact.digest
+def _digest(subject: BenchmarkSubject) -> str | None:
+    if subject.artifact is not None:
+        return subject.artifact.digest
     # That it was this one is known once it has been loaded.
-    is_checked = entrant.recorded is not None and entrant.loaded is not None
-    return digest_of_recorded(entrant.recorded) if is_checked and entrant.recorded is not None else None
+    is_checked = subject.recorded is not None and subject.loaded is not None
+    return digest_of_recorded(subject.recorded) if is_checked and subject.recorded is not None else None
 
 
-def _notes(entrant: Entrant, loaded: Loaded) -> Iterator[str]:
+def _notes(subject: BenchmarkSubject, loaded: Loaded) -> Iterator[str]:
     yield from loaded.notes
-    if entrant.artifact is None and entrant.side.model is not None and entrant.side.model.kind is SourceKind.CALLABLE:
+    if subject.artifact is None and subject.side.model is not None and subject.side.model.kind is SourceKind.CALLABLE:
         yield "load time and peak memory are those of the module:callable, with whatever else it does to make the model"
 
 
-def _points(entrant: Entrant, source: Entrant, price_per_hour: float | None) -> Iterator[BenchmarkPoint]:
-    for point, turns in entrant.turns.items():
+def _points(
+    subject: BenchmarkSubject, source: BenchmarkSubject, price_per_hour: float | None
+) -> Iterator[BenchmarkPoint]:
+    for point, turns in subject.turns.items():
         if not turns:
             continue
         batch_size, concurrency = point
@@ -121,7 +123,7 @@ def _points(entrant: Entrant, source: Entrant, price_per_hour: float | None) -> 
             latency_ms=latency_summary([turn.latencies_ns for turn in turns]),
             rows_per_s=rows_per_s,
             cpu_cores=sum(turn.cpu_s for turn in turns) / wall_s,
-            speedup=None if entrant is source else speedup_of_turns(source.turns.get(point, []), turns),
+            speedup=None if subject is source else speedup_of_turns(source.turns.get(point, []), turns),
             cost_per_million=None if price_per_hour is None else cost_per_million(price_per_hour, rows_per_s),
             round_medians_ms=_medians(turns),
         )

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ExpectedOutputs",
-    "GivenOutputs",
     "OutputReader",
+    "RecordedOutputs",
     "expected_from_file",
     "expected_from_recording",
     "is_recorded_outputs",
@@ -167,7 +167,7 @@ def expected_from_file(  # noqa: PLR0913 - one argument a choice of the user's
         ZeroRowsError: It holds no values.
         ReferenceRefusedError: The outputs are not finite, or constant.
     """
-    outputs = GivenOutputs(path, rename, selected, ignored)
+    outputs = RecordedOutputs(path, rename, selected, ignored)
     check_selected(selected, outputs.names)
     check_some_left(set(selected or outputs.names) - set(ignored), ignored)
     shapes, dtypes = outputs.shapes_and_dtypes()
@@ -202,7 +202,7 @@ def _broken_rows(batches: Iterable[StoredBatch]) -> BrokenRows:
     return found
 
 
-class GivenOutputs:
+class RecordedOutputs:
     """The arrays of an npz file, by case or as rows.
 
     Attributes:

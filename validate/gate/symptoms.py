@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from paritygate.validate.gate.row_pattern import Ends, RowPattern
     from paritygate.validate.gate.statistics import DiffStatistics
 
-__all__ = ["chance_of_all", "faults_in_words"]
+__all__ = ["chance_of_all", "symptoms_of"]
 
 # A constant offset: the difference varies by less than this part of its mean.
 _STEADY = 0.1
@@ -45,7 +45,7 @@ _NAMED = 5
 _SPREADS = 3.0
 
 
-def faults_in_words(
+def symptoms_of(
     measured: Measurement,
     checks: Iterable[Check],
     strata: Mapping[str, Mapping[str, Measurement]],

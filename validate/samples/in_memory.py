@@ -28,7 +28,7 @@ __all__ = ["read_batches", "store_samples"]
 # What messages call them; the files are ours.
 _WHAT = "given in Python"
 _INDEX = "batches.jsonl"
-_READER = "paritygate.validate.samples.given:read_batches"
+_READER = "paritygate.validate.samples.in_memory:read_batches"
 _GOLD = "gold"
 
 

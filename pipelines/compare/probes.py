@@ -8,8 +8,8 @@ from pathlib import Path
 
 from paritygate.models.source import SourceKind
 from paritygate.pipelines.compare.job import ComparisonJob
-from paritygate.pipelines.compare.probing import PROBES_FOLDER, Graph, ProbeRequest
-from paritygate.pipelines.compare.reproduction import Keeper
+from paritygate.pipelines.compare.probe_recording import PROBES_FOLDER, Graph, ProbeRequest
+from paritygate.pipelines.compare.reproduction import FailureStore
 from paritygate.pipelines.compare.result import (
     NOT_ASKED,
     DroppedResult,
@@ -33,7 +33,7 @@ from paritygate.validate.probes.sessions.session import run_sessions
 __all__ = [
     "Answers",
     "ask",
-    "ask_again",
+    "ask_session_probes",
     "broken_contract",
     "not_asked",
     "question_of",
@@ -78,14 +78,14 @@ def recorded_probes(outputs: Path) -> ProbesRecording | None:
 
 
 def question_of(
-    job: ComparisonJob, candidate: ModelCandidate, keeper: Keeper, outputs: tuple[str, ...]
+    job: ComparisonJob, candidate: ModelCandidate, store: FailureStore, outputs: tuple[str, ...]
 ) -> ProbeQuestion:
     """Return what the candidate is held to.
 
     Args:
         job: The comparison.
         candidate: What answers.
-        keeper: Keeps the batches that are failed.
+        store: Keeps the batches that are failed.
         outputs: The outputs that are compared.
     """
     return ProbeQuestion(
@@ -93,7 +93,7 @@ def question_of(
         outputs=outputs,
         unfit=UnfitInputs(candidate.signature, job.candidate.fixed_shape),
         runtime=candidate.runtime,
-        keep=keeper.keep,
+        keep=store.keep,
     )
 
 
@@ -116,11 +116,11 @@ def ask(
     skipped = _why_not(candidate, recording) if job.rules.probes else ""
     if not job.rules.probes or skipped or recording is None or not isinstance(candidate, ModelCandidate):
         return not_asked(job, skipped)
-    keeper = Keeper(job, recording)
+    store = FailureStore(job, recording)
     outcomes = run_probes(
         candidate,
         recording,
-        question_of(job, candidate, keeper, outputs),
+        question_of(job, candidate, store, outputs),
         names=job.rules.probes,
         progress=lambda name, rows: report(f"asking the candidate: probe {name}", rows, 0),
     )
@@ -129,7 +129,7 @@ def ask(
     return Answers(
         checks=(*_checks_of_missing(missing, job), *_checks(outcomes)),
         result=ProbesResult(
-            asked={outcome.name: _probe_result(outcome, records[outcome.name], keeper) for outcome in outcomes},
+            asked={outcome.name: _probe_result(outcome, records[outcome.name], store) for outcome in outcomes},
             switched_off=_switched_off(job),
             not_recorded=missing,
             roles={name: RoleResult(role=str(role.role), why=role.why) for name, role in recording.roles.items()},
@@ -138,7 +138,7 @@ def ask(
     )
 
 
-def ask_again(
+def ask_session_probes(
     job: ComparisonJob, candidate: Candidate, recording: ProbesRecording | None, outputs: tuple[str, ...], place: Place
 ) -> Answers:
     """Ask the candidate some of it again in other ways: what the probes of the session do.
@@ -152,15 +152,15 @@ def ask_again(
     """
     if recording is None or recording.skipped or not isinstance(candidate, ModelCandidate):
         return Answers(checks=(), result=ProbesResult())
-    keeper = Keeper(job, recording)
+    store = FailureStore(job, recording)
     outcomes = run_sessions(
         candidate,
         recording,
-        question_of(job, candidate, keeper, outputs),
+        question_of(job, candidate, store, outputs),
         session_plan(job, candidate, recording, outputs, place),
         job.rules.probes,
     )
-    results = {outcome.name: _probe_result(outcome, None, keeper) for outcome in outcomes}
+    results = {outcome.name: _probe_result(outcome, None, store) for outcome in outcomes}
     return Answers(checks=_checks(outcomes), result=ProbesResult(asked=results))
 
 
@@ -204,7 +204,7 @@ def _checks_of_missing(missing: Sequence[str], job: ComparisonJob) -> tuple[Chec
     return (Check(name="probes", status=Status.WARNING, detail=detail),)
 
 
-def _probe_result(outcome: ProbeOutcome, record: ProbeRecord | None, keeper: Keeper) -> ProbeResult:
+def _probe_result(outcome: ProbeOutcome, record: ProbeRecord | None, store: FailureStore) -> ProbeResult:
     return ProbeResult(
         looks_for=ALL_PROBES[outcome.name].looks_for,
         status=str(outcome.status) if outcome.batches or outcome.failed or outcome.error else NOT_ASKED,
@@ -216,22 +216,22 @@ def _probe_result(outcome: ProbeOutcome, record: ProbeRecord | None, keeper: Kee
         unfit=len(outcome.unfit),
         unfit_first=list(outcome.unfit[:_SHOWN]),
         failed=outcome.failed,
-        failures=[_failure_result(item, outcome, keeper) for item in outcome.failures],
-        findings=[_failure_result(item, outcome, keeper) for item in outcome.findings],
+        failures=[_failure_result(item, outcome, store) for item in outcome.failures],
+        findings=[_failure_result(item, outcome, store) for item in outcome.findings],
         seconds=outcome.seconds,
         reference_seconds=None if record is None else record.seconds,
         error=outcome.error,
     )
 
 
-def _failure_result(failure: ProbeFailure, outcome: ProbeOutcome, keeper: Keeper) -> ProbeFailureResult:
+def _failure_result(failure: ProbeFailure, outcome: ProbeOutcome, store: FailureStore) -> ProbeFailureResult:
     return ProbeFailureResult(
         batch=failure.batch,
         about=failure.about,
         check=failure.check,
         detail=failure.detail,
         inputs=failure.inputs or None,
-        again=keeper.again(outcome.name, failure),
+        again=store.again(outcome.name, failure),
         edge=failure.edge,
         batches=outcome.found.get(failure.edge, 1),
     )
