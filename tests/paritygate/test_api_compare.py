@@ -340,14 +340,14 @@ def test_no_rows_are_no_pass(samples: Any, is_object: bool, files: Path) -> None
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"precision": "fp8"}, "precision 'fp8' is not known (allowed: fp32, tf32, fp16"),
+        ({"precision": "fp8"}, "precision 'fp8' is not known (allowed: "),
         ({"device": "tpu"}, "device 'tpu' is not known (allowed: cpu, cuda)"),
         ({"non_finite": "drop"}, "non_finite 'drop' is not known (allowed: refuse, match)"),
         ({"repeat": 0}, "repeat 0 is not allowed (allowed: 1 and more)"),
         ({"min_rows": 0}, "min_rows 0 is not allowed (allowed: 1 and more)"),
         ({"seed": -1}, "seed -1 is not allowed (allowed: 0 and more)"),
         ({"batch_size": 0}, "batch size 0 is not allowed"),
-        ({"probes": ["batches", "luck"]}, "'luck' is no probe (allowed: none, batches"),
+        ({"probes": ["batches", "luck"]}, "'luck' is no probe (allowed: none, "),
         ({"decisions": {"logits": "maximum"}}, "decision rule 'maximum' of 'logits' is not known"),
         ({"tolerance": {"atol": 1e-3}}, "tolerance 'atol' is not known (allowed: max_abs_diff"),
         ({"outputs": "scores"}, "scores"),
