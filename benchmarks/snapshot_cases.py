@@ -37,7 +37,7 @@ rollback small --alias canary --repository CASE/repository --json CASE/rollback.
 show small prod --repository CASE/repository --json CASE/shown.json
 verify small prod --repository CASE/repository --json CASE/verified.json
 list --repository CASE/repository --json CASE/list.json
-pack RUN --output CASE/run.tar --json CASE/packed.json
+pack --run RUN --output CASE/run.tar --json CASE/packed.json
 """,
     "record-and-compare": """
 record model.onnx --samples inputs.npz --out CASE/reference --json CASE/recorded.json

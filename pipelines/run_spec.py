@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from paritygate.errors import ExitCode, ParitygateError, StorageError
+from paritygate.codec import to_data
+from paritygate.errors import ExitCode, ParitygateError, StorageError, UsageError
 from paritygate.pipelines.choice.choose import choose_stage
-from paritygate.pipelines.compare.result import ComparisonResult, result_to_json
+from paritygate.pipelines.compare.result import ComparisonResult
 from paritygate.pipelines.process.child import Progress
 from paritygate.pipelines.release.promote import FailedRunError, NothingToRelease, failed_run, promote_stage
 from paritygate.pipelines.release.repository.release import Release
@@ -19,9 +20,24 @@ from paritygate.pipelines.run.export import export_stage
 from paritygate.pipelines.run.record import record_stage
 from paritygate.pipelines.run.validate import validate_stage
 from paritygate.pipelines.run.workspace import DEFAULT_ROOT, FailedVariant, RunFolder, required_variants, worst_code
-from paritygate.pipelines.spec.benchmark_plan import is_benchmark_wanted, plan_of
+from paritygate.pipelines.spec.benchmark_plan import check_price, is_benchmark_wanted, is_speed_needed, plan_of
+from paritygate.pipelines.spec.loading import load_spec_to_run
+from paritygate.pipelines.spec.names import check_alias
+from paritygate.pipelines.spec.schema import ResolvedSpec, Spec
+from paritygate.pipelines.spec.target_choice import with_probes, with_targets
 
-__all__ = ["RunOptions", "RunOutcome", "exit_code_of_run", "repository_of", "run_spec"]
+__all__ = [
+    "RunOptions",
+    "RunOutcome",
+    "check_options",
+    "exit_code_of_run",
+    "repository_of",
+    "run_spec",
+    "spec_to_run",
+]
+
+
+_NOT_MEASURED = "not measured"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,6 +94,23 @@ class RunOutcome:
     would_release: str = ""
     advice: tuple[str, ...] = ()
 
+    @property
+    def verdicts(self) -> dict[str, str]:
+        """The verdict of every target, in the order of the spec; `not measured` where there is none."""
+        found = {name: failure.verdict for name, failure in self.failures.items()}
+        found.update({name: result.verdict for name, result in self.results.items()})
+        return {name: found.get(name, _NOT_MEASURED) for name in self.run.resolved.target_names}
+
+    @property
+    def folder(self) -> Path:
+        """The run folder."""
+        return self.run.folder
+
+    @property
+    def version(self) -> int | None:
+        """The version that was released; None if none was."""
+        return None if self.release is None else self.release.version
+
     def to_json(self) -> dict[str, Any]:
         """Return the outcome as JSON data."""
         return {
@@ -86,21 +119,59 @@ class RunOutcome:
             "exit_code": self.exit_code,
             "required": list(required_variants(self.run)),
             "variants": {
-                name: result_to_json(self.results[name]) if name in self.results else None
+                name: to_data(self.results[name]) if name in self.results else None
                 for name in self.run.resolved.target_names
             },
             "emulated": {
-                name: result_to_json(result)
+                name: to_data(result)
                 for name in self.run.resolved.target_names
                 if (result := self.run.emulated_result(name)) is not None
             },
-            "benchmark": benchmark.to_json() if (benchmark := self.run.benchmark()) is not None else None,
-            "failures": {name: failure.to_json() for name, failure in self.failures.items()},
-            "release": self.release.to_json() if self.release is not None else None,
+            "benchmark": to_data(benchmark) if (benchmark := self.run.benchmark()) is not None else None,
+            "failures": {name: to_data(failure) for name, failure in self.failures.items()},
+            "release": to_data(self.release) if self.release is not None else None,
             "not_released": self.not_released,
             "would_release": self.would_release,
             "reports": [str(path) for path in self.reports],
         }
+
+
+def spec_to_run(
+    spec: str | Spec | Mapping[str, Any],
+    *,
+    samples_path: str | None,
+    targets: Sequence[str],
+    probes: Sequence[str] | None,
+) -> ResolvedSpec:
+    """Return the spec of a run, with only the targets and probes that are wanted.
+
+    Args:
+        spec: A path, the name of a packaged spec, or a spec that was made in Python.
+        samples_path: What is given in place of the spec's own samples.
+        targets: The targets; all of them if none is named.
+        probes: The probes, or none for an empty sequence; those of the spec if None.
+
+    Raises:
+        InputFileError: There is no such spec, or a file that it names does not exist.
+        UsageError: The spec is wrong, or has no such target.
+    """
+    return with_probes(with_targets(load_spec_to_run(spec, samples_path=samples_path), targets), probes)
+
+
+def check_options(resolved: ResolvedSpec, options: RunOptions) -> None:
+    """Check that a run of the spec can be done so.
+
+    Raises:
+        UsageError: The release is chosen by what is not given or not measured, or the alias cannot be one.
+    """
+    if options.alias is not None:
+        check_alias(options.alias)
+    if not options.is_promoting:
+        return
+    check_price(resolved, options.limits)
+    if options.is_benchmarking is False and is_speed_needed(resolved, options.limits):
+        msg = f"spec {resolved.origin}: its release is chosen by speed, which --no-benchmark leaves unmeasured"
+        raise UsageError(msg, hint="add --no-promote, or leave --no-benchmark out")
 
 
 def exit_code_of_run(
@@ -128,7 +199,7 @@ def _unmet(
     """Return the required variants that did not pass, each with its verdict: those that `exit_code_of_run` counts."""
     verdicts = {name: found.verdict for name, found in failures.items()}
     verdicts.update({name: found.verdict for name, found in results.items()})
-    required = {name: verdicts.get(name, "not measured") for name in required_variants(run, device)}
+    required = {name: verdicts.get(name, _NOT_MEASURED) for name in required_variants(run, device)}
     return {name: verdict for name, verdict in required.items() if verdict != "pass"}
 
 
@@ -157,7 +228,7 @@ def run_spec(run: RunFolder, options: RunOptions, progress: Progress) -> RunOutc
     release = promotion.release
     advice = promotion.advice
     try:
-        reports = write_reports(run, release=None if release is None else release.to_json())
+        reports = write_reports(run, release=None if release is None else to_data(release))
     except StorageError as err:
         if release is None:
             raise

@@ -13,7 +13,7 @@ import hypothesis
 import pytest
 
 from paritygate.backends import backend_state
-from paritygate.machine import gpu_of_machine, machine_facts
+from paritygate.machine import gpu_of_machine, is_int8_cut_off
 
 # The same examples in every run: a red build is red again on the next machine. A loaded machine is no failure.
 # Half as many examples as hypothesis makes unasked: they are the same ones every time, and so find no more in time.
@@ -49,9 +49,7 @@ def _reason_without_server() -> str | None:
 
 
 def _reason_without_exact_int8() -> str | None:
-    flags = set(machine_facts()["cpu"]["flags"])
-    # On x86, ONNX Runtime and OpenVINO add pairs of products up in 16 bits without these, and saturate there.
-    if "avx" not in flags or flags & {"avx512_vnni", "avx_vnni", "amx_int8"}:
+    if not is_int8_cut_off():
         return None
     return "needs a processor that adds products of INT8 up in 32 bits, and this one lacks VNNI"
 

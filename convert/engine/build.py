@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paritygate.backends import version_of
+from paritygate.codec import to_data
 from paritygate.convert.contract import agreed_signature
 from paritygate.convert.conversion import Conversion, ConversionJob
 from paritygate.convert.engine.census import check_census, quantized_products, take_census
@@ -184,9 +185,9 @@ def _facts(work: _Work, built: _Built) -> dict[str, Any]:
         "tf32": record.tf32,
         "census": record.census,
         "layers": built.layers,
-        "profile": {name: shapes.to_json() for name, shapes in record.profile.items()},
+        "profile": {name: to_data(shapes) for name, shapes in record.profile.items()},
         "targets": record.targets,
-        "engine_settings": record.settings.to_json(),
+        "engine_settings": to_data(record.settings),
         "built_on": record.built_on,
         "engine_bytes": built.engine_bytes,
         "onnx": digest_of_files({name: digest_of_file(path.parent / name) for name in names}),

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from paritygate.models.named_call import default_output_names
-from paritygate.models.torch.module import put_in_eval_mode
+from paritygate.models.named_call import outputs_by_name
+from paritygate.models.torch.module import answer_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -36,28 +35,13 @@ def declaration_of(module: torch.nn.Module, rows: Mapping[str, NDArray[np.generi
 
     if not rows:
         return ""
-    parameters = inspect.signature(module.forward).parameters
-    inputs = {name: torch.as_tensor(array) for name, array in rows.items() if name in parameters}
     try:
-        put_in_eval_mode(module)
-        with torch.no_grad():
-            answer = module(**inputs) if inputs else module(*map(torch.as_tensor, rows.values()))
+        inputs, answer = answer_of(module, rows)
     except Exception:  # noqa: BLE001 - why it does not answer is said where it is run with a declaration
         return ""
-    inputs = inputs or {name: torch.as_tensor(array) for name, array in rows.items()}
     count = len(next(iter(rows.values())))
-    tensors = {name: found for name, found in _by_name(answer).items() if isinstance(found, torch.Tensor)}
+    tensors = {name: found for name, found in outputs_by_name(answer).items() if isinstance(found, torch.Tensor)}
     return f"\n  inputs: {_declared(inputs, count)}\n  outputs: {_declared(tensors, count)}" if tensors else ""
-
-
-def _by_name(answer: Any) -> Mapping[str, Any]:  # noqa: ANN401 - whatever the user's module returns
-    if isinstance(answer, Mapping):
-        return answer
-    if isinstance(answer, tuple) and hasattr(answer, "_asdict"):
-        named: Mapping[str, Any] = answer._asdict()
-        return named
-    parts = list(answer) if isinstance(answer, (list, tuple)) else [answer]
-    return dict(zip(default_output_names(len(parts)), parts, strict=True))
 
 
 def _declared(tensors: Mapping[str, torch.Tensor], count: int) -> str:

@@ -5,8 +5,12 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+from annotated_types import Ge, Gt, Lt, MinLen
+
+from paritygate.codec import from_data, to_data
 
 __all__ = ["SOURCE", "BenchmarkPoint", "BenchmarkResult", "Speedup", "VariantBenchmark"]
 
@@ -20,14 +24,18 @@ _TOO_WIDE = 2.0
 _ROUNDING = 1e-6
 _LATENCIES = ("p50", "p95", "p99", "mean", "min", "max")
 
+# What a file may say.
+_Count = Annotated[int, Ge(1)]
+_Positive = Annotated[float, Gt(0), Lt(math.inf)]
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Speedup:
     """How many times as fast as the source, or as another variant: the ratio of the p50, and its 95 % interval."""
 
-    ratio: float
-    low: float
-    high: float
+    ratio: _Positive
+    low: _Positive
+    high: _Positive
 
     @property
     def is_tie(self) -> bool:
@@ -42,8 +50,8 @@ class Speedup:
 
     @property
     def is_undecided(self) -> bool:
-        """Whether the interval is too wide to say that it is slower: all but where it is half as fast at best."""
-        return self.is_too_wide and self.high * _TOO_WIDE > 1
+        """Whether the interval is too wide to tell it from the fastest; one that ends below 1 says: slower."""
+        return self.is_too_wide and self.high >= 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,16 +72,16 @@ class BenchmarkPoint:
         round_medians_ms: Median of a call in each round, in milliseconds: what p50 and speed-up are computed from.
     """
 
-    batch_size: int
-    concurrency: int
-    rounds: int
-    calls: int
-    latency_ms: Mapping[str, float]
-    rows_per_s: float
+    batch_size: _Count
+    concurrency: _Count
+    rounds: _Count
+    calls: _Count
+    latency_ms: Mapping[str, _Positive]
+    rows_per_s: _Positive
     cpu_cores: float
     speedup: Speedup | None = None
-    cost_per_million: float | None = None
-    round_medians_ms: tuple[float, ...] = ()
+    cost_per_million: _Positive | None = None
+    round_medians_ms: tuple[_Positive, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -103,10 +111,10 @@ class VariantBenchmark:
     runtime: str | None = None
     version: str | None = None
     device: str | None = None
-    size_bytes: int | None = None
-    load_s: float | None = None
-    first_call_ms: float | None = None
-    peak_memory_bytes: int | None = None
+    size_bytes: _Count | None = None
+    load_s: _Positive | None = None
+    first_call_ms: _Positive | None = None
+    peak_memory_bytes: _Count | None = None
     points: tuple[BenchmarkPoint, ...] = ()
     error: str = ""
     notes: tuple[str, ...] = ()
@@ -136,11 +144,11 @@ class BenchmarkResult:
         notes: What is to be known when all figures are read, one sentence each.
     """
 
-    batch_sizes: tuple[int, ...]
-    concurrency: tuple[int, ...]
+    batch_sizes: Annotated[tuple[_Count, ...], MinLen(1)]
+    concurrency: Annotated[tuple[_Count, ...], MinLen(1)]
     variants: tuple[VariantBenchmark, ...]
     samples_digest: str
-    price_per_hour: float | None = None
+    price_per_hour: _Positive | None = None
     machine: Mapping[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
     device: str = "cpu"
@@ -154,110 +162,37 @@ class BenchmarkResult:
 
     def to_json(self) -> dict[str, Any]:
         """Return the result as JSON data."""
-        return {"schema_version": 1, **asdict(self)}
+        return {"schema_version": 1, **to_data(self)}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> BenchmarkResult:
         """Return the result that `to_json` wrote.
 
         Raises:
-            ValueError: A value is none that a benchmark measures.
-            KeyError: A part is missing.
-            TypeError: A part is of another kind.
+            ValueError: It is none, or a value is none that a benchmark measures.
         """
-        variants = tuple(
-            VariantBenchmark(
-                **{**item, "points": tuple(map(_point, item["points"])), "notes": tuple(item.get("notes", ()))}
-            )
-            for item in data["variants"]
-        )
-        fields = {name: value for name, value in data.items() if name != "schema_version"}
-        result = cls(
-            **{
-                **fields,
-                "batch_sizes": tuple(data["batch_sizes"]),
-                "concurrency": tuple(data["concurrency"]),
-                "variants": variants,
-                "notes": tuple(data.get("notes", ())),
-            }
-        )
-        _check_benchmark(result)
+        result = from_data(cls, data)
+        names = [variant.name for variant in result.variants]
+        if len(set(names)) != len(names):
+            msg = f"a variant stands twice (seen: {', '.join(names)})"
+            raise ValueError(msg)
+        for part in ("cpu", "gpu"):
+            if not isinstance(result.machine.get(part), Mapping | None):
+                msg = f"{part} of the machine is {result.machine[part]!r}, not a mapping"
+                raise ValueError(msg)  # noqa: TRY004 - of a file, not of a caller
+        for variant in result.variants:
+            for point in variant.points:
+                _check_point(variant.name, point)
+        _check_speedups(result)
         return result
 
 
-def _point(data: Mapping[str, Any]) -> BenchmarkPoint:
-    speedup = data["speedup"]
-    return BenchmarkPoint(
-        **{
-            **data,
-            "speedup": None if speedup is None else Speedup(**speedup),
-            "round_medians_ms": tuple(data.get("round_medians_ms", ())),
-        }
-    )
-
-
-def _check_benchmark(result: BenchmarkResult) -> None:
-    """Do nothing if every value is one that a benchmark measures.
-
-    Raises:
-        ValueError: One is not; the message names it, and what is allowed.
-        TypeError: The machine is not described as one.
-    """
-    for name in ("batch_sizes", "concurrency"):
-        numbers = getattr(result, name)
-        if not numbers:
-            msg = f"{name} is empty"
-            raise ValueError(msg)
-        for number in numbers:
-            _check_count(name, number)
-    _check_machine(result.machine)
-    if result.price_per_hour is not None:
-        _check_positive("price_per_hour", result.price_per_hour)
-    names = [variant.name for variant in result.variants]
-    if len(set(names)) != len(names):
-        msg = f"a variant stands twice (seen: {', '.join(names)})"
-        raise ValueError(msg)
-    for variant in result.variants:
-        _check_variant(variant)
-    _check_speedups(result)
-
-
-def _check_machine(machine: object) -> None:
-    if not isinstance(machine, Mapping):
-        msg = f"machine is {machine!r}, not a mapping"
-        raise TypeError(msg)
-    for part in ("cpu", "gpu"):
-        if not isinstance(machine.get(part), Mapping | None):
-            msg = f"{part} of the machine is {machine[part]!r}, not a mapping"
-            raise TypeError(msg)
-
-
-def _check_variant(variant: VariantBenchmark) -> None:
-    for name in ("load_s", "first_call_ms", "peak_memory_bytes", "size_bytes"):
-        value = getattr(variant, name)
-        if value is not None:
-            _check_positive(f"{variant.name}: {name}", value)
-    for point in variant.points:
-        _check_point(variant.name, point)
-
-
 def _check_point(variant: str, point: BenchmarkPoint) -> None:
-    for name in ("batch_size", "concurrency", "rounds", "calls"):
-        _check_count(f"{variant}: {name}", getattr(point, name))
     at = f"{variant} at batch size {point.batch_size}, concurrency {point.concurrency}"
     missing = [name for name in _LATENCIES if name not in point.latency_ms]
     if missing:
         msg = f"{at}: latency_ms is without {', '.join(missing)}"
         raise ValueError(msg)
-    figures: dict[str, object] = {f"latency_ms {name}": point.latency_ms[name] for name in _LATENCIES}
-    figures["rows_per_s"] = point.rows_per_s
-    if point.cost_per_million is not None:
-        figures["cost_per_million"] = point.cost_per_million
-    if point.speedup is not None:
-        figures |= {f"speedup {name}": getattr(point.speedup, name) for name in ("ratio", "low", "high")}
-    figures |= {f"round_medians_ms {number}": value for number, value in enumerate(point.round_medians_ms)}
-    for name, value in figures.items():
-        _check_positive(f"{at}: {name}", value)
     if len(point.round_medians_ms) != point.rounds:
         msg = f"{at}: round_medians_ms has {len(point.round_medians_ms)} values of {point.rounds} rounds"
         raise ValueError(msg)
@@ -282,16 +217,4 @@ def _check_speedups(result: BenchmarkResult) -> None:
 def _check_same(name: str, value: float, other: float) -> None:
     if not math.isclose(value, other, rel_tol=_ROUNDING):
         msg = f"{name} is {value:g}, and its rounds come to {other:g}: it is from another version, or was changed"
-        raise ValueError(msg)
-
-
-def _check_count(name: str, value: object) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        msg = f"{name} is {value!r}, not a whole number of at least 1"
-        raise ValueError(msg)
-
-
-def _check_positive(name: str, value: object) -> None:
-    if not isinstance(value, (int, float)) or isinstance(value, bool) or not math.isfinite(value) or value <= 0:
-        msg = f"{name} is {value!r}, not a finite number above 0"
         raise ValueError(msg)

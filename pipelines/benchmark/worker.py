@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from paritygate.codec import to_data
 from paritygate.errors import BackendError, ParitygateError
 from paritygate.models.source import SourceKind
 from paritygate.pipelines.compare.job import Side
@@ -217,9 +218,9 @@ def _child_job(job: WorkerJob, *, requests: int, answers: int) -> ChildJob:
     return ChildJob(
         name="benchmark",
         args={
-            "side": job.side.to_json(),
+            "side": to_data(job.side),
             "kind": str(job.kind),
-            "samples": job.samples.to_json(),
+            "samples": to_data(job.samples),
             "batch_sizes": list(job.batch_sizes),
             "device": job.device,
             "recorded": None if job.recorded is None else dict(job.recorded),

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from paritygate.codec import to_data
 from paritygate.convert.conversion import Calibration
 from paritygate.convert.int8.settings import DYNAMIC
 from paritygate.errors import UsageError
@@ -53,23 +54,6 @@ class CalibrationRequest:
     tool: str
     method: str
     activations: str
-
-    def to_json(self) -> dict[str, Any]:
-        """Return it as JSON data."""
-        return {
-            "source": self.source.to_json(),
-            "compared": self.compared.to_json(),
-            "rows": self.rows,
-            "tool": self.tool,
-            "method": self.method,
-            "activations": self.activations,
-        }
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> CalibrationRequest:
-        """Return the request that `to_json` wrote."""
-        places = {name: SampleSource.from_json(data[name]) for name in ("source", "compared")}
-        return cls(**{**data, **places})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -125,7 +109,7 @@ def open_calibration(request: CalibrationRequest, signature: Signature) -> OpenC
             "rows": len(rows.digests),
             "digest": f"sha256:{hashlib.sha256(b''.join(sorted(rows.digests))).hexdigest()}",
             "source": _name(request.source),
-            "held_out": request.source.split.to_json() if request.source.split else None,
+            "held_out": to_data(request.source.split) if request.source.split else None,
             "dropped_as_compared": choice.dropped,
         },
     )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from paritygate.files import storage_errors, write_json_atomically
 from paritygate.pipelines.compare.result import NOT_RUN_HERE, ComparisonResult
@@ -16,7 +17,10 @@ from paritygate.printing import echo, echo_block, one_line, printable
 from paritygate.signature import is_float_dtype
 from paritygate.validate.gate.bounds import upper_bound_text
 
-__all__ = ["PARITY_COLUMNS", "parity_rows", "print_table", "progress_of", "write_json"]
+if TYPE_CHECKING:
+    from rich.table import Table
+
+__all__ = ["PARITY_COLUMNS", "parity_rows", "print_table", "progress_of", "table_text", "write_json"]
 
 PARITY_COLUMNS = (
     "variant",
@@ -65,18 +69,34 @@ def parity_rows(variant: str, result: ComparisonResult, evidence: str) -> list[S
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print a table on standard output; as wide as it needs to be where that is no terminal."""
     from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
 
     is_terminal = sys.stdout.isatty()
     console = Console(file=sys.stdout, width=None if is_terminal else _PLAIN_WIDTH, highlight=False)
+    console.print(_table(title, columns, rows))
+
+
+def table_text(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table as `print_table` prints it where standard output is no terminal."""
+    from rich.console import Console
+
+    text = io.StringIO()
+    Console(file=text, width=_PLAIN_WIDTH, highlight=False, force_terminal=False, force_jupyter=False).print(
+        _table(title, columns, rows)
+    )
+    return text.getvalue().rstrip("\n")
+
+
+def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
     # As Text, in which rich reads no markup.
     table = Table(title=Text(one_line(title)), title_justify="left", title_style="bold")
     for column in columns:
         table.add_column(Text(one_line(column)), overflow="fold")
     for row in rows:
         table.add_row(*(Text(one_line(cell), style=_STYLES.get(cell, "")) for cell in row))
-    console.print(table)
+    return table
 
 
 @contextlib.contextmanager

@@ -6,7 +6,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -195,13 +195,25 @@ constraint_option = click.option(
     metavar="NAME=VALUE",
     help="Limit on speed or size, such as latency_p95_ms=20 or size_mb=50, beside the spec's; may be repeated.",
 )
-repository_option = click.option(
-    "--repository",
-    type=click.Path(file_okay=False, path_type=Path),
-    default=Path("artifacts/repository"),
-    show_default=True,
-    help="The repository.",
-)
+
+
+def _look_below(ctx: click.Context, param: click.Parameter, root: Path | None) -> None:
+    """Take the repository below a folder for the one meant, unless --repository names another."""
+    del param
+    if root is not None:
+        ctx.default_map = {"repository": str(root / "repository")}
+
+
+def repository_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the option --repository; --root, as run takes it, is understood as well, and not listed."""
+    path = click.Path(file_okay=False, path_type=Path)
+    # Eager, so that it is known before the repository is looked for.
+    hidden = click.option("--root", type=path, hidden=True, expose_value=False, is_eager=True, callback=_look_below)
+    listed = click.option(
+        "--repository", type=path, default=Path("artifacts/repository"), show_default=True, help="The repository."
+    )
+    return listed(hidden(command))
+
 
 reason_option = click.option("--reason", default="", metavar="TEXT", help="Why; kept in the log.")
 
@@ -292,15 +304,8 @@ def probe_names(text: str | None) -> tuple[str, ...] | None:
     Raises:
         UsageError: A name is no probe.
     """
-    from paritygate.validate.probes.catalogue import ALL_PROBES, in_order
+    from paritygate.pipelines.compare.arguments import known_probes
 
     if text is None:
         return None
-    names = [name.strip() for name in text.split(",")]
-    if names == ["none"]:
-        return ()
-    for name in names:
-        if name not in ALL_PROBES:
-            msg = f"--probes {name!r} is no probe (allowed: none, {', '.join(ALL_PROBES)})"
-            raise UsageError(msg, hint="write for example --probes batches,masks")
-    return in_order(names)
+    return known_probes(name.strip() for name in text.split(","))

@@ -6,16 +6,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from paritygate.artifact import Artifact
+from paritygate.codec import to_data
 from paritygate.errors import ParitygateError
 from paritygate.models.source import SourceKind
 from paritygate.pipelines.cli.benchmark_table import print_benchmark
-from paritygate.pipelines.cli.console import PARITY_COLUMNS, parity_rows, print_table
+from paritygate.pipelines.cli.console import PARITY_COLUMNS, parity_rows, print_table, table_text
 from paritygate.pipelines.cli.match_summary import match_lines
 from paritygate.pipelines.cli.probe_summary import finding_lines, probe_lines
 from paritygate.pipelines.cli.release_summary import print_release
 from paritygate.pipelines.compare.result import NOT_RUN_HERE, ComparisonResult, reasons
 from paritygate.pipelines.run.evidence_shape import read_evidence_file
-from paritygate.printing import echo
+from paritygate.printing import as_message, echo
 
 # A comparison is printed without a run: what runs are made of is not imported for it.
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from paritygate.pipelines.run_spec import RunOutcome
 
 __all__ = [
+    "comparison_text",
     "export_rows",
     "made_to_json",
     "print_comparison",
@@ -32,6 +34,7 @@ __all__ = [
     "print_outcome",
 ]
 
+_HINT = "hint: "
 _NAMES_DIFFER = {"contract.inputs", "contract.outputs"}
 # A candidate of another kind was not run here: its outputs were recorded before.
 _RUN_KINDS = {str(kind) for kind in SourceKind}
@@ -39,27 +42,39 @@ _RUN_KINDS = {str(kind) for kind in SourceKind}
 
 def print_comparison(result: ComparisonResult, *, to_stderr: bool = False) -> None:
     """Print the comparison for people; on standard error where standard output holds JSON."""
+    if result.error is None and not to_stderr:
+        print_table(*_parity_table(result))
+    for line in _lines(result):
+        echo(line, err=to_stderr or result.error is not None or line.startswith(_HINT))
+
+
+def comparison_text(result: ComparisonResult) -> str:
+    """Return what `print_comparison` prints, on either stream, where that is no terminal."""
+    table = [] if result.error is not None else [table_text(*_parity_table(result))]
+    return "\n".join((*table, *map(as_message, _lines(result))))
+
+
+def _parity_table(result: ComparisonResult) -> tuple[str, Sequence[str], Sequence[Sequence[str]]]:
+    title = f"{result.candidate.name} against {result.reference.name}, judged as {result.precision}"
+    return title, PARITY_COLUMNS, parity_rows(result.precision, result, _evidence_in_words(result))
+
+
+def _lines(result: ComparisonResult) -> Iterator[str]:
+    """Yield what is said below the table, or in place of it where nothing was measured."""
     if result.error is not None:
-        echo(f"error: {result.error.message}", err=True)
+        yield f"error: {result.error.message}"
         if result.error.hint:
-            echo(f"hint: {result.error.hint}", err=True)
+            yield f"{_HINT}{result.error.hint}"
         return
-    if not to_stderr:
-        title = f"{result.candidate.name} against {result.reference.name}, judged as {result.precision}"
-        evidence = _evidence_in_words(result)
-        print_table(title, PARITY_COLUMNS, parity_rows(result.precision, result, evidence))
-    for line in (*reasons(result), *match_lines(result), *probe_lines(result)):
-        echo(line, err=to_stderr)
-    for note in result.notes:
-        echo(f"note: {note}", err=to_stderr)
-    for line in _declared(result):
-        echo(line, err=to_stderr)
+    yield from (*reasons(result), *match_lines(result), *probe_lines(result))
+    yield from (f"note: {note}" for note in result.notes)
+    yield from _declared(result)
     if result.candidate.kind != "recording" and any(
         check.status == "fail" and check.name in _NAMES_DIFFER for check in result.checks
     ):
         # A folder of recorded outputs has the names that they were recorded under.
-        echo("hint: where one is the other under another name, rename it: --map CANDIDATE=REFERENCE", err=True)
-    echo(f"verdict: {result.verdict}", err=to_stderr)
+        yield f"{_HINT}where one is the other under another name, rename it: --map CANDIDATE=REFERENCE"
+    yield f"verdict: {result.verdict}"
 
 
 def _declared(result: ComparisonResult) -> Iterator[str]:
@@ -124,7 +139,7 @@ def made_to_json(
         "schema_version": 1,
         "run": str(run.folder),
         "artifacts": {name: {"digest": item.digest, "files": dict(item.files)} for name, item in artifacts.items()},
-        "failures": {name: item.to_json() for name, item in failures.items()},
+        "failures": {name: to_data(item) for name, item in failures.items()},
     }
 
 

@@ -68,7 +68,7 @@ def request_of(job: ComparisonJob) -> ProbeRequest:
     sides = (job.reference, job.candidate)
     found = next((side for side in sides if side.model is not None and side.model.kind is SourceKind.ONNX), None)
     graph = None if found is None or found.model is None else Graph(path=found.model.path, rename=found.rename)
-    return ProbeRequest(names=job.probes, graph=graph, seed=job.seed)
+    return ProbeRequest(names=job.rules.probes, graph=graph, seed=job.rules.seed)
 
 
 def recorded_probes(outputs: Path) -> ProbesRecording | None:
@@ -89,12 +89,8 @@ def question_of(
         outputs: The outputs that are compared.
     """
     return ProbeQuestion(
-        tolerance=job.tolerance,
-        precision=job.precision,
-        decisions=job.decisions,
-        argmax_of=job.argmax_of,
+        rules=job.rules,
         outputs=outputs,
-        matches=job.matches,
         unfit=UnfitInputs(candidate.signature, job.candidate.fixed_shape),
         runtime=candidate.runtime,
         keep=keeper.keep,
@@ -117,19 +113,19 @@ def ask(
         outputs: The outputs that are compared.
         report: Takes the progress.
     """
-    skipped = _why_not(candidate, recording) if job.probes else ""
-    if not job.probes or skipped or recording is None or not isinstance(candidate, ModelCandidate):
+    skipped = _why_not(candidate, recording) if job.rules.probes else ""
+    if not job.rules.probes or skipped or recording is None or not isinstance(candidate, ModelCandidate):
         return not_asked(job, skipped)
     keeper = Keeper(job, recording)
     outcomes = run_probes(
         candidate,
         recording,
         question_of(job, candidate, keeper, outputs),
-        names=job.probes,
+        names=job.rules.probes,
         progress=lambda name, rows: report(f"asking the candidate: probe {name}", rows, 0),
     )
     records = {record.name: record for record in recording.probes}
-    missing = [name for name in to_record(job.probes) if name not in records]
+    missing = [name for name in to_record(job.rules.probes) if name not in records]
     return Answers(
         checks=(*_checks_of_missing(missing, job), *_checks(outcomes)),
         result=ProbesResult(
@@ -162,7 +158,7 @@ def ask_again(
         recording,
         question_of(job, candidate, keeper, outputs),
         session_plan(job, candidate, recording, outputs, place),
-        job.probes,
+        job.rules.probes,
     )
     results = {outcome.name: _probe_result(outcome, None, keeper) for outcome in outcomes}
     return Answers(checks=_checks(outcomes), result=ProbesResult(asked=results))
@@ -181,7 +177,7 @@ def broken_contract(checks: Sequence[Check]) -> str:
 
 
 def _switched_off(job: ComparisonJob) -> list[str]:
-    return [name for name in ALL_PROBES if name not in job.probes]
+    return [name for name in ALL_PROBES if name not in job.rules.probes]
 
 
 def _checks(outcomes: Sequence[ProbeOutcome]) -> tuple[Check, ...]:
@@ -202,7 +198,7 @@ def _checks_of_missing(missing: Sequence[str], job: ComparisonJob) -> tuple[Chec
     if not missing:
         return ()
     detail = f"not asked: the reference was recorded without {', '.join(missing)}"
-    again = [name for name in job.probes if name in SESSION_PROBES]
+    again = [name for name in job.rules.probes if name in SESSION_PROBES]
     if ASKED_AGAIN in missing and again:
         detail += f", and so neither were {', '.join(again)}"
     return (Check(name="probes", status=Status.WARNING, detail=detail),)

@@ -1,4 +1,4 @@
-"""The first batch of the samples, which a conversion tries its model with."""
+"""The samples before anything is made: the first batch, which a conversion tries its model with, and all of them."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, cast
 from paritygate.validate.samples.samples import SampleSource, open_samples
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Iterator
 
     import numpy as np
     from numpy.typing import NDArray
 
     from paritygate.batch import Batch
 
-__all__ = ["FirstRows", "first_rows"]
+__all__ = ["FirstRows", "first_rows", "readable_batches"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,3 +48,11 @@ def first_rows(source: SampleSource) -> FirstRows:
         why = (str(err).strip() or type(err).__name__).splitlines()[0]
         return FirstRows(note=f"it was traced and tried with made-up inputs only: {why}")
     return FirstRows(batch=batch)
+
+
+def readable_batches(source: SampleSource) -> Iterator[Batch]:
+    """Yield the batches of the samples, up to where they cannot be read: the recording says why."""
+    try:
+        yield from open_samples(source)()
+    except (Exception, SystemExit):  # noqa: BLE001 - whatever the user's function raises
+        return

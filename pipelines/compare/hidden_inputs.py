@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from paritygate.pipelines.compare.result import ComparisonResult, result_from_json, result_to_json
+from paritygate.codec import from_data, to_data
+from paritygate.pipelines.compare.result import ComparisonResult
 from paritygate.row_names import without_row_ids
 
 __all__ = ["result_without_inputs", "without_inputs"]
@@ -46,4 +47,4 @@ def _without(key: str, value: Any) -> Any:  # noqa: ANN401 - any JSON data
 
 def result_without_inputs(result: ComparisonResult) -> ComparisonResult:
     """Return a comparison without what is data of the user."""
-    return result_from_json(without_inputs(result_to_json(result)))
+    return from_data(ComparisonResult, without_inputs(to_data(result)))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from paritygate.files import digest_of_file
 from paritygate.models.digest import digest_of_model
+from paritygate.models.live import kind_of_live, live_object
 from paritygate.models.onnx.file import read_onnx, signature_of_onnx
 from paritygate.models.parameters_digest import digest_of_parameters
 from paritygate.models.source import Source, SourceKind, load_source_object, source_files
@@ -24,10 +25,17 @@ HOW_TO_RENAME = "model.rename: {MODEL: KEY} in the spec"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LoadedModel:
-    """A source with its kind known, and its model object if it is a `module:callable`."""
+    """A source with its kind known, and its model object if it is a `module:callable` or was given as an object."""
 
     source: Source
     model: Any
+
+    @property
+    def digest(self) -> str | None:
+        """The digest of the model's file, or of its parameters; None of a function, which has none."""
+        if self.model is None:
+            return digest_of_model(self.source)
+        return None if self.source.kind is SourceKind.FUNCTION else digest_of_parameters(self.source.kind, self.model)
 
     def describe(self, declared_files: Iterable[str] = ()) -> dict[str, Any]:
         """Return what the source is, as JSON data: digest, kind, the files that its code came from and reads.
@@ -45,9 +53,7 @@ class LoadedModel:
             "text": self.source.text,
             "kind": str(self.source.kind),
             "executes_code": self.source.executes_code,
-            "digest": digest_of_model(self.source)
-            if self.model is None
-            else digest_of_parameters(self.source.kind, self.model),
+            "digest": self.digest,
             "files": {name: digest_of_file(path) for name, path in files.items()},
         }
 
@@ -73,10 +79,16 @@ def signature_said(loaded: LoadedModel, rename: Mapping[str, str]) -> Signature 
 def load_model(source: Source) -> LoadedModel:
     """Return the source loaded as far as a converter or runner needs it: a callable is called, a path is left.
 
+    An object is found as it was given.
+
     Raises:
         UsageError: The callable is not found, or returns no model.
         ArtifactIntegrityError: It is the copy of a source, and makes other parameters than the source did.
+        BackendError: It is an object of another process.
     """
+    if source.kind is SourceKind.LIVE:
+        model = live_object(source.text)
+        return LoadedModel(source=replace(source, kind=kind_of_live(model)), model=model)
     if source.kind is not SourceKind.CALLABLE:
         return LoadedModel(source=source, model=None)
     found, model = (load_source_copy if is_source_copy(source) else load_source_object)(source)

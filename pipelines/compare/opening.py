@@ -5,6 +5,7 @@ from __future__ import annotations
 from paritygate.engine.record import EngineRecord
 from paritygate.errors import UsageError
 from paritygate.machine import check_environment
+from paritygate.models.example import Example
 from paritygate.models.fixed_shape import read_fixed_shape
 from paritygate.models.source import SourceKind
 from paritygate.pipelines.compare.job import Side
@@ -19,7 +20,12 @@ __all__ = ["open_side"]
 
 
 def open_side(
-    side: Side, device: str, *, emulate: Precision | None = None, is_optimised: bool = True
+    side: Side,
+    device: str,
+    *,
+    emulate: Precision | None = None,
+    is_optimised: bool = True,
+    example: Example | None = None,
 ) -> tuple[Runner, LoadedModel]:
     """Return the runner of a side that is a model, and what was loaded for it.
 
@@ -28,6 +34,7 @@ def open_side(
         device: Where it runs: `cpu`, or `cuda`.
         emulate: The precision that all of its values are rounded to; None to run it as it is.
         is_optimised: Whether ONNX Runtime rewrites the graph, as it does where it is deployed.
+        example: Real inputs, by which a model object is asked for its signature if it does not say it.
 
     Raises:
         UsageError: It is to be emulated and is no ONNX model, or the source's callable is not found.
@@ -43,6 +50,7 @@ def open_side(
         device=device,
         provider=side.provider,
         is_optimised=is_optimised,
+        example=example,
     )
     runner = open_runner(model) if emulate is None else _open_emulated(side, model, emulate)
     if side.fixed_shape is not None:

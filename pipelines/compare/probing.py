@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from paritygate.errors import InputFileError
 from paritygate.pipelines.process.child import Progress
@@ -66,29 +66,6 @@ class ProbeRequest:
     roles: Mapping[str, InputRole] = field(default_factory=dict)
     graph: Graph | None = None
     seed: int = 0
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the request as JSON data."""
-        graph = self.graph
-        return {
-            "names": list(self.names),
-            "dims": {name: dim.to_json() for name, dim in self.dims.items()},
-            "roles": {name: role.to_json() for name, role in self.roles.items()},
-            "graph": None if graph is None else {"path": str(graph.path), "rename": dict(graph.rename)},
-            "seed": self.seed,
-        }
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> ProbeRequest:
-        """Return the request that `to_json` wrote."""
-        graph = data["graph"]
-        return cls(
-            names=tuple(data["names"]),
-            dims={name: Dim(**sizes) for name, sizes in data["dims"].items()},
-            roles={name: InputRole.from_json(item) for name, item in data["roles"].items()},
-            graph=None if graph is None else Graph(path=Path(graph["path"]), rename=graph["rename"]),
-            seed=data["seed"],
-        )
 
 
 class Prober:

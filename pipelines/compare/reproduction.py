@@ -96,12 +96,19 @@ def _expected(path: Path) -> Path:
 
 
 def command_of_probe(job: ComparisonJob, probe: str) -> str:
-    """Return the command that asks the probe alone."""
+    """Return the command, or the call in Python, that asks the probe alone."""
+    if job.again == "":
+        return f"paritygate.compare(..., probes=[{probe!r}])"
     if job.again is not None:
         return f"{job.again} --probes {probe}"
     words = ["compare", _place(job.reference), _place(job.candidate), "--samples", job.samples.text]
     # Probes are derived by the seed: another one asks other batches.
-    words += ["--probes", probe, *_options(job, job.outputs), *(["--seed", str(job.seed)] if job.seed else [])]
+    words += [
+        "--probes",
+        probe,
+        *_options(job, job.rules.outputs),
+        *(["--seed", str(job.rules.seed)] if job.rules.seed else []),
+    ]
     if job.samples.batch_size != DEFAULT_BATCH_SIZE:
         words += ["--batch-size", str(job.samples.batch_size)]
     words += [word for name, value in job.samples.pad.items() for word in ("--pad", f"{name}={value:g}")]
@@ -112,11 +119,12 @@ def command_of_probe(job: ComparisonJob, probe: str) -> str:
 
 def _command_of_batch(job: ComparisonJob, probe: str, failed: FailedBatch, path: Path) -> str:
     model = job.candidate.model
-    if probe in SESSION_PROBES or model is None or is_source_copy(model) or model.kind is SourceKind.CALLABLE:
+    is_object = job.is_here or (model is not None and model.kind is SourceKind.CALLABLE)
+    if probe in SESSION_PROBES or model is None or is_source_copy(model) or is_object:
         # What a call does after others, the inputs alone do not say; the names of some models are in the spec alone.
         return command_of_probe(job, probe)
     # A label that was inferred to be an argmax is held to its scores again, and not compared exactly.
-    job = replace(job, argmax_of=failed.argmax_of or job.argmax_of)
+    job = replace(job, rules=replace(job.rules, argmax_of=failed.argmax_of or job.rules.argmax_of))
     is_recorded = job.reference.model is None
     if is_recorded and not all(_is_storable(name, array) for name, array in failed.stored.outputs.items()):
         return command_of_probe(job, probe)
@@ -124,7 +132,7 @@ def _command_of_batch(job: ComparisonJob, probe: str, failed: FailedBatch, path:
     outputs = _outputs_alone(job, failed)
     words = ["compare", reference, _place(job.candidate), "--samples", str(path), "--probes", "none"]
     words += _options(job, outputs)
-    if failed.limit is not None and failed.check in _LIMITS and failed.check not in job.tolerance.declared:
+    if failed.limit is not None and failed.check in _LIMITS and failed.check not in job.rules.tolerance.declared:
         # Alone, the batch would be held to limits scaled by itself.
         words += ["--tolerance", f"{failed.check}={failed.limit!r}"]
     return _joined(words)
@@ -133,8 +141,8 @@ def _command_of_batch(job: ComparisonJob, probe: str, failed: FailedBatch, path:
 def _outputs_alone(job: ComparisonJob, failed: FailedBatch) -> tuple[str, ...]:
     if failed.output is None:
         # Not answered at all, or detections, which are several outputs.
-        return job.outputs
-    scores = job.argmax_of.get(failed.output)
+        return job.rules.outputs
+    scores = job.rules.argmax_of.get(failed.output)
     # A label is held to its scores only where they are compared as well.
     return (failed.output,) if scores is None else (failed.output, scores)
 
@@ -157,24 +165,24 @@ def _options(job: ComparisonJob, outputs: Sequence[str]) -> Iterator[str]:
     samples are judged by, as `--min-rows` and `--repeat`.
     """
     compared = set(outputs)
-    rules = [rule for rule in job.decisions if not compared or rule.output in compared]
+    rules = [rule for rule in job.rules.decisions if not compared or rule.output in compared]
     decisions = [str(rule) for rule in rules]
-    argmax_of = [f"{a}={b}" for a, b in job.argmax_of.items() if not compared or {a, b} <= compared]
+    argmax_of = [f"{a}={b}" for a, b in job.rules.argmax_of.items() if not compared or {a, b} <= compared]
     # A limit on decisions is refused where none is left.
-    limits = job.tolerance.declared - (frozenset() if decisions or argmax_of else DECISION_LIMITS)
+    limits = job.rules.tolerance.declared - (frozenset() if decisions or argmax_of else DECISION_LIMITS)
     pairs = [
-        ("--precision", [str(job.precision)]),
+        ("--precision", [str(job.rules.precision)]),
         ("--decision", decisions),
         ("--constant-decision", [f"{rule.output}={rule.constant}" for rule in rules if rule.constant]),
-        ("--tolerance", [f"{name}={getattr(job.tolerance, name)!r}" for name in sorted(limits)]),
+        ("--tolerance", [f"{name}={getattr(job.rules.tolerance, name)!r}" for name in sorted(limits)]),
         ("--map", [f"{own}={served}" for own, served in job.candidate.rename.items()]),
         ("--outputs", list(outputs)),
         ("--argmax-of", argmax_of),
-        ("--match", [str(rule) for rule in job.matches if not compared or set(rule.outputs) <= compared]),
+        ("--match", [str(rule) for rule in job.rules.matches if not compared or set(rule.outputs) <= compared]),
         # Beside selected outputs, no other is looked at.
-        ("--ignore", [f"{name}={why}" for name, why in job.ignored.items() if not compared]),
-        ("--axis", [f"{name}={axis}" for name, axis in job.axes.items() if not compared or name in compared]),
-        ("--non-finite", ["match"] if job.is_non_finite_declared else []),
+        ("--ignore", [f"{name}={why}" for name, why in job.rules.ignored.items() if not compared]),
+        ("--axis", [f"{name}={axis}" for name, axis in job.rules.axes.items() if not compared or name in compared]),
+        ("--non-finite", ["match"] if job.rules.is_non_finite_declared else []),
         ("--device", [job.device] if job.device != "cpu" else []),
         ("--provider", [job.candidate.provider] if job.candidate.provider is not None else []),
     ]

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from paritygate import __version__
+from paritygate.codec import schema_of
 from paritygate.validate.detections.measurement import MatchStatistics
 from paritygate.validate.detections.tally import MatchFigures
 from paritygate.validate.gate.decisions import DecisionStatistics
@@ -22,8 +23,10 @@ from paritygate.validate.gold.measurement import GoldStatistics
 from paritygate.validate.reference.profile import OutputProfile
 
 __all__ = [
+    "CHILD_PROCESS",
     "NOT_ASKED",
     "NOT_RUN_HERE",
+    "THIS_PROCESS",
     "CheckResult",
     "ComparisonResult",
     "DecisionResult",
@@ -50,7 +53,6 @@ __all__ = [
     "match_result",
     "output_result",
     "reasons",
-    "result_to_json",
     "schema_of_result",
     "stratum_result",
 ]
@@ -60,6 +62,9 @@ SCHEMA_VERSION = 1
 NOT_ASKED = "not asked"
 # The verdict of a variant that this machine cannot run, such as an engine without a GPU: no error, and no pass.
 NOT_RUN_HERE = "not run here"
+# Where a comparison is made: a model that is an object of Python code is known to its process alone.
+CHILD_PROCESS = "a child process"
+THIS_PROCESS = "this process"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -382,16 +387,13 @@ class ErrorResult:
     message: str
     hint: str
 
-    def to_json(self) -> dict[str, str]:
-        """Return the error as JSON data."""
-        return asdict(self)
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ComparisonResult:
     """One candidate against one reference.
 
-    `error` says why the comparison could not be made, `not_run_here` why the candidate does not run on this machine.
+    `error` says why the comparison could not be made, `not_run_here` why the candidate does not run on this machine,
+    `ran_in` whether it was made in a child process or in that of the caller.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -422,6 +424,7 @@ class ComparisonResult:
     seconds: float = 0.0
     error: ErrorResult | None = None
     not_run_here: str = ""
+    ran_in: str = CHILD_PROCESS
 
     @property
     def is_measured(self) -> bool:
@@ -654,21 +657,6 @@ def reasons(result: ComparisonResult, *, with_findings: bool = True) -> list[str
     return lines
 
 
-def result_to_json(result: ComparisonResult) -> dict[str, Any]:
-    """Return the result as JSON data."""
-    return asdict(result)
-
-
-def result_from_json(data: Mapping[str, Any]) -> ComparisonResult:
-    """Return the result that `result_to_json` wrote."""
-    from pydantic import TypeAdapter
-
-    return TypeAdapter(ComparisonResult).validate_python(data)
-
-
 def schema_of_result() -> dict[str, Any]:
     """Return the JSON Schema of a comparison's result."""
-    from pydantic import TypeAdapter
-
-    schema = TypeAdapter(ComparisonResult).json_schema()
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "paritygate comparison", **schema}
+    return schema_of(ComparisonResult, title="paritygate comparison")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from paritygate.codec import to_data
 from paritygate.errors import BackendError
 from paritygate.models.source import SourceKind
 from paritygate.pipelines.compare.job import ComparisonJob
@@ -49,11 +50,11 @@ def session_plan(
 ) -> SessionPlan:
     """Return how the candidate is asked again."""
     return SessionPlan(
-        seed=job.seed,
+        seed=job.rules.seed,
         why_not_at_once="" if candidate.may_be_called_at_once else "its runner is called once at a time",
         why_not_plain=_why_not_plain(job),
         open_plain=_opener(job),
-        why_not_afresh=_EMULATED if job.is_emulated else "",
+        why_not_afresh=_why_not_afresh(job),
         answer_afresh=_Afresh(job, recording, outputs, place),
         progress=lambda name: place.report(f"asking the candidate: probe {name}", 0, 0),
     )
@@ -66,6 +67,13 @@ def _why_not_plain(job: ComparisonJob) -> str:
     if model is None or model.kind is not SourceKind.ONNX or job.device != "cpu":
         return "graph optimisations are turned off in ONNX Runtime on the CPU alone"
     return ""
+
+
+def _why_not_afresh(job: ComparisonJob) -> str:
+    model = job.candidate.model
+    if model is not None and model.kind is SourceKind.LIVE:
+        return "the candidate is an object, which no other process has"
+    return _EMULATED if job.is_emulated else ""
 
 
 def _opener(job: ComparisonJob) -> Callable[[], Candidate]:
@@ -94,7 +102,7 @@ class _Afresh:
             writer.add(dict(item.first or {}), rows=item.stored.record.rows, case=str(item.at))
         writer.flush()
         args: dict[str, Any] = {
-            "job": self._job.to_json(),
+            "job": to_data(self._job),
             "probes": str(self._recording.folder),
             "outputs": list(self._outputs),
             "answers": str(folder),

@@ -9,7 +9,6 @@ from pathlib import Path
 from paritygate.artifact import Artifact
 from paritygate.errors import InputFileError, UsageError
 from paritygate.formats import FORMATS
-from paritygate.importing import is_object_path
 from paritygate.models.fixed_shape import FIXED_SHAPE_FILE
 from paritygate.models.source import Source, SourceKind, is_there, parse_source
 from paritygate.models.source_copy import SOURCE_FILE, read_source_copy
@@ -24,13 +23,12 @@ def parse_side(text: str, folder: Path, *, rename: Mapping[str, str] | None = No
     """Return the side written as `text`.
 
     Args:
-        text: A path of a model, of an npz file with outputs, or of a recording.
+        text: A path of a model, of an npz file with outputs, or of a recording, or `module:callable`.
         folder: What a relative path is relative to.
         rename: The side's own name: the name compared by.
 
     Raises:
         InputFileError: The path does not exist or is neither model nor recorded outputs.
-        UsageError: It is a `module:callable`, whose inputs only a spec can name.
     """
     path = folder / text
     names = dict(rename or {})
@@ -39,9 +37,6 @@ def parse_side(text: str, folder: Path, *, rename: Mapping[str, str] | None = No
     if path.is_dir() and not (path / "saved_model.pb").exists():
         msg = f"{path} is a folder without a model and without recorded outputs"
         raise InputFileError(msg, hint="give a SavedModel folder, or one that `convert-and-validate record` wrote")
-    if is_object_path(text) and not path.exists():
-        msg = f"{text!r} is a module:callable, whose inputs and outputs are not known here"
-        raise UsageError(msg, hint="write a spec that names them and use: convert-and-validate run SPEC")
     if path.suffix == ".npz":
         msg = f"recorded outputs {path} do not exist"
         raise InputFileError(msg, hint="give a .npz file with the outputs")

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from paritygate.codec import from_data
 from paritygate.pipelines.compare.asking import question_of
 from paritygate.pipelines.compare.job import ComparisonJob
 from paritygate.pipelines.compare.opening import open_side
@@ -24,7 +25,7 @@ __all__ = ["run"]
 
 def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
     """Answer, judge, and return what failed as JSON data."""
-    job = ComparisonJob.from_json(args["job"])
+    job = from_data(ComparisonJob, args["job"])
     prepare_process(job.candidate.provider)
     recording = ProbesRecording.load(Path(args["probes"]))
     report("loading the candidate", 0, 0)

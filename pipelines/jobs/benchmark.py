@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from paritygate.backends import backend_state
+from paritygate.codec import from_data
 from paritygate.errors import ParitygateError
 from paritygate.models.source import SourceKind
 from paritygate.models.tensorflow.importing import import_keras, import_tensorflow
@@ -107,9 +108,9 @@ class _Worker:
 def run(args: Mapping[str, Any], report: Progress) -> None:
     """Load the model, say so, and answer until no more is asked."""
     report("reading the samples", 0, 0)
-    side = Side.from_json(args["side"])
+    side = from_data(Side, args["side"])
     prepare_process(side.provider)
-    pool = take_rows(open_samples(SampleSource.from_json(args["samples"])), at_least=max(args["batch_sizes"]))
+    pool = take_rows(open_samples(from_data(SampleSource, args["samples"])), at_least=max(args["batch_sizes"]))
     kind = SourceKind(args["kind"])
     _import_framework(kind)
     # Reading all samples may have taken more than the model will.

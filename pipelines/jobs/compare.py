@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from paritygate.batch import Batch
+from paritygate.codec import from_data, to_data
 from paritygate.errors import ArtifactIntegrityError, UsageError
 from paritygate.files import digest_of_file
 from paritygate.importing import use_folder
-from paritygate.machine import machine_facts
+from paritygate.machine import is_int8_cut_off, machine_facts
+from paritygate.models.example import Example, example_of
 from paritygate.models.named_call import is_default_output_name
 from paritygate.models.source import SourceKind
 from paritygate.models.source_copy import is_source_copy, read_source_copy
@@ -25,9 +28,8 @@ from paritygate.pipelines.compare.asking import (
     recorded_probes,
     request_of,
 )
-from paritygate.pipelines.compare.gate_plan import gate_plan
 from paritygate.pipelines.compare.job import ComparisonJob, Side
-from paritygate.pipelines.compare.loading import LoadedModel
+from paritygate.pipelines.compare.loading import LoadedModel, load_model, signature_said
 from paritygate.pipelines.compare.opening import open_side
 from paritygate.pipelines.compare.probing import PROBES_FOLDER, Prober
 from paritygate.pipelines.compare.result import (
@@ -38,16 +40,16 @@ from paritygate.pipelines.compare.result import (
     gold_result,
     match_result,
     output_result,
-    result_to_json,
     stratum_result,
 )
 from paritygate.pipelines.compare.session_probes import Place
 from paritygate.pipelines.process.child import Progress
+from paritygate.precision import Precision
 from paritygate.validate.gate.candidate import Candidate, GivenCandidate, ModelCandidate
 from paritygate.validate.gate.gate import GateResult, check_asked, run_gate
 from paritygate.validate.gate.strata import strata_left_out
 from paritygate.validate.gate.tolerance import looser_than_default
-from paritygate.validate.gate.verdict import Check, Status, exit_code_of, verdict_of
+from paritygate.validate.gate.verdict import Check, Status, Verdict, exit_code_of, verdict_of
 from paritygate.validate.probes.recording import PROBES_FILE, ProbesRecording
 from paritygate.validate.reference.given import (
     ExpectedOutputs,
@@ -63,37 +65,54 @@ from paritygate.validate.runners.runner import Runner
 from paritygate.validate.samples.samples import open_samples
 from paritygate.validate.samples.split import RowsLeftOut
 
+if TYPE_CHECKING:
+    from paritygate.batch import Batch
+    from paritygate.signature import Signature
+
 __all__ = ["run"]
+
+# Models that may say nothing of what they take and return.
+_OBJECTS = frozenset({SourceKind.CALLABLE, SourceKind.LIVE})
 
 
 def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
     """Compare and return the result as JSON data."""
     started = time.monotonic()
-    job = ComparisonJob.from_json(args["job"])
+    job = from_data(ComparisonJob, args["job"])
     folder = Path(args["folder"])
     prepare_process(job.candidate.provider)
     calibrated = None if job.calibrated_rows is None else CalibratedRows.load(job.calibrated_rows)
-    left_out = RowsLeftOut(strata=job.strata, are_left_out=None if calibrated is None else calibrated.are_in)
-    if any(rule.is_function for rule in job.gold):
+    left_out = RowsLeftOut(strata=job.rules.strata, are_left_out=None if calibrated is None else calibrated.are_in)
+    if any(rule.is_function for rule in job.rules.gold):
         use_folder(job.samples.folder)
     read = open_samples(job.samples)
-    opened = _open_reference(job, folder, report)
+    opened = _open_reference(job, folder, read, report)
     expected = opened.expected
-    candidate, candidate_side, job = _open_candidate(job, opened, report)
+    candidate, candidate_side, job = _open_candidate(job, opened, read, report)
+    takes = (expected.inputs or frozenset()) | (candidate.input_names or frozenset())
+    unused: dict[str, None] = {}
+
+    def read_watched() -> Iterator[Batch]:
+        for batch in read():
+            unused.update(dict.fromkeys(name for name in batch.inputs if takes and name not in takes))
+            yield batch
+
     workspace = folder / "passes"
     workspace.mkdir(exist_ok=True)
     before = time.monotonic()
     result = run_gate(
         candidate,
         expected,
-        read,
-        gate_plan(job, workspace, left_out=left_out),
-        progress=lambda number, rows: report(f"running the candidate, pass {number} of {job.passes}", rows, 0),
+        read_watched,
+        job.rules,
+        workspace=workspace,
+        left_out=left_out,
+        progress=lambda number, rows: report(f"running the candidate, pass {number} of {job.rules.passes}", rows, 0),
     )
     passed = time.monotonic() - before
     place = Place(folder=folder, deadline=started + float(args["time_limit_s"]), report=report)
     answers = _ask(job, candidate, opened.probes, result, place)
-    notes = strata_left_out(left_out)
+    notes = [*strata_left_out(left_out), *_unused_inputs(unused)]
     if isinstance(candidate, ModelCandidate):
         # Some notes count calls: they are right only now.
         candidate_side = replace(candidate_side, notes=list(candidate.notes))
@@ -102,14 +121,20 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
     )
     seconds = time.monotonic() - started
     asked = replace(answers.result, samples_seconds=passed, reference_samples_seconds=opened.seconds)
-    return result_to_json(replace(found, notes=[*found.notes, *notes], probes=asked, seconds=seconds))
+    return to_data(replace(found, notes=[*found.notes, *notes], probes=asked, seconds=seconds))
+
+
+def _unused_inputs(names: Iterable[str]) -> list[str]:
+    """Return a note on what the samples hold that no side takes; none where they hold nothing of the kind."""
+    listed = ", ".join(map(repr, names))
+    return [f"the samples also hold {listed}, which is no input of the model: it was not used"] if listed else []
 
 
 def _ask(
     job: ComparisonJob, candidate: Candidate, probes: ProbesRecording | None, result: GateResult, place: Place
 ) -> Answers:
     broken = broken_contract(result.checks)
-    if job.probes and broken:
+    if job.rules.probes and broken:
         return not_asked(job, broken)
     outputs = tuple(result.limits)
     first = ask(job, candidate, probes, outputs, place.report)
@@ -121,6 +146,7 @@ class _Reference:
     """The reference: its answers, what it is, its answers to probes, and how long it took over the samples."""
 
     expected: ExpectedOutputs
+    signature: Signature | None
     side: SideResult
     probes: ProbesRecording | None
     seconds: float | None = None
@@ -128,7 +154,9 @@ class _Reference:
     second_names: Mapping[str, str] = field(default_factory=dict)
 
 
-def _open_reference(job: ComparisonJob, folder: Path, report: Progress) -> _Reference:
+def _open_reference(
+    job: ComparisonJob, folder: Path, read: Callable[[], Iterator[Batch]], report: Progress
+) -> _Reference:
     side = job.reference
     if side.outputs is not None:
         report("reading the reference", 0, 0)
@@ -137,23 +165,26 @@ def _open_reference(job: ComparisonJob, folder: Path, report: Progress) -> _Refe
             _check_probes(recording)
             return _Reference(
                 expected=expected_from_recording(recording),
+                signature=recording.signature,
                 side=_describe_recording(side, recording),
                 probes=recorded_probes(side.outputs),
             )
         expected = expected_from_file(
             side.outputs,
-            axes=job.axes,
+            axes=job.rules.axes,
             rename=side.rename,
-            is_non_finite_declared=job.is_non_finite_declared,
-            selected=job.outputs,
-            ignored=tuple(job.ignored),
+            is_non_finite_declared=job.rules.is_non_finite_declared,
+            selected=job.rules.outputs,
+            ignored=tuple(job.rules.ignored),
         )
         described = SideResult(name=side.name, kind="recorded outputs", digest=expected.digest)
-        return _Reference(expected=expected, side=described, probes=None)
+        return _Reference(expected=expected, signature=None, side=described, probes=None)
     report("loading the reference", 0, 0)
-    side = _asked_by_order(side, _outputs_named(job))
-    runner, loaded = open_side(side, job.device)
-    check_asked({spec.name: spec.dtype for spec in runner.signature.outputs}, gate_plan(job, folder))
+    side = _asked_by_order(side, (*job.rules.outputs_named(), *job.candidate.rename.values()))
+    runner, loaded = open_side(
+        side, job.device, example=_example(side, read, lambda: _signature_of_file(job.candidate))
+    )
+    check_asked({spec.name: spec.dtype for spec in runner.signature.outputs}, job.rules)
     described = _describe(side, runner, loaded)
     place = folder / "reference"
     place.mkdir(exist_ok=True)
@@ -161,21 +192,22 @@ def _open_reference(job: ComparisonJob, folder: Path, report: Progress) -> _Refe
     started = time.monotonic()
     recording = record_reference(
         runner,
-        open_samples(job.samples),
+        read,
         RecordPlan(
             folder=place,
             model={"name": side.name, "digest": described.digest},
-            axes=job.axes,
-            is_non_finite_declared=job.is_non_finite_declared,
-            selected=job.outputs,
-            ignored=job.ignored,
-            seed=job.seed,
+            axes=job.rules.axes,
+            is_non_finite_declared=job.rules.is_non_finite_declared,
+            selected=job.rules.outputs,
+            ignored=job.rules.ignored,
+            seed=job.rules.seed,
         ),
         progress=lambda rows: report("running the reference", rows, 0),
         watch=prober.watch,
     )
     return _Reference(
         expected=expected_from_recording(recording),
+        signature=runner.signature,
         side=described,
         seconds=time.monotonic() - started,
         probes=prober.record(recording, place / PROBES_FOLDER, report),
@@ -183,14 +215,18 @@ def _open_reference(job: ComparisonJob, folder: Path, report: Progress) -> _Refe
     )
 
 
-def _outputs_named(job: ComparisonJob) -> Iterator[str]:
-    """Yield every output that the job names."""
-    yield from job.outputs
-    yield from (decision.output for decision in job.decisions)
-    yield from (rule.output for rule in job.gold)
-    yield from (name for pair in job.argmax_of.items() for name in pair)
-    yield from (name for rule in job.matches for name in rule.outputs)
-    yield from (*job.ignored, *job.axes, *job.candidate.rename.values())
+def _example(side: Side, read: Callable[[], Iterator[Batch]], like: Callable[[], Signature | None]) -> Example | None:
+    """Return what a model object is asked for its signature with; None where the side is none, or has a signature."""
+    if side.model is None or side.model.kind not in _OBJECTS or side.signature is not None:
+        return None
+    return example_of(read, like())
+
+
+def _signature_of_file(side: Side) -> Signature | None:
+    """Return the signature of an ONNX file under the names compared by; the others take long to say theirs."""
+    if side.model is None or side.model.kind is not SourceKind.ONNX:
+        return None
+    return signature_said(load_model(side.model), side.rename)
 
 
 def _asked_by_order(side: Side, names: Iterable[str]) -> Side:
@@ -217,7 +253,7 @@ def _check_probes(recording: Recording) -> None:
 
 
 def _open_candidate(
-    job: ComparisonJob, reference: _Reference, report: Progress
+    job: ComparisonJob, reference: _Reference, read: Callable[[], Iterator[Batch]], report: Progress
 ) -> tuple[Candidate, SideResult, ComparisonJob]:
     """Return the candidate, what it is, and the job with the names by which its outputs are compared."""
     side = job.candidate
@@ -231,13 +267,14 @@ def _open_candidate(
                 output_names=recording.dtypes, open_reader=lambda: open_recording_reader(recording)
             )
             return candidate, _describe_recording(side, recording), job
-        given = GivenOutputs(side.outputs, side.rename, job.outputs, tuple(job.ignored))
+        given = GivenOutputs(side.outputs, side.rename, job.rules.outputs, tuple(job.rules.ignored))
         described = SideResult(name=side.name, kind="recorded outputs", digest=digest_of_file(side.outputs))
         return GivenCandidate(output_names=given.names, open_reader=given.open_reader), described, job
     report("loading the candidate", 0, 0)
     side = _asked_by_order(side, reference.expected.output_names)
-    emulate = job.precision if job.is_emulated else None
-    runner, loaded = open_side(side, job.device, emulate=emulate)
+    emulate = job.rules.precision if job.is_emulated else None
+    example = _example(side, read, lambda: reference.signature)
+    runner, loaded = open_side(side, job.device, emulate=emulate, example=example)
     has = {spec.name for spec in runner.signature.outputs}
     pairs = {(own, name) for pair in reference.second_names.items() for own, name in (pair, pair[::-1])}
     answers_to = {*has, *getattr(runner, "second_names", {}).values()} - set(side.rename.values())
@@ -247,15 +284,17 @@ def _open_candidate(
     if again:
         # One of the two is a Keras model with outputs by their layers, the other has them by their order.
         side = replace(side, rename={**side.rename, **again})
-        runner, loaded = open_side(side, job.device, emulate=emulate)
+        runner, loaded = open_side(side, job.device, emulate=emulate, example=example)
+    if example is not None:
+        # A process that opens it afresh is to have the same.
+        side = replace(side, signature=runner.signature)
     return ModelCandidate(runner), _describe(side, runner, loaded), replace(job, candidate=side)
 
 
 def _describe(side: Side, runner: Runner, loaded: LoadedModel) -> SideResult:
-    model = loaded.describe()
-    return _side_result(
-        side, model["kind"], model["digest"], asdict(runner.facts), executes_code=model["executes_code"]
-    )
+    # What was given as an object was loaded before.
+    executes_code = loaded.source.executes_code and side.model is not None and side.model.kind is not SourceKind.LIVE
+    return _side_result(side, str(loaded.source.kind), loaded.digest, asdict(runner.facts), executes_code=executes_code)
 
 
 def _describe_recording(side: Side, recording: Recording) -> SideResult:
@@ -307,13 +346,13 @@ def _result(
         rows=measured.rows,
         batches=measured.batches,
         passes=measured.passes,
-        precision=str(job.precision),
+        precision=str(job.rules.precision),
         reference=reference,
         candidate=candidate,
         samples=job.samples.path or job.samples.text,
         samples_digest=result.samples_digest,
-        tolerance=job.tolerance.to_json(),
-        looser_than_default=list(looser_than_default(job.tolerance, job.precision, expected.profiles.values())),
+        tolerance=to_data(job.rules.tolerance),
+        looser_than_default=list(looser_than_default(job.rules.tolerance, expected.profiles.values())),
         outputs={
             name: output_result(
                 name, measured, expected.profiles[name], result.limits[name], result.looks_like.get(name, ())
@@ -329,15 +368,21 @@ def _result(
         gold={name: gold_result(item) for name, item in result.gold.items()},
         matches={name: match_result(item) for name, item in result.matches.items()},
         outputs_left_out=list(result.left_out),
-        outputs_ignored=dict(job.ignored),
-        notes=_notes(job, reference, candidate),
+        outputs_ignored=dict(job.rules.ignored),
+        notes=[*_notes(job, reference, candidate), *_note_on_int8(job, candidate, verdict)],
         machine=machine_facts(),
     )
 
 
 def _check_distinct(job: ComparisonJob, reference: SideResult, candidate: SideResult) -> Check:
+    models = (job.candidate.model, job.reference.model)
+    are_objects = all(model is not None and model.kind in _OBJECTS for model in models)
+    detail = ""
     if job.candidate.place is not None and job.candidate.place == job.reference.place:
         detail = f"reference and candidate are both {job.candidate.place}: a file is not compared with itself"
+    elif are_objects and models[0] == models[1]:
+        detail = f"reference and candidate are both {job.candidate.name}: a model is not compared with itself"
+    if detail:
         return Check(name="distinct", status=Status.ERROR, detail=detail)
     is_same = (
         candidate.digest is not None
@@ -355,8 +400,10 @@ def _check_distinct(job: ComparisonJob, reference: SideResult, candidate: SideRe
     if changed:
         detail = f"reference and candidate have the same parameters, and not the same code: {', '.join(changed)}"
         return Check(name="distinct", status=Status.PASS, detail=detail)
-    if is_same and job.may_be_the_source:
+    if is_same and (job.may_be_the_source or are_objects):
         detail = "the variant is the source itself, byte for byte: nothing was converted, so nothing could differ"
+        if are_objects:
+            detail = "both have the same parameters, and whether they have the same code is not known"
         return Check(name="distinct", status=Status.WARNING, detail=detail)
     if is_same:
         detail = f"reference and candidate are the same bytes ({candidate.digest}): a file is not compared with itself"
@@ -391,14 +438,31 @@ def _changed_code(job: ComparisonJob) -> tuple[str, ...]:
     return tuple(name for name, digest in sorted(copied.items()) if files.get(name) != digest)
 
 
+def _note_on_int8(job: ComparisonJob, candidate: SideResult, verdict: Verdict) -> list[str]:
+    """Return what this processor has to do with an INT8 model that fails on it; nothing where that is nothing."""
+    is_run_here = candidate.kind in {str(SourceKind.ONNX), str(SourceKind.OPENVINO)} and candidate.device == "cpu"
+    if (
+        job.rules.precision is not Precision.INT8
+        or verdict is not Verdict.FAIL
+        or not is_run_here
+        or not is_int8_cut_off()
+    ):
+        return []
+    note = (
+        "this processor has no VNNI, so that sums of INT8 products may be cut off at 16 bits here: on one with VNNI "
+        "the same file may answer otherwise, and is to be validated there (pack --run DIR here, unpack and validate)"
+    )
+    return [note]
+
+
 def _notes(job: ComparisonJob, reference: SideResult, candidate: SideResult) -> list[str]:
     notes = [f"reference: {note}" for note in reference.notes] + [f"candidate: {note}" for note in candidate.notes]
     found = candidate.precision_found
-    if found is not None and found != str(job.precision):
-        notes.append(f"the precision found in the candidate is {found}, judged as {job.precision}")
-    if job.argmax_of:
-        notes += [f"{label} is declared the argmax of {scores}" for label, scores in job.argmax_of.items()]
-    notes += [f"metric {rule.metric} is code of yours" for rule in job.gold if rule.is_function]
+    if found is not None and found != str(job.rules.precision):
+        notes.append(f"the precision found in the candidate is {found}, judged as {job.rules.precision}")
+    if job.rules.argmax_of:
+        notes += [f"{label} is declared the argmax of {scores}" for label, scores in job.rules.argmax_of.items()]
+    notes += [f"metric {rule.metric} is code of yours" for rule in job.rules.gold if rule.is_function]
     for side in (reference, candidate):
         if side.executes_code:
             notes.append(f"loading {side.name} executes code of its author")

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from paritygate.codec import from_data, to_data
 from paritygate.convert.checked import convert_and_check
 from paritygate.convert.conversion import ConversionJob
 from paritygate.convert.fixed_shape import fix_and_check
@@ -18,7 +19,8 @@ from paritygate.models.fixed_shape import FixedShape
 from paritygate.models.source import Source, SourceKind
 from paritygate.pipelines.calibration.calibration import CalibrationRequest, note_of_calibration, open_calibration
 from paritygate.pipelines.calibration.rows import keep_calibrated_rows
-from paritygate.pipelines.compare.first_rows import FirstRows, first_rows
+from paritygate.pipelines.compare.declared_outputs import check_declared_outputs
+from paritygate.pipelines.compare.first_rows import FirstRows, first_rows, readable_batches
 from paritygate.pipelines.compare.loading import HOW_TO_RENAME, load_model, signature_said
 from paritygate.pipelines.process.child import Progress
 from paritygate.precision import Precision
@@ -35,19 +37,22 @@ _TRIED_KINDS = frozenset({SourceKind.TORCH, SourceKind.TORCHSCRIPT, SourceKind.P
 def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
     """Convert and return what was made as JSON data."""
     report("loading the source", 0, 0)
-    loaded = load_model(Source.from_json(args["source"]))
+    loaded = load_model(from_data(Source, args["source"]))
     # Before it runs, as for the recording: a model may keep a state in its buffers.
     digest = loaded.describe()["digest"]
-    signature = Signature.from_json(args["signature"]) if args["signature"] else None
+    signature = from_data(Signature, args["signature"]) if args["signature"] else None
     opened = None
     if args["calibration"] is not None and signature is not None:
         report("choosing the calibration rows", 0, 0)
-        opened = open_calibration(CalibrationRequest.from_json(args["calibration"]), signature)
+        opened = open_calibration(from_data(CalibrationRequest, args["calibration"]), signature)
     first = FirstRows()
     if args["samples"] is not None:
-        first = first_rows(SampleSource.from_json(args["samples"]))
+        first = first_rows(from_data(SampleSource, args["samples"]))
     if args["run"] is not None:
-        _check_fit(Path(args["run"]), signature or signature_said(loaded, args["rename"]), first)
+        _check_fit(args, signature or signature_said(loaded, args["rename"]), report)
+        if signature is not None and first.batch is not None and first.batch.rows:
+            report("running the source on the first rows", 0, 0)
+            check_declared_outputs(loaded, signature, args["rename"], first.batch)
     is_tried = loaded.source.kind in _TRIED_KINDS
     if signature is None and loaded.source.kind is SourceKind.TORCH:
         raise _undeclared(loaded.source.text, declaration_of(loaded.model, first.inputs))
@@ -61,14 +66,14 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
         opset=args["opset"],
         precision=Precision(args["precision"]),
         files=tuple(args["files"]),
-        engine=EngineSettings.from_json(args["engine"]),
+        engine=from_data(EngineSettings, args["engine"]),
         calibration=opened.calibration if opened is not None else None,
         rows=first.inputs if is_tried else {},
     )
     if args["fixed_shape"] is None:
         conversion = convert_and_check(job, args["format"])
     else:
-        conversion = fix_and_check(job, args["format"], FixedShape.from_json(args["fixed_shape"]))
+        conversion = fix_and_check(job, args["format"], from_data(FixedShape, args["fixed_shape"]))
     if args["fixed_shape"] is not None or args["format"] in ENGINE_FORMATS:
         # What its base was calibrated on, it was.
         keep_calibrated_rows(loaded.source.folder, job.folder)
@@ -77,15 +82,15 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
     note = note_of_calibration(conversion.facts)
     return {
         "main": conversion.main,
-        "signature": _with_dims(conversion.signature, args["dims"]).to_json(),
+        "signature": to_data(_with_dims(conversion.signature, args["dims"])),
         "notes": [*conversion.notes, *(text for text in (note, first.note if is_tried else None) if text)],
         "facts": dict(conversion.facts),
         "source": {**loaded.describe(args["files"]), "digest": digest},
     }
 
 
-def _check_fit(run: Path, signature: Signature | None, first: FirstRows) -> None:
-    """Check, before anything is made, that the source has the outputs that the spec names and takes the samples.
+def _check_fit(args: Mapping[str, Any], signature: Signature | None, report: Progress) -> None:
+    """Check, before anything is made, that the source has the outputs that the spec names and takes all samples.
 
     Raises:
         UsageError: It has not, or does not.
@@ -94,10 +99,16 @@ def _check_fit(run: Path, signature: Signature | None, first: FirstRows) -> None
     from paritygate.pipelines.run.workspace import open_run
     from paritygate.pipelines.spec.output_checks import check_output_uses
 
-    check_output_uses(open_run(run).resolved, signature)
-    if signature is not None and first.batch is not None and first.batch.rows:
-        inputs = fit_inputs(first.batch, signature, rename=HOW_TO_RENAME)
-        check_shapes(first.batch, inputs, signature)
+    check_output_uses(open_run(Path(args["run"])).resolved, signature)
+    if signature is None:
+        return
+    takes = _with_dims(signature, args["dims"])
+    rows = 0
+    for batch in readable_batches(from_data(SampleSource, args["samples"])):
+        if batch.rows:
+            check_shapes(batch, fit_inputs(batch, takes, rename=HOW_TO_RENAME), takes)
+        rows += batch.rows
+        report("reading the samples", rows, 0)
 
 
 def _undeclared(name: str, declaration: str) -> UsageError:

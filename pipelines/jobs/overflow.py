@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from paritygate.batch import Batch
+from paritygate.codec import from_data
 from paritygate.errors import BackendError, ZeroRowsError
 from paritygate.pipelines.calibration.choosing import RowChoice
 from paritygate.pipelines.calibration.rows import CalibratedRows
@@ -39,13 +40,13 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
     way, and whose answer is off by more than the limit: what overflows and changes nothing, as under a mask, is left.
     """
     report("looking for overflow", 0, 0)
-    reference, _ = open_side(Side.from_json(args["reference"]), "cpu")
+    reference, _ = open_side(from_data(Side, args["reference"]), "cpu")
     candidate = open_overflow_watch(Path(args["candidate"]), Precision(args["precision"]))
     spread = {spec.name: _Spread() for spec in reference.signature.outputs}
     broken: list[tuple[str, str]] = []
     suspects: list[tuple[str, str, float]] = []
     rows = 0
-    for batch in _some_rows(SampleSource.from_json(args["samples"]), reference.signature, args["most_rows"]):
+    for batch in _some_rows(from_data(SampleSource, args["samples"]), reference.signature, args["most_rows"]):
         expected = reference.run(fit_inputs(batch, reference.signature))
         actual, overflowed = candidate.run(fit_inputs(batch, candidate.signature), batch.rows)
         for name, wanted in expected.items():

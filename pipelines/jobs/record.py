@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from paritygate.codec import from_data
 from paritygate.files import digest_of_file
 from paritygate.models.source import Source
 from paritygate.pipelines.compare.loading import HOW_TO_RENAME, load_model
@@ -24,20 +25,21 @@ __all__ = ["run"]
 def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
     """Record and return a summary as JSON data; the recording itself is in the folder."""
     report("loading the source", 0, 0)
-    read = open_samples(SampleSource.from_json(args["samples"]))
-    loaded = load_model(Source.from_json(args["source"]))
+    read = open_samples(from_data(SampleSource, args["samples"]))
+    loaded = load_model(from_data(Source, args["source"]))
     runner = open_runner(
         ModelToRun(
             source=loaded.source,
             model=loaded.model,
-            signature=Signature.from_json(args["signature"]) if args["signature"] else None,
+            signature=from_data(Signature, args["signature"]) if args["signature"] else None,
             rename=args["rename"],
             device=args["device"],
         )
     )
     model = {"name": args["name"], **loaded.describe(args["files"])}
     folder = Path(args["folder"])
-    prober = Prober(runner, ProbeRequest.from_json(args["probes"]))
+    probes = from_data(ProbeRequest, args["probes"])
+    prober = Prober(runner, probes)
     recording = record_reference(
         runner,
         read,
@@ -50,14 +52,15 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
             seed=args["seed"],
             # A model file that is recorded without a spec is not renamed.
             rename=HOW_TO_RENAME if args["recorded_by"] is not None else "",
+            dims=probes.dims,
         ),
         progress=lambda rows: report("running the reference", rows, 0),
         watch=prober.watch,
     )
     prober.record(recording, folder / PROBES_FOLDER, report)
     # The probes belong to these answers: without them, or with others, the folder is not what was recorded.
-    probes = digest_of_file(folder / PROBES_FOLDER / PROBES_FILE)
-    bound = {PROBES_FOLDER: probes, "recorded_by": args["recorded_by"]}
+    digest = digest_of_file(folder / PROBES_FOLDER / PROBES_FILE)
+    bound = {PROBES_FOLDER: digest, "recorded_by": args["recorded_by"]}
     replace(recording, settings={**recording.settings, **bound}).save()
     return {
         "rows": recording.rows,

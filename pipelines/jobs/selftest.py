@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from paritygate.codec import from_data
 from paritygate.convert.planted.kinds import PLANTS, NotApplicable, PlantContext, Planted, PlantKind
 from paritygate.convert.planted.plant import plant
 from paritygate.errors import BackendError, InputFileError
@@ -19,7 +20,7 @@ from paritygate.pipelines.selftest import result as results
 from paritygate.pipelines.selftest.effect import effects_of
 from paritygate.pipelines.selftest.explaining import why_missed
 from paritygate.pipelines.selftest.request import SelftestRequest
-from paritygate.pipelines.selftest.result import PlantResult, SelftestResult, result_to_json
+from paritygate.pipelines.selftest.result import PlantResult, SelftestResult
 from paritygate.pipelines.selftest.trial import Trial, open_planted, try_file
 from paritygate.validate.gate.verdict import Verdict
 from paritygate.validate.probes.probe import PROBES
@@ -36,7 +37,7 @@ _IDS_KEPT = 1_000_000
 def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
     """Plant everything asked for, one at a time, and return what came of it as JSON data."""
     started = time.monotonic()
-    request = SelftestRequest.from_json(args)
+    request = from_data(SelftestRequest, args)
     tester = _Tester(request, report)
     unchanged = tester.unchanged
     can_go_on = unchanged.verdict in {Verdict.PASS, Verdict.INCONCLUSIVE}
@@ -49,7 +50,7 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
         model=request.job.reference.name,
         run=str(request.run),
         variant=request.job.candidate.name,
-        precision=str(request.job.precision),
+        precision=str(request.job.rules.precision),
         rows=unchanged.rows,
         probe_rows=dict(unchanged.probe_rows),
         probes_off=_probes_off(request),
@@ -59,7 +60,7 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
         plants=plants,
         seconds=time.monotonic() - started,
     )
-    return result_to_json(result)
+    return result.to_json()
 
 
 class _Tester:
@@ -135,7 +136,7 @@ def _result(
 
 
 def _probes_off(request: SelftestRequest) -> list[str]:
-    return [name for name in PROBES if name not in request.job.probes]
+    return [name for name in PROBES if name not in request.job.rules.probes]
 
 
 def _facts(request: SelftestRequest) -> dict[str, Any]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from paritygate.codec import from_data, to_data
 from paritygate.errors import ArtifactIntegrityError, InputFileError
 from paritygate.file_names import why_not_names
 from paritygate.files import digest_of_json
@@ -33,7 +33,7 @@ SPEC_MEMBER = f"{RUN}/spec.json"
 _SCHEMA_VERSION = 1
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
-_AGAIN = "copy it again, or make it again with: convert-and-validate pack RUN"
+_AGAIN = "copy it again, or make it again with: convert-and-validate pack --run DIR"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,23 +50,10 @@ class PackedFile:
     size: int
     digest: str
 
-    def to_json(self) -> dict[str, Any]:
-        """Return it as JSON data."""
-        return {"name": self.name, "size": self.size, "digest": self.digest}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> PackedFile:
-        """Return the file that `to_json` wrote.
-
-        Raises:
-            ValueError: It is none.
-        """
-        name, size, digest = data["name"], data["size"], data["digest"]
-        is_file = isinstance(name, str) and type(size) is int and size >= 0 and isinstance(digest, str)
-        if not is_file or not _DIGEST.fullmatch(digest):
-            msg = f"{data!r} is no file with its size and digest"
+    def __post_init__(self) -> None:
+        if self.size < 0 or not _DIGEST.fullmatch(self.digest):
+            msg = f"{self.name!r} of {self.size} bytes with digest {self.digest!r} is no file with its size and digest"
             raise ValueError(msg)
-        return cls(name=name, size=size, digest=digest)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -91,6 +78,12 @@ class PackManifest:
     needs_samples: str | None = None
     modules: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        for name in (self.model, self.run_id):
+            if not _NAME.fullmatch(name):
+                msg = f"{name!r} is no name of a model or run"
+                raise ValueError(msg)
+
     @property
     def digest(self) -> str:
         """Digest over all that the manifest says, and with that over every file."""
@@ -112,16 +105,7 @@ class PackManifest:
         return (json.dumps({**self._content(), "digest": self.digest}, indent=1) + "\n").encode()
 
     def _content(self) -> dict[str, Any]:
-        return {
-            "schema_version": _SCHEMA_VERSION,
-            "paritygate": self.paritygate,
-            "model": self.model,
-            "run_id": self.run_id,
-            "files": [file.to_json() for file in self.files],
-            "missing": [file.to_json() for file in self.missing],
-            "needs_samples": self.needs_samples,
-            "modules": list(self.modules),
-        }
+        return {"schema_version": _SCHEMA_VERSION, **to_data(self)}
 
     @classmethod
     def from_bytes(cls, text: bytes, where: str) -> PackManifest:
@@ -144,33 +128,14 @@ class PackManifest:
             msg = f"{where} is a pack of version {version} (read here: {_SCHEMA_VERSION})"
             raise InputFileError(msg, hint="install the version of paritygate that made it, or a later one")
         try:
-            manifest = cls(
-                paritygate=str(data["paritygate"]),
-                model=_name(data["model"]),
-                run_id=_name(data["run_id"]),
-                files=tuple(map(PackedFile.from_json, data["files"])),
-                missing=tuple(map(PackedFile.from_json, data["missing"])),
-                needs_samples=None if data["needs_samples"] is None else str(data["needs_samples"]),
-                modules=tuple(map(str, data["modules"])),
-            )
-        except (ValueError, KeyError, TypeError, AttributeError) as err:
+            manifest = from_data(cls, data)
+        except ValueError as err:
             raise damaged(where, f"its {MANIFEST_NAME} is no manifest: {type(err).__name__}: {err}") from err
         # Equal text too: what stands beside what we read, such as a key twice, is nothing that we wrote.
         if text != manifest.to_bytes():
             raise damaged(where, f"{MANIFEST_NAME} was changed: it does not have the digest that it names")
-        manifest._check_names(where)
+        _check_names(manifest, where)
         return manifest
-
-    def _check_names(self, where: str) -> None:
-        names = [file.name for file in self.files]
-        bad = why_not_names(names)
-        if bad is not None:
-            raise damaged(where, f"the name {bad[0]!r} {bad[1]}")
-        for name in names:
-            if name.partition("/")[0] not in {RUN, INPUTS} or "/" not in name:
-                raise damaged(where, f"{name!r} is neither of the run nor one of its inputs")
-        if SPEC_MEMBER not in names:
-            raise damaged(where, f"{SPEC_MEMBER} is missing")
 
 
 def damaged(where: str, what: str) -> ArtifactIntegrityError:
@@ -178,8 +143,13 @@ def damaged(where: str, what: str) -> ArtifactIntegrityError:
     return ArtifactIntegrityError(f"{where} is not what was packed: {what}", hint=_AGAIN)
 
 
-def _name(text: object) -> str:
-    if not isinstance(text, str) or not _NAME.fullmatch(text):
-        msg = f"{text!r} is no name of a model or run"
-        raise ValueError(msg)
-    return text
+def _check_names(manifest: PackManifest, where: str) -> None:
+    names = [file.name for file in manifest.files]
+    bad = why_not_names(names)
+    if bad is not None:
+        raise damaged(where, f"the name {bad[0]!r} {bad[1]}")
+    for name in names:
+        if name.partition("/")[0] not in {RUN, INPUTS} or "/" not in name:
+            raise damaged(where, f"{name!r} is neither of the run nor one of its inputs")
+    if SPEC_MEMBER not in names:
+        raise damaged(where, f"{SPEC_MEMBER} is missing")

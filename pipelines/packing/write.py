@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import secrets
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -114,9 +115,14 @@ def _check_hidden(run: RunFolder) -> None:
     """Check that nothing of the recording, which goes along as it is, was made of the samples' inputs."""
     folder = run.reference / PROBES_FOLDER
     if folder.is_dir() and any(probe.chunks for probe in ProbesRecording.load(folder).probes):
-        msg = f"{folder} holds inputs that probes made of the samples, and the spec hides inputs"
+        msg = (
+            f"{folder} holds inputs that probes made of the samples, and nothing could be validated without them, "
+            "while the spec hides inputs: report: {inputs: hide}"
+        )
         hint = (
-            "let the spec say report: {inputs: show}, or start a run with probes: none: convert-and-validate run SPEC"
+            "start a run that asks no probes and pack that, convert-and-validate run "
+            f"{shlex.quote(run.resolved.origin)} --probes none; or take report: {{inputs: hide}} out of the spec and "
+            "start a new run"
         )
         raise UsageError(msg, hint=hint)
 

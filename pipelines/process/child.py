@@ -7,6 +7,7 @@ progress comes back as JSON lines through a pipe.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import os
 import select
@@ -23,6 +24,7 @@ from typing import Any
 import paritygate.errors
 from paritygate.errors import ParitygateError, UnsupportedOperatorsError
 from paritygate.files import storage_errors
+from paritygate.pipelines.process.child_main import JOBS
 from paritygate.pipelines.process.child_memory import MemoryWatch, family_of
 from paritygate.pipelines.process.crash_dump import innermost_frames
 
@@ -34,6 +36,7 @@ __all__ = [
     "receive",
     "result_of_child",
     "run_child",
+    "run_here",
     "start_child",
     "stop_child",
     "wait_for_end",
@@ -148,6 +151,24 @@ def run_child(job: ChildJob, progress: Progress = lambda *_: None) -> Any:  # no
         # Whatever ends the wait, Ctrl-C included, no child is left behind.
         stop_child(child)
     return result_of_child(child, last_stage)
+
+
+def run_here(job: ChildJob, progress: Progress = lambda *_: None) -> Any:  # noqa: ANN401 - the job's JSON
+    """Run the job in this process, because what it needs is an object that no other has, and return its result.
+
+    Nothing ends it when its time is over, and a crash ends this process.
+
+    Raises:
+        ParitygateError: What the job raised, or `job.crash_error` for any other exception.
+    """
+    try:
+        return importlib.import_module(JOBS[job.name]).run(job.args, progress)
+    except ParitygateError:
+        raise
+    except Exception as err:
+        text = str(err).strip().splitlines()
+        msg = f"{job.what} failed: {type(err).__name__}: {text[0] if text else ''}"
+        raise job.crash_error(msg, hint="the exception that this one was raised from says where") from err
 
 
 def start_child(job: ChildJob, *, inherited: Sequence[int] = ()) -> StartedChild:

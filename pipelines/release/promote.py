@@ -12,6 +12,7 @@ from typing import Any
 
 from paritygate.artifact import ARTIFACT_FILE, Artifact, file_digests
 from paritygate.backends import BACKENDS, backend_state
+from paritygate.codec import to_data
 from paritygate.errors import ArtifactIntegrityError, ExitCode, InconclusiveError, MeasurementError, UsageError
 from paritygate.file_names import path_below
 from paritygate.files import (
@@ -356,7 +357,7 @@ def _provenance(run: RunFolder, evidence: Mapping[str, Any]) -> Provenance:
         },
         ignored_outputs=run.resolved.ignored,
         constant_decisions=run.resolved.constant_decisions,
-        asked_less=[item.to_json() for item in read_earlier_failures(evidence) if item.asked_less],
+        asked_less=[to_data(item) for item in read_earlier_failures(evidence) if item.asked_less],
         probes_not_asked=probes_not_asked(documents_by_device(evidence).values()),
         spec=run.resolved.spec.model_dump(mode="json", by_alias=True),
     )

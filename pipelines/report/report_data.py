@@ -15,6 +15,7 @@ from typing import Any
 
 from paritygate import __version__
 from paritygate.artifact import Artifact
+from paritygate.codec import from_data, to_data
 from paritygate.errors import ExitCode
 from paritygate.pipelines.benchmark.result import BenchmarkResult
 from paritygate.pipelines.choice.choice import Choice
@@ -188,12 +189,12 @@ def collect_report(
 
 def report_without_inputs(report: ReportData) -> ReportData:
     """Return a report without what is data of the user: which rows differ most, and the inputs that probes fail at."""
-    earlier = (without_inputs(item.to_json()) for item in report.earlier)
+    earlier = (without_inputs(to_data(item)) for item in report.earlier)
     return replace(
         report,
         variants=tuple(map(_variant_without_inputs, report.variants)),
         others=tuple(without_inputs(list(report.others))),
-        earlier=tuple(map(EarlierFailure.from_json, earlier)),
+        earlier=tuple(from_data(EarlierFailure, item) for item in earlier),
     )
 
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 
 from paritygate.artifact import Artifact
+from paritygate.codec import to_data
 from paritygate.errors import ExitCode, InputFileError, ParitygateError
 from paritygate.files import make_marked_folder, remove_marked_folder, write_json_atomically
 from paritygate.machine import device_name, machine_facts
@@ -113,7 +114,7 @@ def benchmark_stage(
         seed=run.resolved.spec.seed,
         notes=(*load_note(others, cores()), *_point_note(run, plan), *_uncertain_note(entrants, chosen_at)),
     )
-    write_json_atomically(run.benchmark_file, {**result.to_json(), **run.made_here()})
+    write_json_atomically(run.benchmark_file, {**to_data(result), **run.made_here()})
     return result
 
 

@@ -7,10 +7,11 @@ every device. A failure stays in evidence with what was asked then: to ask less 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from paritygate.codec import from_data, to_data
 from paritygate.errors import InputFileError, UsageError
 from paritygate.pipelines.compare.job import ComparisonJob
 from paritygate.pipelines.run.evidence_shape import read_evidence_file
@@ -41,21 +42,6 @@ class EarlierFailure:
     failed: tuple[str, ...]
     asked_less: tuple[str, ...]
     asked: Mapping[str, Any] = field(default_factory=dict)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the failure as JSON data."""
-        return {**asdict(self), "failed": list(self.failed), "asked_less": list(self.asked_less)}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> EarlierFailure:
-        """Return the failure that `to_json` wrote."""
-        return cls(
-            run=data["run"],
-            variant=data["variant"],
-            failed=tuple(data["failed"]),
-            asked_less=tuple(data["asked_less"]),
-            asked=data.get("asked") or {},
-        )
 
     def held_against(self, job: ComparisonJob | None) -> EarlierFailure:
         """Return the failure with what a comparison that is about to be made asks less; None for no comparison."""
@@ -108,7 +94,7 @@ def check_reason(run: RunFolder, failures: Iterable[EarlierFailure]) -> None:
 
 def read_earlier_failures(document: Mapping[str, Any]) -> list[EarlierFailure]:
     """Return the earlier failures that evidence names."""
-    return [EarlierFailure.from_json(item) for item in document.get(EARLIER_FAILURES, ())]
+    return [from_data(EarlierFailure, item) for item in document.get(EARLIER_FAILURES, ())]
 
 
 def _evidence_files(run: RunFolder) -> Iterator[Path]:
@@ -159,11 +145,11 @@ def _failed(entry: Mapping[str, Any]) -> Iterator[str]:
 
 def _asked_less(asked: Mapping[str, Any], job: ComparisonJob) -> Iterator[str]:
     """Yield what the job asks less than was asked then, in words."""
-    probes = set(asked["probes"]) - set(job.probes)
+    probes = set(asked["probes"]) - set(job.rules.probes)
     if probes:
         yield f"without the probes {', '.join(in_order(probes))}"
     yield from _loosened(asked["tolerance"], job)
-    decided = {decision.output for decision in job.decisions}
+    decided = {decision.output for decision in job.rules.decisions}
     for output in asked["decisions"]:
         if output not in decided:
             yield f"no decision on {output}"
@@ -179,7 +165,7 @@ def _loosened(then: Mapping[str, Any], job: ComparisonJob) -> Iterator[str]:
 
     A limit that is declared for the first time is the service's own word on what it bears, and recorded as such.
     """
-    now = job.tolerance.to_json()
+    now = to_data(job.rules.tolerance)
     for name in then.get("declared", ()):
         if name not in now["declared"]:
             yield f"{name} is no longer declared, and was {then[name]:g}"

@@ -54,7 +54,7 @@ class EmulatedRow:
         """Return the result of the job as that of an emulated row: what ran is not what it is about."""
         if result.error is not None or not self.note:
             return result
-        candidate = replace(result.candidate, device=f"emulated:{self.job.precision}")
+        candidate = replace(result.candidate, device=f"emulated:{self.job.rules.precision}")
         return replace(result, candidate=candidate, notes=[self.note, *result.notes])
 
 

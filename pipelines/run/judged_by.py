@@ -1,8 +1,8 @@
 """By which rules a comparison is judged, as one digest: evidence counts for as long as the spec asks for these rules.
 
 What is compared is bound otherwise: a file by the digest of its artifact, the reference with its probes and samples by
-the digest of the recording, the device by its name in the evidence. All else that a comparison is told is a rule. Of a
-path only the content counts, so that the digest is the same wherever the run lies.
+the digest of the recording, the device by its name in the evidence. Of a path only the content counts, so that the
+digest is the same wherever the run lies.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from paritygate.artifact import Artifact
-from paritygate.files import digest_of_file, digest_of_json
+from paritygate.codec import digest_of
+from paritygate.files import digest_of_file
 from paritygate.pipelines.compare.job import ComparisonJob
 from paritygate.pipelines.run.comparison_job import comparison_job
 from paritygate.pipelines.run.emulated_rows import emulated_row
@@ -20,28 +21,25 @@ from paritygate.pipelines.run.workspace import RunFolder
 __all__ = ["JUDGED_BY", "RunRules", "judged_by"]
 
 JUDGED_BY = "judged_by"
-# What is left counts: a part that a comparison gets one day is a rule, unless it is named here.
-_NO_RULES = ("reference", "device", "failures", "again")
-_NO_RULES_OF_SIDE = ("name", "model", "outputs", "fixed_shape", "engine")
-_NO_RULES_OF_SAMPLES = ("text", "folder", "path", "key")
 
 
 def judged_by(job: ComparisonJob) -> str:
     """Return the digest of the rules that the comparison is judged by; of two machines, the same for the same rules."""
-    rules = _without(job.to_json(), _NO_RULES)
-    rows = job.calibrated_rows
-    return digest_of_json(
+    candidate, samples, rows = job.candidate, job.samples, job.calibrated_rows
+    return digest_of(
         {
-            **rules,
-            "candidate": _without(rules["candidate"], _NO_RULES_OF_SIDE),
-            "samples": _without(rules["samples"], _NO_RULES_OF_SAMPLES),
+            "rules": job.rules,
+            "may_be_the_source": job.may_be_the_source,
+            "is_emulated": job.is_emulated,
+            "signature": candidate.signature,
+            "rename": candidate.rename,
+            "provider": candidate.provider,
+            "batch_size": samples.batch_size,
+            "pad": samples.pad,
+            "split": samples.split,
             "calibrated_rows": None if rows is None else digest_of_file(rows) if rows.is_file() else "missing",
         }
     )
-
-
-def _without(data: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
-    return {key: value for key, value in data.items() if key not in names}
 
 
 class RunRules:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from paritygate.artifact import Artifact
+from paritygate.codec import to_data
 from paritygate.convert.conversion import DERIVATIONS
 from paritygate.errors import BackendError, ConversionError, ParitygateError, StorageError
 from paritygate.pipelines.compare.sides import side_of_artifact
@@ -115,10 +116,10 @@ def find_overflow(
     job = ChildJob(
         name="overflow",
         args={
-            "reference": side_of_artifact(reference).to_json(),
+            "reference": to_data(side_of_artifact(reference)),
             "candidate": str(base.path),
             "precision": str(precision),
-            "samples": run.resolved.samples(run.samples_path).to_json(),
+            "samples": to_data(run.resolved.samples(run.samples_path)),
             "most_rows": _MOST_ROWS,
             "limit": _limit(run, str(base.variant)),
         },
@@ -139,7 +140,7 @@ def find_overflow(
 def _limit(run: RunFolder, base: str) -> float:
     """Return the loosest limit that the run's engines of a base are held to."""
     engines = [variant for variant in run.resolved.variants if _is_of(variant, base)] or [Variant.parse(base)]
-    return max(run.resolved.tolerance(variant).max_abs_diff for variant in engines)
+    return max(run.resolved.rules(variant).tolerance.max_abs_diff for variant in engines)
 
 
 def _is_of(variant: Variant, base: str) -> bool:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from paritygate.artifact import ARTIFACT_FILE, Artifact
+from paritygate.codec import to_data
 from paritygate.errors import ArtifactIntegrityError, BackendError, StorageError, UsageError
 from paritygate.files import MARKER, digest_of_json, make_marked_folder, remove_marked_folder, storage_errors
 from paritygate.models.source import SourceKind, parse_source
@@ -66,9 +67,9 @@ def record_stage(run: RunFolder, *, time_limit_s: float, progress: Progress, dev
     args: dict[str, Any] = {
         **asked,
         "name": run.resolved.name,
-        "source": run.resolved.source.to_json(),
+        "source": to_data(run.resolved.source),
         "device": device,
-        "probes": replace(_probes(run), graph=_graph(run)).to_json(),
+        "probes": to_data(replace(_probes(run), graph=_graph(run))),
         "recorded_by": _rules(asked),
     }
     return _record(args, out=run.reference, jobs=run.jobs("record"), time_limit_s=time_limit_s, progress=progress)
@@ -96,15 +97,15 @@ def _asked(run: RunFolder) -> dict[str, Any]:
     resolved = run.resolved
     signature = resolved.signature
     return {
-        "samples": resolved.samples(run.samples_path).to_json(),
-        "signature": signature.to_json() if signature else None,
+        "samples": to_data(resolved.samples(run.samples_path)),
+        "signature": to_data(signature) if signature else None,
         "rename": resolved.rename,
         "files": list(resolved.spec.model.files),
         "axes": dict(resolved.spec.axes),
         "is_non_finite_declared": resolved.spec.non_finite == "match",
         "ignored": resolved.ignored,
         "seed": resolved.spec.seed,
-        "probes": _probes(run).to_json(),
+        "probes": to_data(_probes(run)),
     }
 
 
@@ -144,8 +145,8 @@ def record_model(request: RecordRequest, *, time_limit_s: float, progress: Progr
     samples = SampleSource(text=request.samples, folder=request.here, batch_size=request.batch_size, pad=request.pad)
     args: dict[str, Any] = {
         "name": request.model,
-        "source": source.to_json(),
-        "samples": samples.to_json(),
+        "source": to_data(source),
+        "samples": to_data(samples),
         "signature": None,
         "rename": {},
         "files": [],
@@ -155,7 +156,7 @@ def record_model(request: RecordRequest, *, time_limit_s: float, progress: Progr
         "seed": request.seed,
         "device": request.device,
         # Of a model file alone, no candidate is asked anything.
-        "probes": ProbeRequest(names=()).to_json(),
+        "probes": to_data(ProbeRequest(names=())),
         "recorded_by": None,
     }
     out = request.out.resolve()

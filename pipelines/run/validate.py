@@ -8,6 +8,7 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from paritygate.artifact import Artifact
+from paritygate.codec import to_data
 from paritygate.errors import ArtifactIntegrityError, ParitygateError
 from paritygate.files import make_marked_folder, remove_marked_folder, write_json_atomically
 from paritygate.formats import why_not_run
@@ -100,7 +101,7 @@ def validate_stage(
         recording=recording, artifacts=artifacts, results=results, emulated=emulated, judged_by=rules, device=where
     )
     others = evidence_of_others(run.evidence_file, device=where, reference=recording.digest, rules=RunRules(run))
-    kept = {EARLIER_FAILURES: [item.to_json() for item in earlier], OTHERS: others}
+    kept = {EARLIER_FAILURES: [to_data(item) for item in earlier], OTHERS: others}
     found = {**evidence_to_json(run, evidence), **run.made_here(), **kept}
     is_hiding = run.resolved.hides_inputs(is_leaving=False)
     write_json_atomically(run.evidence_file, without_inputs(found) if is_hiding else found)
@@ -154,7 +155,7 @@ class _Validator:
     ) -> ComparisonResult:
         """Return the result of the job; that it could not be made, if the artifact is unfit for it."""
         if self._probes is not None:
-            job = replace(job, probes=in_order(self._probes))
+            job = replace(job, rules=replace(job.rules, probes=in_order(self._probes)))
         if unfit is not None:
             return failed_comparison(job, unfit)
         place = self._run.jobs(f"validate-{name}")

@@ -13,6 +13,7 @@ from typing import Any
 
 from paritygate.artifact import ARTIFACT_FILE, Artifact, file_digests
 from paritygate.backends import version_of
+from paritygate.codec import from_data, to_data
 from paritygate.convert.conversion import DERIVATIONS
 from paritygate.convert.int8.settings import DYNAMIC, Int8Settings
 from paritygate.engine.building import require_builder
@@ -58,6 +59,8 @@ class VariantMaker:
         self._progress = progress
         self._made: dict[str, Artifact | FailedVariant] = {}
         self._overflow: dict[str, OverflowFinding] = {}
+        # Spec and samples are held against the source once, with the first variant that is made of it.
+        self._is_fit_known = False
 
     def make(self, name: str) -> Artifact | FailedVariant:
         """Return the variant's artifact, or why it could not be made.
@@ -165,7 +168,7 @@ class VariantMaker:
             variant=variant,
             folder=final,
             main=made["main"],
-            signature=Signature.from_json(made["signature"]),
+            signature=from_data(Signature, made["signature"]),
             files=file_digests(final),
             made_by=_made_by(made, base, finding),
         )
@@ -181,10 +184,10 @@ class VariantMaker:
                     "format": variant.format,
                     "precision": str(variant.precision),
                     "folder": str(files),
-                    **(_from_source(run) if base is None else _from_base(base)),
+                    **(_from_source(run, is_fit_known=self._is_fit_known) if base is None else _from_base(base)),
                     "fixed_shape": None if base is None else _fixed_shape(run, variant, base),
                     "calibration": _calibration(run, variant),
-                    "engine": run.resolved.engine_settings(variant).to_json(),
+                    "engine": to_data(run.resolved.engine_settings(variant)),
                 },
                 folder=run.jobs(f"export-{variant}"),
                 what=f"the conversion of {run.resolved.name} to {variant}",
@@ -193,6 +196,7 @@ class VariantMaker:
             ),
             lambda stage, done, total: self._progress(f"{variant}: {stage}", done, total),
         )
+        self._is_fit_known = self._is_fit_known or base is None
         return made
 
 
@@ -222,7 +226,7 @@ def _failure(run: RunFolder, variant: Variant, err: ParitygateError) -> FailedVa
         return failure
     # What it is made from is in the run: another machine needs neither the source nor its framework.
     elsewhere = (
-        f"convert-and-validate pack {run.folder}, and where it can be built: convert-and-validate build --run DIR"
+        f"convert-and-validate pack --run {run.folder}, and where it can be built: convert-and-validate build --run DIR"
     )
     # What there is to install is no way out where the GPU is missing.
     is_installable = err.hint and not isinstance(err, MissingGpuError)
@@ -231,7 +235,7 @@ def _failure(run: RunFolder, variant: Variant, err: ParitygateError) -> FailedVa
 
 def _fixed_shape(run: RunFolder, variant: Variant, base: Artifact) -> dict[str, Any] | None:
     rule = run.resolved.fixed_shape(variant, base.signature) if variant.static else None
-    return None if rule is None else rule.to_json()
+    return None if rule is None else to_data(rule)
 
 
 def _calibration(run: RunFolder, variant: Variant) -> dict[str, Any] | None:
@@ -248,29 +252,29 @@ def _calibration(run: RunFolder, variant: Variant) -> dict[str, Any] | None:
         method=Int8Settings().method if variant.format != "onnx" and part.method == DYNAMIC else part.method,
         activations=part.activations,
     )
-    return request.to_json()
+    return to_data(request)
 
 
-def _from_source(run: RunFolder) -> dict[str, Any]:
+def _from_source(run: RunFolder, *, is_fit_known: bool) -> dict[str, Any]:
     resolved = run.resolved
     signature = resolved.signature
     return {
-        "source": resolved.source.to_json(),
-        "signature": signature.to_json() if signature else None,
-        "dims": {name: dim.to_json() for name, dim in resolved.dims.items()},
+        "source": to_data(resolved.source),
+        "signature": to_data(signature) if signature else None,
+        "dims": {name: to_data(dim) for name, dim in resolved.dims.items()},
         "rename": resolved.rename,
         "opset": resolved.spec.opset,
         "files": list(resolved.spec.model.files),
-        "samples": resolved.samples(run.samples_path).to_json(),
-        "run": str(run.folder),
+        "samples": to_data(resolved.samples(run.samples_path)),
+        "run": None if is_fit_known else str(run.folder),
     }
 
 
 def _from_base(base: Artifact) -> dict[str, Any]:
     # Names, order and dims are what they shall be already.
     return {
-        "source": source_of_artifact(base).to_json(),
-        "signature": base.signature.to_json(),
+        "source": to_data(source_of_artifact(base)),
+        "signature": to_data(base.signature),
         "dims": {},
         "rename": {},
         "opset": None,

@@ -14,11 +14,12 @@ from pydantic import TypeAdapter, ValidationError
 
 from paritygate.artifact import ARTIFACT_FILE, Artifact
 from paritygate.backends import backend_state
+from paritygate.codec import from_data, to_data
 from paritygate.errors import ExitCode, InputFileError, NotRunHereError, ParitygateError
 from paritygate.files import MARKER, make_marked_folder, read_json, storage_errors, write_json_atomically
 from paritygate.formats import why_not_run
 from paritygate.pipelines.benchmark.result import BenchmarkResult
-from paritygate.pipelines.compare.result import NOT_RUN_HERE, ComparisonResult, result_from_json, result_to_json
+from paritygate.pipelines.compare.result import NOT_RUN_HERE, ComparisonResult
 from paritygate.pipelines.spec.errors import problems_in
 from paritygate.pipelines.spec.needed_backends import needed_backends
 from paritygate.pipelines.spec.schema import ResolvedSpec, Spec
@@ -57,17 +58,6 @@ class FailedVariant:
     exit_code: int
     operators: tuple[tuple[str, ...], ...] = ()
     verdict: str = "error"
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the failure as JSON data."""
-        return {
-            "variant": self.variant,
-            "message": self.message,
-            "hint": self.hint,
-            "exit_code": self.exit_code,
-            "operators": [list(row) for row in self.operators],
-            "verdict": self.verdict,
-        }
 
     @classmethod
     def from_error(cls, variant: str, error: ParitygateError) -> FailedVariant:
@@ -157,7 +147,7 @@ class RunFolder:
 
     def save_failures(self, failures: Mapping[str, FailedVariant]) -> None:
         """Write down which variants could not be made."""
-        write_json_atomically(self.folder / _FAILURES_FILE, {name: item.to_json() for name, item in failures.items()})
+        write_json_atomically(self.folder / _FAILURES_FILE, {name: to_data(item) for name, item in failures.items()})
 
     def failures(self) -> dict[str, FailedVariant]:
         """Return which variants could not be made.
@@ -186,7 +176,7 @@ class RunFolder:
         data = read_json(self.benchmark_file)
         if isinstance(data, dict):
             data.pop(UNPACKED, None)
-        return BenchmarkResult.from_json(data)
+        return from_data(BenchmarkResult, data)
 
     def unpacked_mark(self) -> str | None:
         """Return what says of evidence that it was made here since the run was unpacked; None where it was not.
@@ -214,7 +204,7 @@ class RunFolder:
 
     def save_result(self, variant: str, result: ComparisonResult) -> None:
         """Write down the comparison of a variant."""
-        write_json_atomically(self.findings / f"{variant}.result.json", result_to_json(result))
+        write_json_atomically(self.findings / f"{variant}.result.json", to_data(result))
 
     def emulated_result(self, variant: str) -> ComparisonResult | None:
         """Return the comparison of a variant with its precision emulated; None if it was not made."""
@@ -224,7 +214,7 @@ class RunFolder:
         """Return the comparison of a variant; None if it was not made."""
         path = self.findings / f"{variant}.result.json"
         try:
-            return result_from_json(read_json(path)) if path.is_file() else None
+            return from_data(ComparisonResult, read_json(path)) if path.is_file() else None
         except (ValueError, KeyError, TypeError) as err:
             msg = f"{path} is damaged: {str(err).splitlines()[0]}"
             raise InputFileError(msg, hint=f"convert-and-validate validate --run {self.folder}") from err

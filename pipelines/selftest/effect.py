@@ -76,7 +76,7 @@ def _asked(runner: Runner, job: ComparisonJob) -> Iterator[tuple[str, Arrays]]:
             yield _SAMPLES, fit_inputs(batch, runner.signature)
     recording = recorded_probes(job.reference.outputs) if job.reference.outputs is not None else None
     for probe in recording.probes if recording is not None else ():
-        if probe.name in job.probes and recording is not None:
+        if probe.name in job.rules.probes and recording is not None:
             for stored in recording.batches(probe):
                 yield f"probe {probe.name}", stored.inputs
 

@@ -32,7 +32,7 @@ def ask_until_failed(
         outputs: The outputs that are compared.
         report: Takes the progress.
     """
-    if recording is None or recording.skipped or not job.probes:
+    if recording is None or recording.skipped or not job.rules.probes:
         return ()
     failed: set[str] = set()
 
@@ -51,7 +51,11 @@ def ask_until_failed(
     )
     question = replace(question_of(job, candidate, Keeper(job, recording), outputs), keep=note)
     outcomes = run_probes(
-        candidate, stopping, question, names=job.probes, progress=lambda name, rows: report(f"probe {name}", rows, 0)
+        candidate,
+        stopping,
+        question,
+        names=job.rules.probes,
+        progress=lambda name, rows: report(f"probe {name}", rows, 0),
     )
     return tuple(outcome for outcome in outcomes if outcome.batches or outcome.failed or outcome.error)
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from paritygate.convert.planted.kinds import PLANTS
 from paritygate.errors import UsageError
@@ -33,29 +32,6 @@ class SelftestRequest:
     folder: Path
     run: Path
     seed: int
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the request as JSON data."""
-        return {
-            "job": self.job.to_json(),
-            "plants": list(self.plants),
-            "most_rows": self.most_rows,
-            "folder": str(self.folder),
-            "run": str(self.run),
-            "seed": self.seed,
-        }
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> SelftestRequest:
-        """Return the request that `to_json` wrote."""
-        return cls(
-            job=ComparisonJob.from_json(data["job"]),
-            plants=tuple(data["plants"]),
-            most_rows=data["most_rows"],
-            folder=Path(data["folder"]),
-            run=Path(data["run"]),
-            seed=data["seed"],
-        )
 
 
 def chosen_plants(names: Iterable[str]) -> tuple[str, ...]:

@@ -5,11 +5,11 @@ The JSON Schema is made from these classes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from paritygate import __version__
+from paritygate.codec import schema_of, to_data
 from paritygate.errors import ExitCode
 from paritygate.pipelines.run.workspace import worst_code
 from paritygate.wording import counted
@@ -26,8 +26,6 @@ __all__ = [
     "FindingResult",
     "PlantResult",
     "SelftestResult",
-    "result_from_json",
-    "result_to_json",
     "schema_of_selftest",
 ]
 
@@ -136,6 +134,10 @@ class SelftestResult:
         """Return what came out so."""
         return [plant for plant in self.plants if plant.outcome in outcomes]
 
+    def to_json(self) -> dict[str, Any]:
+        """Return the result as JSON data, with its summary and its exit code."""
+        return {**to_data(self), "summary": self.summary, "exit_code": self.exit_code}
+
     @property
     def exit_code(self) -> int:
         """0 unless the unchanged artifact does not pass or an innocent rewrite fails; a miss is information."""
@@ -161,23 +163,8 @@ class SelftestResult:
         )
 
 
-def result_to_json(result: SelftestResult) -> dict[str, Any]:
-    """Return the result as JSON data."""
-    return {**asdict(result), "summary": result.summary, "exit_code": result.exit_code}
-
-
-def result_from_json(data: Mapping[str, Any]) -> SelftestResult:
-    """Return the result that `result_to_json` wrote."""
-    from pydantic import TypeAdapter
-
-    kept = {name: value for name, value in data.items() if name not in {"summary", "exit_code"}}
-    return TypeAdapter(SelftestResult).validate_python(kept)
-
-
 def schema_of_selftest() -> dict[str, Any]:
     """Return the JSON Schema of a selftest's result."""
-    from pydantic import TypeAdapter
-
-    schema = TypeAdapter(SelftestResult).json_schema()
+    schema = schema_of(SelftestResult, title="paritygate selftest")
     schema["properties"] |= {"summary": {"type": "string"}, "exit_code": {"type": "integer"}}
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "paritygate selftest"}
+    return schema

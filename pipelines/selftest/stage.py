@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from paritygate.codec import from_data, to_data
 from paritygate.errors import (
     BackendError,
     ConversionError,
@@ -22,7 +23,7 @@ from paritygate.pipelines.run.record import record_stage
 from paritygate.pipelines.run.workspace import FailedVariant, RunFolder
 from paritygate.pipelines.selftest.page import page_of
 from paritygate.pipelines.selftest.request import SelftestRequest
-from paritygate.pipelines.selftest.result import SelftestResult, result_from_json, result_to_json
+from paritygate.pipelines.selftest.result import SelftestResult
 from paritygate.pipelines.spec.schema import ResolvedSpec
 from paritygate.pipelines.spec.target_choice import with_targets
 from paritygate.signature import Signature
@@ -83,9 +84,9 @@ def selftest_stage(run: RunFolder, options: SelftestOptions, progress: Progress)
         raise _error_of(failures[_VARIANT])
     record_stage(run, time_limit_s=options.time_limit_s, progress=progress)
     result = _try(run, options, progress)
-    write_json_atomically(run.folder / SELFTEST_FILE, result_to_json(result))
+    write_json_atomically(run.folder / SELFTEST_FILE, result.to_json())
     is_hiding = run.resolved.hides_inputs(is_leaving=True)
-    page = page_of(result_from_json(without_inputs(result_to_json(result))) if is_hiding else result)
+    page = page_of(from_data(SelftestResult, without_inputs(to_data(result))) if is_hiding else result)
     write_bytes_atomically(run.folder / SELFTEST_PAGE, page.encode())
     return result
 
@@ -101,9 +102,10 @@ def _try(run: RunFolder, options: SelftestOptions, progress: Progress) -> Selfte
     job = comparison_job(run, artifact, "cpu")
     place = make_marked_folder(run.jobs("selftest"))
     folder = make_marked_folder(place / "planted")
+    # What is asked in other sessions takes a process each: too much for every fault.
+    probes = tuple(name for name in job.rules.probes if name in PROBES)
     request = SelftestRequest(
-        # What is asked in other sessions takes a process each: too much for every fault.
-        job=replace(job, failures=None, probes=tuple(name for name in job.probes if name in PROBES)),
+        job=replace(job, failures=None, rules=replace(job.rules, probes=probes)),
         plants=options.plants,
         most_rows=_most_rows(artifact.signature),
         folder=folder,
@@ -114,7 +116,7 @@ def _try(run: RunFolder, options: SelftestOptions, progress: Progress) -> Selfte
         found = run_child(
             ChildJob(
                 name="selftest",
-                args=request.to_json(),
+                args=to_data(request),
                 folder=place,
                 what=f"the selftest of {run.resolved.name}",
                 time_limit_s=options.time_limit_s,
@@ -124,7 +126,7 @@ def _try(run: RunFolder, options: SelftestOptions, progress: Progress) -> Selfte
         )
     finally:
         remove_marked_folder(folder)
-    return result_from_json(found)
+    return from_data(SelftestResult, found)
 
 
 def _most_rows(signature: Signature) -> int | None:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from paritygate.files import make_marked_folder, remove_marked_folder
 from paritygate.models.source import Source, SourceKind
 from paritygate.pipelines.compare.asking import broken_contract, recorded_probes
-from paritygate.pipelines.compare.gate_plan import gate_plan
 from paritygate.pipelines.compare.job import ComparisonJob
 from paritygate.pipelines.compare.opening import open_side
 from paritygate.pipelines.process.child import Progress
@@ -109,7 +108,8 @@ def try_file(runner: Runner, job: ComparisonJob, folder: Path, report: Progress,
         candidate,
         expected_from_recording(recording),
         open_samples(job.samples),
-        gate_plan(job, workspace),
+        job.rules,
+        workspace=workspace,
         progress=lambda _, rows: report(f"{what}: samples", rows, recording.rows),
     )
     remove_marked_folder(workspace)

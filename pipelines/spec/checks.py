@@ -11,6 +11,7 @@ from paritygate.pipelines.spec.output_checks import check_output_uses
 from paritygate.pipelines.spec.schema import AVAILABLE_TARGETS, ResolvedSpec
 from paritygate.pipelines.spec.targets import check_targets
 from paritygate.precision import Precision
+from paritygate.wording import nearest_first
 
 __all__ = ["check_spec"]
 
@@ -32,7 +33,7 @@ def check_spec(resolved: ResolvedSpec) -> None:
     check_price(resolved, resolved.spec.promote.limits)
     for variant in resolved.variants:
         # Raises what is wrong with the limits.
-        resolved.tolerance(variant)
+        resolved.rules(variant)
 
 
 def _check_targets(resolved: ResolvedSpec) -> None:
@@ -48,7 +49,8 @@ def _check_targets(resolved: ResolvedSpec) -> None:
     for key, names in lists.items():
         for name in names:
             if name not in targets:
-                msg = f"spec {origin}: {key} names {name!r}, which is no target (targets: {', '.join(targets)})"
+                listed = ", ".join(nearest_first(name, targets))
+                msg = f"spec {origin}: {key} names {name!r}, which is no target (targets: {listed})"
                 raise UsageError(msg, hint="name one of the targets, or add it to them")
 
 

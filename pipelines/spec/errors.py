@@ -229,7 +229,9 @@ def _line(place: Sequence[int | str], problems: Sequence[_Problem]) -> str:
         return f"{where}: is missing"
     own = [problem["msg"].removeprefix("Value error, ") for problem in problems if problem["type"] == "value_error"]
     if own:
-        return f"{where}: {own[0]} (seen: {words_of(first['input'])})"
+        # Some say what they have seen themselves.
+        seen = "" if "(seen: " in own[0] else f" (seen: {words_of(first['input'])})"
+        return f"{where}: {own[0]}{seen}"
     needed = " or ".join(dict.fromkeys(map(_needed, problems)))
     return f"{where}: {needed} is needed (seen: {words_of(first['input'])})"
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import difflib
 import importlib.resources
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -60,13 +62,14 @@ def _read_spec(path: Path) -> str:
         raise InputFileError(msg, hint="write it as text in UTF-8, and check that it may be read") from err
 
 
-def load_spec_to_run(text: str, *, samples_path: str | None = None) -> ResolvedSpec:
+def load_spec_to_run(spec: str | Spec | Mapping[str, Any], *, samples_path: str | None = None) -> ResolvedSpec:
     """Return the spec as `load_spec` does, once it is known that the files it names are there.
 
     What a `module:callable` reads is not known before it is called.
 
     Args:
-        text: A path, or the name of a packaged spec.
+        spec: A path, the name of a packaged spec, or a spec that was made in Python, whose paths are relative to the
+            current directory.
         samples_path: What the command line gives in place of the spec's own samples.
 
     Raises:
@@ -76,7 +79,7 @@ def load_spec_to_run(text: str, *, samples_path: str | None = None) -> ResolvedS
     if samples_path is not None and not Path(samples_path).exists():
         msg = f"samples {samples_path} do not exist"
         raise InputFileError(msg, hint="give the path of a samples file with --samples")
-    resolved = load_spec(text)
+    resolved = load_spec(spec) if isinstance(spec, str) else _spec_of(spec, folder=Path.cwd(), origin="given in Python")
     # Reading the property raises what is wrong with the source.
     _ = resolved.source
     _check_model_files(resolved)
@@ -119,10 +122,14 @@ def parse_spec(text: str, *, folder: Path, origin: str) -> ResolvedSpec:
     if not isinstance(data, dict):
         msg = f"spec {origin} is {words_of(data)}, and a mapping is needed"
         raise UsageError(msg, hint="it needs the keys model, samples and targets; see docs/spec.md")
+    return _spec_of(data, folder=folder, origin=origin)
+
+
+def _spec_of(data: Spec | Mapping[str, Any], *, folder: Path, origin: str) -> ResolvedSpec:
     try:
-        spec = Spec.model_validate(data)
+        spec = data if isinstance(data, Spec) else Spec.model_validate(data)
     except ValidationError as err:
-        raise spec_error(origin, data, err) from err
+        raise spec_error(origin, dict(data), err) from err
     resolved = ResolvedSpec(spec=spec, folder=folder, origin=origin)
     check_spec(resolved)
     return resolved

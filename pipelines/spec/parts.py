@@ -245,7 +245,19 @@ class MatchPart(Part):
 class OutputPart(Part):
     """What is to be done with an output."""
 
-    ignore: str = Field(min_length=1, pattern=r"\S", description="Why it is not compared; recorded in a release.")
+    ignore: str | None = Field(
+        default=None, min_length=1, pattern=r"\S", description="Why it is not compared; recorded in a release."
+    )
+    min_cosine_similarity: float | None = Field(
+        default=None, ge=-1, le=1, description="The least cosine similarity of a row's two answers, each as one vector."
+    )
+
+    @model_validator(mode="after")
+    def _says_one_thing(self) -> OutputPart:
+        if (self.ignore is None) == (self.min_cosine_similarity is None):
+            msg = "write either ignore: REASON, or min_cosine_similarity: V"
+            raise ValueError(msg)
+        return self
 
 
 class PromotePart(Part):

@@ -43,7 +43,8 @@ from paritygate.precision import Precision, Variant
 from paritygate.signature import Dim, Signature, TensorSpec
 from paritygate.validate.detections.rule import MatchRule, make_match_rule
 from paritygate.validate.gate.decisions import Decision, make_decision, with_constants
-from paritygate.validate.gate.tolerance import Tolerance, parse_tolerance
+from paritygate.validate.gate.rules import GateRules
+from paritygate.validate.gate.tolerance import parse_tolerance
 from paritygate.validate.gold.rule import GoldRule, make_gold_rule
 from paritygate.validate.probes.catalogue import ALL_PROBES, in_order
 from paritygate.validate.probes.roles import InputRole
@@ -82,7 +83,9 @@ class Spec(Part):
     gold: GoldParts = Field(default_factory=list, description="One metric against gold, or a list of them.")
     matches: dict[str, MatchPart] = Field(default_factory=dict)
     outputs: dict[str, OutputPart] = Field(
-        default_factory=dict, description="Outputs that are not compared, each with the reason: {ignore: REASON}."
+        default_factory=dict,
+        description="Outputs that are not compared, each with the reason: {ignore: REASON}; or one more limit of those "
+        "that are: {min_cosine_similarity: V}.",
     )
     axes: dict[str, int] = Field(default_factory=dict)
     non_finite: Literal["refuse", "match"] = "refuse"
@@ -328,7 +331,7 @@ class ResolvedSpec:
     @property
     def ignored(self) -> dict[str, str]:
         """The outputs that are not compared, each with the reason."""
-        return {name: part.ignore for name, part in self.spec.outputs.items()}
+        return {name: part.ignore for name, part in self.spec.outputs.items() if part.ignore is not None}
 
     @property
     def roles(self) -> dict[str, InputRole]:
@@ -344,9 +347,29 @@ class ResolvedSpec:
         inputs = self.spec.report.inputs
         return inputs == "hide" or (is_leaving and inputs is None)
 
-    def tolerance(self, variant: Variant) -> Tolerance:
-        """Return the limits of a variant."""
-        return parse_tolerance(variant.precision, self.spec.tolerance.get(str(variant), {}))
+    def rules(self, variant: Variant) -> GateRules:
+        """Return what is asked of a variant."""
+        spec = self.spec
+        return GateRules(
+            tolerance=parse_tolerance(variant.precision, spec.tolerance.get(str(variant), {})),
+            decisions=self.decisions,
+            argmax_of=spec.argmax_of,
+            gold=self.gold,
+            matches=self.matches,
+            ignored=self.ignored,
+            axes=spec.axes,
+            passes=spec.repeat,
+            min_rows=spec.min_rows,
+            is_non_finite_declared=spec.non_finite == "match",
+            min_cosine_similarity={
+                name: part.min_cosine_similarity
+                for name, part in spec.outputs.items()
+                if part.min_cosine_similarity is not None
+            },
+            strata=tuple(spec.samples.strata),
+            probes=self.probes,
+            seed=spec.seed,
+        )
 
 
 def _tensor(name: str, part: TensorPart) -> TensorSpec:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from paritygate.errors import UsageError
 from paritygate.pipelines.spec.schema import ResolvedSpec
 from paritygate.pipelines.spec.targets import name_of_target
+from paritygate.wording import nearest_first
 
 __all__ = ["check_names", "with_probes", "with_targets"]
 
@@ -21,7 +22,8 @@ def check_names(names: Sequence[str], resolved: ResolvedSpec) -> None:
     known = resolved.target_names
     for name in names:
         if name not in known:
-            msg = f"--target {name!r} is no target of spec {resolved.origin} (targets: {', '.join(known)})"
+            listed = ", ".join(nearest_first(name, known))
+            msg = f"--target {name!r} is no target of spec {resolved.origin} (targets: {listed})"
             raise UsageError(msg, hint="name one of the targets, or add it to the spec's targets")
 
 

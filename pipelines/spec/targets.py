@@ -13,6 +13,7 @@ from paritygate.errors import UsageError
 from paritygate.models.fixed_shape import FixedShape
 from paritygate.precision import Variant
 from paritygate.signature import Signature
+from paritygate.wording import nearest_first
 
 __all__ = [
     "StaticTarget",
@@ -160,15 +161,15 @@ def _check_target(
 ) -> None:
     name = target if isinstance(target, str) else target.name
     meant = _nearest(name, available)
+    plain, names = name.partition("@")[0], [str(each) for each in available]
+    if plain not in names:
+        msg = f"spec {origin}: target {name!r} is not available (available: {', '.join(nearest_first(plain, names))})"
+        raise UsageError(msg, hint=meant or "name one of these, the nearest of which come first")
     try:
         variant = variant_of_target(target)
     except UsageError as err:
         msg = f"spec {origin}: {err}"
         raise UsageError(msg, hint=meant or err.hint) from err
-    if variant.dynamic not in available:
-        listed = ", ".join(map(str, available))
-        msg = f"spec {origin}: target {str(variant)!r} is not available (available: {listed})"
-        raise UsageError(msg, hint=meant or "convert-and-validate backends lists what this version can make")
     if variant.static and variant.format not in FIXERS:
         msg = f"spec {origin}: the dims of {str(variant)!r} cannot be fixed (formats that can: {', '.join(FIXERS)})"
         raise UsageError(msg, hint=f"take {variant.dynamic} as it is, or fix the dims of another format")

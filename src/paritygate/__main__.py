@@ -48,7 +48,6 @@ def main(args: list[str] | None = None) -> None:
 
 
 def _run(args: list[str]) -> int:  # noqa: PLR0911 - one return a cause
-    import io
     import traceback
 
     import click
@@ -71,10 +70,12 @@ def _run(args: list[str]) -> int:  # noqa: PLR0911 - one return a cause
         echo("terminated: nothing is published half, what was finished is kept", err=True)
         return int(ExitCode.TERMINATED)
     except click.ClickException as err:
-        # Click's own message names the option and the command; its exit code is ours for wrong usage.
-        said = io.StringIO()
-        err.show(file=said)
-        echo_block(said.getvalue().rstrip("\n"), err=True)
+        # Click's own message names the option; its exit code is ours for wrong usage.
+        echo(f"error: {err.format_message()}", err=True)
+        context = err.ctx if isinstance(err, click.UsageError) else None
+        if context is not None:
+            usage = " ".join((context.command_path, *context.command.collect_usage_pieces(context)))
+            echo(f"hint: {usage}; {context.command_path} --help says more", err=True)
         return int(ExitCode.USAGE)
     except ParitygateError as err:
         _print_error(err, is_debug=is_debug)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from paritygate.codec import from_data, to_data
 from paritygate.errors import ArtifactIntegrityError, InputFileError
 from paritygate.file_names import check_names
 from paritygate.files import digest_of_file, digest_of_files, files_below, read_json, write_json_atomically
@@ -85,7 +86,7 @@ class Artifact:
             "main": self.main,
             "digest": self.digest,
             "files": dict(self.files),
-            "signature": self.signature.to_json(),
+            "signature": to_data(self.signature),
             "made_by": dict(self.made_by),
         }
         write_json_atomically(self.folder / ARTIFACT_FILE, data)
@@ -130,7 +131,7 @@ class Artifact:
                 variant=Variant.parse(data["variant"]),
                 folder=folder,
                 main=data["main"],
-                signature=Signature.from_json(data["signature"]),
+                signature=from_data(Signature, data["signature"]),
                 files=data["files"],
                 made_by=data["made_by"],
             )

@@ -23,6 +23,7 @@ class Batch:
         gold: The known answer of each row, shape `(rows,)`, or None.
         strata: For each stratum its value in each row, such as `{"source": ["news", "web"]}`.
         case: Name of the batch where the file it comes from names it, else None.
+        lengths: Of inputs whose rows were filled up to one length, how long each row was along axis 1 before.
     """
 
     inputs: Mapping[str, NDArray[np.generic]]
@@ -30,6 +31,7 @@ class Batch:
     gold: NDArray[np.generic] | None = None
     strata: Mapping[str, Sequence[str]] = field(default_factory=dict)
     case: str | None = None
+    lengths: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
     @property
     def rows(self) -> int:

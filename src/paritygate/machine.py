@@ -17,13 +17,23 @@ from typing import Any
 from paritygate.backends import BACKENDS, backend_state, version_of
 from paritygate.errors import BackendError, UsageError
 
-__all__ = ["Gpu", "check_environment", "device_name", "gpu_of_machine", "machine_facts", "user_name"]
+__all__ = [
+    "Gpu",
+    "check_environment",
+    "device_name",
+    "gpu_of_machine",
+    "is_int8_cut_off",
+    "machine_facts",
+    "user_name",
+]
 
 # Flags that decide which kernels run, and so how results are rounded. Linux names, x86 and ARM.
 _TELLING_FLAGS = (
     "avx", "avx2", "avx512f", "avx512_bf16", "avx512_fp16", "avx512_vnni", "avx_vnni", "amx_bf16", "amx_int8",
     "amx_tile", "f16c", "fma", "asimdhp", "bf16", "i8mm", "sve",
 )  # fmt: skip
+# One of these adds products of INT8 up in 32 bits.
+_VNNI = frozenset({"avx512_vnni", "avx_vnni", "amx_int8"})
 _CPUINFO = Path("/proc/cpuinfo")
 _NVIDIA_DRIVER = Path("/proc/driver/nvidia/version")
 # CUdevice_attribute of the CUDA driver API: CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR.
@@ -143,6 +153,15 @@ def machine_facts() -> dict[str, Any]:
         else {"name": gpu.name, "device": f"cuda:sm{gpu.capability}", "driver": gpu.driver, "cuda": gpu.cuda},
         "versions": _versions(),
     }
+
+
+def is_int8_cut_off() -> bool:
+    """Return whether ONNX Runtime and OpenVINO add pairs of products of INT8 up in 16 bits on this processor.
+
+    On x86 they do so without VNNI, and cut off a sum that is larger.
+    """
+    flags = set(_cpu()["flags"])
+    return "avx" in flags and not flags & _VNNI
 
 
 def _cpu() -> dict[str, Any]:

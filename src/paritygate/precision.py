@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from paritygate.errors import UsageError
+from paritygate.wording import nearest_first
 
 __all__ = ["Precision", "Variant", "parse_precision"]
 
@@ -44,7 +45,7 @@ def parse_precision(text: str) -> Precision:
     try:
         return Precision(text)
     except ValueError:
-        allowed = ", ".join(Precision)
+        allowed = ", ".join(nearest_first(text, Precision))
         msg = f"precision {text!r} is not known (allowed: {allowed})"
         raise UsageError(msg, hint="name one of the precisions above, for example --precision fp16") from None
 

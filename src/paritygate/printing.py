@@ -6,7 +6,7 @@ import re
 
 import click
 
-__all__ = ["echo", "echo_block", "one_line", "printable"]
+__all__ = ["as_message", "echo", "echo_block", "one_line", "printable"]
 
 # Control characters but tab and newline, the marks and overrides of writing direction (which could make one word
 # read as another), line separators, lone surrogates (which cannot be written as UTF-8) and the byte-order mark.
@@ -35,7 +35,12 @@ def echo(message: str, *, err: bool = False) -> None:
     that a message quotes (`  | ...`), the log's path (`  log: ...`), and `  inputs: {` and `  outputs: {` of a spec are
     kept.
     """
-    click.echo(_FOREIGN_BREAK.sub(r"\\n", printable(message)), err=err)
+    click.echo(as_message(message), err=err)
+
+
+def as_message(message: str) -> str:
+    """Return a message as `echo` prints it."""
+    return _FOREIGN_BREAK.sub(r"\\n", printable(message))
 
 
 def echo_block(text: str, *, err: bool = False) -> None:

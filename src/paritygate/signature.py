@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from paritygate.errors import UsageError
 
@@ -63,16 +62,6 @@ class TensorSpec:
         dims = "?" if self.shape is None else ", ".join("?" if d is None else str(d) for d in self.shape)
         return f"{self.name}: {self.dtype}[{dims}]"
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the spec as JSON data."""
-        return {"name": self.name, "dtype": self.dtype, "shape": None if self.shape is None else list(self.shape)}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> TensorSpec:
-        """Return the spec that `to_json` wrote."""
-        shape = data["shape"]
-        return cls(name=data["name"], dtype=data["dtype"], shape=None if shape is None else tuple(shape))
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Dim:
@@ -86,10 +75,6 @@ class Dim:
         if not 0 < self.min <= self.opt <= self.max:
             msg = f"dim sizes min={self.min}, opt={self.opt}, max={self.max} are not 0 < min <= opt <= max"
             raise UsageError(msg, hint="for example {min: 1, opt: 8, max: 64}")
-
-    def to_json(self) -> dict[str, int]:
-        """Return the dim as JSON data."""
-        return {"min": self.min, "opt": self.opt, "max": self.max}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -117,23 +102,6 @@ class Signature:
                 if isinstance(dim, str):
                     seen[dim] = None
         return tuple(seen)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the signature as JSON data."""
-        return {
-            "inputs": [spec.to_json() for spec in self.inputs],
-            "outputs": [spec.to_json() for spec in self.outputs],
-            "dims": {name: dim.to_json() for name, dim in self.dims.items()},
-        }
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Signature:
-        """Return the signature that `to_json` wrote."""
-        return cls(
-            inputs=tuple(TensorSpec.from_json(item) for item in data["inputs"]),
-            outputs=tuple(TensorSpec.from_json(item) for item in data["outputs"]),
-            dims={name: Dim(**sizes) for name, sizes in data.get("dims", {}).items()},
-        )
 
 
 def rename_signature(signature: Signature, rename: Mapping[str, str]) -> Signature:

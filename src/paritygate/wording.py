@@ -1,8 +1,11 @@
-"""Counts in messages: one row, two rows."""
+"""Words in messages: counts, as one row, two rows, and names in the order of what may be meant."""
 
 from __future__ import annotations
 
-__all__ = ["counted", "one_or_many"]
+import difflib
+from collections.abc import Iterable
+
+__all__ = ["counted", "nearest_first", "one_or_many"]
 
 _HISSING = ("s", "x", "ch", "sh")
 
@@ -20,3 +23,8 @@ def counted(count: int, noun: str) -> str:
 def one_or_many(count: int, one: str, many: str) -> str:
     """Return the word that agrees with the count: `is` or `are`, `differs` or `differ`."""
     return one if count == 1 else many
+
+
+def nearest_first(name: str, known: Iterable[str]) -> list[str]:
+    """Return the names that are known, those first that are most like the one given; the others keep their order."""
+    return sorted(known, key=lambda each: -difflib.SequenceMatcher(None, name, each).ratio())

@@ -45,7 +45,7 @@ class Block:
     @property
     def is_run(self) -> bool:
         """Whether its commands are run as they stand."""
-        return self.language == "shell" and "run" in self.words and "recipe" not in self.words
+        return self.language in {"shell", "python"} and "run" in self.words and "recipe" not in self.words
 
     @property
     def markers(self) -> tuple[str, ...]:

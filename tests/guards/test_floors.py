@@ -1,7 +1,7 @@
 """Imports go downwards only: pipelines > convert, validate > ground floor; fixtures stand on the ground floor.
 
 Inside pipelines the folders stand on each other as well, nowhere do modules import each other in a circle, and no
-folder holds more modules than a reader takes in at once.
+folder holds more modules than a reader takes in at once. The Python API is the one exception: it stands above all.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+import paritygate
 
 # From a part to the parts that its modules may import; the ground floor is open to all.
 MAY_IMPORT = {
@@ -42,8 +44,9 @@ MAY_IMPORT_IN_PIPELINES = {
 }
 MOST_MODULES = 20
 PARTS = set(MAY_IMPORT) - {"ground floor"}
-# The command starts here and is found here by `python -m paritygate`; nothing imports it.
-ENTRANCE = "__main__.py"
+# Where users come in: the command, and the Python API. They stand above all, and nothing imports them; of
+# `__init__.py`, which shows the API, only the version is read.
+ENTRANCES = {"__main__.py", "__init__.py", "api.py"}
 
 
 def modules_imported(tree: ast.Module) -> Iterator[tuple[int, str]]:
@@ -73,8 +76,8 @@ def files_of(project_root: Path, part: str) -> list[Path]:
     """Return the Python files of a part, or of the ground floor without the command's entrance."""
     if part == "ground floor":
         folder = project_root / "src/paritygate"
-        found = (*folder.glob("*.py"), *folder.glob("engine/**/*.py"), *folder.glob("models/**/*.py"))
-        return [path for path in found if path.name != ENTRANCE]
+        found = [path for path in folder.glob("*.py") if path.name not in ENTRANCES]
+        return [*found, *folder.glob("engine/**/*.py"), *folder.glob("models/**/*.py")]
     return list((project_root / part).rglob("*.py"))
 
 
@@ -134,6 +137,18 @@ def imports_by_module(project_root: Path) -> dict[str, set[str]]:
         name: {module for _, module in modules_imported(tree) if module in trees} - {name}
         for name, tree in trees.items()
     }
+
+
+def test_nothing_imports_the_entrances(project_root: Path) -> None:
+    files = [path for part in MAY_IMPORT for path in files_of(project_root, part)]
+    found = {
+        f"{path.relative_to(project_root)}: {module}"
+        for path in files
+        for _, module in modules_imported(ast.parse(path.read_text(encoding="utf-8")))
+        if module in {"paritygate.api", "paritygate.__main__"} | {f"paritygate.{name}" for name in paritygate.__all__}
+    }
+
+    assert {name for name in found if not name.endswith(": paritygate.__version__")} == set()
 
 
 def circle_in(imports: dict[str, set[str]]) -> list[str]:

@@ -18,6 +18,7 @@ import pytest
 from tests.pipelines.conftest import make_desk
 
 from paritygate.artifact import file_digests
+from paritygate.codec import from_data, to_data
 from paritygate.errors import BackendError
 from paritygate.models.source import SourceKind
 from paritygate.pipelines.benchmark.load import LoadMark, cores, load_note, mark_load, others_cores
@@ -146,7 +147,7 @@ def test_the_result_is_bound_to_the_artifact_and_read_back_as_it_was(
     assert variant.artifact == run.artifact("onnx-fp32").digest
     assert result.samples_digest.startswith("sha256:")
     assert run.benchmark() == result
-    assert BenchmarkResult.from_json(json.loads(json.dumps(result.to_json(), allow_nan=False))) == result
+    assert from_data(BenchmarkResult, json.loads(json.dumps(to_data(result), allow_nan=False))) == result
 
 
 def test_what_others_kept_busy_is_what_is_left_of_the_whole() -> None:

@@ -66,7 +66,10 @@ def test_a_command_that_does_not_exist_is_wrong_usage(desk: Desk) -> None:
     called = desk.call("promot")
 
     assert called.code == 2
-    assert "No such command 'promot'; did you mean 'promote'?" in called.err
+    assert called.err == (
+        "error: No such command 'promot'; did you mean 'promote'?\n"
+        "hint: convert-and-validate [OPTIONS] COMMAND [ARGS]...; convert-and-validate --help says more\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -87,8 +90,10 @@ def test_wrong_arguments_are_wrong_usage(desk: Desk, args: tuple[str, ...]) -> N
     called = desk.call(*args)
 
     assert called.code == 2
-    assert called.err.startswith(f"Usage: convert-and-validate {args[0]} ")
-    assert "Error: " in called.err
+    wrong, hint = called.err.splitlines()
+    assert wrong.startswith("error: ")
+    assert hint.startswith(f"hint: convert-and-validate {args[0]} [OPTIONS]")
+    assert hint.endswith(f"; convert-and-validate {args[0]} --help says more")
 
 
 def test_backends_lists_what_is_there_and_how_to_install_the_rest(desk: Desk) -> None:

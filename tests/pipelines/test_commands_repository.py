@@ -39,6 +39,15 @@ def test_an_empty_repository_is_said_to_be_empty(desk: Desk) -> None:
     assert called.data["models"] == []
 
 
+def test_the_repository_of_a_root_is_found_by_the_root_unless_another_one_is_named(finished: Desk) -> None:
+    assert finished.json("show", "tiny", "--root", "artifacts").data["model"] == "tiny"
+    assert finished.call("list", "--root", "artifacts").out == finished.call("list").out
+    assert "there is no repository at other/repository" in finished.call("verify", "tiny", "--root", "other").err
+    named = finished.call("list", "--root", "other", "--repository", "artifacts/repository")
+    assert (named.code, named.out) == (0, finished.call("list").out)
+    assert "--root" not in finished.call("list", "--help").out
+
+
 _COMMANDS = [("list",), ("show", "tiny"), ("verify", "tiny"), ("rollback", "tiny"), ("alias", "tiny", "prod", "1")]
 
 

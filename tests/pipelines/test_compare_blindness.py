@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from paritygate.precision import Precision
 from paritygate.validate.gate.measurement import Comparison, ComparisonPlan
+from paritygate.validate.gate.rules import GateRules
 from paritygate.validate.gate.tolerance import DEFAULT_TOLERANCES, limits_for
 from paritygate.validate.gate.verdict import JudgePlan, Verdict, judge, verdict_of
 from paritygate.validate.reference.profile import infer_channel_axis, profile_outputs
@@ -178,11 +179,7 @@ def _verdict(expected: NDArray[np.float32], actual: NDArray[np.float32], precisi
     comparison.add(Batch(inputs={}, ids=[str(row) for row in range(len(expected))]), {"y": actual}, {"y": expected})
     comparison.end_pass()
     plan = JudgePlan(
-        tolerance=DEFAULT_TOLERANCES[precision],
-        limits={"y": limits},
-        profiles={"y": profile},
-        min_rows=1,
-        argmax_of={},
+        rules=GateRules(tolerance=DEFAULT_TOLERANCES[precision]), limits={"y": limits}, profiles={"y": profile}
     )
     return verdict_of(judge(comparison.finish(), plan))
 

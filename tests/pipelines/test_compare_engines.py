@@ -38,6 +38,9 @@ def _engine(folder: Path, library: str = "tensorrt") -> str:
         profile=profile_of(_SIGNATURE),
         tf32=False,
         settings=EngineSettings(),
+        census={},
+        built_on=None,
+        targets="",
     ).save(path)
     return str(path)
 

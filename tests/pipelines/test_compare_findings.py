@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from onnx import helper
 
+from paritygate.codec import from_data
 from paritygate.pipelines.cli.probe_summary import finding_lines
-from paritygate.pipelines.compare.result import reasons, result_from_json
+from paritygate.pipelines.compare.result import ComparisonResult, reasons
 from paritygate.pipelines.report.failed_alone import failed_alone
 from paritygate.pipelines.report.tables.probes import FOUND_AT, probe_tables, probe_words
 from paritygate.pipelines.selftest import first_failures
 from paritygate.precision import Precision
+from paritygate.validate.gate.rules import GateRules
 from paritygate.validate.gate.tolerance import parse_tolerance
 from paritygate.validate.probes.run import ProbeQuestion
 
@@ -114,7 +116,7 @@ def test_the_command_of_a_finding_shows_it_alone(bench: Bench) -> None:
 
 
 def test_variants_that_share_a_finding_share_its_line(bench: Bench) -> None:
-    one, two = (result_from_json(_compare(bench, of_nothing=value).result) for value in (0.4, 0.3))
+    one, two = (from_data(ComparisonResult, _compare(bench, of_nothing=value).result) for value in (0.4, 0.3))
     right = replace(one, probes=replace(one.probes, asked={}))
 
     lines = list(finding_lines({"onnx-fp32": one, "onnx-fp16": two, "openvino-fp32": right}))
@@ -128,7 +130,7 @@ def test_variants_that_share_a_finding_share_its_line(bench: Bench) -> None:
 
 
 def test_the_report_lists_findings_apart_from_failures(bench: Bench) -> None:
-    result = result_from_json(_compare(bench, "--failures", str(bench.folder / "kept")).result)
+    result = from_data(ComparisonResult, _compare(bench, "--failures", str(bench.folder / "kept")).result)
 
     tables = {table.caption: table for table in probe_tables(result, bench.folder)}
 
@@ -153,12 +155,10 @@ def test_a_selftest_goes_on_behind_a_finding(monkeypatch: pytest.MonkeyPatch) ->
         return ()
 
     monkeypatch.setattr(first_failures, "run_probes", run_probes)
-    question = ProbeQuestion(
-        tolerance=parse_tolerance(Precision.FP32, {}), precision=Precision.FP32, decisions=(), argmax_of={}, outputs=()
-    )
+    question = ProbeQuestion(rules=GateRules(tolerance=parse_tolerance(Precision.FP32, {})), outputs=())
     monkeypatch.setattr(first_failures, "question_of", lambda *_: question)
     recording: Mapping[str, Any] = {"folder": Path(), "probes": (), "roles": {}, "skipped": "", "seed": 0}
-    job = SimpleNamespace(probes=("masks",))
+    job = SimpleNamespace(rules=SimpleNamespace(probes=("masks",)))
 
     first_failures.ask_until_failed(
         cast("Any", job), cast("Any", None), cast("Any", SimpleNamespace(**recording)), (), lambda *_: None

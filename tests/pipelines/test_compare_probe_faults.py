@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 from onnx import helper
 
-from paritygate.pipelines.compare.result import result_from_json
+from paritygate.codec import from_data
+from paritygate.pipelines.compare.result import ComparisonResult
 from paritygate.pipelines.report.tables.probes import probe_tables
 from paritygate.validate.probes.probe import PROBES
 
@@ -129,7 +130,9 @@ def test_rows_that_did_not_suffice_are_a_warning_in_all_that_is_said(here: Bench
     assert "probes that do not apply: " in found.out
     assert "ids (no input with rows is an id)" in found.out
     (table,) = [
-        item for item in probe_tables(result_from_json(found.result), here.folder) if item.caption == "Left out"
+        item
+        for item in probe_tables(from_data(ComparisonResult, found.result), here.folder)
+        if item.caption == "Left out"
     ]
     assert words in [row[1].text for row in table.rows]
 

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from paritygate.artifact import Artifact
+from paritygate.codec import from_data, to_data
 from paritygate.models.source import parse_source
 from paritygate.pipelines.compare.job import Side
 from paritygate.pipelines.compare.opening import open_side
-from paritygate.pipelines.compare.result import result_from_json
+from paritygate.pipelines.compare.result import ComparisonResult
 from paritygate.pipelines.compare.sides import side_of_artifact
 from paritygate.pipelines.jobs import compare as compare_job
 from paritygate.pipelines.report.tables.variants import sides_table
@@ -35,7 +36,7 @@ def test_the_provider_that_ran_is_in_the_result_and_in_the_report(bench: Bench) 
     outcome = bench.compare(reference, candidate, "--samples", bench.samples(), "--provider", "cpu")
     assert outcome.code == 0
     assert outcome.result["candidate"]["provider"] == outcome.result["reference"]["provider"] == _CPU
-    table = str(sides_table(result_from_json(outcome.result)))
+    table = str(sides_table(from_data(ComparisonResult, outcome.result)))
     assert "execution provider" in table
     assert _CPU in table
 
@@ -144,7 +145,7 @@ def test_a_side_takes_its_provider_along_to_the_runner(bench: Bench, monkeypatch
 
     monkeypatch.setattr("paritygate.pipelines.compare.opening.open_runner", opened)
     side = Side(name="m", model=parse_source(bench.linear("m"), bench.folder), provider="tensorrt")
-    open_side(Side.from_json(side.to_json()), "cuda")
+    open_side(from_data(Side, to_data(side)), "cuda")
     assert [model.provider for model in given] == ["tensorrt"]
 
 

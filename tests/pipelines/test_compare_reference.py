@@ -186,8 +186,20 @@ def test_declared_nan_that_does_not_match_fails(bench: Bench, expected: float, a
     outcome = bench.given({"logits": right}, {"logits": wrong}, "--non-finite", "match")
 
     assert outcome.code == 1
-    assert outcome.check("finite", "logits")["detail"] == detail
+    assert outcome.check("finite", "logits")["detail"] == f"{detail}, in 1 row, first in row '7'"
     assert outcome.result["outputs"]["logits"]["non_finite"] == 1
+
+
+def test_rows_that_are_not_finite_are_counted_once_over_batches_and_passes(bench: Bench) -> None:
+    right = bench.normal(40, 2)
+    wrong = right.copy()
+    wrong[[9, 30, 31]] = np.inf
+
+    outcome = bench.given({"logits": right}, {"logits": wrong}, "--repeat", "2")
+
+    assert outcome.check("finite", "logits")["detail"] == (
+        "6 values are NaN or infinite where the reference is finite, in 3 rows, first in row '9'"
+    )
 
 
 def test_outputs_that_are_all_nan_are_not_measured_even_where_declared(bench: Bench) -> None:
@@ -324,7 +336,7 @@ def test_a_recording_whose_chunk_was_tampered_with_is_not_measured(bench: Bench,
     [
         ("{", "record.json is damaged"),
         ("[]", "record.json is damaged"),
-        ('{"format": 2}', "record.json is damaged: 'digest'"),
+        ('{"format": 2}', "record.json is damaged: it does not name its digest"),
         ("[" * 100_000, "record.json is damaged"),
         ('{"format": 99}', "record.json has format 99 (allowed: 2)"),
     ],
@@ -452,7 +464,24 @@ def test_a_model_that_the_runtime_refuses_is_not_measured(bench: Bench) -> None:
     assert f"refused {unknown}" in outcome.message
 
 
-def test_a_reference_that_fails_on_the_samples_is_not_measured(bench: Bench) -> None:
+@pytest.mark.parametrize(
+    ("ids_of_rows", "code", "kind", "message"),
+    [
+        (
+            [0, 1, 99, 98],
+            2,
+            "UsageError",
+            (
+                "the reference does not answer row '2' of the samples (index 2), for the 99 in 'x', while it answers "
+                "others: onnxruntime failed on x: int64[1]: "
+            ),
+        ),
+        ([98, 99], 5, "BackendError", "onnxruntime failed on x: int64[2]"),
+    ],
+)
+def test_a_row_that_the_reference_refuses_is_wrong_usage_and_a_reference_that_refuses_all_is_not_measured(
+    bench: Bench, ids_of_rows: list[int], code: int, kind: str, message: str
+) -> None:
     ids = {"x": ("int64", ["batch"])}
     gather = bench.model(
         "a",
@@ -461,12 +490,12 @@ def test_a_reference_that_fails_on_the_samples_is_not_measured(bench: Bench) -> 
         outputs={"logits": ("float", ["batch", 2])},
         weights={"table": bench.normal(5, 2)},
     )
-    samples = bench.npz("inputs.npz", {"x": np.array([0, 1, 99])})
+    samples = bench.npz("inputs.npz", {"x": np.array(ids_of_rows)})
 
     outcome = bench.compare(gather, _scaled(bench, "b"), "--samples", samples)
 
-    assert (outcome.code, outcome.result["error"]["kind"]) == (5, "BackendError")
-    assert "onnxruntime failed on x: int64[3]" in outcome.message
+    assert (outcome.code, outcome.result["error"]["kind"]) == (code, kind)
+    assert message in outcome.message
 
 
 def test_external_data_beside_the_model_is_part_of_it(bench: Bench) -> None:

@@ -366,3 +366,46 @@ def test_a_function_that_ends_the_process_is_not_measured(
 
     assert (outcome.code, outcome.result["verdict"]) == (5, "error")
     assert "ended with exit code 0 and left no result" in outcome.message
+
+
+def test_what_no_side_takes_of_the_samples_is_named_and_not_used(bench: Bench) -> None:
+    arrays = {"x": bench.normal(32, 4), "label": np.zeros(32, np.int64), "extra": np.zeros((32, 2), np.float32)}
+    samples = bench.npz("inputs.npz", arrays)
+
+    outcome = bench.compare(bench.linear("a"), bench.linear("b"), "--samples", samples, "--probes", "none")
+
+    note = "the samples also hold 'label', 'extra', which is no input of the model: it was not used"
+    assert (outcome.code, outcome.result["notes"].count(note)) == (0, 1)
+    assert outcome.out.count(f"note: {note}\n") == 1
+
+
+def test_nothing_is_said_of_samples_that_are_all_used(bench: Bench) -> None:
+    outcome = bench.compare(bench.linear("a"), bench.linear("b"), "--samples", bench.samples(), "--probes", "none")
+    assert not [note for note in outcome.result["notes"] if "the samples also hold" in note]
+
+
+@pytest.mark.parametrize(
+    ("flags", "precision", "error", "is_said"),
+    [
+        ("avx avx2", "int8", 1.0, True),
+        ("avx avx2 avx512f avx_vnni", "int8", 1.0, False),
+        ("asimdhp i8mm", "int8", 1.0, False),
+        ("avx avx2", "fp32", 1.0, False),
+        ("avx avx2", "int8", 0.0, False),
+    ],
+)
+def test_an_int8_model_that_fails_on_a_processor_without_vnni_is_said_to_be_otherwise_elsewhere(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, flags: str, precision: str, error: float, *, is_said: bool
+) -> None:
+    cpuinfo = bench.folder / "cpuinfo"
+    cpuinfo.write_text(f"processor\t: 0\nflags\t\t: {flags}\n", encoding="utf-8")
+    monkeypatch.setattr("paritygate.machine._CPUINFO", cpuinfo)
+
+    outcome = bench.compare(
+        bench.linear("a"), bench.linear("b", error=error), "--samples", bench.samples(), "--precision", precision
+    )
+
+    assert outcome.code == (1 if error else 0)
+    said = [note for note in outcome.result["notes"] if note.startswith("this processor has no VNNI, so that sums of")]
+    assert len(said) == (1 if is_said else 0), outcome.result["notes"]
+    assert ("on one with VNNI the same file may answer otherwise" in outcome.out) == is_said

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from paritygate.codec import from_data, to_data
 from paritygate.errors import UsageError
 from paritygate.pipelines.spec.parts import DecisionPart
 from paritygate.precision import Precision
@@ -151,7 +152,7 @@ def test_a_decision_with_a_reason_is_read_back_as_it_was() -> None:
     (decision,) = with_constants([parse_decision("a:b:top_k=2,axis=1")], {"a:b": _WHY})
 
     assert decision == Decision(output="a:b", rule=Rule.TOP_K, k=2, axis=1, constant=_WHY)
-    assert Decision.from_json(json.loads(json.dumps(decision.to_json()))) == decision
+    assert from_data(Decision, json.loads(json.dumps(to_data(decision)))) == decision
     with pytest.raises(UsageError, match=r"there is none \(decisions: none\)"):
         with_constants([], {"a": _WHY})
 

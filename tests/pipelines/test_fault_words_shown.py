@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from paritygate.pipelines.compare.result import result_from_json
+from paritygate.codec import from_data
+from paritygate.pipelines.compare.result import ComparisonResult
 
 if TYPE_CHECKING:
     from tests.pipelines.conftest import Bench, Desk
@@ -45,7 +46,7 @@ def test_words_survive_the_way_to_disk(bench: Bench) -> None:
         bench.linear("a"), bench.linear("b", error=0.5), "--samples", bench.samples(), "--probes", "none"
     )
 
-    again = result_from_json(outcome.result)
+    again = from_data(ComparisonResult, outcome.result)
 
     assert again.outputs["logits"].looks_like == outcome.result["outputs"]["logits"]["looks_like"]
 

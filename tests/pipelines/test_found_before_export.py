@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
+from paritygate.batch import Batch
+from paritygate.errors import UsageError
+from paritygate.models.source import Source, SourceKind
 from paritygate.models.tensorflow.importing import import_keras, import_tensorflow
+from paritygate.pipelines.compare.declared_outputs import check_declared_outputs
+from paritygate.pipelines.compare.loading import LoadedModel
+from paritygate.signature import Signature, TensorSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from tests.pipelines.conftest import Bench, Called, Desk
 
@@ -144,13 +151,128 @@ def test_samples_that_the_model_does_not_take_are_found_before_it_is_converted(
     assert f"hint: {hint}" in said
 
 
-def test_rows_of_a_wrong_shape_further_on_are_found_while_the_reference_is_recorded(desk: Desk) -> None:
+def test_rows_of_a_wrong_shape_further_on_are_found_before_the_model_is_converted(desk: Desk) -> None:
     batches = {f"{case}/x": np.zeros((2, 4 + case), np.float32) for case in range(2)}
     np.savez(desk.folder / "inputs.npz", **batches)
+    said = _refused_before_any_work(desk, desk.call("run", "spec.yaml", "--quiet"))
+    assert "from row '1/0' on, 'x' has the shape [2, 5], and the model takes x: float32[batch, 4]" in said
+
+
+_TOKENS = """
+import torch
+
+
+class Scores(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.table = torch.nn.Embedding(50, 3)
+
+    def forward(self, ids, mask):
+        rows = self.table(ids) * mask.unsqueeze(-1)
+        return rows.sum(1) / mask.sum(1, keepdim=True).clamp(min=1)
+
+
+def load():
+    return Scores().eval()
+"""
+
+
+def _tokens(desk: Desk, *, width: int = 3, **row_70: list[int]) -> None:
+    """Write a module of two inputs that share a dim, its spec, and samples in which row 70 is as given."""
+    desk.module("token_scores", _TOKENS)
+    tensor = {"dtype": "int64", "shape": ["batch", "sequence"]}
+    model = {
+        "name": "tiny",
+        "source": "token_scores:load",
+        "inputs": {"ids": tensor, "mask": tensor},
+        "outputs": {"logits": {"dtype": "float32", "shape": ["batch", width]}},
+        "dims": {"batch": {"min": 1, "opt": 8, "max": 64}, "sequence": {"min": 2, "opt": 4, "max": 6}},
+    }
+    rows = [{"id": f"r{row}", "ids": [row % 50, 1, 2], "mask": [1, 1, 1]} for row in range(120)]
+    rows[70].update(row_70)
+    lines = "".join(f"{json.dumps(row)}\n" for row in rows)
+    (desk.folder / "tokens.jsonl").write_text(lines, encoding="utf-8")
+    desk.spec(model=model, samples={"source": "tokens.jsonl", "pad": {"ids": 0, "mask": 0}})
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(
+    ("row_70", "message", "hint"),
+    [
+        (
+            {"ids": [1] * 7, "mask": [1] * 7},
+            (
+                "at row 'r70', 'ids' has the shape [8, 7]: axis 1, 'sequence', is 7, and model.dims.sequence declares "
+                "2 to 6"
+            ),
+            "declare the sizes that the model is served with, model.dims.sequence, or correct the rows",
+        ),
+        (
+            {"ids": [1] * 3, "mask": [1] * 2},
+            "row 'r70' is 3 long in 'ids' and 2 in 'mask', and the model takes both of one 'sequence'",
+            "give every row as many places in one of them as in the other, or give the dims other names",
+        ),
+    ],
+)
+def test_rows_that_are_too_long_or_of_two_lengths_are_found_before_the_model_is_converted(
+    desk: Desk, row_70: dict[str, list[int]], message: str, hint: str
+) -> None:
+    _tokens(desk, **row_70)
+    said = _refused_before_any_work(desk, desk.call("run", "spec.yaml", "--quiet"))
+    assert said == f"error: tiny: {message}\nhint: {hint}\n"
+
+
+@pytest.mark.torch
+def test_an_output_of_another_size_than_declared_is_found_before_the_model_is_converted(desk: Desk) -> None:
+    _tokens(desk, width=4)
+    said = _refused_before_any_work(desk, desk.call("run", "spec.yaml", "--quiet"))
+    assert said == (
+        "error: tiny: model.outputs declares logits: float32[batch, 4], and the source answers the first 8 rows of the "
+        "samples with float32[8, 3]\n"
+        "hint: declare what it answers, model.outputs: {logits: {dtype: float32, shape: [batch, 3]}}, or correct the "
+        "model\n"
+    )
+
+
+@pytest.mark.torch
+def test_an_id_beyond_the_table_is_wrong_usage_that_names_row_input_and_value(desk: Desk) -> None:
+    _tokens(desk, ids=[3, 50, 51])
     called = desk.call("run", "spec.yaml", "--quiet")
     assert called.code == 2, str(called)
-    assert "from row '1/0' on, 'x' has the shape [2, 5], and the model takes x: float32[batch, 4]" in called.err
-    assert not (desk.run_folder / "reference").exists()
+    assert called.err == (
+        "error: tiny: the reference does not answer row 'r70' of the samples (index 70), for the 50 in 'ids', while it "
+        "answers others: the PyTorch module failed on ids: int64[1, 3]; mask: int64[1, 3]: IndexError: index out of "
+        "range in self\n"
+        "hint: correct 'ids' in this row: 50 is no value that the model takes, such as an unknown id\n"
+    )
+
+
+@pytest.mark.torch
+def test_a_module_is_tried_without_a_change_of_its_buffers_attributes_and_mode() -> None:
+    import torch
+
+    class Counting(torch.nn.Linear):
+        def __init__(self) -> None:
+            super().__init__(4, 3)
+            self.register_buffer("calls", torch.zeros(1))
+            self.seen: list[int] = []
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.calls += 1
+            self.seen.append(len(x))
+            return super().forward(x)
+
+    module = Counting().train()
+    source = Source(kind=SourceKind.TORCH, text="net:load", folder=Path())
+    x = TensorSpec(name="x", dtype="float32", shape=("batch", 4))
+    signature = Signature(inputs=(x,), outputs=(TensorSpec(name="y", dtype="float32", shape=("batch", 2)),))
+    batch = Batch(inputs={"x": np.ones((5, 4), np.float32)}, ids=list("abcde"))
+
+    with pytest.raises(UsageError, match=r"y: float32\[batch, 2\], and the source answers the first 5 rows"):
+        check_declared_outputs(LoadedModel(source=source, model=module), signature, {}, batch)
+
+    assert (module.calls.item(), module.seen, module.training) == (0, [], True)
 
 
 def test_a_model_of_a_fixed_number_of_rows_is_answered_with_the_batch_size(bench: Bench) -> None:

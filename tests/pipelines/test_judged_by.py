@@ -25,6 +25,7 @@ from paritygate.precision import Precision
 from paritygate.signature import Signature, TensorSpec
 from paritygate.validate.detections.rule import make_match_rule
 from paritygate.validate.gate.decisions import parse_decision
+from paritygate.validate.gate.rules import GateRules
 from paritygate.validate.gold.rule import parse_gold_rule
 from paritygate.validate.reference.recording import Recording
 from paritygate.validate.samples.samples import SampleSource
@@ -361,8 +362,13 @@ _CHANGES: dict[str, Callable[[ComparisonJob], object]] = {
         job.candidate, signature=Signature(inputs=(TensorSpec(name="x", dtype="float32", shape=(1,)),), outputs=())
     ),
     "samples": lambda job: replace(job.samples, split=SampleSplit(share=0.5)),
-    "precision": lambda _: Precision.INT8,
-    "tolerance": lambda job: replace(job.tolerance, mean_abs_diff=1.0),
+    "rules": lambda job: replace(job.rules, tolerance=replace(job.rules.tolerance, mean_abs_diff=1.0)),
+    "may_be_the_source": lambda _: False,
+    "is_emulated": lambda _: True,
+    "calibrated_rows": lambda _: Path(__file__),
+}
+_RULES: dict[str, Callable[[GateRules], object]] = {
+    "tolerance": lambda rules: replace(rules.tolerance, precision=Precision.INT8),
     "decisions": lambda _: (parse_decision("logits:top_k=2"),),
     "outputs": lambda _: ("logits",),
     "argmax_of": lambda _: {"label": "logits"},
@@ -373,10 +379,8 @@ _CHANGES: dict[str, Callable[[ComparisonJob], object]] = {
     "passes": lambda _: 3,
     "min_rows": lambda _: 7,
     "is_non_finite_declared": lambda _: True,
+    "min_cosine_similarity": lambda _: {"logits": 0.9},
     "strata": lambda _: ("source",),
-    "may_be_the_source": lambda _: False,
-    "is_emulated": lambda _: True,
-    "calibrated_rows": lambda _: Path(__file__),
     "probes": lambda _: ("values",),
     "seed": lambda _: 9,
 }
@@ -390,14 +394,23 @@ _PLACES: dict[str, Callable[[ComparisonJob], object]] = {
 
 def test_every_part_of_a_comparison_is_a_rule_or_known_to_be_none() -> None:
     assert {field.name for field in fields(ComparisonJob)} == {*_CHANGES, *_PLACES}
+    assert {field.name for field in fields(GateRules)} == {*_RULES}
 
 
 @pytest.mark.parametrize("part", _CHANGES)
-def test_each_rule_counts(validated: Desk, part: str) -> None:
+def test_each_part_that_is_a_rule_counts(validated: Desk, part: str) -> None:
     job = _job(validated)
     changes: dict[str, Any] = {part: _CHANGES[part](job)}
 
     assert judged_by(replace(job, **changes)) != judged_by(job)
+
+
+@pytest.mark.parametrize("rule", _RULES)
+def test_each_rule_of_the_gate_counts(validated: Desk, rule: str) -> None:
+    job = _job(validated)
+    changes: dict[str, Any] = {rule: _RULES[rule](job.rules)}
+
+    assert judged_by(replace(job, rules=replace(job.rules, **changes))) != judged_by(job)
 
 
 @pytest.mark.parametrize("part", _PLACES)

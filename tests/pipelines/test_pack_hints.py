@@ -88,3 +88,20 @@ def test_a_pack_that_may_not_be_read_says_so(run: Desk, monkeypatch: pytest.Monk
     assert (
         called.err == "error: pack p.tar cannot be read: Permission denied\nhint: check the path and its permissions\n"
     )
+
+
+def test_a_run_is_packed_by_run_and_as_before_without_it(run: Desk) -> None:
+    folder = str(run.run_folder)
+    assert run.call("pack", "--run", folder, "--output", "named.tar", "--quiet").code == 0
+    assert run.call("pack", folder, "--output", "plain.tar", "--quiet").code == 0
+    assert (run.folder / "named.tar").read_bytes() == (run.folder / "plain.tar").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [((), "pack needs --run DIR"), (("--run", "a", "b"), "pack takes one run, and was given a and b")],
+)
+def test_a_pack_of_no_run_or_of_two_is_wrong_usage(desk: Desk, args: tuple[str, ...], message: str) -> None:
+    called = desk.call("pack", *args)
+    hint = "give the run folder that run or export printed: convert-and-validate pack --run DIR"
+    assert (called.code, called.err) == (2, f"error: {message}\nhint: {hint}\n")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.pipelines.conftest import make_desk
 
+from paritygate.codec import from_data, to_data
 from paritygate.files import read_json, write_json_atomically
 from paritygate.pipelines.benchmark.result import (
     SOURCE,
@@ -100,7 +101,7 @@ def _write_benchmark(folder: Path, medians: dict[str, float], *, spread: float, 
         batch_sizes=(8,), concurrency=(1,), variants=(source, *variants), samples_digest="sha256:" + "0" * 64,
         machine=evidence["machine"],
     )  # fmt: skip
-    write_json_atomically(folder / "benchmark.json", result.to_json())
+    write_json_atomically(folder / "benchmark.json", to_data(result))
 
 
 def _prefer(desk: Desk, **promote: object) -> None:
@@ -487,7 +488,7 @@ def test_choose_needs_a_run(run: Desk) -> None:
 
 
 def test_a_run_measures_speed_by_itself_and_releases_the_fastest(released: Desk) -> None:
-    benchmark = BenchmarkResult.from_json(read_json(released.run_folder / "benchmark.json"))
+    benchmark = from_data(BenchmarkResult, read_json(released.run_folder / "benchmark.json"))
     medians = {
         name: point.latency_ms["p50"]
         for name in ("onnx-fp32", "onnx-fp16")

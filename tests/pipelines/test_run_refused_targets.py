@@ -15,6 +15,7 @@ import pytest
 
 from paritygate.backends import install_command
 from paritygate.pipelines.spec.schema import AVAILABLE_TARGETS
+from paritygate.wording import nearest_first
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -183,8 +184,11 @@ def test_a_precision_that_a_format_does_not_have_is_refused_with_what_there_is(d
     called = desk.call("run", desk.spec(targets=["onnx-fp32", target]))
 
     assert called.code == 2
-    available = ", ".join(map(str, AVAILABLE_TARGETS))
-    assert called.err.startswith(f"error: spec spec.yaml: target {target!r} is not available (available: {available})")
+    start = f"error: spec spec.yaml: target {target!r} is not available (available: "
+    assert called.err.startswith(start)
+    available = called.err.removeprefix(start).partition(")")[0].split(", ")
+    assert sorted(available) == sorted(map(str, AVAILABLE_TARGETS))
+    assert available[0] == nearest_first(target, map(str, AVAILABLE_TARGETS))[0]
     assert "\nhint: " in called.err
     assert not (desk.folder / "artifacts").exists()
 

@@ -12,6 +12,7 @@ import numpy as np
 import onnx
 import pytest
 
+from paritygate.codec import from_data, to_data
 from paritygate.convert.planted.kinds import PLANTS, PlantContext, Planted
 from paritygate.convert.planted.plant import plant
 from paritygate.models.source import Source, SourceKind
@@ -26,8 +27,6 @@ from paritygate.pipelines.selftest.result import (
     FindingResult,
     PlantResult,
     SelftestResult,
-    result_from_json,
-    result_to_json,
     schema_of_selftest,
 )
 from paritygate.pipelines.selftest.trial import open_planted, try_file
@@ -274,7 +273,7 @@ def test_where_the_unchanged_artifact_fails_nothing_is_planted(desk: Desk) -> No
     other = Source(text="other.onnx", folder=desk.folder, kind=SourceKind.ONNX)
     request = replace(request, job=replace(request.job, candidate=replace(request.job.candidate, model=other)))
 
-    result = result_from_json(selftest_job.run(request.to_json(), lambda *_: None))
+    result = from_data(SelftestResult, selftest_job.run(to_data(request), lambda *_: None))
 
     assert (result.unchanged, result.exit_code, result.plants) == ("fail", 1, [])
     assert result.summary == "nothing was planted: the unchanged onnx-fp32 does not pass"
@@ -291,7 +290,7 @@ def test_a_file_that_the_runtime_refuses_is_not_applicable(desk: Desk, monkeypat
 
     monkeypatch.setattr(selftest_job, "plant", no_model)
 
-    result = result_from_json(selftest_job.run(request.to_json(), lambda *_: None))
+    result = from_data(SelftestResult, selftest_job.run(to_data(request), lambda *_: None))
 
     assert [plant.outcome for plant in result.plants] == ["not applicable"]
     assert result.plants[0].what.startswith("ONNX Runtime does not take what comes of it: ")
@@ -414,10 +413,10 @@ def test_a_miss_is_information_and_an_alarm_is_not(outcomes: list[str], unchange
 def test_the_result_survives_json_and_follows_its_schema() -> None:
     finding = FindingResult(check="probe_ids", output=None, detail="at ids 1 to 9")
     result = _result(_plant("caught by probes", by_probes=[finding]), _plant("missed", effects=[_effect()], why="so"))
-    data = json.loads(json.dumps(result_to_json(result)))
+    data = json.loads(json.dumps(to_data(result)))
 
     jsonschema.validate(data, schema_of_selftest())
-    assert result_from_json(data) == result
+    assert from_data(SelftestResult, data) == result
 
 
 def test_the_page_escapes_what_would_break_its_tables() -> None:

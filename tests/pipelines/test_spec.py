@@ -116,8 +116,9 @@ def test_a_wrong_key_is_named_with_its_place_and_with_what_was_meant(wrong: str,
         ("", "is nothing, and a mapping is needed"),
         (_with("targets: [onnx-fp32]", ""), "targets: is missing"),
         (_with("[onnx-fp32]", "[]"), "targets: "),
-        (_with("[onnx-fp32]", "[onnx]"), "target 'onnx' is not of the form FORMAT-PRECISION"),
-        (_with("[onnx-fp32]", "[onnx-fp64]"), "ends in 'fp64', which is no precision"),
+        (_with("[onnx-fp32]", "[onnx]"), "target 'onnx' is not available (available: onnx-"),
+        (_with("[onnx-fp32]", "[onnx-fp64]"), "target 'onnx-fp64' is not available (available: onnx-fp"),
+        (_with("[onnx-fp32]", "[openvino-fp33]"), "is not available (available: openvino-fp32, "),
         (_with("[onnx-fp32]", "[tflite-bf16]"), "target 'tflite-bf16' is not available"),
         (_with("[onnx-fp32]", "[onnx-fp32, onnx-fp32]"), "a target stands twice"),
         (_int8("{method: dynamic}"), "tensorrt-rtx-int8 cannot be built with calibration.method dynamic: engines comp"),
@@ -191,7 +192,7 @@ def test_what_engines_are_built_from_is_said(targets: str, more: str) -> None:
         ("openvno-int8", "did you mean openvino-int8?"),
         ("onnx-f16@batch=1", "did you mean onnx-fp16?"),
         # As near in letters, and another precision all the same.
-        ("onnx-fp64", "write for example onnx-fp32"),
+        ("onnx-fp64", "name one of these, the nearest of which come first"),
         ("onnx-tf32@batch=1", "did you mean onnx-fp32?"),
         ("onnx-fp32@batch", "write for example onnx-fp32@batch=1,sequence=128"),
     ],
@@ -276,7 +277,7 @@ def test_declared_limits_stand_in_place_of_the_default_ones() -> None:
     # A number without a dot before its exponent is text to YAML.
     resolved = _parse(_MODULE + "tolerance: {onnx-fp32: {max_abs_diff: 1e-2, decision_mismatches: 0}}\n")
 
-    tolerance = resolved.tolerance(Variant.parse("onnx-fp32"))
+    tolerance = resolved.rules(Variant.parse("onnx-fp32")).tolerance
 
     assert (tolerance.max_abs_diff, tolerance.mean_abs_diff, tolerance.decision_mismatches) == (1e-2, 2e-5, 0)
     assert tolerance.declared == {"max_abs_diff", "decision_mismatches"}

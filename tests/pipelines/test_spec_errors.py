@@ -165,6 +165,13 @@ def test_what_is_wrong_is_said_in_the_words_of_the_spec(parts: dict[str, object]
     assert error.exit_code == 2
 
 
+def test_what_a_rule_has_seen_itself_is_said_once() -> None:
+    assert str(_refusal(decisions={"logits": {"argmax": True, "top_k": 5}})) == (
+        "spec spec.yaml is wrong: decisions.logits: exactly one of threshold, argmax: true, top_k, multilabel is "
+        "needed (seen: argmax, top_k)"
+    )
+
+
 def test_several_problems_are_said_at_once() -> None:
     error = _refusal(seed="a", min_rows=0, promote={"alais": "prod"})
 

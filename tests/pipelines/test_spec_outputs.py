@@ -63,6 +63,13 @@ def test_matches_and_ignored_outputs_are_taken() -> None:
     assert resolved.ignored == {"noise": "drawn anew"}
 
 
+def test_an_output_may_be_held_to_a_cosine_similarity_and_is_compared_then() -> None:
+    resolved = _parse("outputs: {logits: {min_cosine_similarity: 0.99}, noise: {ignore: drawn anew}}\n")
+
+    assert resolved.ignored == {"noise": "drawn anew"}
+    assert resolved.rules(resolved.variants[0]).min_cosine_similarity == {"logits": 0.99}
+
+
 @pytest.mark.parametrize(
     ("more", "message"),
     [
@@ -92,6 +99,9 @@ def test_matches_and_ignored_outputs_are_taken() -> None:
             "match 'd' names 'scores', and gold pearson:scores is on it too",
         ),
         ("outputs: {noise: {ignore: ' '}}", "outputs.noise.ignore: "),
+        ("outputs: {noise: {min_cosine_similarity: 1.5}}", "outputs.noise.min_cosine_similarity: "),
+        ("outputs: {noise: {}}", "write either ignore: REASON, or min_cosine_similarity: V"),
+        ("outputs: {noise: {ignore: a, min_cosine_similarity: 0.9}}", "write either ignore: REASON, or"),
         ("outputs: {absent: {ignore: why}}", "outputs names 'absent', which is no output"),
         (
             "outputs: {noise: {ignore: a}, logits: {ignore: b}, boxes: {ignore: c}, scores: {ignore: d}}",

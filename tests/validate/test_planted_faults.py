@@ -14,6 +14,7 @@ from paritygate.batch import Batch
 from paritygate.precision import Precision
 from paritygate.validate.gate.decisions import Decision, parse_decision
 from paritygate.validate.gate.measurement import Comparison, ComparisonPlan
+from paritygate.validate.gate.rules import GateRules
 from paritygate.validate.gate.tolerance import DEFAULT_TOLERANCES, limits_for
 from paritygate.validate.gate.verdict import JudgePlan, Status, Verdict, judge, verdict_of
 from paritygate.validate.reference.profile import infer_channel_axis, profile_outputs
@@ -55,7 +56,7 @@ def _judged(
         batch = Batch(inputs={}, ids=[str(row) for row in range(part.start, part.stop)])
         comparison.add(batch, _part(actual, part), _part(expected, part))
     comparison.end_pass()
-    plan = JudgePlan(tolerance=tolerance, limits=limits, profiles=profiles, min_rows=1, argmax_of={})
+    plan = JudgePlan(rules=GateRules(tolerance=tolerance), limits=limits, profiles=profiles)
     checks = judge(comparison.finish(), plan)
     return Judged(verdict=verdict_of(checks), failed={check.name for check in checks if check.status is Status.FAIL})
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from paritygate.errors import UsageError
 
@@ -67,15 +65,6 @@ class MatchRule:
     def outputs(self) -> tuple[str, ...]:
         """Every output that it reads."""
         return tuple(name for name in (self.boxes, self.scores, self.classes, self.num) if name is not None)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the rule as JSON data."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> MatchRule:
-        """Return the rule that `to_json` wrote."""
-        return cls(**data)
 
 
 def parse_match_rule(text: str) -> MatchRule:

@@ -88,23 +88,6 @@ class Decision:
         axis = "" if self.axis is None else f",axis={self.axis}"
         return f"{self.output}:{text}{axis}"
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the decision as JSON data."""
-        return {
-            "output": self.output,
-            "rule": str(self.rule),
-            "threshold": self.threshold,
-            "is_inclusive": self.is_inclusive,
-            "k": self.k,
-            "axis": self.axis,
-            "constant": self.constant,
-        }
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Decision:
-        """Return the decision that `to_json` wrote."""
-        return cls(**{**data, "rule": Rule(data["rule"])})
-
 
 _GRAMMAR = (
     "OUTPUT:threshold=V, OUTPUT:threshold=>=V, OUTPUT:argmax, OUTPUT:top_k=K or OUTPUT:multilabel=V, each with ,axis=N"

@@ -10,18 +10,16 @@ from typing import TYPE_CHECKING, Protocol
 
 from paritygate.batch import Batch
 from paritygate.errors import MeasurementError, UsageError, ZeroRowsError
-from paritygate.precision import Precision
 from paritygate.signature import is_comparable_dtype, is_float_dtype
 from paritygate.validate.detections.judgement import detections_coverage, judge_matches
 from paritygate.validate.detections.measurement import MatchComparison, MatchStatistics, check_match_rules
 from paritygate.validate.detections.repeats import MatchRepeats
-from paritygate.validate.detections.rule import MatchRule
 from paritygate.validate.gate.candidate import Candidate, RefusedInputsError
-from paritygate.validate.gate.decisions import Decision
 from paritygate.validate.gate.fault_words import faults_in_words
 from paritygate.validate.gate.measurement import Comparison, ComparisonPlan, Measurement
+from paritygate.validate.gate.rules import GateRules
 from paritygate.validate.gate.strata import StratifiedComparison, strata_coverage
-from paritygate.validate.gate.tolerance import DECISION_LIMITS, Limits, Tolerance, limits_for
+from paritygate.validate.gate.tolerance import DECISION_LIMITS, Limits, limits_for
 from paritygate.validate.gate.verdict import Check, JudgePlan, Status, judge
 from paritygate.validate.gold.judgement import judge_gold
 from paritygate.validate.gold.measurement import GoldComparison, GoldStatistics, check_gold_rules
@@ -37,53 +35,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["GatePlan", "GateResult", "check_asked", "run_gate"]
+__all__ = ["GateResult", "check_asked", "run_gate"]
 
 _LABEL_FIRST = "name the integer output first, then the scores: argmax_of: {LABEL: SCORES}, or --argmax-of LABEL=SCORES"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class GatePlan:
-    """What is asked of a candidate.
-
-    Attributes:
-        tolerance: The limits.
-        decisions: The rules.
-        outputs: The outputs to compare; empty for all.
-        argmax_of: Integer output: the scores whose argmax it is.
-        gold: The metrics against the gold that samples carry.
-        matches: The outputs that are lists of detections, matched before they are compared.
-        ignored: The outputs that are not compared, each with the reason.
-        passes: How often the whole sequence of batches is run.
-        min_rows: Fewer rows are inconclusive.
-        is_non_finite_declared: Whether NaN and infinity in the reference are right.
-        strata: The strata that are measured apart.
-        workspace: An empty folder for what passes are compared by.
-        precision: What the candidate is judged as; None where that is not known.
-        left_out: The rows of the samples that the candidate is not judged by, counted while they are read.
-        seed: Seed of the resamples that intervals of metrics come from.
-    """
-
-    tolerance: Tolerance
-    decisions: tuple[Decision, ...] = ()
-    outputs: tuple[str, ...] = ()
-    argmax_of: Mapping[str, str] = field(default_factory=dict)
-    gold: tuple[GoldRule, ...] = ()
-    matches: tuple[MatchRule, ...] = ()
-    ignored: Mapping[str, str] = field(default_factory=dict)
-    passes: int = 1
-    min_rows: int = 1
-    is_non_finite_declared: bool = False
-    strata: tuple[str, ...] = ()
-    workspace: Path
-    precision: Precision | None = None
-    left_out: RowsLeftOut = field(default_factory=RowsLeftOut)
-    seed: int = 0
-
-    @property
-    def matched(self) -> tuple[str, ...]:
-        """The outputs that are matched and not compared value by value."""
-        return tuple(name for rule in self.matches for name in rule.outputs)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -127,12 +81,14 @@ class _Observer(Protocol):
         ...
 
 
-def run_gate(
+def run_gate(  # noqa: PLR0913 - both sides, the samples, what is asked, and where
     candidate: Candidate,
     expected: ExpectedOutputs,
     read: Callable[[], Iterator[Batch]],
-    plan: GatePlan,
+    rules: GateRules,
     *,
+    workspace: Path,
+    left_out: RowsLeftOut | None = None,
     progress: Callable[[int, int], None] = lambda *_: None,
 ) -> GateResult:
     """Run the candidate over all samples and judge it against the expected outputs.
@@ -141,7 +97,9 @@ def run_gate(
         candidate: What answers.
         expected: The reference's outputs.
         read: Starts reading the samples.
-        plan: What is asked.
+        rules: What is asked.
+        workspace: An empty folder for what passes are compared by.
+        left_out: The rows of the samples that the candidate is not judged by, counted while they are read.
         progress: Called with the pass and the number of rows done in it.
 
     Raises:
@@ -149,22 +107,23 @@ def run_gate(
         ZeroRowsError: There are no samples.
         MeasurementError: Samples and expected outputs do not hold the same rows.
     """
-    _check_ignored(candidate, expected, plan)
-    compared = check_asked({name: profile.dtype for name, profile in expected.profiles.items()}, plan)
+    rows_left_out = RowsLeftOut() if left_out is None else left_out
+    _check_ignored(candidate, expected, rules)
+    compared = check_asked({name: profile.dtype for name, profile in expected.profiles.items()}, rules)
     profiles = {name: expected.profiles[name] for name in compared}
-    limits = {name: limits_for(plan.tolerance, profile) for name, profile in profiles.items()}
+    limits = {name: limits_for(rules.tolerance, profile) for name, profile in profiles.items()}
     comparison_plan = ComparisonPlan(
         profiles=profiles,
         limits=limits,
-        decisions={decision.output: decision for decision in plan.decisions},
-        argmax_of=plan.argmax_of,
+        decisions={decision.output: decision for decision in rules.decisions},
+        argmax_of=rules.argmax_of,
     )
     comparison = Comparison(comparison_plan)
-    strata = StratifiedComparison(comparison_plan, plan.strata)
-    _compare_names(comparison, candidate, expected, compared, plan)
-    gold = {str(rule): _gold_comparison(rule, plan) for rule in plan.gold}
-    matches = {rule.name: MatchComparison(rule, plan.strata) for rule in plan.matches}
-    repeats = tuple(MatchRepeats(rule) for rule in plan.matches)
+    strata = StratifiedComparison(comparison_plan, rules.strata)
+    _compare_names(comparison, candidate, expected, compared, rules)
+    gold = {str(rule): _gold_comparison(rule, rules) for rule in rules.gold}
+    matches = {rule.name: MatchComparison(rule, rules.strata) for rule in rules.matches}
+    repeats = tuple(MatchRepeats(rule) for rule in rules.matches)
     passes = _Passes(
         candidate=candidate,
         expected=expected,
@@ -172,38 +131,36 @@ def run_gate(
         comparison=comparison,
         strata=strata,
         observers=(*gold.values(), *matches.values()),
-        kept=frozenset((*compared, *plan.matched)),
+        kept=frozenset((*compared, *rules.matched)),
         repeats=repeats,
-        left_out=plan.left_out,
+        left_out=rows_left_out,
+        workspace=workspace,
+        number=rules.passes,
     )
-    digest = passes.run(read, plan, progress)
+    digest = passes.run(read, progress)
     measurement = comparison.finish()
     checks = judge(
         measurement,
         JudgePlan(
-            tolerance=plan.tolerance,
+            rules=rules,
             limits=limits,
             profiles=profiles,
-            min_rows=plan.min_rows,
-            is_non_finite_declared=plan.is_non_finite_declared,
-            argmax_of=plan.argmax_of,
-            left_out=plan.left_out.rows,
-            precision=plan.precision,
+            left_out=rows_left_out.rows,
         ),
     )
     health = tuple(_health_check(name, detail) for name, detail in expected.health)
     by_stratum = strata.finish()
-    metrics = {name: item.finish(seed=plan.seed) for name, item in gold.items()}
+    metrics = {name: item.finish(seed=rules.seed) for name, item in gold.items()}
     matched = {name: item.finish() for name, item in matches.items()}
-    looked_at = {*compared, *plan.matched, *plan.ignored}
-    left_out = sorted((expected.output_names | candidate.output_names) - looked_at) if plan.outputs else []
+    looked_at = {*compared, *rules.matched, *rules.ignored}
+    others = sorted((expected.output_names | candidate.output_names) - looked_at) if rules.outputs else []
     return GateResult(
         measurement=measurement,
         checks=(
             *health,
             *noise_checks(expected.noise, limits, profiles),
             *checks,
-            *(judge_gold(item, min_rows=plan.min_rows) for item in metrics.values()),
+            *(judge_gold(item, min_rows=rules.min_rows) for item in metrics.values()),
             *(check for item in matched.values() for check in judge_matches(item)),
             *(check for item in repeats for check in item.finish()),
             *strata_coverage(by_stratum),
@@ -212,7 +169,7 @@ def run_gate(
         ),
         limits=limits,
         samples_digest=digest,
-        left_out=tuple(left_out),
+        left_out=tuple(others),
         strata=by_stratum,
         looks_like=faults_in_words(measurement, checks, by_stratum),
         gold=metrics,
@@ -220,9 +177,9 @@ def run_gate(
     )
 
 
-def _gold_comparison(rule: GoldRule, plan: GatePlan) -> GoldComparison:
-    decision = next((item for item in plan.decisions if item.output == rule.output), None)
-    return GoldComparison(rule, decision, plan.strata)
+def _gold_comparison(rule: GoldRule, rules: GateRules) -> GoldComparison:
+    decision = next((item for item in rules.decisions if item.output == rule.output), None)
+    return GoldComparison(rule, decision, rules.strata)
 
 
 def _health_check(name: str, detail: str) -> Check:
@@ -231,38 +188,38 @@ def _health_check(name: str, detail: str) -> Check:
     return Check(name=name, status=status, detail=detail)
 
 
-def _check_ignored(candidate: Candidate, expected: ExpectedOutputs, plan: GatePlan) -> None:
+def _check_ignored(candidate: Candidate, expected: ExpectedOutputs, rules: GateRules) -> None:
     known = expected.output_names | candidate.output_names
-    for name in plan.ignored:
+    for name in rules.ignored:
         if name not in known:
             msg = f"output {name!r} is to be ignored, and neither side has it (there are: {', '.join(sorted(known))})"
             raise UsageError(msg, hint="ignore outputs by the names compared by")
-        if name in plan.outputs:
+        if name in rules.outputs:
             msg = f"output {name!r} is selected, and it is to be ignored"
             raise UsageError(msg, hint="leave it out of --outputs, or do not ignore it")
 
 
-def check_asked(outputs: Mapping[str, str], plan: GatePlan) -> tuple[str, ...]:
+def check_asked(outputs: Mapping[str, str], rules: GateRules) -> tuple[str, ...]:
     """Return the outputs that are compared value by value, once all that is asked is found to fit the outputs.
 
     Args:
         outputs: The dtypes of the reference's outputs.
-        plan: What is asked.
+        rules: What is asked.
 
     Raises:
         UsageError: A selected or decided output does not exist, or is not of a kind that can be decided on.
     """
-    check_selected(plan.outputs, outputs)
-    chosen = tuple(name for name in plan.outputs or tuple(outputs) if name not in plan.ignored)
-    check_some_left(chosen, plan.ignored)
-    uses = {rule.output: f"decision {rule}" for rule in plan.decisions}
-    uses |= {name: "argmax_of" for pair in plan.argmax_of.items() for name in pair}
-    uses |= {rule.output: f"gold {rule}" for rule in plan.gold}
-    check_match_rules(plan.matches, chosen, uses)
-    compared = tuple(name for name in chosen if name not in plan.matched)
-    check_gold_rules(plan.gold, compared)
-    _check_decisions(plan)
-    for decision in plan.decisions:
+    check_selected(rules.outputs, outputs)
+    chosen = tuple(name for name in rules.outputs or tuple(outputs) if name not in rules.ignored)
+    check_some_left(chosen, rules.ignored)
+    uses = {rule.output: f"decision {rule}" for rule in rules.decisions}
+    uses |= {name: "argmax_of" for pair in rules.argmax_of.items() for name in pair}
+    uses |= {rule.output: f"gold {rule}" for rule in rules.gold}
+    check_match_rules(rules.matches, chosen, uses)
+    compared = tuple(name for name in chosen if name not in rules.matched)
+    check_gold_rules(rules.gold, compared)
+    _check_decisions(rules)
+    for decision in rules.decisions:
         if decision.output not in compared:
             msg = f"decision {decision} is on an output that is not compared (compared: {', '.join(compared)})"
             raise UsageError(msg, hint="decide on one of the outputs compared")
@@ -274,7 +231,14 @@ def check_asked(outputs: Mapping[str, str], plan: GatePlan) -> tuple[str, ...]:
                 hint="decide on the float scores; for labels write argmax_of: {LABEL: SCORES}, "
                 "or --argmax-of LABEL=SCORES",
             )
-    for label, scores in plan.argmax_of.items():
+    for name in rules.min_cosine_similarity:
+        if name not in compared or not is_float_dtype(outputs[name]):
+            floats = ", ".join(name for name in compared if is_float_dtype(outputs[name])) or "none"
+            msg = (
+                f"min_cosine_similarity names {name!r}, which is no float output that is compared (there are: {floats})"
+            )
+            raise UsageError(msg, hint="name one of these")
+    for label, scores in rules.argmax_of.items():
         if label not in compared or scores not in compared:
             msg = f"argmax_of {label}={scores}: both must be outputs that are compared ({', '.join(compared)})"
             raise UsageError(msg, hint=_LABEL_FIRST)
@@ -284,14 +248,14 @@ def check_asked(outputs: Mapping[str, str], plan: GatePlan) -> tuple[str, ...]:
     return compared
 
 
-def _check_decisions(plan: GatePlan) -> None:
-    outputs = [decision.output for decision in plan.decisions]
-    for decision in plan.decisions:
+def _check_decisions(rules: GateRules) -> None:
+    outputs = [decision.output for decision in rules.decisions]
+    for decision in rules.decisions:
         if outputs.count(decision.output) > 1:
             msg = f"output {decision.output!r} has {outputs.count(decision.output)} decisions, and only one is counted"
             raise UsageError(msg, hint="give one decision an output, and compare once for each of the others")
-    unused = sorted(plan.tolerance.declared & DECISION_LIMITS)
-    if unused and not (plan.decisions or plan.argmax_of):
+    unused = sorted(rules.tolerance.declared & DECISION_LIMITS)
+    if unused and not (rules.decisions or rules.argmax_of):
         msg = f"tolerance {unused[0]} is declared, and no decision is: nothing would be held against it"
         raise UsageError(
             msg,
@@ -305,14 +269,14 @@ def _compare_names(
     candidate: Candidate,
     expected: ExpectedOutputs,
     compared: tuple[str, ...],
-    plan: GatePlan,
+    rules: GateRules,
 ) -> None:
     has = ", ".join(sorted(candidate.output_names)) or "none"
-    for name in (*compared, *plan.matched):
+    for name in (*compared, *rules.matched):
         if name not in candidate.output_names:
             comparison.violate("outputs", name, f"the candidate has no output {name!r} (it has: {has})")
-    if not plan.outputs:
-        for name in sorted(candidate.output_names - set(expected.profiles) - set(plan.ignored)):
+    if not rules.outputs:
+        for name in sorted(candidate.output_names - set(expected.profiles) - set(rules.ignored)):
             comparison.violate("outputs", name, f"the candidate has an output {name!r} that the reference lacks")
     if candidate.input_names is None or expected.inputs is None:
         return
@@ -339,15 +303,17 @@ class _Passes:
     kept: frozenset[str]
     repeats: tuple[MatchRepeats, ...]
     left_out: RowsLeftOut
+    workspace: Path
+    number: int
 
-    def run(self, read: Callable[[], Iterator[Batch]], plan: GatePlan, progress: Callable[[int, int], None]) -> str:
+    def run(self, read: Callable[[], Iterator[Batch]], progress: Callable[[int, int], None]) -> str:
         """Run every pass and return the digest of the samples."""
-        first_pass = ChunkWriter(plan.workspace) if plan.passes > 1 else None
+        first_pass = ChunkWriter(self.workspace) if self.number > 1 else None
         digest_of_first = ""
-        for number in range(1, plan.passes + 1):
+        for number in range(1, self.number + 1):
             stored: Iterator[StoredBatch] | None = None
             if first_pass is not None and number > 1:
-                stored = read_chunks(plan.workspace, first_pass.chunks)
+                stored = read_chunks(self.workspace, first_pass.chunks)
             digest = self._run_pass(read, first_pass, stored, functools.partial(progress, number))
             digest_of_first = digest_of_first or digest
             if digest != digest_of_first:

@@ -82,12 +82,16 @@ class DiffState:
     max_rel: float = 0.0
     max_row_rel: float = 0.0
     max_row_rel_id: str = ""
+    min_row_cosine: float = math.inf
+    min_row_cosine_id: str = ""
     rows: int = 0
     values: int = 0
     mismatches: int = 0
     candidate_non_finite: int = 0
     non_finite_mismatches: int = 0
     non_finite_matches: int = 0
+    non_finite_rows: int = 0
+    first_non_finite_id: str = ""
     fill_values: int = 0
     fill_mismatches: int = 0
     fill_substitutes: int = 0
@@ -184,7 +188,7 @@ def _update(
     is_fill = state.limits.is_fill(wide_expected) if state.limits.fills else None
     if (is_fill is not None and is_fill.any()) or not math.isfinite(float(magnitude.sum())):
         is_kept = np.isfinite(wide_actual) & np.isfinite(wide_expected)
-        _count_non_finite(state, wide_actual, wide_expected)
+        _count_non_finite(state, wide_actual, wide_expected, ids)
         is_same = (wide_actual == wide_expected) | (np.isnan(wide_actual) & np.isnan(wide_expected))
         is_broken = ~(is_kept | is_same)
         if is_fill is not None:
@@ -208,6 +212,7 @@ def _update(
     block = _Block(actual=actual, expected=expected, magnitude=magnitude, in_limits=in_limits, limits=limits, ids=ids)
     _add_nearest(state, block)
     relative = _add_rows(state, difference, wide_expected, block)
+    _add_directions(state, wide_actual, wide_expected, block)
     if broken is not None:
         block = broken.put_into(block)
     _keep_worst(state, block)
@@ -288,12 +293,21 @@ def _count_fills(
     return is_wrong
 
 
-def _count_non_finite(state: DiffState, actual: NDArray[np.float64], expected: NDArray[np.float64]) -> None:
+def _count_non_finite(
+    state: DiffState, actual: NDArray[np.float64], expected: NDArray[np.float64], ids: Sequence[str]
+) -> None:
     expected_bad = ~np.isfinite(expected)
-    state.candidate_non_finite += int(np.count_nonzero(~np.isfinite(actual) & ~expected_bad))
+    only_actual_bad = ~np.isfinite(actual) & ~expected_bad
     same = (actual == expected) | (np.isnan(actual) & np.isnan(expected))
+    mismatch = expected_bad & ~same
+    state.candidate_non_finite += int(np.count_nonzero(only_actual_bad))
     state.non_finite_matches += int(np.count_nonzero(expected_bad & same))
-    state.non_finite_mismatches += int(np.count_nonzero(expected_bad & ~same))
+    state.non_finite_mismatches += int(np.count_nonzero(mismatch))
+    by_row = rows_of(only_actual_bad | mismatch, len(ids))
+    rows = np.flatnonzero(by_row.reshape(len(by_row), -1).any(axis=1))
+    state.non_finite_rows += rows.size
+    if rows.size and not state.first_non_finite_id:
+        state.first_non_finite_id = ids[int(rows[0])] if len(by_row) == len(ids) else f"{ids[0]}..{ids[-1]}"
 
 
 def _add_sums(
@@ -384,6 +398,22 @@ def _add_rows(
     return relative
 
 
+def _add_directions(
+    state: DiffState, actual: NDArray[np.float64], expected: NDArray[np.float64], block: _Block
+) -> None:
+    """Keep the row whose two answers point in directions that are furthest apart."""
+    wide_actual, wide_expected = block.by_row(actual), block.by_row(expected)
+    dots = np.einsum("rn,rn->r", wide_actual, wide_expected)
+    squares = np.einsum("rn,rn->r", wide_actual, wide_actual), np.einsum("rn,rn->r", wide_expected, wide_expected)
+    norms = np.sqrt(squares[0]) * np.sqrt(squares[1])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        # Two zero vectors point the same way; a zero vector and another one do not.
+        cosines = np.where(norms == 0, np.where(squares[0] == squares[1], 1.0, 0.0), dots / norms)
+    at = int(cosines.argmin())
+    if cosines[at] < state.min_row_cosine:
+        state.min_row_cosine, state.min_row_cosine_id = max(-1.0, float(cosines[at])), block.name_of(at)
+
+
 def _keep_worst(state: DiffState, block: _Block) -> None:
     """Keep the rows whose differences are furthest beyond their limits, or nearest to them."""
     in_limits = block.by_row(block.in_limits)
@@ -410,6 +440,7 @@ def merge(a: DiffState, b: DiffState) -> DiffState:
     mean, squares = _merge_moments((a.total, a.mean, a.squares), (b.total, b.mean, b.squares))
     mean_abs, squares_abs = _merge_moments((a.total, a.mean_abs, a.squares_abs), (b.total, b.mean_abs, b.squares_abs))
     row_side = max((a, b), key=lambda side: (side.max_row_rel, side.max_row_rel_id))
+    cosine_side = min((a, b), key=lambda side: (side.min_row_cosine, side.min_row_cosine_id))
     nearest = max((side.nearest for side in (a, b) if side.nearest is not None), default=None)
     return DiffState(
         limits=a.limits,
@@ -429,12 +460,16 @@ def merge(a: DiffState, b: DiffState) -> DiffState:
         max_rel=max(a.max_rel, b.max_rel),
         max_row_rel=row_side.max_row_rel,
         max_row_rel_id=row_side.max_row_rel_id,
+        min_row_cosine=cosine_side.min_row_cosine,
+        min_row_cosine_id=cosine_side.min_row_cosine_id,
         rows=a.rows + b.rows,
         values=a.values + b.values,
         mismatches=a.mismatches + b.mismatches,
         candidate_non_finite=a.candidate_non_finite + b.candidate_non_finite,
         non_finite_mismatches=a.non_finite_mismatches + b.non_finite_mismatches,
         non_finite_matches=a.non_finite_matches + b.non_finite_matches,
+        non_finite_rows=a.non_finite_rows + b.non_finite_rows,
+        first_non_finite_id=a.first_non_finite_id or b.first_non_finite_id,
         fill_values=a.fill_values + b.fill_values,
         fill_mismatches=a.fill_mismatches + b.fill_mismatches,
         fill_substitutes=a.fill_substitutes + b.fill_substitutes,
@@ -455,6 +490,7 @@ def counts(state: DiffState) -> dict[str, int]:
         "non_finite": state.candidate_non_finite,
         "non_finite_mismatches": state.non_finite_mismatches,
         "non_finite_matches": state.non_finite_matches,
+        "non_finite_rows": state.non_finite_rows,
         "fill_values": state.fill_values,
         "fill_mismatches": state.fill_mismatches,
         "fill_substitutes": state.fill_substitutes,
@@ -490,6 +526,8 @@ class DiffStatistics:
     bias_high_95: float
     std_diff: float
     cosine_similarity: float
+    min_cosine_similarity: float
+    min_cosine_similarity_id: str
     slope: float
     off_slope: float
     max_rel_diff: float
@@ -499,6 +537,8 @@ class DiffStatistics:
     non_finite: int
     non_finite_mismatches: int
     non_finite_matches: int
+    non_finite_rows: int
+    first_non_finite_id: str
     fill_values: int
     fill_mismatches: int
     fill_substitutes: int
@@ -542,11 +582,14 @@ def finish(state: DiffState, counted: Mapping[str, int] | None = None) -> DiffSt
         bias_high_95=high,
         std_diff=math.sqrt(variance) if compared else nothing,
         cosine_similarity=_cosine(state),
+        min_cosine_similarity=min(1.0, state.min_row_cosine) if compared else nothing,
+        min_cosine_similarity_id=state.min_row_cosine_id,
         slope=slope,
         off_slope=off_slope,
         max_rel_diff=state.max_rel if compared else nothing,
         max_row_rel_diff=state.max_row_rel if compared else nothing,
         max_row_rel_id=state.max_row_rel_id,
+        first_non_finite_id=state.first_non_finite_id,
         nearest=state.nearest if compared else None,
         mean_abs_by_channel=mean_by_channel,
         p9999_in_limits=quantile(state.limit_histogram, 0.9999),

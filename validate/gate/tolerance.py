@@ -58,19 +58,6 @@ class Tolerance:
     precision: Precision = Precision.FP32
     declared: frozenset[str] = frozenset()
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the tolerance as JSON data."""
-        data: dict[str, Any] = {item.name: getattr(self, item.name) for item in fields(self)}
-        data["declared"] = sorted(self.declared)
-        data["precision"] = str(self.precision)
-        return data
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Tolerance:
-        """Return the tolerance that `to_json` wrote."""
-        typed = {"declared": frozenset(data["declared"]), "precision": Precision(data["precision"])}
-        return cls(**{**data, **typed})
-
 
 def _tolerance(precision: Precision, limits: tuple[float, float, float, float]) -> Tolerance:
     max_abs, mean_abs, row, repeat = limits
@@ -293,11 +280,9 @@ def _nearest_in(precision: Precision, fill: float) -> float:
     return float(np.asarray(clamped, dtype=np.float64).astype(info.dtype))
 
 
-def looser_than_default(
-    tolerance: Tolerance, precision: Precision, profiles: Iterable[OutputProfile]
-) -> tuple[str, ...]:
+def looser_than_default(tolerance: Tolerance, profiles: Iterable[OutputProfile]) -> tuple[str, ...]:
     """Return the names of the declared limits that are looser than what the default comes to for some output."""
-    default = DEFAULT_TOLERANCES[precision]
+    default = DEFAULT_TOLERANCES[tolerance.precision]
     defaults = [limits_for(default, profile) for profile in profiles if profile.is_float]
     loose: list[str] = [
         name

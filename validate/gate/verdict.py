@@ -18,8 +18,9 @@ from paritygate.validate.gate.bounds import mismatch_rate_upper_95, rows_for_upp
 from paritygate.validate.gate.decisions import DecisionStatistics
 from paritygate.validate.gate.measurement import Measurement, Violation
 from paritygate.validate.gate.precision_steps import below_steps
+from paritygate.validate.gate.rules import GateRules
 from paritygate.validate.gate.statistics import DiffStatistics
-from paritygate.validate.gate.tolerance import Limits, Tolerance
+from paritygate.validate.gate.tolerance import Limits
 from paritygate.validate.reference.profile import OutputProfile
 from paritygate.wording import counted, one_or_many
 
@@ -86,24 +87,16 @@ class JudgePlan:
     """What a measurement is held against.
 
     Attributes:
-        tolerance: The declared limits.
+        rules: What is asked.
         limits: What they come to for each output.
         profiles: The reference's profile of each output.
-        min_rows: Fewer rows than this are inconclusive.
-        is_non_finite_declared: Whether the reference may hold NaN and infinity.
-        argmax_of: Integer outputs that are judged as decisions.
         left_out: Rows of the samples that are not compared, because the candidate was calibrated on them.
-        precision: What the candidate is judged as; None where that is not known.
     """
 
-    tolerance: Tolerance
+    rules: GateRules
     limits: Mapping[str, Limits]
     profiles: Mapping[str, OutputProfile]
-    min_rows: int
-    is_non_finite_declared: bool = False
-    argmax_of: Mapping[str, str]
     left_out: int = 0
-    precision: Precision | None = None
 
 
 def verdict_of(checks: Iterable[Check]) -> Verdict:
@@ -144,6 +137,7 @@ def judge(measured: Measurement, plan: JudgePlan) -> tuple[Check, ...]:
             checks.append(_check_exact(name, statistics, plan))
     for name, decision in measured.decisions.items():
         checks += _check_decision(name, decision, plan)
+    checks += [_check_cosine(name, least, measured, plan) for name, least in plan.rules.min_cosine_similarity.items()]
     checks += _check_repeats(measured)
     return tuple(checks)
 
@@ -153,16 +147,16 @@ def _check_rows(measured: Measurement, plan: JudgePlan) -> Check:
         detail = "no rows were compared"
         if plan.left_out:
             detail += f": all {plan.left_out} are left out, for INT8 was calibrated on them"
-        return Check(name="rows", status=Status.ERROR, detail=detail, measured=0, limit=plan.min_rows)
-    status = Status.PASS if measured.rows >= plan.min_rows else Status.INCONCLUSIVE
+        return Check(name="rows", status=Status.ERROR, detail=detail, measured=0, limit=plan.rules.min_rows)
+    status = Status.PASS if measured.rows >= plan.rules.min_rows else Status.INCONCLUSIVE
     detail = f"{counted(measured.rows, 'row')} in {counted(measured.batches, 'batch')}, passes: {measured.passes}"
     if status is Status.INCONCLUSIVE:
-        detail += f": fewer than min_rows asks for, {plan.min_rows}"
+        detail += f": fewer than min_rows asks for, {plan.rules.min_rows}"
     if plan.left_out:
         detail += f"; {plan.left_out} of {measured.rows + plan.left_out} are left out, for INT8 was calibrated on them"
         if status is Status.INCONCLUSIVE:
             detail += ", and none would be with rows of their own in calibration.source"
-    return Check(name="rows", status=status, detail=detail, measured=measured.rows, limit=plan.min_rows)
+    return Check(name="rows", status=status, detail=detail, measured=measured.rows, limit=plan.rules.min_rows)
 
 
 def _check_violation(violation: Violation) -> Check:
@@ -220,9 +214,8 @@ def _check_float(name: str, statistics: DiffStatistics, plan: JudgePlan) -> list
     of_bulk = plan.profiles[name].bulk_abs
 
     def below(check: str, difference: float, magnitude: float) -> str:
-        if plan.precision is None:
-            return ""
-        return below_steps(plan.precision, difference, magnitude, is_own_limit=check in plan.tolerance.declared)
+        is_own_limit = check in plan.rules.tolerance.declared
+        return below_steps(plan.rules.precision, difference, magnitude, is_own_limit=is_own_limit)
 
     checks += _check_max(name, statistics, limits, below)
     checks.append(
@@ -247,16 +240,37 @@ def _check_float(name: str, statistics: DiffStatistics, plan: JudgePlan) -> list
     return checks
 
 
+def _check_cosine(name: str, least: float, measured: Measurement, plan: JudgePlan) -> Check:
+    statistics = measured.statistics.get(name)
+    if statistics is None or statistics.compared == 0 or not plan.profiles[name].is_float:
+        detail = f"of {name!r} no float value was compared, and a cosine similarity of {least:g} is asked"
+        return Check(name="min_cosine_similarity", status=Status.ERROR, detail=detail, output=name, limit=least)
+    found = statistics.min_cosine_similarity
+    # `not >=` rather than `<`: NaN is never enough.
+    status = Status.PASS if found >= least else Status.FAIL
+    sign = ">=" if status is Status.PASS else "<"
+    return Check(
+        name="min_cosine_similarity",
+        status=status,
+        detail=f"{found:.6g} {sign} {least:.6g}, lowest at {row_name(statistics.min_cosine_similarity_id)}",
+        output=name,
+        measured=found,
+        limit=least,
+    )
+
+
 def _check_finite(name: str, statistics: DiffStatistics, plan: JudgePlan) -> Check:
     bad = statistics.non_finite + statistics.non_finite_mismatches
     detail = "the candidate is finite wherever the reference is"
+    where = f", in {counted(statistics.non_finite_rows, 'row')}, first in {row_name(statistics.first_non_finite_id)}"
     if statistics.non_finite:
-        detail = f"{_values_are(statistics.non_finite)} NaN or infinite where the reference is finite"
+        detail = f"{_values_are(statistics.non_finite)} NaN or infinite where the reference is finite{where}"
     elif statistics.non_finite_mismatches:
         detail = (
             f"{_values_are(statistics.non_finite_mismatches)} not the NaN or infinity that the reference holds there"
+            f"{where}"
         )
-    elif statistics.non_finite_matches and plan.is_non_finite_declared:
+    elif statistics.non_finite_matches and plan.rules.is_non_finite_declared:
         count = statistics.non_finite_matches
         detail += f"; {counted(count, 'declared non-finite value')} {one_or_many(count, 'matches', 'match')}"
     return Check(
@@ -405,7 +419,7 @@ def _check_decision(name: str, decision: DecisionStatistics, plan: JudgePlan) ->
         f"({decision.inside_band} near the boundary, {decision.outside_band} not; "
         f"{decision.rows_mismatched} of {decision.rows} rows, at 95 % below {below})"
     )
-    allowed = plan.tolerance.decision_mismatches
+    allowed = plan.rules.tolerance.decision_mismatches
     if decision.outside_band:
         examples = row_names(decision.examples[:3])
         status, detail = Status.FAIL, f"{counted}: away from the boundary a flip always fails, as at {examples}"
@@ -421,8 +435,8 @@ def _check_decision(name: str, decision: DecisionStatistics, plan: JudgePlan) ->
     checks = [
         Check(name="decision_mismatches", status=status, detail=detail, output=name, measured=measured, limit=limit)
     ]
-    if plan.tolerance.mismatch_rate_upper_95 is not None:
-        checks.append(_check_rate(name, decision, plan.tolerance.mismatch_rate_upper_95))
+    if plan.rules.tolerance.mismatch_rate_upper_95 is not None:
+        checks.append(_check_rate(name, decision, plan.rules.tolerance.mismatch_rate_upper_95))
     checks.append(_check_coverage(name, decision, plan))
     return checks
 
@@ -461,11 +475,11 @@ def _check_coverage(name: str, decision: DecisionStatistics, plan: JudgePlan) ->
         words += f"; declared constant: {decision.constant}"
         if not decision.is_constant:
             status, words = Status.WARNING, f"{words}, and it is not"
-    elif decision.is_constant and name not in plan.argmax_of and plan.precision not in {None, Precision.FP32}:
+    elif decision.is_constant and name not in plan.rules.argmax_of and plan.rules.precision is not Precision.FP32:
         status = Status.INCONCLUSIVE
         words += (
             f": {_one_answer(decision, is_yes_or_no=is_yes_or_no)} all over, and rows without another answer do not "
-            f"show that {plan.precision} keeps the decision; add such rows, or say why none is needed: "
+            f"show that {plan.rules.precision} keeps the decision; add such rows, or say why none is needed: "
             f"decisions.{name}.constant: REASON, or --constant-decision {name}=REASON"
         )
     elif is_yes_or_no and min(counts.values()) < _COVERED_SHARE * total:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from paritygate.errors import UsageError
 from paritygate.validate.gold.metrics import METRICS
@@ -53,15 +51,6 @@ class GoldRule:
     def is_function(self) -> bool:
         """Whether the metric is a function of the user's."""
         return self.metric not in METRICS
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the rule as JSON data."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> GoldRule:
-        """Return the rule that `to_json` wrote."""
-        return cls(**data)
 
 
 def parse_gold_rule(text: str) -> GoldRule:

@@ -8,9 +8,9 @@ fails nothing. The other rows of the same call have to hold, so that what leaks 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -59,15 +59,6 @@ class Edge:
 
     def __str__(self) -> str:
         return _WORDS[self.kind].format(input=self.input)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the edge as JSON data."""
-        return {**asdict(self), "kind": str(self.kind), "rows": list(self.rows)}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Edge:
-        """Return the edge that `to_json` wrote."""
-        return cls(input=data["input"], kind=EdgeKind(data["kind"]), rows=tuple(data["rows"]))
 
 
 def edges_of(

@@ -8,13 +8,14 @@ candidate is asked the same, on whatever machine, and a batch that it fails can 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from paritygate.errors import ArtifactIntegrityError, InputFileError
+from paritygate.codec import from_data, read_sealed, sealed, to_data
+from paritygate.errors import InputFileError
 from paritygate.file_names import check_names
-from paritygate.files import digest_of_json, read_json, write_json_atomically
+from paritygate.files import write_json_atomically
 from paritygate.validate.probes.drops import DropKind, Dropped
 from paritygate.validate.probes.edges import Edge
 from paritygate.validate.probes.probe import ProbeBatch
@@ -62,15 +63,6 @@ class BatchRecord:
             edges=edges,
         )
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the batch as JSON data."""
-        return {**asdict(self), "edges": [edge.to_json() for edge in self.edges]}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> BatchRecord:
-        """Return the batch that `to_json` wrote."""
-        return cls(**{**data, "edges": tuple(Edge.from_json(edge) for edge in data["edges"])})
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoredProbeBatch:
@@ -116,42 +108,6 @@ class ProbeRecord:
         """Rows of all batches."""
         return sum(batch.rows for batch in self.batches)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the probe as JSON data."""
-        return {
-            "name": self.name,
-            "batches": [item.to_json() for item in self.batches],
-            "dropped": [{"about": item.about, "kind": str(item.kind), "reason": item.reason} for item in self.dropped],
-            "dropped_counts": {str(kind): count for kind, count in self.dropped_counts.items()},
-            "profiles": {name: profile.to_json() for name, profile in self.profiles.items()},
-            "chunks": dict(self.chunks),
-            "seconds": self.seconds,
-            "asked_rows": self.asked_rows,
-            "allowed_rows": self.allowed_rows,
-            "notes": list(self.notes),
-            "error": self.error,
-        }
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> ProbeRecord:
-        """Return the probe that `to_json` wrote."""
-        return cls(
-            name=data["name"],
-            batches=tuple(BatchRecord.from_json(item) for item in data["batches"]),
-            dropped=tuple(
-                Dropped(about=item["about"], kind=DropKind(item["kind"]), reason=item["reason"])
-                for item in data["dropped"]
-            ),
-            dropped_counts={DropKind(kind): count for kind, count in data["dropped_counts"].items()},
-            profiles={name: OutputProfile.from_json(item) for name, item in data["profiles"].items()},
-            chunks=dict(data["chunks"]),
-            seconds=data["seconds"],
-            asked_rows=data["asked_rows"],
-            allowed_rows=data["allowed_rows"],
-            notes=tuple(data["notes"]),
-            error=data["error"],
-        )
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProbesRecording:
@@ -194,15 +150,9 @@ class ProbesRecording:
 
     def save(self) -> None:
         """Write `probes.json`."""
-        data = {
-            "format": _FORMAT_VERSION,
-            "probes": [probe.to_json() for probe in self.probes],
-            "roles": {name: role.to_json() for name, role in self.roles.items()},
-            "skipped": self.skipped,
-            "seed": self.seed,
-            "runtime": self.runtime,
-        }
-        write_json_atomically(self.folder / PROBES_FILE, {**data, "digest": digest_of_json(data)})
+        data = to_data(self)
+        del data["folder"]
+        write_json_atomically(self.folder / PROBES_FILE, sealed(data, version=_FORMAT_VERSION))
 
     @classmethod
     def load(cls, folder: Path) -> ProbesRecording:
@@ -216,24 +166,11 @@ class ProbesRecording:
         if not path.is_file():
             msg = f"{folder} holds no recorded probes: {PROBES_FILE} is missing"
             raise InputFileError(msg, hint=_AGAIN)
+        data = read_sealed(path, version=_FORMAT_VERSION, again=_AGAIN)
         try:
-            data = read_json(path)
-            if data["format"] != _FORMAT_VERSION:
-                msg = f"{path} has format {data['format']} (allowed: {_FORMAT_VERSION})"
-                raise InputFileError(msg, hint=_AGAIN)
-            digest = data.pop("digest")
-            if digest != digest_of_json(data):
-                msg = f"{path} is not what was recorded: it was changed"
-                raise ArtifactIntegrityError(msg, hint=_AGAIN)
-            check_names(name for probe in data["probes"] for name in (probe["name"], *probe["chunks"]))
-            return cls(
-                folder=folder,
-                probes=tuple(ProbeRecord.from_json(item) for item in data["probes"]),
-                roles={name: InputRole.from_json(item) for name, item in data["roles"].items()},
-                skipped=data["skipped"],
-                seed=data["seed"],
-                runtime=data["runtime"],
-            )
-        except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as err:
+            found = from_data(cls, {**data, "folder": str(folder)})
+            check_names(name for probe in found.probes for name in (probe.name, *probe.chunks))
+        except ValueError as err:
             msg = f"{path} is damaged: {err}"
             raise InputFileError(msg, hint=_AGAIN) from err
+        return found

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
 
 from paritygate.validate.probes.derive.thresholds import Buckets, Threshold
 
@@ -85,37 +83,3 @@ class InputRole:
     is_size: bool = False
     thresholds: tuple[Threshold, ...] = ()
     buckets: tuple[Buckets, ...] = ()
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the role as JSON data."""
-        return {
-            "role": str(self.role),
-            "why": self.why,
-            "low": self.low,
-            "high": self.high,
-            "of": self.of,
-            "pad": self.pad,
-            "axis": self.axis,
-            "positions": self.positions,
-            "is_table": self.is_table,
-            "takes_missing": self.takes_missing,
-            "form": None if self.form is None else str(self.form),
-            "columns": [None if ends is None else list(ends) for ends in self.columns],
-            "is_shifted": self.is_shifted,
-            "is_size": self.is_size,
-            "thresholds": [item.to_json() for item in self.thresholds],
-            "buckets": [item.to_json() for item in self.buckets],
-        }
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> InputRole:
-        """Return the role that `to_json` wrote."""
-        form = data.get("form")
-        found = {
-            "role": Role(data["role"]),
-            "form": None if form is None else Form(form),
-            "columns": tuple(None if ends is None else (ends[0], ends[1]) for ends in data.get("columns", ())),
-            "thresholds": tuple(Threshold.from_json(item) for item in data.get("thresholds", ())),
-            "buckets": tuple(Buckets.from_json(item) for item in data.get("buckets", ())),
-        }
-        return cls(**{**data, **found})

@@ -14,11 +14,10 @@ from paritygate.errors import ParitygateError
 from paritygate.precision import Precision
 from paritygate.signature import is_float_dtype
 from paritygate.validate.detections.judgement import failed_match
-from paritygate.validate.detections.rule import MatchRule
 from paritygate.validate.gate.candidate import Candidate, RefusedInputsError
-from paritygate.validate.gate.decisions import Decision
 from paritygate.validate.gate.measurement import Comparison, ComparisonPlan, Measurement
-from paritygate.validate.gate.tolerance import Tolerance, limits_of_made_up
+from paritygate.validate.gate.rules import GateRules
+from paritygate.validate.gate.tolerance import limits_of_made_up
 from paritygate.validate.gate.verdict import Check, JudgePlan, Status, judge
 from paritygate.validate.probes.drops import DropKind
 from paritygate.validate.probes.edges import edges_in_words
@@ -85,24 +84,17 @@ class ProbeQuestion:
     """What a candidate is held to.
 
     Attributes:
-        tolerance: The limits; on made-up inputs, none is stricter than the default.
-        precision: The declared precision of the candidate.
-        decisions: The rules; near the boundary an answer may be another one, away from it never.
-        argmax_of: Integer output: the scores whose argmax it is.
+        rules: What is asked. On made-up inputs no limit is stricter than the default, and of decisions, one near the
+            boundary may be another one, away from it never.
         outputs: The outputs that are compared value by value.
-        matches: The outputs that are lists of detections, matched before they are compared.
         unfit: Why a candidate does not take these inputs at all, such as one with fixed dims; empty where it does.
         runtime: What runs the candidate; empty to hold it to everything.
         keep: Puts a batch of a probe that was failed, or that holds a finding, where the user finds it, and returns
             where that is; empty for nowhere.
     """
 
-    tolerance: Tolerance
-    precision: Precision
-    decisions: tuple[Decision, ...]
-    argmax_of: Mapping[str, str]
+    rules: GateRules
     outputs: tuple[str, ...]
-    matches: tuple[MatchRule, ...] = ()
     unfit: Callable[[_Outputs], str] = lambda _: ""
     runtime: str = ""
     keep: Callable[[str, FailedBatch], str] = lambda *_: ""
@@ -244,13 +236,13 @@ def _status_of(probe: ProbeRecord, failures: list[ProbeFailure], error: str, *, 
 
 def _why_not_held(record: BatchRecord, recording: ProbesRecording, question: ProbeQuestion) -> str:
     """Return why the candidate may honestly answer otherwise, whatever it answers; empty where it may not."""
-    if record.is_far_from_seen and question.precision not in _LIKE_FP32:
-        return f"so far from what was seen, {question.precision} may overflow or lose what float32 holds"
+    if record.is_far_from_seen and question.rules.precision not in _LIKE_FP32:
+        return f"so far from what was seen, {question.rules.precision} may overflow or lose what float32 holds"
     if not record.hangs_on_runtime:
         return ""
     if question.runtime and question.runtime != recording.runtime:
         return f"{question.runtime} may treat NaN and infinity otherwise than {recording.runtime}"
-    if question.precision is Precision.INT8:
+    if question.rules.precision is Precision.INT8:
         return "what is quantized holds no NaN and no infinity"
     return ""
 
@@ -268,20 +260,21 @@ def with_labels(recording: ProbesRecording, question: ProbeQuestion) -> ProbeQue
     In lower precision such a label may be another one where scores are as good as equal: there it is judged as a
     decision, though nobody declared it one. In float32 it is compared exactly, so that ties are seen.
     """
-    if question.precision in _LIKE_FP32:
+    if question.rules.precision in _LIKE_FP32:
         return question
     profiles = [profile for probe in recording.probes for profile in probe.profiles.values()]
     labels = {item.name for item in profiles if not item.is_float and item.name in question.outputs}
     pairs = {
         (label, item.name)
-        for label in labels - set(question.argmax_of)
+        for label in labels - set(question.rules.argmax_of)
         for item in profiles
         if item.is_float and item.name in question.outputs
     }
     for probe in recording.probes if pairs else ():
         for stored in recording.batches(probe):
             pairs = {pair for pair in pairs if _is_argmax(stored.outputs[pair[0]], stored.outputs[pair[1]])}
-    return replace(question, argmax_of={**dict(sorted(pairs)), **question.argmax_of})
+    argmax_of = {**dict(sorted(pairs)), **question.rules.argmax_of}
+    return replace(question, rules=replace(question.rules, argmax_of=argmax_of))
 
 
 def _is_argmax(label: NDArray[np.generic], scores: NDArray[np.generic]) -> bool:
@@ -329,7 +322,7 @@ class JudgedProbe:
 
     def hear(self, at: int, stored: StoredProbeBatch, actual: _Outputs) -> None:
         """Judge an answer: the rows that are unlike every sample apart from the others."""
-        matched = [name for rule in self._question.matches for name in rule.outputs]
+        matched = [name for rule in self._question.rules.matches for name in rule.outputs]
         missing = next((name for name in (*self._together.plan.profiles, *matched) if name not in actual), None)
         if missing is not None:
             detail = f"the candidate answers without {missing!r}"
@@ -366,14 +359,14 @@ class JudgedProbe:
     def _failed_check(self, part: Part) -> Check | None:
         """Return the first check that some rows of a batch fail; None if they fail none."""
         expected = self._expected(part)
-        if _may_clip(part.stored.record, self._question.precision):
+        if _may_clip(part.stored.record, self._question.rules.precision):
             return _broken_contract(part.actual, expected)
         profiles = {name: self._profiles[name] for name in expected}
         scale = _Scale.of(_own_profiles(profiles, part.stored), self._question)
         alone = Comparison(scale.plan)
         alone.add(part.batch, part.actual, expected)
         check = next(_failed(alone, scale, self._question, skipped=_NOT_OF_ONE_BATCH), None)
-        matches = [rule for rule in self._question.matches if set(rule.outputs) <= set(part.stored.outputs)]
+        matches = [rule for rule in self._question.rules.matches if set(rule.outputs) <= set(part.stored.outputs)]
         return check or failed_match(matches, part.batch, part.actual, part.stored.outputs)
 
     def fail(self, failed: FailedBatch) -> None:
@@ -387,7 +380,7 @@ class JudgedProbe:
             self._findings[failed.edge] = self._kept(failed, is_stored=len(self._findings) < FAILURES_KEPT)
 
     def _kept(self, failed: FailedBatch, *, is_stored: bool) -> ProbeFailure:
-        failed = replace(failed, argmax_of=self._question.argmax_of)
+        failed = replace(failed, argmax_of=self._question.rules.argmax_of)
         return ProbeFailure(
             batch=failed.at,
             about=failed.stored.record.about,
@@ -422,7 +415,7 @@ class JudgedProbe:
         if self._failures:
             return self._failures
         # The mean of lower precision is honest on real rows: what is asked here holds more rare values than those.
-        skipped = frozenset[str]() if self._question.precision in _LIKE_FP32 else _NOT_OF_ONE_BATCH
+        skipped = frozenset[str]() if self._question.rules.precision in _LIKE_FP32 else _NOT_OF_ONE_BATCH
         together = (
             ProbeFailure(batch=-1, about="all batches together", check=check.name, detail=check.detail)
             for check in _failed(self._all, self._together, self._question, skipped=skipped)
@@ -489,9 +482,9 @@ class _Scale:
         kept = {name: profiles[name] for name in question.outputs if name in profiles}
         plan = ComparisonPlan(
             profiles=kept,
-            limits={name: limits_of_made_up(question.tolerance, profile) for name, profile in kept.items()},
-            decisions={rule.output: rule for rule in question.decisions if rule.output in kept},
-            argmax_of={label: scores for label, scores in question.argmax_of.items() if label in kept},
+            limits={name: limits_of_made_up(question.rules.tolerance, profile) for name, profile in kept.items()},
+            decisions={rule.output: rule for rule in question.rules.decisions if rule.output in kept},
+            argmax_of={label: scores for label, scores in question.rules.argmax_of.items() if label in kept},
         )
         return cls(plan=plan)
 
@@ -503,13 +496,12 @@ def _failed(
     measured = comparison.finish()
     if not measured.rows:
         return
+    tolerance = replace(question.rules.tolerance, decision_mismatches=None, mismatch_rate_upper_95=None)
     plan = JudgePlan(
-        tolerance=replace(question.tolerance, decision_mismatches=None, mismatch_rate_upper_95=None),
+        # What else is asked of a candidate, it is asked on the samples.
+        rules=GateRules(tolerance=tolerance, argmax_of=scale.plan.argmax_of),
         limits=scale.plan.limits,
         profiles=scale.plan.profiles,
-        min_rows=1,
-        argmax_of=scale.plan.argmax_of,
-        precision=question.precision,
     )
     for check in judge(measured, plan):
         if check.status is Status.FAIL and check.name not in skipped and not _is_near(check, measured):

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from paritygate.batch import Batch
+from paritygate.codec import from_data
 from paritygate.errors import ArtifactIntegrityError, InputFileError, MeasurementError, UsageError, ZeroRowsError
 from paritygate.files import digest_of_file, digest_of_files
 from paritygate.signature import is_comparable_dtype
@@ -103,7 +104,7 @@ def expected_from_recording(recording: Recording) -> ExpectedOutputs:
         inputs=frozenset(spec.name for spec in recording.signature.inputs),
         open_reader=lambda: _RecordingReader(recording),
         # A recording of before it was measured has none.
-        noise=None if noise is None else NoiseFloor.from_json(noise),
+        noise=None if noise is None else from_data(NoiseFloor, noise),
     )
 
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from paritygate.precision import Precision
 from paritygate.validate.gate.tolerance import DEFAULT_TOLERANCES, Limits, limits_for
 from paritygate.validate.gate.verdict import Check, Status
-from paritygate.validate.reference.profile import OutputProfile, by_channel
+from paritygate.validate.reference.profile import FloatArray, OutputProfile, by_channel
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -28,7 +28,6 @@ __all__ = ["NoiseFloor", "largest_difference", "measure_noise", "noise_checks", 
 _ROOM = 2.0
 # Keys of stored arrays: in its batch, in another one. Names of outputs come after the first slash.
 _WHOLE, _OTHER = ("head-whole", "alone-whole"), ("head", "alone")
-_THREADS_OF_BEFORE = "that was not measured when it was recorded"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,14 +40,14 @@ class NoiseFloor:
         why_no_batches: Why it was not; empty if it was.
         threads: Between a run on as many threads as the runtime takes and one on a single one; empty where that was
             not measured.
-        why_no_threads: Why it was not; empty if it was.
+        why_no_threads: Why it was not; empty if it was. A recording of before threads were measured does not say.
     """
 
-    repeats: Mapping[str, NDArray[np.float64]]
-    batches: Mapping[str, NDArray[np.float64]]
+    repeats: Mapping[str, FloatArray]
+    batches: Mapping[str, FloatArray]
     why_no_batches: str = ""
-    threads: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
-    why_no_threads: str = ""
+    threads: Mapping[str, FloatArray] = field(default_factory=dict)
+    why_no_threads: str = "that was not measured when it was recorded"
 
     def of(self, output: str) -> NDArray[np.float64]:
         """Return the floor of an output, over all that was measured."""
@@ -56,35 +55,6 @@ class NoiseFloor:
         for others in (self.batches, self.threads):
             largest = np.maximum(largest, others.get(output, 0.0))
         return largest
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the floor as JSON data; a difference that is not finite is null."""
-        return {
-            "repeats": {name: _to_json(floor) for name, floor in self.repeats.items()},
-            "batches": {name: _to_json(floor) for name, floor in self.batches.items()},
-            "why_no_batches": self.why_no_batches,
-            "threads": {name: _to_json(floor) for name, floor in self.threads.items()},
-            "why_no_threads": self.why_no_threads,
-        }
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> NoiseFloor:
-        """Return the floor that `to_json` wrote; of before there were threads in it, they were not measured."""
-        return cls(
-            repeats={name: _from_json(floor) for name, floor in data["repeats"].items()},
-            batches={name: _from_json(floor) for name, floor in data["batches"].items()},
-            why_no_batches=data["why_no_batches"],
-            threads={name: _from_json(floor) for name, floor in data.get("threads", {}).items()},
-            why_no_threads=data.get("why_no_threads", _THREADS_OF_BEFORE),
-        )
-
-
-def _to_json(floor: NDArray[np.float64]) -> list[float | None]:
-    return [value if math.isfinite(value) else None for value in floor.tolist()]
-
-
-def _from_json(floor: list[float | None]) -> NDArray[np.float64]:
-    return np.array([math.inf if value is None else value for value in floor])
 
 
 def measure_noise(

@@ -6,22 +6,23 @@ Limits are scaled by what is found here, so it is computed on the reference alon
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
+from numpy.typing import NDArray
 
+from paritygate.codec import Floats
 from paritygate.signature import is_float_dtype
 from paritygate.validate.reference import value_sample
 from paritygate.validate.reference.bulk import NORMAL_REACH, center_and_spread, repeated_fills, typical_row_norm
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from paritygate.validate.reference.value_sample import ValueSample
 
 __all__ = [
+    "FloatArray",
     "OutputProfile",
     "has_columns",
     "infer_channel_axis",
@@ -30,6 +31,9 @@ __all__ = [
     "profile_outputs",
     "ulp_of",
 ]
+
+# An array of float64, one a channel, that is written to files.
+FloatArray = Annotated[NDArray[np.float64], Floats]
 
 # Rows are worked on in blocks of about this many values: the float64 copies of a block stay in the cache.
 _BLOCK_VALUES = 1 << 17
@@ -63,9 +67,9 @@ class OutputProfile:
     name: str
     dtype: str
     axis: int | None
-    center: NDArray[np.float64]
-    spread: NDArray[np.float64]
-    max_abs: NDArray[np.float64]
+    center: FloatArray
+    spread: FloatArray
+    max_abs: FloatArray
     row_norm: float
     rows: int
     values: int
@@ -97,32 +101,6 @@ class OutputProfile:
         """Return how many scales each value of an array of this output is from the center, 1 at least."""
         distance = np.abs(values - on_axis(self.center, self.axis, values.ndim))
         return np.maximum(1.0, distance / on_axis(self.scale, self.axis, values.ndim))
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the profile as JSON data."""
-        return {
-            "name": self.name,
-            "dtype": self.dtype,
-            "axis": self.axis,
-            "center": self.center.tolist(),
-            "spread": self.spread.tolist(),
-            "max_abs": self.max_abs.tolist(),
-            "row_norm": self.row_norm,
-            "rows": self.rows,
-            "values": self.values,
-            "non_finite": self.non_finite,
-            "varies": self.varies,
-            "fills": list(self.fills),
-        }
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> OutputProfile:
-        """Return the profile that `to_json` wrote."""
-        fields = dict(data)
-        for name in ("center", "spread", "max_abs"):
-            fields[name] = np.asarray(fields[name], dtype=np.float64)
-        fields["fills"] = tuple(fields["fills"])
-        return cls(**fields)
 
 
 def ulp_of(magnitude: float, dtype: str) -> float:

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from paritygate.batch import Batch
+from paritygate.codec import to_data
 from paritygate.errors import ReferenceRefusedError, UsageError, ZeroRowsError
 from paritygate.precision import Precision
 from paritygate.row_names import row_names
-from paritygate.signature import Signature, is_float_dtype
+from paritygate.signature import Dim, Signature, is_float_dtype
 from paritygate.validate.gate.broken_rows import BrokenRows
 from paritygate.validate.gate.measurement import repeat_difference
 from paritygate.validate.gate.tolerance import DEFAULT_TOLERANCES, limits_for
@@ -30,6 +31,7 @@ from paritygate.validate.reference.profile import (
     profile_outputs,
 )
 from paritygate.validate.reference.recording import ChunkWriter, Recording, StoredBatch, read_chunks
+from paritygate.validate.reference.refused_rows import answers_of
 from paritygate.validate.samples.feeding import check_shapes, fit_inputs
 from paritygate.validate.samples.samples import BatchDigest
 from paritygate.wording import counted, one_or_many
@@ -70,6 +72,7 @@ class RecordPlan:
         ignored: The outputs that are not compared, each with the reason: they are not recorded.
         seed: Seed of the choice of rows that are run twice.
         rename: How an input MODEL may be served as the samples' KEY; for hints, empty where it cannot.
+        dims: The sizes declared of symbolic dims, where the model does not know them itself.
     """
 
     folder: Path
@@ -80,6 +83,7 @@ class RecordPlan:
     ignored: Mapping[str, str] = field(default_factory=dict)
     seed: int = 0
     rename: str = ""
+    dims: Mapping[str, Dim] = field(default_factory=dict)
 
 
 def record_reference(
@@ -102,7 +106,8 @@ def record_reference(
     Raises:
         ZeroRowsError: There are no samples.
         ReferenceRefusedError: The reference is not finite, not repeatable, or constant.
-        UsageError: The samples do not fit the model, or a selected output does not exist.
+        UsageError: The samples do not fit the model, it answers some of their rows and not others, or a selected
+            output does not exist.
         BackendError: The reference did not answer.
     """
     folder = plan.folder
@@ -117,13 +122,14 @@ def record_reference(
     broken = BrokenRows()
     others = OtherBatches(runner, recorded, is_batch_fixed=has_fixed_batch)
     threads = OtherThreads(runner)
+    takes = replace(runner.signature, dims={**runner.signature.dims, **plan.dims})
     for batch in read():
         if batch.rows == 0:
             continue
         digest.add(batch)
         inputs = fit_inputs(batch, runner.signature, rename=plan.rename)
-        check_shapes(batch, inputs, runner.signature)
-        outputs = runner.run(inputs)
+        check_shapes(batch, inputs, takes)
+        outputs = answers_of(runner, batch, inputs, rows_before=digest.rows - batch.rows)
         answers = {name: outputs[name] for name in recorded}
         writer.add(answers, rows=batch.rows, case=batch.case)
         broken.add(batch.ids, answers, inputs)
@@ -174,7 +180,7 @@ def record_reference(
         settings={
             "seed": plan.seed,
             "repeated_rows": chooser.repeated,
-            "noise": noise.to_json(),
+            "noise": to_data(noise),
             "non_finite": "match" if plan.is_non_finite_declared else "refuse",
         },
     )

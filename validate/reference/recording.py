@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from paritygate.codec import from_data, read_sealed, sealed, to_data
 from paritygate.errors import ArtifactIntegrityError, InputFileError, MeasurementError
 from paritygate.file_names import check_names
-from paritygate.files import digest_of_file, digest_of_json, read_json, storage_errors, write_json_atomically
+from paritygate.files import digest_of_file, storage_errors, write_json_atomically
 from paritygate.signature import Signature, is_comparable_dtype
 from paritygate.validate.reference.profile import OutputProfile
 
@@ -189,28 +190,17 @@ class Recording:
     @property
     def digest(self) -> str:
         """Digest over all that was recorded: chunks, profiles, samples, how, and by its own digest the probes."""
-        return digest_of_json(self._to_json())
+        return str(self._sealed()["digest"])
 
     def save(self) -> None:
         """Write `record.json`: from now on the folder is a recording."""
-        # Limits follow from the profiles: a slip of an editor in them must not loosen the gate.
-        write_json_atomically(self.folder / RECORD_FILE, {**self._to_json(), "digest": self.digest})
+        # Limits follow from the profiles: they must not be edited.
+        write_json_atomically(self.folder / RECORD_FILE, self._sealed())
 
-    def _to_json(self) -> dict[str, Any]:
-        return {
-            "format": FORMAT_VERSION,
-            "rows": self.rows,
-            "samples_digest": self.samples_digest,
-            "model": dict(self.model),
-            "runtime": dict(self.runtime),
-            "signature": self.signature.to_json(),
-            "shapes": {name: [list(shape) for shape in shapes] for name, shapes in self.shapes.items()},
-            "dtypes": dict(self.dtypes),
-            "profiles": {name: profile.to_json() for name, profile in self.profiles.items()},
-            "health": [list(item) for item in self.health],
-            "settings": dict(self.settings),
-            "chunks": dict(self.chunks),
-        }
+    def _sealed(self) -> dict[str, Any]:
+        data = to_data(self)
+        del data["folder"]
+        return sealed(data, version=FORMAT_VERSION)
 
     @classmethod
     def load(cls, folder: Path) -> Recording:
@@ -224,30 +214,12 @@ class Recording:
         if not path.is_file():
             msg = f"{folder} holds no recorded outputs: {RECORD_FILE} is missing"
             raise InputFileError(msg, hint="record them with: convert-and-validate record")
+        again = "record the reference again: convert-and-validate record"
+        data = read_sealed(path, version=FORMAT_VERSION, again=again)
         try:
-            data = read_json(path)
-            if data["format"] != FORMAT_VERSION:
-                msg = f"{path} has format {data['format']} (allowed: {FORMAT_VERSION})"
-                raise InputFileError(msg, hint="record the reference again: convert-and-validate record")
-            digest = data.pop("digest")
-            if digest != digest_of_json(data):
-                msg = f"{path} is not what was recorded: it was changed"
-                raise ArtifactIntegrityError(msg, hint="record the reference again: convert-and-validate record")
-            check_names([*data["chunks"], *data["model"].get("files", ())])
-            return cls(
-                folder=folder,
-                chunks=dict(data["chunks"]),
-                rows=data["rows"],
-                samples_digest=data["samples_digest"],
-                model=data["model"],
-                runtime=data["runtime"],
-                signature=Signature.from_json(data["signature"]),
-                shapes={name: [tuple(shape) for shape in shapes] for name, shapes in data["shapes"].items()},
-                dtypes=data["dtypes"],
-                profiles={name: OutputProfile.from_json(item) for name, item in data["profiles"].items()},
-                health=tuple((name, detail) for name, detail in data["health"]),
-                settings=data["settings"],
-            )
-        except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as err:
+            found = from_data(cls, {**data, "folder": str(folder)})
+            check_names([*found.chunks, *found.model.get("files", ())])
+        except ValueError as err:
             msg = f"{path} is damaged: {err}"
-            raise InputFileError(msg, hint="record the reference again: convert-and-validate record") from err
+            raise InputFileError(msg, hint=again) from err
+        return found

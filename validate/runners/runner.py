@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from paritygate.errors import UsageError
 from paritygate.machine import check_environment
+from paritygate.models.example import Example
 from paritygate.models.source import Source, SourceKind
 from paritygate.precision import Precision
 from paritygate.signature import Signature
@@ -39,6 +40,8 @@ class ModelToRun:
             to the other runners.
         is_optimised: Whether ONNX Runtime rewrites the graph, as it does where nothing is said. Nothing to the other
             runners.
+        example: Real inputs, by which a model object is asked for its signature where it does not say it and none is
+            given; None where none is to be asked.
     """
 
     source: Source
@@ -48,6 +51,7 @@ class ModelToRun:
     device: str = "cpu"
     provider: str | None = None
     is_optimised: bool = True
+    example: Example | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -115,6 +119,7 @@ RUNNERS: Mapping[SourceKind, str] = {
     SourceKind.TENSORRT_RTX: "paritygate.validate.runners.engine.tensorrt",
     SourceKind.KERAS: "paritygate.validate.runners.tensorflow.keras",
     SourceKind.SAVEDMODEL: "paritygate.validate.runners.tensorflow.savedmodel",
+    SourceKind.FUNCTION: "paritygate.validate.runners.function",
 }
 
 

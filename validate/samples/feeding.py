@@ -15,9 +15,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from paritygate.batch import Batch
-    from paritygate.signature import Signature
+    from paritygate.signature import Dim, Signature
 
 __all__ = ["check_shapes", "fit_inputs"]
+
+_ONE_LENGTH = "give every row as many places in one of them as in the other, or give the dims other names"
 
 
 def fit_inputs(batch: Batch, signature: Signature, *, rename: str = "") -> dict[str, NDArray[np.generic]]:
@@ -45,12 +47,15 @@ def fit_inputs(batch: Batch, signature: Signature, *, rename: str = "") -> dict[
 
 
 def check_shapes(batch: Batch, inputs: Mapping[str, NDArray[np.generic]], signature: Signature) -> None:
-    """Check that the inputs have the ranks and the fixed sizes that a model takes.
+    """Check that the inputs have the ranks and sizes that a model takes: fixed sizes, and those declared of its dims.
+
+    A dim has one size in all inputs that share it, in each row before it was filled up as well. A batch may have fewer
+    rows than the least declared: the last one of a file holds those that are left.
 
     Args:
         batch: Where they come from.
         inputs: What `fit_inputs` returned of it.
-        signature: Of the model.
+        signature: Of the model, with the sizes declared.
 
     Raises:
         UsageError: One has not; the message names input and row.
@@ -72,6 +77,59 @@ def check_shapes(batch: Batch, inputs: Mapping[str, NDArray[np.generic]], signat
             rows = spec.shape[0]
             hint = f"give {rows} rows a call: samples: {{batch_size: {rows}}} in the spec, or --batch-size {rows}"
         raise UsageError(msg, hint=hint)
+    _check_dims(batch, inputs, signature)
+
+
+def _check_dims(batch: Batch, inputs: Mapping[str, NDArray[np.generic]], signature: Signature) -> None:
+    # By dim, where it was seen first: the input, its axis, and the size.
+    first: dict[str, tuple[str, int, int]] = {}
+    for spec in signature.inputs:
+        found = inputs[spec.name].shape
+        for axis, (size, dim) in enumerate(zip(found, spec.shape or (), strict=False)):
+            if not isinstance(dim, str):
+                continue
+            other, other_axis, other_size = first.setdefault(dim, (spec.name, axis, size))
+            if axis == other_axis == 1:
+                _check_lengths(batch, other, spec.name, dim)
+            if size != other_size:
+                msg = (
+                    f"from row {batch.ids[0]!r} on, {other!r} has {other_size} places of {dim!r} and {spec.name!r} has "
+                    f"{size}, and the model takes both of one size"
+                )
+                raise UsageError(msg, hint=_ONE_LENGTH)
+            if dim in signature.dims:
+                _check_declared(batch, spec, axis, found, signature.dims[dim])
+
+
+def _check_lengths(batch: Batch, name: str, other: str, dim: str) -> None:
+    """Check that the rows of two inputs, which were filled up, were of one length."""
+    pairs = zip(batch.ids, batch.lengths.get(name, ()), batch.lengths.get(other, ()), strict=False)
+    for row_id, length, other_length in pairs:
+        if length != other_length:
+            msg = (
+                f"row {row_id!r} is {length} long in {name!r} and {other_length} in {other!r}, and the model takes "
+                f"both of one {dim!r}"
+            )
+            raise UsageError(msg, hint=_ONE_LENGTH)
+
+
+def _check_declared(batch: Batch, spec: TensorSpec, axis: int, found: tuple[int, ...], sizes: Dim) -> None:
+    """Check that one axis of an input is within the sizes declared of its dim."""
+    size, dim = found[axis], spec.shape[axis] if spec.shape else None
+    is_of_rows = axis == 0 and size == batch.rows
+    if size <= sizes.max and (size >= sizes.min or is_of_rows):
+        return
+    lengths = batch.lengths.get(spec.name, ()) if axis == 1 else ()
+    row = next((row_id for row_id, length in zip(batch.ids, lengths, strict=False) if length == size), None)
+    where = f"from row {batch.ids[0]!r} on" if row is None else f"at row {row!r}"
+    msg = (
+        f"{where}, {spec.name!r} has the shape {list(found)}: axis {axis}, {dim!r}, is {size}, and model.dims.{dim} "
+        f"declares {sizes.min} to {sizes.max}"
+    )
+    hint = f"declare the sizes that the model is served with, model.dims.{dim}, or correct the rows"
+    if is_of_rows:
+        hint = f"give fewer rows a call, samples: {{batch_size: {sizes.max}}} in the spec, or declare model.dims.{dim}"
+    raise UsageError(msg, hint=hint)
 
 
 def _how_to_name(name: str, batch: Batch, signature: Signature, rename: str) -> str:

@@ -28,7 +28,7 @@ from paritygate.wording import counted
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["DEFAULT_BATCH_SIZE", "BatchDigest", "SampleSource", "open_samples"]
+__all__ = ["DEFAULT_BATCH_SIZE", "BatchDigest", "SampleSource", "check_batch", "common_rows", "open_samples"]
 
 DEFAULT_BATCH_SIZE = 16
 _SUFFIXES = (".npz", ".safetensors", ".jsonl")
@@ -66,24 +66,6 @@ class SampleSource:
     def fill(self) -> dict[str, tuple[float, ...]]:
         """What rows are filled up with, as `digests_of_rows` takes it."""
         return {name: (value,) for name, value in self.pad.items()}
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the source as JSON data."""
-        return {
-            "text": self.text,
-            "folder": str(self.folder),
-            "path": self.path,
-            "batch_size": self.batch_size,
-            "pad": dict(self.pad),
-            "split": self.split.to_json() if self.split else None,
-            "key": self.key,
-        }
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> SampleSource:
-        """Return the source that `to_json` wrote."""
-        split = SampleSplit.from_json(data["split"]) if data.get("split") else None
-        return cls(**{**data, "folder": Path(data["folder"]), "split": split})
 
 
 def open_samples(source: SampleSource) -> Callable[[], Iterator[Batch]]:
@@ -184,12 +166,21 @@ def _checked(text: str, batches: object) -> Iterator[Batch]:
         raise UsageError(msg, hint="yield paritygate.batch.Batch objects")
     seen = _SeenIds()
     for batch in batches:
-        _check_batch(text, batch)
+        check_batch(text, batch)
         seen.add(batch.ids, f"samples {text!r}")
         yield batch
 
 
-def _check_batch(text: str, batch: object) -> None:
+def check_batch(text: str, batch: object) -> Batch:
+    """Return a batch that code of the user's made, checked.
+
+    Args:
+        text: What it came from, for messages.
+        batch: The batch; of any type, whatever was asked for.
+
+    Raises:
+        UsageError: It is none, or its parts do not fit together.
+    """
     if not isinstance(batch, Batch):
         msg = f"samples {text!r} yielded a {type(batch).__name__}, not a Batch"
         raise UsageError(msg, hint="yield paritygate.batch.Batch(inputs=..., ids=...)")
@@ -209,6 +200,7 @@ def _check_batch(text: str, batch: object) -> None:
     if batch.gold is not None and len(batch.gold) != batch.rows:
         msg = f"samples {text!r}: {counted(len(batch.gold), 'gold value')} for {counted(batch.rows, 'row')}"
         raise UsageError(msg, hint="give one value a row")
+    return batch
 
 
 def _check_input(text: str, name: object, array: object) -> None:
@@ -279,11 +271,11 @@ def _read_cases(path: Path, names: Sequence[str]) -> Iterator[Batch]:
         cases.setdefault(name.rpartition("/")[0], []).append(name)
     for case, keys in cases.items():
         inputs = {key.rpartition("/")[2]: NpyStream(path, key).take(None) for key in keys}
-        rows = _common_rows(inputs)
+        rows = common_rows(inputs)
         yield Batch(inputs=inputs, ids=[f"{case}/{row}" for row in range(rows)], case=case)
 
 
-def _common_rows(inputs: Mapping[str, NDArray[np.generic]]) -> int:
+def common_rows(inputs: Mapping[str, NDArray[np.generic]]) -> int:
     """Return the size that axis 0 of all inputs has; inputs that share none are one row together."""
     sizes = {array.shape[0] for array in inputs.values() if array.ndim}
     if any(size == 0 for size in sizes):
@@ -348,7 +340,9 @@ def _read_jsonl(path: Path, source: SampleSource) -> Iterator[Batch]:
                     msg = f"samples {path}, line {number}: the inputs are {sorted(row)}, those before {sorted(names)}"
                     raise InputFileError(msg, hint="give the same inputs in every line")
             yield Batch(
-                inputs={name: _stack(path, name, [row[name] for row in rows], source) for name in names}, ids=ids
+                inputs={name: _stack(path, name, [row[name] for row in rows], source) for name in names},
+                ids=ids,
+                lengths={name: [len(row[name]) for row in rows] for name in names if isinstance(rows[0][name], list)},
             )
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -44,15 +44,6 @@ class SampleSplit:
     def has(self, digest: bytes) -> bool:
         """Return whether the row with this digest is for calibration."""
         return int.from_bytes(digest[:8], "big") < self.share * _DIGEST_RANGE
-
-    def to_json(self) -> dict[str, Any]:
-        """Return it as JSON data."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> SampleSplit:
-        """Return the split that `to_json` wrote."""
-        return cls(**data)
 
 
 @dataclass(kw_only=True, slots=True)
@@ -140,5 +131,9 @@ def rows_kept(batch: Batch, is_kept: Sequence[bool]) -> Batch:
         strata={
             name: [value for value, kept in zip(values, is_kept, strict=True) if kept]
             for name, values in batch.strata.items()
+        },
+        lengths={
+            name: [length for length, kept in zip(lengths, is_kept, strict=True) if kept]
+            for name, lengths in batch.lengths.items()
         },
     )

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from paritygate.codec import to_data
 from paritygate.pipelines.cli.options import json_option, reason_option, repository_option
 
 __all__ = ["command"]
@@ -39,5 +40,5 @@ def command(model: str, name: str, version: str, *, reason: str, repository: Pat
     note = Note(reason=reason, who=user_name(), host=platform.node())
     move = point_alias(repository, model, name, version, note=note)
     print_alias_move(move, to_stderr=json_target == "-")
-    write_json(json_target, {"schema_version": 1, **move.to_json()})
+    write_json(json_target, {"schema_version": 1, **to_data(move)})
     return 0

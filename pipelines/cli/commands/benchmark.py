@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from paritygate.codec import to_data
 from paritygate.pipelines.cli.options import (
     AMOUNT,
     device_option,
@@ -107,5 +108,5 @@ def command(
         write_reports(run)
     code = exit_code_of_benchmark(run, result)
     print_benchmark(run.resolved.name, result, to_stderr=json_target == "-")
-    write_json(json_target, {**result.to_json(), "exit_code": code})
+    write_json(json_target, {**to_data(result), "exit_code": code})
     return code

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from paritygate.codec import to_data
 from paritygate.pipelines.cli.options import (
     device_option,
     json_option,
@@ -118,6 +119,13 @@ __all__ = ["command"]
     help="The channel axis of an output, whose entries get scales of their own.",
 )
 @click.option(
+    "--min-cosine-similarity",
+    "cosines",
+    multiple=True,
+    metavar="OUTPUT=V",
+    help="The least cosine similarity, -1 to 1, of the two answers to any row, such as two embeddings.",
+)
+@click.option(
     "--non-finite",
     type=click.Choice(["refuse", "match"]),
     default="refuse",
@@ -182,6 +190,7 @@ def command(
     matches: tuple[str, ...],
     ignored: tuple[str, ...],
     axes: tuple[str, ...],
+    cosines: tuple[str, ...],
     non_finite: str,
     min_rows: int,
     batch_size: int,
@@ -199,7 +208,8 @@ def command(
     """Hold CANDIDATE against REFERENCE on the same samples and give a verdict.
 
     Each is a model (.onnx, .keras, a SavedModel folder, TorchScript in .pt or .ts, torch.export in .pt2, OpenVINO in
-    .xml, .tflite) or outputs recorded before (an .npz file with the samples' keys, or a folder made by `record`).
+    .xml, .tflite, or module:callable, a function that returns a PyTorch module or Keras model) or outputs recorded
+    before (an .npz file with the samples' keys, or a folder made by `record`).
     The exit code is 0 for pass, 1 for fail, 3 for inconclusive, 5 if the comparison could not be made.
 
     \b
@@ -209,58 +219,43 @@ def command(
     """
     from paritygate.pipelines.cli.console import progress_of, write_json
     from paritygate.pipelines.cli.run_summary import print_comparison
-    from paritygate.pipelines.compare.job import ComparisonJob, compare
-    from paritygate.pipelines.compare.result import result_to_json
-    from paritygate.pipelines.compare.sides import parse_side, with_provider
-    from paritygate.precision import parse_precision
-    from paritygate.validate.detections.rule import parse_match_rule
-    from paritygate.validate.gate.decisions import parse_decision, with_constants
-    from paritygate.validate.gate.tolerance import parse_tolerance
-    from paritygate.validate.gold.rule import parse_gold_rule
-    from paritygate.validate.probes.catalogue import ALL_PROBES
+    from paritygate.pipelines.compare.arguments import comparison_of
+    from paritygate.pipelines.compare.job import compare
+    from paritygate.pipelines.compare.sides import parse_side
     from paritygate.validate.samples.samples import SampleSource
 
     here = Path.cwd()
     names = pairs("--map", rename, example="output_0=logits")
-    chosen = probe_names(probes)
-    kind = parse_precision(precision)
-    job = ComparisonJob(
-        reference=parse_side(reference, here),
-        candidate=with_provider(
-            parse_side(candidate, here, rename=names),
-            provider,
-            device=device,
-            is_emulated=emulate,
+    fill = numbers("--pad", pad, example="input_ids=0")
+    job = comparison_of(
+        parse_side(reference, here),
+        parse_side(candidate, here, rename=names),
+        SampleSource(text=samples, folder=here, batch_size=batch_size, pad=fill),
+        precision=precision,
+        decisions=decisions,
+        constant_decisions=reasons_by_name(
+            "--constant-decision", constant_decisions, example="all rows are of one class"
         ),
-        samples=SampleSource(
-            text=samples,
-            folder=here,
-            batch_size=batch_size,
-            pad=numbers("--pad", pad, example="input_ids=0"),
-        ),
-        precision=kind,
-        tolerance=parse_tolerance(kind, numbers("--tolerance", tolerances, example="max_abs_diff=1e-3")),
-        decisions=with_constants(
-            map(parse_decision, decisions),
-            reasons_by_name("--constant-decision", constant_decisions, example="all rows are of one class"),
-        ),
+        tolerance=numbers("--tolerance", tolerances, example="max_abs_diff=1e-3"),
+        repeat=repeat,
         outputs=outputs,
         argmax_of=pairs("--argmax-of", argmax_of, example="label=logits"),
-        gold=tuple(parse_gold_rule(text) for text in gold),
-        matches=tuple(parse_match_rule(text) for text in matches),
+        gold=gold,
+        matches=matches,
         ignored=reasons_by_name("--ignore", ignored, example="random by design"),
         axes=whole_numbers("--axis", axes),
-        passes=repeat,
+        min_cosine_similarity=numbers("--min-cosine-similarity", cosines, example="embedding=0.999"),
+        non_finite=non_finite,
         min_rows=min_rows,
-        is_non_finite_declared=non_finite == "match",
-        is_emulated=emulate,
-        probes=tuple(ALL_PROBES) if chosen is None else chosen,
+        seed=seed,
+        emulate=emulate,
+        probes=probe_names(probes),
         failures=failures,
         device=device,
-        seed=seed,
+        provider=provider,
     )
     with progress_of("compare", is_quiet=quiet) as progress:
         result = compare(job, time_limit_s=time_limit, progress=progress)
-    write_json(json_target, result_to_json(result))
+    write_json(json_target, to_data(result))
     print_comparison(result, to_stderr=json_target == "-")
     return result.exit_code

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from paritygate.codec import to_data
 from paritygate.pipelines.cli.options import json_option, repository_option
 
 __all__ = ["command"]
@@ -31,6 +32,6 @@ def command(*, repository: Path, json_target: str | None) -> int:
         print_repositories([repository])
     write_json(
         json_target,
-        {"schema_version": 1, "repository": str(repository), "models": [model.to_json() for model in models]},
+        {"schema_version": 1, "repository": str(repository), "models": [to_data(model) for model in models]},
     )
     return 0

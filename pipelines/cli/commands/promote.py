@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from paritygate.codec import to_data
 from paritygate.pipelines.cli.options import constraint_option, json_option, root_option, run_option
 
 __all__ = ["command"]
@@ -90,5 +91,5 @@ def command(
     to_stderr = json_target == "-"
     print_release(release, to_stderr=to_stderr)
     print_repositories([place], to_stderr=to_stderr)
-    write_json(json_target, {"schema_version": 1, **release.to_json()})
+    write_json(json_target, {"schema_version": 1, **to_data(release)})
     return 0

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from paritygate.codec import to_data
 from paritygate.pipelines.cli.options import json_option, reason_option, repository_option
 
 __all__ = ["command"]
@@ -46,5 +47,5 @@ def command(
     note = Note(reason=reason, who=user_name(), host=platform.node())
     move = roll_back(repository, model, alias=alias, to=to, note=note)
     print_alias_move(move, to_stderr=json_target == "-")
-    write_json(json_target, {"schema_version": 1, **move.to_json()})
+    write_json(json_target, {"schema_version": 1, **to_data(move)})
     return 0

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from paritygate.codec import to_data
 from paritygate.pipelines.cli.options import (
     constraint_option,
     device_option,
@@ -80,33 +81,15 @@ def command(
       convert-and-validate run klue-sts klue-sts-tf
       convert-and-validate run klue-sts --samples klue-sts-v1.1_dev.json --no-promote --json -
     """
-    from paritygate.errors import ParitygateError, UsageError
+    from paritygate.errors import ParitygateError
     from paritygate.pipelines.cli.console import progress_of, write_json
     from paritygate.pipelines.cli.release_summary import print_repositories
     from paritygate.pipelines.cli.run_summary import print_error, print_outcome
     from paritygate.pipelines.compare.result import error_result
     from paritygate.pipelines.run.workspace import RunFolder, new_run, worst_code
-    from paritygate.pipelines.run_spec import RunOptions, run_spec
-    from paritygate.pipelines.spec.benchmark_plan import check_price, is_speed_needed
+    from paritygate.pipelines.run_spec import RunOptions, check_options, run_spec, spec_to_run
     from paritygate.pipelines.spec.limits import parse_constraints
-    from paritygate.pipelines.spec.loading import load_spec_to_run
-    from paritygate.pipelines.spec.names import check_alias
-    from paritygate.pipelines.spec.target_choice import with_probes, with_targets
 
-    limits = parse_constraints(constraints)
-    asked = probe_names(probes)
-    # All specs are read before any work starts: a typing error in the second must not cost the first's time.
-    resolved = [
-        with_probes(with_targets(load_spec_to_run(text, samples_path=samples_path), targets), asked) for text in specs
-    ]
-    for spec in resolved:
-        if is_promoting:
-            check_price(spec, limits)
-        if is_promoting and is_benchmarking is False and is_speed_needed(spec, limits):
-            msg = f"spec {spec.origin}: its release is chosen by speed, which --no-benchmark leaves unmeasured"
-            raise UsageError(msg, hint="add --no-promote, or leave --no-benchmark out")
-    if alias is not None:
-        check_alias(alias)
     options = RunOptions(
         time_limit_s=time_limit,
         device=device,
@@ -115,8 +98,13 @@ def command(
         repository=repository,
         alias=alias,
         root=root,
-        limits=limits,
+        limits=parse_constraints(constraints),
     )
+    asked = probe_names(probes)
+    # All specs are read before any work starts: a typing error in the second must not cost the first's time.
+    resolved = [spec_to_run(text, samples_path=samples_path, targets=targets, probes=asked) for text in specs]
+    for spec in resolved:
+        check_options(spec, options)
     codes: list[int] = []
     entries: list[dict[str, object]] = []
     touched: list[Path] = []
@@ -135,7 +123,7 @@ def command(
                     "model": spec.name,
                     "run": None if run is None else str(run.folder),
                     "exit_code": int(err.exit_code),
-                    "error": error_result(err).to_json(),
+                    "error": to_data(error_result(err)),
                 }
             )
             continue

@@ -64,7 +64,6 @@ def command(
     from paritygate.pipelines.run.workspace import new_run
     from paritygate.pipelines.selftest.page import COLUMNS, lines_below, rows_of
     from paritygate.pipelines.selftest.request import chosen_plants
-    from paritygate.pipelines.selftest.result import result_to_json
     from paritygate.pipelines.selftest.stage import SELFTEST_PAGE, SelftestOptions, selftest_stage, spec_of_selftest
     from paritygate.pipelines.spec.loading import load_spec_to_run
     from paritygate.printing import echo
@@ -87,5 +86,5 @@ def command(
                 print_table(title, columns, rows)
     for line in (*lines_below(result), result.summary, f"page: {run.folder / SELFTEST_PAGE}"):
         echo(line, err=is_to_stderr)
-    write_json(json_target, result_to_json(result))
+    write_json(json_target, result.to_json())
     return result.exit_code

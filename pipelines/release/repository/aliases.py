@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from paritygate.errors import ArtifactIntegrityError, UsageError
 from paritygate.pipelines.release.repository.inspect import read_state, version_of
@@ -58,18 +57,6 @@ class AliasMove:
     past: tuple[int, ...]
     record: int | None
     is_rollback: bool
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the move as JSON data."""
-        return {
-            "model": self.model,
-            "alias": self.alias,
-            "version": self.version,
-            "previous": self.previous,
-            "past": list(self.past),
-            "record": self.record,
-            "is_rollback": self.is_rollback,
-        }
 
 
 _NO_NOTE = Note()

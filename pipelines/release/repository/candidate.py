@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from paritygate.artifact import ARTIFACT_FILE, check_record, file_digests
+from paritygate.codec import to_data
 from paritygate.errors import ArtifactIntegrityError, InputFileError, RepositoryError, UsageError
 from paritygate.files import digest_of_files
 from paritygate.pipelines.release.repository.difference import compare_files
@@ -67,21 +68,6 @@ class VariantEvidence:
     also: tuple[VariantEvidence, ...] = ()
     rules: str | None = None
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the evidence as JSON data."""
-        return {
-            "verdict": self.verdict,
-            "artifact": self.artifact,
-            "kind": self.kind,
-            "device": self.device,
-            "runtime": self.runtime,
-            "emulated_from": self.emulated_from,
-            "has_run": self.has_run,
-            "devices": list(self.devices),
-            "also": [other.to_json() for other in self.also],
-            "rules": self.rules,
-        }
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VariantCandidate:
@@ -118,7 +104,7 @@ class VariantCandidate:
             "name": self.name,
             "role": "source" if self.is_source else "converted",
             "digest": self.digest,
-            "evidence": None if self.evidence is None else self.evidence.to_json(),
+            "evidence": None if self.evidence is None else to_data(self.evidence),
         }
 
 
@@ -157,25 +143,6 @@ class Provenance:
     machines: Mapping[str, Any] = field(default_factory=dict)
     pack: str | None = None
     spec: Mapping[str, Any] | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the provenance as JSON data."""
-        return {
-            "source": self.source,
-            "samples": self.samples,
-            "reference": self.reference,
-            "tools": dict(self.tools),
-            "device": dict(self.device),
-            "machines": dict(self.machines),
-            "tolerances": dict(self.tolerances),
-            "looser_tolerances": dict(self.looser_tolerances),
-            "ignored_outputs": dict(self.ignored_outputs),
-            "constant_decisions": dict(self.constant_decisions),
-            "asked_less": [dict(item) for item in self.asked_less],
-            "probes_not_asked": {name: list(probes) for name, probes in self.probes_not_asked.items()},
-            "pack": self.pack,
-            "spec": None if self.spec is None else dict(self.spec),
-        }
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -319,7 +286,7 @@ def _check_provenance(candidate: ReleaseCandidate) -> None:
             msg = f"the digest of the {name} is {digest!r}, which is no sha256 digest"
             raise RepositoryError(msg, hint="run it again: convert-and-validate run")
     _check_json(EVIDENCE_FILE, candidate.evidence)
-    _check_json(MANIFEST_FILE, {**provenance.to_json(), "choice": dict(candidate.choice)})
+    _check_json(MANIFEST_FILE, {**to_data(provenance), "choice": dict(candidate.choice)})
     for variant in candidate.variants:
         _check_json(f"{variant.name}/{ARTIFACT_FILE}", variant.record)
 

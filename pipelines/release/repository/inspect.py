@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from paritygate.codec import to_data
 from paritygate.errors import InputFileError, UsageError
 from paritygate.pipelines.release.repository.difference import FileDifference
 from paritygate.pipelines.release.repository.log import logged_models, read_records
@@ -55,16 +56,6 @@ class ModelSummary:
     aliases: Mapping[str, int]
     changed: str
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the summary as JSON data."""
-        return {
-            "model": self.model,
-            "versions": list(self.versions),
-            "collected": list(self.collected),
-            "aliases": dict(self.aliases),
-            "changed": self.changed,
-        }
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReleaseDetails:
@@ -98,10 +89,10 @@ class ReleaseDetails:
             "version": self.version,
             "folder": str(self.folder),
             "aliases": list(self.aliases),
-            "record": self.record.to_json(),
+            "record": to_data(self.record),
             "manifest": dict(self.manifest),
             "numbers": [dict(item) for item in self.numbers],
-            "history": [{"number": n, **record.to_json()} for n, record in enumerate(self.history, start=1)],
+            "history": [{"number": n, **to_data(record)} for n, record in enumerate(self.history, start=1)],
         }
 
 

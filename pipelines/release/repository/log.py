@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from paritygate.codec import to_data
 from paritygate.errors import RepositoryError, StorageError
 from paritygate.files import storage_errors, write_json_atomically
 from paritygate.pipelines.release.repository.disk import make_folders, reading_errors, sync_folder
@@ -145,7 +146,7 @@ def append_record(
             raise RepositoryError(msg, hint=f"see what it holds with: convert-and-validate show {model}")
         number = len(state.history) + 1
         # A new file for each try: one that was linked after all is never written to again.
-        write_json_atomically(written, record.after(state.history[-1] if state.history else None).to_json())
+        write_json_atomically(written, to_data(record.after(state.history[-1] if state.history else None)))
         if _link(written, _record_file(folder, number)):
             break
     with storage_errors(folder):

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from paritygate.codec import to_data
 from paritygate.errors import ArtifactIntegrityError
 from paritygate.files import digest_of_file
 from paritygate.pipelines.release.repository.candidate import (
@@ -81,7 +82,7 @@ def make_manifest(candidate: ReleaseCandidate, version: int, folder: Path, files
         "variants": [_variant_entry(variant, folder / variant.name) for variant in candidate.variants],
         "accepted": dict(candidate.accepted),
         "choice": dict(candidate.choice),
-        "provenance": candidate.provenance.to_json(),
+        "provenance": to_data(candidate.provenance),
         "files": dict(files),
     }
 

@@ -12,6 +12,7 @@ from datetime import datetime, timezone
 from enum import Enum
 from typing import Any
 
+from paritygate.codec import from_data, to_data
 from paritygate.files import digest_of_json
 
 __all__ = ["CHAINED_SCHEMA", "Record", "RecordKind", "digest_of_record", "utc_now"]
@@ -69,84 +70,29 @@ class Record:
     def after(self, before: Record | None) -> Record:
         """Return the record as it is stored after `before`, or as the first one if that is None."""
         linked = replace(self, schema=CHAINED_SCHEMA, predecessor=None if before is None else before.digest)
-        return replace(linked, digest=digest_of_record(linked.to_json()))
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the record as JSON data."""
-        return {
-            "schema": self.schema,
-            "kind": str(self.kind),
-            "time": self.time,
-            "version": self.version,
-            "aliases": dict(self.aliases),
-            "manifest": self.manifest,
-            "reason": self.reason,
-            "despite": self.despite,
-            "trust": self.trust,
-            "who": self.who,
-            "host": self.host,
-            "predecessor": self.predecessor,
-            "digest": self.digest,
-        }
+        return replace(linked, digest=digest_of_record(to_data(linked)))
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Record:
         """Return the record that stands in a file of the log; one of schema 1 has no digest yet.
 
         Raises:
-            ValueError: The kind or the schema is not known to this version of paritygate, or a version is no number.
-            KeyError: A field is missing.
-            TypeError: A text is none, or the aliases are no mapping.
+            ValueError: It is no record, or one of a schema that this version of paritygate does not know.
         """
         schema = data["schema"]
-        if schema not in (_FIRST_SCHEMA, CHAINED_SCHEMA):
+        if schema == _FIRST_SCHEMA:
+            # A record of the first schema moves at most one alias, to the version that it names.
+            version, alias = data["version"], data["alias"]
+            is_release = data["kind"] == RecordKind.RELEASED
+            aliases = {} if alias is None else {alias: version}
+            data = {**data, "version": version if is_release else None, "aliases": aliases}
+            if is_release and version is None:
+                msg = "it names no version"
+                raise ValueError(msg)
+        elif schema != CHAINED_SCHEMA:
             msg = f"its schema is {schema!r}, not {_FIRST_SCHEMA} or {CHAINED_SCHEMA}"
             raise ValueError(msg)
-        kind = RecordKind(data["kind"])
-        version = data["version"]
-        if schema == CHAINED_SCHEMA:
-            aliases = data["aliases"]
-            if not isinstance(aliases, Mapping):
-                msg = f"its aliases are {aliases!r}, and no mapping"
-                raise TypeError(msg)
-        else:
-            alias = _text_or_none(data, "alias")
-            aliases = {} if alias is None else {alias: _whole(version)}
-            version = _whole(version) if kind is RecordKind.RELEASED else None
-        return cls(
-            kind=kind,
-            time=_text(data, "time"),
-            version=None if version is None else _whole(version),
-            aliases={str(alias): _whole(number) for alias, number in aliases.items()},
-            manifest=_text_or_none(data, "manifest"),
-            reason=_text(data, "reason"),
-            despite=_text(data, "despite") if schema == CHAINED_SCHEMA else "",
-            # Records from before packs were told apart lack it.
-            trust=_text(data, "trust") if "trust" in data else "",
-            who=_text(data, "who"),
-            host=_text(data, "host"),
-            schema=schema,
-            predecessor=_text_or_none(data, "predecessor") if schema == CHAINED_SCHEMA else None,
-            digest=_text(data, "digest") if schema == CHAINED_SCHEMA else "",
-        )
-
-
-def _text(data: Mapping[str, Any], name: str) -> str:
-    if not isinstance(data[name], str):
-        msg = f"its {name} is {data[name]!r}, and no text"
-        raise TypeError(msg)
-    return str(data[name])
-
-
-def _text_or_none(data: Mapping[str, Any], name: str) -> str | None:
-    return None if data[name] is None else _text(data, name)
-
-
-def _whole(number: object) -> int:
-    if type(number) is not int:
-        msg = f"{number!r} is no version"
-        raise ValueError(msg)
-    return number
+        return from_data(cls, data)
 
 
 def digest_of_record(data: Mapping[str, Any]) -> str:

@@ -75,23 +75,6 @@ class Release:
     trust: str = ""
     is_new: bool = True
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the release as JSON data."""
-        return {
-            "model": self.model,
-            "version": self.version,
-            "folder": str(self.folder),
-            "alias": self.alias,
-            "record": self.record,
-            "manifest": self.manifest,
-            "variants": list(self.variants),
-            "reason": self.reason,
-            "choice": dict(self.choice),
-            "despite": self.despite,
-            "trust": self.trust,
-            "is_new": self.is_new,
-        }
-
 
 def promote(repository: Path, candidate: ReleaseCandidate) -> Release:
     """Release `candidate` under the next version of its model and move its alias there.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
+from paritygate.codec import to_data
 from paritygate.pipelines.compare.result import (
     CheckResult,
     ComparisonResult,
@@ -317,7 +318,7 @@ def _interval(output: StratumOutput) -> str:
 
 def tolerance_table(result: ComparisonResult) -> Table:
     """Return the limits, where they come from, and which are looser than the defaults."""
-    default = DEFAULT_TOLERANCES[Precision(result.precision)].to_json()
+    default = to_data(DEFAULT_TOLERANCES[Precision(result.precision)])
     declared = set(result.tolerance.get("declared", ()))
     names = [name for name in default if name not in {"declared", "precision"}]
     rows = tuple(

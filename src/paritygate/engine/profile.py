@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from paritygate.errors import UsageError
 from paritygate.signature import Dim, Signature, TensorSpec
@@ -22,15 +21,6 @@ class ProfileShapes:
     min: tuple[int, ...]
     opt: tuple[int, ...]
     max: tuple[int, ...]
-
-    def to_json(self) -> dict[str, list[int]]:
-        """Return the shapes as JSON data."""
-        return {"min": list(self.min), "opt": list(self.opt), "max": list(self.max)}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> ProfileShapes:
-        """Return the shapes that `to_json` wrote."""
-        return cls(min=tuple(data["min"]), opt=tuple(data["opt"]), max=tuple(data["max"]))
 
 
 def profile_of(signature: Signature) -> dict[str, ProfileShapes]:

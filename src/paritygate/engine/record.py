@@ -7,10 +7,11 @@ what the build saw lies beside it, in `engine.json`, and whoever runs the engine
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from paritygate.codec import from_data, to_data
 from paritygate.engine.profile import ProfileShapes
 from paritygate.engine.settings import EngineSettings
 from paritygate.errors import InputFileError
@@ -50,25 +51,13 @@ class EngineRecord:
     profile: Mapping[str, ProfileShapes]
     tf32: bool
     settings: EngineSettings
-    census: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    built_on: Mapping[str, Any] | None = None
-    targets: str = ""
+    census: Mapping[str, Mapping[str, int]]
+    built_on: Mapping[str, Any] | None
+    targets: str
 
     def save(self, engine: Path) -> None:
         """Write the record beside the engine."""
-        data = {
-            "schema_version": _SCHEMA_VERSION,
-            "library": self.library,
-            "version": self.version,
-            "precision": str(self.precision),
-            "signature": self.signature.to_json(),
-            "profile": {name: shapes.to_json() for name, shapes in self.profile.items()},
-            "tf32": self.tf32,
-            "settings": self.settings.to_json(),
-            "census": {dtype: dict(layers) for dtype, layers in self.census.items()},
-            "built_on": None if self.built_on is None else dict(self.built_on),
-            "targets": self.targets,
-        }
+        data = {"schema_version": _SCHEMA_VERSION, **to_data(self)}
         write_json_atomically(engine.parent / RECORD_FILE, data)
 
     @classmethod
@@ -83,19 +72,7 @@ class EngineRecord:
             msg = f"{engine} has no {RECORD_FILE} beside it, which says its inputs, its precision and its versions"
             raise InputFileError(msg, hint="give an engine as it was built: convert-and-validate build --run DIR")
         try:
-            data = read_json(path)
-            return cls(
-                library=data["library"],
-                version=data["version"],
-                precision=Precision(data["precision"]),
-                signature=Signature.from_json(data["signature"]),
-                profile={name: ProfileShapes.from_json(item) for name, item in data["profile"].items()},
-                tf32=data["tf32"],
-                settings=EngineSettings.from_json(data["settings"]),
-                census=data["census"],
-                built_on=data["built_on"],
-                targets=data["targets"],
-            )
-        except (ValueError, KeyError, TypeError, AttributeError) as err:
+            return from_data(cls, read_json(path))
+        except ValueError as err:
             msg = f"{path} is damaged: {type(err).__name__}: {err}"
             raise InputFileError(msg, hint="build the engine again: convert-and-validate build --run DIR") from err

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any
 
 __all__ = ["EngineSettings", "HardwareCompatibility"]
 
@@ -42,25 +40,3 @@ class EngineSettings:
     version_compatible: bool = False
     compute_capabilities: tuple[str, ...] = ()
     timing_cache: Path | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the settings as JSON data."""
-        return {
-            **asdict(self),
-            "hardware_compatibility": str(self.hardware_compatibility),
-            "compute_capabilities": list(self.compute_capabilities),
-            "timing_cache": None if self.timing_cache is None else str(self.timing_cache),
-        }
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> EngineSettings:
-        """Return the settings that `to_json` wrote."""
-        cache = data["timing_cache"]
-        return cls(
-            workspace_mb=data["workspace_mb"],
-            optimization_level=data["optimization_level"],
-            hardware_compatibility=HardwareCompatibility(data["hardware_compatibility"]),
-            version_compatible=data["version_compatible"],
-            compute_capabilities=tuple(data["compute_capabilities"]),
-            timing_cache=None if cache is None else Path(cache),
-        )

@@ -12,8 +12,8 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
+from paritygate.codec import from_data, to_data
 from paritygate.errors import InputFileError, UsageError
 from paritygate.files import read_json, write_json_atomically
 from paritygate.signature import Signature, TensorSpec, is_float_dtype, is_integer_dtype
@@ -77,29 +77,10 @@ class FixedShape:
     def __str__(self) -> str:
         return ", ".join(f"{name} {size}" for name, size in self.dims.items())
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the rule as JSON data."""
-        return {
-            "dims": dict(self.dims),
-            "pad": dict(self.pad),
-            "dtypes": dict(self.dtypes),
-            "signature": self.signature.to_json(),
-        }
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> FixedShape:
-        """Return the rule that `to_json` wrote."""
-        return cls(
-            dims=data["dims"],
-            pad=data["pad"],
-            dtypes=data["dtypes"],
-            signature=Signature.from_json(data["signature"]),
-        )
-
 
 def write_fixed_shape(rule: FixedShape, folder: Path) -> None:
     """Write the rule beside the files of the fixed model."""
-    write_json_atomically(folder / FIXED_SHAPE_FILE, rule.to_json())
+    write_json_atomically(folder / FIXED_SHAPE_FILE, to_data(rule))
 
 
 def read_fixed_shape(path: Path) -> FixedShape:
@@ -113,8 +94,8 @@ def read_fixed_shape(path: Path) -> FixedShape:
         msg = f"the rule for fixed dims is missing: {path}"
         raise InputFileError(msg, hint=again)
     try:
-        return FixedShape.from_json(read_json(path))
-    except (ValueError, KeyError, TypeError) as err:
+        return from_data(FixedShape, read_json(path))
+    except ValueError as err:
         msg = f"{path} is damaged: {type(err).__name__}: {err}"
         raise InputFileError(msg, hint=again) from err
 

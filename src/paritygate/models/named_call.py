@@ -15,6 +15,7 @@ __all__ = [
     "check_rename",
     "default_output_names",
     "is_default_output_name",
+    "outputs_by_name",
     "select_outputs",
     "source_names",
     "takes_keywords",
@@ -113,6 +114,17 @@ def is_default_output_name(name: str) -> bool:
 def default_output_names(count: int) -> tuple[str, ...]:
     """Return the names of outputs that have none in the source: `output_0`, `output_1`, ..."""
     return tuple(f"output_{index}" for index in range(count))
+
+
+def outputs_by_name(answer: Any) -> Mapping[str, Any]:  # noqa: ANN401 - whatever the user's model returns
+    """Return what a model returned by name; `output_0`, `output_1`, ... where it has no names."""
+    if isinstance(answer, Mapping):
+        return answer
+    if isinstance(answer, tuple) and hasattr(answer, "_asdict"):
+        named: Mapping[str, Any] = answer._asdict()
+        return named
+    parts = list(answer) if isinstance(answer, (list, tuple)) else [answer]
+    return dict(zip(default_output_names(len(parts)), parts, strict=True))
 
 
 def select_outputs(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
@@ -31,6 +31,8 @@ class SourceKind(str, Enum):
     TENSORRT = "tensorrt"
     TENSORRT_RTX = "tensorrt-rtx"
     CALLABLE = "callable"
+    LIVE = "live"
+    FUNCTION = "function"
 
     def __str__(self) -> str:
         return self.value
@@ -74,7 +76,8 @@ class Source:
     Attributes:
         text: What the user wrote: `module:callable`, or a path.
         folder: The folder that relative paths and user modules are looked up in.
-        kind: The kind of model; CALLABLE until the callable has been called in a child process.
+        kind: The kind of model; CALLABLE until the callable has been called in a child process, and LIVE until it is
+            looked at what the object is that Python code gave (see `paritygate.models.live`).
     """
 
     text: str
@@ -90,15 +93,6 @@ class Source:
     def executes_code(self) -> bool:
         """Whether loading this source runs code of the user's."""
         return self.kind in _EXECUTES_CODE or is_object_path(self.text)
-
-    def to_json(self) -> dict[str, str]:
-        """Return the source as JSON data."""
-        return {"text": self.text, "folder": str(self.folder), "kind": str(self.kind)}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, str]) -> Source:
-        """Return the source that `to_json` wrote."""
-        return cls(text=data["text"], folder=Path(data["folder"]), kind=SourceKind(data["kind"]))
 
 
 def parse_source(text: str, folder: Path) -> Source:

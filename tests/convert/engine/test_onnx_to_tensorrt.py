@@ -61,7 +61,7 @@ def test_without_a_gpu_nothing_is_built(bench: Bench, monkeypatch: pytest.Monkey
         MissingGpuError, match="builds an engine on the GPU that it will run on, and there is"
     ) as caught:
         convert(_job(bench))
-    assert "convert-and-validate pack RUN" in caught.value.hint
+    assert "convert-and-validate pack --run DIR" in caught.value.hint
     assert "build --run DIR" in caught.value.hint
 
 

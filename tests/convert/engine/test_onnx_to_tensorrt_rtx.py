@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 from tests.convert.conftest import Bench, Converted, sign
 
+from paritygate.codec import to_data
 from paritygate.convert.conversion import Calibration
 from paritygate.convert.engine import build as build_module
 from paritygate.convert.engine import config as config_module
@@ -118,7 +119,7 @@ def test_the_engine_and_its_record_are_written(bench: Bench) -> None:
     assert facts["layers"] == 1
     for name in ("library", "version", "tf32", "census", "targets", "built_on"):
         assert facts[name] == getattr(record, name), name
-    assert facts["engine_settings"] == EngineSettings().to_json()
+    assert facts["engine_settings"] == to_data(EngineSettings())
 
 
 def test_what_was_done_is_said(bench: Bench) -> None:

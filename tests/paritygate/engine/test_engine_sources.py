@@ -34,6 +34,9 @@ def _engine(folder: Path, library: str = "tensorrt", *, name: str = ENGINE_FILE,
         profile=profile_of(_SIGNATURE),
         tf32=False,
         settings=EngineSettings(),
+        census={},
+        built_on=None,
+        targets="",
     ).save(path)
     return path
 

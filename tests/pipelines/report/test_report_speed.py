@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from tests.pipelines.report.conftest import add_artifact, measure, new_model_run
 from tests.pipelines.report.test_report_html import read_page
 
+from paritygate.codec import to_data
 from paritygate.files import write_json_atomically
 from paritygate.pipelines.benchmark.result import (
     SOURCE,
@@ -84,7 +85,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     add_artifact(found, "onnx-fp16", error=0.5)
     measure(found)
     result = _benchmark(found, {"onnx-fp32": 10.0, "onnx-fp16": 6.0}, price=3.0)
-    write_json_atomically(found.benchmark_file, result.to_json())
+    write_json_atomically(found.benchmark_file, to_data(result))
     return found
 
 

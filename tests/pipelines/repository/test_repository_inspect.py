@@ -88,9 +88,9 @@ def test_a_release_is_shown_with_its_aliases_record_manifest_and_history(reposit
 
 
 def test_what_is_found_is_json_data(repository: Path) -> None:
-    found = (list_models(repository)[0], show(repository, "klue-sts"), verify_release(repository, "klue-sts"))
+    found = (show(repository, "klue-sts"), verify_release(repository, "klue-sts"))
 
-    _, shown, verified = (json.loads(json.dumps(item.to_json(), allow_nan=False)) for item in found)
+    shown, verified = (json.loads(json.dumps(item.to_json(), allow_nan=False)) for item in found)
 
     assert [record["number"] for record in shown["history"]] == [1, 2]
     assert verified == {

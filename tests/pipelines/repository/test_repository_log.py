@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from paritygate.codec import to_data
 from paritygate.errors import RepositoryError, StorageError
 from paritygate.pipelines.release.repository import ModelState, Record, RecordKind, read_records, state_of
 from paritygate.pipelines.release.repository.log import append_record
@@ -60,7 +61,7 @@ def _sha256(content: bytes) -> str:
 def test_a_record_survives_json(before: Record | None) -> None:
     record = replace(_moved(prod=1, canary=2), despite="urgent", reason="r", who="w", host="h").after(before)
 
-    assert Record.from_json(json.loads(json.dumps(record.to_json()))) == record
+    assert Record.from_json(json.loads(json.dumps(to_data(record)))) == record
 
 
 def test_records_are_read_back_in_the_order_of_their_numbers(tmp_path: Path) -> None:
@@ -158,7 +159,7 @@ def test_an_edited_record_is_found(tmp_path: Path, number: int, field: str, valu
 def test_a_record_edited_with_its_digest_does_not_fit_the_next_one(tmp_path: Path) -> None:
     _append(tmp_path, _released(1), _released(2))
     edited = replace(read_records(tmp_path, "m")[0], reason="another").after(None)
-    _write(_log(tmp_path, 1), json.dumps(edited.to_json()).encode())
+    _write(_log(tmp_path, 1), json.dumps(to_data(edited)).encode())
 
     match = (
         r"record .*000002\.json does not follow the one before it, which was edited, removed or put elsewhere: it names"
@@ -320,12 +321,12 @@ def test_files_that_are_no_records_are_ignored(tmp_path: Path) -> None:
         "[]",
         "{}",
         "null",
-        json.dumps(_released(1).to_json() | {"kind": "retired"}),
-        json.dumps(_released(1).to_json() | {"schema": 3}),
-        json.dumps(_released(1).to_json() | {"version": "1"}),
-        json.dumps(_released(1).to_json() | {"version": True}),
-        json.dumps(_released(1).to_json() | {"aliases": ["prod"]}),
-        json.dumps(_released(1).to_json() | {"aliases": {"prod": None}}),
+        json.dumps(to_data(_released(1)) | {"kind": "retired"}),
+        json.dumps(to_data(_released(1)) | {"schema": 3}),
+        json.dumps(to_data(_released(1)) | {"version": "1"}),
+        json.dumps(to_data(_released(1)) | {"version": True}),
+        json.dumps(to_data(_released(1)) | {"aliases": ["prod"]}),
+        json.dumps(to_data(_released(1)) | {"aliases": {"prod": None}}),
         json.dumps({**json.loads(_of_schema_1(1)), "version": None}),
         "[" * 100_000,
     ],

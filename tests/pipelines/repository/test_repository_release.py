@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from paritygate.artifact import Artifact
+from paritygate.codec import to_data
 from paritygate.errors import (
     ArtifactIntegrityError,
     InputFileError,
@@ -87,7 +88,7 @@ def test_the_manifest_says_what_the_release_was_made_and_judged_with(tmp_path: P
 
     manifest = json.loads((release.folder / "manifest.json").read_text())
     assert (manifest["model"], manifest["version"], manifest["reason"]) == ("klue-sts", 1, "first")
-    assert manifest["provenance"] == candidate.provenance.to_json()
+    assert manifest["provenance"] == to_data(candidate.provenance)
     (variant,) = manifest["variants"]
     assert variant == {
         "name": "onnx-fp32",

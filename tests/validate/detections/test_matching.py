@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paritygate.batch import Batch
+from paritygate.codec import from_data, to_data
 from paritygate.errors import UsageError
 from paritygate.validate.detections.boxes import (
     Detections,
@@ -422,7 +423,7 @@ def test_a_rule_is_read_as_written_and_written_as_read() -> None:
         format="xywh",
     )
     assert parse_match_rule(str(rule)) == rule
-    assert MatchRule.from_json(rule.to_json()) == rule
+    assert from_data(MatchRule, to_data(rule)) == rule
     assert str(parse_match_rule("d:boxes=b,scores=s")) == "d:boxes=b,scores=s"
 
 

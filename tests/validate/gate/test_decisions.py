@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
+from paritygate.codec import from_data, to_data
 from paritygate.errors import UsageError
 from paritygate.validate.gate.decisions import (
     Decision,
@@ -61,7 +62,7 @@ def _column(*values: float) -> NDArray[np.float32]:
 def test_a_decision_reads_as_it_is_written(text: str, decision: Decision) -> None:
     assert parse_decision(text) == decision
     assert parse_decision(str(decision)) == decision
-    assert Decision.from_json(decision.to_json()) == decision
+    assert from_data(Decision, to_data(decision)) == decision
 
 
 def test_positive_is_strictly_above_the_threshold_unless_declared_at_least() -> None:

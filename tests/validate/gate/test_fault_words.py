@@ -21,6 +21,7 @@ from paritygate.validate.gate.fault_words import chance_of_all, faults_in_words
 from paritygate.validate.gate.measurement import Comparison, ComparisonPlan
 from paritygate.validate.gate.row_pattern import RowPattern, SeenBatch
 from paritygate.validate.gate.row_traits import RowTraits
+from paritygate.validate.gate.rules import GateRules
 from paritygate.validate.gate.statistics import RowFigures
 from paritygate.validate.gate.strata import StratifiedComparison
 from paritygate.validate.gate.tolerance import DEFAULT_TOLERANCES, limits_for
@@ -80,7 +81,7 @@ def _words(
             comparison.end_pass()
             apart.end_pass()
     measured = comparison.finish()
-    judged = JudgePlan(tolerance=tolerance, limits=limits, profiles=profiles, min_rows=1, argmax_of={})
+    judged = JudgePlan(rules=GateRules(tolerance=tolerance), limits=limits, profiles=profiles)
     return faults_in_words(measured, judge(measured, judged), apart.finish())
 
 
@@ -238,7 +239,7 @@ def test_batches_of_another_width_than_the_traced_one(is_bad: Callable[[int], bo
         )
     comparison.end_pass()
     measured = comparison.finish()
-    plan = JudgePlan(tolerance=tolerance, limits=limits, profiles={"y": profile}, min_rows=1, argmax_of={})
+    plan = JudgePlan(rules=GateRules(tolerance=tolerance), limits=limits, profiles={"y": profile})
 
     (said,) = faults_in_words(measured, judge(measured, plan), {})["y"]
     kind = f"only rows in batches of width {words} differ: {len(bad)} of {len(bad)}"
@@ -407,7 +408,7 @@ def test_an_output_without_rows_of_its_own_is_told_by_its_values_alone() -> None
     comparison.end_pass()
     measured = comparison.finish()
     plan = JudgePlan(
-        tolerance=DEFAULT_TOLERANCES[Precision.FP32], limits=limits, profiles={"y": profile}, min_rows=1, argmax_of={}
+        rules=GateRules(tolerance=DEFAULT_TOLERANCES[Precision.FP32]), limits=limits, profiles={"y": profile}
     )
 
     assert measured.patterns == {}

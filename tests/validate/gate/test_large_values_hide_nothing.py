@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from paritygate.batch import Batch
 from paritygate.precision import Precision
 from paritygate.validate.gate.measurement import Comparison, ComparisonPlan
+from paritygate.validate.gate.rules import GateRules
 from paritygate.validate.gate.tolerance import DEFAULT_TOLERANCES, limits_for
 from paritygate.validate.gate.verdict import Check, JudgePlan, Status, Verdict, judge, verdict_of
 from paritygate.validate.reference.profile import has_columns, needs_scale_by_channel, profile_outputs
@@ -44,13 +45,9 @@ def _checks(expected: Array, actual: Array, precision: Precision = Precision.FP3
         comparison.add(Batch(inputs={}, ids=ids), {"y": actual[part]}, {"y": expected[part]})
     comparison.end_pass()
     plan = JudgePlan(
-        tolerance=tolerance,
+        rules=GateRules(tolerance=tolerance, min_rows=100, is_non_finite_declared=True),
         limits=limits,
         profiles={"y": profile},
-        min_rows=100,
-        is_non_finite_declared=True,
-        argmax_of={},
-        precision=precision,
     )
     return judge(comparison.finish(), plan)
 

@@ -15,6 +15,7 @@ from paritygate.errors import ExitCode
 from paritygate.precision import Precision
 from paritygate.validate.gate.measurement import Comparison, ComparisonPlan, Measurement
 from paritygate.validate.gate.precision_steps import below_steps, step_of
+from paritygate.validate.gate.rules import GateRules
 from paritygate.validate.gate.statistics import WorstRow
 from paritygate.validate.gate.tolerance import DEFAULT_TOLERANCES, limits_for
 from paritygate.validate.gate.verdict import Check, JudgePlan, Status, Verdict, exit_code_of, judge, verdict_of
@@ -32,7 +33,7 @@ def _measured(difference: float = 0.0, rows: int = 8) -> tuple[Measurement, Judg
     batch = Batch(inputs={}, ids=[str(row) for row in range(rows)])
     comparison.add(batch, {"y": expected + np.float32(difference)}, {"y": expected})
     comparison.end_pass()
-    plan = JudgePlan(tolerance=tolerance, limits={"y": limits}, profiles={"y": profile}, min_rows=1, argmax_of={})
+    plan = JudgePlan(rules=GateRules(tolerance=tolerance), limits={"y": limits}, profiles={"y": profile})
     return comparison.finish(), plan
 
 
@@ -71,13 +72,13 @@ def test_what_agrees_passes_and_what_differs_fails() -> None:
 def test_fewer_rows_than_asked_for_are_inconclusive(min_rows: int, verdict: Verdict) -> None:
     measured, plan = _measured()
 
-    assert verdict_of(judge(measured, replace(plan, min_rows=min_rows))) is verdict
+    assert verdict_of(judge(measured, replace(plan, rules=replace(plan.rules, min_rows=min_rows)))) is verdict
 
 
 def test_a_fail_is_not_hidden_by_too_few_rows() -> None:
     measured, plan = _measured(0.01)
 
-    assert verdict_of(judge(measured, replace(plan, min_rows=100))) is Verdict.FAIL
+    assert verdict_of(judge(measured, replace(plan, rules=replace(plan.rules, min_rows=100)))) is Verdict.FAIL
 
 
 def test_no_rows_are_an_error() -> None:
@@ -131,37 +132,31 @@ def test_what_is_exactly_at_a_limit_passes_and_the_next_value_fails() -> None:
         assert _statuses(replace(measured, statistics={"y": at_limit}), plan)["max_abs_diff"] is status
 
 
-def _far_from_zero(precision: Precision | None, difference: float) -> dict[str, Check]:
+def _far_from_zero(precision: Precision, difference: float) -> dict[str, Check]:
     """Judge an output near 11 that is computed in FP16 and returned as float32, against the limits of FP16."""
     expected = (11 + np.random.default_rng(0).standard_normal((64, 2)) / 100).astype(np.float32)
     profile = profile_outputs("y", [(expected, 64)], axis=None, dtype="float32")
     tolerance = DEFAULT_TOLERANCES[Precision.FP16]
     limits = limits_for(tolerance, profile)
+    rules = GateRules(tolerance=replace(tolerance, precision=precision))
     comparison = Comparison(ComparisonPlan(profiles={"y": profile}, limits={"y": limits}))
     batch = Batch(inputs={}, ids=[str(row) for row in range(64)])
     comparison.add(batch, {"y": expected + np.float32(difference)}, {"y": expected})
     comparison.end_pass()
-    plan = JudgePlan(
-        tolerance=tolerance,
-        limits={"y": limits},
-        profiles={"y": profile},
-        min_rows=1,
-        argmax_of={},
-        precision=precision,
-    )
+    plan = JudgePlan(rules=rules, limits={"y": limits}, profiles={"y": profile})
     return {check.name: check for check in judge(comparison.finish(), plan)}
 
 
 def test_a_limit_below_what_the_precision_holds_there_is_said_where_it_fails() -> None:
     remark = "; limit and difference are below 4 steps of fp16 at 11"
-    half, single, unknown = (_far_from_zero(each, 0.016) for each in (Precision.FP16, Precision.FP32, None))
+    half, single = (_far_from_zero(each, 0.016) for each in (Precision.FP16, Precision.FP32))
 
     for name in ("max_abs_diff", "mean_abs_diff"):
         # The limit itself is the same: what is said changes no verdict.
-        assert {found[name].status for found in (half, single, unknown)} == {Status.FAIL}
-        assert {found[name].limit for found in (half, single, unknown)} == {half[name].limit}
+        assert {found[name].status for found in (half, single)} == {Status.FAIL}
+        assert {found[name].limit for found in (half, single)} == {half[name].limit}
         assert remark in half[name].detail
-        assert "steps of" not in single[name].detail + unknown[name].detail
+        assert "steps of" not in single[name].detail
     assert "steps of" not in _far_from_zero(Precision.FP16, 0.0)["max_abs_diff"].detail
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from paritygate.batch import Batch
+from paritygate.codec import from_data, to_data
 from paritygate.errors import MeasurementError, UsageError
 from paritygate.validate.gate.decisions import parse_decision
 from paritygate.validate.gold.columns import gold_column, output_column
@@ -31,7 +32,7 @@ def test_a_rule_is_read_as_written(text: str, rule: GoldRule) -> None:
     found = parse_gold_rule(text)
 
     assert found == rule
-    assert GoldRule.from_json(found.to_json()) == rule
+    assert from_data(GoldRule, to_data(found)) == rule
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from paritygate.signature import Dim
 from paritygate.validate.gate.candidate import ModelCandidate
 from paritygate.validate.gate.decisions import Decision
 from paritygate.validate.gate.measurement import Comparison, ComparisonPlan
+from paritygate.validate.gate.rules import GateRules
 from paritygate.validate.gate.tolerance import limits_for, parse_tolerance
 from paritygate.validate.gate.verdict import JudgePlan, Status, judge
 from paritygate.validate.probes.graph.uses import uses_of_inputs
@@ -169,10 +170,7 @@ class ProbeDesk:
         """Ask a candidate the probes, and hold it to the plain samples as well."""
         kind = Precision(precision)
         question = ProbeQuestion(
-            tolerance=parse_tolerance(kind, {}),
-            precision=kind,
-            decisions=decisions,
-            argmax_of=argmax_of or {},
+            rules=GateRules(tolerance=parse_tolerance(kind, {}), decisions=decisions, argmax_of=argmax_of or {}),
             outputs=tuple(asked.recording.profiles),
             runtime=runtime,
         )
@@ -191,8 +189,8 @@ def _batches(samples: Samples) -> list[Batch]:
 
 def _gate(candidate: ModelCandidate, asked: Asked, question: ProbeQuestion) -> tuple[str, ...]:
     profiles = asked.recording.profiles
-    limits = {name: limits_for(question.tolerance, profile) for name, profile in profiles.items()}
-    plan = ComparisonPlan(profiles=profiles, limits=limits, argmax_of=question.argmax_of)
+    limits = {name: limits_for(question.rules.tolerance, profile) for name, profile in profiles.items()}
+    plan = ComparisonPlan(profiles=profiles, limits=limits, argmax_of=question.rules.argmax_of)
     comparison = Comparison(plan)
     for batch, stored in zip(_batches(asked.samples), asked.recording.batches(), strict=True):
         comparison.add(batch, candidate.answer(batch), stored.outputs)
@@ -200,11 +198,9 @@ def _gate(candidate: ModelCandidate, asked: Asked, question: ProbeQuestion) -> t
     checks = judge(
         comparison.finish(),
         JudgePlan(
-            tolerance=question.tolerance,
+            rules=GateRules(tolerance=question.rules.tolerance, argmax_of=question.rules.argmax_of),
             limits=limits,
             profiles=profiles,
-            min_rows=1,
-            argmax_of=question.argmax_of,
         ),
     )
     return tuple(f"{check.name}: {check.detail}" for check in checks if check.status is Status.FAIL)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from paritygate.codec import from_data, to_data
 from paritygate.validate.probes.derive.thresholds import Buckets, Threshold
 from paritygate.validate.probes.roles import Form, InputRole, Role
 
@@ -327,7 +328,7 @@ def test_roles_come_back_from_the_recording(desk: ProbeDesk) -> None:
         thresholds=(Threshold(value=1.5, columns=(2,)),),
         buckets=(Buckets(rows=4, columns=(1,)),),
     )
-    assert InputRole.from_json(role.to_json()) == role
+    assert from_data(InputRole, to_data(role)) == role
 
 
 def _trees(desk: ProbeDesk, mode: str) -> onnx.ModelProto:

@@ -11,6 +11,7 @@ import pytest
 
 from paritygate.precision import Precision
 from paritygate.validate.gate.candidate import ModelCandidate
+from paritygate.validate.gate.rules import GateRules
 from paritygate.validate.gate.tolerance import parse_tolerance
 from paritygate.validate.gate.verdict import Status
 from paritygate.validate.probes.drops import DropKind, Dropped, Drops, drop_words
@@ -222,12 +223,7 @@ def test_what_goes_wrong_while_judging_is_an_error_of_that_probe(desk: ProbeDesk
         return "" if np.isfinite(inputs["x"]).all() else {}["no such key"]
 
     question = ProbeQuestion(
-        tolerance=parse_tolerance(Precision.FP32, {}),
-        precision=Precision.FP32,
-        decisions=(),
-        argmax_of={},
-        outputs=("y",),
-        unfit=unfit,  # type: ignore[arg-type]  # any mapping will do
+        rules=GateRules(tolerance=parse_tolerance(Precision.FP32, {})), outputs=("y",), unfit=unfit
     )
     batches, values = run_probes(ModelCandidate(desk.runner(model)), asked.probes, question)
 

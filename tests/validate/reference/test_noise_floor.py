@@ -12,11 +12,13 @@ import pytest
 from numpy.typing import NDArray
 
 from paritygate.batch import Batch
+from paritygate.codec import from_data, to_data
 from paritygate.errors import BackendError
 from paritygate.precision import Precision
 from paritygate.signature import Signature, TensorSpec
 from paritygate.validate.gate.candidate import GivenCandidate
-from paritygate.validate.gate.gate import GatePlan, GateResult, run_gate
+from paritygate.validate.gate.gate import GateResult, run_gate
+from paritygate.validate.gate.rules import GateRules
 from paritygate.validate.gate.tolerance import parse_tolerance
 from paritygate.validate.gate.verdict import Check, Status, Verdict, verdict_of
 from paritygate.validate.reference.given import expected_from_recording, open_recording_reader
@@ -93,7 +95,8 @@ def _gate(recording: Recording, workspace: Path, **declared: float) -> GateResul
         GivenCandidate(output_names=["y"], open_reader=lambda: open_recording_reader(recording)),
         expected_from_recording(recording),
         _read((16, 16, 16, 5)),
-        GatePlan(tolerance=parse_tolerance(Precision.FP32, declared), workspace=workspace),
+        GateRules(tolerance=parse_tolerance(Precision.FP32, declared)),
+        workspace=workspace,
     )
 
 
@@ -338,7 +341,7 @@ def test_the_floor_is_the_same_after_it_was_written() -> None:
         threads={"y": np.array([1e-8, 3e-7])},
     )
 
-    again = NoiseFloor.from_json(floor.to_json())
+    again = from_data(NoiseFloor, to_data(floor))
 
-    assert again.to_json() == floor.to_json()
+    assert to_data(again) == to_data(floor)
     assert again.of("y").tolist() == [np.inf, 3e-7]

@@ -50,7 +50,9 @@ def _record(library: str = "tensorrt", *, built_on: dict[str, Any] | None = None
         profile=_PROFILE,
         tf32=False,
         settings=EngineSettings(**settings),
+        census={},
         built_on=built_on,
+        targets="",
     )
 
 

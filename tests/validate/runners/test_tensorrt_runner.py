@@ -65,6 +65,8 @@ def _record(signature: Signature = _SIGNATURE, **changes: Any) -> EngineRecord: 
         tf32=False,
         settings=EngineSettings(),
         census={"FLOAT": {"CAST": 2}, "HALF": {"CONVOLUTION": 53}},
+        built_on=None,
+        targets="",
     )
     return replace(record, **changes)
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from paritygate.batch import Batch
+from paritygate.codec import from_data, to_data
 from paritygate.errors import UsageError
 from paritygate.validate.samples.row_digest import digests_of_rows
 from paritygate.validate.samples.samples import SampleSource, open_samples
@@ -170,7 +171,7 @@ def test_the_same_rows_of_a_file_are_taken_by_every_reader_and_through_json(tmp_
     found = []
     for size in (7, 60):
         source = SampleSource(text="rows.npz", folder=tmp_path, batch_size=size, split=SampleSplit(share=0.3))
-        again = SampleSource.from_json(source.to_json())
+        again = from_data(SampleSource, to_data(source))
         assert again == source
         found.append([row_id for batch in open_samples(again)() for row_id in batch.ids])
     assert 0 < len(found[0]) < 60

@@ -33,22 +33,6 @@ class Threshold:
     is_exact: bool = True
     is_level: bool = True
 
-    def to_json(self) -> dict[str, Any]:
-        """Return it as JSON data."""
-        return {
-            "value": self.value,
-            "columns": None if self.columns is None else list(self.columns),
-            "is_equality": self.is_equality,
-            "is_limit": self.is_limit,
-            "is_exact": self.is_exact,
-            "is_level": self.is_level,
-        }
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Threshold:
-        """Return the threshold that `to_json` wrote."""
-        return cls(**{**data, "columns": _columns(data)})
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Buckets:
@@ -69,22 +53,6 @@ class Buckets:
     rows: int | None = None
     columns: _Columns = None
     is_exact: bool = True
-
-    def to_json(self) -> dict[str, Any]:
-        """Return it as JSON data."""
-        return {
-            "scale": self.scale,
-            "shift": self.shift,
-            "after": self.after,
-            "rows": self.rows,
-            "columns": None if self.columns is None else list(self.columns),
-            "is_exact": self.is_exact,
-        }
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Buckets:
-        """Return the buckets that `to_json` wrote."""
-        return cls(**{**data, "columns": _columns(data)})
 
 
 def _columns(data: Mapping[str, Any]) -> _Columns:

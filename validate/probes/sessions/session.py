@@ -125,8 +125,8 @@ class Hearing:
         self.candidate = candidate
         self.asked = tuple(asked)
         self._judged = JudgedProbe(probe, question, name=name)
-        self._matches = question.matches
-        self._tolerance = question.tolerance
+        self._matches = question.rules.matches
+        self._tolerance = question.rules.tolerance
         self._profiles = {name: profile for name, profile in probe.profiles.items() if name in question.outputs}
         self._afresh: Afresh | None = None
         self.batches = self.rows = 0
@@ -270,7 +270,7 @@ def _first_answer(
     except RefusedInputsError:
         return AskedBatch(at=at, stored=stored, first=None, is_failed=True)
     judged.hear(at, stored, answer)
-    held = {*question.outputs, *(name for rule in question.matches for name in rule.outputs)}
+    held = {*question.outputs, *question.rules.matched}
     first = {name: array for name, array in answer.items() if name in stored.outputs and name in held}
     return AskedBatch(at=at, stored=stored, first=first, is_failed=judged.failed > 0)
 

@@ -53,7 +53,7 @@ def open_model(model: ModelToRun) -> KerasRunner:
     prepare_device(model.device)
     keras = import_keras()
     loaded = load_keras_file(model.source.path) if model.model is None else model.model
-    signature = model.signature or signature_of_keras(loaded, model.rename)
+    signature = model.signature or signature_of_keras(loaded, model.rename, model.example)
     facts = RuntimeFacts(
         runtime="keras",
         version=f"{keras.__version__} on tensorflow {_tensorflow_version()}",

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from paritygate.errors import BackendError, MissingBackendError, ParitygateError
 from paritygate.machine import device_name
-from paritygate.models.torch.module import unused_outputs
+from paritygate.models.torch.module import parts_with_fp32_precision, unused_outputs
 from paritygate.models.weights import WeightTally
 from paritygate.precision import Precision
 from paritygate.signature import Signature
@@ -106,26 +105,16 @@ def _full_precision(device: str) -> Iterator[None]:
     torch.set_float32_matmul_precision("highest")
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
-    for part in _parts_with_fp32_precision():
+    for part in parts_with_fp32_precision():
         part.fp32_precision = "ieee"
     with torch.inference_mode(), torch.autocast(device_type=device, enabled=False):
         yield
 
 
-@functools.cache
-def _parts_with_fp32_precision() -> list[Any]:
-    # Newer versions of PyTorch have a switch for each kind of operator, which the older ones do not all turn.
-    import torch
-
-    backends = (torch.backends.cuda, torch.backends.cudnn, torch.backends.mkldnn)
-    parts = [getattr(backend, kind, None) for backend in backends for kind in ("matmul", "conv", "rnn")]
-    return [part for part in parts if hasattr(part, "fp32_precision")]
-
-
 def _is_tf32_allowed() -> bool:
     import torch
 
-    switches = [getattr(part, "fp32_precision", "ieee") != "ieee" for part in _parts_with_fp32_precision()]
+    switches = [getattr(part, "fp32_precision", "ieee") != "ieee" for part in parts_with_fp32_precision()]
     return torch.backends.cuda.matmul.allow_tf32 or torch.backends.cudnn.allow_tf32 or any(switches)
 
 

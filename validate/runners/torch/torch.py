@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from paritygate.backends import require_backend
 from paritygate.errors import BackendError, UsageError
-from paritygate.models.torch.module import as_named_module, device_of, put_in_eval_mode
+from paritygate.models.torch.module import as_named_module, device_of, put_in_eval_mode, signature_of_module
 from paritygate.precision import Precision
 from paritygate.validate.runners.interface import reason_of
 from paritygate.validate.runners.runner import ModelToRun
@@ -14,6 +14,8 @@ from paritygate.validate.runners.torch.calls import TorchRunner, check_device, p
 
 if TYPE_CHECKING:
     import torch
+
+    from paritygate.models.example import Example
 
 __all__ = ["TorchRunner", "open_model"]
 
@@ -32,15 +34,18 @@ def open_model(model: ModelToRun) -> TorchRunner:
         UsageError: There is no signature, or it does not fit the module.
     """
     require_backend("torch")
-    if model.signature is None:
+    if model.signature is None and model.example is None:
         msg = f"the names and dtypes of {model.source.text} are not known: a PyTorch module does not say them"
         raise UsageError(msg, hint="declare inputs: and outputs: in the spec")
     module: torch.nn.Module = model.model
     note = put_in_eval_mode(module)
     _move(module, model.device)
+    signature = model.signature
+    if signature is None:
+        signature = signature_of_module(module, cast("Example", model.example), model.rename)
     return TorchRunner(
-        named=as_named_module(module, model.signature, model.rename),
-        signature=model.signature,
+        named=as_named_module(module, signature, model.rename),
+        signature=signature,
         facts=torch_facts(device_of(module).type, _precision_found(module), [note]),
     )
 

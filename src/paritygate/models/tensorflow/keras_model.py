@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from paritygate.errors import InputFileError, UsageError
+from paritygate.models.example import Example, signature_seen
 from paritygate.models.named_call import (
     check_rename,
     default_output_names,
@@ -53,7 +54,11 @@ def load_keras_file(path: Path) -> Any:  # noqa: ANN401 - a keras.Model, and Ker
         ) from err
 
 
-def signature_of_keras(model: Any, rename: Mapping[str, str]) -> Signature:  # noqa: ANN401 - a keras.Model
+def signature_of_keras(
+    model: Any,  # noqa: ANN401 - a keras.Model
+    rename: Mapping[str, str],
+    example: Example | None = None,
+) -> Signature:
     """Return the signature of a functional or sequential model under the names served.
 
     Inputs are named as the keys of a dict of inputs, else as their tensors; outputs as the keys of a
@@ -63,12 +68,17 @@ def signature_of_keras(model: Any, rename: Mapping[str, str]) -> Signature:  # n
     Args:
         model: The model.
         rename: The name served, by the source's name; `output_0`, `output_1`, ... for the outputs are taken as well.
+        example: Real inputs, by which a model that was built by subclassing is asked; None not to ask it.
 
     Raises:
-        UsageError: The model was built by subclassing, which says nothing of its inputs; or `rename`
-            names a tensor that it does not have.
+        UsageError: The model was built by subclassing, which says nothing of its inputs, and there is no example; or
+            `rename` names a tensor that it does not have.
     """
     structures = _structures(model)
+    if structures is None and example is not None:
+        rows = example.by_own_names(rename)
+        args, kwargs = _arrange_for_call(model, tuple(rows))(*rows.values())
+        return signature_seen(example, rows, model(*args, **kwargs, training=False), rename)
     if structures is None:
         msg = f"the inputs and outputs of the Keras model {type(model).__name__!r} are not known before it is called"
         raise UsageError(msg, hint="declare model.inputs and model.outputs, or wrap it: keras.Model(inputs, outputs)")

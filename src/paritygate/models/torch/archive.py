@@ -10,8 +10,8 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
+from paritygate.codec import from_data, to_data
 from paritygate.errors import InputFileError
 from paritygate.models.source import SourceKind
 from paritygate.signature import Signature
@@ -45,23 +45,16 @@ class SaidNames:
 
     def to_text(self) -> str:
         """Return the names as the text of a file, the same for the same names."""
-        data = {
-            "signature": self.signature.to_json(),
-            "is_in_order": self.is_in_order,
-            "rename": dict(self.rename),
-        }
-        return json.dumps(data, indent=1)
+        return json.dumps(to_data(self), indent=1)
 
     @classmethod
     def from_text(cls, text: bytes) -> SaidNames:
         """Return the names that `to_text` wrote.
 
         Raises:
-            ValueError, KeyError, TypeError, AttributeError: It is another text.
+            ValueError: It is another text.
         """
-        data: dict[str, Any] = json.loads(text)
-        signature, rename = Signature.from_json(data["signature"]), dict(data["rename"])
-        return cls(signature=signature, is_in_order=bool(data["is_in_order"]), rename=rename)
+        return from_data(cls, json.loads(text))
 
 
 def check_archive(path: Path, kind: SourceKind) -> None:

@@ -1,17 +1,34 @@
-"""A PyTorch module behind a signature: inputs in order, outputs picked by name, in eval mode."""
+"""A PyTorch module behind a signature, declared or seen: inputs in order, outputs picked by name, in eval mode."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+import functools
+import inspect
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
+from paritygate.errors import BackendError, ParitygateError, UsageError
+from paritygate.models.example import Example, signature_seen
 from paritygate.models.named_call import check_rename, select_outputs, source_names, takes_keywords
 from paritygate.signature import Signature
 
 if TYPE_CHECKING:
+    import numpy as np
     import torch
+    from numpy.typing import NDArray
 
-__all__ = ["as_named_module", "device_of", "put_in_eval_mode", "unused_outputs"]
+__all__ = [
+    "answer_of",
+    "as_named_module",
+    "device_of",
+    "modes_kept",
+    "parts_with_fp32_precision",
+    "precision_kept",
+    "put_in_eval_mode",
+    "signature_of_module",
+    "unused_outputs",
+]
 
 
 class _Seen:
@@ -79,6 +96,105 @@ def put_in_eval_mode(module: torch.nn.Module) -> str | None:
     if not training:
         return None
     return f"the module was in train mode ({len(training)} parts, first {training[0]!r}) and was put into eval mode"
+
+
+def answer_of(module: torch.nn.Module, rows: Mapping[str, NDArray[np.generic]]) -> tuple[dict[str, torch.Tensor], Any]:
+    """Return which of the arrays the module takes, and what it answers to them in eval mode.
+
+    Args:
+        module: The module; it is put into eval mode.
+        rows: Arrays by the names of `forward`'s parameters. Those that it has parameters for are given to it by name,
+            and where it has none of them, all in their order.
+    """
+    import torch
+
+    place = device_of(module)
+    parameters = _parameters(module)
+    # A copy each: the module may change its inputs in place.
+    tensors = {name: torch.tensor(array).to(place) for name, array in rows.items()}
+    named = {name: tensor for name, tensor in tensors.items() if name in parameters}
+    put_in_eval_mode(module)
+    with torch.no_grad():
+        return named or tensors, module(**named) if named else module(*tensors.values())
+
+
+def signature_of_module(module: torch.nn.Module, example: Example, rename: Mapping[str, str]) -> Signature:
+    """Return the signature of a module for which none is declared, under the names served, by running it once.
+
+    Raises:
+        UsageError: The samples lack what `forward` needs, or the module returns no tensor.
+        BackendError: The module failed.
+    """
+    rows = example.by_own_names(rename)
+    what = f"forward of {type(module).__name__}"
+    parameters = _parameters(module)
+    named = [name for name in rows if name in parameters]
+    needed = [
+        name
+        for name, item in parameters.items()
+        if item.default is item.empty and item.kind in {item.POSITIONAL_OR_KEYWORD, item.KEYWORD_ONLY}
+    ]
+    missing = [name for name in needed if name not in named]
+    if named and missing:
+        msg = f"the samples have no input {missing[0]!r}, which {what} takes (seen: {', '.join(rows)})"
+        raise UsageError(msg, hint="name the samples' keys like the parameters of forward")
+    takes_keywords(module.forward, named or list(rows), what)
+    try:
+        inputs, answer = answer_of(module, rows)
+    except ParitygateError:
+        raise
+    except Exception as err:
+        seen = "; ".join(f"{name}: {array.dtype}{list(array.shape)}" for name, array in rows.items())
+        text = (str(err).strip() or "no message").splitlines()[0]
+        msg = f"the PyTorch module failed on {seen}: {type(err).__name__}: {text}"
+        raise BackendError(msg, hint="check that the samples are within what the module takes") from err
+    return signature_seen(example, inputs, answer, rename)
+
+
+def _parameters(module: torch.nn.Module) -> Mapping[str, inspect.Parameter]:
+    try:
+        return inspect.signature(module.forward).parameters
+    except (TypeError, ValueError):
+        # Compiled functions do not tell their parameters.
+        return {}
+
+
+@contextlib.contextmanager
+def modes_kept(module: torch.nn.Module) -> Iterator[None]:
+    """Set every part of the module back to the mode that it was in, train or eval, when this is left."""
+    modes = [(part, part.training) for part in module.modules() if hasattr(part, "training")]
+    try:
+        yield
+    finally:
+        for part, is_training in modes:
+            part.training = is_training
+
+
+@contextlib.contextmanager
+def precision_kept() -> Iterator[None]:
+    """Set back, when this is left, in what PyTorch may compute float32 in this process."""
+    import torch
+
+    before = torch.get_float32_matmul_precision()
+    is_allowed = torch.backends.cudnn.allow_tf32
+    parts = [(part, part.fp32_precision) for part in parts_with_fp32_precision()]
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+        torch.backends.cudnn.allow_tf32 = is_allowed
+        for part, precision in parts:
+            part.fp32_precision = precision
+
+
+@functools.cache
+def parts_with_fp32_precision() -> list[Any]:
+    """Return what of PyTorch has a switch of its own for float32: newer versions have one for each kind of operator."""
+    import torch
+
+    backends = (torch.backends.cuda, torch.backends.cudnn, torch.backends.mkldnn)
+    parts = [getattr(backend, kind, None) for backend in backends for kind in ("matmul", "conv", "rnn")]
+    return [part for part in parts if hasattr(part, "fp32_precision")]
 
 
 def device_of(module: torch.nn.Module) -> Any:  # noqa: ANN401 - a torch.device, and torch is not imported here

@@ -1,0 +1,128 @@
+"""What `compare` is asked, on the command line or in Python, as a job."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from paritygate.errors import UsageError
+from paritygate.pipelines.compare.job import ComparisonJob, Side
+from paritygate.pipelines.compare.sides import with_provider
+from paritygate.precision import parse_precision
+from paritygate.validate.detections.rule import parse_match_rule
+from paritygate.validate.gate.decisions import parse_decision, with_constants
+from paritygate.validate.gate.rules import GateRules
+from paritygate.validate.gate.tolerance import parse_tolerance
+from paritygate.validate.gold.rule import parse_gold_rule
+from paritygate.validate.probes.catalogue import ALL_PROBES, in_order
+from paritygate.validate.samples.samples import SampleSource
+from paritygate.wording import nearest_first
+
+__all__ = ["check_choice", "check_least", "comparison_of", "known_probes"]
+
+_NON_FINITE = ("refuse", "match")
+_DEVICES = ("cpu", "cuda")
+
+
+def comparison_of(  # noqa: PLR0913 - one argument an option of the command
+    reference: Side,
+    candidate: Side,
+    samples: SampleSource,
+    *,
+    precision: str,
+    decisions: Iterable[str],
+    constant_decisions: Mapping[str, str],
+    tolerance: Mapping[str, float],
+    repeat: int,
+    outputs: Sequence[str],
+    argmax_of: Mapping[str, str],
+    gold: Iterable[str],
+    matches: Iterable[str],
+    ignored: Mapping[str, str],
+    axes: Mapping[str, int],
+    min_cosine_similarity: Mapping[str, float],
+    non_finite: str,
+    min_rows: int,
+    seed: int,
+    emulate: bool,
+    probes: Iterable[str] | None,
+    failures: Path | None,
+    device: str,
+    provider: str | None,
+) -> ComparisonJob:
+    """Return the comparison; the arguments are those of the command, and rules are written as there.
+
+    Raises:
+        UsageError: One of them is not allowed, or they do not go together.
+    """
+    check_choice("non_finite", non_finite, _NON_FINITE)
+    check_choice("device", device, _DEVICES)
+    for name, value, least in (("repeat", repeat, 1), ("min_rows", min_rows, 1), ("seed", seed, 0)):
+        check_least(name, value, least)
+    for output, cosine in min_cosine_similarity.items():
+        if not -1 <= cosine <= 1:
+            msg = f"min_cosine_similarity {output}={cosine:g} is no cosine similarity (allowed: -1 to 1)"
+            raise UsageError(msg, hint=f"write for example {output}=0.999")
+    kind = parse_precision(precision)
+    return ComparisonJob(
+        reference=reference,
+        candidate=with_provider(candidate, provider, device=device, is_emulated=emulate),
+        samples=samples,
+        rules=GateRules(
+            tolerance=parse_tolerance(kind, tolerance),
+            decisions=with_constants(map(parse_decision, decisions), constant_decisions),
+            outputs=tuple(outputs),
+            argmax_of=dict(argmax_of),
+            gold=tuple(map(parse_gold_rule, gold)),
+            matches=tuple(map(parse_match_rule, matches)),
+            ignored=dict(ignored),
+            axes=dict(axes),
+            min_cosine_similarity=dict(min_cosine_similarity),
+            passes=repeat,
+            min_rows=min_rows,
+            is_non_finite_declared=non_finite == "match",
+            probes=tuple(ALL_PROBES) if probes is None else known_probes(probes),
+            seed=seed,
+        ),
+        is_emulated=emulate,
+        failures=failures,
+        device=device,
+    )
+
+
+def known_probes(names: Iterable[str]) -> tuple[str, ...]:
+    """Return the probes of these names in the order of the table; `none` alone is none of them.
+
+    Raises:
+        UsageError: A name is no probe.
+    """
+    found = tuple(names)
+    if found == ("none",):
+        return ()
+    for name in found:
+        if name not in ALL_PROBES:
+            msg = f"--probes {name!r} is no probe (allowed: none, {', '.join(nearest_first(name, ALL_PROBES))})"
+            raise UsageError(msg, hint="write for example --probes batches,masks")
+    return in_order(found)
+
+
+def check_choice(what: str, value: str, allowed: Sequence[str]) -> None:
+    """Check that a value is one of those allowed.
+
+    Raises:
+        UsageError: It is not.
+    """
+    if value not in allowed:
+        msg = f"{what} {value!r} is not known (allowed: {', '.join(allowed)})"
+        raise UsageError(msg, hint=f"write for example {what}={allowed[0]!r}")
+
+
+def check_least(what: str, value: int, least: int) -> None:
+    """Check that a number is not below the least that is allowed.
+
+    Raises:
+        UsageError: It is.
+    """
+    if value < least:
+        msg = f"{what} {value} is not allowed (allowed: {least} and more)"
+        raise UsageError(msg, hint=f"write for example {what}={least}")

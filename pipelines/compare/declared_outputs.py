@@ -1,0 +1,105 @@
+"""Checks that a source answers as the spec declares, on the first batch of the samples, before it is converted."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from paritygate.errors import BackendError, MissingBackendError, UsageError
+from paritygate.models.source import SourceKind
+from paritygate.validate.reference.refused_rows import answers_of
+from paritygate.validate.runners.runner import ModelToRun, open_runner
+from paritygate.validate.samples.feeding import fit_inputs
+from paritygate.wording import counted
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+    from numpy.typing import NDArray
+
+    from paritygate.batch import Batch
+    from paritygate.pipelines.compare.loading import LoadedModel
+    from paritygate.signature import Signature, TensorSpec
+
+__all__ = ["check_declared_outputs"]
+
+
+def check_declared_outputs(loaded: LoadedModel, signature: Signature, rename: Mapping[str, str], batch: Batch) -> None:
+    """Check that the source answers a batch with outputs of the shapes and dtypes that are declared.
+
+    The model that is converted afterwards is as it was before. Where the source does not run here, or answers no row,
+    nothing is said: its conversion and its recording say why.
+
+    Args:
+        loaded: The source.
+        signature: As the spec declares it.
+        rename: The name served, by the source's name.
+        batch: Some samples, which fit the inputs of the signature.
+
+    Raises:
+        UsageError: An output is another than declared, or the source answers some rows of the batch and not others.
+    """
+    inputs = fit_inputs(batch, signature)
+    try:
+        model = _with_own_state(loaded.model) if loaded.source.kind is SourceKind.TORCH else loaded.model
+        runner = open_runner(ModelToRun(source=loaded.source, model=model, signature=signature, rename=rename))
+    except (_CannotBeCopiedError, BackendError, MissingBackendError):
+        return
+    try:
+        outputs = answers_of(runner, batch, inputs, rows_before=0)
+    except BackendError:
+        return
+    sizes = {
+        dim: size
+        for spec in signature.inputs
+        for dim, size in zip(spec.shape or (), inputs[spec.name].shape, strict=True)
+        if isinstance(dim, str)
+    }
+    for spec in signature.outputs:
+        if spec.name in outputs:
+            _check_output(spec, outputs[spec.name], sizes, batch.rows)
+
+
+class _CannotBeCopiedError(Exception):
+    """A module holds what cannot be copied, or is elsewhere than on the CPU."""
+
+
+def _with_own_state(module: torch.nn.Module) -> torch.nn.Module:
+    """Return the module with the same parameters, and with buffers and attributes of its own.
+
+    Raises:
+        _CannotBeCopiedError: It has none.
+    """
+    parameters = list(module.parameters())
+    if any(parameter.device.type != "cpu" for parameter in parameters):
+        # Running it here would move the parameters themselves.
+        raise _CannotBeCopiedError
+    memo: dict[int, Any] = {id(parameter): parameter for parameter in parameters}
+    try:
+        return copy.deepcopy(module, memo)
+    except Exception as err:
+        raise _CannotBeCopiedError from err
+
+
+def _check_output(spec: TensorSpec, found: NDArray[np.generic], sizes: Mapping[str, int], rows: int) -> None:
+    dtype = spec.dtype if found.dtype.kind in "OSU" else found.dtype.name
+    declared: Sequence[int | str | None] = found.shape if spec.shape is None else spec.shape
+    fits = [_is_of_size(dim, size, sizes) for dim, size in zip(declared, found.shape, strict=False)]
+    if dtype == spec.dtype and len(declared) == found.ndim and all(fits):
+        return
+    msg = (
+        f"model.outputs declares {spec}, and the source answers the first {counted(rows, 'row')} of the samples with "
+        f"{dtype}{list(found.shape)}"
+    )
+    right = [
+        *(dim if is_right else size for dim, is_right, size in zip(declared, fits, found.shape, strict=False)),
+        *found.shape[len(declared) :],
+    ]
+    shape = ", ".join("null" if dim is None else str(dim) for dim in right)
+    hint = f"declare what it answers, model.outputs: {{{spec.name}: {{dtype: {dtype}, shape: [{shape}]}}}}"
+    raise UsageError(msg, hint=f"{hint}, or correct the model")
+
+
+def _is_of_size(dim: int | str | None, size: int, sizes: Mapping[str, int]) -> bool:
+    return dim == size if isinstance(dim, int) else sizes.get(str(dim), size) == size

@@ -1,0 +1,476 @@
+"""The Python API: comparing two models, running a spec, reading a repository.
+
+It stands above all other parts, and `paritygate` shows its names. The commands call the same functions.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import paritygate.errors
+from paritygate.batch import Batch
+from paritygate.codec import to_data
+from paritygate.errors import ArtifactIntegrityError, ExitCode, ParitygateError, UsageError
+from paritygate.models.live import kind_of_live, live_objects
+from paritygate.models.source import Source, SourceKind
+from paritygate.pipelines.cli.run_summary import comparison_text
+from paritygate.pipelines.compare.arguments import check_choice, comparison_of, known_probes
+from paritygate.pipelines.compare.job import Side
+from paritygate.pipelines.compare.job import compare as compare_job
+from paritygate.pipelines.compare.result import ComparisonResult
+from paritygate.pipelines.compare.sides import parse_side
+from paritygate.pipelines.release.repository.inspect import (
+    ModelSummary,
+    ReleaseDetails,
+    Verification,
+    list_models,
+    show,
+    verify_release,
+)
+from paritygate.pipelines.run.workspace import DEFAULT_ROOT, new_run
+from paritygate.pipelines.run_spec import RunOptions, RunOutcome, check_options, run_spec, spec_to_run
+from paritygate.pipelines.spec.limits import parse_constraints
+from paritygate.pipelines.spec.schema import Spec
+from paritygate.validate.samples.given import store_samples
+from paritygate.validate.samples.samples import DEFAULT_BATCH_SIZE, SampleSource
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Arrays = Mapping[str, NDArray[Any]]
+    Samples = str | os.PathLike[str] | Arrays | Iterable[Batch | Arrays]
+
+__all__ = [
+    "Batch",
+    "Comparison",
+    "Outcome",
+    "ParityError",
+    "ParitygateError",
+    "Release",
+    "Repository",
+    "Spec",
+    "compare",
+    "run",
+]
+
+_IN_PYTHON = "given in Python"
+_TIME_LIMIT_S = 3600.0
+# The stage in words, what was done and out of how much, 0 where that is not known.
+_Progress = Callable[[str, int, int], None]
+
+
+class ParityError(AssertionError):
+    """Parity was not shown: the words are those of the terminal.
+
+    Attributes:
+        result: What was found.
+    """
+
+    def __init__(self, result: Comparison | Outcome) -> None:
+        super().__init__(str(result))
+        self.result = result
+
+
+class Comparison(ComparisonResult):
+    """One candidate against one reference: verdict, exit code, and what was measured, by the names of outputs.
+
+    `str` of it is what the command `compare` prints.
+    """
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return f"<Comparison of {self.candidate.name} with {self.reference.name}: {self.verdict}, {self.rows} rows>"
+
+    def __str__(self) -> str:
+        return comparison_text(self)
+
+    def assert_passed(self) -> None:
+        """Do nothing if the verdict is `pass`.
+
+        Raises:
+            ParityError: It is anything else: `fail`, `inconclusive`, `error` or `not run here`.
+        """
+        if self.verdict != "pass":
+            raise ParityError(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the result as the JSON data that the command writes."""
+        return to_data(self)
+
+
+class Outcome(RunOutcome):
+    """What came of a run: exit code, verdicts, the comparison of every variant, the run folder, the release."""
+
+    __slots__ = ()
+    results: Mapping[str, Comparison]
+
+    def __repr__(self) -> str:
+        verdicts = ", ".join(f"{name} {verdict}" for name, verdict in self.verdicts.items())
+        return f"<Outcome of {self.run.resolved.name}: exit code {self.exit_code}; {verdicts}>"
+
+    def __str__(self) -> str:
+        lines = [f"{self.run.resolved.name}: exit code {self.exit_code}"]
+        for name, verdict in self.verdicts.items():
+            failure, result = self.failures.get(name), self.results.get(name)
+            lines.append(f"{name}: {verdict}" + (f": {failure.message}" if failure and result is None else ""))
+            if result is not None and verdict != "pass":
+                lines.append(comparison_text(result))
+        lines.append(f"not released: {self.not_released}" if self.release is None else f"released: {self.version}")
+        return "\n".join((*lines, f"run: {self.folder}"))
+
+    def assert_passed(self) -> None:
+        """Do nothing if the run ended in exit code 0, as it does where everything required passed.
+
+        Raises:
+            ParityError: It ended in another.
+        """
+        if self.exit_code != ExitCode.PASS:
+            raise ParityError(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the outcome as JSON data: an entry of `runs` of what the command writes."""
+        return self.to_json()
+
+
+def compare(  # noqa: PLR0913 - one argument an option of the command
+    reference: object,
+    candidate: object,
+    *,
+    samples: Samples,
+    precision: str = "fp32",
+    decisions: Mapping[str, str] | None = None,
+    constant_decisions: Mapping[str, str] | None = None,
+    tolerance: Mapping[str, float] | None = None,
+    repeat: int = 1,
+    rename: Mapping[str, str] | None = None,
+    outputs: Sequence[str] = (),
+    argmax_of: Mapping[str, str] | None = None,
+    gold: Sequence[str] = (),
+    matches: Sequence[str] = (),
+    ignore: Mapping[str, str] | None = None,
+    axes: Mapping[str, int] | None = None,
+    min_cosine_similarity: Mapping[str, float] | None = None,
+    non_finite: str = "refuse",
+    min_rows: int = 1,
+    batch_size: int = DEFAULT_BATCH_SIZE,
+    pad: Mapping[str, float] | None = None,
+    seed: int = 0,
+    emulate: bool = False,
+    probes: Sequence[str] | None = None,
+    failures: str | os.PathLike[str] | None = None,
+    device: str = "cpu",
+    provider: str | None = None,
+    time_limit: float = _TIME_LIMIT_S,
+    progress: _Progress | None = None,
+) -> Comparison:
+    """Hold a candidate against a reference on the same samples, as the command `compare` does.
+
+    Either side is a path (a model, or outputs recorded before), `module:callable`, or an object: a `torch.nn.Module`, a
+    Keras model, or a function that takes a dict of arrays by name and returns one. An object is run in this process,
+    where no limit holds and a crash ends Python, and `ran_in` of the result says so; everything else in a child
+    process. A module is put into evaluation mode meanwhile.
+
+    Args:
+        reference: What is right.
+        candidate: What is judged.
+        samples: A path, `module:callable`, a mapping of arrays with one row a sample, or an iterable of batches, each a
+            `Batch` or such a mapping.
+        precision: Precision of the candidate, which selects the default tolerances.
+        decisions: How an output becomes an answer, by output: `argmax`, `threshold=3`, `top_k=5`, `multilabel=0.5`.
+        constant_decisions: Why a decision may be the same in all rows, by output.
+        tolerance: Limits in place of the defaults, such as `{"max_abs_diff": 1e-3}`.
+        repeat: How often the samples are run in one session.
+        rename: By the candidate's name of an input or output, that of the reference.
+        outputs: The outputs to compare; all of them if none is named.
+        argmax_of: By an output of labels, that of the scores which it is the argmax of.
+        gold: Metrics against gold, written as for `--gold`.
+        matches: Outputs that are lists of detections, written as for `--match`.
+        ignore: Why an output is not compared, by output.
+        axes: The channel axis of an output, by output.
+        min_cosine_similarity: The least cosine similarity of the two answers to any row, by output.
+        non_finite: What NaN and infinity in the reference mean: `refuse`, or `match`.
+        min_rows: Fewer rows are inconclusive.
+        batch_size: Rows a batch, where the samples do not say.
+        pad: What lists of JSON lines are filled up with, by input.
+        seed: Seed of all choices.
+        emulate: Whether to round every value of the candidate (ONNX) to the precision.
+        probes: The probes to ask, none of them for `none` or `()`; all if None.
+        failures: A folder for the batches that the candidate fails.
+        device: `cpu` or `cuda`.
+        provider: What of ONNX Runtime runs the candidate: `cpu`, `cuda` or `tensorrt`.
+        time_limit: Seconds after which a child process is stopped.
+        progress: Called with the stage in words, the rows done, and of how many (0 where that is not known).
+
+    Raises:
+        ParitygateError: An argument, a file or the samples are wrong, which is exit code 2 of the command. What cannot
+            be measured for another reason is a result with the verdict `error`.
+    """
+    here, objects = Path.cwd(), dict[str, object]()
+    place = os.fspath(samples) if isinstance(samples, (str, os.PathLike)) else None
+    source = SampleSource(text=place or "", folder=here, batch_size=batch_size, pad=dict(pad or {}))
+    job = comparison_of(
+        _side(reference, here, {}, objects),
+        _side(candidate, here, dict(rename or {}), objects),
+        source,
+        precision=precision,
+        decisions=[f"{output}:{rule}" for output, rule in (decisions or {}).items()],
+        constant_decisions=constant_decisions or {},
+        tolerance=tolerance or {},
+        repeat=repeat,
+        outputs=_texts(outputs),
+        argmax_of=argmax_of or {},
+        gold=_texts(gold),
+        matches=_texts(matches),
+        ignored=ignore or {},
+        axes=axes or {},
+        min_cosine_similarity=min_cosine_similarity or {},
+        non_finite=non_finite,
+        min_rows=min_rows,
+        seed=seed,
+        emulate=emulate,
+        probes=None if probes is None else _texts(probes),
+        failures=None if failures is None else Path(failures),
+        device=device,
+        provider=provider,
+    )
+    _check_devices(objects, device)
+    with contextlib.ExitStack() as stack:
+        if place is None:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="paritygate-samples-")))
+            job = replace(job, samples=store_samples(samples, folder, source))
+        if objects or place is None:
+            job = replace(job, again="")
+        if objects:
+            stack.enter_context(live_objects(objects))
+        result = compare_job(job, time_limit_s=time_limit, progress=progress or _silent)
+    if place is None:
+        result = _without_folder(result, job.samples)
+    _raise_usage(result)
+    return _as(Comparison, result)
+
+
+def run(  # noqa: PLR0913 - one argument an option of the command
+    spec: str | os.PathLike[str] | Spec | Mapping[str, Any],
+    *,
+    targets: Sequence[str] = (),
+    samples: str | os.PathLike[str] | None = None,
+    probes: Sequence[str] | None = None,
+    benchmark: bool | None = None,
+    promote: bool = True,
+    repository: str | os.PathLike[str] | None = None,
+    alias: str | None = None,
+    constraints: Mapping[str, float] | None = None,
+    root: str | os.PathLike[str] = DEFAULT_ROOT,
+    device: str = "cpu",
+    time_limit: float = _TIME_LIMIT_S,
+    progress: _Progress | None = None,
+) -> Outcome:
+    """Do what a spec asks for, as the command `run` does: export, record, validate, benchmark, report, promote.
+
+    Args:
+        spec: A path, the name of a packaged spec, a `Spec`, or a mapping that is one; paths in the latter two are
+            relative to the current directory.
+        targets: The targets to make; all of them if none is named.
+        samples: In place of the spec's own.
+        probes: The probes to ask, none of them for `none` or `()`; those of the spec if None.
+        benchmark: Whether to measure speed; where the spec asks for it, or for a choice that needs it, if None.
+        promote: Whether to release what passed.
+        repository: Where to, in place of the spec's.
+        alias: The alias to move, in place of the spec's.
+        constraints: Limits on speed and size beside the spec's, such as `{"latency_p95_ms": 20}`.
+        root: The folder of runs and repository.
+        device: `cpu` or `cuda`.
+        time_limit: Seconds that each conversion, recording or comparison may take.
+        progress: As of `compare`.
+
+    Raises:
+        ParitygateError: Something that concerns all variants: the spec, the source, the samples, the reference.
+    """
+    check_choice("device", device, ("cpu", "cuda"))
+    options = RunOptions(
+        time_limit_s=time_limit,
+        device=device,
+        is_benchmarking=benchmark,
+        is_promoting=promote,
+        repository=None if repository is None else Path(repository),
+        alias=alias,
+        root=Path(root),
+        limits=parse_constraints(f"{name}={value!r}" for name, value in (constraints or {}).items()),
+    )
+    samples_path = None if samples is None else os.fspath(samples)
+    resolved = spec_to_run(
+        os.fspath(spec) if isinstance(spec, os.PathLike) else spec,
+        samples_path=samples_path,
+        targets=_texts(targets),
+        probes=None if probes is None else known_probes(_texts(probes)),
+    )
+    check_options(resolved, options)
+    found = run_spec(new_run(resolved, root=options.root, samples_path=samples_path), options, progress or _silent)
+    results = {name: _as(Comparison, result) for name, result in found.results.items()}
+    return _as(Outcome, replace(found, results=results))
+
+
+@dataclass(frozen=True, slots=True)
+class Repository:
+    """A repository of releases on disk.
+
+    Attributes:
+        root: Its folder.
+    """
+
+    root: str | os.PathLike[str] = DEFAULT_ROOT / "repository"
+
+    def models(self) -> tuple[ModelSummary, ...]:
+        """Return the models with their versions and aliases, sorted by name.
+
+        Raises:
+            InputFileError: There is no such folder.
+        """
+        return list_models(Path(self.root))
+
+    def release(self, model: str, which: int | str | None = None) -> Release:
+        """Return a release.
+
+        Args:
+            model: The model's name.
+            which: A version, or an alias; the highest version if None.
+
+        Raises:
+            UsageError: There is no such model or release; the message names those that are there.
+            InputFileError: There is no such repository.
+            ArtifactIntegrityError: Its manifest or evidence is not what was released.
+        """
+        return Release(root=Path(self.root), details=show(Path(self.root), model, which))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Release:
+    """One release of a repository.
+
+    Attributes:
+        root: The repository.
+        details: All that is known of it: manifest, numbers, history.
+    """
+
+    root: Path
+    details: ReleaseDetails
+
+    @property
+    def model(self) -> str:
+        """The name of the model."""
+        return self.details.model
+
+    @property
+    def version(self) -> int:
+        """Its number."""
+        return self.details.version
+
+    @property
+    def aliases(self) -> tuple[str, ...]:
+        """The aliases that point to it."""
+        return self.details.aliases
+
+    @property
+    def variants(self) -> tuple[str, ...]:
+        """Its variants, the preferred one first."""
+        return tuple(entry["name"] for entry in self.details.manifest["variants"])
+
+    def path(self, variant: str | None = None) -> Path:
+        """Return the file or folder that the runtime of a variant opens; of the preferred one if None.
+
+        Whether its bytes are those that were released is for `verify` to say.
+
+        Raises:
+            UsageError: The release has no such variant; the message names those that it has.
+        """
+        entries = {entry["name"]: entry for entry in self.details.manifest["variants"]}
+        name = self.variants[0] if variant is None else variant
+        if name not in entries:
+            msg = f"{self.model} version {self.version} has no variant {name!r} (variants: {', '.join(entries)})"
+            raise UsageError(msg, hint="name one of these, or none for the first")
+        return self.details.folder / name / str(entries[name]["main"])
+
+    def verify(self) -> Verification:
+        """Read every file of the release, and return that all are what was released.
+
+        Raises:
+            ArtifactIntegrityError: A file was changed, removed or added.
+        """
+        found = verify_release(self.root, self.model, self.version)
+        if not found.is_intact:
+            msg = f"{self.model} version {self.version} is not what was released: {found.difference}"
+            raise ArtifactIntegrityError(msg, hint="restore the release from a backup, or promote the model again")
+        return found
+
+
+def _side(given: object, here: Path, rename: Mapping[str, str], objects: dict[str, object]) -> Side:
+    """Return a side of a comparison; what is an object is put into `objects`, by the text that stands for it."""
+    if isinstance(given, (str, os.PathLike)):
+        return parse_side(os.fspath(given), here, rename=rename)
+    kind = kind_of_live(given)
+    # The same object twice is the same model twice.
+    text = next((text for text, known in objects.items() if known is given), f"object {len(objects)}")
+    objects[text] = given
+    named = given if kind is SourceKind.FUNCTION and hasattr(given, "__qualname__") else type(given)
+    return Side(
+        name=getattr(named, "__qualname__", type(given).__name__),
+        model=Source(text=text, folder=here, kind=SourceKind.LIVE),
+        rename=rename,
+    )
+
+
+def _check_devices(objects: Mapping[str, Any], device: str) -> None:
+    """Check that no module has to be moved: it is the caller's, and an optimizer may hold its parameters.
+
+    Raises:
+        UsageError: One is on another device than the comparison runs on.
+    """
+    for model in objects.values():
+        if kind_of_live(model) is SourceKind.TORCH:
+            from paritygate.models.torch.module import device_of
+
+            found = device_of(model).type
+            if found != device:
+                msg = f"the module {type(model).__name__} is on device {found!r}, and the comparison runs on {device!r}"
+                raise UsageError(msg, hint=f"move it first: module.to({device!r}); or give device={found!r}")
+
+
+def _without_folder(result: ComparisonResult, source: SampleSource) -> ComparisonResult:
+    """Return the result without the temporary files that the samples were written to."""
+    error = result.error
+    if error is not None:
+        message = error.message
+        for text in filter(None, (repr(source.text), source.text, source.path)):
+            message = message.replace(text, _IN_PYTHON)
+        error = replace(error, message=message)
+    return replace(result, samples=_IN_PYTHON, error=error)
+
+
+def _raise_usage(result: ComparisonResult) -> None:
+    error = result.error
+    if error is not None and result.exit_code == ExitCode.USAGE:
+        kind = getattr(paritygate.errors, error.kind, UsageError)
+        raise kind(error.message, hint=error.hint)
+
+
+_Result = TypeVar("_Result", Comparison, Outcome)
+
+
+def _as(kind: type[_Result], found: ComparisonResult | RunOutcome) -> _Result:
+    return kind(**{item.name: getattr(found, item.name) for item in fields(found)})
+
+
+def _texts(given: Sequence[str]) -> tuple[str, ...]:
+    # A text is a sequence of texts as well, and never meant as one.
+    return (given,) if isinstance(given, str) else tuple(given)
+
+
+def _silent(stage: str, done: int, total: int) -> None:
+    del stage, done, total

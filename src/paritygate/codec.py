@@ -1,0 +1,161 @@
+"""Turns objects into JSON data and back: how they are written to files and handed to child processes."""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar, cast, overload
+
+from paritygate.errors import ArtifactIntegrityError, InputFileError
+from paritygate.files import digest_of_json, read_json
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
+__all__ = ["Floats", "digest_of", "from_data", "read_sealed", "schema_of", "sealed", "to_data"]
+
+_T = TypeVar("_T")
+
+
+class _Dataclass(Protocol):
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+
+@overload
+def to_data(value: _Dataclass) -> dict[str, Any]: ...
+@overload
+def to_data(value: object) -> Any: ...  # noqa: ANN401 - JSON data
+def to_data(value: object) -> Any:
+    """Return the value as JSON data: dictionaries, lists, texts, numbers, booleans and None alone.
+
+    A dataclass becomes a dictionary of its fields, an enumeration the text of its member, a path its text, a set the
+    sorted list of its members, an array nested lists with None in place of what is not finite.
+
+    Raises:
+        TypeError: It holds something else.
+    """
+    data: Any = value
+    if is_dataclass(value) and not isinstance(value, type):
+        data = {item.name: to_data(getattr(value, item.name)) for item in fields(value)}
+    elif isinstance(value, Mapping):
+        data = {str(key): to_data(item) for key, item in value.items()}
+    elif isinstance(value, list | tuple):
+        data = [to_data(item) for item in value]
+    elif isinstance(value, set | frozenset):
+        data = sorted(to_data(item) for item in value)
+    elif isinstance(value, Path | Enum):
+        data = str(value)
+    elif hasattr(value, "tolist"):
+        data = _finite_or_none(value.tolist())
+    elif not isinstance(value, str | int | float | None):
+        msg = f"{type(value).__name__} has no JSON data"
+        raise TypeError(msg)
+    return data
+
+
+def from_data(kind: type[_T], data: object) -> _T:
+    """Return the object of a dataclass, or of another type with annotations, that `to_data` wrote.
+
+    Nothing is converted but what JSON cannot say: a text is no number. Fields that the type does not know are ignored,
+    since a later version may have written them.
+
+    Raises:
+        ValueError: The data are of no such object; the message names the first field that is wrong.
+        ParitygateError: The object itself refuses its values.
+    """
+    from pydantic import ValidationError
+
+    try:
+        found: _T = _adapter(cast("Any", kind)).validate_json(json.dumps(data), strict=True)
+    except ValidationError as err:
+        first = err.errors(include_url=False, include_context=False, include_input=False)[0]
+        place = ".".join(map(str, first["loc"]))
+        more = f" (and {err.error_count() - 1} more)" if err.error_count() > 1 else ""
+        msg = f"{place}: {first['msg']}{more}" if place else f"{first['msg']}{more}"
+        raise ValueError(msg) from err
+    return found
+
+
+def schema_of(kind: type, *, title: str) -> dict[str, Any]:
+    """Return the JSON Schema of what `to_data` writes of a dataclass."""
+    schema = _adapter(kind).json_schema()
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": title}
+
+
+def digest_of(value: object) -> str:
+    """Return the digest of the value's JSON data, the same for equal values."""
+    return digest_of_json(to_data(value))
+
+
+def sealed(data: Mapping[str, Any], *, version: int) -> dict[str, Any]:
+    """Return JSON data with the version of their format and their own digest: a slip of an editor must not pass."""
+    whole = {"format": version, **data}
+    return {**whole, "digest": digest_of_json(whole)}
+
+
+def read_sealed(path: Path, *, version: int, again: str) -> dict[str, Any]:
+    """Return the data of a file that `sealed` made, without their digest.
+
+    Args:
+        path: The file.
+        version: The version of the format that is read.
+        again: What makes the file again, as a hint.
+
+    Raises:
+        InputFileError: It is no such file, or of another version.
+        ArtifactIntegrityError: It was changed after it was written.
+    """
+    try:
+        data = dict(read_json(path))
+        found, digest = data["format"], data.pop("digest", None)
+    except (KeyError, TypeError, ValueError) as err:
+        msg = f"{path} is damaged: {type(err).__name__}: {err}"
+        raise InputFileError(msg, hint=again) from err
+    if found != version:
+        msg = f"{path} has format {found} (allowed: {version})"
+        raise InputFileError(msg, hint=again)
+    if digest is None:
+        msg = f"{path} is damaged: it does not name its digest"
+        raise InputFileError(msg, hint=again)
+    if digest != digest_of_json(data):
+        msg = f"{path} is not what was recorded: it was changed"
+        raise ArtifactIntegrityError(msg, hint=again)
+    return data
+
+
+class Floats:
+    """Says of a field annotated with it how the lists that `to_data` wrote of a float64 array become one again.
+
+    None becomes infinity: of a measured difference it is what no limit allows.
+    """
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:  # noqa: ANN401 - as pydantic calls it
+        """Return the schema of a list of numbers, made an array."""
+        from pydantic import AfterValidator
+
+        return AfterValidator(_array).__get_pydantic_core_schema__(list[float | None], handler)
+
+
+def _array(values: list[float | None]) -> Any:  # noqa: ANN401 - numpy is imported where an array is read
+    import numpy as np
+
+    return np.array([math.inf if value is None else value for value in values], dtype=np.float64)
+
+
+def _finite_or_none(data: Any) -> Any:  # noqa: ANN401 - nested lists of numbers
+    if isinstance(data, list):
+        return [_finite_or_none(item) for item in data]
+    return None if isinstance(data, float) and not math.isfinite(data) else data
+
+
+@functools.cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:  # noqa: ANN401 - a type
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(kind)

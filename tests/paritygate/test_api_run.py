@@ -1,0 +1,196 @@
+"""`paritygate.run` and `paritygate.Repository`: a whole run, and the release that it made, from Python."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+import paritygate as pg
+from paritygate.__main__ import _run
+from paritygate.errors import ArtifactIntegrityError, InputFileError, UsageError
+
+
+def spec(**parts: object) -> dict[str, Any]:
+    """Return a spec of the model in the current folder."""
+    return {
+        "model": {"name": "tiny", "source": "model.onnx", "rename": {"output_0": "logits"}},
+        "samples": {"source": "inputs.npz"},
+        "decisions": {"logits": {"argmax": True}},
+        "targets": ["onnx-fp32", "onnx-fp16"],
+        "required": ["onnx-fp32"],
+        "probes": "none",
+        **parts,
+    }
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with a model and samples."""
+    folder = tmp_path_factory.mktemp("desk")
+    random = np.random.default_rng(7)
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node("MatMul", ["x", "weight"], ["output_0"])],
+        "linear",
+        [onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["batch", 4])],
+        [onnx.helper.make_tensor_value_info("output_0", onnx.TensorProto.FLOAT, ["batch", 3])],
+        [onnx.numpy_helper.from_array(random.standard_normal((4, 3)).astype(np.float32), "weight")],
+    )
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)])
+    model.ir_version = 9
+    onnx.save(model, str(folder / "model.onnx"))
+    np.savez(folder / "inputs.npz", x=random.standard_normal((120, 4)).astype(np.float32))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def outcome(desk: Path) -> Iterator[pg.Outcome]:
+    """Return the outcome of a run of one target, made in that folder."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(desk)
+        yield pg.run(pg.Spec.model_validate(spec()), targets=["onnx-fp32"])
+
+
+@pytest.fixture
+def here(desk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make that folder the current one."""
+    monkeypatch.chdir(desk)
+
+
+def test_a_spec_made_in_python_is_run_and_released(outcome: pg.Outcome, desk: Path) -> None:
+    outcome.assert_passed()
+    assert (outcome.exit_code, outcome.verdicts, outcome.version) == (0, {"onnx-fp32": "pass"}, 1)
+    assert outcome.folder.is_relative_to(desk / "artifacts/runs/tiny")
+    assert outcome.results["onnx-fp32"].decisions["logits"].mismatches == 0
+    assert isinstance(outcome.results["onnx-fp32"], pg.Comparison)
+    assert outcome.to_dict()["release"]["version"] == 1
+    assert repr(outcome) == "<Outcome of tiny: exit code 0; onnx-fp32 pass>"
+    assert str(outcome).splitlines()[:3] == ["tiny: exit code 0", "onnx-fp32: pass", "released: 1"]
+
+
+def test_a_release_says_where_its_files_are(outcome: pg.Outcome, desk: Path) -> None:
+    assert outcome.version == 1
+    repository = pg.Repository(desk / "artifacts/repository")
+
+    release = repository.release("tiny", "prod")
+
+    assert (release.model, release.version, release.aliases, release.variants) == ("tiny", 1, ("prod",), ("onnx-fp32",))
+    assert (
+        release.path("onnx-fp32") == release.path() == desk / "artifacts/repository/store/tiny/1/onnx-fp32/model.onnx"
+    )
+    assert release.verify().is_intact
+    assert [model.model for model in repository.models()] == ["tiny"]
+    # What was released answers like the source.
+    inputs = {"x": np.random.default_rng(1).standard_normal((40, 4)).astype(np.float32)}
+    rename = {"logits": "output_0"}
+    pg.compare(desk / "model.onnx", release.path(), samples=inputs, rename=rename, probes=()).assert_passed()
+
+
+def test_what_a_repository_lacks_is_wrong_usage_that_names_what_it_has(outcome: pg.Outcome, desk: Path) -> None:
+    assert outcome.version == 1
+    repository = pg.Repository(desk / "artifacts/repository")
+
+    with pytest.raises(UsageError, match=re.escape("has no release of model 'huge' (models: tiny)")):
+        repository.release("huge")
+    with pytest.raises(UsageError, match=re.escape("has no release 'staging' (versions: 1; aliases: prod)")):
+        repository.release("tiny", "staging")
+    with pytest.raises(UsageError, match=re.escape("has no release '7' (versions: 1; aliases: prod)")):
+        repository.release("tiny", 7)
+    words = "tiny version 1 has no variant 'onnx-fp16' (variants: onnx-fp32)"
+    with pytest.raises(UsageError, match=re.escape(words)):
+        repository.release("tiny", 1).path("onnx-fp16")
+    with pytest.raises(InputFileError, match="there is no repository at"):
+        pg.Repository(desk / "nowhere").models()
+
+
+def test_a_release_that_was_changed_does_not_verify(outcome: pg.Outcome, desk: Path) -> None:
+    assert outcome.version == 1
+    release = pg.Repository(desk / "artifacts/repository").release("tiny", "prod")
+    extra = release.path().with_name("extra.bin")
+    extra.write_bytes(b"")
+    try:
+        with pytest.raises(ArtifactIntegrityError, match=r"tiny version 1 is not what was released: .*extra\.bin"):
+            release.verify()
+    finally:
+        extra.unlink()
+
+
+def test_a_run_that_fails_says_so_in_the_words_of_its_comparisons(
+    desk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(desk)
+    path = tmp_path / "spec.json"
+    strict = spec(
+        model={**spec()["model"], "source": str(desk / "model.onnx")},
+        samples={"source": str(desk / "inputs.npz")},
+        targets=["onnx-fp16"],
+        required=["onnx-fp16"],
+        tolerance={"onnx-fp16": {"max_abs_diff": 0.0}},
+    )
+    # JSON is YAML as well.
+    path.with_suffix(".yaml").write_text(json.dumps(strict), encoding="utf-8")
+
+    outcome = pg.run(path.with_suffix(".yaml"), promote=False, root=tmp_path / "artifacts")
+
+    assert (outcome.exit_code, outcome.verdicts, outcome.version) == (1, {"onnx-fp16": "fail"}, None)
+    assert outcome.folder.is_relative_to(tmp_path / "artifacts/runs/tiny")
+    with pytest.raises(pg.ParityError) as caught:
+        outcome.assert_passed()
+    assert caught.value.result is outcome
+    lines = str(caught.value).splitlines()
+    assert lines[:2] == ["tiny: exit code 1", "onnx-fp16: fail"]
+    assert str(outcome.results["onnx-fp16"]) in str(caught.value)
+    assert lines[-2:] == ["not released: not asked for", f"run: {outcome.folder}"]
+
+
+@pytest.mark.parametrize(
+    ("given", "options", "words"),
+    [
+        (spec(tragets=[]), {}, "spec given in Python is wrong: tragets"),
+        (
+            spec(),
+            {"targets": "onnx-int9"},
+            "'onnx-int9' is no target of spec given in Python (targets: onnx-fp32, onnx-fp16)",
+        ),
+        (spec(), {"probes": ["luck"]}, "'luck' is no probe"),
+        (spec(), {"constraints": {"speed": 1}}, "'speed' is no limit"),
+        (spec(), {"alias": "7"}, "alias name '7' is a number"),
+        (spec(), {"device": "tpu"}, "device 'tpu' is not known (allowed: cpu, cuda)"),
+        (spec(), {"samples": "absent.npz"}, "samples absent.npz do not exist"),
+        (spec(samples={"source": "absent.npz"}), {}, "absent.npz do not exist"),
+        ("kleu-sts", {}, "spec 'kleu-sts' is no file and no packaged spec"),
+    ],
+)
+@pytest.mark.usefixtures("here")
+def test_what_is_wrong_in_a_run_is_raised_before_it_begins(
+    given: Any,  # noqa: ANN401
+    options: Any,  # noqa: ANN401
+    words: str,
+    tmp_path: Path,
+) -> None:
+
+    with pytest.raises(pg.ParitygateError, match=re.escape(words)) as caught:
+        pg.run(given, root=tmp_path, **options)
+
+    assert caught.value.exit_code == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_release_by_speed_needs_the_benchmark_in_python_and_on_the_command_line(
+    desk: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(desk)
+    fastest = spec(promote={"prefer": "fastest"})
+    (desk / "fastest.yaml").write_text(json.dumps(fastest), encoding="utf-8")
+
+    with pytest.raises(UsageError, match="its release is chosen by speed, which --no-benchmark leaves unmeasured"):
+        pg.run(fastest, benchmark=False)
+
+    assert _run(["run", "fastest.yaml", "--no-benchmark"]) == 2
+    assert "its release is chosen by speed, which --no-benchmark leaves unmeasured" in capsys.readouterr().err

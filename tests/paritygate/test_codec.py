@@ -1,0 +1,133 @@
+"""Objects as JSON data, and back."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Mapping
+from enum import Enum
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paritygate.codec import digest_of, from_data, read_sealed, sealed, to_data
+from paritygate.errors import ArtifactIntegrityError, InputFileError
+from paritygate.files import write_json_atomically
+from paritygate.validate.reference.profile import FloatArray
+
+_AGAIN = "make it again"
+
+
+class _Kind(str, Enum):
+    ONE = "one"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class _Part:
+    number: float = 0.0
+    rows: tuple[int, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class _Whole:
+    name: str
+    kind: _Kind
+    place: Path | None
+    parts: Mapping[str, _Part]
+    declared: frozenset[str] = frozenset()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class _Floor:
+    values: FloatArray
+
+
+_WHOLE = _Whole(name="m", kind=_Kind.ONE, place=Path("a/b"), parts={"x": _Part(rows=(1, 2))}, declared=frozenset("ba"))
+
+
+def test_a_dataclass_is_written_with_names_texts_and_lists_alone() -> None:
+    assert to_data(_WHOLE) == {
+        "name": "m",
+        "kind": "one",
+        "place": "a/b",
+        "parts": {"x": {"number": 0.0, "rows": [1, 2]}},
+        "declared": ["a", "b"],
+    }
+
+
+@given(
+    name=st.text(),
+    place=st.none() | st.just(Path("x")),
+    parts=st.dictionaries(
+        st.text(),
+        st.builds(_Part, number=st.floats(allow_nan=False, allow_infinity=False), rows=st.tuples(st.integers())),
+    ),
+    declared=st.frozensets(st.text()),
+)
+def test_what_is_read_is_what_was_written(
+    name: str, place: Path | None, parts: Mapping[str, _Part], declared: frozenset[str]
+) -> None:
+    whole = _Whole(name=name, kind=_Kind.ONE, place=place, parts=parts, declared=declared)
+
+    again = from_data(_Whole, json.loads(json.dumps(to_data(whole))))
+
+    assert again == whole
+    assert digest_of(again) == digest_of(whole)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"name": 3}, "name: Input should be a valid string"),
+        ({"kind": "two"}, "kind: Input should be 'one'"),
+        ({"parts": {"x": {"rows": ["1"]}}}, "parts.x.rows.0: Input should be a valid integer"),
+        ({"parts": {"x": {"number": True}}}, "parts.x.number: Input should be a valid number"),
+        ({"parts": []}, "parts: Input should be"),
+    ],
+)
+def test_nothing_is_converted_and_the_first_wrong_field_is_named(change: dict[str, object], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        from_data(_Whole, to_data(_WHOLE) | change)
+
+
+def test_a_missing_field_is_named_and_one_that_is_not_known_is_ignored() -> None:
+    data = to_data(_WHOLE)
+
+    assert from_data(_Whole, data | {"later": 1}) == _WHOLE
+    with pytest.raises(ValueError, match="kind: Field required"):
+        from_data(_Whole, {name: value for name, value in data.items() if name != "kind"})
+
+
+def test_what_is_not_finite_in_an_array_is_read_as_infinity() -> None:
+    data = to_data(_Floor(values=np.array([1.0, math.inf])))
+
+    assert data == {"values": [1.0, None]}
+    assert from_data(_Floor, data).values.tolist() == [1.0, math.inf]
+
+
+def test_what_has_no_json_data_is_refused() -> None:
+    with pytest.raises(TypeError, match="object has no JSON data"):
+        to_data({"a": [object()]})
+
+
+def test_a_sealed_file_that_was_edited_is_told_from_one_that_is_damaged_or_of_another_version(tmp_path: Path) -> None:
+    path = tmp_path / "file.json"
+    write_json_atomically(path, sealed({"rows": 3}, version=2))
+
+    assert read_sealed(path, version=2, again=_AGAIN) == {"format": 2, "rows": 3}
+    with pytest.raises(InputFileError, match=r"file\.json has format 2 \(allowed: 3\)"):
+        read_sealed(path, version=3, again=_AGAIN)
+    path.write_text(path.read_text().replace("3", "4"))
+    with pytest.raises(ArtifactIntegrityError, match="is not what was recorded: it was changed"):
+        read_sealed(path, version=2, again=_AGAIN)
+    for text in ("[]", "{}", "{", "null"):
+        path.write_text(text)
+        with pytest.raises(InputFileError, match=r"file\.json is damaged"):
+            read_sealed(path, version=2, again=_AGAIN)

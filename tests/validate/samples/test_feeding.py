@@ -1,0 +1,97 @@
+"""Whether a batch of samples is within the sizes that a model takes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from paritygate.batch import Batch
+from paritygate.errors import UsageError
+from paritygate.signature import Dim, Signature, TensorSpec
+from paritygate.validate.samples.feeding import check_shapes
+from paritygate.validate.samples.split import rows_kept
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_SHAPE = ("batch", "sequence")
+_SIGNATURE = Signature(
+    inputs=(TensorSpec(name="ids", dtype="int64", shape=_SHAPE), TensorSpec(name="mask", dtype="int64", shape=_SHAPE)),
+    outputs=(),
+    dims={"batch": Dim(min=2, opt=2, max=4), "sequence": Dim(min=2, opt=4, max=6)},
+)
+
+
+def _batch(rows: int, ids: int, mask: int, *, lengths: tuple[Sequence[int], Sequence[int]] | None = None) -> Batch:
+    return Batch(
+        inputs={"ids": np.zeros((rows, ids), np.int64), "mask": np.zeros((rows, mask), np.int64)},
+        ids=[f"r{row}" for row in range(rows)],
+        lengths={} if lengths is None else {"ids": lengths[0], "mask": lengths[1]},
+    )
+
+
+@pytest.mark.parametrize(
+    ("batch", "message"),
+    [
+        (
+            _batch(2, 7, 7),
+            (
+                "from row 'r0' on, 'ids' has the shape [2, 7]: axis 1, 'sequence', is 7, and model.dims.sequence "
+                "declares 2 to 6"
+            ),
+        ),
+        (
+            _batch(2, 7, 7, lengths=([3, 7], [3, 7])),
+            (
+                "at row 'r1', 'ids' has the shape [2, 7]: axis 1, 'sequence', is 7, and model.dims.sequence "
+                "declares 2 to 6"
+            ),
+        ),
+        (
+            _batch(2, 1, 1),
+            (
+                "from row 'r0' on, 'ids' has the shape [2, 1]: axis 1, 'sequence', is 1, and model.dims.sequence "
+                "declares 2 to 6"
+            ),
+        ),
+        (
+            _batch(5, 4, 4),
+            "from row 'r0' on, 'ids' has the shape [5, 4]: axis 0, 'batch', is 5, and model.dims.batch declares 2 to 4",
+        ),
+        (
+            _batch(2, 4, 5),
+            "from row 'r0' on, 'ids' has 4 places of 'sequence' and 'mask' has 5, and the model takes both of one size",
+        ),
+        (
+            _batch(2, 4, 4, lengths=([4, 3], [4, 4])),
+            "row 'r1' is 3 long in 'ids' and 4 in 'mask', and the model takes both of one 'sequence'",
+        ),
+    ],
+)
+def test_sizes_outside_of_the_declared_and_rows_of_two_lengths_are_wrong_usage(batch: Batch, message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        check_shapes(batch, batch.inputs, _SIGNATURE)
+    assert str(caught.value) == message
+
+
+def test_too_many_rows_a_call_are_answered_with_the_batch_size() -> None:
+    batch = _batch(5, 4, 4)
+    with pytest.raises(UsageError) as caught:
+        check_shapes(batch, batch.inputs, _SIGNATURE)
+    assert caught.value.hint == (
+        "give fewer rows a call, samples: {batch_size: 4} in the spec, or declare model.dims.batch"
+    )
+
+
+@pytest.mark.parametrize(
+    "batch", [_batch(2, 6, 6), _batch(1, 2, 2), _batch(2, 4, 4, lengths=([4, 1], [4, 1])), _batch(4, 5, 5)]
+)
+def test_what_is_declared_is_taken_and_so_is_a_last_batch_of_fewer_rows(batch: Batch) -> None:
+    check_shapes(batch, batch.inputs, _SIGNATURE)
+
+
+def test_the_lengths_of_rows_go_with_the_rows() -> None:
+    kept = rows_kept(_batch(3, 4, 4, lengths=([4, 1, 2], [4, 1, 2])), [True, False, True])
+    assert kept.lengths == {"ids": [4, 2], "mask": [4, 2]}

@@ -1,0 +1,116 @@
+"""Asks the reference for a batch, and names the row that it does not answer where it answers others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from paritygate.errors import BackendError, UsageError
+from paritygate.row_names import row_name
+from paritygate.validate.samples.row_digest import has_rows
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from paritygate.batch import Batch
+    from paritygate.validate.runners.runner import Runner
+
+    Arrays = Mapping[str, NDArray[np.generic]]
+
+__all__ = ["answers_of"]
+
+
+def answers_of(runner: Runner, batch: Batch, inputs: Arrays, *, rows_before: int) -> dict[str, NDArray[np.generic]]:
+    """Return what the reference answers a batch.
+
+    Where it fails, the rows are asked one by one: the first that it does not answer while it answers others is none
+    that it takes. A model that answers no row at all is broken itself, and one that answers each of them alone failed
+    for another reason.
+
+    Args:
+        runner: The model.
+        batch: The batch.
+        inputs: Its inputs as the model takes them.
+        rows_before: How many rows of the samples it has answered before.
+
+    Raises:
+        UsageError: It does not answer a row, and answers others; the message names the row, and the input and value
+            where one is to blame.
+        BackendError: It did not answer, and no single row is to blame.
+    """
+    try:
+        return runner.run(inputs)
+    except BackendError as err:
+        refused = _refused_row(runner, batch, inputs, rows_before)
+        if refused is None:
+            raise
+        raise refused from err
+
+
+def _refused_row(runner: Runner, batch: Batch, inputs: Arrays, rows_before: int) -> UsageError | None:
+    if not has_rows(batch):
+        return None
+    refusals: dict[int, BackendError] = {}
+    has_answered = rows_before > 0
+    for row in range(batch.rows):
+        try:
+            runner.run(_row(inputs, row))
+        except BackendError as err:
+            refusals[row] = err
+        else:
+            has_answered = True
+        if refusals and has_answered:
+            break
+    if not refusals or not has_answered:
+        return None
+    row = min(refusals)
+    culprit = _refused_value(runner, _row(inputs, row))
+    what = f", for the {culprit[1]} in {culprit[0]!r}" if culprit is not None else ""
+    msg = (
+        f"the reference does not answer {row_name(batch.ids[row])} of the samples (index {rows_before + row}){what}, "
+        f"while it answers others: {refusals[row]}"
+    )
+    hint = "correct the row, or leave it out: it is none that the model takes"
+    if culprit is not None:
+        hint = (
+            f"correct {culprit[0]!r} in this row: {culprit[1]} is no value that the model takes, such as an unknown id"
+        )
+    return UsageError(msg, hint=hint)
+
+
+def _row(inputs: Arrays, row: int) -> dict[str, NDArray[np.generic]]:
+    return {name: array[row : row + 1] if array.ndim else array for name, array in inputs.items()}
+
+
+def _refused_value(runner: Runner, inputs: Arrays) -> tuple[str, int] | None:
+    """Return the input, and the value nearest to 0 in it, without which and those beyond it a row is answered.
+
+    Only integers are looked at, such as ids. None is returned where no single input is to blame.
+    """
+    for name, array in inputs.items():
+        if array.dtype.kind not in "iu" or not array.size:
+            continue
+        # From 0 on, upwards and downwards.
+        values = np.unique(np.append(array, 0))
+        for bounds, limit in ((values[values >= 0], np.minimum), (values[values <= 0][::-1], np.maximum)):
+            answered, refused = 0, len(bounds) - 1
+            if not refused or not _answers(runner, {**inputs, name: limit(array, bounds[0]).astype(array.dtype)}):
+                continue
+            while refused - answered > 1:
+                middle = (answered + refused) // 2
+                if _answers(runner, {**inputs, name: limit(array, bounds[middle]).astype(array.dtype)}):
+                    answered = middle
+                else:
+                    refused = middle
+            return name, int(bounds[refused])
+    return None
+
+
+def _answers(runner: Runner, inputs: Arrays) -> bool:
+    try:
+        runner.run(inputs)
+    except BackendError:
+        return False
+    return True

@@ -1,0 +1,110 @@
+"""Samples that Python code gives as arrays, written to files: whoever compares reads them as any others.
+
+A mapping of arrays becomes an npz file, whose rows are cut into batches. An iterable of batches becomes a folder with
+one npz file a batch, and beside it what arrays do not say: ids, gold, strata.
+"""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from paritygate.batch import Batch
+from paritygate.errors import UsageError
+from paritygate.files import storage_errors
+from paritygate.validate.samples.samples import SampleSource, check_batch, common_rows
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["read_batches", "store_samples"]
+
+# What messages call them; the files are ours.
+_WHAT = "given in Python"
+_INDEX = "batches.jsonl"
+_READER = "paritygate.validate.samples.given:read_batches"
+_GOLD = "gold"
+
+
+def store_samples(samples: object, folder: Path, source: SampleSource) -> SampleSource:
+    """Return where samples come from that are objects of Python code, after writing them below `folder`.
+
+    Args:
+        samples: A mapping of arrays with one row a sample, or an iterable of batches, each a `Batch` or such a mapping.
+        folder: An empty folder.
+        source: How they are read.
+
+    Raises:
+        UsageError: They are neither, or hold what is no array of numbers or text.
+        StorageError: The disk is full.
+    """
+    if isinstance(samples, Mapping):
+        path = folder / "samples.npz"
+        _write(path, _arrays(samples))
+        return replace(source, text=str(path))
+    if isinstance(samples, (str, bytes)) or not isinstance(samples, Iterable):
+        msg = f"samples are given as a {type(samples).__name__}, which is neither arrays nor batches"
+        raise UsageError(msg, hint="give a path, a mapping of arrays, or an iterable of batches")
+    _write_batches(samples, folder)
+    return replace(source, text=_READER, path=str(folder))
+
+
+def _write_batches(samples: Iterable[object], folder: Path) -> None:
+    rows = 0
+    lines = []
+    for number, given in enumerate(samples):
+        batch = given
+        if isinstance(given, Mapping):
+            arrays = _arrays(given)
+            count = common_rows(arrays)
+            batch = Batch(inputs=arrays, ids=[str(row) for row in range(rows, rows + count)])
+        found = check_batch(_WHAT, batch)
+        rows += found.rows
+        _write(folder / f"{number}.npz", found.inputs)
+        if found.gold is not None:
+            _write(folder / f"{number}.{_GOLD}.npz", {_GOLD: np.asarray(found.gold)})
+        strata = {name: list(map(str, values)) for name, values in found.strata.items()}
+        lines.append(json.dumps({"ids": list(found.ids), "strata": strata, "case": found.case}) + "\n")
+    with storage_errors(folder):
+        (folder / _INDEX).write_text("".join(lines), encoding="utf-8")
+
+
+def read_batches(path: str) -> Iterator[Batch]:
+    """Yield the batches that `store_samples` wrote into a folder."""
+    folder = Path(path)
+    with (folder / _INDEX).open(encoding="utf-8") as index:
+        for number, line in enumerate(index):
+            said: dict[str, Any] = json.loads(line)
+            gold = folder / f"{number}.{_GOLD}.npz"
+            yield Batch(
+                inputs=_read(folder / f"{number}.npz"), gold=_read(gold)[_GOLD] if gold.is_file() else None, **said
+            )
+
+
+def _arrays(given: Mapping[Any, Any]) -> dict[str, NDArray[np.generic]]:
+    # Tensors of any framework are arrays as well.
+    arrays = {name: np.asarray(value) if hasattr(value, "__array__") else value for name, value in given.items()}
+    # Checked as a batch is; how many rows there are is for whoever reads them to see.
+    return dict(check_batch(_WHAT, Batch(inputs=arrays, ids=())).inputs)
+
+
+def _write(path: Path, arrays: Mapping[str, NDArray[np.generic]]) -> None:
+    # Not by numpy.savez, to which an input called `file` would be its own argument.
+    with storage_errors(path), zipfile.ZipFile(path, "w") as archive:
+        for name, array in arrays.items():
+            if array.dtype.kind == "V":
+                msg = f"samples {_WHAT}: {name!r} is an array of {array.dtype}, which NumPy's files do not hold"
+                raise UsageError(msg, hint="write them with safetensors, and give the path of that file")
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as stream:
+                np.lib.format.write_array(stream, np.asarray(array, order="C"), allow_pickle=False)
+
+
+def _read(path: Path) -> dict[str, NDArray[np.generic]]:
+    with np.load(path, allow_pickle=False) as stored:
+        return dict(stored)
