@@ -192,7 +192,7 @@ def _verdict(expected: NDArray[np.float32], actual: NDArray[np.float32], precisi
     share=st.floats(0.01, 1),
     precision=st.sampled_from([Precision.FP32, Precision.FP16, Precision.INT8]),
 )
-@settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow])
 def test_scaling_an_error_up_never_turns_a_fail_into_a_pass(
     *, shape: tuple[int, ...], seed: int, size: float, growth: float, share: float, precision: Precision
 ) -> None:

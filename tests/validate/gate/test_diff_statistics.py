@@ -105,7 +105,7 @@ _CUTS = st.lists(st.integers(0, 100), max_size=4)
 
 
 @given(_pairs(), _CUTS, st.randoms(use_true_random=False))
-@settings(max_examples=150)
+@settings(max_examples=60)
 def test_any_cut_merged_in_any_order_equals_the_whole_array(
     pair: tuple[NDArray[np.generic], NDArray[np.generic]], cuts: list[int], random: object
 ) -> None:
@@ -130,7 +130,7 @@ def test_any_cut_merged_in_any_order_equals_the_whole_array(
 
 
 @given(_pairs(), _CUTS)
-@settings(max_examples=100)
+@settings(max_examples=50)
 def test_one_state_fed_batch_by_batch_equals_the_whole_array(
     pair: tuple[NDArray[np.generic], NDArray[np.generic]], cuts: list[int]
 ) -> None:
@@ -177,7 +177,7 @@ def test_the_counts_of_what_is_not_finite_tell_who_is_to_blame(
 
 
 @given(hnp.arrays(np.float64, st.integers(1, 300), elements=st.floats(0, 1e30)), st.floats(0.001, 1))
-@settings(max_examples=200)
+@settings(max_examples=60)
 def test_a_quantile_is_never_below_the_true_one_and_above_it_by_the_resolution_at_most(
     magnitudes: NDArray[np.float64], fraction: float
 ) -> None:

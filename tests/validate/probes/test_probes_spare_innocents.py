@@ -297,7 +297,7 @@ def test_honest_int8_fails_no_probe_of_int8(kind: str, desk: ProbeDesk, tmp_path
     assert answered.failed == {}
 
 
-@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 10_000), rewrite=st.sampled_from([_FUSED, _UNFUSED_GEMM, _REORDERED, _REASSOCIATED]))
 def test_no_innocent_rewrite_of_any_weights_turns_pass_into_fail(seed: int, rewrite: str, desk: ProbeDesk) -> None:
     made = _kinds()["normed"]
@@ -308,7 +308,7 @@ def test_no_innocent_rewrite_of_any_weights_turns_pass_into_fail(seed: int, rewr
         assert answered.failed == {}
 
 
-@settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=3, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 10_000), kind=st.sampled_from(["pooled", "picture"]))
 def test_a_larger_error_never_turns_fail_into_pass(seed: int, kind: str, desk: ProbeDesk) -> None:
     made = _kinds()[kind]

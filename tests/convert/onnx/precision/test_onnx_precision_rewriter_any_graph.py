@@ -39,7 +39,7 @@ def _graphs(draw: st.DrawFn) -> tuple[onnx.ModelProto, list[str]]:
     return model, draw(st.lists(st.sampled_from([node.name for node in nodes]), unique=True))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(_graphs(), st.sampled_from([Precision.FP16, Precision.BF16]))
 def test_kept_nodes_and_no_others_are_fp32_and_nothing_is_cast_twice(
     drawn: tuple[onnx.ModelProto, list[str]], precision: Precision
