@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from paritygate.errors import BackendError, MissingBackendError, UsageError
 from paritygate.models.source import SourceKind
-from paritygate.validate.reference.refused_rows import answers_of
 from paritygate.validate.runners.runner import ModelToRun, open_runner
 from paritygate.validate.samples.feeding import fit_inputs
 from paritygate.wording import counted
@@ -28,8 +27,8 @@ __all__ = ["check_declared_outputs"]
 def check_declared_outputs(loaded: LoadedModel, signature: Signature, rename: Mapping[str, str], batch: Batch) -> None:
     """Check that the source answers a batch with outputs of the shapes and dtypes that are declared.
 
-    The model that is converted afterwards is as it was before. Where the source does not run here, or answers no row,
-    nothing is said: its conversion and its recording say why.
+    The model that is converted afterwards is as it was before. Where the source does not run here, or does not answer
+    the batch, nothing is said: its conversion and its recording say why.
 
     Args:
         loaded: The source.
@@ -38,7 +37,7 @@ def check_declared_outputs(loaded: LoadedModel, signature: Signature, rename: Ma
         batch: Some samples, which fit the inputs of the signature.
 
     Raises:
-        UsageError: An output is another than declared, or the source answers some rows of the batch and not others.
+        UsageError: An output is another than declared.
     """
     inputs = fit_inputs(batch, signature)
     try:
@@ -47,7 +46,7 @@ def check_declared_outputs(loaded: LoadedModel, signature: Signature, rename: Ma
     except (_CannotBeCopiedError, BackendError, MissingBackendError):
         return
     try:
-        outputs = answers_of(runner, batch, inputs, rows_before=0)
+        outputs = runner.run(inputs)
     except BackendError:
         return
     sizes = {
