@@ -270,7 +270,7 @@ def test_an_unknown_precision_is_wrong_usage(bench: Bench) -> None:
     outcome = _given(bench, _scores(), "--precision", "fp8")
 
     assert outcome.code == 2
-    assert "precision 'fp8' is not known (allowed: int8, fp32, fp16, tf32, bf16, mixed)" in outcome.err
+    assert "precision 'fp8' is not known (allowed: fp32, fp16, tf32, bf16, int8, mixed)" in outcome.err
 
 
 def test_a_looser_limit_is_recorded_as_such(bench: Bench) -> None:
