@@ -105,7 +105,7 @@ def test_what_reading_the_samples_took_is_no_memory_of_the_model(desk: Desk) -> 
         "import numpy as np\n"
         "from paritygate.batch import Batch\n"
         "def rows():\n"
-        "    large = np.ones(75_000_000)\n"
+        "    large = np.ones(50_000_000)\n"
         "    x = (np.random.default_rng(0).standard_normal((120, 4)) * large[0]).astype(np.float32)\n"
         "    del large\n"
         "    yield Batch(inputs={'x': x}, ids=[str(row) for row in range(120)])\n",
