@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import zip_longest
 from typing import Any, get_args
 
 import yaml
@@ -69,7 +70,7 @@ EXAMPLE: Mapping[str, Any] = {
             "format": "xyxy",
         }
     },
-    "outputs": {"debug": {"ignore": "random by design"}},
+    "outputs": {"debug": {"ignore": "random by design"}, "embedding": {"min_cosine_similarity": 0.999}},
     "axes": {"logits": 1},
     "non_finite": "match",
     "roles": {"x": {"role": "number", "low": 0, "high": 255, "of": "input_ids", "pad": 0}},
@@ -279,14 +280,15 @@ def example_of(place: Sequence[int | str]) -> Any:  # noqa: ANN401 - what stands
     """
     found: Any = EXAMPLE
     generic: list[str] = []
-    for step in place:
+    for step, following in zip_longest(place, place[1:]):
         if isinstance(step, int):
             found = _STATIC_TARGET if generic == ["targets"] else found
             continue
         if not isinstance(found, Mapping):
             return None
-        # A name of the user's own stands where the example has another one.
-        generic.append(step if step in found else next(iter(found)))
+        # A name of the user's own stands where the example has another one, which has the same key.
+        alike = (name for name, part in found.items() if isinstance(part, Mapping) and following in part)
+        generic.append(step if step in found else next(alike, next(iter(found))))
         found = found[generic[-1]]
     return _SHORT.get(tuple(generic), found)
 

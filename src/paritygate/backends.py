@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import importlib.util
 import json
@@ -90,6 +91,7 @@ BACKENDS: dict[str, Backend] = {
 }
 
 
+@functools.cache
 def version_of(distribution: str) -> str | None:
     """Return the installed version of a distribution, or None."""
     try:

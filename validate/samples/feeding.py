@@ -49,8 +49,8 @@ def fit_inputs(batch: Batch, signature: Signature, *, rename: str = "") -> dict[
 def check_shapes(batch: Batch, inputs: Mapping[str, NDArray[np.generic]], signature: Signature) -> None:
     """Check that the inputs have the ranks and sizes that a model takes: fixed sizes, and those declared of its dims.
 
-    A dim has one size in all inputs that share it, in each row before it was filled up as well. A batch may have fewer
-    rows than the least declared: the last one of a file holds those that are left.
+    A dim has one size in all inputs that share it, in each row before it was filled up as well. How many rows a batch
+    has is not looked at: a function yields as many as it likes, and the last batch of a file holds those that are left.
 
     Args:
         batch: Where they come from.
@@ -117,7 +117,7 @@ def _check_declared(batch: Batch, spec: TensorSpec, axis: int, found: tuple[int,
     """Check that one axis of an input is within the sizes declared of its dim."""
     size, dim = found[axis], spec.shape[axis] if spec.shape else None
     is_of_rows = axis == 0 and size == batch.rows
-    if size <= sizes.max and (size >= sizes.min or is_of_rows):
+    if is_of_rows or sizes.min <= size <= sizes.max:
         return
     lengths = batch.lengths.get(spec.name, ()) if axis == 1 else ()
     row = next((row_id for row_id, length in zip(batch.ids, lengths, strict=False) if length == size), None)
@@ -127,8 +127,6 @@ def _check_declared(batch: Batch, spec: TensorSpec, axis: int, found: tuple[int,
         f"declares {sizes.min} to {sizes.max}"
     )
     hint = f"declare the sizes that the model is served with, model.dims.{dim}, or correct the rows"
-    if is_of_rows:
-        hint = f"give fewer rows a call, samples: {{batch_size: {sizes.max}}} in the spec, or declare model.dims.{dim}"
     raise UsageError(msg, hint=hint)
 
 

@@ -57,10 +57,6 @@ def _batch(rows: int, ids: int, mask: int, *, lengths: tuple[Sequence[int], Sequ
             ),
         ),
         (
-            _batch(5, 4, 4),
-            "from row 'r0' on, 'ids' has the shape [5, 4]: axis 0, 'batch', is 5, and model.dims.batch declares 2 to 4",
-        ),
-        (
             _batch(2, 4, 5),
             "from row 'r0' on, 'ids' has 4 places of 'sequence' and 'mask' has 5, and the model takes both of one size",
         ),
@@ -76,19 +72,11 @@ def test_sizes_outside_of_the_declared_and_rows_of_two_lengths_are_wrong_usage(b
     assert str(caught.value) == message
 
 
-def test_too_many_rows_a_call_are_answered_with_the_batch_size() -> None:
-    batch = _batch(5, 4, 4)
-    with pytest.raises(UsageError) as caught:
-        check_shapes(batch, batch.inputs, _SIGNATURE)
-    assert caught.value.hint == (
-        "give fewer rows a call, samples: {batch_size: 4} in the spec, or declare model.dims.batch"
-    )
-
-
 @pytest.mark.parametrize(
-    "batch", [_batch(2, 6, 6), _batch(1, 2, 2), _batch(2, 4, 4, lengths=([4, 1], [4, 1])), _batch(4, 5, 5)]
+    "batch",
+    [_batch(2, 6, 6), _batch(1, 2, 2), _batch(5, 4, 4), _batch(2, 4, 4, lengths=([4, 1], [4, 1])), _batch(4, 5, 5)],
 )
-def test_what_is_declared_is_taken_and_so_is_a_last_batch_of_fewer_rows(batch: Batch) -> None:
+def test_what_is_declared_is_taken_however_many_rows_a_batch_has(batch: Batch) -> None:
     check_shapes(batch, batch.inputs, _SIGNATURE)
 
 
