@@ -88,7 +88,9 @@ def from_data(kind: type[_T], data: object) -> _T:
     from pydantic import ValidationError
 
     try:
-        found: _T = _adapter(cast("Any", kind)).validate_json(json.dumps(data), strict=True)
+        # Half of a surrogate pair is no text: encoding it is a ValueError, which says so.
+        text = json.dumps(data, ensure_ascii=False).encode()
+        found: _T = _adapter(cast("Any", kind)).validate_json(text, strict=True)
     except ValidationError as err:
         more = f" (and {err.error_count() - 1} more)" if err.error_count() > 1 else ""
         msg = f"{_in_words(err.errors(include_url=False)[0])}{more}"

@@ -97,6 +97,11 @@ def test_nothing_is_converted_and_the_first_wrong_field_is_named(change: dict[st
         from_data(_Whole, to_data(_WHOLE) | change)
 
 
+def test_half_of_a_surrogate_pair_is_no_text() -> None:
+    with pytest.raises(ValueError, match="surrogates not allowed"):
+        from_data(_Whole, to_data(_WHOLE) | {"name": "\ud800"})
+
+
 def test_a_missing_field_is_named_and_one_that_is_not_known_is_ignored() -> None:
     data = to_data(_WHOLE)
 
