@@ -18,7 +18,7 @@ from paritygate.validate.gate.decisions import DecisionStatistics
 from paritygate.validate.gate.measurement import Measurement
 from paritygate.validate.gate.statistics import DiffStatistics
 from paritygate.validate.gate.tolerance import Limits
-from paritygate.validate.gate.verdict import Check
+from paritygate.validate.gate.verdict import Check, Status
 from paritygate.validate.gold.measurement import GoldStatistics
 from paritygate.validate.reference.profile import OutputProfile
 
@@ -62,6 +62,8 @@ SCHEMA_VERSION = 1
 NOT_ASKED = "not asked"
 # The verdict of a variant that this machine cannot run, such as an engine without a GPU: no error, and no pass.
 NOT_RUN_HERE = "not run here"
+# What a check may come to.
+_STATUSES = (*map(str, Status), NOT_RUN_HERE)
 # Where a comparison is made: a model that is an object of Python code is known to its process alone.
 CHILD_PROCESS = "a child process"
 THIS_PROCESS = "this process"
@@ -199,6 +201,11 @@ class CheckResult:
     output: str | None = None
     measured: float | None = None
     limit: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.status not in _STATUSES:
+            msg = f"check {self.name!r} has the status {self.status!r} (allowed: {', '.join(_STATUSES)})"
+            raise ValueError(msg)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

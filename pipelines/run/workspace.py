@@ -261,9 +261,10 @@ def open_run(folder: Path) -> RunFolder:
             data = read_json(path)
             spec = data["spec"]
             check_schema_of_run(str(folder), data)
-            if not isinstance(data["samples_path"], str | None):
-                msg = f"samples_path is {data['samples_path']!r}, and no text"
-                raise ValueError(msg)  # noqa: TRY301, TRY004 - as what is missing is
+            for name, kind in (("samples_path", str | None), ("origin", str)):
+                if not isinstance(data[name], kind):
+                    msg = f"{name} is {data[name]!r}, and no text"
+                    raise ValueError(msg)  # noqa: TRY301, TRY004 - as what is missing is
             resolved = ResolvedSpec(spec=Spec.model_validate(spec), folder=Path(data["folder"]), origin=data["origin"])
         except (KeyError, TypeError, ValueError) as err:
             msg = f"{path} is damaged: {str(err).splitlines()[0]}"

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import hashlib
 import json
+import math
 import os
 import secrets
 import shutil
@@ -34,6 +35,8 @@ __all__ = [
 # A folder that we may delete bears this file; nothing else is ever removed.
 MARKER = ".paritygate-folder"
 _CHUNK_BYTES = 1 << 20
+# How much of a number that is refused is shown.
+_NUMBER_SHOWN = 20
 _UNWRITABLE = {
     errno.EACCES,
     errno.EPERM,
@@ -164,17 +167,31 @@ def read_json(path: Path) -> Any:  # noqa: ANN401 - any JSON data
     """Return the JSON data in `path`.
 
     Raises:
-        ValueError: It is no JSON, nested too deeply, or holds half of a surrogate pair: text that no file takes.
+        ValueError: It is no JSON, nested too deeply, or holds what we never write: half of a surrogate pair, NaN, or a
+            number beyond all that float64 holds.
     """
     text = path.read_text(encoding="utf-8")
     try:
-        data = json.loads(text)
+        data = json.loads(text, parse_int=_whole, parse_float=_finite, parse_constant=_finite)
     except RecursionError as err:
         msg = "it is nested too deeply"
         raise ValueError(msg) from err
     if "\\ud" in text.lower():
         json.dumps(data, ensure_ascii=False).encode()
     return data
+
+
+def _whole(text: str) -> int:
+    _finite(text)
+    return int(text)
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        msg = f"it holds {text[:_NUMBER_SHOWN]}{'...' if len(text) > _NUMBER_SHOWN else ''}, which is no finite number"
+        raise ValueError(msg)
+    return number
 
 
 def make_marked_folder(folder: Path) -> Path:

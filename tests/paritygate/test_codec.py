@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from paritygate.codec import digest_of, from_data, read_sealed, sealed, to_data
 from paritygate.errors import ArtifactIntegrityError, InputFileError
-from paritygate.files import write_json_atomically
+from paritygate.files import read_json, write_json_atomically
 from paritygate.validate.reference.profile import FloatArray
 
 _AGAIN = "make it again"
@@ -136,3 +136,12 @@ def test_a_sealed_file_that_was_edited_is_told_from_one_that_is_damaged_or_of_an
         path.write_text(text)
         with pytest.raises(InputFileError, match=r"file\.json is damaged"):
             read_sealed(path, version=2, again=_AGAIN)
+
+
+@pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e999", "1" + "0" * 400])
+def test_a_number_that_is_not_finite_is_no_json_of_ours(tmp_path: Path, number: str) -> None:
+    path = tmp_path / "data.json"
+    path.write_text(f'{{"a": {number}}}', encoding="utf-8")
+
+    with pytest.raises(ValueError, match="which is no finite number"):
+        read_json(path)

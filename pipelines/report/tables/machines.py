@@ -79,7 +79,7 @@ def machine_tables(report: ReportData) -> tuple[Table, ...]:
 
 def _machine_table(caption: str, machine: Mapping[str, Any]) -> Table:
     cpu, gpu = machine.get("cpu") or {}, machine.get("gpu")
-    flags = ", ".join(cpu.get("flags", ())) or "none that matters"
+    flags = ", ".join(map(str, cpu.get("flags", ()))) or "none that matters"
     found = [
         ("processor", text(f"{cpu.get('model', 'not known')} ({flags})")),
         (
