@@ -34,7 +34,7 @@ class EarlierFailure:
         variant: The variant.
         failed: The checks that failed, in words.
         asked_less: What the run now asks less of the variant than was asked then, in words; empty for nothing.
-        asked: What was asked then: `probes`, `tolerance` and the outputs with `decisions`.
+        asked: What was asked then: `probes`, `tolerance`, the outputs with `decisions`, `min_cosine_similarity`.
     """
 
     run: str
@@ -128,6 +128,7 @@ def _failures_in(document: Mapping[str, Any]) -> Iterator[EarlierFailure]:
                     "probes": list(in_order(_asked_probes(entry))),
                     "tolerance": dict(entry.get("tolerance", {})),
                     "decisions": list(entry.get("decisions", {})),
+                    "min_cosine_similarity": _asked_cosines(entry),
                 },
             )
 
@@ -153,6 +154,17 @@ def _asked_less(asked: Mapping[str, Any], job: ComparisonJob) -> Iterator[str]:
     for output in asked["decisions"]:
         if output not in decided:
             yield f"no decision on {output}"
+    for output, least in asked.get("min_cosine_similarity", {}).items():
+        now = job.rules.min_cosine_similarity.get(output)
+        if now is None:
+            yield f"no min_cosine_similarity is asked of {output}, and {least:g} was"
+        elif now < least:
+            yield f"min_cosine_similarity of {output} is {now:g}, and was {least:g}"
+
+
+def _asked_cosines(entry: Mapping[str, Any]) -> dict[str, float]:
+    checks = (check for check in entry.get("checks", ()) if check["name"] == "min_cosine_similarity")
+    return {check["output"]: check["limit"] for check in checks if None not in (check["output"], check["limit"])}
 
 
 def _asked_probes(entry: Mapping[str, Any]) -> set[str]:

@@ -103,6 +103,7 @@ class _Asked:
     probes: list[str]
     tolerance: dict[str, float | str | list[str] | None]
     decisions: list[str]
+    min_cosine_similarity: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         _check_limits(self.tolerance)

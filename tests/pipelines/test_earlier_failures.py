@@ -59,6 +59,27 @@ def test_with_a_reason_it_is_judged_and_release_and_report_say_so(desk: Desk) ->
     assert kept["failed"][0].startswith("max_abs_diff [logits]:")
 
 
+@pytest.mark.parametrize(
+    ("outputs", "words"),
+    [
+        ({"logits": {"min_cosine_similarity": 0.5}}, "min_cosine_similarity of logits is 0.5, and was 1"),
+        ({}, "no min_cosine_similarity is asked of logits, and 1 was"),
+    ],
+)
+def test_a_cosine_similarity_that_is_lowered_after_a_failure_needs_a_reason(
+    desk: Desk, outputs: dict[str, Any], words: str
+) -> None:
+    # No rounding keeps the direction of every row to the last bit.
+    first = _failed_once(desk, outputs={"logits": {"min_cosine_similarity": 1}})
+    desk.spec(**_limit(1e-12), outputs=outputs)
+
+    called = desk.call("run", "spec.yaml", "--quiet")
+
+    assert called.code == 2, str(called)
+    assert f"asks less of onnx-fp16 than run {first} of the same source did" in called.err
+    assert words in called.err
+
+
 def test_a_limit_that_is_declared_for_the_first_time_needs_none(desk: Desk) -> None:
     # Between neighbouring floats the weights differ by more than FP16 holds, so the defaults fail.
     desk.spec(targets=_TARGETS, tolerance={"onnx-fp16": {"mean_abs_diff": 1e-12}})

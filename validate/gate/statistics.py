@@ -406,9 +406,10 @@ def _add_directions(
     dots = np.einsum("rn,rn->r", wide_actual, wide_expected)
     squares = np.einsum("rn,rn->r", wide_actual, wide_actual), np.einsum("rn,rn->r", wide_expected, wide_expected)
     norms = np.sqrt(squares[0]) * np.sqrt(squares[1])
+    is_same = (squares[0] == squares[1]) & (dots == squares[0])
     with np.errstate(divide="ignore", invalid="ignore"):
-        # Two zero vectors point the same way; a zero vector and another one do not.
-        cosines = np.where(norms == 0, np.where(squares[0] == squares[1], 1.0, 0.0), dots / norms)
+        # Equal vectors are no rounding apart, two zero vectors included; a zero vector and another one are not alike.
+        cosines = np.where(is_same, 1.0, np.where(norms == 0, 0.0, dots / norms))
     at = int(cosines.argmin())
     if cosines[at] < state.min_row_cosine:
         state.min_row_cosine, state.min_row_cosine_id = max(-1.0, float(cosines[at])), block.name_of(at)

@@ -69,11 +69,13 @@ def test_one_row_that_points_elsewhere_fails_where_all_values_together_hide_it()
     assert found.detail == "-1 < 0.99, lowest at row 'r321'"
 
 
-def test_a_row_of_zeros_is_like_itself_and_like_no_other() -> None:
+def test_a_row_is_like_itself_to_the_last_bit_and_one_of_zeros_like_no_other() -> None:
     expected = np.array([[1.0, 0.0], [0.0, 0.0]], np.float32)
     moved = np.array([[1.0, 0.0], [0.0, 1e-3]], np.float32)
 
     assert _check(expected, expected, 1.0).status is Status.PASS
+    equal = np.random.default_rng(3).standard_normal((200, 33)).astype(np.float32)
+    assert _check(equal, equal, 1.0).measured == 1.0
     assert _check(moved, expected, 0.5).measured == 0.0
 
 
