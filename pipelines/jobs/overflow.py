@@ -12,14 +12,14 @@ import numpy as np
 from paritygate.batch import Batch
 from paritygate.codec import from_data
 from paritygate.errors import BackendError, ZeroRowsError
+from paritygate.models.source import ModelRef
 from paritygate.pipelines.calibration.choosing import RowChoice
 from paritygate.pipelines.calibration.rows import CalibratedRows
-from paritygate.pipelines.compare.job import Side
-from paritygate.pipelines.compare.opening import open_side
 from paritygate.pipelines.process.child import Progress
 from paritygate.precision import Precision
 from paritygate.signature import Signature
 from paritygate.validate.runners.onnxruntime.overflow_watch import open_overflow_watch
+from paritygate.validate.runners.opening import open_model
 from paritygate.validate.samples.feeding import fit_inputs
 from paritygate.validate.samples.samples import SampleSource, open_samples
 from paritygate.validate.samples.split import rows_kept
@@ -40,7 +40,7 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
     way, and whose answer is off by more than the limit: what overflows and changes nothing, as under a mask, is left.
     """
     report("looking for overflow", 0, 0)
-    reference, _ = open_side(from_data(Side, args["reference"]), "cpu")
+    reference = open_model(from_data(ModelRef, args["reference"]), "cpu")
     candidate = open_overflow_watch(Path(args["candidate"]), Precision(args["precision"]))
     spread = {spec.name: _Spread() for spec in reference.signature.outputs}
     broken: list[tuple[str, str]] = []
@@ -48,7 +48,7 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
     rows = 0
     for batch in _some_rows(from_data(SampleSource, args["samples"]), reference.signature, args["most_rows"]):
         expected = reference.run(fit_inputs(batch, reference.signature))
-        actual, overflowed = candidate.run(fit_inputs(batch, candidate.signature), batch.rows)
+        actual, overflowed = candidate.run_watched(fit_inputs(batch, candidate.signature), batch.rows)
         for name, wanted in expected.items():
             if wanted.dtype.kind in _NO_FLOATS:
                 continue

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from paritygate.artifact import Artifact
 from paritygate.pipelines.calibration.rows import calibrated_rows_file
-from paritygate.pipelines.compare.job import ComparisonJob, Side
-from paritygate.pipelines.compare.sides import side_of_artifact
+from paritygate.pipelines.compare.job import ComparisonJob
+from paritygate.pipelines.compare.models import artifact_model, recorded_model
 from paritygate.pipelines.run.workspace import RunFolder
 
 __all__ = ["comparison_job"]
@@ -15,8 +15,8 @@ def comparison_job(run: RunFolder, artifact: Artifact, device: str) -> Compariso
     """Return the comparison of an artifact with the run's reference, as the spec asks for it."""
     resolved, variant = run.resolved, artifact.variant
     return ComparisonJob(
-        reference=Side(name=resolved.name, outputs=run.reference),
-        candidate=side_of_artifact(artifact, provider=resolved.provider(variant, device)),
+        reference=recorded_model(run.reference, name=resolved.name),
+        candidate=artifact_model(artifact, provider=resolved.provider(variant, device)),
         samples=resolved.samples(run.samples_path),
         rules=resolved.rules(variant),
         may_be_the_source=True,

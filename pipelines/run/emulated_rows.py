@@ -16,7 +16,7 @@ from paritygate.file_names import why_not_names
 from paritygate.formats import ENGINE_FORMATS
 from paritygate.pipelines.calibration.rows import calibrated_rows_file
 from paritygate.pipelines.compare.job import ComparisonJob
-from paritygate.pipelines.compare.sides import side_of_artifact
+from paritygate.pipelines.compare.models import artifact_model
 from paritygate.precision import Precision
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def emulated_row(run: RunFolder, artifact: Artifact, job: ComparisonJob) -> Emul
         return _row_of_engine(run, artifact, replace(job, device="cpu"))
     if variant.format == "onnx" and variant.precision in _ROUNDED:
         # What is emulated runs on the CPU, whatever the device and provider of its own comparison.
-        emulated = replace(job, candidate=side_of_artifact(artifact), device="cpu", is_emulated=True)
+        emulated = replace(job, candidate=artifact_model(artifact), device="cpu", is_emulated=True)
         return EmulatedRow(job=emulated, emulated_from=artifact.digest)
     return None
 
@@ -85,7 +85,7 @@ def _row_of_engine(run: RunFolder, engine: Artifact, job: ComparisonJob) -> Emul
     return EmulatedRow(
         job=replace(
             job,
-            candidate=replace(side_of_artifact(base), name=str(engine.variant), engine=engine.folder / engine.main),
+            candidate=replace(artifact_model(base), name=str(engine.variant), engine=engine.folder / engine.main),
             is_emulated=precision in _ROUNDED,
             calibrated_rows=calibrated_rows_file(base),
         ),

@@ -70,7 +70,7 @@ def record_stage(run: RunFolder, *, time_limit_s: float, progress: Progress, dev
         "source": to_data(run.resolved.source),
         "device": device,
         "probes": to_data(replace(_probes(run), graph=_graph(run))),
-        "recorded_by": _rules(asked),
+        "recorded_by": _rules(run, asked),
     }
     return _record(args, out=run.reference, jobs=run.jobs("record"), time_limit_s=time_limit_s, progress=progress)
 
@@ -82,7 +82,7 @@ def check_recorded_by(run: RunFolder, recording: Recording) -> None:
         ArtifactIntegrityError: It was recorded otherwise, or does not say how.
     """
     found = recording.settings.get("recorded_by")
-    if found == _rules(_asked(run)):
+    if found == _rules(run, _asked(run)):
         return
     why = "was recorded by other rules than the run's spec asks for now: seed, dims, roles, axes, names or the like"
     if found is None:
@@ -95,11 +95,8 @@ def check_recorded_by(run: RunFolder, recording: Recording) -> None:
 def _asked(run: RunFolder) -> dict[str, Any]:
     """Return what the run's spec asks of a recording; the source need not be there."""
     resolved = run.resolved
-    signature = resolved.signature
     return {
         "samples": to_data(resolved.samples(run.samples_path)),
-        "signature": to_data(signature) if signature else None,
-        "rename": resolved.rename,
         "files": list(resolved.spec.model.files),
         "axes": dict(resolved.spec.axes),
         "is_non_finite_declared": resolved.spec.non_finite == "match",
@@ -109,9 +106,10 @@ def _asked(run: RunFolder) -> dict[str, Any]:
     }
 
 
-def _rules(asked: Mapping[str, Any]) -> str:
+def _rules(run: RunFolder, asked: Mapping[str, Any]) -> str:
     """Return the digest of what is asked, the same on every machine."""
-    kept: dict[str, Any] = dict(asked)
+    resolved = run.resolved
+    kept = {**asked, "signature": to_data(resolved.signature), "rename": resolved.rename}
     for part, names in _NO_RULES.items():
         kept[part] = {key: value for key, value in asked[part].items() if key not in names}
     # Why an output is ignored is for readers.
@@ -147,8 +145,6 @@ def record_model(request: RecordRequest, *, time_limit_s: float, progress: Progr
         "name": request.model,
         "source": to_data(source),
         "samples": to_data(samples),
-        "signature": None,
-        "rename": {},
         "files": [],
         "axes": {},
         "is_non_finite_declared": request.is_non_finite_declared,

@@ -74,7 +74,7 @@ def _asked(runner: Runner, job: ComparisonJob) -> Iterator[tuple[str, Arrays]]:
     for batch in open_samples(job.samples)():
         if batch.rows:
             yield _SAMPLES, fit_inputs(batch, runner.signature)
-    recording = recorded_probes(job.reference.outputs) if job.reference.outputs is not None else None
+    recording = recorded_probes(job.reference.path)
     for probe in recording.probes if recording is not None else ():
         if probe.name in job.rules.probes and recording is not None:
             for stored in recording.batches(probe):

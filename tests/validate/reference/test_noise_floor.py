@@ -26,30 +26,29 @@ from paritygate.validate.reference.other_batches import OtherBatches
 from paritygate.validate.reference.record import RecordPlan, record_reference
 from paritygate.validate.reference.recorded import expected_from_recording, open_recording_reader
 from paritygate.validate.reference.recording import Recording
-from paritygate.validate.runners.runner import RuntimeFacts
+from paritygate.validate.runners.runner import Runner, RuntimeFacts
 
 Array = NDArray[Any]
 _NO_THREADS = "; not over threads, as its runner does not choose them"
 
 
-class _Model:
+class _Model(Runner):
     """A model in NumPy that counts its calls: it answers `y` by what it is made of."""
-
-    facts = RuntimeFacts(runtime="numpy", version="1", device="cpu")
 
     def __init__(self, answer: Callable[[Array, int], Array], *, batch: int | str = "batch") -> None:
         self._answer = answer
         self.calls = 0
         self.rows_alone = 0
-        self.signature = Signature(
+        signature = Signature(
             inputs=(TensorSpec(name="x", dtype="float32", shape=(batch, 3)),),
             outputs=(TensorSpec(name="y", dtype="float32", shape=None),),
         )
+        super().__init__(signature, RuntimeFacts(runtime="numpy", version="1", device="cpu"))
 
-    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    def _call(self, feed: Mapping[str, Array]) -> list[Array]:
         self.calls += 1
-        self.rows_alone += len(inputs["x"]) == 1
-        return {"y": self._answer(inputs["x"], self.calls).astype(np.float32)}
+        self.rows_alone += len(feed["x"]) == 1
+        return [self._answer(feed["x"], self.calls).astype(np.float32)]
 
 
 class _Threaded(_Model):
