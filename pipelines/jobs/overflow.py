@@ -11,6 +11,7 @@ import numpy as np
 
 from paritygate.batch import Batch
 from paritygate.codec import from_data
+from paritygate.distance import distance
 from paritygate.errors import BackendError, ZeroRowsError
 from paritygate.models.source import ModelRef
 from paritygate.pipelines.calibration.choosing import RowChoice
@@ -132,10 +133,7 @@ def _off(actual: NDArray[Any], expected: NDArray[Any], rows: int) -> NDArray[np.
     if actual.shape != expected.shape:
         msg = f"an output has the shape {actual.shape} in emulation, and {expected.shape} in fp32"
         raise BackendError(msg, hint="validate the ONNX variant to see how it differs")
-    wanted, seen = expected.astype(np.float64), actual.astype(np.float64)
-    is_sound = np.isfinite(wanted)
-    with np.errstate(invalid="ignore"):
-        off = np.where(is_sound, np.where(np.isfinite(seen), np.abs(seen - wanted), np.inf), 0.0)
+    off = np.where(np.isfinite(expected.astype(np.float64)), distance(actual, expected), 0.0)
     if off.ndim and off.shape[0] == rows:
         return np.asarray(off.max(axis=tuple(range(1, off.ndim)), initial=0.0))
     return np.full(rows, off.max(initial=0.0))

@@ -21,8 +21,9 @@ from paritygate.validate.gate.gate import GateResult, run_gate
 from paritygate.validate.gate.rules import GateRules
 from paritygate.validate.gate.tolerance import parse_tolerance
 from paritygate.validate.gate.verdict import Check, Status, Verdict, verdict_of
-from paritygate.validate.reference.noise_floor import NoiseFloor
+from paritygate.validate.reference.noise_floor import NoiseFloor, largest_difference
 from paritygate.validate.reference.other_batches import OtherBatches
+from paritygate.validate.reference.profile import profile_outputs
 from paritygate.validate.reference.record import RecordPlan, record_reference
 from paritygate.validate.reference.recorded import expected_from_recording, open_recording_reader
 from paritygate.validate.reference.recording import Recording
@@ -344,3 +345,13 @@ def test_the_floor_is_the_same_after_it_was_written() -> None:
 
     assert to_data(again) == to_data(floor)
     assert again.of("y").tolist() == [np.inf, 3e-7]
+
+
+@pytest.mark.parametrize(
+    ("again", "largest"), [(-np.inf, 0.0), (1.0, np.inf), (np.inf, np.inf), (np.nan, np.inf)], ids=str
+)
+def test_the_same_infinity_again_is_no_noise_and_another_value_is_infinitely_much(again: float, largest: float) -> None:
+    first, other = np.array([[0.5], [-np.inf]], np.float32), np.array([[0.5], [again]], np.float32)
+    profile = profile_outputs("y", [(np.ones((4, 1), np.float32), 4)], axis=None, dtype="float32")
+
+    assert largest_difference(other, first, profile).tolist() == [largest]
