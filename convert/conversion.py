@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from paritygate.engine.settings import EngineSettings
-from paritygate.models.source import Source, SourceKind
+from paritygate.models.source import ModelRef, SourceKind
 from paritygate.precision import Precision
 from paritygate.signature import Signature
 
@@ -77,7 +77,7 @@ class ConversionJob:
             where there is none.
     """
 
-    source: Source
+    source: ModelRef
     model: Any = None
     folder: Path
     signature: Signature | None = None

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from paritygate.errors import ArtifactIntegrityError
-from paritygate.files import digest_of_file, digest_of_json, files_below
-from paritygate.models.digest import digest_of_model
-from paritygate.models.onnx.file import external_files, read_onnx
-from paritygate.models.openvino.model import openvino_files
-from paritygate.models.parameters_digest import digest_of_parameters
-from paritygate.models.source import Source, SourceKind
-from paritygate.pipelines.compare.loading import LoadedModel
+from paritygate.files import digest_of_file, digest_of_json
+from paritygate.models.digest import files_of_model
+from paritygate.models.loading import LoadedModel
+from paritygate.models.source import ModelRef, SourceKind
 
 __all__ = ["check_is_recorded", "digest_of_recorded", "size_of_source"]
 
@@ -42,9 +38,8 @@ def check_is_recorded(loaded: LoadedModel, recorded: Mapping[str, Any]) -> None:
     Raises:
         ArtifactIntegrityError: It is another one: a speed-up over it would say nothing of the variants.
     """
-    source = loaded.source
-    found = digest_of_model(source) if loaded.model is None else digest_of_parameters(source.kind, loaded.model)
-    if found != recorded["digest"]:
+    source = loaded.ref
+    if loaded.digest != recorded["digest"]:
         raise _changed(source.text, "was changed" if loaded.model is None else "makes other parameters")
     for name, digest in recorded["files"].items():
         path = source.folder / name
@@ -59,19 +54,8 @@ def _changed(name: str, change: str) -> ArtifactIntegrityError:
     )
 
 
-def size_of_source(source: Source) -> int | None:
+def size_of_source(source: ModelRef) -> int | None:
     """Return the bytes of all files of a source together; None for a `module:callable`, which is code."""
     if source.kind is SourceKind.CALLABLE:
         return None
-    return sum(path.stat().st_size for path in _files_of(source))
-
-
-def _files_of(source: Source) -> set[Path]:
-    path = source.path
-    if path.is_dir():
-        return set(files_below(path))
-    if source.kind is SourceKind.ONNX:
-        return {path, *(path.parent / name for name in external_files(read_onnx(path)))}
-    if source.kind is SourceKind.OPENVINO:
-        return set(openvino_files(path).values())
-    return {path}
+    return sum(path.stat().st_size for path in files_of_model(source).values())

@@ -8,12 +8,11 @@ from typing import Any
 
 from paritygate.artifact import Artifact
 from paritygate.errors import ArtifactIntegrityError, ParitygateError
-from paritygate.models.source import SourceKind
+from paritygate.models.source import ModelRef, SourceKind
 from paritygate.pipelines.benchmark.recorded_source import digest_of_recorded
 from paritygate.pipelines.benchmark.result import BenchmarkPoint, Speedup, VariantBenchmark
 from paritygate.pipelines.benchmark.statistics import cost_per_million, latency_summary, median_ms, speedup_of
 from paritygate.pipelines.benchmark.worker import Loaded, TurnAnswer, Worker
-from paritygate.pipelines.compare.job import Side
 
 __all__ = ["BenchmarkSubject", "kind_of", "speedup_of_turns", "variant_of"]
 
@@ -29,7 +28,7 @@ class BenchmarkSubject:
     """
 
     name: str
-    side: Side
+    model: ModelRef
     artifact: Artifact | None = None
     recorded: Mapping[str, Any] | None = None
     may_be_released: bool = False
@@ -60,8 +59,7 @@ class BenchmarkSubject:
 
 def kind_of(subject: BenchmarkSubject) -> SourceKind:
     """Return the kind of a model; of a `module:callable`, what it turned out to be when the reference was recorded."""
-    assert subject.side.model is not None  # noqa: S101 - every subject is a model
-    kind = subject.side.model.kind
+    kind = subject.model.kind
     if kind is SourceKind.CALLABLE and subject.recorded is not None:
         return SourceKind(subject.recorded["kind"])
     return kind
@@ -101,7 +99,7 @@ def _digest(subject: BenchmarkSubject) -> str | None:
 
 def _notes(subject: BenchmarkSubject, loaded: Loaded) -> Iterator[str]:
     yield from loaded.notes
-    if subject.artifact is None and subject.side.model is not None and subject.side.model.kind is SourceKind.CALLABLE:
+    if subject.artifact is None and subject.model.kind is SourceKind.CALLABLE:
         yield "load time and peak memory are those of the module:callable, with whatever else it does to make the model"
 
 

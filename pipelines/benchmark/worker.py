@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 
 from paritygate.codec import to_data
 from paritygate.errors import BackendError, ParitygateError
-from paritygate.models.source import SourceKind
-from paritygate.pipelines.compare.job import Side
+from paritygate.models.source import ModelRef, SourceKind
 from paritygate.pipelines.process.child import (
     ChildJob,
     StartedChild,
@@ -45,7 +44,7 @@ class WorkerJob:
     """What a worker loads.
 
     Attributes:
-        side: The model.
+        model: The model.
         kind: Its kind, as far as it is known: what is imported before loading is timed.
         samples: Where the rows come from.
         batch_sizes: Those that will be asked for.
@@ -55,7 +54,7 @@ class WorkerJob:
         recorded: What the reference was recorded from, where the model has to be that; see `Recording.model`.
     """
 
-    side: Side
+    model: ModelRef
     kind: SourceKind
     samples: SampleSource
     batch_sizes: tuple[int, ...]
@@ -218,7 +217,7 @@ def _child_job(job: WorkerJob, *, requests: int, answers: int) -> ChildJob:
     return ChildJob(
         name="benchmark",
         args={
-            "side": to_data(job.side),
+            "model": to_data(job.model),
             "kind": str(job.kind),
             "samples": to_data(job.samples),
             "batch_sizes": list(job.batch_sizes),
@@ -228,7 +227,7 @@ def _child_job(job: WorkerJob, *, requests: int, answers: int) -> ChildJob:
             "answers": answers,
         },
         folder=job.folder,
-        what=f"the benchmark of {job.side.name}",
+        what=f"the benchmark of {job.model.name}",
         time_limit_s=job.time_limit_s,
         crash_error=BackendError,
     )

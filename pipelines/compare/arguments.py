@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from paritygate.errors import UsageError
-from paritygate.pipelines.compare.job import ComparisonJob, Side
-from paritygate.pipelines.compare.sides import with_provider
+from paritygate.models.source import ModelRef
+from paritygate.pipelines.compare.job import ComparisonJob
+from paritygate.pipelines.compare.models import with_provider
 from paritygate.precision import parse_precision
 from paritygate.validate.detections.rule import parse_match_rule
 from paritygate.validate.gate.decisions import parse_decision, with_constants
@@ -25,8 +26,8 @@ _DEVICES = ("cpu", "cuda")
 
 
 def comparison_of(  # noqa: PLR0913 - one argument an option of the command
-    reference: Side,
-    candidate: Side,
+    reference: ModelRef,
+    candidate: ModelRef,
     samples: SampleSource,
     *,
     precision: str,

@@ -1,23 +1,35 @@
-"""The samples before anything is made: the first batch, which a conversion tries its model with, and all of them."""
+"""What is seen of a source before anything is made of it: the first batch of the samples, and how it answers that."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import copy
+from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, cast
 
+from paritygate.errors import BackendError, MissingBackendError, UsageError
+from paritygate.models.source import SourceKind
+from paritygate.validate.runners.opening import open_runner
+from paritygate.validate.samples.feeding import fit_inputs
 from paritygate.validate.samples.samples import SampleSource, open_samples
+from paritygate.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
     import numpy as np
+    import torch
     from numpy.typing import NDArray
 
     from paritygate.batch import Batch
+    from paritygate.models.loading import LoadedModel
+    from paritygate.signature import Signature, TensorSpec
 
-__all__ = ["FirstRows", "first_rows", "readable_batches"]
+__all__ = ["HOW_TO_RENAME", "FirstRows", "check_declared_outputs", "first_rows", "readable_batches"]
+
+# How an input MODEL of the source is served under the samples' KEY, in a run.
+HOW_TO_RENAME = "model.rename: {MODEL: KEY} in the spec"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,3 +68,82 @@ def readable_batches(source: SampleSource) -> Iterator[Batch]:
         yield from open_samples(source)()
     except (Exception, SystemExit):  # noqa: BLE001 - whatever the user's function raises
         return
+
+
+def check_declared_outputs(loaded: LoadedModel, signature: Signature, batch: Batch) -> None:
+    """Check that the source answers a batch with outputs of the shapes and dtypes that are declared.
+
+    The model that is converted afterwards is as it was before. Where the source does not run here, or does not answer
+    the batch, nothing is said: its conversion and its recording say why.
+
+    Args:
+        loaded: The source, with the names that it is served under.
+        signature: As the spec declares it.
+        batch: Some samples, which fit the inputs of the signature.
+
+    Raises:
+        UsageError: An output is another than declared.
+    """
+    inputs = fit_inputs(batch, signature)
+    try:
+        model = _with_own_state(loaded.model) if loaded.ref.kind is SourceKind.TORCH else loaded.model
+        runner = open_runner(replace(loaded, ref=replace(loaded.ref, signature=signature), model=model))
+    except (_CannotBeCopiedError, BackendError, MissingBackendError):
+        return
+    try:
+        outputs = runner.run(inputs)
+    except BackendError:
+        return
+    sizes = {
+        dim: size
+        for spec in signature.inputs
+        for dim, size in zip(spec.shape or (), inputs[spec.name].shape, strict=True)
+        if isinstance(dim, str)
+    }
+    for spec in signature.outputs:
+        if spec.name in outputs:
+            _check_output(spec, outputs[spec.name], sizes, batch.rows)
+
+
+class _CannotBeCopiedError(Exception):
+    """A module holds what cannot be copied, or is elsewhere than on the CPU."""
+
+
+def _with_own_state(module: torch.nn.Module) -> torch.nn.Module:
+    """Return the module with the same parameters, and with buffers and attributes of its own.
+
+    Raises:
+        _CannotBeCopiedError: It has none.
+    """
+    parameters = list(module.parameters())
+    if any(parameter.device.type != "cpu" for parameter in parameters):
+        # Running it here would move the parameters themselves.
+        raise _CannotBeCopiedError
+    memo: dict[int, Any] = {id(parameter): parameter for parameter in parameters}
+    try:
+        return copy.deepcopy(module, memo)
+    except Exception as err:
+        raise _CannotBeCopiedError from err
+
+
+def _check_output(spec: TensorSpec, found: NDArray[np.generic], sizes: Mapping[str, int], rows: int) -> None:
+    dtype = spec.dtype if found.dtype.kind in "OSU" else found.dtype.name
+    declared: Sequence[int | str | None] = found.shape if spec.shape is None else spec.shape
+    fits = [_is_of_size(dim, size, sizes) for dim, size in zip(declared, found.shape, strict=False)]
+    if dtype == spec.dtype and len(declared) == found.ndim and all(fits):
+        return
+    msg = (
+        f"model.outputs declares {spec}, and the source answers the first {counted(rows, 'row')} of the samples with "
+        f"{dtype}{list(found.shape)}"
+    )
+    right = [
+        *(dim if is_right else size for dim, is_right, size in zip(declared, fits, found.shape, strict=False)),
+        *found.shape[len(declared) :],
+    ]
+    shape = ", ".join("null" if dim is None else str(dim) for dim in right)
+    hint = f"declare what it answers, model.outputs: {{{spec.name}: {{dtype: {dtype}, shape: [{shape}]}}}}"
+    raise UsageError(msg, hint=f"{hint}, or correct the model")
+
+
+def _is_of_size(dim: int | str | None, size: int, sizes: Mapping[str, int]) -> bool:
+    return dim == size if isinstance(dim, int) else sizes.get(str(dim), size) == size

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from paritygate.codec import from_data, to_data
 from paritygate.errors import BackendError, ExitCode, NotRunHereError, ParitygateError
 from paritygate.files import MARKER
-from paritygate.models.source import Source, SourceKind
+from paritygate.models.source import ModelRef, SourceKind
 from paritygate.pipelines.compare.result import (
     CHILD_PROCESS,
     NOT_RUN_HERE,
@@ -22,53 +21,21 @@ from paritygate.pipelines.compare.result import (
     error_result,
 )
 from paritygate.pipelines.process.child import ChildJob, Progress, run_child, run_here
-from paritygate.signature import Signature
 from paritygate.validate.gate.rules import GateRules
 from paritygate.validate.samples.samples import SampleSource
 
-__all__ = ["ComparisonJob", "Side", "compare", "comparison_not_run", "failed_comparison"]
+__all__ = ["ComparisonJob", "compare", "comparison_not_run", "failed_comparison"]
 
 
 _HERE = "a model is an object of this process, and ran in it: without a limit of time or memory"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Side:
-    """One side of a comparison: a model to run, or outputs recorded before.
-
-    Attributes:
-        name: What to call it.
-        model: The model, or None.
-        outputs: The npz file or recording folder, or None.
-        signature: Names and dtypes, where the model does not say them itself.
-        rename: The side's own name: the name compared by.
-        fixed_shape: The file with the rule by which inputs are brought to its fixed dims; None where none is fixed.
-        provider: The execution provider of ONNX Runtime that runs an ONNX model; None for that of the device.
-        engine: The engine that the model stands for, whose shapes alone it is run on; None where it is itself.
-    """
-
-    name: str
-    model: Source | None = None
-    outputs: Path | None = None
-    signature: Signature | None = None
-    rename: Mapping[str, str] = field(default_factory=dict)
-    fixed_shape: Path | None = None
-    provider: str | None = None
-    engine: Path | None = None
-
-    @property
-    def place(self) -> Path | None:
-        """The file or folder of the side, links followed; None for a `module:callable`."""
-        path = self.outputs or (self.model.path if self.model else None)
-        return path.resolve() if path and path.exists() else None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class ComparisonJob:
     """Everything a comparison needs to know: what is compared with what, on which samples, by which rules."""
 
-    reference: Side
-    candidate: Side
+    reference: ModelRef
+    candidate: ModelRef
     samples: SampleSource
     rules: GateRules
     # In a run the source itself may be a target: then equal bytes are what was asked for, and said.
@@ -86,9 +53,8 @@ class ComparisonJob:
 
     @property
     def is_here(self) -> bool:
-        """Whether a side is an object of this process, so that the comparison is made in it."""
-        models = (self.reference.model, self.candidate.model)
-        return any(model is not None and model.kind is SourceKind.LIVE for model in models)
+        """Whether a model is an object of this process, so that the comparison is made in it."""
+        return SourceKind.LIVE in {self.reference.kind, self.candidate.kind}
 
 
 def compare(

@@ -65,9 +65,9 @@ class Answers:
 
 def request_of(job: ComparisonJob) -> ProbeRequest:
     """Return which probes to make of the reference, where it is a model: what either side's ONNX graph says counts."""
-    sides = (job.reference, job.candidate)
-    found = next((side for side in sides if side.model is not None and side.model.kind is SourceKind.ONNX), None)
-    graph = None if found is None or found.model is None else Graph(path=found.model.path, rename=found.rename)
+    models = (job.reference, job.candidate)
+    found = next((model for model in models if model.kind is SourceKind.ONNX), None)
+    graph = None if found is None else Graph(path=found.path, rename=found.rename)
     return ProbeRequest(names=job.rules.probes, graph=graph, seed=job.rules.seed)
 
 

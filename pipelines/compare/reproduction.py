@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from paritygate.files import storage_errors
-from paritygate.models.source import SourceKind
+from paritygate.models.source import ModelRef, SourceKind
 from paritygate.models.source_copy import is_source_copy
-from paritygate.pipelines.compare.job import ComparisonJob, Side
+from paritygate.pipelines.compare.job import ComparisonJob
 from paritygate.validate.gate.tolerance import DECISION_LIMITS
 from paritygate.validate.probes.catalogue import SESSION_PROBES
 from paritygate.validate.probes.outcome import ProbeFailure
@@ -118,14 +118,14 @@ def command_of_probe(job: ComparisonJob, probe: str) -> str:
 
 
 def _command_of_batch(job: ComparisonJob, probe: str, failed: FailedBatch, path: Path) -> str:
-    model = job.candidate.model
-    is_object = job.is_here or (model is not None and model.kind is SourceKind.CALLABLE)
-    if probe in SESSION_PROBES or model is None or is_source_copy(model) or is_object:
+    model = job.candidate
+    is_object = job.is_here or model.kind is SourceKind.CALLABLE
+    if probe in SESSION_PROBES or model.is_recorded or is_source_copy(model) or is_object:
         # What a call does after others, the inputs alone do not say; the names of some models are in the spec alone.
         return command_of_probe(job, probe)
     # A label that was inferred to be an argmax is held to its scores again, and not compared exactly.
     job = replace(job, rules=replace(job.rules, argmax_of=failed.argmax_of or job.rules.argmax_of))
-    is_recorded = job.reference.model is None
+    is_recorded = job.reference.is_recorded
     if is_recorded and not all(_is_storable(name, array) for name, array in failed.stored.outputs.items()):
         return command_of_probe(job, probe)
     reference = str(_expected(path)) if is_recorded else _place(job.reference)
@@ -151,11 +151,9 @@ def _joined(words: Sequence[str]) -> str:
     return shlex.join(["convert-and-validate", *words])
 
 
-def _place(side: Side) -> str:
-    path = side.outputs or (side.model.path if side.model is not None else None)
-    if path is None or Path(side.name).resolve() == path.resolve():
-        return side.name
-    return str(path.resolve())
+def _place(model: ModelRef) -> str:
+    place = model.path.resolve()
+    return model.name if Path(model.name).resolve() == place else str(place)
 
 
 def _options(job: ComparisonJob, outputs: Sequence[str]) -> Iterator[str]:

@@ -12,13 +12,13 @@ from paritygate.codec import to_data
 from paritygate.errors import BackendError
 from paritygate.models.source import SourceKind
 from paritygate.pipelines.compare.job import ComparisonJob
-from paritygate.pipelines.compare.opening import open_side
 from paritygate.pipelines.process.child import ChildJob, Progress, run_child
 from paritygate.validate.gate.candidate import Candidate, ModelCandidate
 from paritygate.validate.probes.outcome import ProbeFailure
 from paritygate.validate.probes.recording import ProbesRecording
 from paritygate.validate.probes.sessions.session import AskedBatch, FreshProcessAnswers, SessionPlan
 from paritygate.validate.reference.recording import ChunkWriter
+from paritygate.validate.runners.opening import open_model
 
 __all__ = ["ANSWERS", "Place", "session_plan"]
 
@@ -61,25 +61,22 @@ def session_plan(
 
 
 def _why_not_plain(job: ComparisonJob) -> str:
-    model = job.candidate.model
     if job.is_emulated:
         return "it is emulated with its operators unfused"
-    if model is None or model.kind is not SourceKind.ONNX or job.device != "cpu":
+    if job.candidate.kind is not SourceKind.ONNX or job.device != "cpu":
         return "graph optimisations are turned off in ONNX Runtime on the CPU alone"
     return ""
 
 
 def _why_not_afresh(job: ComparisonJob) -> str:
-    model = job.candidate.model
-    if model is not None and model.kind is SourceKind.LIVE:
+    if job.candidate.kind is SourceKind.LIVE:
         return "the candidate is an object, which no other process has"
     return _EMULATED if job.is_emulated else ""
 
 
 def _opener(job: ComparisonJob) -> Callable[[], Candidate]:
     def opened() -> Candidate:
-        runner, _ = open_side(job.candidate, job.device, is_optimised=False)
-        return ModelCandidate(runner)
+        return ModelCandidate(open_model(job.candidate, job.device, is_optimised=False))
 
     return opened
 

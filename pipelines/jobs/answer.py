@@ -9,7 +9,6 @@ from typing import Any
 
 from paritygate.codec import from_data
 from paritygate.pipelines.compare.job import ComparisonJob
-from paritygate.pipelines.compare.opening import open_side
 from paritygate.pipelines.compare.probes import question_of
 from paritygate.pipelines.compare.reproduction import FailureStore
 from paritygate.pipelines.process.child import Progress
@@ -19,6 +18,7 @@ from paritygate.validate.probes.run import with_labels
 from paritygate.validate.probes.sessions.session import AskedBatch, SessionProbe, probe_asked
 from paritygate.validate.reference.recording import read_chunks
 from paritygate.validate.runners.onnxruntime.providers import prepare_process
+from paritygate.validate.runners.opening import open_model
 
 __all__ = ["run"]
 
@@ -29,8 +29,7 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
     prepare_process(job.candidate.provider)
     recording = ProbesRecording.load(Path(args["probes"]))
     report("loading the candidate", 0, 0)
-    runner, _ = open_side(job.candidate, job.device)
-    candidate = ModelCandidate(runner)
+    candidate = ModelCandidate(open_model(job.candidate, job.device))
     question = with_labels(recording, question_of(job, candidate, FailureStore(job, recording), tuple(args["outputs"])))
     probe = probe_asked(recording)
     assert probe is not None  # noqa: S101 - its batches were asked before

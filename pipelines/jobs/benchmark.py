@@ -26,13 +26,12 @@ from typing import TYPE_CHECKING, Any, TextIO
 from paritygate.backends import backend_state
 from paritygate.codec import from_data
 from paritygate.errors import ParitygateError
-from paritygate.models.source import SourceKind
+from paritygate.models.source import ModelRef, SourceKind
 from paritygate.models.tensorflow.importing import import_keras, import_tensorflow
 from paritygate.pipelines.benchmark.calls import Instance, Turn, settle, time_calls, warm_up
 from paritygate.pipelines.benchmark.inputs import calls_of, take_rows
 from paritygate.pipelines.benchmark.opening import open_to_time
 from paritygate.pipelines.benchmark.recorded_source import check_is_recorded
-from paritygate.pipelines.compare.job import Side
 from paritygate.pipelines.process.child import Progress
 from paritygate.validate.runners.onnxruntime.providers import prepare_process, say_provider
 from paritygate.validate.samples.samples import SampleSource, open_samples
@@ -41,8 +40,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from paritygate.models.loading import LoadedModel
     from paritygate.pipelines.benchmark.inputs import RowPool
-    from paritygate.pipelines.compare.loading import LoadedModel
 
 __all__ = ["run"]
 
@@ -70,8 +69,7 @@ class _Worker:
     `peak_memory_bytes` the peak before it.
     """
 
-    side: Side
-    kind: SourceKind
+    model: ModelRef
     device: str
     pool: RowPool
     recorded: Mapping[str, Any] | None = None
@@ -84,7 +82,7 @@ class _Worker:
     def grow(self, concurrency: int) -> list[Instance]:
         """Return as many instances, after loading those that are not there yet."""
         while len(self.instances) < concurrency:
-            runner, self.notes = open_to_time(self.side, self.kind, self.device, self._check)
+            runner, self.notes = open_to_time(self.model, self.device, self._check)
             self.instances.append(Instance(runner, self.pool.fitted(runner.signature)))
         return self.instances[:concurrency]
 
@@ -108,15 +106,14 @@ class _Worker:
 def run(args: Mapping[str, Any], report: Progress) -> None:
     """Load the model, say so, and answer until no more is asked."""
     report("reading the samples", 0, 0)
-    side = from_data(Side, args["side"])
-    prepare_process(side.provider)
+    model = from_data(ModelRef, args["model"])
+    prepare_process(model.provider)
     pool = take_rows(open_samples(from_data(SampleSource, args["samples"])), at_least=max(args["batch_sizes"]))
-    kind = SourceKind(args["kind"])
-    _import_framework(kind)
+    _import_framework(SourceKind(args["kind"]))
     # Reading all samples may have taken more than the model will.
     _forget_peak()
     report("loading the model", 0, 0)
-    worker = _Worker(side=side, kind=kind, device=args["device"], pool=pool, recorded=args["recorded"])
+    worker = _Worker(model=model, device=args["device"], pool=pool, recorded=args["recorded"])
     begin = time.perf_counter()
     worker.grow(1)
     load_s = time.perf_counter() - begin - worker.check_s

@@ -15,13 +15,12 @@ from paritygate.files import digest_of_file
 from paritygate.importing import use_folder
 from paritygate.machine import is_int8_cut_off, machine_facts
 from paritygate.models.example import Example, example_of
+from paritygate.models.loading import load_model
 from paritygate.models.named_call import is_default_output_name
-from paritygate.models.source import SourceKind
+from paritygate.models.source import ModelRef, SourceKind
 from paritygate.models.source_copy import is_source_copy, read_source_copy
 from paritygate.pipelines.calibration.rows import CalibratedRows
-from paritygate.pipelines.compare.job import ComparisonJob, Side
-from paritygate.pipelines.compare.loading import LoadedModel, load_model, signature_said
-from paritygate.pipelines.compare.opening import open_side
+from paritygate.pipelines.compare.job import ComparisonJob
 from paritygate.pipelines.compare.probe_recording import PROBES_FOLDER, Prober
 from paritygate.pipelines.compare.probes import (
     Answers,
@@ -61,6 +60,7 @@ from paritygate.validate.reference.recorded import (
 )
 from paritygate.validate.reference.recording import RECORD_FILE, Recording
 from paritygate.validate.runners.onnxruntime.providers import prepare_process
+from paritygate.validate.runners.opening import open_model
 from paritygate.validate.runners.runner import Runner
 from paritygate.validate.samples.samples import open_samples
 from paritygate.validate.samples.split import RowsLeftOut
@@ -157,35 +157,33 @@ class _Reference:
 def _open_reference(
     job: ComparisonJob, folder: Path, read: Callable[[], Iterator[Batch]], report: Progress
 ) -> _Reference:
-    side = job.reference
-    if side.outputs is not None:
+    ref = job.reference
+    if ref.is_recorded:
         report("reading the reference", 0, 0)
-        if (side.outputs / RECORD_FILE).is_file():
-            recording = Recording.load(side.outputs)
+        if (ref.path / RECORD_FILE).is_file():
+            recording = Recording.load(ref.path)
             _check_probes(recording)
             return _Reference(
                 expected=expected_from_recording(recording),
                 signature=recording.signature,
-                side=_describe_recording(side, recording),
-                probes=recorded_probes(side.outputs),
+                side=_describe_recording(ref, recording),
+                probes=recorded_probes(ref.path),
             )
         expected = expected_from_file(
-            side.outputs,
+            ref.path,
             axes=job.rules.axes,
-            rename=side.rename,
+            rename=ref.rename,
             is_non_finite_declared=job.rules.is_non_finite_declared,
             selected=job.rules.outputs,
             ignored=tuple(job.rules.ignored),
         )
-        described = SideResult(name=side.name, kind="recorded outputs", digest=expected.digest)
+        described = SideResult(name=ref.name, kind="recorded outputs", digest=expected.digest)
         return _Reference(expected=expected, signature=None, side=described, probes=None)
     report("loading the reference", 0, 0)
-    side = _asked_by_order(side, (*job.rules.outputs_named(), *job.candidate.rename.values()))
-    runner, loaded = open_side(
-        side, job.device, example=_example(side, read, lambda: _signature_of_file(job.candidate))
-    )
+    ref = _asked_by_order(ref, (*job.rules.outputs_named(), *job.candidate.rename.values()))
+    runner = open_model(ref, job.device, example=_example(ref, read, lambda: _signature_of_file(job.candidate)))
     check_asked({spec.name: spec.dtype for spec in runner.signature.outputs}, job.rules)
-    described = _describe(side, runner, loaded)
+    described = _describe(ref, runner)
     place = folder / "reference"
     place.mkdir(exist_ok=True)
     prober = Prober(runner, request_of(job))
@@ -195,7 +193,7 @@ def _open_reference(
         read,
         RecordPlan(
             folder=place,
-            model={"name": side.name, "digest": described.digest},
+            model={"name": ref.name, "digest": described.digest},
             axes=job.rules.axes,
             is_non_finite_declared=job.rules.is_non_finite_declared,
             selected=job.rules.outputs,
@@ -211,31 +209,31 @@ def _open_reference(
         side=described,
         seconds=time.monotonic() - started,
         probes=prober.record(recording, place / PROBES_FOLDER, report),
-        second_names=getattr(runner, "second_names", {}),
+        second_names=runner.second_names,
     )
 
 
-def _example(side: Side, read: Callable[[], Iterator[Batch]], like: Callable[[], Signature | None]) -> Example | None:
-    """Return what a model object is asked for its signature with; None where the side is none, or has a signature."""
-    if side.model is None or side.model.kind not in _OBJECTS or side.signature is not None:
+def _example(
+    ref: ModelRef, read: Callable[[], Iterator[Batch]], like: Callable[[], Signature | None]
+) -> Example | None:
+    """Return what a model object is asked for its signature with; None where it is none, or has a signature."""
+    if ref.kind not in _OBJECTS or ref.signature is not None:
         return None
     return example_of(read, like())
 
 
-def _signature_of_file(side: Side) -> Signature | None:
+def _signature_of_file(ref: ModelRef) -> Signature | None:
     """Return the signature of an ONNX file under the names compared by; the others take long to say theirs."""
-    if side.model is None or side.model.kind is not SourceKind.ONNX:
-        return None
-    return signature_said(load_model(side.model), side.rename)
+    return load_model(ref).signature_said() if ref.kind is SourceKind.ONNX else None
 
 
-def _asked_by_order(side: Side, names: Iterable[str]) -> Side:
-    """Return the side, a Keras model with its outputs under the names by their order that are asked for."""
-    if side.model is None or side.model.kind is not SourceKind.KERAS:
-        return side
-    taken = {*side.rename, *side.rename.values()}
+def _asked_by_order(ref: ModelRef, names: Iterable[str]) -> ModelRef:
+    """Return the model, of Keras with its outputs under the names by their order that are asked for."""
+    if ref.kind is not SourceKind.KERAS:
+        return ref
+    taken = {*ref.rename, *ref.rename.values()}
     asked = {name: name for name in names if is_default_output_name(name) and name not in taken}
-    return replace(side, rename={**side.rename, **asked})
+    return replace(ref, rename={**ref.rename, **asked})
 
 
 def _check_probes(recording: Recording) -> None:
@@ -256,60 +254,59 @@ def _open_candidate(
     job: ComparisonJob, reference: _Reference, read: Callable[[], Iterator[Batch]], report: Progress
 ) -> tuple[Candidate, SideResult, ComparisonJob]:
     """Return the candidate, what it is, and the job with the names by which its outputs are compared."""
-    side = job.candidate
-    if side.outputs is not None:
-        if (side.outputs / RECORD_FILE).is_file():
-            if side.rename:
-                msg = f"--map renames {', '.join(side.rename)}, and {side.name} was recorded under the names served"
+    ref = job.candidate
+    if ref.is_recorded:
+        if (ref.path / RECORD_FILE).is_file():
+            if ref.rename:
+                msg = f"--map renames {', '.join(ref.rename)}, and {ref.name} was recorded under the names served"
                 raise UsageError(msg, hint="leave --map out, or record the outputs again under other names")
-            recording = Recording.load(side.outputs)
+            recording = Recording.load(ref.path)
             candidate = RecordedCandidate(
                 output_names=recording.dtypes, open_reader=lambda: open_recording_reader(recording)
             )
-            return candidate, _describe_recording(side, recording), job
-        given = RecordedOutputs(side.outputs, side.rename, job.rules.outputs, tuple(job.rules.ignored))
-        described = SideResult(name=side.name, kind="recorded outputs", digest=digest_of_file(side.outputs))
+            return candidate, _describe_recording(ref, recording), job
+        given = RecordedOutputs(ref.path, ref.rename, job.rules.outputs, tuple(job.rules.ignored))
+        described = SideResult(name=ref.name, kind="recorded outputs", digest=digest_of_file(ref.path))
         return RecordedCandidate(output_names=given.names, open_reader=given.open_reader), described, job
     report("loading the candidate", 0, 0)
-    side = _asked_by_order(side, reference.expected.output_names)
+    ref = _asked_by_order(ref, reference.expected.output_names)
     emulate = job.rules.precision if job.is_emulated else None
-    example = _example(side, read, lambda: reference.signature)
-    runner, loaded = open_side(side, job.device, emulate=emulate, example=example)
+    example = _example(ref, read, lambda: reference.signature)
+    runner = open_model(ref, job.device, emulate=emulate, example=example)
     has = {spec.name for spec in runner.signature.outputs}
     pairs = {(own, name) for pair in reference.second_names.items() for own, name in (pair, pair[::-1])}
-    answers_to = {*has, *getattr(runner, "second_names", {}).values()} - set(side.rename.values())
+    answers_to = {*has, *runner.second_names.values()} - set(ref.rename.values())
     again = {
         other: name for name, other in pairs if name in reference.expected.output_names - has and other in answers_to
     }
     if again:
         # One of the two is a Keras model with outputs by their layers, the other has them by their order.
-        side = replace(side, rename={**side.rename, **again})
-        runner, loaded = open_side(side, job.device, emulate=emulate, example=example)
+        ref = replace(ref, rename={**ref.rename, **again})
+        runner = open_model(ref, job.device, emulate=emulate, example=example)
     if example is not None:
         # A process that opens it afresh is to have the same.
-        side = replace(side, signature=runner.signature)
-    return ModelCandidate(runner), _describe(side, runner, loaded), replace(job, candidate=side)
+        ref = replace(ref, signature=runner.signature)
+    return ModelCandidate(runner), _describe(ref, runner), replace(job, candidate=ref)
 
 
-def _describe(side: Side, runner: Runner, loaded: LoadedModel) -> SideResult:
+def _describe(ref: ModelRef, runner: Runner) -> SideResult:
+    loaded = runner.loaded
     # What was given as an object was loaded before.
-    executes_code = loaded.source.executes_code and side.model is not None and side.model.kind is not SourceKind.LIVE
-    return _side_result(side, str(loaded.source.kind), loaded.digest, asdict(runner.facts), executes_code=executes_code)
+    executes_code = loaded.ref.executes_code and ref.kind is not SourceKind.LIVE
+    return _side_result(ref, str(loaded.ref.kind), loaded.digest, asdict(runner.facts), executes_code=executes_code)
 
 
-def _describe_recording(side: Side, recording: Recording) -> SideResult:
+def _describe_recording(ref: ModelRef, recording: Recording) -> SideResult:
     executes_code = bool(recording.model.get("executes_code", False))
-    return _side_result(
-        side, "recording", recording.model.get("digest"), recording.runtime, executes_code=executes_code
-    )
+    return _side_result(ref, "recording", recording.model.get("digest"), recording.runtime, executes_code=executes_code)
 
 
 def _side_result(
-    side: Side, kind: str, digest: str | None, facts: Mapping[str, Any], *, executes_code: bool
+    ref: ModelRef, kind: str, digest: str | None, facts: Mapping[str, Any], *, executes_code: bool
 ) -> SideResult:
     precision = facts.get("precision_found")
     return SideResult(
-        name=side.name,
+        name=ref.name,
         kind=kind,
         digest=digest,
         runtime=facts.get("runtime"),
@@ -375,12 +372,13 @@ def _result(
 
 
 def _check_distinct(job: ComparisonJob, reference: SideResult, candidate: SideResult) -> Check:
-    models = (job.candidate.model, job.reference.model)
-    are_objects = all(model is not None and model.kind in _OBJECTS for model in models)
+    models = (job.candidate, job.reference)
+    are_objects = all(model.kind in _OBJECTS for model in models)
+    one, other = ((model.text, model.folder, model.kind) for model in models)
     detail = ""
     if job.candidate.place is not None and job.candidate.place == job.reference.place:
         detail = f"reference and candidate are both {job.candidate.place}: a file is not compared with itself"
-    elif are_objects and models[0] == models[1]:
+    elif are_objects and one == other:
         detail = f"reference and candidate are both {job.candidate.name}: a model is not compared with itself"
     if detail:
         return Check(name="distinct", status=Status.ERROR, detail=detail)
@@ -392,7 +390,7 @@ def _check_distinct(job: ComparisonJob, reference: SideResult, candidate: SideRe
         # What was recorded before providers were does not say.
         and (None in {candidate.provider, reference.provider} or candidate.provider == reference.provider)
     )
-    if is_same and job.candidate.outputs is not None and job.reference.outputs is not None:
+    if is_same and job.candidate.is_recorded and job.reference.is_recorded:
         # Two models that agree bit for bit leave equal files; so does a copy, and nothing here tells them apart.
         detail = f"two files of recorded outputs with the same bytes ({candidate.digest}): a copy would look like this"
         return Check(name="distinct", status=Status.WARNING, detail=detail)
@@ -430,11 +428,10 @@ def _check_provider(reference: SideResult, candidate: SideResult) -> tuple[Check
 
 def _changed_code(job: ComparisonJob) -> tuple[str, ...]:
     """Return the code files of a source's copy that are not those recorded: its digest is over parameters alone."""
-    model, recorded = job.candidate.model, job.reference.outputs
-    if model is None or recorded is None or not is_source_copy(model):
+    if not job.reference.is_recorded or not is_source_copy(job.candidate):
         return ()
-    files = Recording.load(recorded).model.get("files", {})
-    copied = read_source_copy(model.folder.parent).files
+    files = Recording.load(job.reference.path).model.get("files", {})
+    copied = read_source_copy(job.candidate.folder.parent).files
     return tuple(name for name, digest in sorted(copied.items()) if files.get(name) != digest)
 
 

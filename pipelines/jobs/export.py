@@ -16,12 +16,17 @@ from paritygate.engine.settings import EngineSettings
 from paritygate.errors import UsageError
 from paritygate.formats import ENGINE_FORMATS
 from paritygate.models.fixed_shape import FixedShape
-from paritygate.models.source import Source, SourceKind
+from paritygate.models.loading import load_model
+from paritygate.models.source import ModelRef, SourceKind
 from paritygate.pipelines.calibration.calibration import CalibrationRequest, note_of_calibration, open_calibration
 from paritygate.pipelines.calibration.rows import keep_calibrated_rows
-from paritygate.pipelines.compare.declared_outputs import check_declared_outputs
-from paritygate.pipelines.compare.first_rows import FirstRows, first_rows, readable_batches
-from paritygate.pipelines.compare.loading import HOW_TO_RENAME, load_model, signature_said
+from paritygate.pipelines.compare.first_rows import (
+    HOW_TO_RENAME,
+    FirstRows,
+    check_declared_outputs,
+    first_rows,
+    readable_batches,
+)
 from paritygate.pipelines.process.child import Progress
 from paritygate.precision import Precision
 from paritygate.signature import Dim, Signature
@@ -37,10 +42,11 @@ _TRIED_KINDS = frozenset({SourceKind.TORCH, SourceKind.TORCHSCRIPT, SourceKind.P
 def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
     """Convert and return what was made as JSON data."""
     report("loading the source", 0, 0)
-    loaded = load_model(from_data(Source, args["source"]))
+    loaded = load_model(from_data(ModelRef, args["source"]))
+    ref = loaded.ref
     # Before it runs, as for the recording: a model may keep a state in its buffers.
     digest = loaded.describe()["digest"]
-    signature = from_data(Signature, args["signature"]) if args["signature"] else None
+    signature = ref.signature
     opened = None
     if args["calibration"] is not None and signature is not None:
         report("choosing the calibration rows", 0, 0)
@@ -49,20 +55,20 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
     if args["samples"] is not None:
         first = first_rows(from_data(SampleSource, args["samples"]))
     if args["run"] is not None:
-        _check_fit(args, signature or signature_said(loaded, args["rename"]), report)
+        _check_fit(args, signature or loaded.signature_said(), report)
         if signature is not None and first.batch is not None and first.batch.rows:
             report("running the source on the first rows", 0, 0)
-            check_declared_outputs(loaded, signature, args["rename"], first.batch)
-    is_tried = loaded.source.kind in _TRIED_KINDS
-    if signature is None and loaded.source.kind is SourceKind.TORCH:
-        raise _undeclared(loaded.source.text, declaration_of(loaded.model, first.inputs))
-    report(f"converting {loaded.source.kind} to {args['format']}", 0, 0)
+            check_declared_outputs(loaded, signature, first.batch)
+    is_tried = ref.kind in _TRIED_KINDS
+    if signature is None and ref.kind is SourceKind.TORCH:
+        raise _undeclared(ref.text, declaration_of(loaded.model, first.inputs))
+    report(f"converting {ref.kind} to {args['format']}", 0, 0)
     job = ConversionJob(
-        source=loaded.source,
+        source=ref,
         model=loaded.model,
         folder=Path(args["folder"]),
         signature=signature,
-        rename=args["rename"],
+        rename=ref.rename,
         opset=args["opset"],
         precision=Precision(args["precision"]),
         files=tuple(args["files"]),
@@ -76,7 +82,7 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
         conversion = fix_and_check(job, args["format"], from_data(FixedShape, args["fixed_shape"]))
     if args["fixed_shape"] is not None or args["format"] in ENGINE_FORMATS:
         # What its base was calibrated on, it was.
-        keep_calibrated_rows(loaded.source.folder, job.folder)
+        keep_calibrated_rows(ref.folder, job.folder)
     if opened is not None and opened.rows is not None:
         opened.rows.save(job.folder)
     note = note_of_calibration(conversion.facts)

@@ -11,15 +11,16 @@ import numpy as np
 
 from paritygate.batch import Batch
 from paritygate.codec import from_data
+from paritygate.distance import distance
 from paritygate.errors import BackendError, ZeroRowsError
+from paritygate.models.source import ModelRef
 from paritygate.pipelines.calibration.choosing import RowChoice
 from paritygate.pipelines.calibration.rows import CalibratedRows
-from paritygate.pipelines.compare.job import Side
-from paritygate.pipelines.compare.opening import open_side
 from paritygate.pipelines.process.child import Progress
 from paritygate.precision import Precision
 from paritygate.signature import Signature
 from paritygate.validate.runners.onnxruntime.overflow_watch import open_overflow_watch
+from paritygate.validate.runners.opening import open_model
 from paritygate.validate.samples.feeding import fit_inputs
 from paritygate.validate.samples.samples import SampleSource, open_samples
 from paritygate.validate.samples.split import rows_kept
@@ -40,7 +41,7 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
     way, and whose answer is off by more than the limit: what overflows and changes nothing, as under a mask, is left.
     """
     report("looking for overflow", 0, 0)
-    reference, _ = open_side(from_data(Side, args["reference"]), "cpu")
+    reference = open_model(from_data(ModelRef, args["reference"]), "cpu")
     candidate = open_overflow_watch(Path(args["candidate"]), Precision(args["precision"]))
     spread = {spec.name: _Spread() for spec in reference.signature.outputs}
     broken: list[tuple[str, str]] = []
@@ -48,7 +49,7 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
     rows = 0
     for batch in _some_rows(from_data(SampleSource, args["samples"]), reference.signature, args["most_rows"]):
         expected = reference.run(fit_inputs(batch, reference.signature))
-        actual, overflowed = candidate.run(fit_inputs(batch, candidate.signature), batch.rows)
+        actual, overflowed = candidate.run_watched(fit_inputs(batch, candidate.signature), batch.rows)
         for name, wanted in expected.items():
             if wanted.dtype.kind in _NO_FLOATS:
                 continue
@@ -132,10 +133,7 @@ def _off(actual: NDArray[Any], expected: NDArray[Any], rows: int) -> NDArray[np.
     if actual.shape != expected.shape:
         msg = f"an output has the shape {actual.shape} in emulation, and {expected.shape} in fp32"
         raise BackendError(msg, hint="validate the ONNX variant to see how it differs")
-    wanted, seen = expected.astype(np.float64), actual.astype(np.float64)
-    is_sound = np.isfinite(wanted)
-    with np.errstate(invalid="ignore"):
-        off = np.where(is_sound, np.where(np.isfinite(seen), np.abs(seen - wanted), np.inf), 0.0)
+    off = np.where(np.isfinite(expected.astype(np.float64)), distance(actual, expected), 0.0)
     if off.ndim and off.shape[0] == rows:
         return np.asarray(off.max(axis=tuple(range(1, off.ndim)), initial=0.0))
     return np.full(rows, off.max(initial=0.0))

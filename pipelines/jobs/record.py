@@ -9,14 +9,13 @@ from typing import Any
 
 from paritygate.codec import from_data
 from paritygate.files import digest_of_file
-from paritygate.models.source import Source
-from paritygate.pipelines.compare.loading import HOW_TO_RENAME, load_model
+from paritygate.models.source import ModelRef
+from paritygate.pipelines.compare.first_rows import HOW_TO_RENAME
 from paritygate.pipelines.compare.probe_recording import PROBES_FOLDER, Prober, ProbeRequest
 from paritygate.pipelines.process.child import Progress
-from paritygate.signature import Signature
 from paritygate.validate.probes.recording import PROBES_FILE
 from paritygate.validate.reference.record import RecordPlan, record_reference
-from paritygate.validate.runners.runner import ModelToRun, open_runner
+from paritygate.validate.runners.opening import open_model
 from paritygate.validate.samples.samples import SampleSource, open_samples
 
 __all__ = ["run"]
@@ -26,17 +25,8 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
     """Record and return a summary as JSON data; the recording itself is in the folder."""
     report("loading the source", 0, 0)
     read = open_samples(from_data(SampleSource, args["samples"]))
-    loaded = load_model(from_data(Source, args["source"]))
-    runner = open_runner(
-        ModelToRun(
-            source=loaded.source,
-            model=loaded.model,
-            signature=from_data(Signature, args["signature"]) if args["signature"] else None,
-            rename=args["rename"],
-            device=args["device"],
-        )
-    )
-    model = {"name": args["name"], **loaded.describe(args["files"])}
+    runner = open_model(from_data(ModelRef, args["source"]), args["device"])
+    model = {"name": args["name"], **runner.loaded.describe(args["files"])}
     folder = Path(args["folder"])
     probes = from_data(ProbeRequest, args["probes"])
     prober = Prober(runner, probes)

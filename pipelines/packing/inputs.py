@@ -16,9 +16,8 @@ from paritygate.errors import ArtifactIntegrityError, InputFileError, UsageError
 from paritygate.file_names import path_below
 from paritygate.files import MARKER, digest_of_file
 from paritygate.importing import is_object_path
-from paritygate.models.digest import digest_of_model
-from paritygate.models.onnx.file import external_files, read_onnx
-from paritygate.models.source import Source, SourceKind
+from paritygate.models.digest import digest_of_model, files_of_model
+from paritygate.models.source import ModelRef, SourceKind
 from paritygate.pipelines.packing.walk import files_in
 from paritygate.pipelines.run.workspace import RunFolder
 from paritygate.validate.reference.recording import RECORD_FILE, Recording
@@ -157,15 +156,15 @@ class _Gathering:
             self.modules.add(root)
 
 
-def _gather_source(found: _Gathering, source: Source) -> None:
+def _gather_source(found: _Gathering, source: ModelRef) -> None:
     if source.kind is SourceKind.CALLABLE:
         found.add_module(source.text)
         return
     found.add_text("model", "source", source.text)
-    if source.kind is SourceKind.ONNX:
+    if source.path.is_file():
         beside = Path(found.place(source.path, "model")).parent
-        for name in external_files(read_onnx(source.path)):
-            found.add((beside / name).as_posix(), source.path.parent / name)
+        for path in (path for name, path in files_of_model(source).items() if name != "model"):
+            found.add((beside / path.relative_to(source.path.parent)).as_posix(), path)
 
 
 def _gather_samples(found: _Gathering, part: str, text: str, path: str | None, given: Path | None) -> None:

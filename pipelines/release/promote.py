@@ -25,9 +25,8 @@ from paritygate.files import (
     write_json_atomically,
 )
 from paritygate.machine import user_name
-from paritygate.models.digest import digest_of_model
-from paritygate.models.onnx.file import external_files, read_onnx
-from paritygate.models.source import Source, SourceKind
+from paritygate.models.digest import digest_of_model, files_of_model
+from paritygate.models.source import ModelRef, SourceKind
 from paritygate.models.source_copy import CODE_FOLDER, SOURCE_FILE
 from paritygate.pipelines.choice.candidates import Candidate
 from paritygate.pipelines.choice.choice import Choice
@@ -285,7 +284,7 @@ def _source_variant(run: RunFolder, evidence: Evidence, place: Path) -> VariantC
     )
 
 
-def _copy_source(source: Source, place: Path, description: Mapping[str, Any]) -> None:
+def _copy_source(source: ModelRef, place: Path, description: Mapping[str, Any]) -> None:
     with storage_errors(place):
         for name in description["files"]:
             _copy_file(path_below(source.folder, name), place / CODE_FOLDER / name)
@@ -294,14 +293,12 @@ def _copy_source(source: Source, place: Path, description: Mapping[str, Any]) ->
     _check_source_copy(source, place, description)
 
 
-def _copy_model(source: Source, place: Path) -> None:
+def _copy_model(source: ModelRef, place: Path) -> None:
     if source.path.is_dir():
         shutil.copytree(source.path, place / source.path.name, ignore=shutil.ignore_patterns(MARKER))
         return
-    _copy_file(source.path, place / source.path.name)
-    if source.kind is SourceKind.ONNX:
-        for name in external_files(read_onnx(source.path)):
-            _copy_file(source.path.parent / name, place / name)
+    for path in files_of_model(source).values():
+        _copy_file(path, place / path.relative_to(source.path.parent))
 
 
 def _copy_file(path: Path, target: Path) -> None:
@@ -311,7 +308,7 @@ def _copy_file(path: Path, target: Path) -> None:
     shutil.copy2(path, target)
 
 
-def _check_source_copy(source: Source, place: Path, description: Mapping[str, Any]) -> None:
+def _check_source_copy(source: ModelRef, place: Path, description: Mapping[str, Any]) -> None:
     """Check that what was copied is what answered when the reference was recorded."""
     for name, digest in description["files"].items():
         if digest_of_file(place / CODE_FOLDER / name) != digest:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 
 from paritygate.artifact import Artifact
 from paritygate.codec import to_data
@@ -22,8 +23,7 @@ from paritygate.pipelines.benchmark.result import SOURCE, BenchmarkResult
 from paritygate.pipelines.benchmark.rounds import Point, point_words, run_rounds, uncertain
 from paritygate.pipelines.benchmark.subjects import BenchmarkSubject, kind_of, variant_of
 from paritygate.pipelines.benchmark.worker import RefusedError, Worker, WorkerJob
-from paritygate.pipelines.compare.job import Side
-from paritygate.pipelines.compare.sides import side_of_artifact
+from paritygate.pipelines.compare.models import artifact_model
 from paritygate.pipelines.process.child import Progress
 from paritygate.pipelines.run.workspace import RunFolder, required_variants
 from paritygate.pipelines.spec.benchmark_plan import BenchmarkPlan, plan_of
@@ -40,15 +40,14 @@ _MIN_CYCLE = 3
 def subjects_of(run: RunFolder, device: str = "cpu") -> list[BenchmarkSubject]:
     """Return the source, then the variants in the spec's order; one that is not fit to run has its error already."""
     resolved = run.resolved
-    source = resolved.source
-    side = Side(name=SOURCE, model=source, signature=resolved.signature, rename=resolved.rename)
+    source = replace(resolved.source, name=SOURCE)
     recorded = Recording.load(run.reference).model if (run.reference / RECORD_FILE).is_file() else None
-    found = [BenchmarkSubject(name=SOURCE, side=side, recorded=recorded, size_bytes=size_of_source(source))]
+    found = [BenchmarkSubject(name=SOURCE, model=source, recorded=recorded, size_bytes=size_of_source(source))]
     evidence = run.evidence()
     for name in run.exported():
         artifact = Artifact.read_record(run.variant_folder(name))
         provider = resolved.provider(artifact.variant, device)
-        subject = BenchmarkSubject(name=name, side=side_of_artifact(artifact, provider=provider), artifact=artifact)
+        subject = BenchmarkSubject(name=name, model=artifact_model(artifact, provider=provider), artifact=artifact)
         found.append(subject)
         entry = None if evidence is None else evidence.entry(name)
         result = None if entry is None else entry.result
@@ -149,7 +148,7 @@ def _job(
     subject: BenchmarkSubject, run: RunFolder, plan: BenchmarkPlan, *, device: str, time_limit_s: float
 ) -> WorkerJob:
     return WorkerJob(
-        side=subject.side,
+        model=subject.model,
         kind=kind_of(subject),
         samples=run.resolved.samples(run.samples_path),
         batch_sizes=plan.batch_sizes,

@@ -18,9 +18,9 @@ from paritygate.file_names import why_not_names
 from paritygate.files import digest_of_file
 from paritygate.formats import ENGINE_FORMATS
 from paritygate.pipelines.calibration.rows import calibrated_rows_file
-from paritygate.pipelines.compare.job import ComparisonJob, Side
+from paritygate.pipelines.compare.job import ComparisonJob
+from paritygate.pipelines.compare.models import artifact_model, recorded_model
 from paritygate.pipelines.compare.result import ComparisonResult
-from paritygate.pipelines.compare.sides import side_of_artifact
 from paritygate.pipelines.run.evidence import Evidence, EvidenceEntry
 from paritygate.pipelines.run.stage import RULES, Stage
 from paritygate.pipelines.run.workspace import RunFolder
@@ -82,8 +82,8 @@ def comparison_job(run: RunFolder, artifact: Artifact, device: str) -> Compariso
     """Return what is to be compared, and how, for an artifact on a device, `cpu` or `cuda`."""
     resolved, variant = run.resolved, artifact.variant
     return ComparisonJob(
-        reference=Side(name=resolved.name, outputs=run.reference),
-        candidate=side_of_artifact(artifact, provider=resolved.provider(variant, device)),
+        reference=recorded_model(run.reference, name=resolved.name),
+        candidate=artifact_model(artifact, provider=resolved.provider(variant, device)),
         samples=resolved.samples(run.samples_path),
         rules=resolved.rules(variant),
         may_be_the_source=True,
@@ -105,7 +105,7 @@ def emulated_comparison_of(run: RunFolder, artifact: Artifact, recording: Record
     name = f"compare {variant}, emulated"
     if variant.format == "onnx" and variant.precision in _ROUNDED:
         # What is emulated runs in ONNX Runtime's own provider, whatever that of its own comparison.
-        job = replace(own.job, candidate=side_of_artifact(artifact), is_emulated=True)
+        job = replace(own.job, candidate=artifact_model(artifact), is_emulated=True)
         return replace(own, job=job, stage=_stage(name, job, artifact, recording, ran=artifact))
     if variant.format not in ENGINE_FORMATS:
         return None
@@ -116,7 +116,7 @@ def emulated_comparison_of(run: RunFolder, artifact: Artifact, recording: Record
         return replace(own, stage=stage, damage=own.damage or err)
     job = replace(
         own.job,
-        candidate=replace(side_of_artifact(base), name=str(variant), engine=artifact.folder / artifact.main),
+        candidate=replace(artifact_model(base), name=str(variant), engine=artifact.folder / artifact.main),
         is_emulated=variant.precision in _ROUNDED,
         calibrated_rows=calibrated_rows_file(base),
     )

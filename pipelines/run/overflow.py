@@ -15,7 +15,7 @@ from paritygate.artifact import Artifact
 from paritygate.codec import to_data
 from paritygate.convert.conversion import DERIVATIONS
 from paritygate.errors import BackendError, ConversionError, ParitygateError, StorageError
-from paritygate.pipelines.compare.sides import side_of_artifact
+from paritygate.pipelines.compare.models import artifact_model
 from paritygate.pipelines.process.child import ChildJob, Progress, run_child
 from paritygate.pipelines.run.workspace import RunFolder
 from paritygate.precision import Precision, Variant
@@ -116,7 +116,7 @@ def find_overflow(
     job = ChildJob(
         name="overflow",
         args={
-            "reference": to_data(side_of_artifact(reference)),
+            "reference": to_data(artifact_model(reference)),
             "candidate": str(base.path),
             "precision": str(precision),
             "samples": to_data(run.resolved.samples(run.samples_path)),

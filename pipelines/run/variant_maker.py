@@ -30,7 +30,7 @@ from paritygate.files import MARKER, make_marked_folder, remove_marked_folder, s
 from paritygate.formats import ENGINE_FORMATS
 from paritygate.machine import machine_facts
 from paritygate.pipelines.calibration.calibration import CalibrationRequest
-from paritygate.pipelines.compare.sides import source_of_artifact
+from paritygate.pipelines.compare.models import artifact_model
 from paritygate.pipelines.process.child import ChildJob, Progress, run_child
 from paritygate.pipelines.run.overflow import OVERFLOW_PRECISIONS, OverflowFinding, find_overflow
 from paritygate.pipelines.run.workspace import FailedVariant, RunFolder
@@ -257,12 +257,9 @@ def _calibration(run: RunFolder, variant: Variant) -> dict[str, Any] | None:
 
 def _from_source(run: RunFolder, *, is_fit_known: bool) -> dict[str, Any]:
     resolved = run.resolved
-    signature = resolved.signature
     return {
         "source": to_data(resolved.source),
-        "signature": to_data(signature) if signature else None,
         "dims": {name: to_data(dim) for name, dim in resolved.dims.items()},
-        "rename": resolved.rename,
         "opset": resolved.spec.opset,
         "files": list(resolved.spec.model.files),
         "samples": to_data(resolved.samples(run.samples_path)),
@@ -273,10 +270,8 @@ def _from_source(run: RunFolder, *, is_fit_known: bool) -> dict[str, Any]:
 def _from_base(base: Artifact) -> dict[str, Any]:
     # Names, order and dims are what they shall be already.
     return {
-        "source": to_data(source_of_artifact(base)),
-        "signature": to_data(base.signature),
+        "source": to_data(replace(artifact_model(base), signature=base.signature, rename={})),
         "dims": {},
-        "rename": {},
         "opset": None,
         "files": [],
         "samples": None,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from paritygate.distance import distance
 from paritygate.errors import BackendError, UsageError
 from paritygate.pipelines.compare.job import ComparisonJob
 from paritygate.pipelines.compare.probes import recorded_probes
@@ -74,7 +75,7 @@ def _asked(runner: Runner, job: ComparisonJob) -> Iterator[tuple[str, Arrays]]:
     for batch in open_samples(job.samples)():
         if batch.rows:
             yield _SAMPLES, fit_inputs(batch, runner.signature)
-    recording = recorded_probes(job.reference.outputs) if job.reference.outputs is not None else None
+    recording = recorded_probes(job.reference.path)
     for probe in recording.probes if recording is not None else ():
         if probe.name in job.rules.probes and recording is not None:
             for stored in recording.batches(probe):
@@ -86,10 +87,7 @@ def _effect(name: str, where: str, actual: NDArray[Any], expected: NDArray[Any],
         return _nothing(name, where)
     largest = math.nan
     if actual.shape == expected.shape and actual.dtype == expected.dtype and actual.dtype.kind in "fiub":
-        wide, wanted = actual.astype(np.float64), expected.astype(np.float64)
-        with np.errstate(invalid="ignore"):
-            is_same = (wide == wanted) | (np.isnan(wide) & np.isnan(wanted))
-            difference = np.where(is_same, 0.0, np.abs(wide - wanted))
+        difference, wanted = distance(actual, expected), expected.astype(np.float64)
         largest = float(difference.max(initial=0.0))
     if not math.isfinite(largest):
         return EffectResult(output=name, max_abs_diff=None, where=where, in_limits=None, is_rounding=False)

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from paritygate.files import make_marked_folder, remove_marked_folder
-from paritygate.models.source import Source, SourceKind
+from paritygate.models.source import SourceKind
 from paritygate.pipelines.compare.job import ComparisonJob
-from paritygate.pipelines.compare.opening import open_side
 from paritygate.pipelines.compare.probes import broken_contract, recorded_probes
 from paritygate.pipelines.process.child import Progress
 from paritygate.pipelines.selftest.first_failures import ask_until_failed
@@ -20,6 +19,7 @@ from paritygate.validate.gate.gate import run_gate
 from paritygate.validate.gate.verdict import Check, Status, Verdict, verdict_of
 from paritygate.validate.reference.recorded import expected_from_recording
 from paritygate.validate.reference.recording import Recording
+from paritygate.validate.runners.opening import open_model
 from paritygate.validate.samples.samples import open_samples
 
 if TYPE_CHECKING:
@@ -82,9 +82,8 @@ def open_planted(job: ComparisonJob, path: Path) -> Runner:
     Raises:
         BackendError: The runtime refuses the file.
     """
-    model = Source(text=path.name, folder=path.parent, kind=SourceKind.ONNX)
-    runner, _ = open_side(replace(job.candidate, model=model), job.device)
-    return runner
+    model = replace(job.candidate, text=path.name, folder=path.parent, kind=SourceKind.ONNX)
+    return open_model(model, job.device)
 
 
 def try_file(runner: Runner, job: ComparisonJob, folder: Path, report: Progress, what: str) -> Trial:
@@ -100,8 +99,7 @@ def try_file(runner: Runner, job: ComparisonJob, folder: Path, report: Progress,
     Raises:
         MeasurementError: The samples are not those of the recording.
     """
-    assert job.reference.outputs is not None  # noqa: S101 - a selftest records its reference
-    recording = Recording.load(job.reference.outputs)
+    recording = Recording.load(job.reference.path)
     candidate = ModelCandidate(runner)
     workspace = make_marked_folder(folder / "passes")
     result = run_gate(
@@ -118,7 +116,7 @@ def try_file(runner: Runner, job: ComparisonJob, folder: Path, report: Progress,
     outcomes = ask_until_failed(
         job,
         candidate,
-        recorded_probes(job.reference.outputs) if is_asked else None,
+        recorded_probes(job.reference.path) if is_asked else None,
         tuple(result.limits),
         lambda _, done, total: report(f"{what}: probes", done, total),
     )

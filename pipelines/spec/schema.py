@@ -17,7 +17,7 @@ from paritygate.engine.settings import EngineSettings
 from paritygate.importing import is_object_path
 from paritygate.models.fixed_shape import FixedShape
 from paritygate.models.named_call import is_default_output_name
-from paritygate.models.source import Source, parse_source
+from paritygate.models.source import ModelRef, parse_source
 from paritygate.pipelines.spec.parts import (
     BenchmarkPart,
     CalibrationPart,
@@ -166,13 +166,14 @@ class ResolvedSpec:
         return None if target is None else fixed_shape_of(target, signature)
 
     @property
-    def source(self) -> Source:
-        """The trained model.
+    def source(self) -> ModelRef:
+        """The trained model, under the names served.
 
         Raises:
             InputFileError: It does not exist.
         """
-        return parse_source(self.spec.model.source, self.folder)
+        found = parse_source(self.spec.model.source, self.folder)
+        return replace(found, name=self.name, signature=self.signature, rename=self.rename)
 
     @property
     def signature(self) -> Signature | None:

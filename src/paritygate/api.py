@@ -18,13 +18,12 @@ from paritygate.batch import Batch
 from paritygate.codec import to_data
 from paritygate.errors import ArtifactIntegrityError, ExitCode, ParitygateError, UsageError
 from paritygate.models.live import kind_of_live, live_objects
-from paritygate.models.source import Source, SourceKind
+from paritygate.models.source import ModelRef, SourceKind
 from paritygate.pipelines.cli.run_summary import comparison_text
 from paritygate.pipelines.compare.arguments import check_choice, comparison_of, known_probes
-from paritygate.pipelines.compare.job import Side
 from paritygate.pipelines.compare.job import compare as compare_job
+from paritygate.pipelines.compare.models import parse_model
 from paritygate.pipelines.compare.result import ComparisonResult
-from paritygate.pipelines.compare.sides import parse_side
 from paritygate.pipelines.release.repository.inspect import (
     ModelSummary,
     ReleaseDetails,
@@ -216,8 +215,8 @@ def compare(  # noqa: PLR0913 - one argument an option of the command
     place = os.fspath(samples) if isinstance(samples, (str, os.PathLike)) else None
     source = SampleSource(text=place or "", folder=here, batch_size=batch_size, pad=dict(pad or {}))
     job = comparison_of(
-        _side(reference, here, {}, objects),
-        _side(candidate, here, dict(rename or {}), objects),
+        _model(reference, here, {}, objects),
+        _model(candidate, here, dict(rename or {}), objects),
         source,
         precision=precision,
         decisions=[f"{output}:{rule}" for output, rule in (decisions or {}).items()],
@@ -410,20 +409,17 @@ class Release:
         return found
 
 
-def _side(given: object, here: Path, rename: Mapping[str, str], objects: dict[str, object]) -> Side:
-    """Return a side of a comparison; what is an object is put into `objects`, by the text that stands for it."""
+def _model(given: object, here: Path, rename: Mapping[str, str], objects: dict[str, object]) -> ModelRef:
+    """Return a model to compare; what is an object is put into `objects`, by the text that stands for it."""
     if isinstance(given, (str, os.PathLike)):
-        return parse_side(os.fspath(given), here, rename=rename)
+        return parse_model(os.fspath(given), here, rename=rename)
     kind = kind_of_live(given)
     # The same object twice is the same model twice.
     text = next((text for text, known in objects.items() if known is given), f"object {len(objects)}")
     objects[text] = given
     named = given if kind is SourceKind.FUNCTION and hasattr(given, "__qualname__") else type(given)
-    return Side(
-        name=getattr(named, "__qualname__", type(given).__name__),
-        model=Source(text=text, folder=here, kind=SourceKind.LIVE),
-        rename=rename,
-    )
+    name = getattr(named, "__qualname__", type(given).__name__)
+    return ModelRef(text=text, folder=here, kind=SourceKind.LIVE, name=name, rename=rename)
 
 
 def _check_devices(objects: Mapping[str, Any], device: str) -> None:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from paritygate.convert.checked import convert_and_check
 from paritygate.convert.conversion import Conversion, ConversionJob
-from paritygate.models.source import Source, SourceKind
+from paritygate.models.source import ModelRef, SourceKind
 from paritygate.signature import Dim, Signature, TensorSpec
 
 
@@ -79,7 +79,7 @@ class Bench:
 
     def job(self, kind: str, source: Path | None = None, **fields: Any) -> ConversionJob:  # noqa: ANN401 - any field
         """Return a job on a path, or on a model object given as `model`; its folder does not exist yet."""
-        where = Source(text=str(source or "net:model"), folder=self.folder, kind=SourceKind(kind))
+        where = ModelRef(text=str(source or "net:model"), folder=self.folder, kind=SourceKind(kind))
         return ConversionJob(source=where, folder=self.folder / "converted", **fields)
 
     def convert(self, kind: str, source: Path | None = None, to: str = "onnx", **fields: Any) -> Converted:  # noqa: ANN401

@@ -99,7 +99,7 @@ def test_a_part_imports_only_what_it_stands_on(project_root: Path, part: str) ->
         ("ground floor", "from paritygate.validate import metrics"),
         ("ground floor", "import paritygate.pipelines.cli.app"),
         ("convert", "from paritygate import validate"),
-        ("convert", "from paritygate.validate.runners.runner import open_runner"),
+        ("convert", "from paritygate.validate.runners.opening import open_runner"),
         ("validate", "def late():\n    from paritygate.convert import conversion"),
         ("fixtures", "if TYPE_CHECKING:\n    from paritygate.pipelines.spec.schema import Spec"),
         ("pipelines", "import paritygate.fixtures.sts"),

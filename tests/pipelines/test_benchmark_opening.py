@@ -10,13 +10,12 @@ import numpy as np
 import pytest
 
 from paritygate.errors import BackendError
-from paritygate.models.source import Source, SourceKind
+from paritygate.models.loading import LoadedModel
+from paritygate.models.source import ModelRef, SourceKind
 from paritygate.pipelines.benchmark.opening import COMPILED, EAGER, open_to_time
 from paritygate.pipelines.benchmark.result import SOURCE
-from paritygate.pipelines.compare.job import Side
-from paritygate.pipelines.compare.loading import LoadedModel
-from paritygate.pipelines.compare.opening import open_side
 from paritygate.signature import Signature, TensorSpec
+from paritygate.validate.runners.opening import open_model
 
 _KERAS = """
 import keras
@@ -44,8 +43,8 @@ def asking():
 
 
 @pytest.fixture
-def keras_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Side]:
-    """Return a function that makes the side of a Keras model of the module above."""
+def keras_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ModelRef]:
+    """Return a function that names a Keras model of the module above."""
     (tmp_path / "keras_that.py").write_text(_KERAS)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "keras_that", raising=False)
@@ -53,19 +52,17 @@ def keras_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str
         inputs=(TensorSpec(name="x", dtype="float32", shape=("batch", 4)),),
         outputs=(TensorSpec(name="logits", dtype="float32", shape=("batch", 3)),),
     )
-    return lambda name: Side(
-        name=SOURCE,
-        model=Source(text=f"keras_that:{name}", folder=tmp_path, kind=SourceKind.CALLABLE),
-        signature=signature,
+    return lambda name: ModelRef(
+        text=f"keras_that:{name}", folder=tmp_path, kind=SourceKind.CALLABLE, name=SOURCE, signature=signature
     )
 
 
 @pytest.mark.tensorflow
-def test_keras_is_timed_as_a_graph_that_answers_the_same(keras_side: Callable[[str], Side]) -> None:
-    side = keras_side("model")
-    eager, _ = open_side(side, "cpu")
+def test_keras_is_timed_as_a_graph_that_answers_the_same(keras_model: Callable[[str], ModelRef]) -> None:
+    model = keras_model("model")
+    eager = open_model(model, "cpu")
 
-    graph, notes = open_to_time(side, SourceKind.KERAS, "cpu")
+    graph, notes = open_to_time(model, "cpu")
 
     assert notes == (COMPILED,)
     assert graph.facts.optimisation == "graph"
@@ -78,13 +75,13 @@ def test_keras_is_timed_as_a_graph_that_answers_the_same(keras_side: Callable[[s
 
 
 @pytest.mark.tensorflow
-def test_keras_that_cannot_be_a_graph_is_timed_eagerly_and_that_is_said(keras_side: Callable[[str], Side]) -> None:
+def test_keras_that_cannot_be_a_graph_is_timed_eagerly_and_that_is_said(keras_model: Callable[[str], ModelRef]) -> None:
     weights: list[int] = []
 
     def look(loaded: LoadedModel) -> None:
         weights.append(len(loaded.model.weights))
 
-    runner, notes = open_to_time(keras_side("asking"), SourceKind.KERAS, "cpu", look)
+    runner, notes = open_to_time(keras_model("asking"), "cpu", look)
 
     # As it was when the reference was recorded: before a call made its weights.
     assert weights == [0]

@@ -14,7 +14,7 @@ from paritygate.pipelines.benchmark.result import SOURCE
 from paritygate.pipelines.benchmark.rounds import MOST_SECONDS, Point, run_rounds, uncertain
 from paritygate.pipelines.benchmark.subjects import BenchmarkSubject
 from paritygate.pipelines.benchmark.worker import RefusedError, TurnAnswer, Worker
-from paritygate.pipelines.compare.job import Side
+from paritygate.pipelines.compare.models import recorded_model
 from paritygate.pipelines.run.benchmark import _uncertain_note
 from paritygate.pipelines.spec.benchmark_plan import BenchmarkPlan
 
@@ -58,7 +58,7 @@ class _Timed:
 def _entrant(name: str, worker: object, *, may_be_released: bool = True) -> BenchmarkSubject:
     return BenchmarkSubject(
         name=name,
-        side=Side(name=name, outputs=Path("nothing")),
+        model=recorded_model(Path("nothing"), name=name),
         worker=cast("Worker", worker),
         may_be_released=may_be_released and name != SOURCE,
         latency_s=dict.fromkeys(_PLAN.points, 0.001),

@@ -24,7 +24,7 @@ from paritygate.models.source import SourceKind
 from paritygate.pipelines.benchmark.load import LoadMark, cores, load_note, mark_load, others_cores
 from paritygate.pipelines.benchmark.result import SOURCE, BenchmarkResult
 from paritygate.pipelines.benchmark.worker import Worker, WorkerJob
-from paritygate.pipelines.compare.sides import side_of_artifact
+from paritygate.pipelines.compare.models import artifact_model
 from paritygate.pipelines.run.benchmark import benchmark_stage, exit_code_of_benchmark
 from paritygate.pipelines.run.workspace import RunFolder, open_run
 from paritygate.pipelines.spec.benchmark_plan import BenchmarkPlan
@@ -436,7 +436,7 @@ def test_rows_that_are_drawn_anew_are_no_common_ground(with_samples: Callable[[s
 
 def _job(run: RunFolder, folder: Path) -> WorkerJob:
     return WorkerJob(
-        side=side_of_artifact(run.artifact("onnx-fp32")),
+        model=artifact_model(run.artifact("onnx-fp32")),
         kind=SourceKind.ONNX,
         samples=run.resolved.samples(),
         batch_sizes=(1,),

@@ -17,7 +17,7 @@ from paritygate.artifact import Artifact
 from paritygate.convert.checked import convert_and_check
 from paritygate.convert.conversion import Calibration, ConversionJob
 from paritygate.errors import ArtifactIntegrityError, UsageError
-from paritygate.models.source import Source, SourceKind
+from paritygate.models.source import ModelRef, SourceKind
 from paritygate.pipelines.calibration.calibration import CalibrationRequest, open_calibration
 from paritygate.pipelines.calibration.rows import CALIBRATED_ROWS_FILE, CalibratedRows, calibrated_rows_file
 from paritygate.pipelines.spec.loading import parse_spec
@@ -460,7 +460,7 @@ def _int8_of(bench: Bench, source: str, values: NDArray[np.float32], activations
     folder = bench.folder / "int8"
     convert_and_check(
         ConversionJob(
-            source=Source(text=source, folder=bench.folder, kind=SourceKind.ONNX),
+            source=ModelRef(text=source, folder=bench.folder, kind=SourceKind.ONNX),
             folder=folder,
             precision=Precision.INT8,
             calibration=Calibration(read=lambda: iter([{"x": values}]), tool="onnxruntime", activations=activations),

@@ -11,11 +11,10 @@ import pytest
 
 from paritygate.artifact import Artifact
 from paritygate.codec import from_data, to_data
-from paritygate.models.source import parse_source
-from paritygate.pipelines.compare.job import Side
-from paritygate.pipelines.compare.opening import open_side
+from paritygate.models.loading import LoadedModel
+from paritygate.models.source import ModelRef, parse_source
+from paritygate.pipelines.compare.models import artifact_model
 from paritygate.pipelines.compare.result import ComparisonResult
-from paritygate.pipelines.compare.sides import side_of_artifact
 from paritygate.pipelines.jobs import compare as compare_job
 from paritygate.pipelines.report.tables.variants import sides_table
 from paritygate.pipelines.run import validate
@@ -23,7 +22,8 @@ from paritygate.pipelines.run.benchmark import subjects_of
 from paritygate.pipelines.run.workspace import open_run
 from paritygate.pipelines.spec.loading import load_spec
 from paritygate.precision import Variant
-from paritygate.validate.runners.runner import ModelToRun, RuntimeFacts
+from paritygate.validate.runners.opening import open_model
+from paritygate.validate.runners.runner import RuntimeFacts
 
 if TYPE_CHECKING:
     from tests.pipelines.conftest import Bench, Desk
@@ -88,15 +88,15 @@ def _told(bench: Bench, monkeypatch: pytest.MonkeyPatch, **facts: Any) -> dict[s
     reference = bench.linear("reference")
     copy = bench.folder / "copy.onnx"
     copy.write_bytes(Path(reference).read_bytes())
-    real = open_side
+    real = open_model
 
-    def tell(side: Side, device: str, **options: Any) -> Any:  # noqa: ANN401 - as of open_side
-        runner, loaded = real(side, device, **options)
-        if side.name == str(copy):
-            runner._facts = replace(runner.facts, **facts)  # type: ignore[attr-defined]
-        return runner, loaded
+    def tell(ref: ModelRef, device: str, **options: Any) -> Any:  # noqa: ANN401 - as of open_model
+        runner = real(ref, device, **options)
+        if ref.name == str(copy):
+            runner._facts = replace(runner.facts, **facts)
+        return runner
 
-    monkeypatch.setattr(compare_job, "open_side", tell)
+    monkeypatch.setattr(compare_job, "open_model", tell)
     outcome = bench.compare(reference, str(copy), "--samples", bench.samples())
     return {check["name"]: check for check in outcome.result["checks"]}
 
@@ -122,31 +122,31 @@ def test_a_process_is_prepared_for_the_provider_before_anything_is_loaded(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[object] = []
-    real = open_side
+    real = open_model
 
-    def watched(*args: Any, **options: Any) -> Any:  # noqa: ANN401 - as of open_side
+    def watched(*args: Any, **options: Any) -> Any:  # noqa: ANN401 - as of open_model
         seen.append("opened")
         return real(*args, **options)
 
     monkeypatch.setattr(compare_job, "prepare_process", seen.append)
-    monkeypatch.setattr(compare_job, "open_side", watched)
+    monkeypatch.setattr(compare_job, "open_model", watched)
     models = bench.linear("reference"), bench.linear("candidate", error=1e-6)
     bench.compare(*models, "--samples", bench.samples(), "--provider", "cpu")
     assert seen == ["cpu", "opened", "opened"]
 
 
-def test_a_side_takes_its_provider_along_to_the_runner(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    given: list[ModelToRun] = []
+def test_a_model_takes_its_provider_along_to_the_runner(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[LoadedModel] = []
     runner = SimpleNamespace(facts=RuntimeFacts(runtime="onnxruntime", version="1", device="cpu"))
 
-    def opened(model: ModelToRun) -> SimpleNamespace:
+    def opened(model: LoadedModel) -> SimpleNamespace:
         given.append(model)
         return runner
 
-    monkeypatch.setattr("paritygate.pipelines.compare.opening.open_runner", opened)
-    side = Side(name="m", model=parse_source(bench.linear("m"), bench.folder), provider="tensorrt")
-    open_side(from_data(Side, to_data(side)), "cuda")
-    assert [model.provider for model in given] == ["tensorrt"]
+    monkeypatch.setattr("paritygate.validate.runners.opening.open_runner", opened)
+    ref = replace(parse_source(bench.linear("m"), bench.folder), provider="tensorrt")
+    open_model(from_data(ModelRef, to_data(ref)), "cuda")
+    assert [model.ref.provider for model in given] == ["tensorrt"]
 
 
 # A spec
@@ -179,14 +179,14 @@ def test_the_provider_of_the_spec_runs_validation_and_benchmark_on_the_gpu(desk:
     assert called.code == 0, called
     run = open_run(desk.run_folder)
     artifact = Artifact.read_record(run.variant_folder("onnx-fp32"))
-    side = side_of_artifact(artifact, provider="tensorrt")
+    side = artifact_model(artifact, provider="tensorrt")
     # With the sizes of its dims, which the file does not say and an engine is built for.
     assert (side.provider, side.signature) == ("tensorrt", artifact.signature)
     assert validate.comparison_job(run, artifact, "cuda").candidate == side
-    assert validate.comparison_job(run, artifact, "cpu").candidate == side_of_artifact(artifact)
+    assert validate.comparison_job(run, artifact, "cpu").candidate == artifact_model(artifact)
     for device, expected in (("cuda", "tensorrt"), ("cpu", None)):
         source, variant = subjects_of(run, device)
-        assert (source.side.provider, variant.side.provider) == (None, expected)
+        assert (source.model.provider, variant.model.provider) == (None, expected)
 
 
 def test_the_provider_that_ran_a_variant_is_in_its_evidence_of_a_run(desk: Desk) -> None:

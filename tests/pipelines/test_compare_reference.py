@@ -40,14 +40,15 @@ def _square_root(bench: Bench, name: str) -> str:
 
 
 def _recording_of(bench: Bench, model: str, samples: str, folder: Path, *, is_non_finite_declared: bool = False) -> str:
+    from paritygate.models.loading import LoadedModel
     from paritygate.models.source import parse_source
     from paritygate.validate.reference.record import RecordPlan, record_reference
-    from paritygate.validate.runners.runner import ModelToRun, open_runner
+    from paritygate.validate.runners.opening import open_runner
     from paritygate.validate.samples.samples import SampleSource, open_samples
 
     folder.mkdir()
     record_reference(
-        open_runner(ModelToRun(source=parse_source(model, bench.folder))),
+        open_runner(LoadedModel(ref=parse_source(model, bench.folder))),
         open_samples(SampleSource(text=samples, folder=bench.folder)),
         RecordPlan(
             folder=folder,

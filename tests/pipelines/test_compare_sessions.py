@@ -75,7 +75,7 @@ def _change(monkeypatch: pytest.MonkeyPatch, name: str, change: object) -> None:
 
     def open_model(model: object) -> object:
         runner = own(model)  # type: ignore[arg-type]  # what the table of runners calls it with
-        if model.source.path.stem == name:  # type: ignore[attr-defined]  # a ModelToRun
+        if model.ref.path.stem == name:  # type: ignore[attr-defined]  # a LoadedModel
             answer = runner.run
             runner.run = lambda inputs: change(runner, inputs, answer)  # type: ignore[method-assign,operator]
         return runner

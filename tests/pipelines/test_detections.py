@@ -120,7 +120,7 @@ def _change(monkeypatch: pytest.MonkeyPatch, change: object) -> None:
 
     def open_model(model: object) -> object:
         runner = own(model)  # type: ignore[arg-type]  # what the table of runners calls it with
-        if model.source.path.stem == "b":  # type: ignore[attr-defined]  # a ModelToRun
+        if model.ref.path.stem == "b":  # type: ignore[attr-defined]  # a LoadedModel
             answer, calls = runner.run, []
 
             def run(inputs: Arrays) -> Arrays:
@@ -168,7 +168,7 @@ def test_detections_without_optimisations_are_held_to_those_as_deployed(
 
     def open_model(model: object) -> object:
         runner = own(model)  # type: ignore[arg-type]  # what the table of runners calls it with
-        if model.source.path.stem == "b":  # type: ignore[attr-defined]  # a ModelToRun
+        if model.ref.path.stem == "b":  # type: ignore[attr-defined]  # a LoadedModel
             answer, is_plain = runner.run, runner.facts.optimisation == "disable_all"
             runner.run = lambda inputs: _drifting(int(is_plain), dict(answer(inputs)))  # type: ignore[method-assign,assignment]
         return runner
@@ -416,7 +416,7 @@ def test_the_command_that_a_run_prints_of_a_session_asks_it_again(
 
     def open_model(model: object) -> object:
         runner = own(model)  # type: ignore[arg-type]  # what the table of runners calls it with
-        if "onnx-fp32" in str(model.source.path):  # type: ignore[attr-defined]  # a ModelToRun
+        if "onnx-fp32" in str(model.ref.path):  # type: ignore[attr-defined]  # a LoadedModel
             answer, calls = runner.run, []
 
             def run(inputs: Arrays) -> Arrays:

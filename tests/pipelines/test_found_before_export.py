@@ -11,10 +11,10 @@ import pytest
 
 from paritygate.batch import Batch
 from paritygate.errors import UsageError
-from paritygate.models.source import Source, SourceKind
+from paritygate.models.loading import LoadedModel
+from paritygate.models.source import ModelRef, SourceKind
 from paritygate.models.tensorflow.importing import import_keras, import_tensorflow
-from paritygate.pipelines.compare.declared_outputs import check_declared_outputs
-from paritygate.pipelines.compare.loading import LoadedModel
+from paritygate.pipelines.compare.first_rows import check_declared_outputs
 from paritygate.signature import Signature, TensorSpec
 
 if TYPE_CHECKING:
@@ -264,13 +264,13 @@ def test_a_module_is_tried_without_a_change_of_its_buffers_attributes_and_mode()
             return super().forward(x)
 
     module = Counting().train()
-    source = Source(kind=SourceKind.TORCH, text="net:load", folder=Path())
+    source = ModelRef(kind=SourceKind.TORCH, text="net:load", folder=Path())
     x = TensorSpec(name="x", dtype="float32", shape=("batch", 4))
     signature = Signature(inputs=(x,), outputs=(TensorSpec(name="y", dtype="float32", shape=("batch", 2)),))
     batch = Batch(inputs={"x": np.ones((5, 4), np.float32)}, ids=list("abcde"))
 
     with pytest.raises(UsageError, match=r"y: float32\[batch, 2\], and the source answers the first 5 rows"):
-        check_declared_outputs(LoadedModel(source=source, model=module), signature, {}, batch)
+        check_declared_outputs(LoadedModel(ref=source, model=module), signature, batch)
 
     assert (module.calls.item(), module.seen, module.training) == (0, [], True)
 

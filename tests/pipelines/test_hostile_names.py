@@ -11,7 +11,7 @@ import pytest
 
 from paritygate.errors import ArtifactIntegrityError, InputFileError
 from paritygate.files import digest_of_file, digest_of_json
-from paritygate.models.source import Source, SourceKind
+from paritygate.models.source import ModelRef, SourceKind
 from paritygate.pipelines.release.promote import _copy_source
 from paritygate.validate.probes.recording import ProbesRecording
 from paritygate.validate.reference.recording import Recording
@@ -106,12 +106,12 @@ def test_a_source_is_not_copied_from_behind_a_link(tmp_path: Path) -> None:
     assert list(place.rglob("*")) == []
 
 
-def _source_beside(folder: Path) -> tuple[Source, Path]:
+def _source_beside(folder: Path) -> tuple[ModelRef, Path]:
     (folder / "up.py").write_text("SECRET = 1\n", encoding="utf-8")
     place = folder / "place"
     for path in (folder / "spec", place):
         path.mkdir()
-    return Source(text="net:make", folder=folder / "spec", kind=SourceKind.CALLABLE), place
+    return ModelRef(text="net:make", folder=folder / "spec", kind=SourceKind.CALLABLE), place
 
 
 @pytest.mark.parametrize("change", [{"chunks": {"../up.safetensors": _NOTHING}}, {"model": {"files": {"/up.py": ""}}}])

@@ -16,7 +16,8 @@ from tests.pipelines.conftest import make_desk
 from paritygate.artifact import Artifact
 from paritygate.errors import MeasurementError
 from paritygate.files import digest_of_json, write_json_atomically
-from paritygate.pipelines.compare.job import ComparisonJob, Side, failed_comparison
+from paritygate.pipelines.compare.job import ComparisonJob, failed_comparison
+from paritygate.pipelines.compare.models import recorded_model
 from paritygate.pipelines.run import comparisons, validate
 from paritygate.pipelines.run.comparisons import comparison_job, comparison_of
 from paritygate.pipelines.run.stage import Stage
@@ -393,7 +394,7 @@ _RULES: dict[str, Callable[[GateRules], object]] = {
     "seed": lambda _: 9,
 }
 _PLACES: dict[str, Callable[[ComparisonJob], object]] = {
-    "reference": lambda _: Side(name="elsewhere", outputs=Path("/elsewhere/reference")),
+    "reference": lambda _: recorded_model(Path("/elsewhere/reference"), name="elsewhere"),
     "failures": lambda _: Path("/elsewhere"),
     "again": lambda _: "again",
     "device": lambda _: "cuda",

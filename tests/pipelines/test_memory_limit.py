@@ -164,12 +164,12 @@ def test_a_conversion_that_holds_too_much_is_an_error_of_its_variant(desk: Desk)
 def test_a_worker_of_a_benchmark_that_holds_too_much_is_stopped(finished: Desk, tmp_path: Path) -> None:
     from paritygate.models.source import SourceKind
     from paritygate.pipelines.benchmark.worker import WorkerJob
-    from paritygate.pipelines.compare.sides import side_of_artifact
+    from paritygate.pipelines.compare.models import artifact_model
     from paritygate.pipelines.run.workspace import open_run
 
     run = open_run(finished.run_folder)
     job = WorkerJob(
-        side=side_of_artifact(run.artifact("onnx-fp32")),
+        model=artifact_model(run.artifact("onnx-fp32")),
         kind=SourceKind.ONNX,
         samples=run.resolved.samples(run.samples_path),
         batch_sizes=(1,),

@@ -11,8 +11,8 @@ import pytest
 
 from paritygate.artifact import Artifact
 from paritygate.errors import ArtifactIntegrityError
-from paritygate.pipelines.compare.loading import load_model
-from paritygate.pipelines.compare.sides import side_of_artifact
+from paritygate.models.loading import load_model
+from paritygate.pipelines.compare.models import artifact_model
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -130,10 +130,9 @@ def test_that_loading_them_executes_code_is_said(run: tuple[Desk, Called]) -> No
 def test_the_copy_is_what_is_loaded_even_where_the_source_is_imported_already(run: tuple[Desk, Called]) -> None:
     desk, _ = run
     artifact = Artifact.load(desk.run_folder / "torch-fp32")
-    side = side_of_artifact(artifact)
-    assert side.model is not None
-    assert [spec.name for spec in (side.signature.outputs if side.signature else ())] == ["logits"]
-    loaded = load_model(side.model)
+    ref = artifact_model(artifact)
+    assert [spec.name for spec in (ref.signature.outputs if ref.signature else ())] == ["logits"]
+    loaded = load_model(ref)
     place = loaded.model.forward.__func__.__code__.co_filename
     assert place == str(artifact.folder / "code/torch_targets_net.py")
     artifact.verify()
@@ -150,10 +149,9 @@ def tampered(run: tuple[Desk, Called], tmp_path: Path) -> Artifact:
 def test_a_copy_that_makes_other_parameters_is_not_what_was_recorded(tampered: Artifact) -> None:
     path = tampered.folder / "code/torch_targets_net.py"
     path.write_text(path.read_text(encoding="utf-8").replace("manual_seed(0)", "manual_seed(1)"), encoding="utf-8")
-    side = side_of_artifact(tampered)
-    assert side.model is not None
+    ref = artifact_model(tampered)
     with pytest.raises(ArtifactIntegrityError, match="makes other parameters"):
-        load_model(side.model)
+        load_model(ref)
 
 
 def test_a_copy_without_one_of_its_modules_does_not_take_another_of_that_name(
@@ -161,12 +159,11 @@ def test_a_copy_without_one_of_its_modules_does_not_take_another_of_that_name(
 ) -> None:
     (tampered.folder / "code/torch_targets_layers.py").unlink()
     monkeypatch.syspath_prepend(str(run[0].folder))
-    side = side_of_artifact(tampered)
-    assert side.model is not None
+    ref = artifact_model(tampered)
     with pytest.raises(
         ArtifactIntegrityError, match=r"'torch_targets_layers' .* was imported from .*, not from the copy"
     ):
-        load_model(side.model)
+        load_model(ref)
 
 
 def test_a_module_that_is_another_each_time_is_no_target(run: tuple[Desk, Called], tmp_path: Path) -> None:

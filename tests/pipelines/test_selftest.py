@@ -15,7 +15,6 @@ import pytest
 from paritygate.codec import from_data, to_data
 from paritygate.convert.planted.kinds import PLANTS, PlantContext, Planted
 from paritygate.convert.planted.plant import plant
-from paritygate.models.source import Source, SourceKind
 from paritygate.pipelines.jobs import selftest as selftest_job
 from paritygate.pipelines.run.comparison_job import comparison_job
 from paritygate.pipelines.run.workspace import open_run
@@ -194,8 +193,7 @@ def test_what_a_loose_tolerance_misses_is_measured_and_what_would_catch_it_said(
 def test_a_probe_that_was_failed_is_not_asked_on(desk: Desk) -> None:
     request = _request(desk, probes="batches")
     job = request.job
-    source = job.candidate.model
-    assert source is not None
+    source = job.candidate
     target = desk.folder / "scaled.onnx"
     context = PlantContext(random=np.random.default_rng(0))
     assert isinstance(plant(source.path, "output-scaled", context, target), Planted)
@@ -270,8 +268,8 @@ def _request(desk: Desk, *, probes: str = "none") -> SelftestRequest:
 def test_where_the_unchanged_artifact_fails_nothing_is_planted(desk: Desk) -> None:
     request = _request(desk)
     desk.onnx("other.onnx", fill=0.5, output="logits")
-    other = Source(text="other.onnx", folder=desk.folder, kind=SourceKind.ONNX)
-    request = replace(request, job=replace(request.job, candidate=replace(request.job.candidate, model=other)))
+    other = replace(request.job.candidate, text="other.onnx", folder=desk.folder)
+    request = replace(request, job=replace(request.job, candidate=other))
 
     result = from_data(SelftestResult, selftest_job.run(to_data(request), lambda *_: None))
 

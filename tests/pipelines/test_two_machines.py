@@ -59,12 +59,13 @@ _STAND_IN = """
     if "STAND_IN_FOR_A_GPU" in os.environ:
         from paritygate import machine
         from paritygate.models.source import SourceKind
-        from paritygate.validate.runners import runner
 
         gpu = machine.Gpu(name="NVIDIA L4", capability="89", driver="570.86", cuda="12.8")
         machine.gpu_of_machine = lambda: gpu
+        from paritygate.validate.runners import opening
+
         stood_in_for = {kind: "recorded_answers" for kind in (SourceKind.ONNX, SourceKind.TENSORRT_RTX)}
-        runner.RUNNERS = {**runner.RUNNERS, **stood_in_for}
+        opening.RUNNERS = {**opening.RUNNERS, **stood_in_for}
 """
 _RECORDED_ANSWERS = """
     import os
@@ -76,26 +77,26 @@ _RECORDED_ANSWERS = """
     from paritygate.precision import Precision
     from paritygate.models.source import SourceKind
     from paritygate.validate.runners import onnxruntime
-    from paritygate.validate.runners.runner import RuntimeFacts
+    from paritygate.validate.runners.runner import Runner, RuntimeFacts
 
 
-    class Recorded:
+    class Recorded(Runner):
         def __init__(self, *, signature, precision, runtime, version, tf32):
             with np.load(os.environ["STAND_IN_FOR_A_GPU"]) as file:
                 rows, answers = file["x"], file[f"{runtime}-{precision}"]
             self.answers = {row.tobytes(): answer for row, answer in zip(rows, answers, strict=True)}
-            self.signature = signature
-            self.facts = RuntimeFacts(
+            facts = RuntimeFacts(
                 runtime=runtime, version=version, device="cuda:sm89", precision_found=precision, tf32=tf32
             )
+            super().__init__(signature, facts)
 
-        def run(self, inputs):
-            return {"logits": np.stack([self.answers[row.tobytes()] for row in inputs["x"]])}
+        def _call(self, feed):
+            return [np.stack([self.answers[row.tobytes()] for row in feed["x"]])]
 
 
     def open_model(model):
-        path = model.source.path
-        if model.source.kind is SourceKind.TENSORRT_RTX:
+        path = model.ref.path
+        if model.ref.kind is SourceKind.TENSORRT_RTX:
             record = EngineRecord.load(path)
             return Recorded(
                 signature=record.signature,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from paritygate.batch import Batch
+from paritygate.distance import distance
 from paritygate.errors import UsageError
 from paritygate.row_names import row_range
 from paritygate.validate.gate import decisions, row_pattern, statistics
@@ -292,13 +293,9 @@ def repeat_difference(
     if not profile.is_float:
         is_same = bool((actual == expected).all())
         return (0.0, 0.0) if is_same else (float("inf"), float("inf"))
-    wide_actual, wide_expected = actual.astype(np.float64), expected.astype(np.float64)
-    same = (wide_actual == wide_expected) | (np.isnan(wide_actual) & np.isnan(wide_expected))
-    with np.errstate(invalid="ignore"):
-        difference = np.where(same, 0.0, np.abs(wide_actual - wide_expected))
-    difference = np.where(np.isnan(difference), np.inf, difference)
+    difference = distance(actual, expected)
     if limits.fits(difference.shape):
-        limit = limits.of_values("repeat_max_abs_diff", wide_expected)
+        limit = limits.of_values("repeat_max_abs_diff", expected.astype(np.float64))
     else:
         # A shape that is not the reference's has no such channels, and has failed already.
         limit = limits.repeat_max_abs_diff.min()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from paritygate.distance import distance
 from paritygate.precision import Precision
 from paritygate.validate.gate.tolerance import DEFAULT_TOLERANCES, Limits, limits_for
 from paritygate.validate.gate.verdict import Check, Status
@@ -92,11 +93,9 @@ def largest_difference(
         return np.full(profile.channels, np.inf)
     if actual.size == 0:
         return np.zeros(profile.channels)
-    wide_actual, wide_expected = actual.astype(np.float64), expected.astype(np.float64)
-    same = (wide_actual == wide_expected) | (np.isnan(wide_actual) & np.isnan(wide_expected))
-    with np.errstate(invalid="ignore"):
-        difference = np.where(same, 0.0, np.abs(wide_actual - wide_expected) / profile.beyond_bulk(wide_expected))
-    difference = np.where(np.isnan(difference), np.inf, difference)
+    difference, wide = distance(actual, expected), expected.astype(np.float64)
+    # What is not finite has no scale, and is 0 or infinitely far from the other.
+    np.divide(difference, profile.beyond_bulk(wide), out=difference, where=np.isfinite(wide))
     largest: NDArray[np.float64] = by_channel(difference, profile.axis).max(axis=1)
     return largest
 

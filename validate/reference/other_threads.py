@@ -9,7 +9,6 @@ import numpy as np
 
 from paritygate.errors import ParitygateError
 from paritygate.validate.reference.noise_floor import largest_difference
-from paritygate.validate.runners.one_thread import on_one_thread
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -62,7 +61,7 @@ class OtherThreads:
         """
         kept, self._kept = self._kept, []
         floats = [profile for profile in profiles.values() if profile.is_float]
-        opened = on_one_thread(self._runner) if floats else ""
+        opened = self._runner.on_one_thread() if floats else ""
         if isinstance(opened, str):
             self.why_not = opened
             return {}

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paritygate.codec import Floats
+from paritygate.distance import distance
 from paritygate.signature import is_float_dtype
 from paritygate.validate.reference import value_sample
 from paritygate.validate.reference.bulk import NORMAL_REACH, center_and_spread, repeated_fills, typical_row_norm
@@ -99,8 +100,8 @@ class OutputProfile:
 
     def beyond_bulk(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return how many scales each value of an array of this output is from the center, 1 at least."""
-        distance = np.abs(values - on_axis(self.center, self.axis, values.ndim))
-        return np.maximum(1.0, distance / on_axis(self.scale, self.axis, values.ndim))
+        from_center = np.abs(values - on_axis(self.center, self.axis, values.ndim))
+        return np.maximum(1.0, from_center / on_axis(self.scale, self.axis, values.ndim))
 
 
 def ulp_of(magnitude: float, dtype: str) -> float:
@@ -172,15 +173,8 @@ class _Variation:
         if rows.size == 0:
             return
         self.is_compared = True
-        first = self._first[shape]
-        with np.errstate(invalid="ignore"):
-            difference = np.abs(rows - first)
-        is_finite = np.isfinite(difference)
-        finite = difference[is_finite]
         # NaN or infinity that comes and goes is variation as well; the same of both rows is none.
-        is_same = (rows == first) | (np.isnan(rows) & np.isnan(first))
-        is_pattern_varying = not bool((is_finite | is_same).all())
-        largest = float("inf") if is_pattern_varying else float(finite.max(initial=0.0))
+        largest = float(distance(rows, self._first[shape]).max(initial=0.0))
         self.max_difference = max(self.max_difference, largest)
 
 

@@ -16,21 +16,21 @@ import numpy as np
 
 from paritygate.backends import require_backend
 from paritygate.errors import BackendError, UsageError
+from paritygate.models.loading import LoadedModel
 from paritygate.models.onnx.file import precision_of_onnx, read_onnx, signature_of_onnx
 from paritygate.precision import Precision
 from paritygate.signature import Signature, rename_signature
 from paritygate.validate.emulation.canary import VALUES, canary_alone, check_canary
 from paritygate.validate.emulation.graph import EmulatedGraph, emulate
-from paritygate.validate.runners.interface import check_inputs, describe_arrays
-from paritygate.validate.runners.onnxruntime.runner import _reason
-from paritygate.validate.runners.runner import ModelToRun, RuntimeFacts
+from paritygate.validate.runners.onnxruntime.runner import reason_of_onnxruntime
+from paritygate.validate.runners.runner import Runner, RuntimeFacts
 
 if TYPE_CHECKING:
     import onnx
     import onnxruntime
     from numpy.typing import NDArray
 
-__all__ = ["EmulatedRunner", "open_emulated"]
+__all__ = ["EmulatedRunner", "emulated_facts", "open_emulated", "open_session"]
 
 _LOW_DTYPES: Mapping[str, np.dtype[Any]] = {
     "float16": np.dtype(np.float16),
@@ -42,11 +42,11 @@ _LEVEL = "ORT_ENABLE_BASIC"
 _SHOWN = 5
 
 
-def open_emulated(model: ModelToRun, precision: Precision) -> EmulatedRunner:
+def open_emulated(loaded: LoadedModel, precision: Precision) -> EmulatedRunner:
     """Return the ONNX file, to be run as it would be in the precision.
 
     Args:
-        model: A float32 model, of which then every float32 tensor is rounded; or an artifact with tensors of lower
+        loaded: A float32 model, of which then every float32 tensor is rounded; or an artifact with tensors of lower
             precision, of which these are. `validate.emulation.graph` says what exactly.
         precision: `fp16` or `bf16`, the artifact's own if it has one; `mixed` for an artifact that may hold both.
 
@@ -59,20 +59,20 @@ def open_emulated(model: ModelToRun, precision: Precision) -> EmulatedRunner:
             round.
     """
     require_backend("onnxruntime")
-    if model.device != "cpu":
-        msg = f"a precision is emulated on the cpu, not on {model.device!r}"
+    if loaded.device != "cpu":
+        msg = f"a precision is emulated on the cpu, not on {loaded.device!r}"
         raise UsageError(msg, hint="run the artifact itself on that device")
-    path = model.source.path
+    path = loaded.ref.path
     proto = read_onnx(path)
     own = signature_of_onnx(proto)
-    served = rename_signature(own, model.rename)
+    served = rename_signature(own, loaded.ref.rename)
     stored = precision_of_onnx(proto, path.parent)
     graph = emulate(proto, path.parent, precision)
     _run_canary_alone(tuple(graph.canary_outputs))
-    session = _open_session(graph.model, graph.weights, str(path))
+    session = open_session(graph.model, graph.weights, str(path))
     # The weights of an original were rounded before they ran.
     found = precision if graph.is_original else stored
-    facts = _facts(session, graph, precision, precision_found=found)
+    facts = emulated_facts(session, graph, precision, precision_found=found)
     return EmulatedRunner(session=session, graph=graph, own=own, served=served, facts=facts)
 
 
@@ -83,14 +83,19 @@ def _run_canary_alone(precisions: tuple[Precision, ...]) -> None:
         BackendError: It does not.
     """
     canary, fed, outputs = canary_alone(precisions)
-    session = _open_session(canary, {}, "the canary")
+    session = open_session(canary, {}, "the canary")
     for precision, found in zip(outputs, session.run(list(outputs.values()), {fed: VALUES}), strict=True):
         check_canary(found, precision)
 
 
-def _open_session(
+def open_session(
     graph: onnx.ModelProto, weights: Mapping[str, NDArray[np.generic]], name: str, *, level: str = _LEVEL
 ) -> onnxruntime.InferenceSession:
+    """Return the session of a graph whose values are rounded, on the CPU and with its operators unfused.
+
+    Raises:
+        BackendError: ONNX Runtime refused it; the message calls it `name`.
+    """
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -106,13 +111,16 @@ def _open_session(
             graph.SerializeToString(), sess_options=options, providers=["CPUExecutionProvider"]
         )
     except Exception as err:
-        msg = f"onnxruntime {onnxruntime.__version__} refused the emulated graph of {name}: {_reason(err)}"
+        msg = (
+            f"onnxruntime {onnxruntime.__version__} refused the emulated graph of {name}: {reason_of_onnxruntime(err)}"
+        )
         raise BackendError(msg, hint="export the model again with another opset or exporter") from err
 
 
-def _facts(
+def emulated_facts(
     session: onnxruntime.InferenceSession, graph: EmulatedGraph, precision: Precision, *, precision_found: Precision
 ) -> RuntimeFacts:
+    """Return what runs, and how much of it was rounded."""
     import onnxruntime
 
     level = session.get_session_options().graph_optimization_level
@@ -148,8 +156,10 @@ def _listed(items: Sequence[str]) -> str:
     return ", ".join(items[:_SHOWN]) + more
 
 
-class EmulatedRunner:
-    """One ONNX model in one session, its values rounded."""
+class EmulatedRunner(Runner):
+    """One ONNX model in one session, its values rounded; the device is `emulated:PRECISION`, which no machine is."""
+
+    _what = "onnxruntime failed in emulation"
 
     def __init__(
         self,
@@ -160,48 +170,39 @@ class EmulatedRunner:
         served: Signature,
         facts: RuntimeFacts,
     ) -> None:
+        super().__init__(served, facts, own)
         self._session = session
-        self._signature = served
-        self._facts = facts
+        # Not the graph itself, which holds the weights once more.
+        self._input_names = graph.inputs
         self._canary_input = graph.canary_input
         self._canary_outputs = graph.canary_outputs
-        self._input_names = {
-            spec.name: graph.inputs[of_model.name] for spec, of_model in zip(served.inputs, own.inputs, strict=True)
-        }
-        self._own_outputs = [spec.name for spec in own.outputs]
 
-    @property
-    def signature(self) -> Signature:
-        """Inputs and outputs under the names served, in the dtypes of the file."""
-        return self._signature
+    def _call(self, feed: Mapping[str, NDArray[np.generic]]) -> Sequence[NDArray[np.generic]]:
+        return self._fetch(feed)[0]
 
-    @property
-    def facts(self) -> RuntimeFacts:
-        """What runs; the device is `emulated:PRECISION`, which no machine is."""
-        return self._facts
-
-    def run(self, inputs: Mapping[str, NDArray[np.generic]]) -> dict[str, NDArray[np.generic]]:
-        """Return the outputs by name for one batch, in the dtypes of the file; the arrays belong to the caller.
+    def _fetch(
+        self, feed: Mapping[str, NDArray[np.generic]], besides: Sequence[str] = ()
+    ) -> tuple[list[NDArray[np.generic]], list[NDArray[Any]]]:
+        """Return the outputs in the dtypes of the file, and other values of the graph, by their names, besides.
 
         Raises:
-            BackendError: The inputs are not those of the model, ONNX Runtime failed, or the canary shows that
-                values were not rounded.
+            BackendError: The canary shows that values were not rounded.
         """
-        check_inputs(self._signature, inputs)
-        feed = {self._input_names[name]: _widened(array) for name, array in inputs.items()}
-        feed[self._canary_input] = VALUES
-        try:
-            found = self._session.run([*self._own_outputs, *self._canary_outputs.values()], feed)
-        except Exception as err:
-            msg = f"onnxruntime failed in emulation on {describe_arrays(inputs)}: {_reason(err)}"
-            raise BackendError(msg, hint="check that the samples are within what the model was exported for") from err
-        count = len(self._own_outputs)
-        for precision, canary in zip(self._canary_outputs, found[count:], strict=True):
+        arrays = {self._input_names[name]: _widened(array) for name, array in feed.items()}
+        arrays[self._canary_input] = VALUES
+        own = [spec.name for spec in self._own.outputs]
+        canaries = list(self._canary_outputs.values())
+        found = self._session.run([*own, *canaries, *besides], arrays)
+        end = len(own) + len(canaries)
+        for precision, canary in zip(self._canary_outputs, found[len(own) : end], strict=True):
             check_canary(canary, precision)
-        return {
-            spec.name: _narrowed(array, spec.dtype)
-            for spec, array in zip(self._signature.outputs, found[:count], strict=True)
-        }
+        outputs = [
+            _narrowed(array, spec.dtype) for spec, array in zip(self._own.outputs, found[: len(own)], strict=True)
+        ]
+        return outputs, list(found[end:])
+
+    def _reason(self, err: Exception) -> str:
+        return reason_of_onnxruntime(err)
 
 
 def _widened(array: NDArray[Any]) -> NDArray[Any]:

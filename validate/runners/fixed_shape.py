@@ -19,9 +19,7 @@ import numpy as np
 from paritygate.errors import BackendError
 from paritygate.models.fixed_shape import FixedShape
 from paritygate.signature import Signature, TensorSpec
-from paritygate.validate.runners.interface import check_inputs, describe_arrays
-from paritygate.validate.runners.one_thread import on_one_thread
-from paritygate.validate.runners.runner import Runner, RuntimeFacts
+from paritygate.validate.runners.runner import Runner, RuntimeFacts, describe_arrays
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -34,7 +32,7 @@ __all__ = ["FixedShapeRunner"]
 _EXACT_IN_FLOAT32 = 2**24
 
 
-class FixedShapeRunner:
+class FixedShapeRunner(Runner):
     """A runner of a model with fixed dims, that takes what the model took before they were fixed."""
 
     def __init__(self, runner: Runner, rule: FixedShape) -> None:
@@ -44,16 +42,13 @@ class FixedShapeRunner:
             BackendError: The model that it runs is not the one that the rule is about.
         """
         _check_is_of(rule, runner.signature)
+        # What the model took and returned before its dims were fixed.
+        super().__init__(rule.signature, runner.facts)
         self._runner = runner
         self._rule = rule
         self._counting = Lock()
         self._calls = 0
         self._filled_up = Counter[str]()
-
-    @property
-    def signature(self) -> Signature:
-        """What the model took and returned before its dims were fixed."""
-        return self._rule.signature
 
     @property
     def facts(self) -> RuntimeFacts:
@@ -65,22 +60,15 @@ class FixedShapeRunner:
             warnings=(*facts.warnings, *_warnings(self._rule, self._filled_up, self._calls)),
         )
 
-    def run(self, inputs: Arrays) -> dict[str, NDArray[np.generic]]:
-        """Return the outputs by name for one batch of any size; the arrays belong to the caller.
-
-        Raises:
-            BackendError: The inputs are not those of the signature, are larger than the fixed dims or hold values
-                that the fixed model's dtypes do not, or the runtime failed.
-        """
-        check_inputs(self.signature, inputs)
-        sizes = _sizes(self.signature, inputs)
+    def _call(self, feed: Arrays) -> Sequence[NDArray[np.generic]]:
+        sizes = _sizes(self.signature, feed)
         _check_sizes(self._rule, sizes)
-        answers = [self._run_part(part, rows, sizes) for part, rows in self._parts(inputs, sizes)]
-        return {spec.name: self._joined(spec, [answer[spec.name] for answer in answers]) for spec in self._outputs}
+        answers = [self._run_part(part, rows, sizes) for part, rows in self._parts(feed, sizes)]
+        return [self._joined(spec, [answer[spec.name] for answer in answers]) for spec in self._outputs]
 
     def on_one_thread(self) -> contextlib.AbstractContextManager[FixedShapeRunner] | str:
         """Return what opens the fixed model on one thread, or why it is not."""
-        opened = on_one_thread(self._runner)
+        opened = self._runner.on_one_thread()
         return opened if isinstance(opened, str) else self._around(opened)
 
     @contextlib.contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ import numpy as np
 
 from paritygate.errors import BackendError
 from paritygate.machine import device_name
+from paritygate.models.loading import LoadedModel
 from paritygate.models.openvino.model import (
     import_openvino,
     openvino_reason,
@@ -24,9 +25,7 @@ from paritygate.models.openvino.model import (
 from paritygate.models.openvino.settings import DEFAULT_HINT, CompiledOpenvino, compile_openvino, read_settings
 from paritygate.precision import Precision
 from paritygate.signature import Signature, rename_signature
-from paritygate.validate.runners.interface import check_inputs, describe_arrays
-from paritygate.validate.runners.one_thread import ALL_THERE_IS
-from paritygate.validate.runners.runner import ModelToRun, RuntimeFacts
+from paritygate.validate.runners.runner import ALL_THERE_IS, Runner, RuntimeFacts
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -38,7 +37,7 @@ _BFLOAT16 = "bfloat16"
 _THREADS = "INFERENCE_NUM_THREADS"
 
 
-def open_model(model: ModelToRun) -> OpenvinoRunner:
+def open_model(loaded: LoadedModel) -> OpenvinoRunner:
     """Return the OpenVINO model, compiled for the CPU in the precision that its settings file asks for, else in f32.
 
     Reads all weights, to find their precision.
@@ -52,20 +51,20 @@ def open_model(model: ModelToRun) -> OpenvinoRunner:
         UsageError: A name to be renamed is not in the model.
     """
     import_openvino()
-    if model.device != "cpu":
-        msg = f"OpenVINO models are run on the cpu, not on {model.device!r}"
+    if loaded.device != "cpu":
+        msg = f"OpenVINO models are run on the cpu, not on {loaded.device!r}"
         raise BackendError(msg, hint="run it on device cpu")
-    path = model.source.path
+    path = loaded.ref.path
     network = read_openvino(path)
-    own = signature_of_openvino(network, model.rename)
-    served = rename_signature(own, model.rename)
+    own = signature_of_openvino(network, loaded.ref.rename)
+    served = rename_signature(own, loaded.ref.rename)
     weights = precision_of_openvino(network)
     settings = read_settings(path)
     compiled = compile_openvino(network, settings)
     facts = RuntimeFacts(
         runtime="openvino",
         version=openvino_version(),
-        device=device_name(model.device),
+        device=device_name(loaded.device),
         precision_found=_precision_found(compiled, weights),
         optimisation=f"{compiled.mode}, {compiled.hint}",
         notes=tuple(_notes(path, compiled, weights, has_settings=settings is not None)),
@@ -111,8 +110,10 @@ def _notes(path: Path, compiled: CompiledOpenvino, weights: Precision | None, *,
     return notes
 
 
-class OpenvinoRunner:
+class OpenvinoRunner(Runner):
     """One OpenVINO model in one inference request."""
+
+    _what = "OpenVINO failed"
 
     def __init__(
         self,
@@ -122,40 +123,20 @@ class OpenvinoRunner:
         facts: RuntimeFacts,
         compile_for_one_thread: Callable[[], Any],
     ) -> None:
+        super().__init__(served, facts)
         self._compiled = compiled
         self._compile_for_one_thread = compile_for_one_thread
         self._request = compiled.create_infer_request()
-        self._signature = served
-        self._facts = facts
 
-    @property
-    def signature(self) -> Signature:
-        """Inputs and outputs under the names served, in the order of the model."""
-        return self._signature
-
-    @property
-    def facts(self) -> RuntimeFacts:
-        """What runs, read back from the compiled model."""
-        return self._facts
-
-    def run(self, inputs: Mapping[str, NDArray[np.generic]]) -> dict[str, NDArray[np.generic]]:
-        """Return the outputs by name for one batch; the arrays belong to the caller.
-
-        Raises:
-            BackendError: The inputs are not those of the model, or OpenVINO failed.
-        """
-        check_inputs(self._signature, inputs)
+    def _call(self, feed: Mapping[str, NDArray[np.generic]]) -> Sequence[NDArray[np.generic]]:
         # By position, because a name served need not be one that OpenVINO knows.
-        feed = {index: _tensor(inputs[spec.name]) for index, spec in enumerate(self._signature.inputs)}
-        try:
-            # Copies, because the request writes its next answers to where these are.
-            found = self._request.infer(feed, share_outputs=False).to_tuple()
-        except Exception as err:
-            msg = f"OpenVINO failed on {describe_arrays(inputs)}: {openvino_reason(err)}"
-            raise BackendError(msg, hint="check that the samples are within what the model was exported for") from err
-        return {
-            spec.name: _array(array, spec.dtype) for spec, array in zip(self._signature.outputs, found, strict=True)
-        }
+        tensors = {index: _tensor(array) for index, array in enumerate(feed.values())}
+        # Copies, because the request writes its next answers to where these are.
+        found = self._request.infer(tensors, share_outputs=False).to_tuple()
+        return [_array(array, spec.dtype) for spec, array in zip(self._served.outputs, found, strict=True)]
+
+    def _reason(self, err: Exception) -> str:
+        return openvino_reason(err)
 
     def on_one_thread(self) -> contextlib.AbstractContextManager[OpenvinoRunner] | str:
         """Return what compiles the model once more for one thread, or why it is not."""
@@ -165,7 +146,7 @@ class OpenvinoRunner:
     def _compiled_again(self) -> Iterator[OpenvinoRunner]:
         yield OpenvinoRunner(
             compiled=self._compile_for_one_thread(),
-            served=self._signature,
+            served=self._served,
             facts=self._facts,
             compile_for_one_thread=self._compile_for_one_thread,
         )

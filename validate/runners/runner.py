@@ -1,57 +1,44 @@
-"""The contract of a runner, and the table of those there are.
-
-A runner module offers `open_model(model)`, which loads the model and returns a `Runner`.
-"""
+"""What a runner is, and what all of them do alike: check a batch, feed it, name the answers, say what failed."""
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from paritygate.errors import UsageError
-from paritygate.machine import check_environment
-from paritygate.models.example import Example
-from paritygate.models.source import Source, SourceKind
+from paritygate.errors import BackendError, ParitygateError
+from paritygate.models.loading import LoadedModel
 from paritygate.precision import Precision
-from paritygate.signature import Signature
+from paritygate.signature import Signature, TensorSpec
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["RUNNERS", "ModelToRun", "Runner", "RuntimeFacts", "open_runner"]
+__all__ = [
+    "ALL_THERE_IS",
+    "FIXED_BY_TENSORFLOW",
+    "NOT_KNOWN",
+    "ON_THE_GPU",
+    "Runner",
+    "RuntimeFacts",
+    "check_inputs",
+    "describe_arrays",
+    "first_line",
+    "reason_of",
+    "threads_of_process",
+]
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ModelToRun:
-    """A model and how to run it.
-
-    Attributes:
-        source: The model, its kind known.
-        model: The model object of a `module:callable` source, already made; None for a path.
-        signature: Names (as served), order and dtypes of inputs and outputs where the model itself
-            does not say (PyTorch); None where it does.
-        rename: `{name in the model: name served}`; a name that is not in it is served as it is. The runner
-            takes and returns the names served.
-        device: `cpu`, or `cuda`.
-        provider: What of ONNX Runtime runs it: `cpu`, `cuda` or `tensorrt`; None for that of the device. Nothing
-            to the other runners.
-        is_optimised: Whether ONNX Runtime rewrites the graph, as it does where nothing is said. Nothing to the other
-            runners.
-        example: Real inputs, by which a model object is asked for its signature where it does not say it and none is
-            given; None where none is to be asked.
-    """
-
-    source: Source
-    model: Any = None
-    signature: Signature | None = None
-    rename: Mapping[str, str] = field(default_factory=dict)
-    device: str = "cpu"
-    provider: str | None = None
-    is_optimised: bool = True
-    example: Example | None = None
+# Why a runner does not answer on one thread, in words that end a sentence.
+ALL_THERE_IS = "one thread is all there is"
+FIXED_BY_TENSORFLOW = "TensorFlow fixes its threads when it starts"
+NOT_KNOWN = "on how many threads it ran is not known here"
+ON_THE_GPU = "it is computed on the GPU"
+_NOT_OFFERED = "its runner does not choose them"
+_TASKS = Path("/proc/self/task")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -85,18 +72,42 @@ class RuntimeFacts:
     may_be_called_at_once: bool = False
 
 
-class Runner(Protocol):
-    """One loaded model."""
+class Runner(ABC):
+    """One model that is ready to run. The class of a runtime loads it, and says in `_call` how it is called.
+
+    Attributes:
+        loaded: What it was opened from; set by `opening.open_model`.
+        second_names: By the model's own name of an output, another one under which it can be asked for too.
+    """
+
+    loaded: LoadedModel
+    second_names: Mapping[str, str] = {}
+    # What a message says when a call fails: what failed, and what to do then.
+    _what: str = "the model failed"
+    _hint: str = "check that the samples are within what the model was exported for"
+
+    def __init__(self, served: Signature, facts: RuntimeFacts, own: Signature | None = None) -> None:
+        """Take what every runner knows of its model.
+
+        Args:
+            served: Inputs and outputs under the names served.
+            facts: What runs.
+            own: The same inputs and outputs in the same order, as the runtime names them; None where these names do
+                not differ or are not used.
+        """
+        self._served = served
+        self._facts = facts
+        self._own = own or served
 
     @property
     def signature(self) -> Signature:
         """Inputs and outputs under the names served."""
-        ...
+        return self._served
 
     @property
     def facts(self) -> RuntimeFacts:
         """What runs, read back from the runtime."""
-        ...
+        return self._facts
 
     def run(self, inputs: Mapping[str, NDArray[np.generic]]) -> dict[str, NDArray[np.generic]]:
         """Return the outputs by name for one batch; the arrays belong to the caller.
@@ -105,37 +116,93 @@ class Runner(Protocol):
             BackendError: The inputs are not those of the signature, or the runtime failed.
             UsageError: The model does not return the outputs of a signature that was declared for it.
         """
-        ...
+        check_inputs(self.signature, inputs)
+        feed = {own.name: inputs[spec.name] for own, spec in zip(self._own.inputs, self.signature.inputs, strict=True)}
+        try:
+            found = self._call(feed)
+        except ParitygateError:
+            raise
+        except Exception as err:
+            msg = f"{self._what} on {describe_arrays(inputs)}: {self._reason(err)}"
+            raise BackendError(msg, hint=self._hint) from err
+        return {spec.name: array for spec, array in zip(self.signature.outputs, found, strict=True)}
+
+    def on_one_thread(self) -> AbstractContextManager[Runner] | str:
+        """Return what opens a runner of the same model that computes on one thread, or why there is none.
+
+        The reference's own noise is measured so. What is opened is given back when it is left; the runner itself
+        answers afterwards as before.
+
+        Raises:
+            ParitygateError: On opening, the model cannot be loaded once more.
+        """
+        return _NOT_OFFERED
+
+    @abstractmethod
+    def _call(self, feed: Mapping[str, NDArray[np.generic]]) -> Sequence[NDArray[np.generic]]:
+        """Return the outputs in the order of the signature, in arrays that belong to the caller.
+
+        Args:
+            feed: The inputs by the runtime's own names, in the order of the signature; they are the caller's, and
+                not to be written to.
+
+        Raises:
+            Exception: Whatever the runtime raises.
+        """
+
+    def _reason(self, err: Exception) -> str:
+        """Return in one line what an error of the runtime says."""
+        return reason_of(err)
 
 
-RUNNERS: Mapping[SourceKind, str] = {
-    SourceKind.ONNX: "paritygate.validate.runners.onnxruntime.runner",
-    SourceKind.TORCH: "paritygate.validate.runners.torch.torch",
-    SourceKind.TORCHSCRIPT: "paritygate.validate.runners.torch.torchscript",
-    SourceKind.PT2: "paritygate.validate.runners.torch.pt2",
-    SourceKind.OPENVINO: "paritygate.validate.runners.openvino",
-    SourceKind.TFLITE: "paritygate.validate.runners.tensorflow.litert",
-    SourceKind.TENSORRT: "paritygate.validate.runners.engine.tensorrt",
-    SourceKind.TENSORRT_RTX: "paritygate.validate.runners.engine.tensorrt",
-    SourceKind.KERAS: "paritygate.validate.runners.tensorflow.keras",
-    SourceKind.SAVEDMODEL: "paritygate.validate.runners.tensorflow.savedmodel",
-    SourceKind.FUNCTION: "paritygate.validate.runners.function",
-}
+def check_inputs(signature: Signature, inputs: Mapping[str, NDArray[np.generic]]) -> None:
+    """Check that a batch has exactly the inputs of the model, in its dtypes, ranks and fixed sizes.
 
-
-def open_runner(model: ModelToRun) -> Runner:
-    """Return the loaded model, by the runner of its kind.
+    Frameworks differ in what they let pass: some cast, some broadcast, some drop what they do not
+    know. Here nothing is cast or dropped, whatever the framework.
 
     Raises:
-        UsageError: There is no runner for the kind.
-        MissingBackendError: The runtime is not installed.
-        InputFileError: The file is not a model of its kind.
-        BackendError: The runtime refused the model, or the environment lowers the precision of float32.
+        BackendError: An input is missing, unknown, or not of the dtype and shape of the signature.
     """
-    check_environment()
-    if model.source.kind not in RUNNERS:
-        allowed = ", ".join(str(kind) for kind in RUNNERS)
-        msg = f"no runner for a model of kind {str(model.source.kind)!r} (allowed: {allowed})"
-        raise UsageError(msg, hint="convert-and-validate backends lists what can run here")
-    module = importlib.import_module(RUNNERS[model.source.kind])
-    return cast("Runner", module.open_model(model))
+    if len(inputs) != len(signature.inputs) or any(spec.name not in inputs for spec in signature.inputs):
+        given = ", ".join(inputs) or "nothing"
+        wanted = ", ".join(spec.name for spec in signature.inputs)
+        msg = f"the model takes the inputs {wanted}; given was {given}"
+        raise BackendError(msg, hint="give every input under its name, and no other")
+    for spec in signature.inputs:
+        if not _fits(spec, inputs[spec.name]):
+            msg = f"the model takes {spec}; given was {describe_arrays({spec.name: inputs[spec.name]})}"
+            raise BackendError(msg, hint="give the samples in the dtype and shape that the model takes")
+
+
+def _fits(spec: TensorSpec, array: NDArray[np.generic]) -> bool:
+    is_of_dtype = array.dtype.kind in "UO" if spec.dtype == "string" else array.dtype.name == spec.dtype
+    if spec.shape is None:
+        return is_of_dtype
+    return (
+        is_of_dtype
+        and array.ndim == len(spec.shape)
+        and all(not isinstance(dim, int) or dim == size for dim, size in zip(spec.shape, array.shape, strict=True))
+    )
+
+
+def describe_arrays(arrays: Mapping[str, NDArray[np.generic]]) -> str:
+    """Return names, dtypes and shapes in one line, such as `input_ids: int64[8, 64]`."""
+    return "; ".join(f"{name}: {array.dtype}{list(array.shape)}" for name, array in arrays.items())
+
+
+def first_line(err: BaseException) -> str:
+    """Return the first line of what an exception says, or its class where it says nothing."""
+    return (str(err).strip() or type(err).__name__).splitlines()[0].strip()
+
+
+def reason_of(err: BaseException) -> str:
+    """Return class and first line of an exception, such as `IndexError: index out of range in self`."""
+    line = first_line(err)
+    name = type(err).__name__
+    return line if line == name else f"{name}: {line}"
+
+
+def threads_of_process() -> frozenset[str] | None:
+    """Return the ids of the threads that this process has; None where the system does not show them."""
+    return frozenset(task.name for task in _TASKS.iterdir()) if _TASKS.is_dir() else None

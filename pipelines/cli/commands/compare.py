@@ -221,15 +221,15 @@ def command(
     from paritygate.pipelines.cli.run_summary import print_comparison
     from paritygate.pipelines.compare.arguments import comparison_of
     from paritygate.pipelines.compare.job import compare
-    from paritygate.pipelines.compare.sides import parse_side
+    from paritygate.pipelines.compare.models import parse_model
     from paritygate.validate.samples.samples import SampleSource
 
     here = Path.cwd()
     names = pairs("--map", rename, example="output_0=logits")
     fill = numbers("--pad", pad, example="input_ids=0")
     job = comparison_of(
-        parse_side(reference, here),
-        parse_side(candidate, here, rename=names),
+        parse_model(reference, here),
+        parse_model(candidate, here, rename=names),
         SampleSource(text=samples, folder=here, batch_size=batch_size, pad=fill),
         precision=precision,
         decisions=decisions,

@@ -1,41 +1,85 @@
-"""The digest of a model: over all files it consists of, external data included."""
+"""Which files a model consists of, external data included, and the digest over them; of an object, over its weights."""
 
 from __future__ import annotations
 
-from paritygate.artifact import file_digests
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from paritygate.artifact import ARTIFACT_FILE
 from paritygate.engine.record import RECORD_FILE, EngineRecord
-from paritygate.files import digest_of_file, digest_of_files
+from paritygate.files import digest_of_file, digest_of_files, files_below
 from paritygate.models.onnx.file import external_files, read_onnx
 from paritygate.models.openvino.model import openvino_files
-from paritygate.models.source import Source, SourceKind
+from paritygate.models.source import ModelRef, SourceKind
 
-__all__ = ["digest_of_model"]
+__all__ = ["digest_of_model", "digest_of_parameters", "files_of_model"]
+
+_Array = tuple[str, str, tuple[int, ...], bytes]
 
 
-def digest_of_model(source: Source) -> str | None:
-    """Return the digest of the model's files; None for a `module:callable`, which is no file.
+def files_of_model(model: ModelRef) -> dict[str, Path]:
+    """Return the files that a model consists of, each under the name that its digest is computed with.
 
-    The names of external data files do not count, only which is which: a renamed copy has the same digest. The
-    settings that an OpenVINO model is compiled with decide what it answers, and are part of it; so is the record of an
-    engine, which says what it answers in.
+    The file that is opened is called `model`, so that a renamed copy has the same digest; files of external data and
+    of folders have their relative paths. The settings that an OpenVINO model is compiled with decide what it answers,
+    and belong to it; so does the record of an engine, which says what it answers in.
+
+    Args:
+        model: A model that is a path.
 
     Raises:
         InputFileError: The model cannot be read.
     """
-    if source.kind in {SourceKind.CALLABLE, SourceKind.TORCH} or not source.path.exists():
-        return None
-    if source.kind is SourceKind.ONNX:
-        data = external_files(read_onnx(source.path))
-        files = {"model": digest_of_file(source.path)}
-        files |= {name: digest_of_file(source.path.parent / name) for name in data}
-        return digest_of_files(files)
-    if source.kind is SourceKind.OPENVINO:
-        return digest_of_files({name: digest_of_file(path) for name, path in openvino_files(source.path).items()})
-    if source.kind in {SourceKind.TENSORRT, SourceKind.TENSORRT_RTX}:
+    path = model.path
+    if model.kind is SourceKind.ONNX:
+        return {"model": path, **{name: path.parent / name for name in external_files(read_onnx(path))}}
+    if model.kind is SourceKind.OPENVINO:
+        return openvino_files(path)
+    if model.kind in {SourceKind.TENSORRT, SourceKind.TENSORRT_RTX}:
         # An engine without a sound record has no digest that could stand for it.
-        EngineRecord.load(source.path)
-        record = digest_of_file(source.path.parent / RECORD_FILE)
-        return digest_of_files({"model": digest_of_file(source.path), RECORD_FILE: record})
-    if source.path.is_dir():
-        return digest_of_files(file_digests(source.path))
-    return digest_of_files({"model": digest_of_file(source.path)})
+        EngineRecord.load(path)
+        return {"model": path, RECORD_FILE: path.parent / RECORD_FILE}
+    if path.is_dir():
+        own = path / ARTIFACT_FILE
+        return {file.relative_to(path).as_posix(): file for file in files_below(path) if file != own}
+    return {"model": path}
+
+
+def digest_of_model(model: ModelRef) -> str | None:
+    """Return the digest of the model's files; None for a `module:callable`, which is no file.
+
+    Raises:
+        InputFileError: The model cannot be read.
+    """
+    if model.kind in {SourceKind.CALLABLE, SourceKind.TORCH} or not model.path.exists():
+        return None
+    return digest_of_files({name: digest_of_file(path) for name, path in files_of_model(model).items()})
+
+
+def digest_of_parameters(kind: SourceKind, model: Any) -> str:  # noqa: ANN401 - a torch.nn.Module or a keras.Model
+    """Return a digest over names, dtypes, shapes and bytes of the parameters and buffers of a model object."""
+    state = hashlib.sha256()
+    # One at a time: all of them once more would double the memory of a large model.
+    for name, dtype, shape, raw in _torch_arrays(model) if kind is SourceKind.TORCH else _keras_arrays(model):
+        state.update(f"{name}:{dtype}:{shape}:".encode())
+        state.update(raw)
+    return f"sha256:{state.hexdigest()}"
+
+
+def _torch_arrays(module: Any) -> Iterator[_Array]:  # noqa: ANN401 - a torch.nn.Module
+    import torch
+
+    for name, tensor in module.state_dict().items():
+        flat = tensor.detach().cpu().contiguous().flatten()
+        raw = flat.view(torch.uint8).numpy().tobytes() if tensor.numel() else b""
+        yield name, str(tensor.dtype), tuple(tensor.shape), raw
+
+
+def _keras_arrays(model: Any) -> Iterator[_Array]:  # noqa: ANN401 - a keras.Model
+    import numpy as np
+
+    for variable in model.weights:
+        value = np.ascontiguousarray(variable.numpy())
+        yield variable.path, str(value.dtype), value.shape, value.tobytes()

@@ -1,10 +1,10 @@
-"""The trained model as given: a path or a `module:callable`, and what kind of model it is."""
+"""Which model is meant: a path, a `module:callable`, an object or recorded outputs, and how it is called."""
 
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -13,12 +13,13 @@ from paritygate.engine.record import RECORD_FILE, EngineRecord
 from paritygate.errors import InputFileError, UsageError
 from paritygate.file_names import check_names
 from paritygate.importing import is_object_path, load_object, require_backend_of, user_files
+from paritygate.signature import Signature
 
-__all__ = ["Source", "SourceKind", "is_there", "kind_of_object", "load_source_object", "parse_source", "source_files"]
+__all__ = ["ModelRef", "SourceKind", "is_there", "kind_of_object", "load_source_object", "parse_source", "source_files"]
 
 
 class SourceKind(str, Enum):
-    """Which framework a source belongs to, and in which form it comes."""
+    """Which framework a model belongs to, and in which form it comes."""
 
     ONNX = "onnx"
     SAVEDMODEL = "savedmodel"
@@ -33,6 +34,7 @@ class SourceKind(str, Enum):
     CALLABLE = "callable"
     LIVE = "live"
     FUNCTION = "function"
+    RECORDED = "recorded"
 
     def __str__(self) -> str:
         return self.value
@@ -70,33 +72,60 @@ _ARCHIVES = {
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Source:
-    """Where a trained model comes from.
+class ModelRef:
+    """A model that is named and not loaded yet: all that another process needs to open it.
 
     Attributes:
         text: What the user wrote: `module:callable`, or a path.
         folder: The folder that relative paths and user modules are looked up in.
-        kind: The kind of model; CALLABLE until the callable has been called in a child process, and LIVE until it is
-            looked at what the object is that Python code gave (see `paritygate.models.live`).
+        kind: The kind of model; CALLABLE until the callable has been called in a child process, LIVE until it is
+            looked at what the object is that Python code gave (see `paritygate.models.live`), and RECORDED where the
+            path is an npz file or a recording with the outputs of a model that ran elsewhere.
+        name: What messages and results call it.
+        signature: Names (as served), order and dtypes of inputs and outputs where the model itself does not say them
+            (PyTorch), or not how large dims may be; None where it does.
+        rename: `{name in the model: name served}`; a name that is not in it is served as it is.
+        fixed_shape: The file with the rule by which inputs are brought to the model's fixed dims; None where no dim
+            is fixed.
+        provider: The execution provider of ONNX Runtime that runs an ONNX model: `cpu`, `cuda` or `tensorrt`; None
+            for that of the device, and for another runtime.
+        engine: The engine in whose place the model runs, on the shapes alone that the engine takes; None where it
+            runs for itself.
     """
 
     text: str
     folder: Path
     kind: SourceKind
+    name: str = ""
+    signature: Signature | None = None
+    rename: Mapping[str, str] = field(default_factory=dict)
+    fixed_shape: Path | None = None
+    provider: str | None = None
+    engine: Path | None = None
 
     @property
     def path(self) -> Path:
-        """The file or folder of a source that is a path."""
+        """The file or folder of a model that is a path."""
         return self.folder / self.text
 
     @property
+    def place(self) -> Path | None:
+        """The file or folder of the model, links followed; None for a `module:callable`."""
+        return self.path.resolve() if self.path.exists() else None
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether the outputs of a model are meant that ran elsewhere, and no model."""
+        return self.kind is SourceKind.RECORDED
+
+    @property
     def executes_code(self) -> bool:
-        """Whether loading this source runs code of the user's."""
+        """Whether loading this model runs code of the user's."""
         return self.kind in _EXECUTES_CODE or is_object_path(self.text)
 
 
-def parse_source(text: str, folder: Path) -> Source:
-    """Return the source written as `text`, a path relative to `folder` or `module:callable`.
+def parse_source(text: str, folder: Path) -> ModelRef:
+    """Return the model written as `text`, a path relative to `folder` or `module:callable`.
 
     Nothing is imported or executed.
 
@@ -105,12 +134,12 @@ def parse_source(text: str, folder: Path) -> Source:
             record.
     """
     if is_object_path(text) and not is_there(folder / text):
-        return Source(text=text, folder=folder, kind=SourceKind.CALLABLE)
+        return ModelRef(text=text, folder=folder, kind=SourceKind.CALLABLE, name=text)
     path = folder / text
     if not is_there(path):
         msg = f"model {path} does not exist"
         raise InputFileError(msg, hint="give the path of a model, or module:callable")
-    return Source(text=text, folder=folder, kind=_kind_of_path(path))
+    return ModelRef(text=text, folder=folder, kind=_kind_of_path(path), name=text)
 
 
 def is_there(path: Path) -> bool:
@@ -170,7 +199,7 @@ def kind_of_object(model: object) -> SourceKind:
     raise UsageError(msg, hint="return a torch.nn.Module or a keras.Model")
 
 
-def load_source_object(source: Source) -> tuple[Source, Any]:
+def load_source_object(source: ModelRef) -> tuple[ModelRef, Any]:
     """Call the source's `module:callable` and return the source with its kind, and the model.
 
     A module attribute that already is a model is taken as it is.
@@ -193,7 +222,7 @@ def load_source_object(source: Source) -> tuple[Source, Any]:
     return replace(source, kind=kind_of_object(model)), model
 
 
-def source_files(source: Source, declared: Iterable[str], *, has_code: bool = True) -> dict[str, Path]:
+def source_files(source: ModelRef, declared: Iterable[str], *, has_code: bool = True) -> dict[str, Path]:
     """Return the files that a loaded source consists of besides its model file, by path relative to its folder.
 
     Args:

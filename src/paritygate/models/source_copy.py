@@ -20,8 +20,8 @@ from paritygate.errors import ArtifactIntegrityError, InputFileError
 from paritygate.file_names import check_names
 from paritygate.files import digest_of_file, read_json, write_json_atomically
 from paritygate.importing import file_of_module, is_object_path, is_ours
-from paritygate.models.parameters_digest import digest_of_parameters
-from paritygate.models.source import Source, SourceKind, load_source_object, source_files
+from paritygate.models.digest import digest_of_parameters
+from paritygate.models.source import ModelRef, SourceKind, load_source_object, source_files
 
 __all__ = [
     "CODE_FOLDER",
@@ -57,14 +57,14 @@ class SourceCopy:
     rename: Mapping[str, str]
     files: Mapping[str, str]
 
-    def source_in(self, folder: Path) -> Source:
-        """Return the copy in the artifact's folder as a source."""
-        return Source(text=self.text, folder=folder / CODE_FOLDER, kind=SourceKind.CALLABLE)
+    def source_in(self, folder: Path) -> ModelRef:
+        """Return the copy in the artifact's folder as a model that is loaded from there, under the names served."""
+        return ModelRef(text=self.text, folder=folder / CODE_FOLDER, kind=SourceKind.CALLABLE, rename=self.rename)
 
 
 def write_source_copy(
     folder: Path,
-    source: Source,
+    source: ModelRef,
     model: Any,  # noqa: ANN401 - whatever the user's callable returned
     rename: Mapping[str, str],
     declared_files: Iterable[str],
@@ -130,14 +130,14 @@ def read_source_copy(folder: Path) -> SourceCopy:
         raise InputFileError(msg, hint=_AGAIN) from err
 
 
-def is_source_copy(source: Source) -> bool:
+def is_source_copy(source: ModelRef) -> bool:
     """Return whether the source is the copy in an artifact: its code's folder lies beside `source.json` there."""
     place = source.folder.parent
     is_code = source.kind is SourceKind.CALLABLE and source.folder.name == CODE_FOLDER
     return is_code and (place / SOURCE_FILE).is_file() and (place / ARTIFACT_FILE).is_file()
 
 
-def load_source_copy(source: Source) -> tuple[Source, Any]:
+def load_source_copy(source: ModelRef) -> tuple[ModelRef, Any]:
     """Return the source with its kind, and the model that the copied code makes.
 
     Raises:

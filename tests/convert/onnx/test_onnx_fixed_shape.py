@@ -15,7 +15,7 @@ from paritygate.convert.fixed_shape import FIXERS, fix_and_check
 from paritygate.errors import ConversionError, StorageError
 from paritygate.models.fixed_shape import FIXED_SHAPE_FILE, FixedShape, read_fixed_shape
 from paritygate.models.onnx.file import signature_of_onnx
-from paritygate.models.source import Source, SourceKind
+from paritygate.models.source import ModelRef, SourceKind
 from paritygate.signature import Signature
 
 _MASKED = """
@@ -61,7 +61,7 @@ def _fix(tmp_path: Path, text: str | onnx.ModelProto, rule: FixedShape) -> tuple
 
 def _fix_file(tmp_path: Path, source: Path, rule: FixedShape) -> tuple[onnx.ModelProto, Conversion]:
     job = ConversionJob(
-        source=Source(text=source.name, folder=source.parent, kind=SourceKind.ONNX),
+        source=ModelRef(text=source.name, folder=source.parent, kind=SourceKind.ONNX),
         folder=tmp_path / "fixed",
         signature=rule.signature,
     )

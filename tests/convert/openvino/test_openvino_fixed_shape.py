@@ -14,11 +14,12 @@ from paritygate.convert.conversion import Conversion, ConversionJob
 from paritygate.convert.fixed_shape import fix_and_check
 from paritygate.errors import ConversionError
 from paritygate.models.fixed_shape import FixedShape
-from paritygate.models.source import Source, SourceKind
+from paritygate.models.loading import LoadedModel
+from paritygate.models.source import ModelRef, SourceKind
 from paritygate.precision import Precision
 from paritygate.signature import Signature
 from paritygate.validate.runners.fixed_shape import FixedShapeRunner
-from paritygate.validate.runners.runner import ModelToRun, open_runner
+from paritygate.validate.runners.opening import open_runner
 
 pytestmark = pytest.mark.openvino
 
@@ -44,19 +45,19 @@ linear (float[batch, 2] x) => (float[batch, 2] y) <float[2, 2] w = {0.1, 1.2, 2.
 """
 
 
-def _base(folder: Path, text: str, signature: Signature, precision: Precision = Precision.FP32) -> Source:
+def _base(folder: Path, text: str, signature: Signature, precision: Precision = Precision.FP32) -> ModelRef:
     """Return the OpenVINO artifact of an ONNX model in text."""
     onnx.save(onnx.parser.parse_model(text), str(folder / "model.onnx"))
-    source = Source(text="model.onnx", folder=folder, kind=SourceKind.ONNX)
+    source = ModelRef(text="model.onnx", folder=folder, kind=SourceKind.ONNX)
     job = ConversionJob(source=source, folder=folder / "base", signature=signature, precision=precision)
     made = convert_and_check(job, "openvino")
-    return Source(text=made.main, folder=job.folder, kind=SourceKind.OPENVINO)
+    return ModelRef(text=made.main, folder=job.folder, kind=SourceKind.OPENVINO)
 
 
-def _fix(base: Source, folder: Path, rule: FixedShape) -> tuple[Source, Conversion]:
+def _fix(base: ModelRef, folder: Path, rule: FixedShape) -> tuple[ModelRef, Conversion]:
     job = ConversionJob(source=base, folder=folder / "fixed", signature=rule.signature)
     conversion = fix_and_check(job, "openvino", rule)
-    return Source(text=conversion.main, folder=job.folder, kind=SourceKind.OPENVINO), conversion
+    return ModelRef(text=conversion.main, folder=job.folder, kind=SourceKind.OPENVINO), conversion
 
 
 @pytest.mark.parametrize("dtypes", [{}, {"ids": "int32", "mask": "float32"}], ids=["own", "cast"])
@@ -68,9 +69,9 @@ def test_answers_are_those_without_fixed_dims(tmp_path: Path, dtypes: dict[str, 
 
     assert conversion.signature == rule.fixed_signature
     assert len(conversion.notes) == len(dtypes)
-    runner = FixedShapeRunner(open_runner(ModelToRun(source=fixed)), rule)
+    runner = FixedShapeRunner(open_runner(LoadedModel(ref=fixed)), rule)
     inputs = {"ids": np.arange(12).reshape(3, 4), "mask": np.random.default_rng(0).random((3, 4)) < 0.5}
-    expected = open_runner(ModelToRun(source=base)).run(inputs)["scores"]
+    expected = open_runner(LoadedModel(ref=base)).run(inputs)["scores"]
     assert np.array_equal(runner.run(inputs)["scores"], expected)
     assert expected.any()
 

@@ -19,7 +19,7 @@ from paritygate import importing
 from paritygate.artifact import ARTIFACT_FILE
 from paritygate.errors import ArtifactIntegrityError, InputFileError, UsageError
 from paritygate.importing import load_object, user_files
-from paritygate.models.source import Source, SourceKind, load_source_object
+from paritygate.models.source import ModelRef, SourceKind, load_source_object
 from paritygate.models.source_copy import (
     CODE_FOLDER,
     SOURCE_FILE,
@@ -104,11 +104,11 @@ def _write(folder: Path, modules: Mapping[str, str]) -> None:
         path.write_text(textwrap.dedent(text), encoding="utf-8")
 
 
-def _source(folder: Path, text: str = "net:make") -> Source:
-    return Source(text=text, folder=folder, kind=SourceKind.CALLABLE)
+def _source(folder: Path, text: str = "net:make") -> ModelRef:
+    return ModelRef(text=text, folder=folder, kind=SourceKind.CALLABLE)
 
 
-def _copied(source: Source, place: Path, *declared: str) -> SourceCopy:
+def _copied(source: ModelRef, place: Path, *declared: str) -> SourceCopy:
     found, model = load_source_object(source)
     place.mkdir(exist_ok=True)
     (place / ARTIFACT_FILE).touch()
@@ -193,11 +193,11 @@ def test_our_own_files_are_never_the_users_whatever_they_are_imported_as(tmp_pat
                 from pathlib import Path
 
                 from paritygate.artifact import ARTIFACT_FILE
-                from paritygate.models.source import Source, SourceKind, load_source_object
+                from paritygate.models.source import ModelRef, SourceKind, load_source_object
                 from paritygate.models.source_copy import load_source_copy, write_source_copy
 
                 place = Path(sys.argv[1])
-                source = Source(text="net:make", folder=Path.cwd(), kind=SourceKind.CALLABLE)
+                source = ModelRef(text="net:make", folder=Path.cwd(), kind=SourceKind.CALLABLE)
                 found, model = load_source_object(source)
                 copy = write_source_copy(place, found, model, {}, ())
                 (place / ARTIFACT_FILE).touch()

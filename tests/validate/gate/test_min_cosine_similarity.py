@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from paritygate.batch import Batch
 from paritygate.codec import to_data
-from paritygate.pipelines.compare.job import ComparisonJob, Side
+from paritygate.pipelines.compare.job import ComparisonJob
+from paritygate.pipelines.compare.models import recorded_model
 from paritygate.pipelines.jobs import compare
 from paritygate.precision import Precision
 from paritygate.validate.gate.measurement import Comparison, ComparisonPlan
@@ -97,8 +98,8 @@ def _compare(folder: Path, actual: NDArray[np.float32], least: dict[str, float])
     }.items():
         np.savez(folder / f"{name}.npz", **arrays)
     job = ComparisonJob(
-        reference=Side(name="reference", outputs=folder / "reference.npz"),
-        candidate=Side(name="candidate", outputs=folder / "candidate.npz"),
+        reference=recorded_model(folder / "reference.npz", name="reference"),
+        candidate=recorded_model(folder / "candidate.npz", name="candidate"),
         samples=SampleSource(text="samples.npz", folder=folder),
         rules=GateRules(tolerance=_LOOSE, min_cosine_similarity=least),
     )

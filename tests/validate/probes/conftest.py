@@ -12,6 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from paritygate.batch import Batch
+from paritygate.models.loading import LoadedModel
 from paritygate.models.source import parse_source
 from paritygate.precision import Precision
 from paritygate.signature import Dim
@@ -30,7 +31,7 @@ from paritygate.validate.probes.roles import InputRole
 from paritygate.validate.probes.run import ProbeOutcome, ProbeQuestion, run_probes
 from paritygate.validate.probes.surveyor import Surveyor
 from paritygate.validate.reference.record import RecordPlan, record_reference
-from paritygate.validate.runners.runner import ModelToRun, open_runner
+from paritygate.validate.runners.opening import open_runner
 
 if TYPE_CHECKING:
     import onnx
@@ -115,7 +116,7 @@ class ProbeDesk:
 
         folder = self._next()
         onnx.save(model, folder / "model.onnx")
-        return open_runner(ModelToRun(source=parse_source("model.onnx", folder)))
+        return open_runner(LoadedModel(ref=parse_source("model.onnx", folder)))
 
     def ask(
         self,

@@ -21,35 +21,35 @@ from paritygate.validate.gate.gate import GateResult, run_gate
 from paritygate.validate.gate.rules import GateRules
 from paritygate.validate.gate.tolerance import parse_tolerance
 from paritygate.validate.gate.verdict import Check, Status, Verdict, verdict_of
-from paritygate.validate.reference.noise_floor import NoiseFloor
+from paritygate.validate.reference.noise_floor import NoiseFloor, largest_difference
 from paritygate.validate.reference.other_batches import OtherBatches
+from paritygate.validate.reference.profile import profile_outputs
 from paritygate.validate.reference.record import RecordPlan, record_reference
 from paritygate.validate.reference.recorded import expected_from_recording, open_recording_reader
 from paritygate.validate.reference.recording import Recording
-from paritygate.validate.runners.runner import RuntimeFacts
+from paritygate.validate.runners.runner import Runner, RuntimeFacts
 
 Array = NDArray[Any]
 _NO_THREADS = "; not over threads, as its runner does not choose them"
 
 
-class _Model:
+class _Model(Runner):
     """A model in NumPy that counts its calls: it answers `y` by what it is made of."""
-
-    facts = RuntimeFacts(runtime="numpy", version="1", device="cpu")
 
     def __init__(self, answer: Callable[[Array, int], Array], *, batch: int | str = "batch") -> None:
         self._answer = answer
         self.calls = 0
         self.rows_alone = 0
-        self.signature = Signature(
+        signature = Signature(
             inputs=(TensorSpec(name="x", dtype="float32", shape=(batch, 3)),),
             outputs=(TensorSpec(name="y", dtype="float32", shape=None),),
         )
+        super().__init__(signature, RuntimeFacts(runtime="numpy", version="1", device="cpu"))
 
-    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    def _call(self, feed: Mapping[str, Array]) -> list[Array]:
         self.calls += 1
-        self.rows_alone += len(inputs["x"]) == 1
-        return {"y": self._answer(inputs["x"], self.calls).astype(np.float32)}
+        self.rows_alone += len(feed["x"]) == 1
+        return [self._answer(feed["x"], self.calls).astype(np.float32)]
 
 
 class _Threaded(_Model):
@@ -345,3 +345,13 @@ def test_the_floor_is_the_same_after_it_was_written() -> None:
 
     assert to_data(again) == to_data(floor)
     assert again.of("y").tolist() == [np.inf, 3e-7]
+
+
+@pytest.mark.parametrize(
+    ("again", "largest"), [(-np.inf, 0.0), (1.0, np.inf), (np.inf, np.inf), (np.nan, np.inf)], ids=str
+)
+def test_the_same_infinity_again_is_no_noise_and_another_value_is_infinitely_much(again: float, largest: float) -> None:
+    first, other = np.array([[0.5], [-np.inf]], np.float32), np.array([[0.5], [again]], np.float32)
+    profile = profile_outputs("y", [(np.ones((4, 1), np.float32), 4)], axis=None, dtype="float32")
+
+    assert largest_difference(other, first, profile).tolist() == [largest]

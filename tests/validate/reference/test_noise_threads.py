@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import weakref
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +14,15 @@ import pytest
 
 from paritygate.batch import Batch
 from paritygate.models.fixed_shape import FixedShape
-from paritygate.models.source import Source, SourceKind, parse_source
+from paritygate.models.loading import LoadedModel
+from paritygate.models.source import ModelRef, SourceKind, parse_source
 from paritygate.signature import Signature, TensorSpec
 from paritygate.validate.reference.record import RecordPlan, record_reference
 from paritygate.validate.reference.recording import Recording
-from paritygate.validate.runners import one_thread
+from paritygate.validate.runners import runner as runner_base
 from paritygate.validate.runners.fixed_shape import FixedShapeRunner
-from paritygate.validate.runners.one_thread import ALL_THERE_IS, ON_THE_GPU, on_one_thread, threads_of_process
-from paritygate.validate.runners.runner import ModelToRun, Runner, open_runner
+from paritygate.validate.runners.opening import open_runner
+from paritygate.validate.runners.runner import ALL_THERE_IS, ON_THE_GPU, Runner, threads_of_process
 
 _TREES = 400
 
@@ -98,9 +100,9 @@ def _forest(path: Path, batch: int) -> Path:
     return _save(path, [trees], batch)
 
 
-def _on_several_threads(path: Path, **options: Any) -> Runner:  # noqa: ANN401 - fields of ModelToRun
-    runner = open_runner(ModelToRun(source=parse_source(path.name, path.parent), **options))
-    if on_one_thread(runner) == ALL_THERE_IS:
+def _on_several_threads(path: Path, **options: Any) -> Runner:  # noqa: ANN401 - fields of LoadedModel
+    runner = open_runner(LoadedModel(ref=parse_source(path.name, path.parent), **options))
+    if runner.on_one_thread() == ALL_THERE_IS:
         pytest.skip("needs a processor of several cores: this runtime takes one thread here")
     return runner
 
@@ -121,13 +123,13 @@ def test_the_second_session_of_onnx_runtime_has_one_thread_and_is_given_back(tmp
     runner = _on_several_threads(_linear(tmp_path / "model.onnx"))
     before = threads_of_process()
 
-    opened = on_one_thread(runner)
+    opened = runner.on_one_thread()
 
     assert before is not None
     assert not isinstance(opened, str)
     with opened as alone:
         assert (threads_of_process() or frozenset()) <= before
-        assert on_one_thread(alone) == ALL_THERE_IS
+        assert alone.on_one_thread() == ALL_THERE_IS
         assert alone.run({"x": np.ones((1, 4), dtype=np.float32)})["y"].tolist() == [[1, 1, 1, 1]]
     found = weakref.ref(alone)
     del alone, opened
@@ -157,10 +159,10 @@ def test_a_file_that_is_gone_is_said(tmp_path: Path) -> None:
 def test_a_system_that_does_not_show_threads_leaves_their_number_open(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(one_thread, "_TASKS", tmp_path / "none")
+    monkeypatch.setattr(runner_base, "_TASKS", tmp_path / "none")
     path = _linear(tmp_path / "model.onnx")
 
-    recording = _record(tmp_path / "reference", open_runner(ModelToRun(source=parse_source(path.name, tmp_path))))
+    recording = _record(tmp_path / "reference", open_runner(LoadedModel(ref=parse_source(path.name, tmp_path))))
 
     assert _noise(recording).endswith("; not over threads, as on how many threads it ran is not known here")
 
@@ -197,8 +199,8 @@ def _torch(forward: Callable[[Any], Any], width: int) -> Runner:
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return forward(x)
 
-    source = Source(text="somewhere:model", folder=Path(), kind=SourceKind.TORCH)
-    return open_runner(ModelToRun(source=source, model=Module(), signature=_signature("batch", width)))
+    source = ModelRef(text="somewhere:model", folder=Path(), kind=SourceKind.TORCH)
+    return open_runner(LoadedModel(ref=replace(source, signature=_signature("batch", width)), model=Module()))
 
 
 @pytest.mark.torch
@@ -263,10 +265,10 @@ def test_keras_says_why_threads_were_not_measured(tmp_path: Path) -> None:
 
     keras = import_keras()
     x = keras.Input((4,), name="x")
-    source = Source(text="somewhere:model", folder=Path(), kind=SourceKind.KERAS)
+    source = ModelRef(text="somewhere:model", folder=Path(), kind=SourceKind.KERAS)
     model = keras.Model({"x": x}, {"y": keras.layers.Dense(2)(x)})
 
-    recording = _record(tmp_path / "reference", open_runner(ModelToRun(source=source, model=model)))
+    recording = _record(tmp_path / "reference", open_runner(LoadedModel(ref=source, model=model)))
 
     assert _noise(recording).endswith("; not over threads, as TensorFlow fixes its threads when it starts")
     assert recording.settings["noise"]["threads"] == {}
@@ -339,8 +341,10 @@ def test_what_is_computed_on_a_gpu_has_no_threads_to_choose(tmp_path: Path) -> N
 
     if not torch.cuda.is_available():
         pytest.skip("this build of torch does not run on CUDA")
-    source = Source(text="somewhere:model", folder=Path(), kind=SourceKind.TORCH)
-    model = ModelToRun(source=source, model=torch.nn.Linear(4, 2), signature=_signature("batch", 4), device="cuda")
+    source = ModelRef(text="somewhere:model", folder=Path(), kind=SourceKind.TORCH)
+    model = LoadedModel(
+        ref=replace(source, signature=_signature("batch", 4)), model=torch.nn.Linear(4, 2), device="cuda"
+    )
 
     recording = _record(tmp_path / "reference", open_runner(model))
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
-from paritygate.models.source import Source, SourceKind, parse_source
+from paritygate.models.loading import LoadedModel
+from paritygate.models.source import ModelRef, SourceKind, parse_source
 from paritygate.signature import Signature, TensorSpec
-from paritygate.validate.runners.runner import ModelToRun, Runner, open_runner
+from paritygate.validate.runners.opening import open_runner
+from paritygate.validate.runners.runner import Runner
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,7 +36,7 @@ def _onnx(folder: Path) -> Runner:
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
     model.ir_version = 9
     onnx.save(model, str(folder / "model.onnx"))
-    return open_runner(ModelToRun(source=parse_source("model.onnx", folder)))
+    return open_runner(LoadedModel(ref=parse_source("model.onnx", folder)))
 
 
 def _torch(folder: Path) -> Runner:
@@ -42,8 +45,8 @@ def _torch(folder: Path) -> Runner:
     module = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Softmax(-1), torch.nn.Linear(64, 64))
     specs = [TensorSpec(name=name, dtype="float32", shape=("batch", 64)) for name in ("x", "y")]
     signature = Signature(inputs=(specs[0],), outputs=(specs[1],))
-    source = Source(text="m:f", folder=folder, kind=SourceKind.TORCH)
-    return open_runner(ModelToRun(source=source, model=module, signature=signature))
+    source = ModelRef(text="m:f", folder=folder, kind=SourceKind.TORCH)
+    return open_runner(LoadedModel(ref=replace(source, signature=signature), model=module))
 
 
 @pytest.mark.parametrize("make", [_onnx, pytest.param(_torch, marks=pytest.mark.torch)])
@@ -63,7 +66,7 @@ def test_calls_at_once_are_answered_as_one_after_another(tmp_path: Path, make: o
 
 def test_graph_optimisations_can_be_turned_off(tmp_path: Path) -> None:
     optimised = _onnx(tmp_path)
-    plain = open_runner(ModelToRun(source=parse_source("model.onnx", tmp_path), is_optimised=False))
+    plain = open_runner(LoadedModel(ref=parse_source("model.onnx", tmp_path), is_optimised=False))
 
     assert (optimised.facts.optimisation, plain.facts.optimisation) == ("all", "disable_all")
     x = np.ones((3, 64), dtype=np.float32)

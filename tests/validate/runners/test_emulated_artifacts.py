@@ -16,10 +16,10 @@ from onnx import TensorProto, helper, numpy_helper
 
 from paritygate.convert.onnx.precision.low_precision import rewrite_precision
 from paritygate.errors import BackendError, ParitygateError
-from paritygate.models.source import Source, SourceKind
+from paritygate.models.loading import LoadedModel
+from paritygate.models.source import ModelRef, SourceKind
 from paritygate.precision import Precision
 from paritygate.validate.runners.emulated import EmulatedRunner, open_emulated
-from paritygate.validate.runners.runner import ModelToRun
 
 _FLOAT = TensorProto.FLOAT
 _PRECISIONS = [Precision.FP16, Precision.BF16]
@@ -27,7 +27,7 @@ _PRECISIONS = [Precision.FP16, Precision.BF16]
 
 def _open(model: onnx.ModelProto, path: Path, precision: Precision) -> EmulatedRunner:
     onnx.save(model, str(path))
-    return open_emulated(ModelToRun(source=Source(text=path.name, folder=path.parent, kind=SourceKind.ONNX)), precision)
+    return open_emulated(LoadedModel(ref=ModelRef(text=path.name, folder=path.parent, kind=SourceKind.ONNX)), precision)
 
 
 def _normal(*shape: int, seed: int = 0) -> NDArray[np.float32]:

@@ -16,15 +16,15 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from paritygate.errors import BackendError, InputFileError, UsageError
+from paritygate.models.loading import LoadedModel
 from paritygate.models.onnx.file import read_onnx
-from paritygate.models.source import Source, SourceKind
+from paritygate.models.source import ModelRef, SourceKind
 from paritygate.precision import Precision
 from paritygate.validate.emulation import canary
 from paritygate.validate.emulation.canary import VALUES, check_canary
 from paritygate.validate.emulation.graph import emulate
 from paritygate.validate.emulation.rounding import DTYPES
-from paritygate.validate.runners.emulated import EmulatedRunner, _open_session, open_emulated
-from paritygate.validate.runners.runner import ModelToRun
+from paritygate.validate.runners.emulated import EmulatedRunner, open_emulated, open_session
 
 _FLOAT, _FLOAT16, _BFLOAT16, _INT64 = TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.INT64
 _ELEMENTS = {Precision.FP16: _FLOAT16, Precision.BF16: _BFLOAT16}
@@ -56,9 +56,10 @@ def _save(
     return path
 
 
-def _open(path: Path, precision: Precision, **options: Any) -> EmulatedRunner:  # noqa: ANN401 - fields of ModelToRun
-    source = Source(text=path.name, folder=path.parent, kind=SourceKind.ONNX)
-    return open_emulated(ModelToRun(source=source, **options), precision)
+def _open(path: Path, precision: Precision, **options: Any) -> EmulatedRunner:  # noqa: ANN401 - fields of LoadedModel
+    rename = options.pop("rename", {})
+    source = ModelRef(text=path.name, folder=path.parent, kind=SourceKind.ONNX, rename=rename)
+    return open_emulated(LoadedModel(ref=source, **options), precision)
 
 
 def _run_float32(path: Path, inputs: _Arrays) -> list[NDArray[Any]]:
@@ -440,7 +441,7 @@ def test_answers_do_not_depend_on_the_optimisation_level(tmp_path: Path, precisi
     emulated = emulate(read_onnx(_fusable(tmp_path)), tmp_path, precision)
     x = _normal(2, 3, 8, 8)
     found = [
-        _open_session(emulated.model, emulated.weights, "it", level=level).run(
+        open_session(emulated.model, emulated.weights, "it", level=level).run(
             ["y"], {emulated.inputs["x"]: x, emulated.canary_input: VALUES}
         )[0]
         for level in _LEVELS
@@ -464,13 +465,13 @@ def test_a_session_that_does_not_round_is_refused_at_open(tmp_path: Path, monkey
 
 def test_a_graph_that_does_not_round_is_found_out_with_the_batch(tmp_path: Path) -> None:
     path = _overflowing(tmp_path)
-    source = Source(text=path.name, folder=path.parent, kind=SourceKind.ONNX)
-    sound = open_emulated(ModelToRun(source=source), Precision.FP16)
+    source = ModelRef(text=path.name, folder=path.parent, kind=SourceKind.ONNX)
+    sound = open_emulated(LoadedModel(ref=source), Precision.FP16)
     emulated = emulate(read_onnx(path), tmp_path, Precision.FP16)
     for node in emulated.model.graph.node:
         if node.op_type == "Cast":
             node.attribute[0].i = _FLOAT
-    session = _open_session(emulated.model, emulated.weights, "it")
+    session = open_session(emulated.model, emulated.weights, "it")
     unsound = EmulatedRunner(
         session=session, graph=emulated, own=sound.signature, served=sound.signature, facts=sound.facts
     )

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from paritygate.models.source import Source, SourceKind
+from paritygate.models.loading import LoadedModel
+from paritygate.models.source import ModelRef, SourceKind
 from paritygate.precision import Precision
 from paritygate.validate.emulation.rounding import DTYPES
 from paritygate.validate.runners.emulated import open_emulated
-from paritygate.validate.runners.runner import ModelToRun
 
 if TYPE_CHECKING:
     import torch
@@ -160,8 +160,8 @@ def _export(module: torch.nn.Module, inputs: _Arrays, path: Path, precision: Pre
 
 
 def _run_emulated(path: Path, inputs: _Arrays, precision: Precision) -> NDArray[np.float32]:
-    source = Source(text=path.name, folder=path.parent, kind=SourceKind.ONNX)
-    runner = open_emulated(ModelToRun(source=source), precision)
+    source = ModelRef(text=path.name, folder=path.parent, kind=SourceKind.ONNX)
+    runner = open_emulated(LoadedModel(ref=source), precision)
     fed = {
         spec.name: array.astype(DTYPES[precision]) if spec.dtype in _TORCH_NAMES.values() else array
         for spec, array in zip(runner.signature.inputs, inputs, strict=True)

@@ -34,6 +34,6 @@ def test_a_batch_that_fails_in_the_look_for_overflow_says_what_it_was(tmp_path: 
     watch = open_overflow_watch(path, Precision.FP16)
 
     with pytest.raises(BackendError, match="onnxruntime failed in emulation on x: float32") as caught:
-        watch.run({"x": np.zeros((3, 4), np.float32)}, 3)
+        watch.run_watched({"x": np.zeros((3, 4), np.float32)}, 3)
 
     assert caught.value.hint == "check that the samples are within what the model was exported for"

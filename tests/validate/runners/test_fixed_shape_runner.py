@@ -18,13 +18,13 @@ from paritygate.convert.conversion import ConversionJob
 from paritygate.convert.onnx.fixed_shape import fix
 from paritygate.errors import BackendError
 from paritygate.models.fixed_shape import FixedShape
-from paritygate.models.source import Source, SourceKind
+from paritygate.models.loading import LoadedModel
+from paritygate.models.source import ModelRef, SourceKind
 from paritygate.precision import Precision
 from paritygate.signature import Signature
 from paritygate.validate.runners.emulated import open_emulated
 from paritygate.validate.runners.fixed_shape import FixedShapeRunner
 from paritygate.validate.runners.onnxruntime.runner import OnnxRuntimeRunner, open_model
-from paritygate.validate.runners.runner import ModelToRun
 
 # Every row is answered by itself, and nothing but kept places counts: padding cannot change an answer.
 _ROW_WISE = """
@@ -48,8 +48,8 @@ _SCALE = np.array([0.5], np.float32)
 Make = Callable[..., FixedShapeRunner]
 
 
-def _source(path: Path) -> Source:
-    return Source(text=path.name, folder=path.parent, kind=SourceKind.ONNX)
+def _source(path: Path) -> ModelRef:
+    return ModelRef(text=path.name, folder=path.parent, kind=SourceKind.ONNX)
 
 
 def _dynamic(folder: Path, text: str = _ROW_WISE) -> Path:
@@ -70,7 +70,7 @@ def make(tmp_path_factory: pytest.TempPathFactory) -> Make:
         rule = FixedShape(dims=dict(dims), pad=pad, dtypes=dict(dtypes), signature=_SIGNATURE)
         folder = tmp_path_factory.mktemp("fixed")
         fix(ConversionJob(source=_source(dynamic), folder=folder), rule)
-        return FixedShapeRunner(open_model(ModelToRun(source=_source(folder / "model.onnx"))), rule)
+        return FixedShapeRunner(open_model(LoadedModel(ref=_source(folder / "model.onnx"))), rule)
 
     def _make(dtypes: dict[str, str] | None = None, **dims: int) -> FixedShapeRunner:
         return _made(tuple(dims.items()), tuple((dtypes or {}).items()))
@@ -81,7 +81,7 @@ def make(tmp_path_factory: pytest.TempPathFactory) -> Make:
 @pytest.fixture(scope="module")
 def unpadded(tmp_path_factory: pytest.TempPathFactory) -> OnnxRuntimeRunner:
     """Return the runner of the same model with no dim fixed."""
-    return open_model(ModelToRun(source=_source(_dynamic(tmp_path_factory.mktemp("unpadded")))))
+    return open_model(LoadedModel(ref=_source(_dynamic(tmp_path_factory.mktemp("unpadded")))))
 
 
 def _inputs(rows: int, length: int, seed: int = 0) -> dict[str, NDArray[np.generic]]:
@@ -190,7 +190,7 @@ def _wrapped(folder: Path, text: str, signature: Signature, rule: FixedShape | N
     """Return the model, not fixed, under a rule that need not be its own."""
     path = _dynamic(folder, text)
     rule = rule or FixedShape(dims={"batch": 2}, signature=signature)
-    return FixedShapeRunner(open_model(ModelToRun(source=_source(path))), rule)
+    return FixedShapeRunner(open_model(LoadedModel(ref=_source(path))), rule)
 
 
 _HEADER = '< ir_version: 8, opset_import: ["" : 17] >'
@@ -236,7 +236,7 @@ def test_a_rule_of_another_model_is_refused(tmp_path: Path) -> None:
 def test_an_emulated_model_is_run_by_the_same_rule(tmp_path: Path, unpadded: OnnxRuntimeRunner) -> None:
     rule = FixedShape(dims={"batch": 2, "n": 6}, pad=_PAD, signature=_SIGNATURE)
     fix(ConversionJob(source=_source(_dynamic(tmp_path / "base")), folder=tmp_path), rule)
-    emulated = open_emulated(ModelToRun(source=_source(tmp_path / "model.onnx")), Precision.FP16)
+    emulated = open_emulated(LoadedModel(ref=_source(tmp_path / "model.onnx")), Precision.FP16)
     runner = FixedShapeRunner(emulated, rule)
     inputs = _inputs(3, 4)
 

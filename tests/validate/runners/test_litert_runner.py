@@ -13,11 +13,12 @@ import pytest
 
 from paritygate.backends import version_of
 from paritygate.errors import BackendError, InputFileError, UsageError
-from paritygate.models.source import Source, SourceKind, parse_source
+from paritygate.models.loading import LoadedModel
+from paritygate.models.source import ModelRef, SourceKind, parse_source
 from paritygate.models.tensorflow.importing import import_keras, import_tensorflow
 from paritygate.precision import Precision
 from paritygate.signature import TensorSpec
-from paritygate.validate.runners.runner import ModelToRun, open_runner
+from paritygate.validate.runners.opening import open_runner
 from paritygate.validate.runners.tensorflow import litert
 
 if TYPE_CHECKING:
@@ -67,7 +68,9 @@ class _Shelf:
 
 
 def _open(path: Path, **fields: Any) -> LiteRtRunner:  # noqa: ANN401 - any field
-    return litert.open_model(ModelToRun(source=parse_source(path.name, path.parent), **fields))
+    return litert.open_model(
+        LoadedModel(ref=replace(parse_source(path.name, path.parent), rename=fields.pop("rename", {})), **fields)
+    )
 
 
 @pytest.fixture(scope="module")
@@ -270,9 +273,9 @@ def test_a_file_that_is_none_is_an_input_file_error(tmp_path: Path, dense: Path)
     (tmp_path / "cut.tflite").write_bytes(dense.read_bytes()[:500])
     with pytest.raises(InputFileError, match=r"LiteRT does not read .*cut\.tflite: .*not a valid Flatbuffer"):
         _open(tmp_path / "cut.tflite")
-    missing = Source(text="missing.tflite", folder=tmp_path, kind=SourceKind.TFLITE)
+    missing = ModelRef(text="missing.tflite", folder=tmp_path, kind=SourceKind.TFLITE)
     with pytest.raises(InputFileError, match="cannot be read: No such file"):
-        open_runner(ModelToRun(source=missing))
+        open_runner(LoadedModel(ref=missing))
 
 
 def test_a_file_without_a_signature_cannot_be_called_by_name(tmp_path: Path) -> None:
@@ -288,6 +291,6 @@ def test_a_file_without_a_signature_cannot_be_called_by_name(tmp_path: Path) -> 
 
 
 def test_another_device_than_the_cpu_is_refused(dense: Path) -> None:
-    model = ModelToRun(source=parse_source(dense.name, dense.parent))
+    model = LoadedModel(ref=parse_source(dense.name, dense.parent))
     with pytest.raises(BackendError, match="not on cuda"):
         litert.open_model(replace(model, device="cuda"))

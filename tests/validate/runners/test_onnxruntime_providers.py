@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +19,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from paritygate.errors import BackendError, UsageError
 from paritygate.machine import gpu_of_machine
-from paritygate.models.source import Source, SourceKind
+from paritygate.models.loading import LoadedModel
+from paritygate.models.source import ModelRef, SourceKind
 from paritygate.signature import Dim, Signature, TensorSpec
 from paritygate.validate.runners.onnxruntime.placement import GraphNode, PlacedNode
 from paritygate.validate.runners.onnxruntime.providers import (
@@ -38,7 +40,6 @@ from paritygate.validate.runners.onnxruntime.providers import (
     tf32_of,
 )
 from paritygate.validate.runners.onnxruntime.runner import OnnxRuntimeRunner, open_model
-from paritygate.validate.runners.runner import ModelToRun
 
 _FLOAT = TensorProto.FLOAT
 _IN_FLOAT32 = frozenset[str]()
@@ -82,8 +83,8 @@ def _relu_and_det(path: Path) -> Path:
 
 
 def _open(path: Path, provider: str | None = None, device: str = "cuda") -> OnnxRuntimeRunner:
-    source = Source(text=path.name, folder=path.parent, kind=SourceKind.ONNX)
-    return open_model(ModelToRun(source=source, device=device, provider=provider))
+    source = ModelRef(text=path.name, folder=path.parent, kind=SourceKind.ONNX)
+    return open_model(LoadedModel(ref=replace(source, provider=provider), device=device))
 
 
 class _Session:

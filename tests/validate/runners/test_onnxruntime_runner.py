@@ -12,10 +12,10 @@ from onnx import TensorProto, helper, numpy_helper
 
 from paritygate.errors import BackendError, InputFileError, MissingBackendError, UsageError
 from paritygate.machine import gpu_of_machine
-from paritygate.models.source import Source, SourceKind
+from paritygate.models.loading import LoadedModel
+from paritygate.models.source import ModelRef, SourceKind
 from paritygate.precision import Precision
 from paritygate.validate.runners.onnxruntime.runner import OnnxRuntimeRunner, open_model
-from paritygate.validate.runners.runner import ModelToRun
 
 _FLOAT, _BFLOAT16 = TensorProto.FLOAT, TensorProto.BFLOAT16
 _VECTOR = np.array([[1.5, -2.0, 3.25]], dtype=np.float32)
@@ -47,8 +47,9 @@ def _one_node(path: Path, operator: str, **attributes: object) -> Path:
 
 
 def _open(path: Path, **options: object) -> OnnxRuntimeRunner:
-    source = Source(text=path.name, folder=path.parent, kind=SourceKind.ONNX)
-    return open_model(ModelToRun(source=source, **options))  # type: ignore[arg-type]  # fields of ModelToRun
+    rename = options.pop("rename", {})
+    source = ModelRef(text=path.name, folder=path.parent, kind=SourceKind.ONNX, rename=rename)  # type: ignore[arg-type]
+    return open_model(LoadedModel(ref=source, **options))  # type: ignore[arg-type]  # fields of LoadedModel
 
 
 def test_facts_are_read_back_from_the_session(tmp_path: Path) -> None:

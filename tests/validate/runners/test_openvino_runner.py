@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 
 from paritygate.backends import install_command
 from paritygate.errors import BackendError, InputFileError, MissingBackendError, NotRunHereError, UsageError
+from paritygate.models.loading import LoadedModel
 from paritygate.models.openvino.model import import_openvino, openvino_version
 from paritygate.models.openvino.settings import is_capable
-from paritygate.models.source import Source, SourceKind
+from paritygate.models.source import ModelRef, SourceKind
 from paritygate.precision import Precision
 from paritygate.validate.runners.openvino import OpenvinoRunner, open_model
-from paritygate.validate.runners.runner import ModelToRun
 
 pytestmark = pytest.mark.openvino
 
@@ -75,9 +75,10 @@ def _set(path: Path, **properties: Any) -> Path:  # noqa: ANN401 - texts and num
     return path
 
 
-def _open(path: Path, **options: Any) -> OpenvinoRunner:  # noqa: ANN401 - fields of ModelToRun
-    source = Source(text=path.name, folder=path.parent, kind=SourceKind.OPENVINO)
-    return open_model(ModelToRun(source=source, **options))
+def _open(path: Path, **options: Any) -> OpenvinoRunner:  # noqa: ANN401 - fields of LoadedModel
+    rename = options.pop("rename", {})
+    source = ModelRef(text=path.name, folder=path.parent, kind=SourceKind.OPENVINO, rename=rename)
+    return open_model(LoadedModel(ref=source, **options))
 
 
 def test_without_settings_it_is_compiled_for_f32_and_says_so(tmp_path: Path) -> None:
@@ -333,10 +334,11 @@ def test_opening_and_running_leaves_nothing_behind_and_reports_nothing(tmp_path:
     before = {path.relative_to(tmp_path) for path in tmp_path.rglob("*")}
     code = (
         "import sys; import numpy as np; from pathlib import Path\n"
-        "from paritygate.models.source import Source, SourceKind\n"
-        "from paritygate.validate.runners.runner import ModelToRun, open_runner\n"
-        "source = Source(text='m.xml', folder=Path('model'), kind=SourceKind.OPENVINO)\n"
-        "open_runner(ModelToRun(source=source)).run({'x': np.ones((2, 32), np.float32)})\n"
+        "from paritygate.models.source import ModelRef, SourceKind\n"
+        "from paritygate.models.loading import LoadedModel\n"
+        "from paritygate.validate.runners.opening import open_runner\n"
+        "source = ModelRef(text='m.xml', folder=Path('model'), kind=SourceKind.OPENVINO)\n"
+        "open_runner(LoadedModel(ref=source)).run({'x': np.ones((2, 32), np.float32)})\n"
         "assert not [name for name in sys.modules if name.startswith('openvino_telemetry.')]\n"
     )
     environment = {**os.environ, "HOME": str(tmp_path / "home"), "PYTHONDONTWRITEBYTECODE": "1"}

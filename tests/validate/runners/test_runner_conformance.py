@@ -16,11 +16,13 @@ import pytest
 from numpy.typing import NDArray
 
 from paritygate.errors import BackendError, UsageError
+from paritygate.models.loading import LoadedModel
 from paritygate.models.openvino.model import import_openvino
-from paritygate.models.source import Source, SourceKind, parse_source
+from paritygate.models.source import ModelRef, SourceKind, parse_source
 from paritygate.precision import Precision
 from paritygate.signature import Signature, TensorSpec
-from paritygate.validate.runners.runner import ModelToRun, Runner, open_runner
+from paritygate.validate.runners.opening import open_runner
+from paritygate.validate.runners.runner import Runner
 
 if TYPE_CHECKING:
     import onnx
@@ -174,9 +176,9 @@ def _saved_model(folder: Path) -> Path:
     return folder
 
 
-def _of_object(kind: SourceKind) -> Source:
+def _of_object(kind: SourceKind) -> ModelRef:
     """Return the source of a model object that a callable made."""
-    return Source(text="somewhere:model", folder=Path(), kind=kind)
+    return ModelRef(text="somewhere:model", folder=Path(), kind=kind)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -184,7 +186,7 @@ class _Subject:
     """One runner with the small model in it, and the way to open it again."""
 
     name: str
-    model: ModelToRun
+    model: LoadedModel
     runner: Runner
 
 
@@ -201,13 +203,15 @@ _RUNNER_NAMES = [
 ]
 
 
-def _model_of(name: str, folder: Path) -> ModelToRun:
-    makers: dict[str, Callable[[], ModelToRun]] = {
+def _model_of(name: str, folder: Path) -> LoadedModel:
+    makers: dict[str, Callable[[], LoadedModel]] = {
         "onnxruntime": lambda: _onnx(folder),
-        "torch": lambda: ModelToRun(source=_of_object(SourceKind.TORCH), model=_torch_model(), signature=_SIGNATURE),
-        "keras": lambda: ModelToRun(source=_of_object(SourceKind.KERAS), model=_keras_model()),
+        "torch": lambda: LoadedModel(
+            ref=replace(_of_object(SourceKind.TORCH), signature=_SIGNATURE), model=_torch_model()
+        ),
+        "keras": lambda: LoadedModel(ref=_of_object(SourceKind.KERAS), model=_keras_model()),
         "keras-file": lambda: _keras_file(folder),
-        "savedmodel": lambda: ModelToRun(source=parse_source("saved", _saved_model(folder / "saved").parent)),
+        "savedmodel": lambda: LoadedModel(ref=parse_source("saved", _saved_model(folder / "saved").parent)),
         "torchscript": lambda: _torchscript(folder),
         "pt2": lambda: _pt2(folder),
         "openvino": lambda: _openvino(folder),
@@ -216,22 +220,22 @@ def _model_of(name: str, folder: Path) -> ModelToRun:
     return makers[name]()
 
 
-def _onnx(folder: Path) -> ModelToRun:
+def _onnx(folder: Path) -> LoadedModel:
     import onnx
 
     onnx.save(_onnx_model(), str(folder / "small.onnx"))
-    return ModelToRun(source=parse_source("small.onnx", folder))
+    return LoadedModel(ref=parse_source("small.onnx", folder))
 
 
-def _torchscript(folder: Path) -> ModelToRun:
+def _torchscript(folder: Path) -> LoadedModel:
     import torch
 
     example = tuple(torch.from_numpy(array) for array in _some_inputs().values())
     torch.jit.save(torch.jit.trace(_torch_model(), example, strict=False), str(folder / "small.pt"))
-    return ModelToRun(source=parse_source("small.pt", folder), signature=_SIGNATURE)
+    return LoadedModel(ref=replace(parse_source("small.pt", folder), signature=_SIGNATURE))
 
 
-def _pt2(folder: Path) -> ModelToRun:
+def _pt2(folder: Path) -> LoadedModel:
     import torch
 
     example = tuple(torch.from_numpy(array) for array in _some_inputs().values())
@@ -240,31 +244,31 @@ def _pt2(folder: Path) -> ModelToRun:
         _torch_model(), example, dynamic_shapes={"tokens": {0: batch, 1: sequence}, "scale": {0: batch}}
     )
     torch.export.save(program, folder / "small.pt2")
-    return ModelToRun(source=parse_source("small.pt2", folder), signature=_SIGNATURE)
+    return LoadedModel(ref=replace(parse_source("small.pt2", folder), signature=_SIGNATURE))
 
 
-def _openvino(folder: Path) -> ModelToRun:
+def _openvino(folder: Path) -> LoadedModel:
     import onnx
 
     openvino = import_openvino()
     onnx.save(_onnx_model(), str(folder / "small.onnx"))
     model = openvino.Core().read_model(str(folder / "small.onnx"))
     openvino.save_model(model, str(folder / "small.xml"), compress_to_fp16=False)
-    return ModelToRun(source=parse_source("small.xml", folder))
+    return LoadedModel(ref=parse_source("small.xml", folder))
 
 
-def _tflite(folder: Path) -> ModelToRun:
+def _tflite(folder: Path) -> LoadedModel:
     import tensorflow as tf
 
     saved = _saved_model(folder / "saved")
     converter = tf.lite.TFLiteConverter.from_saved_model(str(saved), signature_keys=["serving_default"])
     (folder / "small.tflite").write_bytes(converter.convert())
-    return ModelToRun(source=parse_source("small.tflite", folder))
+    return LoadedModel(ref=parse_source("small.tflite", folder))
 
 
-def _keras_file(folder: Path) -> ModelToRun:
+def _keras_file(folder: Path) -> LoadedModel:
     _keras_model().save(folder / "small.keras")
-    return ModelToRun(source=parse_source("small.keras", folder))
+    return LoadedModel(ref=parse_source("small.keras", folder))
 
 
 @pytest.fixture(scope="module", params=_RUNNER_NAMES)
@@ -373,8 +377,9 @@ def test_facts_say_what_ran(subject: _Subject) -> None:
 
 def test_the_names_served_replace_those_of_the_model(subject: _Subject) -> None:
     rename = {"tokens": "input_ids", "scores": "logits"}
-    signature = subject.model.signature
-    runner = open_runner(replace(subject.model, rename=rename, signature=signature and _renamed(signature, rename)))
+    signature = subject.model.ref.signature
+    ref = replace(subject.model.ref, rename=rename, signature=signature and _renamed(signature, rename))
+    runner = open_runner(replace(subject.model, ref=ref))
     inputs = _some_inputs()
     found = runner.run({"scale": inputs["scale"], "input_ids": inputs["tokens"]})
     np.testing.assert_allclose(found["logits"], _expected_outputs(inputs)["scores"], rtol=1e-5, atol=1e-6)
@@ -391,12 +396,12 @@ def _renamed(signature: Signature, rename: dict[str, str]) -> Signature:
 
 def test_a_kind_without_runner_is_wrong_usage() -> None:
     with pytest.raises(UsageError, match="no runner for a model of kind 'callable'"):
-        open_runner(ModelToRun(source=_of_object(SourceKind.CALLABLE)))
+        open_runner(LoadedModel(ref=_of_object(SourceKind.CALLABLE)))
 
 
 @pytest.mark.parametrize(("name", "value"), [("NVIDIA_TF32_OVERRIDE", "1"), ("ONEDNN_DEFAULT_FPMATH_MODE", "BF16")])
 def test_an_environment_that_lowers_float32_is_refused(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
     monkeypatch.setenv(name, value)
     with pytest.raises(BackendError, match=f"{name}={value} lets float32 be computed in a lower precision") as raised:
-        open_runner(ModelToRun(source=_of_object(SourceKind.ONNX)))
+        open_runner(LoadedModel(ref=_of_object(SourceKind.ONNX)))
     assert raised.value.hint == f"unset {name}"

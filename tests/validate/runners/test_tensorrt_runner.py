@@ -34,14 +34,15 @@ from paritygate.engine.record import RECORD_FILE, EngineRecord
 from paritygate.engine.settings import EngineSettings
 from paritygate.errors import BackendError, InputFileError, UsageError
 from paritygate.machine import Gpu, gpu_of_machine
-from paritygate.models.source import Source, SourceKind, parse_source
+from paritygate.models.loading import LoadedModel
+from paritygate.models.source import ModelRef, SourceKind, parse_source
 from paritygate.precision import Precision
 from paritygate.signature import Dim, Signature, TensorSpec, rename_signature
 from paritygate.validate.runners.engine import fit as engine_fit
 from paritygate.validate.runners.engine import tensorrt
 from paritygate.validate.runners.engine.cuda_runtime import show_cuda_runtime
 from paritygate.validate.runners.engine.tensorrt import TensorrtRunner, engine_facts, open_model
-from paritygate.validate.runners.runner import ModelToRun, open_runner
+from paritygate.validate.runners.opening import open_runner
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -134,12 +135,12 @@ _LIBRARY = EngineLibrary(
 )
 
 
-def _plan(folder: Path, record: EngineRecord, content: bytes = b"an engine") -> ModelToRun:
+def _plan(folder: Path, record: EngineRecord, content: bytes = b"an engine") -> LoadedModel:
     path = folder / "model.plan"
     path.write_bytes(content)
     record.save(path)
     kind = SourceKind(record.library)
-    return ModelToRun(source=Source(text=path.name, folder=folder, kind=kind), device="cuda")
+    return LoadedModel(ref=ModelRef(text=path.name, folder=folder, kind=kind), device="cuda")
 
 
 @pytest.fixture
@@ -217,7 +218,7 @@ class TestOpening:
     @pytest.mark.usefixtures("gpu")
     def test_refuses_an_engine_of_the_other_library(self, tmp_path: Path) -> None:
         model = _plan(tmp_path, _record())
-        other = replace(model, source=replace(model.source, kind=SourceKind.TENSORRT))
+        other = replace(model, ref=replace(model.ref, kind=SourceKind.TENSORRT))
 
         with pytest.raises(InputFileError, match=r"built by 'tensorrt-rtx' by its engine\.json, .* run as 'tensorrt'"):
             open_model(other)
@@ -234,8 +235,9 @@ class TestOpening:
 
     @pytest.mark.usefixtures("gpu")
     def test_refuses_to_rename_what_is_not_in_the_engine(self, tmp_path: Path) -> None:
+        plan = _plan(tmp_path, _record())
         with pytest.raises(UsageError, match="'z' is to be renamed 'w'"):
-            open_model(replace(_plan(tmp_path, _record()), rename={"z": "w"}))
+            open_model(replace(plan, ref=replace(plan.ref, rename={"z": "w"})))
 
     @pytest.mark.usefixtures("gpu")
     @pytest.mark.rtx
@@ -254,7 +256,7 @@ class TestOpening:
 
     @pytest.mark.rtx
     def test_an_engine_that_does_not_load_says_what_the_library_logged(self, tmp_path: Path) -> None:
-        path = _plan(tmp_path, _record(), b"no engine at all" * 64).source.path
+        path = _plan(tmp_path, _record(), b"no engine at all" * 64).ref.path
 
         with pytest.raises(BackendError) as caught:
             load_engine(path, open_library("tensorrt-rtx"))
@@ -267,7 +269,7 @@ class TestOpening:
     @pytest.mark.rtx
     def test_refuses_an_empty_file(self, tmp_path: Path) -> None:
         with pytest.raises(InputFileError, match=r"model\.plan is empty: it is no engine"):
-            load_engine(_plan(tmp_path, _record(), b"").source.path, open_library("tensorrt-rtx"))
+            load_engine(_plan(tmp_path, _record(), b"").ref.path, open_library("tensorrt-rtx"))
 
 
 class TestCudaRuntime:
@@ -711,12 +713,12 @@ def _onnx(path: Path) -> Path:
     return path
 
 
-def _convert(folder: Path, library: str) -> ModelToRun:
+def _convert(folder: Path, library: str) -> LoadedModel:
     """Return the engine built from a tiny ONNX model, which lies in the folder."""
-    source = Source(text=_onnx(folder / "tiny.onnx").name, folder=folder, kind=SourceKind.ONNX)
+    source = ModelRef(text=_onnx(folder / "tiny.onnx").name, folder=folder, kind=SourceKind.ONNX)
     job = ConversionJob(source=source, folder=folder / "engine", signature=_SIGNATURE)
     conversion = convert_and_check(job, library)
-    return ModelToRun(source=parse_source(conversion.main, folder / "engine"), device="cuda")
+    return LoadedModel(ref=parse_source(conversion.main, folder / "engine"), device="cuda")
 
 
 @pytest.mark.rtx
@@ -726,7 +728,7 @@ def test_an_engine_that_was_built_here_gets_as_far_as_the_driver(
     if gpu_of_machine() is not None:
         pytest.skip("this machine has a GPU")
     model = _convert(tmp_path, "tensorrt-rtx")
-    assert model.source.kind is SourceKind.TENSORRT_RTX
+    assert model.ref.kind is SourceKind.TENSORRT_RTX
     with pytest.raises(BackendError, match="engines run on NVIDIA GPUs only"):
         open_runner(model)
     monkeypatch.setattr(engine_fit, "gpu_of_machine", lambda: _GPU)
@@ -736,7 +738,7 @@ def test_an_engine_that_was_built_here_gets_as_far_as_the_driver(
 
 
 @pytest.fixture(scope="module", params=["tensorrt", "tensorrt-rtx"])
-def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ModelToRun]:
+def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, LoadedModel]:
     """Return a tiny ONNX model and the engine built from it."""
     library = request.param
     state = backend_state(library)
@@ -753,9 +755,9 @@ def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 @pytest.mark.gpu
 class TestOnGpu:
-    def test_answers_like_its_onnx_for_every_number_of_rows(self, built: tuple[Path, ModelToRun]) -> None:
+    def test_answers_like_its_onnx_for_every_number_of_rows(self, built: tuple[Path, LoadedModel]) -> None:
         path, model = built
-        expected = open_runner(ModelToRun(source=Source(text=path.name, folder=path.parent, kind=SourceKind.ONNX)))
+        expected = open_runner(LoadedModel(ref=ModelRef(text=path.name, folder=path.parent, kind=SourceKind.ONNX)))
         runner = open_runner(model)
 
         kept = []
@@ -765,29 +767,29 @@ class TestOnGpu:
         for x, y in kept:
             np.testing.assert_allclose(np.float32(y), np.float32(expected.run({"x": x})["y"]), atol=1e-5)
 
-    def test_says_what_ran(self, built: tuple[Path, ModelToRun]) -> None:
+    def test_says_what_ran(self, built: tuple[Path, LoadedModel]) -> None:
         facts = open_runner(built[1]).facts
 
-        assert facts.runtime == str(built[1].source.kind)
+        assert facts.runtime == str(built[1].ref.kind)
         assert facts.device.startswith("cuda:sm")
         assert facts.precision_found is Precision.FP32
         assert facts.tf32 is False
 
-    def test_refuses_a_shape_outside_the_profile(self, built: tuple[Path, ModelToRun]) -> None:
+    def test_refuses_a_shape_outside_the_profile(self, built: tuple[Path, LoadedModel]) -> None:
         with pytest.raises(BackendError, match=r"'x' has shape \[9, 4\]"):
             open_runner(built[1]).run({"x": _rows(9)})
 
     def test_a_damaged_engine_is_refused_with_what_the_library_said(
-        self, built: tuple[Path, ModelToRun], tmp_path: Path
+        self, built: tuple[Path, LoadedModel], tmp_path: Path
     ) -> None:
-        folder = built[1].source.path.parent
+        folder = built[1].ref.path.parent
         (tmp_path / RECORD_FILE).write_bytes((folder / RECORD_FILE).read_bytes())
-        (tmp_path / "model.plan").write_bytes(built[1].source.path.read_bytes()[:256])
+        (tmp_path / "model.plan").write_bytes(built[1].ref.path.read_bytes()[:256])
 
         with pytest.raises(BackendError, match="could not load the engine"):
-            open_runner(replace(built[1], source=replace(built[1].source, text="model.plan", folder=tmp_path)))
+            open_runner(replace(built[1], ref=replace(built[1].ref, text="model.plan", folder=tmp_path)))
 
-    def test_several_engines_run_beside_each_other(self, built: tuple[Path, ModelToRun]) -> None:
+    def test_several_engines_run_beside_each_other(self, built: tuple[Path, LoadedModel]) -> None:
         one, other = open_runner(built[1]), open_runner(built[1])
         x = _rows(4)
 

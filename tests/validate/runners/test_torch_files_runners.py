@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,11 +13,13 @@ import pytest
 from numpy.typing import NDArray
 
 from paritygate.errors import BackendError, InputFileError, UsageError
+from paritygate.models.loading import LoadedModel
 from paritygate.models.source import parse_source
 from paritygate.models.torch.archive import NAMES_FILE, SaidNames, copy_archive
 from paritygate.precision import Precision
 from paritygate.signature import Signature, TensorSpec
-from paritygate.validate.runners.runner import ModelToRun, Runner, open_runner
+from paritygate.validate.runners.opening import open_runner
+from paritygate.validate.runners.runner import Runner
 
 if TYPE_CHECKING:
     import torch
@@ -74,7 +77,7 @@ def given(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 def _open(path: Path, signature: Signature | None = None, **rename: str) -> Runner:
     source = parse_source(path.name, path.parent)
-    return open_runner(ModelToRun(source=source, signature=signature, rename=rename))
+    return open_runner(LoadedModel(ref=replace(source, signature=signature, rename=rename)))
 
 
 def _said(path: Path, folder: Path, names: SaidNames) -> Path:
@@ -240,6 +243,6 @@ def test_what_was_saved_on_a_gpu_runs_on_the_cpu_and_the_other_way_round(tmp_pat
     source = parse_source(path.name, path.parent)
     inputs = {"left": _LEFT[:2], "right": _RIGHT[:2]}
     for device in ("cpu", "cuda"):
-        runner = open_runner(ModelToRun(source=source, signature=_SIGNATURE, device=device))
+        runner = open_runner(LoadedModel(ref=replace(source, signature=_SIGNATURE), device=device))
         assert runner.facts.device.startswith(device)
         _assert_near(runner.run(inputs)["z"], _expected()["z"][:2])

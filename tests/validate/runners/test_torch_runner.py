@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,10 +12,10 @@ import numpy as np
 import pytest
 
 from paritygate.errors import BackendError, UsageError
-from paritygate.models.source import Source, SourceKind
+from paritygate.models.loading import LoadedModel
+from paritygate.models.source import ModelRef, SourceKind
 from paritygate.precision import Precision
 from paritygate.signature import Signature, TensorSpec
-from paritygate.validate.runners.runner import ModelToRun
 from paritygate.validate.runners.torch.torch import TorchRunner, open_model
 
 if TYPE_CHECKING:
@@ -34,9 +35,9 @@ def _signature(**outputs: str) -> Signature:
 
 
 def _open(module: torch.nn.Module, signature: Signature | None = None, *, device: str = "cpu") -> TorchRunner:
-    source = Source(text="somewhere:model", folder=Path(), kind=SourceKind.TORCH)
+    source = ModelRef(text="somewhere:model", folder=Path(), kind=SourceKind.TORCH)
     signature = signature or _signature(y="float32")
-    return open_model(ModelToRun(source=source, model=module, signature=signature, device=device))
+    return open_model(LoadedModel(ref=replace(source, signature=signature), model=module, device=device))
 
 
 class _Function(torch.nn.Module):
@@ -78,9 +79,9 @@ def test_dropout_that_is_always_active_stays_active() -> None:
 
 
 def test_a_signature_is_needed() -> None:
-    source = Source(text="somewhere:model", folder=Path(), kind=SourceKind.TORCH)
+    source = ModelRef(text="somewhere:model", folder=Path(), kind=SourceKind.TORCH)
     with pytest.raises(UsageError, match="the names and dtypes of somewhere:model are not known"):
-        open_model(ModelToRun(source=source, model=torch.nn.Linear(8, 2)))
+        open_model(LoadedModel(ref=source, model=torch.nn.Linear(8, 2)))
 
 
 def test_a_module_that_changes_its_input_does_not_change_the_caller_s() -> None:

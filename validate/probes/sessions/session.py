@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 import numpy as np
 
+from paritygate.distance import distance
 from paritygate.validate.detections.repeats import changed_detections
 from paritygate.validate.gate.candidate import Candidate, RefusedInputsError
 from paritygate.validate.gate.measurement import repeat_difference
@@ -219,9 +220,7 @@ class SessionProbe:
 def _worst_row(actual: NDArray[np.generic], first: NDArray[np.generic]) -> str:
     if actual.ndim == 0 or actual.shape != first.shape or not actual.size:
         return ""
-    with np.errstate(invalid="ignore", over="ignore"):
-        difference = np.abs(actual.astype(np.float64) - first.astype(np.float64))
-    by_row = np.where(np.isnan(difference), np.inf, difference).reshape(len(actual), -1).max(axis=1)
+    by_row = distance(actual, first).reshape(len(actual), -1).max(axis=1)
     return f" in row {int(by_row.argmax())} of the batch"
 
 

@@ -1,19 +1,21 @@
-"""Whether a batch lies within the shapes that an engine was built for: said by names, before the engine is asked."""
+"""Checks that a batch lies within the shapes that an engine was built for, before the engine is asked."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from paritygate.engine.profile import ProfileShapes
+from paritygate.engine.record import EngineRecord
 from paritygate.errors import BackendError
 from paritygate.signature import Signature
+from paritygate.validate.runners.runner import Runner, RuntimeFacts
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["check_profile", "describe_profile"]
+__all__ = ["WithinProfile", "check_profile", "describe_profile"]
 
 
 def check_profile(
@@ -77,3 +79,32 @@ def _hint(signature: Signature, profile: Mapping[str, ProfileShapes], shapes: Ma
         return "give samples of the shapes above: an engine takes no others, and nothing of size 0"
     dims = ", ".join(f"{dim}: {{min: {low}, opt: {opt}, max: {high}}}" for dim, (low, opt, high) in wider.items())
     return f"declare wider model.dims, such as {{{dims}}}, and build the engine again: convert-and-validate build"
+
+
+class WithinProfile(Runner):
+    """A runner of the ONNX file that an engine was built from, on the shapes alone that the engine takes.
+
+    An ONNX file answers batches of any size. Where it runs in an engine's place, what the engine would refuse is
+    refused.
+    """
+
+    def __init__(self, runner: Runner, record: EngineRecord) -> None:
+        """Wrap the runner.
+
+        Args:
+            runner: Of the file; its inputs and outputs are those of the engine.
+            record: The engine's.
+        """
+        super().__init__(record.signature, runner.facts)
+        self._runner = runner
+        self._profile = record.profile
+
+    @property
+    def facts(self) -> RuntimeFacts:
+        """What runs: the file."""
+        return self._runner.facts
+
+    def _call(self, feed: Mapping[str, NDArray[np.generic]]) -> Sequence[NDArray[np.generic]]:
+        check_profile(self.signature, self._profile, feed)
+        found = self._runner.run(feed)
+        return [found[spec.name] for spec in self.signature.outputs]

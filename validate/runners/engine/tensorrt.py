@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,14 +20,13 @@ from paritygate.engine.library import open_library
 from paritygate.engine.record import RECORD_FILE, EngineRecord
 from paritygate.errors import BackendError, InputFileError
 from paritygate.machine import Gpu, device_name
+from paritygate.models.loading import LoadedModel
 from paritygate.signature import Signature, TensorSpec, rename_signature
 from paritygate.validate.runners.engine.cuda_runtime import show_cuda_runtime
 from paritygate.validate.runners.engine.fit import check_version, gpu_for_engines
 from paritygate.validate.runners.engine.precision import describe_census, precision_of_dtypes
 from paritygate.validate.runners.engine.profile_limits import check_profile, describe_profile
-from paritygate.validate.runners.interface import check_inputs, describe_arrays, reason_of
-from paritygate.validate.runners.one_thread import ON_THE_GPU
-from paritygate.validate.runners.runner import ModelToRun, RuntimeFacts
+from paritygate.validate.runners.runner import ON_THE_GPU, Runner, RuntimeFacts, reason_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -37,7 +36,7 @@ __all__ = ["TensorrtRunner", "engine_facts", "open_model"]
 _BFLOAT16 = "bfloat16"
 
 
-def open_model(model: ModelToRun) -> TensorrtRunner:
+def open_model(loaded: LoadedModel) -> TensorrtRunner:
     """Return the engine, loaded on the GPU and ready to run.
 
     Its record is held against the library, the GPU and the engine itself.
@@ -49,16 +48,16 @@ def open_model(model: ModelToRun) -> TensorrtRunner:
         MissingBackendError: The library or Polygraphy is not installed.
         UsageError: A name to be renamed is not in the engine.
     """
-    gpu = gpu_for_engines(model.device)
-    path = model.source.path
-    record = _read_record(path, str(model.source.kind))
-    served = rename_signature(record.signature, model.rename)
+    gpu = gpu_for_engines(loaded.device)
+    path = loaded.ref.path
+    record = _read_record(path, str(loaded.ref.kind))
+    served = rename_signature(record.signature, loaded.ref.rename)
     library = open_library(record.library)
     offered = capabilities_of(library).compute_capabilities
     notes = (*check_version(record, library.version), *check_gpu(record, gpu, offered))
     engine = load_engine(path, library)
     check_engine(engine.cuda_engine, record)
-    facts = engine_facts(engine, record, gpu, device=device_name(model.device), notes=notes)
+    facts = engine_facts(engine, record, gpu, device=device_name(loaded.device), notes=notes)
     show_cuda_runtime(gpu)
     return TensorrtRunner(engine=engine, runner=_activate(engine), record=record, served=served, facts=facts)
 
@@ -134,8 +133,10 @@ def engine_facts(
     )
 
 
-class TensorrtRunner:
+class TensorrtRunner(Runner):
     """One engine in one execution context, from its opening to the end of the process or its last use."""
+
+    _hint = "the log of the job holds all that the library said"
 
     def __init__(
         self,
@@ -146,51 +147,30 @@ class TensorrtRunner:
         served: Signature,
         facts: RuntimeFacts,
     ) -> None:
+        super().__init__(served, facts, record.signature)
         self._engine = engine
         self._runner = runner
-        self._own = record.signature
-        self._served = served
+        self._what = f"{engine.library.title} failed"
+        self._log = BuilderLog(engine.library.title)
         self._profile = {
             its.name: record.profile[own.name] for own, its in zip(record.signature.inputs, served.inputs, strict=True)
         }
-        self._facts = facts
         # Why not __del__? At the end of a process it comes after the library is half gone.
         weakref.finalize(self, _close, runner)
 
-    @property
-    def signature(self) -> Signature:
-        """Inputs and outputs under the names served, in the engine's order, with the declared sizes of dims."""
-        return self._served
-
-    @property
-    def facts(self) -> RuntimeFacts:
-        """What runs, read back from the library, the GPU, the engine and its record."""
-        return self._facts
-
-    def run(self, inputs: Mapping[str, NDArray[np.generic]]) -> dict[str, NDArray[np.generic]]:
-        """Return the outputs by name for one batch; the arrays belong to the caller.
-
-        Raises:
-            BackendError: The inputs are not those of the engine, or outside the shapes it was built for; the library
-                failed, or returned something else than the engine promises.
-        """
-        check_inputs(self._served, inputs)
-        check_profile(self._served, self._profile, inputs)
+    def _call(self, feed: Mapping[str, NDArray[np.generic]]) -> Sequence[NDArray[np.generic]]:
+        served = {spec.name: array for spec, array in zip(self._served.inputs, feed.values(), strict=True)}
+        check_profile(self._served, self._profile, served)
         # Those that the library reads on the host have to live as long as the call does.
-        feed = {
-            own.name: _to_feed(inputs[its.name]) for own, its in zip(self._own.inputs, self._served.inputs, strict=True)
-        }
+        arrays = {name: _to_feed(array) for name, array in feed.items()}
         # The logger is the process's: of several engines that are open, it is told who speaks.
-        log = BuilderLog(self._engine.library.title)
-        make_logger(self._engine.library, log)
-        try:
-            found = self._runner.infer(feed, check_inputs=False, return_raw_buffers=True)
-        except Exception as err:
-            msg = f"{self._engine.library.title} failed on {describe_arrays(inputs)}: {log.reason() or reason_of(err)}"
-            raise BackendError(msg, hint="the log of the job holds all that the library said") from err
-        return {
-            its.name: _own_array(found, own) for own, its in zip(self._own.outputs, self._served.outputs, strict=True)
-        }
+        self._log = BuilderLog(self._engine.library.title)
+        make_logger(self._engine.library, self._log)
+        found = self._runner.infer(arrays, check_inputs=False, return_raw_buffers=True)
+        return [_own_array(found, own) for own in self._own.outputs]
+
+    def _reason(self, err: Exception) -> str:
+        return self._log.reason() or reason_of(err)
 
     def on_one_thread(self) -> str:
         """Return why it does not answer on one thread."""

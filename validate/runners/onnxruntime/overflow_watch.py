@@ -7,21 +7,18 @@ out is finite and wrong.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from paritygate.errors import BackendError
 from paritygate.models.onnx.file import opset_of, read_onnx, signature_of_onnx
 from paritygate.models.onnx.graph import UniqueNames, names_in
 from paritygate.precision import Precision
 from paritygate.signature import Signature
-from paritygate.validate.emulation.canary import VALUES, check_canary
 from paritygate.validate.emulation.graph import EmulatedGraph, emulate
 from paritygate.validate.emulation.rounding import ELEMENT_TYPES, FLOAT
-from paritygate.validate.runners.emulated import _narrowed, _open_session, _widened
-from paritygate.validate.runners.interface import check_inputs, describe_arrays
-from paritygate.validate.runners.onnxruntime.runner import _reason
+from paritygate.validate.runners.emulated import EmulatedRunner, emulated_facts, open_session
+from paritygate.validate.runners.runner import RuntimeFacts
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -54,8 +51,9 @@ def open_overflow_watch(path: Path, precision: Precision) -> OverflowWatch:
     signature = signature_of_onnx(proto)
     graph = emulate(proto, path.parent, precision)
     watched = _add_watch(graph.model)
-    session = _open_session(graph.model, graph.weights, str(path))
-    return OverflowWatch(session=session, graph=graph, signature=signature, watched=watched)
+    session = open_session(graph.model, graph.weights, str(path))
+    facts = emulated_facts(session, graph, precision, precision_found=precision)
+    return OverflowWatch(session=session, graph=graph, signature=signature, facts=facts, watched=watched)
 
 
 def _add_watch(model: onnx.ModelProto) -> list[str]:
@@ -120,7 +118,7 @@ def _watch(raw: str, rounded: str, names: UniqueNames, model: onnx.ModelProto) -
     yield step("ReduceMax", flat.output[0], keepdims=0)
 
 
-class OverflowWatch:
+class OverflowWatch(EmulatedRunner):
     """One ONNX model in one session, its values rounded and watched."""
 
     def __init__(
@@ -129,14 +127,14 @@ class OverflowWatch:
         session: onnxruntime.InferenceSession,
         graph: EmulatedGraph,
         signature: Signature,
+        facts: RuntimeFacts,
         watched: Sequence[str],
     ) -> None:
-        self.signature = signature
-        self._session = session
-        self._graph = graph
-        self._watched = list(watched)
+        super().__init__(session=session, graph=graph, own=signature, served=signature, facts=facts)
+        self._watched = watched
+        self._flags: list[NDArray[Any]] = []
 
-    def run(
+    def run_watched(
         self, inputs: Mapping[str, NDArray[np.generic]], rows: int
     ) -> tuple[dict[str, NDArray[np.generic]], NDArray[np.bool_]]:
         """Return the outputs by name, and for each row whether a value overflowed on its way.
@@ -146,23 +144,12 @@ class OverflowWatch:
         Raises:
             BackendError: ONNX Runtime failed, or the canary shows that values were not rounded.
         """
-        check_inputs(self.signature, inputs)
-        feed = {self._graph.inputs[name]: _widened(array) for name, array in inputs.items()}
-        feed[self._graph.canary_input] = VALUES
-        own = [spec.name for spec in self.signature.outputs]
-        canaries = list(self._graph.canary_outputs.values())
-        try:
-            found = self._session.run([*own, *canaries, *self._watched], feed)
-        except Exception as err:
-            msg = f"onnxruntime failed in emulation on {describe_arrays(inputs)}: {_reason(err)}"
-            raise BackendError(msg, hint="check that the samples are within what the model was exported for") from err
-        flags = found[len(own) + len(canaries) :]
-        for precision, canary in zip(self._graph.canary_outputs, found[len(own) :], strict=False):
-            check_canary(canary, precision)
+        outputs = self.run(inputs)
         overflowed = np.zeros(rows, dtype=bool)
-        for flag in flags:
+        for flag in self._flags:
             overflowed |= flag > 0 if flag.shape == (rows,) else bool((flag > 0).any())
-        outputs = {
-            spec.name: _narrowed(array, spec.dtype) for spec, array in zip(self.signature.outputs, found, strict=False)
-        }
         return outputs, overflowed
+
+    def _call(self, feed: Mapping[str, NDArray[np.generic]]) -> Sequence[NDArray[np.generic]]:
+        outputs, self._flags = self._fetch(feed, self._watched)
+        return outputs

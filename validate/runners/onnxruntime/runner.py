@@ -14,10 +14,9 @@ import numpy as np
 from paritygate.backends import install_command, require_backend
 from paritygate.errors import BackendError, MissingBackendError
 from paritygate.machine import device_name
+from paritygate.models.loading import LoadedModel
 from paritygate.models.onnx.file import precision_of_onnx, read_onnx, signature_of_onnx
 from paritygate.signature import Signature, rename_signature
-from paritygate.validate.runners.interface import check_inputs, describe_arrays, first_line
-from paritygate.validate.runners.one_thread import ALL_THERE_IS, NOT_KNOWN, ON_THE_GPU, threads_of_process
 from paritygate.validate.runners.onnxruntime.placement import GraphNode, nodes_of, placed_nodes
 from paritygate.validate.runners.onnxruntime.providers import (
     CPU,
@@ -31,13 +30,21 @@ from paritygate.validate.runners.onnxruntime.providers import (
     provider_request,
     tf32_of,
 )
-from paritygate.validate.runners.runner import ModelToRun, RuntimeFacts
+from paritygate.validate.runners.runner import (
+    ALL_THERE_IS,
+    NOT_KNOWN,
+    ON_THE_GPU,
+    Runner,
+    RuntimeFacts,
+    first_line,
+    threads_of_process,
+)
 
 if TYPE_CHECKING:
     import onnxruntime
     from numpy.typing import NDArray
 
-__all__ = ["OnnxRuntimeRunner", "open_model"]
+__all__ = ["OnnxRuntimeRunner", "open_model", "reason_of_onnxruntime"]
 
 # What ONNX Runtime would log is in the exceptions as well: only what ends the process is printed.
 _FATAL = 4
@@ -53,7 +60,7 @@ _LIBRARIES_HINT = (
 _ERROR_PREFIX = re.compile(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ")
 
 
-def open_model(model: ModelToRun) -> OnnxRuntimeRunner:
+def open_model(loaded: LoadedModel) -> OnnxRuntimeRunner:
     """Return the ONNX file loaded in ONNX Runtime.
 
     Reads all weights, to find their precision.
@@ -65,20 +72,21 @@ def open_model(model: ModelToRun) -> OnnxRuntimeRunner:
         UsageError: A name to be renamed is not in the model, or the provider is none of the device's.
     """
     require_backend("onnxruntime")
-    path = model.source.path
+    ref = loaded.ref
+    path = ref.path
     proto = read_onnx(path)
     own = signature_of_onnx(proto)
-    served = rename_signature(own, model.rename)
+    served = rename_signature(own, ref.rename)
     precision = precision_of_onnx(proto, path.parent)
     dtypes = lower_dtypes(proto)
-    request = provider_request(model.provider, model.device, own=own, served=model.signature, dtypes=dtypes)
+    request = provider_request(ref.provider, loaded.device, own=own, served=ref.signature, dtypes=dtypes)
     nodes = () if request.name == CPU else nodes_of(proto)
     # The parsed file is as large as the weights in it, and the session holds its own copy.
     del proto
-    device = device_name(model.device)
+    device = device_name(loaded.device)
     if request.name == TENSORRT:
         request = replace(request, is_tf32_barred=bar_tf32())
-    open_session = functools.partial(_open_session, str(path), request, is_optimised=model.is_optimised)
+    open_session = functools.partial(_open_session, str(path), request, is_optimised=loaded.is_optimised)
     before = threads_of_process()
     session = open_session()
     after = threads_of_process()
@@ -132,7 +140,7 @@ def _open_session(
         if _LIBRARIES_MISSING in str(err):
             msg = f"onnxruntime {onnxruntime.__version__} could not start {request.name}: its libraries are not found"
             raise BackendError(msg, hint=_LIBRARIES_HINT) from err
-        msg = f"onnxruntime {onnxruntime.__version__} refused {path}: {_reason(err)}"
+        msg = f"onnxruntime {onnxruntime.__version__} refused {path}: {reason_of_onnxruntime(err)}"
         raise BackendError(msg, hint="export the model again with another opset or exporter") from err
     # A session without its provider's libraries has the CPU's in their place; one that fails later falls back.
     session.disable_fallback()
@@ -142,7 +150,8 @@ def _open_session(
     return session
 
 
-def _reason(err: BaseException) -> str:
+def reason_of_onnxruntime(err: BaseException) -> str:
+    """Return in one line what an error of ONNX Runtime says."""
     return _ERROR_PREFIX.sub("", first_line(err))
 
 
@@ -170,8 +179,10 @@ def _facts(
     )
 
 
-class OnnxRuntimeRunner:
+class OnnxRuntimeRunner(Runner):
     """One ONNX model in one session."""
+
+    _what = "onnxruntime failed"
 
     def __init__(
         self,
@@ -191,41 +202,22 @@ class OnnxRuntimeRunner:
             facts: What runs.
             one_thread: What opens another session of the same file on one thread, or why there is none.
         """
+        super().__init__(served, facts, own)
         self._session = session
-        self._own = own
-        self._signature = served
-        self._facts = facts
         self._one_thread = one_thread
-        self._input_names = {spec.name: of_model.name for spec, of_model in zip(served.inputs, own.inputs, strict=True)}
         self._own_outputs = [spec.name for spec in own.outputs]
-        self._outputs = [spec.name for spec in served.outputs]
         # NumPy has no bfloat16, so ONNX Runtime neither takes nor returns such arrays by itself.
         self._has_bfloat16 = any(spec.dtype == _BFLOAT16 for spec in (*own.inputs, *own.outputs))
 
-    @property
-    def signature(self) -> Signature:
-        """Inputs and outputs under the names served."""
-        return self._signature
+    def _call(self, feed: Mapping[str, NDArray[np.generic]]) -> Sequence[NDArray[np.generic]]:
+        arrays = {name: np.asarray(array, order="C") for name, array in feed.items()}
+        if self._has_bfloat16:
+            return self._run_bfloat16(arrays)
+        found: Sequence[NDArray[np.generic]] = self._session.run(self._own_outputs, arrays)
+        return found
 
-    @property
-    def facts(self) -> RuntimeFacts:
-        """What runs, read back from the session."""
-        return self._facts
-
-    def run(self, inputs: Mapping[str, NDArray[np.generic]]) -> dict[str, NDArray[np.generic]]:
-        """Return the outputs by name for one batch; the arrays belong to the caller.
-
-        Raises:
-            BackendError: The inputs are not those of the model, or ONNX Runtime failed.
-        """
-        check_inputs(self._signature, inputs)
-        feed = {self._input_names[name]: np.asarray(array, order="C") for name, array in inputs.items()}
-        try:
-            found = self._run_bfloat16(feed) if self._has_bfloat16 else self._session.run(self._own_outputs, feed)
-        except Exception as err:
-            msg = f"onnxruntime failed on {describe_arrays(inputs)}: {_reason(err)}"
-            raise BackendError(msg, hint="check that the samples are within what the model was exported for") from err
-        return dict(zip(self._outputs, found, strict=True))
+    def _reason(self, err: Exception) -> str:
+        return reason_of_onnxruntime(err)
 
     def on_one_thread(self) -> contextlib.AbstractContextManager[OnnxRuntimeRunner] | str:
         """Return what opens a second session on one thread, or why there is none."""
@@ -234,7 +226,7 @@ class OnnxRuntimeRunner:
     @contextlib.contextmanager
     def _in_second_session(self, opened: Callable[[], onnxruntime.InferenceSession]) -> Iterator[OnnxRuntimeRunner]:
         yield OnnxRuntimeRunner(
-            session=opened(), own=self._own, served=self._signature, facts=self._facts, one_thread=ALL_THERE_IS
+            session=opened(), own=self._own, served=self._served, facts=self._facts, one_thread=ALL_THERE_IS
         )
 
     def _run_bfloat16(self, feed: Mapping[str, NDArray[np.generic]]) -> list[NDArray[np.generic]]:

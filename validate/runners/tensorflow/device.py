@@ -15,8 +15,10 @@ from paritygate.machine import device_name
 from paritygate.models.tensorflow.importing import import_tensorflow
 from paritygate.models.weights import WeightTally
 from paritygate.precision import Precision
+from paritygate.validate.runners.runner import FIXED_BY_TENSORFLOW, ON_THE_GPU, Runner
 
 __all__ = [
+    "TensorflowRunner",
     "add_variables",
     "is_tf32_allowed",
     "own_array",
@@ -109,3 +111,20 @@ def tensorflow_reason(err: BaseException) -> str:
         if line.startswith("[[{{node"):
             return f"{type(err).__name__}: {before}"
     return f"{type(err).__name__}: {lines[0]}" if lines else type(err).__name__
+
+
+class TensorflowRunner(Runner):
+    """A runner of what TensorFlow computes."""
+
+    _hint = "check that the samples are within what the model takes"
+
+    @property
+    def _device(self) -> str:
+        return self._facts.device.partition(":")[0]
+
+    def on_one_thread(self) -> str:
+        """Return why it does not answer on one thread."""
+        return FIXED_BY_TENSORFLOW if self._device == "cpu" else ON_THE_GPU
+
+    def _reason(self, err: Exception) -> str:
+        return tensorflow_reason(err)

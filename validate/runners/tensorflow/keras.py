@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from paritygate.errors import BackendError, ParitygateError
 from paritygate.machine import device_name
+from paritygate.models.loading import LoadedModel
 from paritygate.models.tensorflow.importing import import_keras
 from paritygate.models.tensorflow.keras_model import (
     NamedKerasModel,
@@ -20,16 +20,14 @@ from paritygate.models.tensorflow.keras_model import (
 from paritygate.models.weights import WeightTally
 from paritygate.precision import Precision
 from paritygate.signature import Signature
-from paritygate.validate.runners.interface import check_inputs, describe_arrays
-from paritygate.validate.runners.one_thread import FIXED_BY_TENSORFLOW, ON_THE_GPU
-from paritygate.validate.runners.runner import ModelToRun, RuntimeFacts
+from paritygate.validate.runners.runner import RuntimeFacts
 from paritygate.validate.runners.tensorflow.device import (
+    TensorflowRunner,
     add_variables,
     is_tf32_allowed,
     own_array,
     precision_of_operations,
     prepare_device,
-    tensorflow_reason,
 )
 
 if TYPE_CHECKING:
@@ -39,7 +37,7 @@ if TYPE_CHECKING:
 __all__ = ["KerasRunner", "open_model"]
 
 
-def open_model(model: ModelToRun) -> KerasRunner:
+def open_model(loaded: LoadedModel) -> KerasRunner:
     """Return the Keras model, ready to be called.
 
     Reads all weights, to find their precision.
@@ -50,23 +48,24 @@ def open_model(model: ModelToRun) -> KerasRunner:
         BackendError: The device asked for cannot be had, or Keras runs on another backend.
         UsageError: The model does not say its signature and none is given, or the one given does not fit.
     """
-    prepare_device(model.device)
+    prepare_device(loaded.device)
     keras = import_keras()
-    loaded = load_keras_file(model.source.path) if model.model is None else model.model
-    signature = model.signature or signature_of_keras(loaded, model.rename, model.example)
+    rename = loaded.ref.rename
+    model = load_keras_file(loaded.ref.path) if loaded.model is None else loaded.model
+    signature = loaded.ref.signature or signature_of_keras(model, rename, loaded.example)
     facts = RuntimeFacts(
         runtime="keras",
         version=f"{keras.__version__} on tensorflow {_tensorflow_version()}",
-        device=device_name(model.device),
-        precision_found=_precision_found(loaded),
-        tf32=is_tf32_allowed(model.device),
-        notes=notes_on_names(loaded, signature, model.rename),
+        device=device_name(loaded.device),
+        precision_found=_precision_found(model),
+        tf32=is_tf32_allowed(loaded.device),
+        notes=notes_on_names(model, signature, rename),
     )
     return KerasRunner(
-        function=as_named_function(loaded, signature, model.rename),
+        function=as_named_function(model, signature, rename),
         signature=signature,
         facts=facts,
-        second_names=second_names(loaded),
+        second_names=second_names(model),
     )
 
 
@@ -94,7 +93,7 @@ def _layers_with_weights(layer: Any) -> Iterator[Any]:  # noqa: ANN401 - a keras
         yield layer
 
 
-class KerasRunner:
+class KerasRunner(TensorflowRunner):
     """One Keras model, called eagerly.
 
     Why not as a compiled function? Tracing bakes in what Python decides, and a converter traces as well: a
@@ -102,7 +101,10 @@ class KerasRunner:
 
     Attributes:
         second_names: By the model's own name of an output, the one by its order, under which it can be asked for too.
+        function: What is called with one tensor for each input, in the order of the signature.
     """
+
+    _what = "keras failed"
 
     def __init__(
         self,
@@ -111,47 +113,31 @@ class KerasRunner:
         signature: Signature,
         facts: RuntimeFacts,
         second_names: Mapping[str, str],
+        graph: Any = None,  # noqa: ANN401 - a concrete function of TensorFlow
     ) -> None:
+        super().__init__(signature, facts)
         self.second_names = second_names
-        self._function = function
-        self._signature = signature
-        self._facts = facts
-        self._device = facts.device.partition(":")[0]
-
-    @property
-    def signature(self) -> Signature:
-        """Inputs and outputs under the names served."""
-        return self._signature
+        self.function = function
+        self._called = function if graph is None else graph
 
     @property
     def facts(self) -> RuntimeFacts:
         """What runs, read back; after the first batch also which outputs the signature leaves out."""
-        unused = self._function.unused_outputs
+        unused = self.function.unused_outputs
         if not unused:
             return self._facts
         note = f"the model also returns {', '.join(unused)}, which the signature does not have"
         return replace(self._facts, notes=(*self._facts.notes, note))
 
-    def run(self, inputs: Mapping[str, NDArray[np.generic]]) -> dict[str, NDArray[np.generic]]:
-        """Return the outputs by name for one batch; the arrays belong to the caller.
-
-        Raises:
-            BackendError: The inputs are not those of the model, or TensorFlow failed.
-            UsageError: The model does not return the outputs that the signature has.
-        """
+    def _call(self, feed: Mapping[str, NDArray[np.generic]]) -> Sequence[NDArray[np.generic]]:
         import tensorflow as tf
 
-        check_inputs(self._signature, inputs)
-        try:
-            tensors = [tf.convert_to_tensor(inputs[spec.name]) for spec in self._signature.inputs]
-            arrays = [own_array(tensor, self._device) for tensor in self._function(*tensors)]
-        except ParitygateError:
-            raise
-        except Exception as err:
-            msg = f"keras failed on {describe_arrays(inputs)}: {tensorflow_reason(err)}"
-            raise BackendError(msg, hint="check that the samples are within what the model takes") from err
-        return {spec.name: array for spec, array in zip(self._signature.outputs, arrays, strict=True)}
+        tensors = [tf.convert_to_tensor(array) for array in feed.values()]
+        return [own_array(tensor, self._device) for tensor in self._called(*tensors)]
 
-    def on_one_thread(self) -> str:
-        """Return why it does not answer on one thread."""
-        return FIXED_BY_TENSORFLOW if self._device == "cpu" else ON_THE_GPU
+    def compiled(self, graph: Any) -> KerasRunner:  # noqa: ANN401 - a concrete function of TensorFlow
+        """Return a runner that calls the model as a graph, which was traced from `function`."""
+        facts = replace(self._facts, optimisation="graph")
+        return KerasRunner(
+            function=self.function, signature=self._served, facts=facts, second_names=self.second_names, graph=graph
+        )

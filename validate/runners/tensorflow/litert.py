@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from paritygate.errors import BackendError
+from paritygate.models.loading import LoadedModel
 from paritygate.models.tensorflow.tflite_file import TfliteModel, available_processors, open_tflite, tflite_reason
 from paritygate.models.tensorflow.tflite_graph import precision_of_tflite
 from paritygate.precision import Precision
 from paritygate.signature import Signature, rename_signature
-from paritygate.validate.runners.interface import check_inputs, describe_arrays
-from paritygate.validate.runners.one_thread import ALL_THERE_IS
-from paritygate.validate.runners.runner import ModelToRun, RuntimeFacts
+from paritygate.validate.runners.runner import ALL_THERE_IS, Runner, RuntimeFacts
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -27,7 +26,7 @@ __all__ = ["LiteRtRunner", "open_model"]
 _CPU = "cpu"
 
 
-def open_model(model: ModelToRun) -> LiteRtRunner:
+def open_model(loaded: LoadedModel) -> LiteRtRunner:
     """Return the TFLite file loaded in LiteRT, which may use all processors that this process may.
 
     Reads all weights, to find their precision.
@@ -38,13 +37,12 @@ def open_model(model: ModelToRun) -> LiteRtRunner:
         BackendError: LiteRT cannot run it, or is asked for another device than the CPU.
         UsageError: A name to be renamed is not in the model.
     """
-    if model.device != _CPU:
-        msg = f"LiteRT runs TFLite models on the cpu, not on {model.device}"
+    if loaded.device != _CPU:
+        msg = f"LiteRT runs TFLite models on the cpu, not on {loaded.device}"
         raise BackendError(msg, hint="use device cpu, or another format on this device")
-    loaded = open_tflite(model.source.path, threads=available_processors())
-    return LiteRtRunner(
-        model=loaded, signature=rename_signature(loaded.signature, model.rename), path=model.source.path
-    )
+    path = loaded.ref.path
+    model = open_tflite(path, threads=available_processors())
+    return LiteRtRunner(model=model, signature=rename_signature(model.signature, loaded.ref.rename), path=path)
 
 
 def _facts(model: TfliteModel) -> RuntimeFacts:
@@ -70,55 +68,30 @@ def _optimisation(model: TfliteModel) -> str:
     return f"{kernels}, {model.threads} thread{'' if model.threads == 1 else 's'}"
 
 
-class LiteRtRunner:
+class LiteRtRunner(Runner):
     """One TFLite model in one interpreter; calls from several threads wait for each other."""
 
+    _what = "LiteRT failed"
+    _hint = "check that the samples are within what the model was converted for"
+
     def __init__(self, *, model: TfliteModel, signature: Signature, path: Path) -> None:
+        super().__init__(signature, _facts(model), model.signature)
         self._model = model
         self._path = path
-        self._signature = signature
-        self._facts = _facts(model)
         self._lock = threading.Lock()
         # All that LiteRT has complained of so far: it says it again in front of every new complaint.
         self._said = ""
-        own = model.signature
-        self._own_inputs = {
-            spec.name: of_model.name for spec, of_model in zip(signature.inputs, own.inputs, strict=True)
-        }
-        self._own_outputs = {
-            spec.name: of_model.name for spec, of_model in zip(signature.outputs, own.outputs, strict=True)
-        }
 
-    @property
-    def signature(self) -> Signature:
-        """Inputs and outputs under the names served, sorted by their names in the model."""
-        return self._signature
-
-    @property
-    def facts(self) -> RuntimeFacts:
-        """What runs, read back from LiteRT and from the file."""
-        return self._facts
-
-    def run(self, inputs: Mapping[str, NDArray[np.generic]]) -> dict[str, NDArray[np.generic]]:
-        """Return the outputs by name for one batch; the arrays belong to the caller.
-
-        The model is given the shapes of the batch first, where they are others than those of the last one.
-
-        Raises:
-            BackendError: The inputs are not those of the model, or LiteRT failed on them or on their shapes.
-        """
-        check_inputs(self._signature, inputs)
-        feed = {self._own_inputs[name]: np.asarray(array, order="C") for name, array in inputs.items()}
+    def _call(self, feed: Mapping[str, NDArray[np.generic]]) -> Sequence[NDArray[np.generic]]:
+        # The model is given the shapes of the batch first, where they are others than those of the last one.
+        arrays = {name: np.asarray(array, order="C") for name, array in feed.items()}
         with self._lock:
             try:
-                found = self._model(feed)
+                found = self._model(arrays)
             except Exception as err:
-                msg = f"LiteRT failed on {describe_arrays(inputs)}: {self._newly_said(err)}"
-                raise BackendError(
-                    msg, hint="check that the samples are within what the model was converted for"
-                ) from err
+                raise RuntimeError(self._newly_said(err)) from err
         # LiteRT copies its tensors, but returns a scalar as a NumPy scalar.
-        return {name: np.asarray(found[own]) for name, own in self._own_outputs.items()}
+        return [np.asarray(found[spec.name]) for spec in self._own.outputs]
 
     def on_one_thread(self) -> contextlib.AbstractContextManager[LiteRtRunner] | str:
         """Return what opens the file once more for one thread, or why it is not."""
@@ -127,10 +100,13 @@ class LiteRtRunner:
     @contextlib.contextmanager
     def _opened_again(self) -> Iterator[LiteRtRunner]:
         model = open_tflite(self._path, threads=1)
-        yield LiteRtRunner(model=model, signature=self._signature, path=self._path)
+        yield LiteRtRunner(model=model, signature=self._served, path=self._path)
 
     def _newly_said(self, err: Exception) -> str:
         text = str(err)
         new = text.removeprefix(self._said)
         self._said = text
-        return tflite_reason(RuntimeError(new or text))
+        return new or text
+
+    def _reason(self, err: Exception) -> str:
+        return tflite_reason(err)

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from paritygate.errors import BackendError
 from paritygate.machine import device_name
+from paritygate.models.loading import LoadedModel
 from paritygate.models.tensorflow.savedmodel import SavedFunction, load_savedmodel
 from paritygate.models.weights import WeightTally
 from paritygate.precision import Precision
 from paritygate.signature import Signature, rename_signature
-from paritygate.validate.runners.interface import check_inputs, describe_arrays
-from paritygate.validate.runners.one_thread import FIXED_BY_TENSORFLOW, ON_THE_GPU
-from paritygate.validate.runners.runner import ModelToRun, RuntimeFacts
+from paritygate.validate.runners.runner import RuntimeFacts
 from paritygate.validate.runners.tensorflow.device import (
+    TensorflowRunner,
     add_variables,
     is_tf32_allowed,
     own_array,
     precision_of_operations,
     prepare_device,
-    tensorflow_reason,
 )
 
 if TYPE_CHECKING:
@@ -35,7 +33,7 @@ _OPERATORS = frozenset(
 )
 
 
-def open_model(model: ModelToRun) -> SavedModelRunner:
+def open_model(loaded: LoadedModel) -> SavedModelRunner:
     """Return the SavedModel, its serving signature ready to be called.
 
     Reads all variables and constants, to find their precision.
@@ -46,17 +44,17 @@ def open_model(model: ModelToRun) -> SavedModelRunner:
         BackendError: TensorFlow does not load it, or not on the device asked for.
         UsageError: A name to be renamed is not in the model.
     """
-    tf = prepare_device(model.device)
-    function = load_savedmodel(model.source.path)
+    tf = prepare_device(loaded.device)
+    function = load_savedmodel(loaded.ref.path)
     facts = RuntimeFacts(
         runtime="tensorflow",
         version=tf.__version__,
-        device=device_name(model.device),
+        device=device_name(loaded.device),
         precision_found=_precision_found(function),
-        tf32=is_tf32_allowed(model.device),
+        tf32=is_tf32_allowed(loaded.device),
     )
     return SavedModelRunner(
-        function=function, signature=rename_signature(function.signature, model.rename), facts=facts
+        function=function, signature=rename_signature(function.signature, loaded.ref.rename), facts=facts
     )
 
 
@@ -81,46 +79,16 @@ def _nodes(function: Any) -> Iterator[Any]:  # noqa: ANN401 - TensorFlow ships n
         yield from called.node_def
 
 
-class SavedModelRunner:
+class SavedModelRunner(TensorflowRunner):
     """The serving signature of one SavedModel."""
 
+    _what = "tensorflow failed"
+    _hint = "check that the samples are within what the model was exported for"
+
     def __init__(self, *, function: SavedFunction, signature: Signature, facts: RuntimeFacts) -> None:
+        super().__init__(signature, facts, function.signature)
         self._function = function
-        self._signature = signature
-        self._facts = facts
-        self._device = facts.device.partition(":")[0]
-        own = function.signature
-        self._own_inputs = {
-            spec.name: of_model.name for spec, of_model in zip(signature.inputs, own.inputs, strict=True)
-        }
-        self._own_outputs = {
-            spec.name: of_model.name for spec, of_model in zip(signature.outputs, own.outputs, strict=True)
-        }
 
-    @property
-    def signature(self) -> Signature:
-        """Inputs and outputs under the names served, sorted by their names in the model."""
-        return self._signature
-
-    @property
-    def facts(self) -> RuntimeFacts:
-        """What runs, read back from TensorFlow."""
-        return self._facts
-
-    def run(self, inputs: Mapping[str, NDArray[np.generic]]) -> dict[str, NDArray[np.generic]]:
-        """Return the outputs by name for one batch; the arrays belong to the caller.
-
-        Raises:
-            BackendError: The inputs are not those of the model, or TensorFlow failed.
-        """
-        check_inputs(self._signature, inputs)
-        try:
-            found = self._function({self._own_inputs[name]: array for name, array in inputs.items()})
-            return {name: own_array(found[own], self._device) for name, own in self._own_outputs.items()}
-        except Exception as err:
-            msg = f"tensorflow failed on {describe_arrays(inputs)}: {tensorflow_reason(err)}"
-            raise BackendError(msg, hint="check that the samples are within what the model was exported for") from err
-
-    def on_one_thread(self) -> str:
-        """Return why it does not answer on one thread."""
-        return FIXED_BY_TENSORFLOW if self._device == "cpu" else ON_THE_GPU
+    def _call(self, feed: Mapping[str, NDArray[np.generic]]) -> Sequence[NDArray[np.generic]]:
+        found = self._function(feed)
+        return [own_array(found[spec.name], self._device) for spec in self._own.outputs]

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from paritygate.errors import BackendError, MissingBackendError, ParitygateError
+from paritygate.errors import MissingBackendError
 from paritygate.machine import device_name
 from paritygate.models.torch.module import parts_with_fp32_precision, unused_outputs
 from paritygate.models.weights import WeightTally
 from paritygate.precision import Precision
 from paritygate.signature import Signature
-from paritygate.validate.runners.interface import check_inputs, describe_arrays, reason_of
-from paritygate.validate.runners.one_thread import ALL_THERE_IS, ON_THE_GPU
-from paritygate.validate.runners.runner import RuntimeFacts
+from paritygate.validate.runners.runner import ALL_THERE_IS, ON_THE_GPU, Runner, RuntimeFacts
 
 if TYPE_CHECKING:
     import torch
@@ -118,19 +116,16 @@ def _is_tf32_allowed() -> bool:
     return torch.backends.cuda.matmul.allow_tf32 or torch.backends.cudnn.allow_tf32 or any(switches)
 
 
-class TorchRunner:
+class TorchRunner(Runner):
     """One PyTorch module, or what was loaded from a file of PyTorch's."""
 
-    def __init__(self, *, named: torch.nn.Module, signature: Signature, facts: RuntimeFacts) -> None:
-        self._named = named
-        self._signature = signature
-        self._facts = facts
-        self._device = facts.device.partition(":")[0]
+    _what = "the PyTorch module failed"
+    _hint = "check that the samples are within what the module takes"
 
-    @property
-    def signature(self) -> Signature:
-        """Inputs and outputs under the names served, as they were declared."""
-        return self._signature
+    def __init__(self, *, named: torch.nn.Module, signature: Signature, facts: RuntimeFacts) -> None:
+        super().__init__(signature, facts)
+        self._named = named
+        self._device = facts.device.partition(":")[0]
 
     @property
     def facts(self) -> RuntimeFacts:
@@ -141,24 +136,10 @@ class TorchRunner:
         note = f"the module also returns {', '.join(unused)}, which the signature does not have"
         return replace(self._facts, notes=(*self._facts.notes, note))
 
-    def run(self, inputs: Mapping[str, NDArray[np.generic]]) -> dict[str, NDArray[np.generic]]:
-        """Return the outputs by name for one batch; the arrays belong to the caller.
-
-        Raises:
-            BackendError: The inputs are not those of the model, or the module failed.
-            UsageError: The module does not return the outputs that the signature has.
-        """
-        check_inputs(self._signature, inputs)
-        try:
-            with _full_precision(self._device):
-                tensors = [_tensor(inputs[spec.name], self._device) for spec in self._signature.inputs]
-                arrays = [_array(output) for output in self._named(*tensors)]
-        except ParitygateError:
-            raise
-        except Exception as err:
-            msg = f"the PyTorch module failed on {describe_arrays(inputs)}: {reason_of(err)}"
-            raise BackendError(msg, hint="check that the samples are within what the module takes") from err
-        return {spec.name: array for spec, array in zip(self._signature.outputs, arrays, strict=True)}
+    def _call(self, feed: Mapping[str, NDArray[np.generic]]) -> Sequence[NDArray[np.generic]]:
+        with _full_precision(self._device):
+            tensors = [_tensor(array, self._device) for array in feed.values()]
+            return [_array(output) for output in self._named(*tensors)]
 
     def on_one_thread(self) -> contextlib.AbstractContextManager[TorchRunner] | str:
         """Return what sets PyTorch to one thread while it is open, or why it is not."""

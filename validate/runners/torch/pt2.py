@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from paritygate.backends import require_backend
 from paritygate.errors import BackendError
+from paritygate.models.loading import LoadedModel
 from paritygate.models.torch.names import named_file
 from paritygate.models.torch.pt2_file import known_names, load_pt2, notes_of, taking_its_names
-from paritygate.validate.runners.interface import reason_of
-from paritygate.validate.runners.runner import ModelToRun
+from paritygate.validate.runners.runner import reason_of
 from paritygate.validate.runners.torch.calls import TorchRunner, check_device, precision_of_tensors, torch_facts
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["open_model"]
 
 
-def open_model(model: ModelToRun) -> TorchRunner:
+def open_model(loaded: LoadedModel) -> TorchRunner:
     """Return the program in the file, on the device.
 
     Loading may run code of the file's author. Reads all weights, to find their precision.
@@ -30,14 +30,14 @@ def open_model(model: ModelToRun) -> TorchRunner:
         UsageError: Neither the file nor the spec says its names, or they are not those of the file.
     """
     require_backend("torch")
-    check_device(model.device)
-    program = load_pt2(model.source.path)
-    known = known_names(model.source.path, program, model.signature, model.rename)
-    program = _moved(program, model.device)
+    check_device(loaded.device)
+    program = load_pt2(loaded.ref.path)
+    known = known_names(loaded.ref.path, program, loaded.ref.signature, loaded.ref.rename)
+    program = _moved(program, loaded.device)
     module = program.module()
     named, signature = named_file(taking_its_names(program, module, module), known)
     weights = (*program.state_dict.values(), *_tensors(program))
-    device = next((tensor.device.type for tensor in weights), model.device)
+    device = next((tensor.device.type for tensor in weights), loaded.device)
     facts = torch_facts(device, precision_of_tensors(weights), notes_of(program))
     return TorchRunner(named=named, signature=signature, facts=facts)
 

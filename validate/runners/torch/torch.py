@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, cast
 
 from paritygate.backends import require_backend
 from paritygate.errors import BackendError, UsageError
+from paritygate.models.loading import LoadedModel
 from paritygate.models.torch.module import as_named_module, device_of, put_in_eval_mode, signature_of_module
 from paritygate.precision import Precision
-from paritygate.validate.runners.interface import reason_of
-from paritygate.validate.runners.runner import ModelToRun
+from paritygate.validate.runners.runner import reason_of
 from paritygate.validate.runners.torch.calls import TorchRunner, check_device, precision_of_tensors, torch_facts
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ __all__ = ["TorchRunner", "open_model"]
 _QUANTIZED = ("torch.ao.nn.quantized", "torch.ao.nn.intrinsic.quantized", "torch.nn.quantized")
 
 
-def open_model(model: ModelToRun) -> TorchRunner:
+def open_model(loaded: LoadedModel) -> TorchRunner:
     """Return the module, put into eval mode and moved to the device.
 
     Reads all parameters and buffers, to find their precision.
@@ -34,17 +34,17 @@ def open_model(model: ModelToRun) -> TorchRunner:
         UsageError: There is no signature, or it does not fit the module.
     """
     require_backend("torch")
-    if model.signature is None and model.example is None:
-        msg = f"the names and dtypes of {model.source.text} are not known: a PyTorch module does not say them"
+    if loaded.ref.signature is None and loaded.example is None:
+        msg = f"the names and dtypes of {loaded.ref.text} are not known: a PyTorch module does not say them"
         raise UsageError(msg, hint="declare inputs: and outputs: in the spec")
-    module: torch.nn.Module = model.model
+    module: torch.nn.Module = loaded.model
     note = put_in_eval_mode(module)
-    _move(module, model.device)
-    signature = model.signature
+    _move(module, loaded.device)
+    signature = loaded.ref.signature
     if signature is None:
-        signature = signature_of_module(module, cast("Example", model.example), model.rename)
+        signature = signature_of_module(module, cast("Example", loaded.example), loaded.ref.rename)
     return TorchRunner(
-        named=as_named_module(module, signature, model.rename),
+        named=as_named_module(module, signature, loaded.ref.rename),
         signature=signature,
         facts=torch_facts(device_of(module).type, _precision_found(module), [note]),
     )

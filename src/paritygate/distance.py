@@ -1,0 +1,27 @@
+"""How far two arrays are apart, value by value."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["distance"]
+
+
+def distance(actual: NDArray[Any], expected: NDArray[Any]) -> NDArray[np.float64]:
+    """Return |actual - expected| of every value, computed in float64.
+
+    Values that are equal are 0 apart, and so are two NaN and two infinities of the same sign. A value that is NaN or
+    infinite in one array alone is infinitely far from the other.
+
+    Args:
+        actual: Numbers or truth values.
+        expected: The same, of a shape that `actual` broadcasts to.
+    """
+    wide_actual, wide_expected = actual.astype(np.float64), expected.astype(np.float64)
+    is_same = (wide_actual == wide_expected) | (np.isnan(wide_actual) & np.isnan(wide_expected))
+    with np.errstate(invalid="ignore", over="ignore"):
+        found = np.where(is_same, 0.0, np.abs(wide_actual - wide_expected))
+    return np.where(np.isnan(found), np.inf, found)

@@ -1,0 +1,95 @@
+"""Opening a model: the table of runners, and what is put around the one that runs it."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import cast
+
+from paritygate.engine.record import EngineRecord
+from paritygate.errors import UsageError
+from paritygate.machine import check_environment
+from paritygate.models.example import Example
+from paritygate.models.fixed_shape import read_fixed_shape
+from paritygate.models.loading import LoadedModel, load_model
+from paritygate.models.source import ModelRef, SourceKind
+from paritygate.precision import Precision
+from paritygate.validate.runners.emulated import open_emulated
+from paritygate.validate.runners.engine.profile_limits import WithinProfile
+from paritygate.validate.runners.fixed_shape import FixedShapeRunner
+from paritygate.validate.runners.runner import Runner
+
+__all__ = ["RUNNERS", "open_model", "open_runner"]
+
+# Each of these modules offers `open_model(loaded)`, which returns a `Runner` of it.
+RUNNERS: Mapping[SourceKind, str] = {
+    SourceKind.ONNX: "paritygate.validate.runners.onnxruntime.runner",
+    SourceKind.TORCH: "paritygate.validate.runners.torch.torch",
+    SourceKind.TORCHSCRIPT: "paritygate.validate.runners.torch.torchscript",
+    SourceKind.PT2: "paritygate.validate.runners.torch.pt2",
+    SourceKind.OPENVINO: "paritygate.validate.runners.openvino",
+    SourceKind.TFLITE: "paritygate.validate.runners.tensorflow.litert",
+    SourceKind.TENSORRT: "paritygate.validate.runners.engine.tensorrt",
+    SourceKind.TENSORRT_RTX: "paritygate.validate.runners.engine.tensorrt",
+    SourceKind.KERAS: "paritygate.validate.runners.tensorflow.keras",
+    SourceKind.SAVEDMODEL: "paritygate.validate.runners.tensorflow.savedmodel",
+    SourceKind.FUNCTION: "paritygate.validate.runners.function",
+}
+
+
+def open_model(
+    ref: ModelRef,
+    device: str,
+    *,
+    emulate: Precision | None = None,
+    is_optimised: bool = True,
+    example: Example | None = None,
+) -> Runner:
+    """Return the runner of a model, loaded and ready to run; `loaded` of it says what the model turned out to be.
+
+    Args:
+        ref: Which model; not recorded outputs.
+        device: Where it runs: `cpu`, or `cuda`.
+        emulate: The precision that all of its values are rounded to; None to run it as it is.
+        is_optimised: Whether ONNX Runtime rewrites the graph, as it does where it is deployed.
+        example: Real inputs, by which a model object is asked for its signature if it does not say it.
+
+    Raises:
+        UsageError: It is to be emulated and is no ONNX model, or the source's callable is not found.
+        ParitygateError: As `open_runner`.
+    """
+    loaded = replace(load_model(ref), device=device, is_optimised=is_optimised, example=example)
+    runner = open_runner(loaded) if emulate is None else _open_emulated(loaded, emulate)
+    if ref.fixed_shape is not None:
+        runner = FixedShapeRunner(runner, read_fixed_shape(ref.fixed_shape))
+    if ref.engine is not None:
+        runner = WithinProfile(runner, EngineRecord.load(ref.engine))
+    runner.loaded = loaded
+    return runner
+
+
+def open_runner(loaded: LoadedModel) -> Runner:
+    """Return the runner of a loaded model, by its kind and with nothing put around it.
+
+    Raises:
+        UsageError: There is no runner for the kind.
+        MissingBackendError: The runtime is not installed.
+        InputFileError: The file is not a model of its kind.
+        BackendError: The runtime refused the model, or the environment lowers the precision of float32.
+    """
+    check_environment()
+    if loaded.ref.kind not in RUNNERS:
+        allowed = ", ".join(str(kind) for kind in RUNNERS)
+        msg = f"no runner for a model of kind {str(loaded.ref.kind)!r} (allowed: {allowed})"
+        raise UsageError(msg, hint="convert-and-validate backends lists what can run here")
+    module = importlib.import_module(RUNNERS[loaded.ref.kind])
+    return cast("Runner", module.open_model(loaded))
+
+
+def _open_emulated(loaded: LoadedModel, precision: Precision) -> Runner:
+    if loaded.ref.kind is not SourceKind.ONNX:
+        msg = f"{loaded.ref.name} is a {loaded.ref.kind} model, and only ONNX models are emulated"
+        raise UsageError(msg, hint="export it to ONNX first")
+    check_environment()
+    return open_emulated(loaded, precision)
