@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
-from paritygate.convert.fixed_shape import FIXERS
+from paritygate.convert.checked import FIXERS
 from paritygate.errors import UsageError
 from paritygate.models.fixed_shape import FixedShape
 from paritygate.precision import Variant
