@@ -28,7 +28,7 @@ from onnxruntime import quantization
 from paritygate.backends import version_of
 from paritygate.convert.checked import convert_and_check
 from paritygate.convert.conversion import Calibration, ConversionJob
-from paritygate.convert.int8.prepared import prepared_model
+from paritygate.convert.onnx.onnx_to_int8 import prepared_model
 from paritygate.fixtures.face_resnet50 import calibration_images, images
 from paritygate.fixtures.sts import calibration_rows, evaluation_pairs
 from paritygate.fixtures.sts.architecture import SIMILAR_ABOVE
