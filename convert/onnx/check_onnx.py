@@ -1,4 +1,4 @@
-"""Checks that a converted ONNX model can be served: onnx.checker passes, its operators are known, ONNX Runtime loads it.
+"""Checks that a converted ONNX model can be served: it is valid, its operators are known, and ONNX Runtime loads it.
 
 A precision that ONNX Runtime's CPU provider does not run is not loaded, and the facts say so.
 """

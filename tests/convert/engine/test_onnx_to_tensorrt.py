@@ -17,9 +17,8 @@ from paritygate.convert.conversion import ConversionJob
 from paritygate.convert.engine import build as build_module
 from paritygate.convert.engine import network as network_module
 from paritygate.convert.engine.census import check_census
-from paritygate.convert.engine.network import library_errors, parse_network
+from paritygate.convert.engine.network import library_errors, parse_network, parser_error
 from paritygate.convert.engine.onnx_to_tensorrt import convert
-from paritygate.convert.engine.parser_errors import parser_error
 from paritygate.engine import building
 from paritygate.engine.builder_log import BuilderLog
 from paritygate.engine.capabilities import capabilities_of
