@@ -13,7 +13,7 @@ from typing import Protocol, cast
 from paritygate.backends import require_backend
 from paritygate.convert.causes import one_line
 from paritygate.convert.conversion import CHECKS, CONVERTERS, DERIVATIONS, Check, Conversion, ConversionJob, Converter
-from paritygate.engine.building import require_builder
+from paritygate.engine.gpu_fit import require_builder
 from paritygate.errors import BackendError, ConversionError, ParitygateError, StorageError, UsageError
 from paritygate.files import MARKER, storage_errors
 from paritygate.formats import FORMATS

@@ -27,13 +27,11 @@ from paritygate.convert.engine.network import (
 from paritygate.convert.engine.quantized import check_quantization, fold_integer_biases, has_integer_biases
 from paritygate.convert.onnx.rewrite import save_onnx
 from paritygate.engine.builder_log import BuilderLog
-from paritygate.engine.building import require_builder
 from paritygate.engine.capabilities import capabilities_of
-from paritygate.engine.gpu_fit import targets_in_words
+from paritygate.engine.gpu_fit import require_builder, targets_in_words
 from paritygate.engine.library import TENSORRT, TENSORRT_RTX, EngineLibrary, open_library
-from paritygate.engine.profile import ProfileShapes, profile_of
 from paritygate.engine.record import ENGINE_FILE, EngineRecord
-from paritygate.engine.settings import EngineSettings, HardwareCompatibility
+from paritygate.engine.settings import EngineSettings, HardwareCompatibility, ProfileShapes, profile_of
 from paritygate.errors import ConversionError
 from paritygate.files import digest_of_file, digest_of_files, storage_errors, write_bytes_atomically
 from paritygate.machine import gpu_of_machine

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 from paritygate.convert.onnx.operators import OperatorRow, node_name, unsupported_operators
 from paritygate.engine.builder_log import BuilderLog, make_logger, said
 from paritygate.engine.capabilities import capabilities_of
-from paritygate.engine.dtypes import NUMPY_DTYPES
-from paritygate.engine.library import TENSORRT, EngineLibrary
+from paritygate.engine.library import NUMPY_DTYPES, TENSORRT, EngineLibrary
 from paritygate.errors import ConversionError, UnsupportedOperatorsError
 from paritygate.models.onnx.file import signature_of_onnx
 from paritygate.models.onnx.graph import graphs_in

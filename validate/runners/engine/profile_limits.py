@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from paritygate.engine.profile import ProfileShapes
+from paritygate.engine.settings import ProfileShapes
 from paritygate.errors import BackendError
 from paritygate.signature import Signature
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from paritygate.engine.profile import ProfileShapes, profile_of
+from paritygate.engine.settings import ProfileShapes, profile_of
 from paritygate.errors import BackendError, UsageError
 from paritygate.models.onnx.graph import QUANTIZATION_OPERATORS, graphs_in, nodes_in
 from paritygate.signature import Signature
