@@ -1,4 +1,4 @@
-"""Builds an engine from ONNX: parses it, counts what it computes in, configures the library, and writes engine and record.
+"""Builds an engine from ONNX: parses it, counts what it computes in, configures the library, writes engine and record.
 
 A setting that the library does not keep is an error.
 """

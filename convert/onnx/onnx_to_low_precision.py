@@ -29,7 +29,7 @@ from paritygate.models.onnx.graph import (
     nodes_in,
 )
 from paritygate.precision import Precision
-from paritygate.wording import counted
+from paritygate.text import counted
 
 if TYPE_CHECKING:
     import onnx

@@ -16,7 +16,7 @@ from paritygate.pipelines.cli.probe_summary import finding_lines, probe_lines
 from paritygate.pipelines.cli.release_summary import print_release
 from paritygate.pipelines.compare.result import NOT_RUN_HERE, ComparisonResult, reasons
 from paritygate.pipelines.run.evidence_shape import read_evidence_file
-from paritygate.printing import as_message, echo
+from paritygate.text import as_message, echo
 
 # A comparison is printed without a run: what runs are made of is not imported for it.
 if TYPE_CHECKING:

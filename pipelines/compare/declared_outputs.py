@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from paritygate.errors import BackendError, MissingBackendError, UsageError
 from paritygate.models.source import SourceKind
+from paritygate.text import counted
 from paritygate.validate.runners.runner import ModelToRun, open_runner
 from paritygate.validate.samples.feeding import fit_inputs
-from paritygate.wording import counted
 
 if TYPE_CHECKING:
     import numpy as np

@@ -11,7 +11,7 @@ from typing import Any
 
 from paritygate.codec import from_data, to_data
 from paritygate.pipelines.compare.result import ComparisonResult
-from paritygate.row_names import without_row_ids
+from paritygate.text import without_row_ids
 
 __all__ = ["result_without_inputs", "without_inputs"]
 

@@ -26,7 +26,7 @@ from paritygate.pipelines.run.earlier_failures import EarlierFailure, read_earli
 from paritygate.pipelines.run.evidence_shape import read_evidence_file
 from paritygate.pipelines.run.other_machines import OTHERS, is_evidence
 from paritygate.pipelines.run.workspace import FailedVariant, RunFolder, required_variants, worst_code
-from paritygate.row_names import without_row_ids
+from paritygate.text import without_row_ids
 from paritygate.validate.reference.recording import RECORD_FILE, Recording
 
 __all__ = ["NOT_MEASURED", "ReportData", "VariantReport", "collect_report", "report_without_inputs"]

@@ -12,7 +12,7 @@ from paritygate import __version__
 from paritygate.codec import schema_of, to_data
 from paritygate.errors import ExitCode
 from paritygate.pipelines.run.workspace import worst_code
-from paritygate.wording import counted
+from paritygate.text import counted
 
 __all__ = [
     "CAUGHT_BY_BOTH",

@@ -13,7 +13,7 @@ from paritygate.errors import UsageError
 from paritygate.models.fixed_shape import FixedShape
 from paritygate.precision import Variant
 from paritygate.signature import Signature
-from paritygate.wording import nearest_first
+from paritygate.text import nearest_first
 
 __all__ = [
     "StaticTarget",
