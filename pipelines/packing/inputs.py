@@ -19,7 +19,7 @@ from paritygate.importing import is_object_path
 from paritygate.models.digest import digest_of_model
 from paritygate.models.onnx.file import external_files, read_onnx
 from paritygate.models.source import Source, SourceKind
-from paritygate.pipelines.packing.walk import files_in
+from paritygate.pipelines.packing.contents import files_in
 from paritygate.pipelines.run.workspace import RunFolder
 from paritygate.validate.reference.recording import RECORD_FILE, Recording
 
