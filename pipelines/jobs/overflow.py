@@ -12,8 +12,7 @@ import numpy as np
 from paritygate.batch import Batch
 from paritygate.codec import from_data
 from paritygate.errors import BackendError, ZeroRowsError
-from paritygate.pipelines.calibration.choosing import RowChoice
-from paritygate.pipelines.calibration.rows import CalibratedRows
+from paritygate.pipelines.calibration.rows import CalibratedRows, RowChoice
 from paritygate.pipelines.compare.job import Side
 from paritygate.pipelines.compare.opening import open_side
 from paritygate.pipelines.process.child import Progress
