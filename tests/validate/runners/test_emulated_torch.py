@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from paritygate.models.source import Source, SourceKind
 from paritygate.precision import Precision
-from paritygate.validate.emulation.rounding import DTYPES
+from paritygate.validate.emulation.constants import DTYPES
 from paritygate.validate.runners.emulated import open_emulated
 from paritygate.validate.runners.runner import ModelToRun
 

@@ -17,8 +17,8 @@ from paritygate.models.onnx.graph import UniqueNames, names_in
 from paritygate.precision import Precision
 from paritygate.signature import Signature
 from paritygate.validate.emulation.canary import VALUES, check_canary
+from paritygate.validate.emulation.constants import ELEMENT_TYPES, FLOAT
 from paritygate.validate.emulation.graph import EmulatedGraph, emulate
-from paritygate.validate.emulation.rounding import ELEMENT_TYPES, FLOAT
 from paritygate.validate.runners.emulated import _narrowed, _open_session, _widened
 from paritygate.validate.runners.interface import check_inputs, describe_arrays
 from paritygate.validate.runners.onnxruntime.runner import _reason
