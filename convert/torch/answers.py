@@ -405,7 +405,7 @@ def onnx_call(path: Path, signature: Signature) -> _Call:
     """
     import onnxruntime
 
-    from paritygate.convert.onnx.load import load_in_onnxruntime
+    from paritygate.convert.onnx.check_onnx import load_in_onnxruntime
 
     load_in_onnxruntime(path)
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])

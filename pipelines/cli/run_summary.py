@@ -15,7 +15,7 @@ from paritygate.pipelines.cli.probe_summary import finding_lines, probe_lines
 from paritygate.pipelines.cli.release_summary import print_release
 from paritygate.pipelines.compare.result import NOT_RUN_HERE, ComparisonResult, MatchResult, MatchStratumResult, reasons
 from paritygate.pipelines.run.evidence import read_evidence
-from paritygate.printing import as_message, echo
+from paritygate.text import as_message, echo
 
 if TYPE_CHECKING:
     from paritygate.pipelines.run.workspace import FailedVariant, RunFolder

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from paritygate.codec import from_data, to_data
-from paritygate.convert.checked import convert_and_check
+from paritygate.convert.checked import convert_and_check, fix_and_check
 from paritygate.convert.conversion import ConversionJob
-from paritygate.convert.fixed_shape import fix_and_check
 from paritygate.convert.torch.declaration import declaration_of
 from paritygate.engine.settings import EngineSettings
 from paritygate.errors import UsageError

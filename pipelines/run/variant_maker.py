@@ -16,7 +16,7 @@ from paritygate.backends import version_of
 from paritygate.codec import from_data, to_data
 from paritygate.convert.conversion import DERIVATIONS
 from paritygate.convert.int8.settings import DYNAMIC, Int8Settings
-from paritygate.engine.building import require_builder
+from paritygate.engine.gpu_fit import require_builder
 from paritygate.errors import (
     ConversionError,
     InputFileError,

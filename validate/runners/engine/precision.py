@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from paritygate.engine.dtypes import DTYPE_OF_PRECISION
-from paritygate.engine.layer_types import MOVING, QUANTIZE
+from paritygate.engine.library import DTYPE_OF_PRECISION, MOVING, QUANTIZE
 from paritygate.precision import Precision
 
 __all__ = ["describe_census", "precision_of_dtypes"]

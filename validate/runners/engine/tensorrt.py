@@ -13,9 +13,8 @@ import numpy as np
 
 from paritygate.engine.builder_log import BuilderLog, make_logger
 from paritygate.engine.capabilities import capabilities_of
-from paritygate.engine.deserialized import BUILD_AGAIN, LoadedEngine, check_engine, load_engine
 from paritygate.engine.gpu_fit import check_gpu
-from paritygate.engine.inspected import inspect_engine
+from paritygate.engine.inspecting import BUILD_AGAIN, LoadedEngine, check_engine, inspect_engine, load_engine
 from paritygate.engine.library import open_library
 from paritygate.engine.record import RECORD_FILE, EngineRecord
 from paritygate.errors import BackendError, InputFileError

@@ -15,8 +15,8 @@ from paritygate.models.onnx.file import opset_of, read_onnx, signature_of_onnx
 from paritygate.models.onnx.graph import UniqueNames, names_in
 from paritygate.precision import Precision
 from paritygate.signature import Signature
+from paritygate.validate.emulation.constants import ELEMENT_TYPES, FLOAT
 from paritygate.validate.emulation.graph import EmulatedGraph, emulate
-from paritygate.validate.emulation.rounding import ELEMENT_TYPES, FLOAT
 from paritygate.validate.runners.emulated import EmulatedRunner, emulated_facts, open_session
 from paritygate.validate.runners.runner import RuntimeFacts
 
