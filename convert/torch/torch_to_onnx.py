@@ -16,7 +16,7 @@ from paritygate.convert.torch.answers import check_answers, module_call, onnx_ca
 from paritygate.convert.torch.branches import branching_sizes
 from paritygate.convert.torch.export_errors import explained
 from paritygate.convert.torch.inputs import Rows
-from paritygate.convert.torch.onnx_file import finished
+from paritygate.convert.torch.onnx_file import finished, neutral_names
 from paritygate.convert.torch.program import (
     check_ranges,
     declared_signature,
@@ -100,13 +100,14 @@ def _export(named: torch.nn.Module, signature: Signature, opset: int) -> Any:  #
     import torch
 
     arrays, shapes = example(named, signature)
+    inputs, outputs = neutral_names(signature)
     export = partial(
         torch.onnx.export,
         named,
         arrays,
         dynamo=True,
-        input_names=[spec.name for spec in signature.inputs],
-        output_names=[spec.name for spec in signature.outputs],
+        input_names=inputs,
+        output_names=outputs,
         dynamic_shapes=(shapes,),
         opset_version=opset,
         verbose=False,

@@ -7,6 +7,7 @@ TorchScript, and no Python code is left in such a file that could be exported in
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ from paritygate.convert.causes import one_line
 from paritygate.convert.conversion import Conversion, ConversionJob
 from paritygate.convert.onnx.operators import unsupported_operators
 from paritygate.convert.torch.answers import check_answers, module_call, onnx_call
-from paritygate.convert.torch.onnx_file import finished
+from paritygate.convert.torch.onnx_file import finished, neutral_names
 from paritygate.convert.torch.torch_to_torchscript import traced
 from paritygate.errors import ConversionError, ParitygateError
 from paritygate.models.torch.archive import names_in_archive
@@ -74,6 +75,7 @@ def _export(
 ) -> None:
     import torch
 
+    inputs, outputs = neutral_names(signature)
     try:
         with warnings.catch_warnings():
             # That it is deprecated is said above.
@@ -83,9 +85,9 @@ def _export(
                 arrays,
                 str(path),
                 dynamo=False,
-                input_names=[spec.name for spec in signature.inputs],
-                output_names=[spec.name for spec in signature.outputs],
-                dynamic_axes=_open_dims(signature),
+                input_names=inputs,
+                output_names=outputs,
+                dynamic_axes=dict(zip((*inputs, *outputs), _open_dims(signature), strict=True)),
                 opset_version=opset,
             )
     except ParitygateError:
@@ -110,8 +112,6 @@ def _operator(err: Exception) -> str:
     return next((word for word in words if "::" in word), "(unknown)")
 
 
-def _open_dims(signature: Signature) -> dict[str, dict[int, str]]:
-    return {
-        spec.name: {axis: dim for axis, dim in enumerate(spec.shape or ()) if isinstance(dim, str)}
-        for spec in (*signature.inputs, *signature.outputs)
-    }
+def _open_dims(signature: Signature) -> Iterator[dict[int, str]]:
+    for spec in (*signature.inputs, *signature.outputs):
+        yield {axis: dim for axis, dim in enumerate(spec.shape or ()) if isinstance(dim, str)}
