@@ -38,7 +38,8 @@ def neutral_names(signature: Signature) -> tuple[list[str], list[str]]:
     if both:
         name = min(both)
         msg = f"{name!r} is the name of an input and of an output, and ONNX has one value of a name"
-        hint = f"serve the output under another name: model.outputs with {name}_out, and model.rename: {{{name}: {name}_out}}"
+        other = f"{name}_out"
+        hint = f"name the output {other!r} in model.outputs, and add it to model.rename: {{{name}: {other}}}"
         raise UsageError(msg, hint=hint)
     inputs = [f"{_INPUT}{index}" for index in range(len(signature.inputs))]
     return inputs, [f"{_OUTPUT}{index}" for index in range(len(signature.outputs))]

@@ -54,8 +54,8 @@ def convert(job: ConversionJob) -> Conversion:
     path = job.folder / _MAIN
     exported = _export(program, interface, job.opset or _OPSET)
     exported.save(str(path), external_data=_weight_bytes(program) >= EXTERNAL_DATA_BYTES)
-    conversion = finished(path, signature, job.opset, notes)
-    check_answers(onnx_call(path, signature), signature, expected=module_call(named), rows=job.rows)
+    conversion = finished(path, signature, job.opset, notes, job.ties)
+    check_answers(onnx_call(path, signature), signature, expected=module_call(named), rows=job.rows, ties=job.ties)
     return conversion
 
 

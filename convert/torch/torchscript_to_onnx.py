@@ -1,7 +1,7 @@
 """TorchScript to ONNX, by PyTorch's legacy exporter.
 
-That exporter is deprecated. It is used here and nowhere else, because the one on top of torch.export takes no
-TorchScript, and no Python code is left in such a file that could be exported instead.
+That exporter is deprecated. It is used because the one on top of torch.export takes no TorchScript, and no Python code
+is left in such a file that could be exported instead; and for modules that the other one does not export.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from paritygate.signature import Signature
 
-__all__ = ["convert"]
+__all__ = ["convert", "export_script"]
 
 _MAIN = "model.onnx"
 _OPSET = 18
@@ -56,25 +56,38 @@ def convert(job: ConversionJob) -> Conversion:
     known = KnownNames(file=source, said=names_in_archive(source), declared=job.signature, rename=job.rename)
     named, signature = named_file(taking_its_names(module), known)
     # A wrapper in Python cannot be exported with TorchScript inside of it; traced, both are TorchScript.
-    script, arrays, _ = traced(named, signature, job.rows)
+    script, arrays, _ = traced(named, signature, job.rows, job.ties)
     path = job.folder / _MAIN
-    _export(script, arrays, signature, job.opset or _OPSET, path)
+    export_script(script, arrays, signature, job.opset, path)
     unused = unused_outputs(named)
     unused_note = f"outputs not in the signature were left out: {', '.join(unused)}" if unused else None
     conversion = finished(path, signature, job.opset, (*notes_of(module), eval_note, unused_note))
-    check_answers(onnx_call(path, signature), signature, expected=module_call(named), rows=job.rows)
+    check_answers(onnx_call(path, signature), signature, expected=module_call(named), rows=job.rows, ties=job.ties)
     return conversion
 
 
-def _export(
+def export_script(
     script: Any,  # noqa: ANN401 - a ScriptModule, which torch does not type
     arrays: tuple[torch.Tensor, ...],
     signature: Signature,
-    opset: int,
+    asked_opset: int | None,
     path: Path,
 ) -> None:
+    """Write TorchScript to `path`, its inputs and outputs under neutral names.
+
+    Args:
+        script: Takes and returns the tensors of the signature in its order.
+        arrays: What it was traced with.
+        signature: Dims of inputs and outputs.
+        asked_opset: The opset to write; None for the default.
+        path: The file.
+
+    Raises:
+        ConversionError: It cannot be exported; UnsupportedOperatorsError where it is for an operator.
+    """
     import torch
 
+    opset = asked_opset or _OPSET
     inputs, outputs = neutral_names(signature)
     try:
         with warnings.catch_warnings():
