@@ -179,6 +179,10 @@ class VariantMaker:
 
     def _convert(self, variant: Variant, base: Artifact | None, files: Path) -> Mapping[str, Any]:
         run = self._run
+        if base is None:
+            origin = _from_source(run, self._ties, is_fit_known=self._is_fit_known)
+        else:
+            origin = _from_base(base)
         made: Mapping[str, Any] = run_child(
             ChildJob(
                 name="export",
@@ -186,11 +190,7 @@ class VariantMaker:
                     "format": variant.format,
                     "precision": str(variant.precision),
                     "folder": str(files),
-                    **(
-                        _from_source(run, self._ties, is_fit_known=self._is_fit_known)
-                        if base is None
-                        else _from_base(base)
-                    ),
+                    **origin,
                     "fixed_shape": None if base is None else _fixed_shape(run, variant, base),
                     "calibration": _calibration(run, variant),
                     "engine": to_data(run.resolved.engine_settings(variant)),
