@@ -19,6 +19,7 @@ from paritygate.convert.torch.branches import branching_sizes
 from paritygate.convert.torch.eager_attention import eager_attention, may_be_eager
 from paritygate.convert.torch.export_errors import ModuleError, explained
 from paritygate.convert.torch.onnx_file import finished, neutral_names
+from paritygate.convert.torch.packed_sequences import with_packed_outputs
 from paritygate.convert.torch.program import check_ranges, declared_signature, example, refuse_script_module, tied_dims
 from paritygate.convert.torch.sizes import example_sizes
 from paritygate.convert.torch.torch_to_torchscript import traced
@@ -127,7 +128,7 @@ def _by_dynamo(module: _Module, *, is_eager: bool = False) -> Conversion:
 
 def _by_torchscript(module: _Module) -> Conversion:
     job, signature = module.job, module.signature
-    script, arrays, traces = traced(module.named, signature, job.rows, job.ties)
+    script, arrays, traces = traced(with_packed_outputs(module.named), signature, job.rows, job.ties)
     export_script(script, arrays, signature, job.opset, job.folder / _MAIN)
     del script
     for name in signature.symbols:

@@ -76,7 +76,7 @@ def export_script(
     """Write TorchScript to `path`, its inputs and outputs under neutral names.
 
     Args:
-        script: Takes and returns the tensors of the signature in its order.
+        script: Takes and returns the tensors of the signature in its order; what it returns after them is left out.
         arrays: What it was traced with.
         signature: Dims of inputs and outputs.
         asked_opset: The opset to write; None for the default.
@@ -110,6 +110,16 @@ def export_script(
         raise unsupported_operators([row], target="ONNX") from err
     except Exception as err:
         raise _refused(err, opset) from err
+    _leave_out_outputs_after(len(outputs), path)
+
+
+def _leave_out_outputs_after(count: int, path: Path) -> None:
+    import onnx
+
+    model = onnx.load(str(path), load_external_data=False)
+    if len(model.graph.output) > count:
+        del model.graph.output[count:]
+        path.write_bytes(model.SerializeToString())
 
 
 def _refused(err: Exception, opset: int) -> ConversionError:

@@ -179,10 +179,7 @@ class VariantMaker:
 
     def _convert(self, variant: Variant, base: Artifact | None, files: Path) -> Mapping[str, Any]:
         run = self._run
-        if base is None:
-            origin = _from_source(run, self._ties, is_fit_known=self._is_fit_known)
-        else:
-            origin = _from_base(base)
+        origin = _from_source(run, self._ties, is_fit_known=self._is_fit_known) if base is None else _from_base(base)
         made: Mapping[str, Any] = run_child(
             ChildJob(
                 name="export",
