@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from paritygate.convert.causes import one_line
 from paritygate.convert.torch.export_errors import ModuleError
 from paritygate.convert.torch.inputs import Rows, full_shape, input_draws
-from paritygate.convert.torch.sizes import example_sizes, fitting_sizes
+from paritygate.convert.torch.sizes import example_sizes, fitting_sizes, possible_dims
 from paritygate.errors import ConversionError, ParitygateError
 from paritygate.models.torch.module import device_of
 from paritygate.signature import Signature
@@ -91,6 +91,12 @@ def check_answers(  # noqa: PLR0913 - what is compared, and how closely
         ConversionError: It fails, or answers otherwise, at a size that is promised; the message names the dim.
     """
     notes: list[str] = []
+    ties = ties or {}
+    promised = signature.dims
+    signature = replace(signature, dims=possible_dims(signature, ties))
+    narrowed = [f"{name} from {dim.min} to {dim.max}" for name, dim in signature.dims.items() if dim != promised[name]]
+    if narrowed:
+        notes.append(f"it was tried with {', '.join(narrowed)} only, because {_tied(ties)} in all samples")
     most_values = _MOST_VALUES_ELSEWHERE if is_other_runtime else _MOST_VALUES
     pair = _Pair(
         candidate=candidate,
@@ -101,7 +107,7 @@ def check_answers(  # noqa: PLR0913 - what is compared, and how closely
         signature=signature,
         rows=rows or {},
     )
-    for trial in _trials(_Sizes(signature=signature, ties=ties or {}), other_sizes or {}, most_values, notes):
+    for trial in _trials(_Sizes(signature=signature, ties=ties), other_sizes or {}, most_values, notes):
         refusal = pair.try_at(trial)
         if refusal is None:
             continue
@@ -247,13 +253,12 @@ def _trials(
 ) -> Iterator[_Trial]:
     """Yield what is to be run, of what is too large a smaller one; say in `notes` what was changed or left out."""
     usual, signature = promised.usual, promised.signature
-    tied = " and ".join(f"{whole} is {tie}" for whole, tie in promised.ties.items())
     for wanted in _all_trials(signature, others, usual):
         trial = wanted if wanted.dim is None else promised.fit(wanted)
         if trial is None:
             if not wanted.is_declared:
                 continue
-            notes.append(f"it was not tried at {wanted}: in all samples {tied}, and no sizes declared fit that")
+            notes.append(f"it was not tried at {wanted}: {_tied(promised.ties)} in all samples")
             continue
         values = _values(signature, trial.sizes)
         most = most_values if trial.is_end else _MOST_VALUES
@@ -268,6 +273,10 @@ def _trials(
         found = smaller.sizes[trial.dim]
         notes.append(f"it was tried at {trial.dim}={found} and not at {size}, where its inputs are {values} values")
         yield smaller
+
+
+def _tied(ties: Mapping[str, str]) -> str:
+    return " and ".join(f"{whole} is {tie}" for whole, tie in ties.items())
 
 
 def _values(signature: Signature, sizes: Mapping[str, int]) -> int:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from paritygate.convert.causes import causes, one_line, users_line
 from paritygate.convert.conversion import ConversionJob
 from paritygate.convert.torch.inputs import full_shape, torch_dtype
-from paritygate.convert.torch.sizes import example_sizes
+from paritygate.convert.torch.sizes import example_sizes, summands
 from paritygate.errors import ConversionError, ParitygateError, UsageError
 from paritygate.models.torch.module import device_of
 from paritygate.signature import Dim, Signature, TensorSpec
@@ -102,6 +102,7 @@ def check_ranges(
     dims: Mapping[str, Dim],
     *,
     is_given: bool = False,
+    ties: Mapping[str, str] | None = None,
 ) -> None:
     """Check that the exported graph stands for every size of the symbolic dims.
 
@@ -114,16 +115,19 @@ def check_ranges(
         dims: The sizes promised.
         is_given: Whether somebody else exported it. Where nobody told torch.export the smallest size of a dim, it
             notes 2 and takes 1 all the same: then 2 says nothing of 1.
+        ties: What a dim is in all samples, as a sum of others.
 
     Raises:
         ConversionError: It stands for fewer sizes; the message names the dim.
     """
+    tied = {name for whole, tie in (ties or {}).items() for name in (whole, *summands(tie)[0])}
     for spec, axis, symbol, size in _named_sizes(program, inputs):
         promised = dims.get(symbol)
         if isinstance(size, int) and not is_given and (promised is None or promised.min != promised.max):
             raise _fixed(spec, axis, symbol, size)
         allowed = program.range_constraints.get(size.node.expr) if hasattr(size, "node") else None
-        if allowed is not None:
+        # The sizes of a sum and of its parts are noted as if each was 2 at least: runs tell what they are.
+        if allowed is not None and symbol not in tied:
             _check_range(symbol, allowed, promised, least_noted=_UNTOLD if is_given else 1)
 
 

@@ -46,7 +46,8 @@ def convert(job: ConversionJob) -> Conversion:
     known = known_names(source, program, job.signature, job.rename)
     interface = interface_of(program, known)
     signature = interface.signature
-    check_ranges(program, [signature.inputs[index] for index in interface.inputs], signature.dims, is_given=True)
+    inputs = [signature.inputs[index] for index in interface.inputs]
+    check_ranges(program, inputs, signature.dims, is_given=True, ties=job.ties)
     notes = tuple(notes_of(program))
     # Called before the exporter changes what it is given.
     module = program.module()

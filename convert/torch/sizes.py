@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from paritygate.signature import Dim, Signature
 
-__all__ = ["example_sizes", "fitting_sizes"]
+__all__ = ["example_sizes", "fitting_sizes", "possible_dims", "summands"]
 
 # What a symbolic dim is traced with where its range is not given. Not 0 or 1, which torch.export takes for fixed.
 _EXAMPLE_SIZE = 8
@@ -61,7 +61,7 @@ def fitting_sizes(
         dim = signature.dims.get(name, Dim(min=1, opt=1, max=_LARGEST))
         return min(max(dim.min, least), dim.max), dim.max
 
-    known = {whole: _summands(tie) for whole, tie in ties.items()}
+    known = {whole: summands(tie) for whole, tie in ties.items()}
     known = {whole: sums for whole, sums in known.items() if {whole, *sums[0]} <= set(sizes)}
     for whole, (parts, plus) in known.items():
         low, high = bounds(whole)
@@ -78,6 +78,36 @@ def fitting_sizes(
     return sizes if is_fit else None
 
 
-def _summands(tie: str) -> tuple[list[str], int]:
+def possible_dims(signature: Signature, ties: Mapping[str, str]) -> dict[str, Dim]:
+    """Return the declared dims, narrowed to the sizes that tied ones can have beside the others.
+
+    A cache of at most 16 under a mask of at most 16 is of at most 15, where there is something new as well.
+
+    Args:
+        signature: The sizes promised.
+        ties: As of `fitting_sizes`; what contradicts them is left as it is.
+    """
+    dims = dict(signature.dims)
+    for whole, tie in ties.items():
+        parts, plus = summands(tie)
+        if not {whole, *parts} <= set(dims):
+            continue
+        low, high = plus + sum(dims[name].min for name in parts), plus + sum(dims[name].max for name in parts)
+        bounds = {whole: (low, high)}
+        for part in parts:
+            dim = dims[part]
+            bounds[part] = (dims[whole].min - (high - dim.max), dims[whole].max - (low - dim.min))
+        for name, (least, most) in bounds.items():
+            dims[name] = _within(dims[name], least, most)
+    return dims
+
+
+def _within(dim: Dim, least: int, most: int) -> Dim:
+    low, high = max(dim.min, least), min(dim.max, most)
+    return Dim(min=low, opt=min(max(dim.opt, low), high), max=high) if low <= high else dim
+
+
+def summands(tie: str) -> tuple[list[str], int]:
+    """Return the dims that are added in such as `past + new + 1`, and the number."""
     words = [word.strip() for word in tie.split("+")]
     return [word for word in words if not word.isdigit()], sum(int(word) for word in words if word.isdigit())

@@ -118,7 +118,7 @@ def _by_dynamo(module: _Module, *, is_eager: bool = False) -> Conversion:
     exported = program.exported_program
     usual = example_sizes(signature, job.ties)
     module.sizes |= branching_sizes(exported, signature.inputs, signature.dims, usual=usual)
-    check_ranges(exported, signature.inputs, signature.dims)
+    check_ranges(exported, signature.inputs, signature.dims, ties=job.ties)
     program.save(str(job.folder / _MAIN), external_data=_weight_bytes(job.model) >= EXTERNAL_DATA_BYTES)
     ties = {**tied_dims(exported, signature.inputs), **job.ties}
     # They hold a copy of the weights.

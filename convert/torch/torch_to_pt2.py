@@ -47,7 +47,7 @@ def convert(job: ConversionJob) -> Conversion:
     eval_note = put_in_eval_mode(job.model)
     named = as_named_module(job.model, signature, job.rename)
     program = _export(named, signature, job.ties)
-    check_ranges(program, signature.inputs, signature.dims)
+    check_ranges(program, signature.inputs, signature.dims, ties=job.ties)
     for node in program.graph.nodes:
         # The traces hold the paths of this machine: the same model would differ from one checkout to another.
         node.meta.pop(_STACK_TRACE, None)
