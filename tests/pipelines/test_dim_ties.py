@@ -43,10 +43,8 @@ def test_an_empty_cache_is_a_part_of_the_mask_and_not_the_other_way_round() -> N
 def test_a_dim_that_is_always_one_longer_than_another_is_known_from_three_sizes_on() -> None:
     seen, fewer = SizesSeen(_ONE_TOKEN), SizesSeen(_ONE_TOKEN)
     for past in (3, 8, 5):
-        batch = Batch(
-            inputs={"mask": np.ones((2, past + 1), np.int64), "cache": np.ones((2, past, 4), np.float32)},
-            ids=["a", "b"],
-        )
+        inputs = {"mask": np.ones((2, past + 1), np.int64), "cache": np.ones((2, past, 4), np.float32)}
+        batch = Batch(inputs=inputs, ids=["a", "b"])
         seen.add(batch)
         if past > 3:
             fewer.add(batch)

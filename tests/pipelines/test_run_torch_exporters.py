@@ -128,7 +128,8 @@ def test_the_report_says_which_exporter_said_what(packed: Desk) -> None:
     called = packed.call("run", "spec.yaml", "--quiet")
     assert called.code == 0, str(called)
     assert "note: exported by torchscript; dynamo did not convert it: torch.export does not trace" in called.out
-    report = (packed.run_folder / "report.md").read_text(encoding="utf-8")
+    (path,) = (packed.folder / "artifacts" / "runs").rglob("report.md")
+    report = path.read_text(encoding="utf-8")
     assert "dynamo: torch.export does not trace the module: TypeError" in report
     assert "torchscript: converted" in report
 
@@ -155,8 +156,6 @@ def test_an_exporter_for_a_file_is_refused(desk: Desk) -> None:
     desk.spec(model={"name": "tiny", "source": "model.onnx", "rename": {"output_0": "logits"}, "exporter": "dynamo"})
     called = desk.call("export", "spec.yaml", "--quiet")
     assert called.code == 2
-    assert (
-        "model.exporter is dynamo, which exports PyTorch modules, and model.onnx is a model of kind 'onnx'"
-        in called.err
-    )
+    assert "model.exporter is dynamo, which exports PyTorch modules" in called.err
+    assert "model.onnx is a model of kind 'onnx'" in called.err
     assert "hint: leave model.exporter out" in called.err
