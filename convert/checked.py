@@ -18,6 +18,7 @@ from paritygate.errors import BackendError, ConversionError, ParitygateError, St
 from paritygate.files import MARKER, storage_errors
 from paritygate.formats import FORMATS
 from paritygate.models.fixed_shape import FixedShape, write_fixed_shape
+from paritygate.models.source import SourceKind
 from paritygate.precision import Precision, Variant
 
 __all__ = ["FIXERS", "Fixer", "convert_and_check", "fix_and_check"]
@@ -51,6 +52,7 @@ def convert_and_check(job: ConversionJob, target_format: str) -> Conversion:
         StorageError: The folder is not empty, or cannot be written.
     """
     variant = Variant(format=target_format, precision=job.precision)
+    _check_exporter(job)
     converter = cast("Converter", importlib.import_module(_module(job, variant)))
     # Before the work: what cannot be checked is not worth minutes of converting.
     require_builder(target_format)
@@ -74,6 +76,16 @@ def _module(job: ConversionJob, variant: Variant) -> str:
     allowed = ", ".join(made) or "none"
     msg = f"a model of kind {str(kind)!r} cannot be converted to {str(variant)!r} (allowed: {allowed})"
     raise UsageError(msg, hint="name one of the variants above in targets")
+
+
+def _check_exporter(job: ConversionJob) -> None:
+    if job.exporter is None or job.source.kind is SourceKind.TORCH:
+        return
+    msg = (
+        f"model.exporter is {job.exporter}, which exports PyTorch modules, and {job.source.text} is a model of kind "
+        f"{str(job.source.kind)!r}"
+    )
+    raise UsageError(msg, hint="leave model.exporter out, or name a module:callable that returns a torch.nn.Module")
 
 
 def _check_empty(job: ConversionJob) -> None:
