@@ -37,7 +37,7 @@ def ask_until_failed(
     failed: set[str] = set()
 
     def note(probe: str, batch: FailedBatch) -> str:
-        if not batch.edge:
+        if not batch.is_finding:
             failed.add(probe)
         return ""
 

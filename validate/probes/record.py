@@ -17,7 +17,7 @@ from paritygate.signature import is_float_dtype
 from paritygate.validate.gate.measurement import repeat_difference
 from paritygate.validate.gate.tolerance import DEFAULT_TOLERANCES, Limits, limits_for
 from paritygate.validate.probes.drops import DropKind, Dropped, Drops
-from paritygate.validate.probes.edges import edges_of
+from paritygate.validate.probes.edges import edges_of, why_declared_not_to_occur
 from paritygate.validate.probes.own_faults import fault_words
 from paritygate.validate.probes.probe import (
     PROBES,
@@ -159,7 +159,11 @@ class _Making:
     def take(self, derived: ProbeBatch) -> None:
         """Have the reference answer a batch, and store it with the answer; or leave it out, and keep why."""
         context, about = self._plan.context, derived.about
-        for kind, why in ((DropKind.SENSELESS, why_senseless), (DropKind.SIZE, why_too_large)):
+        for kind, why in (
+            (DropKind.SENSELESS, why_senseless),
+            (DropKind.SIZE, why_too_large),
+            (DropKind.NEVER_OCCURS, why_declared_not_to_occur),
+        ):
             reason = why(context, derived)
             if reason:
                 self.drops.add(Dropped(about=about, kind=kind, reason=reason))
@@ -179,8 +183,7 @@ class _Making:
         answers = {f"{OUTPUT}{key}": outputs[key] for key in self._plan.profiles}
         asked = {f"{INPUT}{key}": array for key, array in batch.inputs.items()}
         self._writer.add({**asked, **answers}, rows=batch.rows, case=None)
-        edges = edges_of(batch.inputs, batch.rows, context.roles, context.survey)
-        self.batches.append(BatchRecord.of(batch, edges))
+        self.batches.append(BatchRecord.of(batch, edges_of(context, batch)))
         self.notes.update({batch.note: None} if batch.note else {})
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["PROBES_FILE", "BatchRecord", "ProbeRecord", "ProbesRecording", "StoredProbeBatch"]
 
 PROBES_FILE = "probes.json"
-_FORMAT_VERSION = 3
+_FORMAT_VERSION = 4
 _AGAIN = "record the reference again: convert-and-validate record"
 INPUT, OUTPUT = "input/", "output/"
 
@@ -49,6 +49,11 @@ class BatchRecord:
     is_far_from_seen: bool = False
     hangs_on_runtime: bool = False
     edges: tuple[Edge, ...] = ()
+
+    @property
+    def is_at_edge(self) -> bool:
+        """Whether every row is unlike every sample."""
+        return {row for edge in self.edges for row in edge.rows} == set(range(self.rows))
 
     @classmethod
     def of(cls, batch: ProbeBatch, edges: tuple[Edge, ...]) -> BatchRecord:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -16,11 +16,11 @@ from paritygate.signature import is_float_dtype
 from paritygate.validate.detections.judgement import failed_match
 from paritygate.validate.gate.candidate import Candidate, RefusedInputsError
 from paritygate.validate.gate.measurement import Comparison, ComparisonPlan, Measurement
-from paritygate.validate.gate.rules import GateRules
+from paritygate.validate.gate.rules import EdgeRule, GateRules
 from paritygate.validate.gate.tolerance import limits_of_made_up
 from paritygate.validate.gate.verdict import Check, JudgePlan, Status, judge
 from paritygate.validate.probes.drops import DropKind
-from paritygate.validate.probes.edges import edges_in_words
+from paritygate.validate.probes.edges import Edge, EdgeKind, edges_in_words
 from paritygate.validate.probes.outcome import ProbeFailure, in_words
 from paritygate.validate.probes.own_faults import fault_words
 from paritygate.validate.probes.parts import Part, parts_of
@@ -65,7 +65,8 @@ class FailedBatch:
         output: The output that it failed on; None for all of them.
         limit: The limit, where there is one.
         argmax_of: The labels that were held to scores, declared or inferred, with the scores.
-        edge: How the rows that differ are unlike every sample; empty for a failure.
+        edges: In which ways all rows that differ are unlike every sample; empty where they are not.
+        is_finding: Whether it fails nothing, because of that.
     """
 
     at: int
@@ -76,7 +77,8 @@ class FailedBatch:
     output: str | None = None
     limit: float | None = None
     argmax_of: Mapping[str, str] = field(default_factory=dict)
-    edge: str = ""
+    edges: tuple[Edge, ...] = ()
+    is_finding: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -106,8 +108,8 @@ class ProbeOutcome:
 
     Attributes:
         name: The probe.
-        status: `pass`, `fail`, `error` where the probe itself failed, or `warning` where there are findings, nothing of
-            it could be asked or the rows did not suffice; the detail says why.
+        status: `pass`, `fail`, `error` where the probe itself failed, `edge` where there are findings, or `warning`
+            where nothing of it could be asked or the rows did not suffice; the detail says why.
         detail: In words.
         batches: Batches asked.
         rows: Rows of them.
@@ -119,6 +121,7 @@ class ProbeOutcome:
         error: What of ours failed in it, and where; empty where nothing did.
         findings: The batches answered otherwise where no sample is, the first one of each edge.
         found: How many there are of each edge.
+        edge_off: Batches that were not asked because they are unlike every sample in all of their rows.
     """
 
     name: str
@@ -134,11 +137,12 @@ class ProbeOutcome:
     error: str = ""
     findings: tuple[ProbeFailure, ...] = ()
     found: Mapping[str, int] = field(default_factory=dict)
+    edge_off: int = 0
 
     @property
     def is_check(self) -> bool:
         """Whether something was asked, left out or went wrong; what does not apply is no check."""
-        return bool(self.batches or self.dropped or self.unfit or self.failed or self.error)
+        return bool(self.batches or self.dropped or self.unfit or self.failed or self.error or self.edge_off)
 
     @property
     def check(self) -> Check:
@@ -187,7 +191,7 @@ def _run_probe(
 ) -> ProbeOutcome:
     started = time.monotonic()
     judged = JudgedProbe(probe, question)
-    batches = rows = 0
+    batches = rows = edge_off = 0
     unfit: list[str] = []
     failures: list[ProbeFailure] = []
     error = probe.error
@@ -196,6 +200,9 @@ def _run_probe(
             why_not = question.unfit(stored.inputs) or _why_not_held(stored.record, recording, question)
             if why_not:
                 unfit.append(f"{stored.record.about}: {why_not}")
+                continue
+            if question.rules.edge is EdgeRule.OFF and stored.record.is_at_edge:
+                edge_off += 1
                 continue
             judged.ask(at, stored, candidate)
             batches += 1
@@ -211,8 +218,17 @@ def _run_probe(
     findings = judged.findings
     return ProbeOutcome(
         name=probe.name,
-        status=_status_of(probe, failures, error, is_whole=batches > 0 and not findings),
-        detail=in_words(failures, probe, error, rows=rows, unfit=len(unfit), findings=findings, found=judged.found),
+        status=_status_of(probe, failures, error, is_whole=batches > 0, has_findings=bool(findings)),
+        detail=in_words(
+            failures,
+            probe,
+            error,
+            rows=rows,
+            unfit=len(unfit),
+            findings=findings,
+            found=judged.found,
+            edge_off=edge_off,
+        ),
         batches=batches,
         rows=rows,
         dropped=probe.dropped_counts,
@@ -223,14 +239,19 @@ def _run_probe(
         error=error,
         findings=findings,
         found=judged.found,
+        edge_off=edge_off,
     )
 
 
-def _status_of(probe: ProbeRecord, failures: list[ProbeFailure], error: str, *, is_whole: bool) -> Status:
+def _status_of(
+    probe: ProbeRecord, failures: list[ProbeFailure], error: str, *, is_whole: bool, has_findings: bool
+) -> Status:
     if failures:
         return Status.FAIL
     if error:
         return Status.ERROR
+    if has_findings:
+        return Status.EDGE
     return Status.PASS if is_whole and not probe.dropped_counts.get(DropKind.NO_ROWS_LEFT) else Status.WARNING
 
 
@@ -318,7 +339,8 @@ class JudgedProbe:
     def refuse(self, at: int, stored: StoredProbeBatch, reason: str) -> None:
         """Take in that a batch was not answered."""
         detail = f"the candidate does not answer: {reason}"
-        self.fail(FailedBatch(at=at, stored=stored, check="refused", detail=detail))
+        edges = stored.record.edges if stored.record.is_at_edge else ()
+        self._take(FailedBatch(at=at, stored=stored, check="refused", detail=detail, edges=edges))
 
     def judge(self, at: int, stored: StoredProbeBatch, actual: _Outputs) -> None:
         """Judge an answer: the rows that are unlike every sample apart from the others."""
@@ -330,10 +352,11 @@ class JudgedProbe:
             return
         whole = Part(batch=self.batch(at, stored), stored=stored, actual=actual)
         for part in parts_of(whole):
+            if part.edges and self._question.rules.edge is EdgeRule.OFF:
+                continue
             check = self._failed_check(part)
             if check is None:
                 continue
-            is_edge = part.is_edge and not check.name.startswith(_CONTRACT)
             failed = FailedBatch(
                 at=at,
                 stored=stored,
@@ -342,12 +365,11 @@ class JudgedProbe:
                 actual=actual,
                 output=check.output,
                 limit=None if check.limit is None else float(check.limit),
-                edge=edges_in_words(stored.record.edges) if is_edge else "",
+                edges=() if check.name.startswith(_CONTRACT) and not _is_size(part.edges) else part.edges,
             )
-            if not is_edge:
-                self.fail(failed)
+            self._take(failed)
+            if not failed.edges:
                 return
-            self._find(failed)
         record = stored.record
         if not (record.is_beyond_seen or record.is_unlike_seen or record.edges):
             self._all.add(whole.batch, actual, self._expected(whole))
@@ -373,11 +395,20 @@ class JudgedProbe:
         """Take in that a batch was failed."""
         self._failures.append(self._kept(failed, is_stored=len(self._failures) < FAILURES_KEPT))
 
-    def _find(self, failed: FailedBatch) -> None:
-        """Take in that rows of a batch are answered otherwise where no sample is."""
-        self._found[failed.edge] = self._found.get(failed.edge, 0) + 1
-        if failed.edge not in self._findings:
-            self._findings[failed.edge] = self._kept(failed, is_stored=len(self._findings) < FAILURES_KEPT)
+    def _take(self, failed: FailedBatch) -> None:
+        """Take in that rows of a batch are answered otherwise, where samples are or where no sample is."""
+        if not failed.edges:
+            self.fail(failed)
+            return
+        failed = replace(failed, is_finding=self._question.rules.edge is not EdgeRule.FAIL)
+        words = edges_in_words(failed.edges)
+        self._found[words] = self._found.get(words, 0) + 1
+        if words not in self._findings:
+            self._findings[words] = self._kept(failed, is_stored=len(self._findings) < FAILURES_KEPT)
+            if not failed.is_finding:
+                self._failures.append(self._findings[words])
+        elif not failed.is_finding:
+            self._failures.append(self._kept(failed, is_stored=False))
 
     def _kept(self, failed: FailedBatch, *, is_stored: bool) -> ProbeFailure:
         failed = replace(failed, argmax_of=self._question.rules.argmax_of)
@@ -387,7 +418,7 @@ class JudgedProbe:
             check=failed.check,
             detail=failed.detail,
             inputs=self._question.keep(self._name, failed) if is_stored else "",
-            edge=failed.edge,
+            edges=failed.edges,
         )
 
     @property
@@ -421,6 +452,11 @@ class JudgedProbe:
             for check in _failed(self._all, self._together, self._question, skipped=skipped)
         )
         return list(together)[:1]
+
+
+def _is_size(edges: Iterable[Edge]) -> bool:
+    """Return whether rows are of another size than declared: what a candidate makes of that is no contract."""
+    return any(edge.kind is EdgeKind.SIZE for edge in edges)
 
 
 def _broken_contract(actual: _Outputs, expected: _Outputs) -> Check | None:
