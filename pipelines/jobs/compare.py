@@ -37,6 +37,7 @@ from paritygate.pipelines.compare.result import (
     SideResult,
     check_result,
     decision_result,
+    edge_findings_of,
     gold_result,
     match_result,
     output_result,
@@ -121,7 +122,9 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
     )
     seconds = time.monotonic() - started
     asked = replace(answers.result, samples_seconds=passed, reference_samples_seconds=opened.seconds)
-    return to_data(replace(found, notes=[*found.notes, *notes], probes=asked, seconds=seconds))
+    findings = edge_findings_of(asked)
+    notes = [*found.notes, *notes]
+    return to_data(replace(found, notes=notes, probes=asked, edge_findings=findings, seconds=seconds))
 
 
 def _unused_inputs(names: Iterable[str]) -> list[str]:
