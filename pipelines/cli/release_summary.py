@@ -54,6 +54,15 @@ def _concessions(manifest: Mapping[str, Any]) -> Iterator[str]:
     released = [item["name"] for item in manifest.get("variants", ())]
     for name in (name for name in released if name in provenance.get("probes_not_asked", {})):
         yield f"not asked of {name}: the probes {', '.join(provenance['probes_not_asked'][name])}"
+    for name in (name for name in released if name in provenance.get("edge_not_asked", ())):
+        yield f"not asked of {name}: made-up rows that are unlike every sample, as edge: off says"
+    for name in released:
+        for finding in provenance.get("edge_findings", {}).get(name, ()):
+            yield (
+                f"edge finding of {name}: {finding['edge']}, as no sample has, is answered otherwise: "
+                f"{finding['check']}: {finding['detail']}; if it can occur: {finding['if_it_occurs']}; "
+                f"if it never can: {finding['if_it_never_occurs']}"
+            )
     for name in (name for name in released if name in provenance.get("looser_tolerances", {})):
         limits = provenance["looser_tolerances"][name]
         values = (f"{limit} {provenance['tolerances'][name][limit]:g}" for limit in limits)

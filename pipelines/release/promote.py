@@ -49,7 +49,7 @@ from paritygate.pipelines.report.write import write_pages
 from paritygate.pipelines.run.earlier_failures import read_earlier_failures
 from paritygate.pipelines.run.judged_by import JUDGED_BY
 from paritygate.pipelines.run.other_machines import documents_by_device
-from paritygate.pipelines.run.probes_left_out import probes_not_asked
+from paritygate.pipelines.run.probes_left_out import edge_findings, edge_not_asked, probes_not_asked
 from paritygate.pipelines.run.validate import another_source
 from paritygate.pipelines.run.workspace import RunFolder
 from paritygate.pipelines.spec.benchmark_plan import price_of
@@ -359,6 +359,8 @@ def _provenance(run: RunFolder, evidence: Mapping[str, Any]) -> Provenance:
         constant_decisions=run.resolved.constant_decisions,
         asked_less=[to_data(item) for item in read_earlier_failures(evidence) if item.asked_less],
         probes_not_asked=probes_not_asked(documents_by_device(evidence).values()),
+        edge_findings=edge_findings(documents_by_device(evidence).values()),
+        edge_not_asked=edge_not_asked(documents_by_device(evidence).values()),
         spec=run.resolved.spec.model_dump(mode="json", by_alias=True),
     )
 

@@ -132,6 +132,7 @@ def _entry(name: str, artifact: Artifact | None, result: ComparisonResult, *, ki
         "outputs_ignored": result.outputs_ignored,
         "checks": [asdict(check) for check in result.checks],
         "probes": _probes(result.probes),
+        "edge_findings": [asdict(finding) for finding in result.edge_findings],
         "notes": result.notes,
         "reason": result.why_not_measured,
     }
@@ -148,6 +149,7 @@ def _probes(probes: ProbesResult) -> dict[str, Any]:
             for name, probe in probes.asked.items()
         },
         "switched_off": probes.switched_off,
+        "edge": probes.edge,
         "not_recorded": probes.not_recorded,
         "skipped": probes.skipped,
         "seed": probes.seed,

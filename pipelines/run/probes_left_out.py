@@ -7,7 +7,7 @@ from typing import Any
 
 from paritygate.validate.probes.catalogue import ALL_PROBES, in_order
 
-__all__ = ["probes_not_asked"]
+__all__ = ["edge_findings", "edge_not_asked", "probes_not_asked"]
 
 
 def probes_not_asked(documents: Iterable[Mapping[str, Any]]) -> dict[str, tuple[str, ...]]:
@@ -22,6 +22,23 @@ def probes_not_asked(documents: Iterable[Mapping[str, Any]]) -> dict[str, tuple[
             if entry["artifact"] is not None and "checks" in entry:
                 found.setdefault(entry["variant"], set()).update(_left_out(entry.get("probes")))
     return {name: in_order(left_out) for name, left_out in found.items() if left_out}
+
+
+def edge_findings(documents: Iterable[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
+    """Return, by variant, what it answers otherwise where no sample is, on some device."""
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for document in documents:
+        for entry in document["variants"]:
+            kept = found.setdefault(entry["variant"], [])
+            # Evidence of before there were findings has none.
+            kept += [finding for finding in entry.get("edge_findings", ()) if finding not in kept]
+    return {name: kept for name, kept in found.items() if kept}
+
+
+def edge_not_asked(documents: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
+    """Return the variants that were not asked, on some device, what is unlike every sample."""
+    entries = (entry for document in documents for entry in document["variants"])
+    return tuple(dict.fromkeys(entry["variant"] for entry in entries if entry.get("probes", {}).get("edge") == "off"))
 
 
 def _left_out(probes: Mapping[str, Any] | None) -> Iterable[str]:
