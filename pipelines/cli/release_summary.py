@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,15 +54,7 @@ def _concessions(manifest: Mapping[str, Any]) -> Iterator[str]:
     released = [item["name"] for item in manifest.get("variants", ())]
     for name in (name for name in released if name in provenance.get("probes_not_asked", {})):
         yield f"not asked of {name}: the probes {', '.join(provenance['probes_not_asked'][name])}"
-    for name in (name for name in released if name in provenance.get("edge_not_asked", ())):
-        yield f"not asked of {name}: made-up rows that are unlike every sample, as edge: off says"
-    for name in released:
-        for finding in provenance.get("edge_findings", {}).get(name, ()):
-            yield (
-                f"edge finding of {name}: {finding['edge']}, as no sample has, is answered otherwise: "
-                f"{finding['check']}: {finding['detail']}; if it can occur: {finding['if_it_occurs']}; "
-                f"if it never can: {finding['if_it_never_occurs']}"
-            )
+    yield from _edge_lines(provenance, released)
     for name in (name for name in released if name in provenance.get("looser_tolerances", {})):
         limits = provenance["looser_tolerances"][name]
         values = (f"{limit} {provenance['tolerances'][name][limit]:g}" for limit in limits)
@@ -80,6 +72,19 @@ def _concessions(manifest: Mapping[str, Any]) -> Iterator[str]:
         yield f"asked less of {item['variant']} than run {item['run']}, which failed: {'; '.join(item['asked_less'])}"
     if weaker:
         yield f"reason for asking less: {provenance['spec']['reason']}"
+
+
+def _edge_lines(provenance: Mapping[str, Any], released: Sequence[str]) -> Iterator[str]:
+    """Yield what a release answers otherwise where no sample is, and of what it was not asked."""
+    for name in (name for name in released if name in provenance.get("edge_not_asked", ())):
+        yield f"not asked of {name}: made-up rows that are unlike every sample, as edge: off says"
+    for name in released:
+        for finding in provenance.get("edge_findings", {}).get(name, ()):
+            yield (
+                f"edge finding of {name}: {finding['edge']}, as no sample has, is answered otherwise: "
+                f"{finding['check']}: {finding['detail']}; if it can occur: {finding['if_it_occurs']}; "
+                f"if it never can: {finding['if_it_never_occurs']}"
+            )
 
 
 def _print_same(release: Release, *, to_stderr: bool) -> None:

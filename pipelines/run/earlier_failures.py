@@ -17,6 +17,7 @@ from paritygate.pipelines.compare.job import ComparisonJob
 from paritygate.pipelines.run.evidence_shape import read_evidence_file
 from paritygate.pipelines.run.other_machines import OTHERS, is_evidence
 from paritygate.pipelines.run.workspace import RunFolder
+from paritygate.validate.gate.rules import EdgeRule
 from paritygate.validate.probes.catalogue import in_order
 
 __all__ = ["EARLIER_FAILURES", "EarlierFailure", "check_reason", "earlier_failures", "read_earlier_failures"]
@@ -126,6 +127,7 @@ def _failures_in(document: Mapping[str, Any]) -> Iterator[EarlierFailure]:
                 asked_less=(),
                 asked={
                     "probes": list(in_order(_asked_probes(entry))),
+                    "edge": entry.get("probes", {}).get("edge", "warn"),
                     "tolerance": dict(entry.get("tolerance", {})),
                     "decisions": list(entry.get("decisions", {})),
                     "min_cosine_similarity": _asked_cosines(entry),
@@ -149,6 +151,9 @@ def _asked_less(asked: Mapping[str, Any], job: ComparisonJob) -> Iterator[str]:
     probes = set(asked["probes"]) - set(job.rules.probes)
     if probes:
         yield f"without the probes {', '.join(in_order(probes))}"
+    edges = [str(EdgeRule.OFF), str(EdgeRule.WARN), str(EdgeRule.FAIL)]
+    if edges.index(asked.get("edge", "warn")) > edges.index(str(job.rules.edge)):
+        yield f"edge: {job.rules.edge}, and it was {asked['edge']}"
     yield from _loosened(asked["tolerance"], job)
     decided = {decision.output for decision in job.rules.decisions}
     for output in asked["decisions"]:

@@ -38,7 +38,7 @@ def edge_findings(documents: Iterable[Mapping[str, Any]]) -> dict[str, list[Mapp
 def edge_not_asked(documents: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
     """Return the variants that were not asked, on some device, what is unlike every sample."""
     entries = (entry for document in documents for entry in document["variants"])
-    return tuple(dict.fromkeys(entry["variant"] for entry in entries if entry.get("probes", {}).get("edge") == "off"))
+    return tuple(dict.fromkeys(item["variant"] for item in entries if (item.get("probes") or {}).get("edge") == "off"))
 
 
 def _left_out(probes: Mapping[str, Any] | None) -> Iterable[str]:
