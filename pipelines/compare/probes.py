@@ -182,7 +182,7 @@ def _switched_off(job: ComparisonJob) -> list[str]:
 
 
 def _checks(outcomes: Sequence[ProbeOutcome]) -> tuple[Check, ...]:
-    return tuple(item.check for item in outcomes if item.is_check)
+    return tuple(check for item in outcomes if item.is_check for check in (item.check, *item.warnings))
 
 
 def _why_not(candidate: Candidate, recording: ProbesRecording | None) -> str:

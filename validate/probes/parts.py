@@ -75,7 +75,13 @@ def _rows_of(whole: Part, rows: list[int], by_row: Collection[str], others: Coll
     return Part(
         batch=Batch(inputs=inputs, ids=[batch.ids[row] for row in rows]),
         stored=StoredProbeBatch(
-            record=replace(stored.record, rows=len(rows)), inputs=inputs, outputs=taken(stored.outputs)
+            record=replace(
+                stored.record,
+                rows=len(rows),
+                noise={name: tuple(found[row] for row in rows) for name, found in stored.record.noise.items()},
+            ),
+            inputs=inputs,
+            outputs=taken(stored.outputs),
         ),
         actual=taken(whole.actual),
     )

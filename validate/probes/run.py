@@ -25,6 +25,7 @@ from paritygate.validate.probes.outcome import ProbeFailure, in_words
 from paritygate.validate.probes.own_faults import fault_words
 from paritygate.validate.probes.parts import Part, parts_of
 from paritygate.validate.probes.recording import BatchRecord, ProbeRecord, ProbesRecording, StoredProbeBatch
+from paritygate.validate.reference.own_noise import NOISE_FACTOR, largest_in_limits, rows_within
 from paritygate.validate.reference.profile import OutputProfile, profile_outputs
 
 if TYPE_CHECKING:
@@ -122,6 +123,7 @@ class ProbeOutcome:
         findings: The batches answered otherwise where no sample is, the first one of each edge.
         found: How many there are of each edge.
         edge_off: Batches that were not asked because they are unlike every sample in all of their rows.
+        reference_noise: Where the reference differs from itself by far more than a limit, in words; empty for nowhere.
     """
 
     name: str
@@ -138,6 +140,7 @@ class ProbeOutcome:
     findings: tuple[ProbeFailure, ...] = ()
     found: Mapping[str, int] = field(default_factory=dict)
     edge_off: int = 0
+    reference_noise: str = ""
 
     @property
     def is_check(self) -> bool:
@@ -148,6 +151,12 @@ class ProbeOutcome:
     def check(self) -> Check:
         """The probe as one of the checks of a comparison."""
         return Check(name=f"probe_{self.name}", status=self.status, detail=self.detail)
+
+    @property
+    def warnings(self) -> tuple[Check, ...]:
+        """A warning of the reference, where its answers hang on the batch by far more than a limit."""
+        detail = f"probe_{self.name}: {self.reference_noise}"
+        return (Check(name="reference_batch", status=Status.WARNING, detail=detail),) if self.reference_noise else ()
 
 
 FAILURES_KEPT = 5
@@ -240,6 +249,7 @@ def _run_probe(
         findings=findings,
         found=judged.found,
         edge_off=edge_off,
+        reference_noise=judged.reference_noise,
     )
 
 
@@ -321,6 +331,8 @@ class JudgedProbe:
         self._all = Comparison(self._together.plan)
         self._failures: list[ProbeFailure] = []
         self._findings: dict[str, ProbeFailure] = {}
+        # Where the reference differs from itself by far more than a limit, in words.
+        self.reference_noise = ""
         self._found: dict[str, int] = {}
 
     def ask(self, at: int, stored: StoredProbeBatch, candidate: Candidate) -> None:
@@ -371,7 +383,7 @@ class JudgedProbe:
             if not failed.edges:
                 return
         record = stored.record
-        if not (record.is_beyond_seen or record.is_unlike_seen or record.edges):
+        if not (record.is_beyond_seen or record.is_unlike_seen or record.edges or record.noise):
             self._all.add(whole.batch, actual, self._expected(whole))
 
     def _expected(self, part: Part) -> _Outputs:
@@ -379,7 +391,36 @@ class JudgedProbe:
         return {name: outputs[name] for name in self._together.plan.profiles if name in outputs}
 
     def _failed_check(self, part: Part) -> Check | None:
-        """Return the first check that some rows of a batch fail; None if they fail none."""
+        """Return the first check that some rows of a batch fail; None if they fail none.
+
+        Where the reference differs from itself alone and in company, rows are held to that, if it is more than a limit.
+        """
+        check = self._check_that_fails(part)
+        if check is None or not part.stored.record.noise:
+            return check
+        return self._check_that_fails(replace(part, actual=self._without_noise(part)))
+
+    def _without_noise(self, part: Part) -> _Outputs:
+        """Return the candidate's answers, but of rows within the reference's own noise those of the reference."""
+        found, record = dict(part.actual), part.stored.record
+        expected = self._expected(part)
+        scale = _Scale.of(_own_profiles({name: self._profiles[name] for name in expected}, part.stored), self._question)
+        for name, noise in record.noise.items():
+            limits, profile = scale.plan.limits.get(name), scale.plan.profiles.get(name)
+            is_alike = name in expected and found[name].shape == expected[name].shape
+            if limits is None or profile is None or not is_alike or len(noise) != len(expected[name]):
+                continue
+            at, ratio = largest_in_limits(noise, expected[name], limits)
+            if ratio > NOISE_FACTOR and not self.reference_noise:
+                self.reference_noise = (
+                    f"at {record.about}: the reference itself differs by {noise[at].max_abs_diff:.3g} in {name!r} "
+                    f"between a row alone and in company, {ratio:.3g} limits: that excuses nothing"
+                )
+            within = rows_within(found[name], expected[name], noise, limits=limits, profile=profile)
+            found[name] = np.where(within.reshape(-1, *[1] * (found[name].ndim - 1)), expected[name], found[name])
+        return found
+
+    def _check_that_fails(self, part: Part) -> Check | None:
         expected = self._expected(part)
         if _may_clip(part.stored.record, self._question.rules.precision):
             return _broken_contract(part.actual, expected)
