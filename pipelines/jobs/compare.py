@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from paritygate.batch import Batch
 from paritygate.codec import from_data, to_data
-from paritygate.errors import ArtifactIntegrityError, UsageError
+from paritygate.errors import ArtifactIntegrityError, ParitygateError, UsageError
 from paritygate.files import digest_of_file
 from paritygate.importing import use_folder
 from paritygate.machine import is_int8_cut_off, machine_facts
@@ -22,6 +22,7 @@ from paritygate.pipelines.calibration.rows import CalibratedRows
 from paritygate.pipelines.compare.job import ComparisonJob, Side
 from paritygate.pipelines.compare.loading import LoadedModel, load_model, signature_said
 from paritygate.pipelines.compare.opening import open_side
+from paritygate.pipelines.compare.own_noise import Again, with_own_noise
 from paritygate.pipelines.compare.probe_recording import PROBES_FOLDER, Prober
 from paritygate.pipelines.compare.probes import (
     Answers,
@@ -111,6 +112,20 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
         progress=lambda number, rows: report(f"running the candidate, pass {number} of {job.rules.passes}", rows, 0),
     )
     passed = time.monotonic() - before
+    again_folder = folder / "again"
+    again_folder.mkdir(exist_ok=True)
+    result = with_own_noise(
+        result,
+        Again(
+            candidate=candidate,
+            expected=expected,
+            read=read,
+            rules=job.rules,
+            left_out=left_out,
+            workspace=again_folder,
+            open_reference=lambda: _reference_again(job, opened, read),
+        ),
+    )
     place = Place(folder=folder, deadline=started + float(args["time_limit_s"]), report=report)
     answers = _ask(job, candidate, opened.probes, result, place)
     notes = [*strata_left_out(left_out), *_unused_inputs(unused)]
@@ -216,6 +231,22 @@ def _open_reference(
         probes=prober.record(recording, place / PROBES_FOLDER, report),
         second_names=getattr(runner, "second_names", {}),
     )
+
+
+def _reference_again(job: ComparisonJob, opened: _Reference, read: Callable[[], Iterator[Batch]]) -> Runner | None:
+    """Return the reference, loaded once more; None where its outputs alone are here, or it is not the same any more."""
+    side = job.reference if job.reference.model is not None else job.source
+    if side is None:
+        return None
+    side = _asked_by_order(side, (*job.rules.outputs_named(), *job.candidate.rename.values()))
+    try:
+        runner, loaded = open_side(
+            side, job.device, example=_example(side, read, lambda: _signature_of_file(job.candidate))
+        )
+    except ParitygateError:
+        # On another machine, neither the source nor what runs it need be there.
+        return None
+    return runner if opened.side.digest in {None, loaded.digest} else None
 
 
 def _example(side: Side, read: Callable[[], Iterator[Batch]], like: Callable[[], Signature | None]) -> Example | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from paritygate.artifact import Artifact
+from paritygate.errors import InputFileError
 from paritygate.pipelines.calibration.rows import calibrated_rows_file
 from paritygate.pipelines.compare.job import ComparisonJob, Side
 from paritygate.pipelines.compare.sides import side_of_artifact
@@ -21,5 +22,15 @@ def comparison_job(run: RunFolder, artifact: Artifact, device: str) -> Compariso
         rules=resolved.rules(variant),
         may_be_the_source=True,
         calibrated_rows=calibrated_rows_file(artifact),
+        source=_source(run),
         device=device,
     )
+
+
+def _source(run: RunFolder) -> Side | None:
+    """Return the source, to be asked again about rows that fail; None where it is not on this machine."""
+    resolved = run.resolved
+    try:
+        return Side(name=resolved.name, model=resolved.source, signature=resolved.signature, rename=resolved.rename)
+    except InputFileError:
+        return None

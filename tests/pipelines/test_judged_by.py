@@ -389,6 +389,7 @@ _PLACES: dict[str, Callable[[ComparisonJob], object]] = {
     "reference": lambda _: Side(name="elsewhere", outputs=Path("/elsewhere/reference")),
     "failures": lambda _: Path("/elsewhere"),
     "again": lambda _: "again",
+    "source": lambda _: None,
     "device": lambda _: "cuda",
 }
 
