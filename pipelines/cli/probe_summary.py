@@ -65,8 +65,9 @@ def finding_lines(results: Mapping[str, ComparisonResult]) -> Iterator[str]:
 
 
 def _what_to_do(finding: EdgeFindingResult) -> Iterator[str]:
-    yield f"  if the service can get such a row, write {finding.if_it_occurs}: then it has to hold"
-    yield f"  if it never can, write {finding.if_it_never_occurs}: then it is not asked"
+    can, never = finding.if_it_occurs, finding.if_it_never_occurs
+    yield f"  if the service can get such a row, it has to hold: write {can} in the spec, or put one into the samples"
+    yield f"  if it never can, it need not be asked: write {never} in the spec"
     if finding.inputs is not None:
         yield f"  its inputs are in {finding.inputs}"
     if finding.again:

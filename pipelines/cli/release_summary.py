@@ -16,7 +16,14 @@ from paritygate.pipelines.release.repository.release import Release
 from paritygate.printing import echo
 from paritygate.validate.gate.bounds import upper_bound_text
 
-__all__ = ["print_alias_move", "print_release", "print_release_details", "print_repositories", "print_verification"]
+__all__ = [
+    "concessions",
+    "print_alias_move",
+    "print_release",
+    "print_release_details",
+    "print_repositories",
+    "print_verification",
+]
 
 # Verdicts of what was measured, or was to be, and did not pass.
 _NOT_PASSED = frozenset({"fail", "error", "inconclusive"})
@@ -39,11 +46,11 @@ def print_release(release: Release, *, to_stderr: bool = False) -> None:
         echo(f"reason: {release.reason}", err=to_stderr)
     if release.despite:
         echo(f"released despite: {release.despite}", err=to_stderr)
-    for line in _concessions(read_json(release.folder / MANIFEST_FILE)):
+    for line in concessions(read_json(release.folder / MANIFEST_FILE)):
         echo(line, err=to_stderr)
 
 
-def _concessions(manifest: Mapping[str, Any]) -> Iterator[str]:
+def concessions(manifest: Mapping[str, Any]) -> Iterator[str]:
     """Yield what was not asked of a release, or asked with looser limits, and what failed earlier, one line each."""
     # Releases of 0.1.0 lack some of it.
     provenance = manifest.get("provenance", {})
@@ -142,7 +149,7 @@ def print_release_details(details: ReleaseDetails) -> None:
     print_table("Variants", ("variant", "digest", "evidence"), variants)
     if details.numbers:
         print_table("Numbers", PARITY_COLUMNS, [_parity_row(item) for item in details.numbers])
-    for line in _concessions(details.manifest):
+    for line in concessions(details.manifest):
         echo(line)
     history = [_history_row(number, record) for number, record in enumerate(details.history, start=1)]
     print_table("History", ("record", "time", "what", "version", "aliases", "reason"), history)

@@ -86,8 +86,9 @@ def test_a_finding_passes_and_says_how_the_row_is_unlike_the_samples_and_what_to
     assert re.search(
         rf"^edge finding: probe_masks: {_EDGE}, as no sample has, is answered otherwise at an empty row alone "
         r"\(attention_mask\), and 1 more batch: max_abs_diff: 0\.4 > 0\.0001, worst at row 'masks/\d+/0': [^\n]*\n"
-        r"  if the service can get such a row, write roles: {attention_mask: {empty: true}}: then it has to hold\n"
-        r"  if it never can, write roles: {attention_mask: {empty: false}}: then it is not asked\n"
+        r"  if the service can get such a row, it has to hold: write roles: {attention_mask: {empty: true}} in "
+        r"the spec, or put one into the samples\n"
+        r"  if it never can, it need not be asked: write roles: {attention_mask: {empty: false}} in the spec\n"
         r"  to see this alone: convert-and-validate compare .*$",
         found.out,
         re.MULTILINE,
@@ -110,7 +111,7 @@ def test_edge_fail_makes_a_failure_of_a_finding(bench: Bench) -> None:
     assert (found.code, found.status("probe_masks")) == (1, "fail")
     assert f"at an empty row alone (attention_mask) ({_EDGE}, as no sample has, and edge: fail asks it)" in found.out
     assert "verdict: fail, 1 edge finding" in found.out
-    assert "if it never can, write roles: {attention_mask: {empty: false}}: then it is not asked" in found.out
+    assert "if it never can, it need not be asked: write roles: {attention_mask: {empty: false}}" in found.out
 
 
 def test_edge_off_asks_nothing_of_the_kind_and_says_so(bench: Bench) -> None:
