@@ -139,7 +139,7 @@ def _entry(name: str, artifact: Artifact | None, result: ComparisonResult, *, ki
 
 
 def _probes(probes: ProbesResult) -> dict[str, Any]:
-    kept = ("status", "detail", "batches", "rows", "dropped", "unfit", "failed", "error")
+    kept = ("status", "detail", "batches", "rows", "dropped", "unfit", "edge_off", "failed", "error")
     return {
         "asked": {
             name: {

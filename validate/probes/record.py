@@ -18,7 +18,7 @@ from paritygate.validate.gate.measurement import repeat_difference
 from paritygate.validate.gate.tolerance import DEFAULT_TOLERANCES, Limits, limits_for
 from paritygate.validate.probes.derive.sizes import batch_sizes
 from paritygate.validate.probes.drops import DropKind, Dropped, Drops
-from paritygate.validate.probes.edges import edges_of, why_declared_not_to_occur
+from paritygate.validate.probes.edges import EdgeKind, edges_of, why_declared_not_to_occur
 from paritygate.validate.probes.own_faults import fault_words
 from paritygate.validate.probes.probe import (
     PROBES,
@@ -210,8 +210,10 @@ def _answered(runner: Runner, batch: ProbeBatch, plan: ProbePlan) -> Outputs | D
 
 def _why_no_answer(batch: ProbeBatch, first: Outputs, again: Outputs, plan: ProbePlan) -> str:
     """Return why two answers to one batch are none to compare with; empty where they are."""
-    # Of made-up NaN and infinity nobody declared what becomes.
-    may_be_non_finite = plan.is_non_finite_declared and not (batch.is_invented and _holds_non_finite(batch.inputs))
+    # Of NaN and infinity that neither samples nor roles show, nobody declared what becomes.
+    may_be_non_finite = plan.is_non_finite_declared and not any(
+        edge.kind in {EdgeKind.NAN, EdgeKind.INFINITY} for edge in edges_of(plan.context, batch)
+    )
     for name, profile in plan.profiles.items():
         if name not in first or first[name].dtype.name != profile.dtype:
             return f"the reference answers without {name!r} in {profile.dtype}"
