@@ -65,7 +65,8 @@ def _lines(result: ComparisonResult) -> Iterator[str]:
         if result.error.hint:
             yield f"{_HINT}{result.error.hint}"
         return
-    yield from (*reasons(result), *match_lines(result), *probe_lines(result))
+    yield from (*reasons(result, with_findings=False), *match_lines(result), *probe_lines(result))
+    yield from finding_lines({"": result})
     yield from (f"note: {note}" for note in result.notes)
     yield from _declared(result)
     if result.candidate.kind != "recording" and any(
@@ -73,7 +74,7 @@ def _lines(result: ComparisonResult) -> Iterator[str]:
     ):
         # A folder of recorded outputs has the names that they were recorded under.
         yield f"{_HINT}where one is the other under another name, rename it: --map CANDIDATE=REFERENCE"
-    yield f"verdict: {result.verdict}"
+    yield f"verdict: {result.verdict_words}"
 
 
 def _declared(result: ComparisonResult) -> Iterator[str]:

@@ -13,7 +13,7 @@ from paritygate.precision import parse_precision
 from paritygate.text import nearest_first
 from paritygate.validate.detections.rule import parse_match_rule
 from paritygate.validate.gate.decisions import parse_decision, with_constants
-from paritygate.validate.gate.rules import GateRules
+from paritygate.validate.gate.rules import EdgeRule, GateRules
 from paritygate.validate.gate.tolerance import parse_tolerance
 from paritygate.validate.gold.rule import parse_gold_rule
 from paritygate.validate.probes.catalogue import ALL_PROBES, in_order
@@ -47,6 +47,7 @@ def comparison_of(  # noqa: PLR0913 - one argument an option of the command
     seed: int,
     emulate: bool,
     probes: Iterable[str] | None,
+    edge: str,
     failures: Path | None,
     device: str,
     provider: str | None,
@@ -58,6 +59,7 @@ def comparison_of(  # noqa: PLR0913 - one argument an option of the command
     """
     check_choice("non_finite", non_finite, _NON_FINITE)
     check_choice("device", device, _DEVICES)
+    check_choice("edge", edge, tuple(map(str, EdgeRule)))
     for name, value, least in (("repeat", repeat, 1), ("min_rows", min_rows, 1), ("seed", seed, 0)):
         check_least(name, value, least)
     for output, cosine in min_cosine_similarity.items():
@@ -83,6 +85,7 @@ def comparison_of(  # noqa: PLR0913 - one argument an option of the command
             min_rows=min_rows,
             is_non_finite_declared=non_finite == "match",
             probes=tuple(ALL_PROBES) if probes is None else known_probes(probes),
+            edge=EdgeRule(edge),
             seed=seed,
         ),
         is_emulated=emulate,

@@ -98,7 +98,8 @@ class _Tester:
         if outcome != results.MISSED:
             return _result(kind, outcome, planted.what, trial)
         effects = effects_of(runner, self._runner, self._request.job, trial.limits)
-        why = why_missed(effects, reached_by=planted.reached_by, probes_off=_probes_off(self._request))
+        off = _probes_off(self._request)
+        why = why_missed(effects, reached_by=planted.reached_by, probes_off=off, at_edge=trial.at_edge)
         return _result(kind, outcome, planted.what, trial, effects=effects, why=why)
 
 

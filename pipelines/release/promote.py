@@ -47,7 +47,7 @@ from paritygate.pipelines.report.report_data import collect_report, report_witho
 from paritygate.pipelines.report.write import write_pages
 from paritygate.pipelines.run.comparisons import RAN, Binding
 from paritygate.pipelines.run.evidence import Evidence, EvidenceEntry
-from paritygate.pipelines.run.probes_left_out import probes_not_asked
+from paritygate.pipelines.run.probes_left_out import edge_findings, edge_not_asked, probes_not_asked
 from paritygate.pipelines.run.workspace import RunFolder
 from paritygate.pipelines.spec.benchmark_plan import price_of
 from paritygate.validate.reference.recording import Recording
@@ -348,6 +348,8 @@ def _provenance(run: RunFolder, evidence: Evidence) -> Provenance:
         constant_decisions=run.resolved.constant_decisions,
         asked_less=[to_data(item) for item in evidence.earlier_failures if item.asked_less],
         probes_not_asked=probes_not_asked(evidence.by_device().values()),
+        edge_findings=edge_findings(evidence.by_device().values()),
+        edge_not_asked=edge_not_asked(evidence.by_device().values()),
         spec=run.resolved.spec.model_dump(mode="json", by_alias=True),
     )
 

@@ -169,14 +169,21 @@ def schema_of_selftest() -> dict[str, Any]:
     return schema
 
 
-def why_missed(effects: Sequence[EffectResult], *, reached_by: str, probes_off: Sequence[str]) -> str:
+def why_missed(
+    effects: Sequence[EffectResult], *, reached_by: str, probes_off: Sequence[str], at_edge: Sequence[str] = ()
+) -> str:
     """Return why, and what would catch it.
 
     Args:
         effects: How far the fault changes each output.
         reached_by: The inputs that show it; empty where any does.
         probes_off: The probes that were not asked.
+        at_edge: The probes that find it where no sample is, which fails nothing by itself.
     """
+    if at_edge:
+        return (
+            f"an edge finding of {', '.join(at_edge)}: no sample is like what shows it, and edge: fail would catch it"
+        )
     off = f"; probes that were not asked: {', '.join(probes_off)}" if probes_off else ""
     if all(effect.is_rounding for effect in effects):
         wanted = f"; what would show it: {reached_by}" if reached_by else ", so on what was asked it is no fault"

@@ -68,6 +68,11 @@ class Trial:
         return _findings(self.probe_checks, (Status.FAIL,))
 
     @property
+    def at_edge(self) -> list[str]:
+        """The probes in which something differs where no sample is, and nowhere else."""
+        return [check.name for check in self.probe_checks if check.status is Status.EDGE]
+
+    @property
     def no_passes(self) -> list[FindingResult]:
         """Every check that keeps the file from passing."""
         return _findings((*self.checks, *self.probe_checks), (Status.FAIL, Status.ERROR, Status.INCONCLUSIVE))
@@ -155,7 +160,7 @@ def ask_until_failed(
     failed: set[str] = set()
 
     def note(probe: str, batch: FailedBatch) -> str:
-        if not batch.edge:
+        if not batch.is_finding:
             failed.add(probe)
         return ""
 

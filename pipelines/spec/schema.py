@@ -43,11 +43,11 @@ from paritygate.precision import Precision, Variant
 from paritygate.signature import Dim, Signature, TensorSpec
 from paritygate.validate.detections.rule import MatchRule, make_match_rule
 from paritygate.validate.gate.decisions import Decision, make_decision, with_constants
-from paritygate.validate.gate.rules import GateRules
+from paritygate.validate.gate.rules import EdgeRule, GateRules
 from paritygate.validate.gate.tolerance import parse_tolerance
 from paritygate.validate.gold.rule import GoldRule, make_gold_rule
 from paritygate.validate.probes.catalogue import ALL_PROBES, in_order
-from paritygate.validate.probes.roles import InputRole
+from paritygate.validate.probes.roles import DeclaredRole
 from paritygate.validate.samples.samples import DEFAULT_BATCH_SIZE, SampleSource
 from paritygate.validate.samples.split import SampleSplit
 
@@ -90,7 +90,12 @@ class Spec(Part):
     axes: dict[str, int] = Field(default_factory=dict)
     non_finite: Literal["refuse", "match"] = "refuse"
     roles: dict[str, RolePart] = Field(
-        default_factory=dict, description="What an input is, where that is not inferred right."
+        default_factory=dict,
+        description="What can occur in an input, and what it is where that is not inferred right.",
+    )
+    edge: Literal["fail", "warn", "off"] = Field(
+        default="warn",
+        description="What a difference comes to in made-up rows that are unlike every sample; off asks none of them.",
     )
     probes: list[ProbeName] | Literal["none"] | None = Field(
         default=None,
@@ -335,7 +340,7 @@ class ResolvedSpec:
         return {name: part.ignore for name, part in self.spec.outputs.items() if part.ignore is not None}
 
     @property
-    def roles(self) -> dict[str, InputRole]:
+    def roles(self) -> dict[str, DeclaredRole]:
         """What the spec says that inputs are."""
         return {name: part.role_of_input for name, part in self.spec.roles.items()}
 
@@ -369,6 +374,7 @@ class ResolvedSpec:
             },
             strata=tuple(spec.samples.strata),
             probes=self.probes,
+            edge=EdgeRule(self.spec.edge),
             seed=spec.seed,
         )
 

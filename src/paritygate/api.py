@@ -163,6 +163,7 @@ def compare(  # noqa: PLR0913 - one argument an option of the command
     seed: int = 0,
     emulate: bool = False,
     probes: Sequence[str] | None = None,
+    edge: str = "warn",
     failures: str | os.PathLike[str] | None = None,
     device: str = "cpu",
     provider: str | None = None,
@@ -201,6 +202,7 @@ def compare(  # noqa: PLR0913 - one argument an option of the command
         seed: Seed of all choices.
         emulate: Whether to round every value of the candidate (ONNX) to the precision.
         probes: The probes to ask, none of them for `none` or `()`; all if None.
+        edge: What a difference in made-up rows that are unlike every sample comes to: `fail`, `warn` or `off`.
         failures: A folder for the batches that the candidate fails.
         device: `cpu` or `cuda`.
         provider: What of ONNX Runtime runs the candidate: `cpu`, `cuda` or `tensorrt`.
@@ -235,6 +237,7 @@ def compare(  # noqa: PLR0913 - one argument an option of the command
         seed=seed,
         emulate=emulate,
         probes=None if probes is None else _texts(probes),
+        edge=edge,
         failures=None if failures is None else Path(failures),
         device=device,
         provider=provider,

@@ -161,8 +161,8 @@ def test_what_is_switched_off_is_in_evidence_manifest_report_and_show(desk: Desk
     assert called.code == 0, str(called)
     (entry,) = desk.evidence()["variants"]
     off = ["shapes", "masks", "ids", "values", "sensitivity", "concurrent", "optimisation", "fresh"]
-    assert entry["probes"]["switched_off"] == off
-    assert list(entry["probes"]["asked"]) == ["batches", "repeats"]
+    assert entry["result"]["probes"]["switched_off"] == off
+    assert list(entry["result"]["probes"]["asked"]) == ["batches", "repeats"]
     assert shown.data["manifest"]["provenance"]["probes_not_asked"] == {"onnx-fp32": off}
     assert f"not asked of onnx-fp32: the probes {', '.join(off)}" in shown.out
     for name in ("report.html", "report.md"):
@@ -175,7 +175,7 @@ def test_all_probes_are_asked_by_default_and_the_release_leaves_none_out(desk: D
     shown = desk.json("show", "tiny")
 
     assert called.code == 0, str(called)
-    assert entry["probes"]["switched_off"] == []
+    assert entry["result"]["probes"]["switched_off"] == []
     assert shown.data["manifest"]["provenance"]["probes_not_asked"] == {}
     assert "not asked of" not in shown.out
 

@@ -133,7 +133,11 @@ def test_on_ordinary_texts_the_probes_catch_what_the_samples_do_not_reach(desk: 
 
     assert with_probes.code == without.code == 0, str(with_probes)
     found = {name: plant["outcome"] for name, plant in _plants(with_probes).items()}
-    assert found == {**dict.fromkeys(faults, "caught by probes"), "mask-dropped": "caught by both"}
+    # Padding elsewhere than in the samples is at the edge.
+    at_edge = {"mask-as-length": "missed", "mask-dropped": "caught by both"}
+    assert found == {**dict.fromkeys(faults, "caught by probes"), **at_edge}
+    why = _plants(with_probes)["mask-as-length"]["why"]
+    assert why.startswith("an edge finding of probe_masks: no sample is like what shows it")
     (ids,) = _plants(with_probes)["embedding-row-lost"]["by_probes"]
     assert ids["check"] == "probe_ids"
     missed = {name: plant["outcome"] for name, plant in _plants(without).items()}
@@ -368,6 +372,12 @@ def test_why_a_fault_was_missed(
     effects: list[EffectResult], reached_by: str, probes_off: list[str], words: str
 ) -> None:
     assert why_missed(effects, reached_by=reached_by, probes_off=probes_off) == words
+
+
+def test_a_fault_that_shows_only_where_no_sample_is_says_what_would_catch_it() -> None:
+    assert why_missed([], reached_by="", probes_off=[], at_edge=["probe_values"]) == (
+        "an edge finding of probe_values: no sample is like what shows it, and edge: fail would catch it"
+    )
 
 
 def _result(*plants: PlantResult, unchanged: str = "pass") -> SelftestResult:

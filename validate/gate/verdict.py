@@ -40,6 +40,8 @@ class Status(str, Enum):
 
     PASS = "pass"  # noqa: S105 - the linter takes it for a password
     WARNING = "warning"
+    # Something differs where no sample is: it is told, and changes no verdict.
+    EDGE = "edge"
     FAIL = "fail"
     ERROR = "error"
     INCONCLUSIVE = "inconclusive"

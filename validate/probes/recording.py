@@ -8,7 +8,7 @@ candidate is asked the same, on whatever machine, and a batch that it fails can 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,7 @@ from paritygate.validate.probes.drops import DropKind, Dropped
 from paritygate.validate.probes.edges import Edge
 from paritygate.validate.probes.probe import ProbeBatch
 from paritygate.validate.probes.roles import InputRole
+from paritygate.validate.reference.own_noise import RowNoise
 from paritygate.validate.reference.profile import OutputProfile
 from paritygate.validate.reference.recording import read_chunks
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["PROBES_FILE", "BatchRecord", "ProbeRecord", "ProbesRecording", "StoredProbeBatch"]
 
 PROBES_FILE = "probes.json"
-_FORMAT_VERSION = 3
+_FORMAT_VERSION = 4
 _AGAIN = "record the reference again: convert-and-validate record"
 INPUT, OUTPUT = "input/", "output/"
 
@@ -39,7 +40,9 @@ INPUT, OUTPUT = "input/", "output/"
 class BatchRecord:
     """One batch that the reference answered; see `ProbeBatch`.
 
-    `edges` says which of its rows are unlike every sample: a difference there is a finding and no failure.
+    `edges` says which of its rows are unlike every sample: a difference there is a finding and no failure. `noise` is,
+    by float output, how far the reference differs from itself in each row, alone and in company; only where it is more
+    than the limits of FP32.
     """
 
     rows: int
@@ -49,9 +52,15 @@ class BatchRecord:
     is_far_from_seen: bool = False
     hangs_on_runtime: bool = False
     edges: tuple[Edge, ...] = ()
+    noise: Mapping[str, tuple[RowNoise, ...]] = field(default_factory=dict)
+
+    @property
+    def is_at_edge(self) -> bool:
+        """Whether every row is unlike every sample."""
+        return {row for edge in self.edges for row in edge.rows} == set(range(self.rows))
 
     @classmethod
-    def of(cls, batch: ProbeBatch, edges: tuple[Edge, ...]) -> BatchRecord:
+    def of(cls, batch: ProbeBatch, edges: tuple[Edge, ...], noise: Mapping[str, tuple[RowNoise, ...]]) -> BatchRecord:
         """Return what is kept of a batch beside its arrays."""
         return cls(
             rows=batch.rows,
@@ -61,6 +70,7 @@ class BatchRecord:
             is_far_from_seen=batch.is_far_from_seen,
             hangs_on_runtime=batch.hangs_on_runtime,
             edges=edges,
+            noise=noise,
         )
 
 

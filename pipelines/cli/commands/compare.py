@@ -157,6 +157,13 @@ __all__ = ["command"]
 )
 @probes_option
 @click.option(
+    "--edge",
+    type=click.Choice(["fail", "warn", "off"]),
+    default="warn",
+    show_default=True,
+    help="What a difference in made-up rows unlike every sample comes to: a failure, a finding, or none are asked.",
+)
+@click.option(
     "--failures",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
@@ -198,6 +205,7 @@ def command(
     seed: int,
     emulate: bool,
     probes: str | None,
+    edge: str,
     failures: Path | None,
     device: str,
     provider: str | None,
@@ -250,6 +258,7 @@ def command(
         seed=seed,
         emulate=emulate,
         probes=probe_names(probes),
+        edge=edge,
         failures=failures,
         device=device,
         provider=provider,

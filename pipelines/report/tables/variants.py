@@ -37,7 +37,7 @@ __all__ = [
     "worst_rows_table",
 ]
 
-_SEVERITY = ("fail", "error", "inconclusive", "warning", "pass")
+_SEVERITY = ("fail", "error", "inconclusive", "edge", "warning", "pass")
 # Its limit is the least that is asked for: more is better, so it is no part of anything.
 _AT_LEAST = {"rows", "strata_coverage"}
 _METRIC = "gold_"
