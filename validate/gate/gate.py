@@ -16,6 +16,7 @@ from paritygate.validate.detections.measurement import MatchComparison, MatchSta
 from paritygate.validate.detections.repeats import MatchRepeats
 from paritygate.validate.gate.candidate import Candidate, RefusedInputsError
 from paritygate.validate.gate.measurement import Comparison, ComparisonPlan, Measurement
+from paritygate.validate.gate.resolution import resolution_checks
 from paritygate.validate.gate.rules import GateRules
 from paritygate.validate.gate.strata import StratifiedComparison, strata_coverage
 from paritygate.validate.gate.symptoms import symptoms_of
@@ -160,6 +161,7 @@ def run_gate(  # noqa: PLR0913 - both sides, the samples, what is asked, and whe
             *health,
             *noise_checks(expected.noise, limits, profiles),
             *checks,
+            *resolution_checks(rules.tolerance, profiles),
             *(judge_gold(item, min_rows=rules.min_rows) for item in metrics.values()),
             *(check for item in matched.values() for check in judge_matches(item)),
             *(check for item in repeats for check in item.finish()),
