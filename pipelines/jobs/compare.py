@@ -49,6 +49,7 @@ from paritygate.validate.gate.candidate import Candidate, ModelCandidate, Record
 from paritygate.validate.gate.gate import GateResult, check_asked, run_gate
 from paritygate.validate.gate.strata import strata_left_out
 from paritygate.validate.gate.tolerance import looser_than_default
+from paritygate.validate.gate.valid_positions import ValidWhere, valid_positions
 from paritygate.validate.gate.verdict import Check, Status, Verdict, exit_code_of, verdict_of
 from paritygate.validate.probes.recording import PROBES_FILE, ProbesRecording
 from paritygate.validate.reference.record import RecordPlan, record_reference
@@ -176,6 +177,8 @@ def _open_reference(
             is_non_finite_declared=job.rules.is_non_finite_declared,
             selected=job.rules.outputs,
             ignored=tuple(job.rules.ignored),
+            positions=_positions(job, None),
+            read=read,
         )
         described = SideResult(name=side.name, kind="recorded outputs", digest=expected.digest)
         return _Reference(expected=expected, signature=None, side=described, probes=None)
@@ -201,6 +204,7 @@ def _open_reference(
             selected=job.rules.outputs,
             ignored=job.rules.ignored,
             seed=job.rules.seed,
+            positions=_positions(job, runner.signature),
         ),
         progress=lambda rows: report("running the reference", rows, 0),
         watch=prober.watch,
@@ -213,6 +217,13 @@ def _open_reference(
         probes=prober.record(recording, place / PROBES_FOLDER, report),
         second_names=getattr(runner, "second_names", {}),
     )
+
+
+def _positions(job: ComparisonJob, signature: Signature | None) -> dict[str, ValidWhere]:
+    """Return which positions count; an object of Python does not say its dims, and an ONNX file beside it does."""
+    if not job.rules.valid_where:
+        return {}
+    return valid_positions(job.rules.valid_where, [signature, _signature_of_file(job.candidate)])
 
 
 def _example(side: Side, read: Callable[[], Iterator[Batch]], like: Callable[[], Signature | None]) -> Example | None:

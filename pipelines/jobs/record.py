@@ -14,6 +14,7 @@ from paritygate.pipelines.compare.loading import HOW_TO_RENAME, load_model
 from paritygate.pipelines.compare.probe_recording import PROBES_FOLDER, Prober, ProbeRequest
 from paritygate.pipelines.process.child import Progress
 from paritygate.signature import Signature
+from paritygate.validate.gate.valid_positions import valid_positions
 from paritygate.validate.probes.recording import PROBES_FILE
 from paritygate.validate.reference.record import RecordPlan, record_reference
 from paritygate.validate.runners.runner import ModelToRun, open_runner
@@ -53,6 +54,7 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
             # A model file that is recorded without a spec is not renamed.
             rename=HOW_TO_RENAME if args["recorded_by"] is not None else "",
             dims=probes.dims,
+            positions=valid_positions(args["valid_where"], [runner.signature]),
         ),
         progress=lambda rows: report("running the reference", rows, 0),
         watch=prober.watch,

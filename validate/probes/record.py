@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -16,6 +16,7 @@ from paritygate.precision import Precision
 from paritygate.signature import is_float_dtype
 from paritygate.validate.gate.measurement import repeat_difference
 from paritygate.validate.gate.tolerance import DEFAULT_TOLERANCES, Limits, limits_for
+from paritygate.validate.gate.valid_positions import ValidWhere, only_valid
 from paritygate.validate.probes.drops import DropKind, Dropped, Drops
 from paritygate.validate.probes.edges import edges_of
 from paritygate.validate.probes.own_faults import fault_words
@@ -68,6 +69,7 @@ class ProbePlan:
         folder: The folder to write into; it exists and is empty.
         names: The probes to make, by the table.
         is_non_finite_declared: Whether NaN and infinity in its answers are right.
+        positions: Which positions count, of outputs of which not all do.
     """
 
     context: ProbeContext
@@ -75,6 +77,7 @@ class ProbePlan:
     folder: Path
     names: tuple[str, ...] = tuple(PROBES)
     is_non_finite_declared: bool = False
+    positions: Mapping[str, ValidWhere] = field(default_factory=dict)
 
 
 def record_probes(
@@ -103,6 +106,7 @@ def record_probes(
         skipped=skipped,
         seed=context.seed,
         runtime=runner.facts.runtime,
+        positions=plan.positions,
     )
     recording.save()
     return recording
@@ -189,7 +193,7 @@ def _answered(runner: Runner, batch: ProbeBatch, plan: ProbePlan) -> Outputs | D
     if batch.must_refuse is not None and _is_answered(runner, batch.must_refuse):
         return Dropped(about=batch.about, kind=DropKind.ANY_ID, reason=_ANY_ID)
     try:
-        first = runner.run(batch.inputs)
+        first = only_valid(runner.run(batch.inputs), batch.inputs, plan.positions)
         again = runner.run(batch.inputs)
     except (BackendError, UsageError, MeasurementError) as err:
         why_not = f"the reference does not answer: {err}"

@@ -1,0 +1,192 @@
+"""`valid_where`: an output is compared only where an input, such as an attention mask, is set."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+import paritygate as pg
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tests.pipelines.conftest import Bench
+
+_ROWS, _WIDTH = 60, 6
+
+
+def _tokens(bench: Bench, name: str, *, padded: float = 0.0, valid: float = 0.0, dim: str = "sequence") -> str:
+    """Write `logits = x * weight`, off by one number where the mask is not set, and by another in class 1 where it is.
+
+    A number that is NaN or infinite comes of a division by the mask.
+    """
+    import onnx
+
+    node = onnx.helper.make_node
+    nodes = [
+        node("Cast", ["mask"], ["set"], to=1),
+        node("Unsqueeze", ["set", "last"], ["column"]),
+        node("Mul", ["x", "weight"], ["scaled"]),
+        node("Mul", ["column", "valid"], ["wrong"]),
+        node("Sub", ["one", "column"], ["unset"]),
+        node("Greater", ["unset", "half"], ["is_unset"]),
+        node("Where", ["is_unset", "padded", "wrong"], ["error"]),
+        node("Add", ["scaled", "error"], ["logits"]),
+    ]
+    return bench.model(
+        name,
+        nodes,
+        inputs={"x": ("float", ["batch", "sequence", 3]), "mask": ("int64", ["batch", "sequence"])},
+        outputs={"logits": ("float", ["batch", dim, 3])},
+        weights={
+            "last": np.int64([-1]),
+            "weight": np.float32([1, 2, 3]),
+            "one": np.float32([1]),
+            "half": np.float32([0.5]),
+            "valid": np.float32([0, valid, 0]),
+            "padded": np.float32([padded]),
+        },
+    )
+
+
+def _padded(bench: Bench) -> dict[str, NDArray[np.generic]]:
+    lengths = np.random.default_rng(0).integers(1, _WIDTH + 1, _ROWS)
+    lengths[0] = _WIDTH
+    mask = (np.arange(_WIDTH) < lengths[:, None]).astype(np.int64)
+    return {"x": bench.normal(_ROWS, _WIDTH, 3), "mask": mask}
+
+
+@pytest.fixture
+def samples(bench: Bench) -> str:
+    """Rows of 1 to 6 positions, padded on the right."""
+    return bench.npz("padded.npz", _padded(bench))
+
+
+_DECISION = ("--decision", "logits:argmax,axis=2")
+
+
+@pytest.mark.usefixtures("asks_probes")
+@pytest.mark.parametrize("padded", [3.0, 1e9, float("nan"), float("-inf")])
+def test_a_difference_where_the_mask_is_not_set_passes_and_is_counted(
+    bench: Bench, samples: str, padded: float
+) -> None:
+    sides = _tokens(bench, "reference"), _tokens(bench, "candidate", padded=padded)
+    asked = ("--samples", samples, *_DECISION, "--repeat", "2")
+
+    outcome = bench.compare(*sides, *asked, "--valid-where", "logits=mask")
+
+    assert (outcome.code, outcome.result["verdict"]) == (0, "pass"), outcome.out
+    every, count = 3 * _ROWS * _WIDTH, 3 * int(_padded(bench)["mask"].sum())
+    assert outcome.check("valid_where")["detail"] == (
+        f"{count} of {every} values count, those where mask is set; {every - count} are left out"
+    )
+    assert outcome.result["outputs"]["logits"]["values"] == count
+    assert bench.compare(*sides, *asked).code == 1
+
+
+@pytest.mark.usefixtures("asks_probes")
+@pytest.mark.parametrize("valid", [1e-2, 3.0])
+def test_a_difference_where_the_mask_is_set_fails(bench: Bench, samples: str, valid: float) -> None:
+    sides = _tokens(bench, "reference"), _tokens(bench, "candidate", padded=7.0, valid=valid)
+
+    outcome = bench.compare(*sides, "--samples", samples, *_DECISION, "--valid-where", "logits=mask")
+
+    assert outcome.code == 1
+    failed = {check["name"] for check in outcome.result["checks"] if check["status"] == "fail"}
+    assert failed >= {"max_abs_diff", "mean_abs_diff", "max_row_rel_diff", "probe_batches"}
+
+
+@pytest.mark.usefixtures("asks_probes")
+def test_a_reference_that_is_nan_where_nothing_counts_is_judged_by_the_rest(bench: Bench, samples: str) -> None:
+    reference = _tokens(bench, "reference", padded=float("nan"))
+    asked = ("--samples", samples, "--valid-where", "logits=mask")
+
+    right = bench.compare(reference, _tokens(bench, "right", padded=5.0), *asked)
+    assert (right.code, right.result["verdict"]) == (0, "pass"), right.out
+    assert bench.compare(reference, _tokens(bench, "wrong", valid=0.01), *asked).code == 1
+    # Undeclared, such a reference is refused.
+    refused = bench.compare(reference, _tokens(bench, "again", padded=5.0), "--samples", samples)
+    assert (refused.code, refused.result["error"]["kind"]) == (5, "ReferenceRefusedError")
+
+
+def test_recorded_outputs_are_judged_by_what_counts_of_them(bench: Bench, samples: str) -> None:
+    arrays = _padded(bench)
+    logits = arrays["x"] * np.float32([1, 2, 3])
+    logits[arrays["mask"] == 0] = np.nan
+    recorded = bench.npz("expected.npz", {"logits": logits})
+    asked = ("--samples", samples, "--valid-where", "logits=mask")
+
+    assert bench.compare(recorded, _tokens(bench, "right"), *asked).code == 0
+    assert bench.compare(recorded, _tokens(bench, "wrong", valid=0.01), *asked).code == 1
+
+
+def test_a_recording_that_counts_every_position_has_another_scale(bench: Bench, samples: str) -> None:
+    reference = bench.record(_tokens(bench, "reference"), samples)
+
+    outcome = bench.compare(reference, _tokens(bench, "other"), "--samples", samples, "--valid-where", "logits=mask")
+
+    assert outcome.code == 2
+    assert "recorded with valid_where none, and asked is logits=mask: its scale is another" in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("dim", "asked", "message"),
+    [
+        ("positions", "logits=mask", "dim 'sequence' of the mask is none of the output's"),
+        ("sequence", "logits=musk", "'musk' is no input (inputs: x, mask)"),
+        ("sequence", "scores=mask", "valid_where scores=mask names 'scores', which is no output that is compared"),
+        ("sequence", "logits", "--valid-where 'logits' is not of the form NAME=VALUE"),
+    ],
+)
+def test_what_does_not_fit_is_wrong_usage(bench: Bench, samples: str, dim: str, asked: str, message: str) -> None:
+    sides = _tokens(bench, "reference", dim=dim), _tokens(bench, "candidate", dim=dim)
+
+    outcome = bench.compare(*sides, "--samples", samples, "--valid-where", asked)
+
+    assert outcome.code == 2
+    assert message in outcome.err
+
+
+def test_in_python_it_is_a_mapping(bench: Bench, samples: str) -> None:
+    sides = _tokens(bench, "reference"), _tokens(bench, "candidate", padded=3.0)
+    call = {"samples": samples, "probes": "none"}
+
+    assert pg.compare(*sides, **call, valid_where={"logits": "mask"}).verdict == "pass"
+    assert pg.compare(*sides, **call).verdict == "fail"
+
+
+_SPEC = """
+model: {{name: tokens, source: {source}}}
+samples: {{source: {samples}}}
+targets: [onnx-fp32]
+min_rows: 10
+outputs: {{logits: {{valid_where: {mask}}}}}
+promote: {{fallback: none}}
+"""
+
+
+def test_a_run_records_and_judges_by_it(bench: Bench, samples: str, tmp_path: Path) -> None:
+    import yaml
+
+    source = _tokens(bench, "source", padded=float("nan"))
+    spec = yaml.safe_load(_SPEC.format(source=source, samples=samples, mask="mask"))
+
+    outcome = pg.run(spec, root=tmp_path, promote=False, probes="none")
+
+    assert outcome.results["onnx-fp32"].verdict == "pass"
+    checks = {check.name: check.detail for check in outcome.results["onnx-fp32"].checks}
+    assert "values count, those where mask is set" in checks["valid_where"]
+
+
+def test_a_spec_whose_mask_does_not_fit_is_refused_before_anything_runs(
+    bench: Bench, samples: str, tmp_path: Path
+) -> None:
+    import yaml
+
+    spec = yaml.safe_load(_SPEC.format(source=_tokens(bench, "source"), samples=samples, mask="musk"))
+
+    with pytest.raises(pg.ParitygateError, match=r"outputs: valid_where logits=musk: 'musk' is no input"):
+        pg.run(spec, root=tmp_path, promote=False, probes="none")
