@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import paritygate as pg
+from paritygate.__main__ import _run as main
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
     from tests.pipelines.conftest import Bench
 
 _ROWS, _WIDTH = 60, 6
@@ -124,7 +124,8 @@ def test_recorded_outputs_are_judged_by_what_counts_of_them(bench: Bench, sample
 
 
 def test_a_recording_that_counts_every_position_has_another_scale(bench: Bench, samples: str) -> None:
-    reference = bench.record(_tokens(bench, "reference"), samples)
+    reference = str(bench.folder / "recorded")
+    assert main(["record", _tokens(bench, "reference"), "--samples", samples, "--out", reference]) == 0
 
     outcome = bench.compare(reference, _tokens(bench, "other"), "--samples", samples, "--valid-where", "logits=mask")
 
@@ -190,3 +191,70 @@ def test_a_spec_whose_mask_does_not_fit_is_refused_before_anything_runs(
 
     with pytest.raises(pg.ParitygateError, match=r"outputs: valid_where logits=musk: 'musk' is no input"):
         pg.run(spec, root=tmp_path, promote=False, probes="none")
+
+
+def _texts(is_left: bool) -> dict[str, NDArray[np.generic]]:  # noqa: FBT001 - where the padding is
+    rng = np.random.default_rng(0)
+    places, lengths = np.arange(12), rng.integers(1, 13, 96)
+    mask = places >= 12 - lengths[:, None] if is_left else places < lengths[:, None]
+    # A text of nothing at all: every position attends to nothing.
+    mask[5] &= is_left
+    return {"input_ids": rng.integers(1, 100, (96, 12)) * mask, "attention_mask": mask.astype(np.int64)}
+
+
+@pytest.mark.slow
+@pytest.mark.torch
+@pytest.mark.parametrize("kind", ["bert", "gpt2"])
+def test_a_transformer_whose_attention_is_to_nothing_is_judged_by_its_texts(tmp_path: Path, kind: str) -> None:
+    transformers = pytest.importorskip("transformers")
+    import torch
+
+    torch.manual_seed(0)
+    if kind == "bert":
+        sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+        made = transformers.BertModel(
+            transformers.BertConfig(vocab_size=100, attn_implementation="sdpa", **sizes), add_pooling_layer=False
+        )
+    else:
+        sizes = {"n_embd": 32, "n_layer": 2, "n_head": 4, "use_cache": False}
+        config = transformers.GPT2Config(
+            vocab_size=100, bos_token_id=0, eos_token_id=0, attn_implementation="sdpa", **sizes
+        )
+        made = transformers.GPT2Model(config)
+
+    class Hidden(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = made
+
+        def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> dict[str, torch.Tensor]:
+            return {"hidden": self.inner(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state}
+
+    model = Hidden().eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter), alpha=0.1)
+    arrays = _texts(kind == "gpt2")
+    np.savez(tmp_path / "texts.npz", **arrays)  # type: ignore[arg-type]  # keys are free in a mapping
+    dims = {0: torch.export.Dim("batch"), 1: torch.export.Dim("sequence", max=32)}
+    torch.onnx.export(
+        model,
+        tuple(torch.from_numpy(array[:4]) for array in arrays.values()),
+        str(tmp_path / "exported.onnx"),
+        input_names=list(arrays),
+        output_names=["hidden"],
+        dynamic_shapes=(dims, dims),
+        dynamo=True,
+        verbose=False,
+    )
+
+    def verdict(valid_where: dict[str, str]) -> str:
+        asked = {"samples": tmp_path / "texts.npz", "valid_where": valid_where, "probes": "none"}
+        return pg.compare(model, tmp_path / "exported.onnx", **asked).verdict
+
+    # PyTorch answers 0 where a position attends to nothing, the ONNX file the mean.
+    assert verdict({}) == "fail"
+    assert verdict({"hidden": "attention_mask"}) == "pass"
+    with torch.no_grad():
+        list(model.parameters())[-1][3] += 1e-3
+    assert verdict({"hidden": "attention_mask"}) == "fail"
