@@ -34,7 +34,8 @@ class EarlierFailure:
         variant: The variant.
         failed: The checks that failed, in words.
         asked_less: What the run now asks less of the variant than was asked then, in words; empty for nothing.
-        asked: What was asked then: `probes`, `tolerance`, the outputs with `decisions`, `min_cosine_similarity`.
+        asked: What was asked then: `probes`, `tolerance`, the outputs with `decisions`, `min_cosine_similarity` and
+            `valid_where`.
     """
 
     run: str
@@ -129,6 +130,9 @@ def _failures_in(document: Mapping[str, Any]) -> Iterator[EarlierFailure]:
                     "tolerance": dict(entry.get("tolerance", {})),
                     "decisions": list(entry.get("decisions", {})),
                     "min_cosine_similarity": _asked_cosines(entry),
+                    "valid_where": [
+                        check["output"] for check in entry.get("checks", ()) if check["name"] == "valid_where"
+                    ],
                 },
             )
 
@@ -154,6 +158,9 @@ def _asked_less(asked: Mapping[str, Any], job: ComparisonJob) -> Iterator[str]:
     for output in asked["decisions"]:
         if output not in decided:
             yield f"no decision on {output}"
+    for output, mask in job.rules.valid_where.items():
+        if output not in asked.get("valid_where", ()):
+            yield f"{output} is compared only where {mask} is set"
     for output, least in asked.get("min_cosine_similarity", {}).items():
         now = job.rules.min_cosine_similarity.get(output)
         if now is None:

@@ -104,6 +104,7 @@ class _Asked:
     tolerance: dict[str, float | str | list[str] | None]
     decisions: list[str]
     min_cosine_similarity: dict[str, float] = field(default_factory=dict)
+    valid_where: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         _check_limits(self.tolerance)

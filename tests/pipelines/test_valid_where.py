@@ -258,3 +258,18 @@ def test_a_transformer_whose_attention_is_to_nothing_is_judged_by_its_texts(tmp_
     with torch.no_grad():
         list(model.parameters())[-1][3] += 1e-3
     assert verdict({"hidden": "attention_mask"}) == "fail"
+
+
+def test_a_mask_that_is_declared_after_a_failure_needs_a_reason(bench: Bench, samples: str, tmp_path: Path) -> None:
+    import yaml
+
+    spec = yaml.safe_load(_SPEC.format(source=_tokens(bench, "source", padded=0.1), samples=samples, mask="mask"))
+    # FP16 rounds nothing of the model but what stands where the mask is not set.
+    spec |= {"targets": ["onnx-fp16"], "tolerance": {"onnx-fp16": {"max_abs_diff": 1e-12}}}
+    asked = {"root": tmp_path, "promote": False, "probes": "none"}
+    failed = pg.run({**spec, "outputs": {}}, **asked)
+    assert failed.results["onnx-fp16"].verdict == "fail"
+
+    with pytest.raises(pg.ParitygateError, match="logits is compared only where mask is set"):
+        pg.run(spec, **asked)
+    assert pg.run({**spec, "reason": "padding"}, **asked).results["onnx-fp16"].verdict == "pass"
