@@ -18,6 +18,7 @@ from paritygate.validate.probes.recording import ProbesRecording
 from paritygate.validate.probes.role_inference import infer_roles
 from paritygate.validate.probes.roles import DeclaredRole
 from paritygate.validate.probes.surveyor import Surveyor
+from paritygate.validate.reference.recorded import positions_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -109,6 +110,7 @@ class Prober:
                 folder=folder,
                 names=to_record(request.names),
                 is_non_finite_declared=recording.settings.get("non_finite") == "match",
+                positions=positions_of(recording),
             ),
             progress=lambda name, rows: report(f"asking the reference: probe {name}", rows, 0),
         )

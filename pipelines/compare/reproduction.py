@@ -86,8 +86,9 @@ def _varies(outputs: Arrays) -> bool:
 
 
 def _write(path: Path, arrays: Arrays, company: Arrays | None) -> None:
-    parts = {f"{_PROBE}/{name}": array for name, array in arrays.items()}
-    parts |= {f"{_COMPANY}/{name}": array for name, array in (company or {}).items()}
+    # What does not count is written like all else: NumPy's files hold no masked arrays.
+    parts = {f"{_PROBE}/{name}": np.asarray(array) for name, array in arrays.items()}
+    parts |= {f"{_COMPANY}/{name}": np.asarray(array) for name, array in (company or {}).items()}
     np.savez_compressed(path, **parts)  # type: ignore[arg-type]  # keys are free in a mapping
 
 
@@ -168,6 +169,7 @@ def _options(job: ComparisonJob, outputs: Sequence[str]) -> Iterator[str]:
     argmax_of = [f"{a}={b}" for a, b in job.rules.argmax_of.items() if not compared or {a, b} <= compared]
     # A limit on decisions is refused where none is left.
     limits = job.rules.tolerance.declared - (frozenset() if decisions or argmax_of else DECISION_LIMITS)
+    valid_where = job.rules.valid_where
     pairs = [
         ("--precision", [str(job.rules.precision)]),
         ("--decision", decisions),
@@ -180,6 +182,7 @@ def _options(job: ComparisonJob, outputs: Sequence[str]) -> Iterator[str]:
         # Beside selected outputs, no other is looked at.
         ("--ignore", [f"{name}={why}" for name, why in job.rules.ignored.items() if not compared]),
         ("--axis", [f"{name}={axis}" for name, axis in job.rules.axes.items() if not compared or name in compared]),
+        ("--valid-where", [f"{name}={mask}" for name, mask in valid_where.items() if not compared or name in compared]),
         ("--non-finite", ["match"] if job.rules.is_non_finite_declared else []),
         ("--device", [job.device] if job.device != "cpu" else []),
         ("--provider", [job.candidate.provider] if job.candidate.provider is not None else []),

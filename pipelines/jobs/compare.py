@@ -50,6 +50,7 @@ from paritygate.validate.gate.candidate import Candidate, ModelCandidate, Record
 from paritygate.validate.gate.gate import GateResult, check_asked, run_gate
 from paritygate.validate.gate.strata import strata_left_out
 from paritygate.validate.gate.tolerance import looser_than_default
+from paritygate.validate.gate.valid_positions import ValidWhere, valid_positions
 from paritygate.validate.gate.verdict import Check, Status, Verdict, exit_code_of, verdict_of
 from paritygate.validate.probes.recording import PROBES_FILE, ProbesRecording
 from paritygate.validate.reference.record import RecordPlan, record_reference
@@ -194,6 +195,8 @@ def _open_reference(
             is_non_finite_declared=job.rules.is_non_finite_declared,
             selected=job.rules.outputs,
             ignored=tuple(job.rules.ignored),
+            positions=_positions(job, None),
+            read=read,
         )
         described = SideResult(name=ref.name, kind="recorded outputs", digest=expected.digest)
         return _Reference(expected=expected, signature=None, side=described, probes=None)
@@ -217,6 +220,7 @@ def _open_reference(
             selected=job.rules.outputs,
             ignored=job.rules.ignored,
             seed=job.rules.seed,
+            positions=_positions(job, runner.signature),
         ),
         progress=lambda rows: report("running the reference", rows, 0),
         watch=prober.watch,
@@ -243,6 +247,13 @@ def _reference_again(job: ComparisonJob, opened: _Reference, read: Callable[[], 
         # On another machine, neither the source nor what runs it need be there.
         return None
     return runner if opened.side.digest in {None, runner.loaded.describe()["digest"]} else None
+
+
+def _positions(job: ComparisonJob, signature: Signature | None) -> dict[str, ValidWhere]:
+    """Return which positions count; an object of Python does not say its dims, and an ONNX file beside it does."""
+    if not job.rules.valid_where:
+        return {}
+    return valid_positions(job.rules.valid_where, [signature, _signature_of_file(job.candidate)])
 
 
 def _example(

@@ -105,6 +105,9 @@ def _failures_in(document: Evidence) -> Iterator[EarlierFailure]:
                     tolerance=entry.result.tolerance,
                     decisions=tuple(entry.result.decisions),
                     min_cosine_similarity=_asked_cosines(entry.result),
+                    valid_where=tuple(
+                        check.output for check in entry.result.checks if check.name == "valid_where" and check.output
+                    ),
                 ),
             )
 
@@ -133,6 +136,9 @@ def _asked_less(asked: Asked, job: ComparisonJob) -> Iterator[str]:
     for output in asked.decisions:
         if output not in decided:
             yield f"no decision on {output}"
+    for output, mask in job.rules.valid_where.items():
+        if output not in asked.valid_where:
+            yield f"{output} is compared only where {mask} is set"
     for output, least in asked.min_cosine_similarity.items():
         now = job.rules.min_cosine_similarity.get(output)
         if now is None:

@@ -70,7 +70,10 @@ EXAMPLE: Mapping[str, Any] = {
             "format": "xyxy",
         }
     },
-    "outputs": {"debug": {"ignore": "random by design"}, "embedding": {"min_cosine_similarity": 0.999}},
+    "outputs": {
+        "debug": {"ignore": "random by design"},
+        "embedding": {"min_cosine_similarity": 0.999, "valid_where": "attention_mask"},
+    },
     "axes": {"logits": 1},
     "non_finite": "match",
     "roles": {

@@ -289,10 +289,16 @@ class OutputPart(Part):
         default=None, ge=-1, le=1, description="The least cosine similarity of a row's two answers, each as one vector."
     )
 
+    valid_where: str | None = Field(
+        default=None,
+        min_length=1,
+        description="The input that says which positions count, such as attention_mask: those where it is set.",
+    )
+
     @model_validator(mode="after")
-    def _says_one_thing(self) -> OutputPart:
-        if (self.ignore is None) == (self.min_cosine_similarity is None):
-            msg = "write either ignore: REASON, or min_cosine_similarity: V"
+    def _says_what_fits(self) -> OutputPart:
+        if (self.ignore is None) == (self.min_cosine_similarity is None and self.valid_where is None):
+            msg = "write either ignore: REASON, or min_cosine_similarity: V, valid_where: INPUT or both"
             raise ValueError(msg)
         return self
 

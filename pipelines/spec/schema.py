@@ -85,7 +85,7 @@ class Spec(Part):
     outputs: dict[str, OutputPart] = Field(
         default_factory=dict,
         description="Outputs that are not compared, each with the reason: {ignore: REASON}; or one more limit of those "
-        "that are: {min_cosine_similarity: V}.",
+        "that are: {min_cosine_similarity: V}; or the input that says which positions count: {valid_where: INPUT}.",
     )
     axes: dict[str, int] = Field(default_factory=dict)
     non_finite: Literal["refuse", "match"] = "refuse"
@@ -340,6 +340,11 @@ class ResolvedSpec:
         return {name: part.ignore for name, part in self.spec.outputs.items() if part.ignore is not None}
 
     @property
+    def valid_where(self) -> dict[str, str]:
+        """The input that says which positions count, by output."""
+        return {name: part.valid_where for name, part in self.spec.outputs.items() if part.valid_where is not None}
+
+    @property
     def roles(self) -> dict[str, DeclaredRole]:
         """What the spec says that inputs are."""
         return {name: part.role_of_input for name, part in self.spec.roles.items()}
@@ -372,6 +377,7 @@ class ResolvedSpec:
                 for name, part in spec.outputs.items()
                 if part.min_cosine_similarity is not None
             },
+            valid_where=self.valid_where,
             strata=tuple(spec.samples.strata),
             probes=self.probes,
             edge=EdgeRule(self.spec.edge),

@@ -156,6 +156,7 @@ def compare(  # noqa: PLR0913 - one argument an option of the command
     ignore: Mapping[str, str] | None = None,
     axes: Mapping[str, int] | None = None,
     min_cosine_similarity: Mapping[str, float] | None = None,
+    valid_where: Mapping[str, str] | None = None,
     non_finite: str = "refuse",
     min_rows: int = 1,
     batch_size: int = DEFAULT_BATCH_SIZE,
@@ -195,6 +196,7 @@ def compare(  # noqa: PLR0913 - one argument an option of the command
         ignore: Why an output is not compared, by output.
         axes: The channel axis of an output, by output.
         min_cosine_similarity: The least cosine similarity of the two answers to any row, by output.
+        valid_where: The input that says which positions of an output count, those where it is set, by output.
         non_finite: What NaN and infinity in the reference mean: `refuse`, or `match`.
         min_rows: Fewer rows are inconclusive.
         batch_size: Rows a batch, where the samples do not say.
@@ -232,6 +234,7 @@ def compare(  # noqa: PLR0913 - one argument an option of the command
         ignored=ignore or {},
         axes=axes or {},
         min_cosine_similarity=min_cosine_similarity or {},
+        valid_where=valid_where or {},
         non_finite=non_finite,
         min_rows=min_rows,
         seed=seed,

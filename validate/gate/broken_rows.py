@@ -67,7 +67,7 @@ def _broken_rows(array: NDArray[np.generic], ids: Sequence[str]) -> list[str]:
     """
     if not is_float_dtype(array.dtype.name):
         return []
-    broken = ~np.isfinite(array)
+    broken = np.ma.filled(~np.isfinite(array), fill_value=False)
     if not broken.any():
         return []
     if broken.ndim == 0 or len(broken) != len(ids):

@@ -43,6 +43,7 @@ class GateRules:
         min_rows: Fewer rows are inconclusive.
         is_non_finite_declared: Whether NaN and infinity in the reference are right.
         min_cosine_similarity: By output, the least cosine similarity of a row's two answers, each as one vector.
+        valid_where: By output, the input that says which of its positions count: those where it is set.
         strata: The strata that are measured apart.
         probes: The probes to ask, in the order of the table of those there are.
         edge: What a difference comes to in a made-up row that is unlike every sample; `off` asks none of them.
@@ -61,6 +62,7 @@ class GateRules:
     min_rows: int = 1
     is_non_finite_declared: bool = False
     min_cosine_similarity: Mapping[str, float] = field(default_factory=dict)
+    valid_where: Mapping[str, str] = field(default_factory=dict)
     strata: tuple[str, ...] = ()
     probes: tuple[str, ...] = ()
     edge: EdgeRule = EdgeRule.WARN
@@ -82,4 +84,4 @@ class GateRules:
         yield from (decision.output for decision in self.decisions)
         yield from (rule.output for rule in self.gold)
         yield from (name for pair in self.argmax_of.items() for name in pair)
-        yield from (*self.matched, *self.ignored, *self.axes, *self.min_cosine_similarity)
+        yield from (*self.matched, *self.ignored, *self.axes, *self.min_cosine_similarity, *self.valid_where)

@@ -15,6 +15,7 @@ import numpy as np
 
 from paritygate.validate.gate.bounds import mean_interval_95
 from paritygate.validate.gate.histogram import add_magnitudes, empty_histogram, quantile
+from paritygate.validate.gate.valid_positions import left_out_of, not_a_number
 from paritygate.validate.reference.profile import blocks_of_rows, by_channel, on_axis, rows_of
 
 if TYPE_CHECKING:
@@ -95,6 +96,7 @@ class DiffState:
     fill_values: int = 0
     fill_mismatches: int = 0
     fill_substitutes: int = 0
+    left_out: int = 0
     histogram: NDArray[np.int64] = field(default_factory=empty_histogram)
     limit_histogram: NDArray[np.int64] = field(default_factory=empty_histogram)
     nearest: WorstRow | None = None
@@ -172,9 +174,13 @@ def _update(
     ids: Sequence[str],
     figures: RowFigures | None,
 ) -> None:
-    wide_expected = expected.astype(np.float64)
-    wide_actual = actual.astype(np.float64)
-    state.values += expected.size
+    left_out = left_out_of(expected)
+    # NaN on both sides is kept out of everything, and is counted below where it is the reference's own.
+    wide_expected, wide_actual = (not_a_number(array, left_out) for array in (expected, actual))
+    actual, expected = np.asarray(actual), np.asarray(expected)
+    without = 0 if left_out is None else int(np.count_nonzero(left_out))
+    state.left_out += without
+    state.values += expected.size - without
     state.rows += len(rows_of(wide_expected, len(ids)))
     if expected.size == 0:
         return
@@ -189,6 +195,7 @@ def _update(
     if (is_fill is not None and is_fill.any()) or not math.isfinite(float(magnitude.sum())):
         is_kept = np.isfinite(wide_actual) & np.isfinite(wide_expected)
         _count_non_finite(state, wide_actual, wide_expected, ids)
+        state.non_finite_matches -= without
         is_same = (wide_actual == wide_expected) | (np.isnan(wide_actual) & np.isnan(wide_expected))
         is_broken = ~(is_kept | is_same)
         if is_fill is not None:
@@ -202,7 +209,8 @@ def _update(
         wide_actual = np.where(is_kept, wide_actual, 0.0)
         wide_expected = np.where(is_kept, wide_expected, 0.0)
     if expected.dtype.kind in "iub":
-        state.mismatches += int(np.count_nonzero(actual != expected))
+        is_other = actual != expected
+        state.mismatches += int(np.count_nonzero(is_other if left_out is None else is_other & ~left_out))
     with np.errstate(over="ignore"):
         in_limits = magnitude / np.maximum(limits, _SMALLEST_UNIT)
     _add_sums(state, difference, magnitude, is_kept, wide_expected)
@@ -474,6 +482,7 @@ def merge(a: DiffState, b: DiffState) -> DiffState:
         fill_values=a.fill_values + b.fill_values,
         fill_mismatches=a.fill_mismatches + b.fill_mismatches,
         fill_substitutes=a.fill_substitutes + b.fill_substitutes,
+        left_out=a.left_out + b.left_out,
         histogram=a.histogram + b.histogram,
         limit_histogram=a.limit_histogram + b.limit_histogram,
         nearest=nearest,
@@ -495,6 +504,7 @@ def counts(state: DiffState) -> dict[str, int]:
         "fill_values": state.fill_values,
         "fill_mismatches": state.fill_mismatches,
         "fill_substitutes": state.fill_substitutes,
+        "left_out": state.left_out,
     }
 
 
@@ -507,6 +517,7 @@ class DiffStatistics:
     `p9999_in_limits` is the 99.99 % quantile of each difference divided by its own max limit. `nearest` is the
     difference nearest to its max limit, or furthest beyond it. In `mean_abs_by_channel` a value far from the bulk
     counts in proportion to its own limit.
+    `left_out` counts the positions that do not count, and `values` the others.
     `slope` is the factor of the reference that comes nearest to the candidate, in least squares, and
     `off_slope` the part of the squared difference that it does not explain.
     """
@@ -543,6 +554,7 @@ class DiffStatistics:
     fill_values: int
     fill_mismatches: int
     fill_substitutes: int
+    left_out: int
     nearest: WorstRow | None
     mean_abs_by_channel: NDArray[np.float64]
     p9999_in_limits: float

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -16,6 +16,7 @@ from paritygate.precision import Precision
 from paritygate.signature import is_float_dtype
 from paritygate.validate.gate.measurement import repeat_difference
 from paritygate.validate.gate.tolerance import DEFAULT_TOLERANCES, Limits, limits_for
+from paritygate.validate.gate.valid_positions import ValidWhere, only_valid
 from paritygate.validate.probes.derive.sizes import batch_sizes
 from paritygate.validate.probes.drops import DropKind, Dropped, Drops
 from paritygate.validate.probes.edges import EdgeKind, edges_of, why_declared_not_to_occur
@@ -72,6 +73,7 @@ class ProbePlan:
         folder: The folder to write into; it exists and is empty.
         names: The probes to make, by the table.
         is_non_finite_declared: Whether NaN and infinity in its answers are right.
+        positions: Which positions count, of outputs of which not all do.
     """
 
     context: ProbeContext
@@ -79,6 +81,7 @@ class ProbePlan:
     folder: Path
     names: tuple[str, ...] = tuple(PROBES)
     is_non_finite_declared: bool = False
+    positions: Mapping[str, ValidWhere] = field(default_factory=dict)
 
 
 def record_probes(
@@ -107,6 +110,7 @@ def record_probes(
         skipped=skipped,
         seed=context.seed,
         runtime=runner.facts.runtime,
+        positions=plan.positions,
     )
     recording.save()
     return recording
@@ -197,7 +201,7 @@ def _answered(runner: Runner, batch: ProbeBatch, plan: ProbePlan) -> Outputs | D
     if batch.must_refuse is not None and _is_answered(runner, batch.must_refuse):
         return Dropped(about=batch.about, kind=DropKind.ANY_ID, reason=_ANY_ID)
     try:
-        first = runner.run(batch.inputs)
+        first = only_valid(runner.run(batch.inputs), batch.inputs, plan.positions)
         again = runner.run(batch.inputs)
     except (BackendError, UsageError, MeasurementError) as err:
         why_not = f"the reference does not answer: {err}"

@@ -16,6 +16,7 @@ from paritygate.codec import from_data, read_sealed, sealed, to_data
 from paritygate.errors import InputFileError
 from paritygate.file_names import check_names
 from paritygate.files import write_json_atomically
+from paritygate.validate.gate.valid_positions import ValidWhere, only_valid
 from paritygate.validate.probes.drops import DropKind, Dropped
 from paritygate.validate.probes.edges import Edge
 from paritygate.validate.probes.probe import ProbeBatch
@@ -130,6 +131,7 @@ class ProbesRecording:
         skipped: Why no probe was made at all; empty where some were.
         seed: Seed of all choices.
         runtime: What ran the reference.
+        positions: Which positions count, of outputs of which not all do.
     """
 
     folder: Path
@@ -138,6 +140,7 @@ class ProbesRecording:
     skipped: str = ""
     seed: int = 0
     runtime: str = ""
+    positions: Mapping[str, ValidWhere] = field(default_factory=dict)
 
     @property
     def rows(self) -> int:
@@ -145,18 +148,16 @@ class ProbesRecording:
         return sum(probe.rows for probe in self.probes)
 
     def batches(self, probe: ProbeRecord) -> Iterator[StoredProbeBatch]:
-        """Yield every batch of a probe, checking digests on the way.
+        """Yield every batch of a probe, checking digests on the way; what does not count of its outputs is masked.
 
         Raises:
             ArtifactIntegrityError: A chunk is missing or was changed.
         """
         stored = read_chunks(self.folder / probe.name, probe.chunks)
         for record, batch in zip(probe.batches, stored, strict=True):
-            yield StoredProbeBatch(
-                record=record,
-                inputs={key[len(INPUT) :]: array for key, array in batch.outputs.items() if key.startswith(INPUT)},
-                outputs={key[len(OUTPUT) :]: array for key, array in batch.outputs.items() if key.startswith(OUTPUT)},
-            )
+            inputs = {key[len(INPUT) :]: array for key, array in batch.outputs.items() if key.startswith(INPUT)}
+            outputs = {key[len(OUTPUT) :]: array for key, array in batch.outputs.items() if key.startswith(OUTPUT)}
+            yield StoredProbeBatch(record=record, inputs=inputs, outputs=only_valid(outputs, inputs, self.positions))
 
     def save(self) -> None:
         """Write `probes.json`."""

@@ -126,6 +126,13 @@ __all__ = ["command"]
     help="The least cosine similarity, -1 to 1, of the two answers to any row, such as two embeddings.",
 )
 @click.option(
+    "--valid-where",
+    "valid_where",
+    multiple=True,
+    metavar="OUTPUT=INPUT",
+    help="Which positions of an output count: those where the input is set, such as logits=attention_mask.",
+)
+@click.option(
     "--non-finite",
     type=click.Choice(["refuse", "match"]),
     default="refuse",
@@ -198,6 +205,7 @@ def command(
     ignored: tuple[str, ...],
     axes: tuple[str, ...],
     cosines: tuple[str, ...],
+    valid_where: tuple[str, ...],
     non_finite: str,
     min_rows: int,
     batch_size: int,
@@ -253,6 +261,7 @@ def command(
         ignored=reasons_by_name("--ignore", ignored, example="random by design"),
         axes=whole_numbers("--axis", axes),
         min_cosine_similarity=numbers("--min-cosine-similarity", cosines, example="embedding=0.999"),
+        valid_where=pairs("--valid-where", valid_where, example="logits=attention_mask"),
         non_finite=non_finite,
         min_rows=min_rows,
         seed=seed,

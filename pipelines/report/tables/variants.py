@@ -24,6 +24,7 @@ from paritygate.signature import is_float_dtype
 from paritygate.text import one_or_many, row_name
 from paritygate.validate.gate.bounds import upper_bound_text
 from paritygate.validate.gate.tolerance import DEFAULT_TOLERANCES
+from paritygate.validate.gate.verdict import flips_allowed
 
 __all__ = [
     "agreement_table",
@@ -323,8 +324,8 @@ def tolerance_table(result: ComparisonResult) -> Table:
     rows = tuple(
         (
             text(name),
-            figure(_limit(name, result.tolerance.get(name))),
-            figure(_limit(name, default[name])),
+            figure(_limit(name, result.tolerance.get(name), result.precision)),
+            figure(_limit(name, default[name], result.precision)),
             text("declared: holds as written" if name in declared else "default"),
             status("looser") if name in result.looser_than_default else text("-"),
         )
@@ -340,9 +341,10 @@ def tolerance_table(result: ComparisonResult) -> Table:
     return Table(caption="Limits: defaults are multiplied by the scale of the output", columns=columns, rows=rows)
 
 
-def _limit(name: str, limit: float | None) -> str:
+def _limit(name: str, limit: float | None, precision: str) -> str:
     if limit is None:
-        return "0.5 %, near the boundary only" if name == "decision_mismatches" else "none"
+        _, share = flips_allowed(Precision(precision))
+        return f"{share * 100:g} %, near the boundary only" if name == "decision_mismatches" else "none"
     return number(limit)
 
 
