@@ -102,6 +102,13 @@ class RunOutcome:
         return {name: found.get(name, _NOT_MEASURED) for name in self.run.resolved.target_names}
 
     @property
+    def emulated(self) -> dict[str, ComparisonResult]:
+        """The comparison that stands for each variant on a device that is absent, where one was made."""
+        evidence = self.run.evidence()
+        entries = () if evidence is None else evidence.emulated
+        return {entry.variant: entry.result for entry in entries if entry.result is not None}
+
+    @property
     def folder(self) -> Path:
         """The run folder."""
         return self.run.folder
@@ -122,11 +129,7 @@ class RunOutcome:
                 name: to_data(self.results[name]) if name in self.results else None
                 for name in self.run.resolved.target_names
             },
-            "emulated": {
-                name: to_data(result)
-                for name in self.run.resolved.target_names
-                if (result := self.run.emulated_result(name)) is not None
-            },
+            "emulated": {name: to_data(result) for name, result in self.emulated.items()},
             "benchmark": to_data(benchmark) if (benchmark := self.run.benchmark()) is not None else None,
             "failures": {name: to_data(failure) for name, failure in self.failures.items()},
             "release": to_data(self.release) if self.release is not None else None,
@@ -275,7 +278,8 @@ def _promote(run: RunFolder, options: RunOptions, repository: Path, unmet: Mappi
         choice = choose_stage(run, limits=options.limits)
         if unmet:
             raise failed_run(run, unmet, choice, alias)
-        return _Promotion(release=promote_stage(run, repository=repository, alias=alias, limits=options.limits))
+        release = promote_stage(run, repository=repository, alias=alias, limits=options.limits, choice=choice)
+        return _Promotion(release=release)
     except ParitygateError as err:
         return _without_release(run, err, unmet)
 

@@ -9,6 +9,8 @@ from typing import Any
 from paritygate.pipelines.benchmark.result import BenchmarkResult
 from paritygate.pipelines.choice.eligibility import Standing, standings_of
 from paritygate.pipelines.choice.figures import Figures, MeasuringRules, Point, figures_of_variant
+from paritygate.pipelines.compare.result import OutputResult
+from paritygate.pipelines.run.evidence import Evidence, EvidenceEntry
 from paritygate.pipelines.spec.limits import Preference, broken_constraints
 from paritygate.signature import is_float_dtype
 
@@ -51,17 +53,17 @@ class Candidate:
         has_run: Whether the file itself was compared on any device.
     """
 
-    entry: Mapping[str, Any]
+    entry: EvidenceEntry
     hindrance: str
     figures: Figures
     broken: tuple[str, ...]
-    entries: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    entries: Mapping[str, EvidenceEntry] = field(default_factory=dict)
     has_run: bool = True
 
     @property
     def name(self) -> str:
         """The variant."""
-        return str(self.entry["variant"])
+        return self.entry.variant
 
     @property
     def is_fit(self) -> bool:
@@ -80,9 +82,9 @@ class Candidate:
         None where it is not known of one of them; 0 where nothing differs.
         """
         entries = (self.entry, *self.entries.values())
-        outputs = [output for entry in entries for output in entry.get("outputs", {}).values()]
+        outputs = [output for entry in entries if entry.result for output in entry.result.outputs.values()]
         # A label is held to its scores, whose difference counts; all other integers are equal in what passed.
-        parts = [_part_of_spread(output) for output in outputs if is_float_dtype(output["dtype"])]
+        parts = [_part_of_spread(output) for output in outputs if is_float_dtype(output.dtype)]
         known = [part for part in parts if part is not None]
         return max(known, default=0.0) if outputs and len(known) == len(parts) else None
 
@@ -94,10 +96,10 @@ class Candidate:
         """Return the candidate as JSON data."""
         return {
             "variant": self.name,
-            "verdict": self.entry["verdict"],
-            "evidence": self.entry["evidence"],
-            "artifact": self.entry.get("artifact"),
-            "devices": {device: entry["evidence"] for device, entry in self.entries.items()},
+            "verdict": self.entry.verdict,
+            "evidence": self.entry.evidence,
+            "artifact": self.entry.artifact,
+            "devices": {device: entry.evidence for device, entry in self.entries.items()},
             "has_run": self.has_run,
             "is_fit": self.is_fit,
             "hindrance": self.hindrance,
@@ -109,8 +111,8 @@ class Candidate:
         }
 
 
-def _part_of_spread(output: Mapping[str, Any]) -> float | None:
-    difference, spread = output["max_abs_diff"], output.get("reference_spread")
+def _part_of_spread(output: OutputResult) -> float | None:
+    difference, spread = output.max_abs_diff, output.reference_spread
     if difference == 0:
         return 0.0
     # Of an output that does not vary the difference has no measure of its own.
@@ -118,7 +120,7 @@ def _part_of_spread(output: Mapping[str, Any]) -> float | None:
 
 
 def candidates_of(
-    evidence: Mapping[str, Any],
+    evidence: Evidence,
     benchmark: BenchmarkResult | None,
     sizes: Mapping[str, int],
     rules: ChoiceRules,
@@ -131,7 +133,7 @@ def candidates_of(
 
 def _candidate(
     standing: Standing,
-    evidence: Mapping[str, Any],
+    evidence: Evidence,
     benchmark: BenchmarkResult | None,
     sizes: Mapping[str, int],
     rules: ChoiceRules,
@@ -139,7 +141,7 @@ def _candidate(
     entry = standing.entry
     # Where it cannot run, how fast it is there is no question.
     measuring = MeasuringRules(evidence=evidence, devices=standing.devices or rules.devices, points=rules.points)
-    figures = figures_of_variant(entry, benchmark, sizes.get(entry["variant"]), measuring)
+    figures = figures_of_variant(entry, benchmark, sizes.get(entry.variant), measuring)
     return Candidate(
         entry=entry,
         hindrance=standing.hindrance,

@@ -16,6 +16,7 @@ from paritygate.pipelines.choice.candidates import Candidate, ChoiceRules, candi
 from paritygate.pipelines.choice.eligibility import can_run_on
 from paritygate.pipelines.choice.figures import Figures, MeasuringRules, figures_of_source, point_in_words
 from paritygate.pipelines.choice.reason import why_none, why_these, why_undecided
+from paritygate.pipelines.run.evidence import Evidence
 from paritygate.pipelines.spec.limits import COST, Preference, broken_constraints
 
 __all__ = ["Choice", "choose"]
@@ -107,7 +108,7 @@ class Choice:
 
 
 def choose(
-    evidence: Mapping[str, Any],
+    evidence: Evidence,
     benchmark: BenchmarkResult | None,
     sizes: Mapping[str, int],
     rules: ChoiceRules,
@@ -116,7 +117,7 @@ def choose(
     """Return what is to be released of a run.
 
     Args:
-        evidence: The evidence of the run, as `evidence.json` holds it.
+        evidence: The evidence of the run.
         benchmark: The benchmark of the run; None if none was made. Only what it measured of exactly the artifact
             that the evidence is about, on the machine and on every device of the release, counts.
         sizes: Size in bytes of each artifact that is there, by variant, and of the `SOURCE` where it is files.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from paritygate.artifact import Artifact
@@ -11,20 +12,19 @@ from paritygate.errors import ArtifactIntegrityError, InputFileError, UsageError
 from paritygate.file_names import check_names
 from paritygate.formats import ENGINE_FORMATS
 from paritygate.models.digest import digest_of_model
-from paritygate.pipelines.benchmark.recorded_source import digest_of_recorded, size_of_source
+from paritygate.pipelines.benchmark.recorded_source import size_of_source
 from paritygate.pipelines.benchmark.result import SOURCE, BenchmarkResult
 from paritygate.pipelines.choice.candidates import Candidate, ChoiceRules
 from paritygate.pipelines.choice.choice import Choice, choose
-from paritygate.pipelines.run.evidence_shape import read_evidence_file
-from paritygate.pipelines.run.judged_by import JUDGED_BY, RunRules
-from paritygate.pipelines.run.other_machines import OTHERS, documents_by_device, entries_about, is_evidence
-from paritygate.pipelines.run.record import check_recorded_by
+from paritygate.pipelines.run.comparisons import MADE_FROM, RAN, Binding
+from paritygate.pipelines.run.evidence import Evidence, EvidenceEntry
+from paritygate.pipelines.run.record import check_recording_rules
 from paritygate.pipelines.run.workspace import RunFolder
 from paritygate.pipelines.spec.benchmark_plan import plan_of
 from paritygate.pipelines.spec.limits import Preference
 from paritygate.validate.reference.recording import Recording
 
-__all__ = ["about_what_is_there", "choose_stage", "read_benchmark", "read_evidence"]
+__all__ = ["about_what_is_there", "choose_stage", "evidence_to_choose_by", "read_benchmark"]
 
 _GPU = re.compile(r"cuda:sm[0-9]{2,3}")
 
@@ -32,7 +32,7 @@ _GPU = re.compile(r"cuda:sm[0-9]{2,3}")
 def choose_stage(
     run: RunFolder,
     *,
-    evidence: Mapping[str, Any] | None = None,
+    evidence: Evidence | None = None,
     devices: tuple[str, ...] | None = None,
     prefer: Preference | None = None,
     limits: Mapping[str, float] | None = None,
@@ -41,7 +41,7 @@ def choose_stage(
 
     Args:
         run: The run, validated.
-        evidence: What `read_evidence` returned, where it was read already.
+        evidence: What `evidence_to_choose_by` returned, where it was read already.
         devices: Where the release will run; the spec's, else the device that the run was validated on, if None.
         prefer: The preference; the spec's if None.
         limits: Limits on speed and size beside those of the spec, and in place of them where they name the same.
@@ -53,15 +53,15 @@ def choose_stage(
         ArtifactIntegrityError: The evidence is about another reference than the one that is there, or was judged by
             other rules than the spec asks for now; or a variant that passed is not the file that it is about.
     """
-    found = read_evidence(run) if evidence is None else evidence
+    found = evidence_to_choose_by(run) if evidence is None else evidence
     engines = _engines(run)
-    found = about_what_is_there(run, found)
-    asked = RunRules(run)
-    _check_rules(run, asked, found)
+    binding = Binding(run, Recording.load(run.reference))
+    found = about_what_is_there(found, binding)
+    _check_binding(run, binding, found)
     part = run.resolved.spec.promote
     declared = tuple(part.prefer) if isinstance(part.prefer, list) else part.prefer
     rules = ChoiceRules(
-        devices=tuple(dict.fromkeys(devices or part.devices or (found["device"],))),
+        devices=tuple(dict.fromkeys(devices or part.devices or (found.device,))),
         points=plan_of(run.resolved).points,
         prefer=prefer or declared,
         limits={**part.limits, **(limits or {})},
@@ -70,7 +70,7 @@ def choose_stage(
     choice = choose(found, read_benchmark(run), _sizes(run, found), rules, engines)
     for candidate in choice.candidates:
         if not candidate.hindrance:
-            _check_artifact(run, asked, candidate)
+            _check_artifact(run, binding, candidate)
     if devices:
         _check_devices(found, choice)
     _check_served(choice)
@@ -87,10 +87,19 @@ def _engines(run: RunFolder) -> dict[str, Mapping[str, Any]]:
     }
 
 
-def about_what_is_there(run: RunFolder, evidence: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the evidence, that of other devices only as far as it is about the files that are there."""
-    digests = {name: Artifact.read_record(run.variant_folder(name)).digest for name in run.exported()}
-    return {**evidence, OTHERS: [entries_about(document, digests) for document in evidence.get(OTHERS, ())]}
+def about_what_is_there(evidence: Evidence, binding: Binding) -> Evidence:
+    """Return the evidence, that of other devices only as far as it is about the files that are there.
+
+    What was not run there has no file: that it was not is still so.
+    """
+
+    def current(entries: Iterable[EvidenceEntry]) -> tuple[EvidenceEntry, ...]:
+        return tuple(entry for entry in entries if not binding.is_about_another_file(entry))
+
+    others = (
+        replace(item, variants=current(item.variants), emulated=current(item.emulated)) for item in evidence.others
+    )
+    return replace(evidence, others=tuple(others))
 
 
 def _check_served(choice: Choice) -> None:
@@ -110,129 +119,91 @@ def _hindrances(choice: Choice) -> str:
     return ", ".join(f"{item.name}: {item.hindrance}" for item in choice.candidates if item.hindrance)
 
 
-def _check_rules(run: RunFolder, asked: RunRules, evidence: Mapping[str, Any]) -> None:
-    """Check that what was measured was judged as the spec asks for: a release carries the one and the other."""
-    for device, document in documents_by_device(evidence).items():
-        for entry in document["variants"]:
-            if not asked.allow(entry, device):
-                raise _judged_otherwise(run, entry["variant"], device)
+def _check_binding(run: RunFolder, binding: Binding, evidence: Evidence) -> None:
+    """Check that what was measured follows from what is there, and was judged as the spec asks for now."""
+    for device, document in evidence.by_device().items():
+        for entry in document.variants:
+            _check_changes(run, entry, device, binding.changes(entry, device))
 
 
-def _judged_otherwise(run: RunFolder, name: str, device: str) -> ArtifactIntegrityError:
-    msg = (
-        f"the evidence of {name} on {device} was judged by other rules than the run's spec asks for now: limits, "
-        "decisions, probes or the like were changed since"
-    )
-    return ArtifactIntegrityError(msg, hint=_again(run))
+def _check_changes(run: RunFolder, entry: EvidenceEntry, device: str, changes: Collection[str]) -> None:
+    if not changes:
+        return
+    what = f"the evidence of {entry.variant} on {device}"
+    if MADE_FROM in changes:
+        msg = f"{what} is about a file that was made from another source than the one that is there"
+    elif RAN in changes:
+        msg = f"{what} is about an engine that was built from another file than the one that ran"
+    else:
+        msg = (
+            f"{what} was judged by other rules than the run's spec asks for now: limits, decisions, probes or the like "
+            "were changed since"
+        )
+    raise ArtifactIntegrityError(msg, hint=_again(run))
 
 
 def _again(run: RunFolder) -> str:
     return f"convert-and-validate validate --run {run.folder}"
 
 
-def _check_artifact(run: RunFolder, asked: RunRules, candidate: Candidate) -> None:
+def _check_artifact(run: RunFolder, binding: Binding, candidate: Candidate) -> None:
     """Check that what passed is what is there: nothing else is to be recommended."""
     artifact = run.artifact(candidate.name)
-    again = _again(run)
     for entry in (candidate.entry, *candidate.entries.values()):
-        if entry["artifact"] != artifact.digest:
-            msg = f"the evidence of {candidate.name} is about {entry['artifact']}, not about {artifact.digest}"
-            raise ArtifactIntegrityError(msg, hint=again)
-        built_from = artifact.made_by.get("base", {}).get("digest")
-        if entry.get("emulated_from") not in {None, artifact.digest, built_from}:
-            msg = (
-                f"the emulated row of {candidate.name} is about a file with digest {entry['emulated_from']}, and it "
-                f"was made from {built_from}"
-            )
-            raise ArtifactIntegrityError(msg, hint=again)
-        if entry["evidence"] == "emulated" and not asked.allow(entry, "cpu", is_emulated=True):
-            raise _judged_otherwise(run, candidate.name, entry["device"])
+        if entry.artifact != artifact.digest:
+            msg = f"the evidence of {candidate.name} is about {entry.artifact}, not about {artifact.digest}"
+            raise ArtifactIntegrityError(msg, hint=_again(run))
+        if entry.evidence == "emulated":
+            _check_changes(run, entry, str(entry.device), binding.changes(entry, "cpu", is_emulated=True))
 
 
-def read_evidence(run: RunFolder) -> dict[str, Any]:
+def evidence_to_choose_by(run: RunFolder) -> Evidence:
     """Return the run's evidence, which is about the reference that is there: it may have been recorded again since.
 
     Raises:
         InputFileError: The run was not validated, or its evidence is damaged.
-        ArtifactIntegrityError: The evidence is about another reference, or does not say by which rules it was judged;
-            or the reference was recorded by other rules than the spec asks for now.
+        ArtifactIntegrityError: The evidence is about another reference; or the reference was recorded by other rules
+            than the spec asks for now.
     """
     again = _again(run)
-    if not run.evidence_file.is_file():
+    evidence = run.evidence()
+    if evidence is None:
         msg = f"run {run.folder} was not validated: {run.evidence_file.name} is missing"
         raise InputFileError(msg, hint=again)
     try:
-        evidence = read_evidence_file(run.evidence_file)
-        reference, _, _ = evidence["reference"]["digest"], evidence["device"], evidence["variants"]
-        _, _ = digest_of_recorded(evidence["reference"]["model"]), evidence["machine"]["cores"]
-        _check_others(evidence)
         _check_names(run, evidence)
-        nameless = _not_said_how(evidence)
-    except (ValueError, KeyError, TypeError) as err:
-        msg = f"{run.evidence_file} is damaged: {type(err).__name__}: {err}"
+    except ValueError as err:
+        msg = f"{run.evidence_file} is damaged: {err}"
         raise InputFileError(msg, hint=again) from err
-    if nameless:
-        msg = f"the evidence of {', '.join(nameless)} does not say how it was judged: it is from before that was kept"
-        raise ArtifactIntegrityError(msg, hint=again)
-    others = (document["reference"]["digest"] for document in evidence.get(OTHERS, ()))
     recording = Recording.load(run.reference)
-    if {recording.digest} != {reference, *others}:
+    if {recording.digest} != {document.reference.digest for document in evidence.by_device().values()}:
         msg = f"the evidence of run {run.run_id} is about another reference than the one recorded in {run.reference}"
         raise ArtifactIntegrityError(msg, hint=again)
-    check_recorded_by(run, recording)
+    check_recording_rules(run, recording)
     return evidence
 
 
-def _not_said_how(evidence: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the variants of which something was measured, and not said by which rules."""
-    entries = [
-        entry
-        for document in (evidence, *evidence.get(OTHERS, ()))
-        for kind in ("variants", "emulated")
-        for entry in document.get(kind, ())
-    ]
-    return tuple(
-        dict.fromkeys(
-            entry["variant"] for entry in entries if entry.get("artifact") is not None and JUDGED_BY not in entry
-        )
-    )
-
-
-def _check_names(run: RunFolder, evidence: Mapping[str, Any]) -> None:
+def _check_names(run: RunFolder, evidence: Evidence) -> None:
     """Check that the names that become paths are those of files below a folder and of variants of the run.
 
     Raises:
         ValueError: One is not.
     """
-    check_names(evidence["reference"]["model"].get("files", ()))
-    for document in (evidence, *evidence.get(OTHERS, ())):
-        for entry in (*document["variants"], *document.get("emulated", ())):
-            if entry["variant"] not in run.resolved.target_names:
-                msg = f"{entry['variant']!r} is no target of the run (targets: {', '.join(run.resolved.target_names)})"
+    check_names(evidence.reference.model.get("files", ()))
+    for document in evidence.by_device().values():
+        for entry in document.entries:
+            if entry.variant not in run.resolved.target_names:
+                msg = f"{entry.variant!r} is no target of the run (targets: {', '.join(run.resolved.target_names)})"
                 raise ValueError(msg)
 
 
-def _check_others(evidence: Mapping[str, Any]) -> None:
-    others = evidence.get(OTHERS, [])
-    devices = [evidence["device"]]
-    for document in others:
-        if not is_evidence(document):
-            msg = f"what stands under {OTHERS!r} is no evidence of a device"
-            raise ValueError(msg)
-        devices.append(document["device"])
-    if len(set(devices)) != len(devices):
-        msg = f"a device stands twice ({', '.join(devices)})"
-        raise ValueError(msg)
-
-
-def _check_devices(evidence: Mapping[str, Any], choice: Choice) -> None:
+def _check_devices(evidence: Evidence, choice: Choice) -> None:
     """Check that each device that was asked for has evidence: else a name was mistyped, or a run is missing.
 
     Where an emulated row is accepted, a GPU may be absent: that is what it is accepted for.
     """
-    documents = documents_by_device(evidence).values()
-    entries = [entry for document in documents for entry in document["variants"]]
-    seen = sorted({entry["device"] for entry in entries if entry.get("device")})
+    entries = [entry for document in evidence.by_device().values() for entry in document.variants]
+    seen = sorted({entry.device for entry in entries if entry.device})
     accepted = {device for item in choice.candidates if not item.hindrance for device in item.entries}
     for device in choice.rules.devices:
         if device in seen or (device in accepted and _GPU.fullmatch(device)):
@@ -256,7 +227,7 @@ def read_benchmark(run: RunFolder) -> BenchmarkResult | None:
         raise InputFileError(msg, hint=f"convert-and-validate benchmark --run {run.folder}") from err
 
 
-def _sizes(run: RunFolder, evidence: Mapping[str, Any]) -> dict[str, int]:
+def _sizes(run: RunFolder, evidence: Evidence) -> dict[str, int]:
     """Return the size of each artifact that is there, and of the source where that is files, and those recorded."""
     found = {}
     source = _size_of_recorded_source(run, evidence)
@@ -269,10 +240,10 @@ def _sizes(run: RunFolder, evidence: Mapping[str, Any]) -> dict[str, int]:
     return found
 
 
-def _size_of_recorded_source(run: RunFolder, evidence: Mapping[str, Any]) -> int | None:
+def _size_of_recorded_source(run: RunFolder, evidence: Evidence) -> int | None:
     try:
         source = run.resolved.source
-        is_recorded = digest_of_model(source) == evidence["reference"]["model"]["digest"]
+        is_recorded = digest_of_model(source) == evidence.reference.model["digest"]
         return size_of_source(source) if is_recorded else None
     except InputFileError:
         # It was needed to make the variants; to choose among them it is not.

@@ -13,7 +13,7 @@ from typing import Any
 from paritygate.engine.gpu_fit import why_not_built_for
 from paritygate.formats import CPU_FORMATS, ENGINE_FORMATS
 from paritygate.pipelines.compare.result import NOT_RUN_HERE
-from paritygate.pipelines.run.other_machines import documents_by_device
+from paritygate.pipelines.run.evidence import Evidence, EvidenceEntry
 from paritygate.precision import Variant
 
 __all__ = ["Standing", "can_run_on", "standings_of"]
@@ -34,10 +34,10 @@ class Standing:
         has_run: Whether the file itself was compared on any device.
     """
 
-    entry: Mapping[str, Any]
+    entry: EvidenceEntry
     hindrance: str
     devices: tuple[str, ...]
-    entries: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    entries: Mapping[str, EvidenceEntry] = field(default_factory=dict)
     has_run: bool = True
 
 
@@ -47,7 +47,7 @@ def can_run_on(variant: str, device: str) -> bool:
 
 
 def standings_of(
-    evidence: Mapping[str, Any],
+    evidence: Evidence,
     *,
     devices: tuple[str, ...],
     accept: Mapping[str, str],
@@ -61,28 +61,23 @@ def standings_of(
         accept: Kind of evidence accepted in place of `verified` for a device that is absent, by variant.
         engines: What is known of the making of each engine, by variant.
     """
-    documents = documents_by_device(evidence)
-    entries = {
-        device: {entry["variant"]: entry for entry in document["variants"]} for device, document in documents.items()
-    }
-    for entry in evidence["variants"]:
-        name = entry["variant"]
-        of_variant = {device: found[name] for device, found in entries.items() if name in found}
-        target = _Target(home=evidence["device"], entry=entry, by_device=of_variant, documents=tuple(documents))
+    documents = evidence.by_device()
+    for entry in evidence.variants:
+        name = entry.variant
+        of_variant = {device: found for device, item in documents.items() if (found := item.entry(name)) is not None}
+        target = _Target(home=evidence.device, entry=entry, by_device=of_variant, documents=tuple(documents))
         standing = target.verified(devices)
         emulated = _emulated_entry(documents.values(), name, accept) if standing.hindrance else None
         yield standing if emulated is None else target.emulated(standing, emulated, engines.get(name))
 
 
-def _emulated_entry(
-    documents: Iterable[Mapping[str, Any]], name: str, accept: Mapping[str, str]
-) -> Mapping[str, Any] | None:
+def _emulated_entry(documents: Iterable[Evidence], name: str, accept: Mapping[str, str]) -> EvidenceEntry | None:
     """Return the emulated row that is accepted in place of evidence, if it passed; the newest one decides."""
     if accept.get(name) != _EMULATED:
         return None
-    rows = (entry for document in documents for entry in document.get("emulated", ()) if entry["variant"] == name)
-    newest = next((row for row in rows if row["evidence"] == _EMULATED), None)
-    return newest if newest is not None and newest["verdict"] == "pass" else None
+    rows = (document.emulated_entry(name) for document in documents)
+    newest = next((row for row in rows if row is not None and row.evidence == _EMULATED), None)
+    return newest if newest is not None and newest.verdict == "pass" else None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -97,18 +92,18 @@ class _Target:
     """
 
     home: str
-    entry: Mapping[str, Any]
-    by_device: Mapping[str, Mapping[str, Any]]
+    entry: EvidenceEntry
+    by_device: Mapping[str, EvidenceEntry]
     documents: tuple[str, ...]
 
     @property
     def name(self) -> str:
-        return str(self.entry["variant"])
+        return self.entry.variant
 
     def verified(self, devices: tuple[str, ...]) -> Standing:
         """Return how it stands by what ran."""
         wanted = tuple(device for device in devices if can_run_on(self.name, device))
-        has_run = any(entry["evidence"] == "verified" for entry in self.by_device.values())
+        has_run = any(entry.evidence == "verified" for entry in self.by_device.values())
         if not wanted:
             why = f"does not run on {', '.join(devices)}"
             return Standing(entry=self.entry, hindrance=why, devices=wanted, has_run=has_run)
@@ -118,7 +113,7 @@ class _Target:
         entry = next(iter(counting.values()), self.entry) if not hindrance else self.entry
         return Standing(entry=entry, hindrance=hindrance, devices=wanted, entries=counting, has_run=has_run)
 
-    def emulated(self, standing: Standing, row: Mapping[str, Any], facts: Mapping[str, Any] | None) -> Standing:
+    def emulated(self, standing: Standing, row: EvidenceEntry, facts: Mapping[str, Any] | None) -> Standing:
         """Return how it stands where an emulated row may stand for devices that are absent, and for nothing else.
 
         What ran elsewhere has to have passed there; what was not run has to be of a kind that no runtime there runs. A
@@ -139,13 +134,13 @@ class _Target:
             has_run=standing.has_run,
         )
 
-    def _verified_on(self, device: str) -> Mapping[str, Any] | None:
+    def _verified_on(self, device: str) -> EvidenceEntry | None:
         """Return the entry of a pass on the device; None if there is none.
 
         What only has a CPU runs there when a GPU is asked for: where nothing was validated on the CPU, that counts.
         """
         entries = [self.by_device.get(device)] if device in self.documents else list(self.by_device.values())
-        return next((entry for entry in entries if entry and _passed(entry) and entry["device"] == device), None)
+        return next((entry for entry in entries if entry and _passed(entry) and entry.device == device), None)
 
     def _is_unharmed(self) -> bool:
         elsewhere = (
@@ -162,20 +157,20 @@ class _Target:
             return f"what was compared on {device} is another file, or nothing"
         if _is_built(entry):
             return f"was built, and never ran on {device}" if is_absent else f"does not run on {device}"
-        if entry["verdict"] != "pass":
-            return f"{entry['verdict']}{on}"
-        if entry["evidence"] != "verified":
-            return f"passed{on}, and is {entry['evidence']}, not verified"
-        return f"passed on {self._passed_on() or entry['device']} only"
+        if entry.verdict != "pass":
+            return f"{entry.verdict}{on}"
+        if entry.evidence != "verified":
+            return f"passed{on}, and is {entry.evidence}, not verified"
+        return f"passed on {self._passed_on() or entry.device} only"
 
     def _passed_on(self) -> str:
-        passed = dict.fromkeys(str(entry["device"]) for entry in self.by_device.values() if _passed(entry))
+        passed = dict.fromkeys(str(entry.device) for entry in self.by_device.values() if _passed(entry))
         return " and ".join(passed)
 
 
-def _passed(entry: Mapping[str, Any]) -> bool:
-    return bool(entry["evidence"] == "verified" and entry["verdict"] == "pass")
+def _passed(entry: EvidenceEntry) -> bool:
+    return entry.evidence == "verified" and entry.verdict == "pass"
 
 
-def _is_built(entry: Mapping[str, Any]) -> bool:
-    return bool(entry["evidence"] == "built" and entry["verdict"] == NOT_RUN_HERE)
+def _is_built(entry: EvidenceEntry) -> bool:
+    return entry.evidence == "built" and entry.verdict == NOT_RUN_HERE

@@ -10,7 +10,7 @@ from typing import Any
 
 from paritygate.pipelines.benchmark.recorded_source import digest_of_recorded
 from paritygate.pipelines.benchmark.result import SOURCE, BenchmarkPoint, BenchmarkResult, Speedup, VariantBenchmark
-from paritygate.pipelines.run.other_machines import documents_by_device
+from paritygate.pipelines.run.evidence import Evidence, EvidenceEntry
 from paritygate.pipelines.spec.limits import CONSTRAINTS
 
 __all__ = ["Figures", "MeasuringRules", "Point", "figures_of_source", "figures_of_variant", "point_in_words"]
@@ -49,13 +49,13 @@ class MeasuringRules:
         points: Batch sizes and concurrencies of the spec; latency, throughput and cost count at the first.
     """
 
-    evidence: Mapping[str, Any]
+    evidence: Evidence
     devices: tuple[str, ...]
     points: tuple[Point, ...]
 
 
 def figures_of_variant(
-    entry: Mapping[str, Any], benchmark: BenchmarkResult | None, size_bytes: int | None, rules: MeasuringRules
+    entry: EvidenceEntry, benchmark: BenchmarkResult | None, size_bytes: int | None, rules: MeasuringRules
 ) -> Figures:
     """Return speed and size of a variant.
 
@@ -66,11 +66,11 @@ def figures_of_variant(
         rules: What has to be the same.
     """
     size = _size(size_bytes)
-    found = None if benchmark is None else benchmark.of(entry["variant"])
+    found = None if benchmark is None else benchmark.of(entry.variant)
     if benchmark is None or found is None:
         why = _NO_BENCHMARK if benchmark is None else "the benchmark is without it"
         return Figures(by_name=_complete(size), unmeasured=why)
-    if found.artifact is None or found.artifact != entry.get("artifact"):
+    if found.artifact is None or found.artifact != entry.artifact:
         why = found.error if found.artifact is None and found.error else "another file was benchmarked"
         return Figures(by_name=_complete(size), unmeasured=why)
     return _measured(found, benchmark, size, rules)
@@ -92,7 +92,7 @@ def _size(size_bytes: int | None) -> dict[str, float | None]:
 
 
 def _is_recorded_source(source: VariantBenchmark, rules: MeasuringRules) -> bool:
-    recorded = digest_of_recorded(rules.evidence["reference"]["model"])
+    recorded = digest_of_recorded(rules.evidence.reference.model)
     return source.artifact is not None and source.artifact == recorded
 
 
@@ -134,7 +134,7 @@ def _why_elsewhere(found: VariantBenchmark, benchmark: BenchmarkResult, rules: M
     if any(found.device != device for device in rules.devices):
         return f"benchmarked on {found.device} only" if found.device else found.error or "it did not run"
     # It counts on the machine where that device was validated, whatever was validated since elsewhere.
-    judged_on = documents_by_device(rules.evidence).get(str(found.device), rules.evidence)["machine"]
+    judged_on = rules.evidence.by_device().get(str(found.device), rules.evidence).machine
     here, there = (_machine_in_words(facts, found.device) for facts in (judged_on, benchmark.machine))
     return "" if here == there else f"benchmarked on {there}, validated on {here}"
 

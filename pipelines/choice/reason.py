@@ -35,7 +35,7 @@ def why_these(
         parts += [_fast(chosen[0], by_speed, at), *_ties(chosen[0], by_speed)]
     elif rules.prefer == "smallest":
         parts.append(_smallest(chosen[0], others))
-    emulated = ", ".join(_accepted(candidate) for candidate in chosen if candidate.entry["evidence"] == "emulated")
+    emulated = ", ".join(_accepted(candidate) for candidate in chosen if candidate.entry.evidence == "emulated")
     if emulated:
         parts.append(f"accepted on emulated evidence, as the spec says: {emulated}")
     if rules.limits:

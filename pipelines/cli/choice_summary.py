@@ -58,15 +58,14 @@ def _source_row(choice: Choice) -> Sequence[str]:
 
 def _row(candidate: Candidate, *, has_limits: bool) -> Sequence[str]:
     entry = candidate.entry
-    diffs = [item["max_abs_diff"] for item in entry.get("outputs", {}).values()]
-    known = [diff for diff in diffs if diff is not None]
-    part = limit_share((item["name"], item["measured"], item["limit"]) for item in entry.get("checks", ()))
+    largest, checks = entry.max_abs_diff, () if entry.result is None else entry.result.checks
+    part = limit_share((check.name, check.measured, check.limit) for check in checks)
     within = "-" if not has_limits else _within(candidate.broken)
     return (
         candidate.name,
-        str(entry["verdict"]),
-        str(entry["evidence"]),
-        f"{max(known):.3g}" if known else "-",
+        entry.verdict,
+        entry.evidence,
+        "-" if largest is None else f"{largest:.3g}",
         "-" if part is None else share(part, 1.0),
         *_speed_cells(candidate.figures),
         within,

@@ -15,7 +15,7 @@ from paritygate.pipelines.cli.match_summary import match_lines
 from paritygate.pipelines.cli.probe_summary import finding_lines, probe_lines
 from paritygate.pipelines.cli.release_summary import print_release
 from paritygate.pipelines.compare.result import NOT_RUN_HERE, ComparisonResult, reasons
-from paritygate.pipelines.run.evidence_shape import read_evidence_file
+from paritygate.pipelines.run.evidence import read_evidence
 from paritygate.printing import as_message, echo
 
 # A comparison is printed without a run: what runs are made of is not imported for it.
@@ -167,7 +167,7 @@ def print_outcome(outcome: RunOutcome, *, to_stderr: bool = False) -> None:
     results = dict(outcome.results)
     for name, result in outcome.results.items():
         _print_result(name, result, said, to_stderr=to_stderr)
-        emulated = outcome.run.emulated_result(name)
+        emulated = outcome.emulated.get(name)
         if emulated is not None:
             _print_result(f"{name}, emulated", emulated, said, to_stderr=to_stderr)
             results[f"{name} (emulated)"] = emulated
@@ -207,14 +207,16 @@ def _verdict_without_result(failure: FailedVariant | None) -> str:
 
 def _outcome_rows(outcome: RunOutcome) -> list[Sequence[str]]:
     rows: list[Sequence[str]] = []
-    entries = read_evidence_file(outcome.run.evidence_file)["variants"]
-    evidence = {entry["variant"]: str(entry["evidence"]) for entry in entries}
+    evidence = read_evidence(outcome.run.evidence_file)
     for name in outcome.run.resolved.target_names:
         if name in outcome.results:
-            rows += parity_rows(name, outcome.results[name], evidence[name])
-            emulated = outcome.run.emulated_result(name)
-            if emulated is not None:
-                rows += parity_rows(name, emulated, "emulated" if emulated.error is None else "none")
+            entries = (evidence.entry(name), evidence.emulated_entry(name))
+            rows += [
+                row
+                for entry in entries
+                if entry is not None and entry.result is not None
+                for row in parity_rows(name, entry.result, entry.evidence)
+            ]
         else:
             rows.append((name, "-", "0", *["-"] * 7, "none", _verdict_without_result(outcome.failures.get(name))))
     return rows

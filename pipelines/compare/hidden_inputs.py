@@ -7,13 +7,14 @@ and the places of the batches that a probe failed at do not.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from paritygate.codec import from_data, to_data
-from paritygate.pipelines.compare.result import ComparisonResult
 from paritygate.row_names import without_row_ids
 
-__all__ = ["result_without_inputs", "without_inputs"]
+__all__ = ["hidden", "without_inputs"]
+
+_T = TypeVar("_T")
 
 _WORST, _EXAMPLES, _ROW_ID = "worst_rows", "examples", "max_row_rel_id"
 _OF_WORST: dict[str, Any] = {"row_id": "", "index": [], "actual": None, "expected": None}
@@ -45,6 +46,6 @@ def _without(key: str, value: Any) -> Any:  # noqa: ANN401 - any JSON data
     return without_inputs(value)
 
 
-def result_without_inputs(result: ComparisonResult) -> ComparisonResult:
-    """Return a comparison without what is data of the user."""
-    return from_data(ComparisonResult, without_inputs(to_data(result)))
+def hidden(value: _T) -> _T:
+    """Return a result or evidence without what is data of the user."""
+    return from_data(type(value), without_inputs(to_data(value)))

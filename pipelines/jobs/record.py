@@ -41,7 +41,7 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
             ignored=args["ignored"],
             seed=args["seed"],
             # A model file that is recorded without a spec is not renamed.
-            rename=HOW_TO_RENAME if args["recorded_by"] is not None else "",
+            rename=HOW_TO_RENAME if args["rules_digest"] is not None else "",
             dims=probes.dims,
         ),
         progress=lambda rows: report("running the reference", rows, 0),
@@ -50,7 +50,7 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
     prober.record(recording, folder / PROBES_FOLDER, report)
     # The probes belong to these answers: without them, or with others, the folder is not what was recorded.
     digest = digest_of_file(folder / PROBES_FOLDER / PROBES_FILE)
-    bound = {PROBES_FOLDER: digest, "recorded_by": args["recorded_by"]}
+    bound = {PROBES_FOLDER: digest, "rules_digest": args["rules_digest"]}
     replace(recording, settings={**recording.settings, **bound}).save()
     return {
         "rows": recording.rows,

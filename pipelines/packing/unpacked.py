@@ -6,26 +6,21 @@ unpacked, or stands in the pack, byte for byte, and the user names the pack's di
 
 from __future__ import annotations
 
-import fnmatch
-import json
 import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from paritygate.artifact import ARTIFACT_FILE
 from paritygate.errors import ArtifactIntegrityError, InputFileError, UsageError
 from paritygate.files import digest_of_file, read_json, write_bytes_atomically, write_json_atomically
 from paritygate.pipelines.packing.manifest import MANIFEST_NAME, RUN, PackManifest
-from paritygate.pipelines.run.evidence_shape import read_evidence_file
-from paritygate.pipelines.run.other_machines import OTHERS, documents_by_device
+from paritygate.pipelines.run.evidence import Evidence, read_evidence
 from paritygate.pipelines.run.workspace import UNPACKED, RunFolder
 
 __all__ = ["Believed", "believed", "keep_pack"]
 
 _EVIDENCE = "evidence.json"
-_RESULTS = "*.result.json"
 # Besides evidence, what the report and the choice of a release are made from.
 _SAID = ("benchmark.json", "export-failures.json")
 
@@ -55,12 +50,12 @@ class Believed:
     """
 
     run: RunFolder
-    evidence: Mapping[str, Any]
+    evidence: Evidence
     pack: str | None = None
     trust: str = ""
 
 
-def believed(run: RunFolder, evidence: Mapping[str, Any], *, devices: Iterable[str], trust: str) -> Believed:
+def believed(run: RunFolder, evidence: Evidence, *, devices: Iterable[str], trust: str) -> Believed:
     """Return what a release of a run may rest on: all of it where the run was not unpacked.
 
     Args:
@@ -84,8 +79,7 @@ def believed(run: RunFolder, evidence: Mapping[str, Any], *, devices: Iterable[s
     if trust and trust != pack.digest:
         msg = f"--trust {trust} is not the digest of the pack that the run came in, which is {pack.digest}"
         raise UsageError(msg, hint="compare it with the digest that pack printed where it was made")
-    documents = documents_by_device(evidence)
-    foreign = {device: document for device, document in documents.items() if document.get(UNPACKED) != mark}
+    foreign = {document.device: document for document in evidence.documents() if document.unpacked != mark}
     has_speed = run.benchmark_file.is_file()
     has_own_speed = has_speed and _is_marked(run.benchmark_file, mark)
     if trust:
@@ -94,7 +88,7 @@ def believed(run: RunFolder, evidence: Mapping[str, Any], *, devices: Iterable[s
             raise UsageError(msg, hint="leave --trust out")
         pack.check(run, evidence, foreign, has_own_speed=has_own_speed)
         return Believed(run=run, evidence=evidence, pack=pack.digest, trust=trust)
-    needed = [device for device in (evidence["device"], *devices) if device in foreign]
+    needed = [device for device in (evidence.device, *devices) if device in foreign]
     if needed:
         msg = f"the evidence of {needed[0]} came with a pack and was not made here: it is not believed unasked"
         root = run.folder.parents[2]
@@ -104,9 +98,11 @@ def believed(run: RunFolder, evidence: Mapping[str, Any], *, devices: Iterable[s
             f"that pack printed: convert-and-validate promote --run {run.folder}{there} --trust DIGEST"
         )
         raise UsageError(msg, hint=hint)
-    here = [document for document in evidence.get(OTHERS, ()) if document["device"] not in foreign]
+    here = tuple(document for document in evidence.others if document.device not in foreign)
     return Believed(
-        run=replace(run, is_without_benchmark=not has_own_speed), evidence={**evidence, OTHERS: here}, pack=pack.digest
+        run=replace(run, is_without_benchmark=not has_own_speed),
+        evidence=replace(evidence, others=here),
+        pack=pack.digest,
     )
 
 
@@ -130,7 +126,7 @@ class _Pack:
         return cls(manifest=PackManifest.from_bytes(text, str(folder)), folder=folder)
 
     def check(
-        self, run: RunFolder, evidence: Mapping[str, Any], foreign: Mapping[str, Any], *, has_own_speed: bool
+        self, run: RunFolder, evidence: Evidence, foreign: Mapping[str, Evidence], *, has_own_speed: bool
     ) -> None:
         """Check that what is to be trusted is what was in the pack.
 
@@ -143,24 +139,21 @@ class _Pack:
             if file.name.startswith(f"{RUN}/")
         }
         about = {
-            f"{entry['variant']}/{ARTIFACT_FILE}"
+            f"{entry.variant}/{ARTIFACT_FILE}"
             for document in foreign.values()
-            for kind in ("variants", "emulated")
-            for entry in document.get(kind, ())
-            if entry.get("artifact") == _digest_now(run, entry["variant"])
+            for entry in document.entries
+            if entry.artifact == _digest_now(run, entry.variant)
         }
         kept = {*about, *_SAID}
-        is_last_foreign = evidence["device"] in foreign
-        if is_last_foreign:
-            kept |= {_EVIDENCE, *(name for name in recorded if fnmatch.fnmatchcase(name, _RESULTS))}
-            kept |= {path.name for path in run.folder.glob(_RESULTS)}
+        if evidence.device in foreign:
+            kept.add(_EVIDENCE)
         if has_own_speed:
             kept.discard("benchmark.json")
         for name in sorted(kept):
             _check_same(run.folder / name, recorded.get(name))
         copy = self.folder / _EVIDENCE
         _check_same(copy, recorded.get(_EVIDENCE))
-        packed = documents_by_device(read_evidence_file(copy)) if copy.is_file() else {}
+        packed = {item.device: item for item in read_evidence(copy).documents()} if copy.is_file() else {}
         for device, document in foreign.items():
             if device not in packed or not _is_part_of(document, packed[device]):
                 raise _changed(run.evidence_file, f"does not say of {device} what it said")
@@ -190,13 +183,13 @@ def _check_same(path: Path, digest: str | None) -> None:
         raise _changed(path, "was changed")
 
 
-def _is_part_of(document: Mapping[str, Any], packed: Mapping[str, Any]) -> bool:
+def _is_part_of(document: Evidence, packed: Evidence) -> bool:
     """Return whether a document says nothing but what one of the pack says; a new validation drops what is outdated."""
-    lists = ("variants", "emulated")
-    one, other = ({key: value for key, value in of.items() if key not in {*lists, OTHERS}} for of in (document, packed))
-    said = {json.dumps(entry, sort_keys=True) for kind in lists for entry in packed.get(kind, ())}
-    return one == other and all(
-        json.dumps(entry, sort_keys=True) in said for kind in lists for entry in document.get(kind, ())
+    one, other = (replace(item, variants=(), emulated=()) for item in (document, packed))
+    return (
+        one == other
+        and all(entry in packed.variants for entry in document.variants)
+        and all(entry in packed.emulated for entry in document.emulated)
     )
 
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from paritygate.artifact import ARTIFACT_FILE, Artifact, file_digests
+from paritygate.artifact import ARTIFACT_FILE, file_digests
 from paritygate.backends import BACKENDS, backend_state
 from paritygate.codec import to_data
 from paritygate.errors import ArtifactIntegrityError, ExitCode, InconclusiveError, MeasurementError, UsageError
@@ -30,9 +30,9 @@ from paritygate.models.source import ModelRef, SourceKind
 from paritygate.models.source_copy import CODE_FOLDER, SOURCE_FILE
 from paritygate.pipelines.choice.candidates import Candidate
 from paritygate.pipelines.choice.choice import Choice
-from paritygate.pipelines.choice.choose import about_what_is_there, choose_stage, read_evidence
+from paritygate.pipelines.choice.choose import about_what_is_there, choose_stage, evidence_to_choose_by
 from paritygate.pipelines.choice.requirements import unmet_requirements
-from paritygate.pipelines.compare.hidden_inputs import without_inputs
+from paritygate.pipelines.compare.hidden_inputs import hidden, without_inputs
 from paritygate.pipelines.packing.unpacked import Believed, believed
 from paritygate.pipelines.release.repository.candidate import (
     Provenance,
@@ -45,13 +45,12 @@ from paritygate.pipelines.release.repository.release import Release, promote
 from paritygate.pipelines.release.repository.state import state_of
 from paritygate.pipelines.report.report_data import collect_report, report_without_inputs
 from paritygate.pipelines.report.write import write_pages
-from paritygate.pipelines.run.earlier_failures import read_earlier_failures
-from paritygate.pipelines.run.judged_by import JUDGED_BY
-from paritygate.pipelines.run.other_machines import documents_by_device
+from paritygate.pipelines.run.comparisons import RAN, Binding
+from paritygate.pipelines.run.evidence import Evidence, EvidenceEntry
 from paritygate.pipelines.run.probes_left_out import probes_not_asked
-from paritygate.pipelines.run.validate import another_source
 from paritygate.pipelines.run.workspace import RunFolder
 from paritygate.pipelines.spec.benchmark_plan import price_of
+from paritygate.validate.reference.recording import Recording
 
 __all__ = ["FailedRunError", "NothingToRelease", "failed_run", "promote_stage"]
 
@@ -87,6 +86,7 @@ def promote_stage(  # noqa: PLR0913 - one argument for each option of the comman
     limits: Mapping[str, float] | None = None,
     despite: str = "",
     trust: str = "",
+    choice: Choice | None = None,
 ) -> Release:
     """Release the variants of a run that passed on every device that the release is for, as far as they are preferred.
 
@@ -99,6 +99,7 @@ def promote_stage(  # noqa: PLR0913 - one argument for each option of the comman
         despite: Why there is to be a release although something that the run requires did not pass; the release
             says so. Empty where everything required passed.
         trust: The digest of the pack that the run came in, where evidence that came with it is believed; else empty.
+        choice: What `choose_stage` found of the same run, devices and limits, where it was asked already.
 
     Raises:
         FailedRunError: Something that the run requires did not pass, and no reason was given.
@@ -115,15 +116,16 @@ def promote_stage(  # noqa: PLR0913 - one argument for each option of the comman
             since it was unpacked.
         StorageError: The disk is full.
     """
-    found = believed(run, read_evidence(run), devices=devices or run.resolved.spec.promote.devices or (), trust=trust)
+    found = believed(
+        run, evidence_to_choose_by(run), devices=devices or run.resolved.spec.promote.devices or (), trust=trust
+    )
     if run.resolved.hides_inputs(is_leaving=True):
-        found = replace(found, evidence=without_inputs(found.evidence))
+        found = replace(found, evidence=hidden(found.evidence))
     run, evidence = found.run, found.evidence
-    choice = choose_stage(run, evidence=evidence, devices=devices, limits=limits)
+    if choice is None:
+        choice = choose_stage(run, evidence=evidence, devices=devices, limits=limits)
     _check_requirements(run, evidence, choice, alias, despite)
     with tempfile.TemporaryDirectory(prefix="paritygate-source-") as place:
-        names = tuple(item.entry["variant"] for item in choice.chosen) or run.exported()
-        _check_one_source(run, names, evidence)
         if choice.chosen:
             reason = choice.reason
             variants = tuple(_variant(run, item) for item in choice.chosen)
@@ -134,12 +136,12 @@ def promote_stage(  # noqa: PLR0913 - one argument for each option of the comman
             model=run.resolved.name,
             variants=variants,
             provenance=replace(_provenance(run, evidence), pack=found.pack),
-            evidence=evidence,
+            evidence=to_data(evidence),
             alias=alias,
             reports=_reports(
                 run, replace(found, evidence=evidence), choice, make_marked_folder(Path(place) / "reports")
             ),
-            accepted={item.name: "emulated" for item in choice.chosen if item.entry["evidence"] == "emulated"},
+            accepted={item.name: "emulated" for item in choice.chosen if item.entry.evidence == "emulated"},
             reason=reason,
             choice=choice.to_json(),
             despite=despite,
@@ -150,21 +152,10 @@ def promote_stage(  # noqa: PLR0913 - one argument for each option of the comman
         return promote(repository, candidate)
 
 
-def _check_one_source(run: RunFolder, names: Iterable[str], evidence: Mapping[str, Any]) -> None:
-    """Check that what was converted is what answered: of the source, only that was looked at."""
-    for name in names:
-        err = another_source(
-            Artifact.read_record(run.variant_folder(name)), evidence["reference"]["model"].get("digest")
-        )
-        if err is not None:
-            raise err
-
-
-def _check_requirements(
-    run: RunFolder, evidence: Mapping[str, Any], choice: Choice, alias: str | None, despite: str
-) -> None:
+def _check_requirements(run: RunFolder, evidence: Evidence, choice: Choice, alias: str | None, despite: str) -> None:
     """Check that everything required passed, or that it is said why there is a release although it did not."""
-    unmet = unmet_requirements(run, about_what_is_there(run, evidence), choice.rules.devices)
+    binding = Binding(run, Recording.load(run.reference))
+    unmet = unmet_requirements(run, about_what_is_there(evidence, binding), choice.rules.devices)
     if not unmet and despite:
         msg = "everything that the run requires passed: there is nothing to release it despite"
         raise UsageError(msg, hint="leave --despite out")
@@ -202,10 +193,10 @@ def failed_run(run: RunFolder, unmet: Mapping[str, str], choice: Choice, alias: 
 
 
 def _fallback_reason(run: RunFolder, choice: Choice, repository: Path, alias: str | None) -> str:
-    misused = [item for item in choice.candidates if item.entry.get("exit_code") == ExitCode.USAGE]
+    misused = [item for item in choice.candidates if item.entry.exit_code == ExitCode.USAGE]
     if misused:
         # A slip in the spec is not what the source is a way out of.
-        msg = f"nothing to release: {misused[0].name} was not measured: {misused[0].entry['reason']}"
+        msg = f"nothing to release: {misused[0].name} was not measured: {misused[0].entry.reason}"
         raise UsageError(
             msg, hint="correct the spec or the samples, and start a new run: convert-and-validate run SPEC"
         )
@@ -224,7 +215,7 @@ def _fallback_reason(run: RunFolder, choice: Choice, repository: Path, alias: st
     if fallback == "none":
         msg = f"nothing to release: {choice.reason}, and the spec wants no fallback"
         raise NothingToRelease(msg, hint="see the report of the run, or set promote.fallback: source")
-    open_ones = [item.name for item in choice.candidates if item.entry["verdict"] in _OPEN]
+    open_ones = [item.name for item in choice.candidates if item.entry.verdict in _OPEN]
     if open_ones:
         msg = f"nothing to release: {choice.reason}; the source takes no place of what was not measured"
         raise NothingToRelease(msg, hint=f"see the report of the run for {', '.join(open_ones)}")
@@ -254,32 +245,33 @@ def _variant(run: RunFolder, chosen: Candidate) -> VariantCandidate:
     )
 
 
-def _distinct(entries: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    found: list[Mapping[str, Any]] = []
+def _distinct(entries: Iterable[EvidenceEntry]) -> list[EvidenceEntry]:
+    found: list[EvidenceEntry] = []
     for entry in entries:
         if entry not in found:
             found.append(entry)
     return found
 
 
-def _evidence(entry: Mapping[str, Any], chosen: Candidate) -> VariantEvidence:
+def _evidence(entry: EvidenceEntry, chosen: Candidate) -> VariantEvidence:
+    ran, stage = entry.result and entry.result.candidate, entry.stage
     return VariantEvidence(
-        verdict=entry["verdict"],
-        artifact=entry["artifact"],
-        kind=entry["evidence"],
-        device=entry["device"],
-        runtime=f"{entry['runtime']} {entry['version']}",
-        emulated_from=entry.get("emulated_from"),
+        verdict=entry.verdict,
+        artifact=str(entry.artifact),
+        kind=entry.evidence,
+        device=str(entry.device),
+        runtime=f"{ran.runtime} {ran.version}" if ran else "",
+        emulated_from=stage.reads.get(RAN) if stage else None,
         has_run=chosen.has_run,
         devices=tuple(device for device, counting in chosen.entries.items() if counting == entry),
-        rules=entry[JUDGED_BY],
+        rules=stage.rules if stage else None,
     )
 
 
-def _source_variant(run: RunFolder, evidence: Mapping[str, Any], place: Path) -> VariantCandidate:
+def _source_variant(run: RunFolder, evidence: Evidence, place: Path) -> VariantCandidate:
     """Return the source as something to release: its files, or for a callable the code it came from and its name."""
     source = run.resolved.source
-    description = {**evidence["reference"]["model"], "rename": run.resolved.rename}
+    description = {**evidence.reference.model, "rename": run.resolved.rename}
     _copy_source(source, place, description)
     write_json_atomically(place / SOURCE_FILE, {key: description[key] for key in sorted(description)})
     files = file_digests(place)
@@ -334,28 +326,28 @@ def _source_changed(path: Path, change: str) -> ArtifactIntegrityError:
     )
 
 
-def _provenance(run: RunFolder, evidence: Mapping[str, Any]) -> Provenance:
+def _provenance(run: RunFolder, evidence: Evidence) -> Provenance:
     versions = {name: backend_state(name).version for name in BACKENDS}
     tools = {name: version for name, version in versions.items() if version is not None}
-    tools["paritygate"] = evidence["paritygate"]
+    tools["paritygate"] = evidence.paritygate
     return Provenance(
-        source=evidence["reference"]["model"].get("digest"),
-        samples=evidence["samples"]["digest"],
-        reference=evidence["reference"]["digest"],
+        source=evidence.reference.model.get("digest"),
+        samples=evidence.samples.digest,
+        reference=evidence.reference.digest,
         tools=tools,
         # Where it was measured, which is not where it is released.
-        device=evidence["machine"],
-        machines={device: document["machine"] for device, document in documents_by_device(evidence).items()},
-        tolerances={entry["variant"]: entry.get("tolerance", {}) for entry in evidence["variants"]},
+        device=evidence.machine,
+        machines={device: document.machine for device, document in evidence.by_device().items()},
+        tolerances={entry.variant: entry.result.tolerance if entry.result else {} for entry in evidence.variants},
         looser_tolerances={
-            entry["variant"]: entry["looser_than_default"]
-            for entry in evidence["variants"]
-            if entry.get("looser_than_default")
+            entry.variant: entry.result.looser_than_default
+            for entry in evidence.variants
+            if entry.result and entry.result.looser_than_default
         },
         ignored_outputs=run.resolved.ignored,
         constant_decisions=run.resolved.constant_decisions,
-        asked_less=[to_data(item) for item in read_earlier_failures(evidence) if item.asked_less],
-        probes_not_asked=probes_not_asked(documents_by_device(evidence).values()),
+        asked_less=[to_data(item) for item in evidence.earlier_failures if item.asked_less],
+        probes_not_asked=probes_not_asked(evidence.by_device().values()),
         spec=run.resolved.spec.model_dump(mode="json", by_alias=True),
     )
 

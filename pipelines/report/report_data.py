@@ -15,16 +15,13 @@ from typing import Any
 
 from paritygate import __version__
 from paritygate.artifact import Artifact
-from paritygate.codec import from_data, to_data
 from paritygate.errors import ExitCode
 from paritygate.pipelines.benchmark.result import BenchmarkResult
 from paritygate.pipelines.choice.choice import Choice
 from paritygate.pipelines.choice.choose import read_benchmark
-from paritygate.pipelines.compare.hidden_inputs import result_without_inputs, without_inputs
+from paritygate.pipelines.compare.hidden_inputs import hidden
 from paritygate.pipelines.compare.result import NOT_RUN_HERE, ComparisonResult
-from paritygate.pipelines.run.earlier_failures import EarlierFailure, read_earlier_failures
-from paritygate.pipelines.run.evidence_shape import read_evidence_file
-from paritygate.pipelines.run.other_machines import OTHERS, is_evidence
+from paritygate.pipelines.run.evidence import EarlierFailure, Evidence, EvidenceEntry
 from paritygate.pipelines.run.workspace import FailedVariant, RunFolder, required_variants, worst_code
 from paritygate.row_names import without_row_ids
 from paritygate.validate.reference.recording import RECORD_FILE, Recording
@@ -122,7 +119,7 @@ class ReportData:
     machines: tuple[tuple[str, Mapping[str, Any]], ...]
     commands: tuple[tuple[str, str], ...]
     written: str
-    others: tuple[Mapping[str, Any], ...] = ()
+    others: tuple[Evidence, ...] = ()
     earlier: tuple[EarlierFailure, ...] = ()
     reason: str = ""
     trust: str = ""
@@ -134,7 +131,7 @@ def collect_report(
     *,
     release: Mapping[str, Any] | None = None,
     choice: Choice | None = None,
-    evidence: Mapping[str, Any] | None = None,
+    evidence: Evidence | None = None,
 ) -> ReportData:
     """Return what there is to report of a run.
 
@@ -148,15 +145,14 @@ def collect_report(
         InputFileError: The recorded reference or the benchmark is damaged.
     """
     if evidence is None:
-        evidence = read_evidence_file(run.evidence_file) if run.evidence_file.is_file() else {}
+        evidence = run.evidence()
     recording = Recording.load(run.reference) if (run.reference / RECORD_FILE).is_file() else None
     failures = run.failures()
-    entries = {entry["variant"]: entry for entry in evidence.get("variants", ())}
     required = required_variants(run)
     variants = tuple(
         _failed_variant(failures[name], is_required=name in required)
         if name in failures
-        else _variant(run, name, entry=entries.get(name), recording=recording, is_required=name in required)
+        else _variant(run, name, evidence=evidence, recording=recording, is_required=name in required)
         for name in run.resolved.target_names
     )
     verdict, code = _outcome(variants)
@@ -180,7 +176,7 @@ def collect_report(
         machines=_machines(variants),
         commands=_commands(run),
         others=_others(evidence, recording),
-        earlier=tuple(read_earlier_failures(evidence)),
+        earlier=() if evidence is None else evidence.earlier_failures,
         reason=run.resolved.spec.reason or "",
         trust=(release or {}).get("trust", ""),
         written=datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
@@ -189,12 +185,11 @@ def collect_report(
 
 def report_without_inputs(report: ReportData) -> ReportData:
     """Return a report without what is data of the user: which rows differ most, and the inputs that probes fail at."""
-    earlier = (without_inputs(to_data(item)) for item in report.earlier)
     return replace(
         report,
         variants=tuple(map(_variant_without_inputs, report.variants)),
-        others=tuple(without_inputs(list(report.others))),
-        earlier=tuple(from_data(EarlierFailure, item) for item in earlier),
+        others=tuple(map(hidden, report.others)),
+        earlier=tuple(map(hidden, report.earlier)),
     )
 
 
@@ -203,8 +198,8 @@ def _variant_without_inputs(variant: VariantReport) -> VariantReport:
         variant,
         reason=without_row_ids(variant.reason),
         hint=without_row_ids(variant.hint),
-        result=variant.result and result_without_inputs(variant.result),
-        emulated=variant.emulated and result_without_inputs(variant.emulated),
+        result=variant.result and hidden(variant.result),
+        emulated=variant.emulated and hidden(variant.emulated),
     )
 
 
@@ -214,10 +209,10 @@ def _marked(release: Mapping[str, Any] | None, choice: Choice | None) -> tuple[s
     return () if choice is None else tuple(candidate.name for candidate in choice.chosen)
 
 
-def _others(evidence: Mapping[str, Any], recording: Recording | None) -> tuple[Mapping[str, Any], ...]:
-    others = evidence.get(OTHERS, ())
-    digest = None if recording is None else recording.digest
-    return tuple(item for item in others if is_evidence(item) and item["reference"]["digest"] == digest)
+def _others(evidence: Evidence | None, recording: Recording | None) -> tuple[Evidence, ...]:
+    if evidence is None or recording is None:
+        return ()
+    return tuple(item for item in evidence.others if item.reference.digest == recording.digest)
 
 
 def _failed_variant(failure: FailedVariant, *, is_required: bool) -> VariantReport:
@@ -233,13 +228,13 @@ def _failed_variant(failure: FailedVariant, *, is_required: bool) -> VariantRepo
 
 
 def _variant(
-    run: RunFolder, name: str, *, entry: Mapping[str, Any] | None, recording: Recording | None, is_required: bool
+    run: RunFolder, name: str, *, evidence: Evidence | None, recording: Recording | None, is_required: bool
 ) -> VariantReport:
     # Its record alone: the files were held against it when they were compared, and `verify` does it for a release.
     artifact = Artifact.read_record(run.variant_folder(name)) if name in run.exported() else None
-    result = run.result(name)
-    missing = _why_not_measured(run, artifact, result, entry, recording)
-    if missing is not None or result is None or entry is None:
+    entry = None if evidence is None else evidence.entry(name)
+    missing = _why_not_measured(run, artifact, entry, recording)
+    if missing is not None or evidence is None or entry is None or entry.result is None:
         reason, hint = missing or ("", "")
         return VariantReport(
             name=name,
@@ -253,36 +248,32 @@ def _variant(
     return VariantReport(
         name=name,
         is_required=is_required,
-        verdict=result.verdict,
-        exit_code=result.exit_code,
-        evidence=entry["evidence"],
-        reason=result.why_not_measured,
-        hint=result.error.hint if result.error is not None else "",
-        result=result,
-        emulated=run.emulated_result(name),
+        verdict=entry.verdict,
+        exit_code=entry.exit_code,
+        evidence=entry.evidence,
+        reason=entry.reason,
+        hint=entry.result.error.hint if entry.result.error is not None else "",
+        result=entry.result,
+        emulated=None if (row := evidence.emulated_entry(name)) is None else row.result,
         artifact=artifact,
     )
 
 
 def _why_not_measured(
-    run: RunFolder,
-    artifact: Artifact | None,
-    result: ComparisonResult | None,
-    entry: Mapping[str, Any] | None,
-    recording: Recording | None,
+    run: RunFolder, artifact: Artifact | None, entry: EvidenceEntry | None, recording: Recording | None
 ) -> tuple[str, str] | None:
     """Return reason and hint if there is no comparison of this artifact on these samples; None if there is."""
     again = _validate_command(run)
     if artifact is None:
         return "it was not exported", _run_command(run)
-    if result is None or entry is None or entry["verdict"] != result.verdict:
+    if entry is None or entry.result is None:
         return "it was exported, and no evidence of a comparison was written", again
-    if not result.is_measured:
+    if not entry.result.is_measured:
         # That a comparison could not be made stays true; there is nothing in it to hold against other bytes.
         return None
-    if entry["artifact"] != artifact.digest:
+    if entry.artifact != artifact.digest:
         return "it was exported again since it was compared: what was measured is another file", again
-    if recording is None or recording.samples_digest != result.samples_digest:
+    if recording is None or recording.samples_digest != entry.result.samples_digest:
         return "the reference was recorded again since, on other samples: what was measured is another one", again
     return None
 

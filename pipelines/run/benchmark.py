@@ -50,12 +50,14 @@ def subjects_of(run: RunFolder, device: str = "cpu") -> list[BenchmarkSubject]:
     source = replace(resolved.source, name=SOURCE)
     recorded = Recording.load(run.reference).model if (run.reference / RECORD_FILE).is_file() else None
     found = [BenchmarkSubject(name=SOURCE, model=source, recorded=recorded, size_bytes=size_of_source(source))]
+    evidence = run.evidence()
     for name in run.exported():
         artifact = Artifact.read_record(run.variant_folder(name))
         provider = resolved.provider(artifact.variant, device)
         subject = BenchmarkSubject(name=name, model=artifact_model(artifact, provider=provider), artifact=artifact)
         found.append(subject)
-        result = run.result(name)
+        entry = None if evidence is None else evidence.entry(name)
+        result = None if entry is None else entry.result
         subject.may_be_released = result is None or result.verdict == Verdict.PASS
         if result is not None and not result.is_measured:
             subject.errors.append(f"validation could not measure it: {result.why_not_measured}")

@@ -7,47 +7,28 @@ every device. A failure stays in evidence with what was asked then: to ask less 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from paritygate.codec import from_data, to_data
+from paritygate.codec import to_data
 from paritygate.errors import InputFileError, UsageError
 from paritygate.pipelines.compare.job import ComparisonJob
-from paritygate.pipelines.run.evidence_shape import read_evidence_file
-from paritygate.pipelines.run.other_machines import OTHERS, is_evidence
+from paritygate.pipelines.compare.result import ComparisonResult
+from paritygate.pipelines.run.evidence import Asked, EarlierFailure, Evidence, read_evidence
 from paritygate.pipelines.run.workspace import RunFolder
 from paritygate.validate.probes.catalogue import in_order
 
-__all__ = ["EARLIER_FAILURES", "EarlierFailure", "check_reason", "earlier_failures", "read_earlier_failures"]
+__all__ = ["check_reason", "earlier_failures"]
 
-EARLIER_FAILURES = "earlier_failures"
 _CHECKS_NAMED = 5
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class EarlierFailure:
-    """A variant of the same source that failed earlier, and is replaced now or held to less.
-
-    Attributes:
-        run: The run that it failed in.
-        variant: The variant.
-        failed: The checks that failed, in words.
-        asked_less: What the run now asks less of the variant than was asked then, in words; empty for nothing.
-        asked: What was asked then: `probes`, `tolerance`, the outputs with `decisions`, `min_cosine_similarity`.
-    """
-
-    run: str
-    variant: str
-    failed: tuple[str, ...]
-    asked_less: tuple[str, ...]
-    asked: Mapping[str, Any] = field(default_factory=dict)
-
-    def held_against(self, job: ComparisonJob | None) -> EarlierFailure:
-        """Return the failure with what a comparison that is about to be made asks less; None for no comparison."""
-        if job is None:
-            return replace(self, asked_less=())
-        return replace(self, asked_less=tuple(_asked_less(self.asked, job))) if self.asked else self
+def _held_against(failure: EarlierFailure, job: ComparisonJob | None) -> EarlierFailure:
+    """Return the failure with what a comparison that is about to be made asks less; None for no comparison."""
+    if job is None:
+        return replace(failure, asked_less=())
+    return failure if failure.asked is None else replace(failure, asked_less=tuple(_asked_less(failure.asked, job)))
 
 
 def earlier_failures(run: RunFolder, source: str | None, jobs: Mapping[str, ComparisonJob]) -> list[EarlierFailure]:
@@ -62,12 +43,12 @@ def earlier_failures(run: RunFolder, source: str | None, jobs: Mapping[str, Comp
     for path in _evidence_files(run):
         is_own = path == run.evidence_file
         for at, document in enumerate(_documents(path)):
-            if source is None or document["reference"]["model"].get("digest") != source:
+            if source is None or document.reference.model.get("digest") != source:
                 continue
             # What was found on other devices stays evidence.
             is_replaced = is_own and at == 0
-            for failure in (*read_earlier_failures(document), *_failures_in(document)):
-                item = failure.held_against(jobs.get(failure.variant))
+            for failure in (*document.earlier_failures, *_failures_in(document)):
+                item = _held_against(failure, jobs.get(failure.variant))
                 if item.asked_less or is_replaced:
                     found[item.run, item.variant, item.failed] = item
     return list(found.values())
@@ -92,11 +73,6 @@ def check_reason(run: RunFolder, failures: Iterable[EarlierFailure]) -> None:
     raise UsageError(msg, hint=hint)
 
 
-def read_earlier_failures(document: Mapping[str, Any]) -> list[EarlierFailure]:
-    """Return the earlier failures that evidence names."""
-    return [from_data(EarlierFailure, item) for item in document.get(EARLIER_FAILURES, ())]
-
-
 def _evidence_files(run: RunFolder) -> Iterator[Path]:
     """Yield the evidence of the other runs below the same root, the newest last, then what the run itself had."""
     runs = run.folder.parent.parent
@@ -106,55 +82,53 @@ def _evidence_files(run: RunFolder) -> Iterator[Path]:
     yield run.evidence_file
 
 
-def _documents(path: Path) -> Iterator[Mapping[str, Any]]:
+def _documents(path: Path) -> Iterator[Evidence]:
     """Yield the evidence in a file, the last validation first; what cannot be read shows nothing that failed."""
     try:
-        document = read_evidence_file(path) if path.is_file() else None
+        yield from read_evidence(path).documents() if path.is_file() else ()
     except (OSError, InputFileError):
-        document = None
-    if document is not None:
-        yield from (document, *filter(is_evidence, document.get(OTHERS, ())))
+        return
 
 
-def _failures_in(document: Mapping[str, Any]) -> Iterator[EarlierFailure]:
-    for entry in document["variants"]:
-        if entry["verdict"] == "fail":
+def _failures_in(document: Evidence) -> Iterator[EarlierFailure]:
+    for entry in document.variants:
+        if entry.verdict == "fail" and entry.result is not None:
             yield EarlierFailure(
-                run=document["run"],
-                variant=str(entry["variant"]),
-                failed=tuple(_failed(entry)),
+                run=document.run,
+                variant=entry.variant,
+                failed=tuple(_failed(entry.result)),
                 asked_less=(),
-                asked={
-                    "probes": list(in_order(_asked_probes(entry))),
-                    "tolerance": dict(entry.get("tolerance", {})),
-                    "decisions": list(entry.get("decisions", {})),
-                    "min_cosine_similarity": _asked_cosines(entry),
-                },
+                asked=Asked(
+                    probes=in_order({*entry.result.probes.asked, *entry.result.probes.not_recorded}),
+                    tolerance=entry.result.tolerance,
+                    decisions=tuple(entry.result.decisions),
+                    min_cosine_similarity=_asked_cosines(entry.result),
+                ),
             )
 
 
-def _failed(entry: Mapping[str, Any]) -> Iterator[str]:
+def _failed(result: ComparisonResult) -> Iterator[str]:
     lines = [
-        f"{check['name']}{' [' + check['output'] + ']' if check['output'] else ''}: {check['detail']}"
-        for check in entry.get("checks", ())
-        if check["status"] == "fail"
+        f"{check.name}{f' [{check.output}]' if check.output else ''}: {check.detail}"
+        for check in result.checks
+        if check.status == "fail"
     ]
     yield from lines[:_CHECKS_NAMED] or ["the evidence does not say which check"]
     if len(lines) > _CHECKS_NAMED:
         yield f"and {len(lines) - _CHECKS_NAMED} more checks"
 
 
-def _asked_less(asked: Mapping[str, Any], job: ComparisonJob) -> Iterator[str]:
+def _asked_less(asked: Asked, job: ComparisonJob) -> Iterator[str]:
     """Yield what the job asks less than was asked then, in words."""
-    probes = set(asked["probes"]) - set(job.rules.probes)
+    probes = set(asked.probes) - set(job.rules.probes)
     if probes:
         yield f"without the probes {', '.join(in_order(probes))}"
-    yield from _loosened(asked["tolerance"], job)
+    yield from _loosened(asked.tolerance, job)
     decided = {decision.output for decision in job.rules.decisions}
-    for output in asked["decisions"]:
+    for output in asked.decisions:
         if output not in decided:
             yield f"no decision on {output}"
-    for output, least in asked.get("min_cosine_similarity", {}).items():
+    for output, least in asked.min_cosine_similarity.items():
         now = job.rules.min_cosine_similarity.get(output)
         if now is None:
             yield f"no min_cosine_similarity is asked of {output}, and {least:g} was"
@@ -162,14 +136,9 @@ def _asked_less(asked: Mapping[str, Any], job: ComparisonJob) -> Iterator[str]:
             yield f"min_cosine_similarity of {output} is {now:g}, and was {least:g}"
 
 
-def _asked_cosines(entry: Mapping[str, Any]) -> dict[str, float]:
-    checks = (check for check in entry.get("checks", ()) if check["name"] == "min_cosine_similarity")
-    return {check["output"]: check["limit"] for check in checks if None not in (check["output"], check["limit"])}
-
-
-def _asked_probes(entry: Mapping[str, Any]) -> set[str]:
-    probes = entry.get("probes", {})
-    return {*probes.get("asked", ()), *probes.get("not_recorded", ())}
+def _asked_cosines(result: ComparisonResult) -> dict[str, float]:
+    checks = (check for check in result.checks if check.name == "min_cosine_similarity")
+    return {check.output: check.limit for check in checks if check.output is not None and check.limit is not None}
 
 
 def _loosened(then: Mapping[str, Any], job: ComparisonJob) -> Iterator[str]:

@@ -1,165 +1,296 @@
-"""The evidence of a run: what ran where, by digest, and what came of it."""
+"""The evidence of a run: what ran where, by digest, and what came of it.
+
+A run folder may move from machine to machine. Each validation writes the evidence of its device, and keeps that of the
+others with it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from paritygate import __version__
 from paritygate.artifact import Artifact
+from paritygate.codec import from_data, to_data
+from paritygate.errors import InputFileError
+from paritygate.files import read_json, write_json_atomically
 from paritygate.machine import machine_facts
 from paritygate.pipelines.benchmark.load import cores
-from paritygate.pipelines.compare.result import ComparisonResult, ProbesResult
-from paritygate.pipelines.run.judged_by import JUDGED_BY
-from paritygate.pipelines.run.workspace import FailedVariant, RunFolder
+from paritygate.pipelines.compare.result import ComparisonResult
+from paritygate.pipelines.run.stage import Stage
 from paritygate.validate.reference.recording import Recording
 
-__all__ = ["EmulatedResult", "Evidence", "evidence_to_json"]
+__all__ = ["Asked", "EarlierFailure", "Evidence", "EvidenceEntry", "ReferenceFacts", "SamplesFacts", "read_evidence"]
+
+_SCHEMA = 2
+VERIFIED = "verified"
+EMULATED = "emulated"
+BUILT = "built"
+NONE = "none"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class EmulatedResult:
-    """The comparison that stands for a variant where the device is absent.
+class EvidenceEntry:
+    """What was found about one target on one device.
 
     Attributes:
-        result: The comparison.
-        artifact: The artifact that it is about; None if its files are not what was made.
-        emulated_from: Digest of the artifact that ran in its place; its own where that is what ran.
-        judged_by: Digest of the rules that it was judged by.
+        variant: The target.
+        evidence: What was found out: `verified`, `emulated`, `built` or `none`.
+        verdict: What came of it; that of the result where there is one.
+        exit_code: The exit code of that.
+        reason: Why it was not compared, in words; empty if it was.
+        artifact: Digest of the artifact that it is about; None where there is none, or its files are damaged.
+        stage: What the result follows from; None where nothing was to be compared.
+        result: The comparison; None where the target could not be made.
     """
 
-    result: ComparisonResult
-    artifact: Artifact | None
-    emulated_from: str | None
-    judged_by: str
+    variant: str
+    evidence: str
+    verdict: str
+    exit_code: int
+    reason: str = ""
+    artifact: str | None = None
+    stage: Stage | None = None
+    result: ComparisonResult | None = None
+
+    def __post_init__(self) -> None:
+        found = self.result
+        if found is None:
+            wrong = "its verdict is pass, and it holds no result" if self.verdict == "pass" else ""
+        elif (found.verdict, found.exit_code) != (self.verdict, self.exit_code):
+            wrong = f"its verdict is {self.verdict} ({self.exit_code}), and that of its result {found.verdict}"
+        else:
+            wrong = _wrong_limits(found)
+        if self.artifact is not None and self.stage is None:
+            wrong = "it does not say what it follows from"
+        if wrong:
+            msg = f"the evidence of {self.variant}: {wrong}"
+            raise ValueError(msg)
+
+    @classmethod
+    def of(
+        cls, variant: str, result: ComparisonResult, stage: Stage, artifact: Artifact | None, *, is_emulated: bool
+    ) -> EvidenceEntry:
+        """Return what a comparison shows.
+
+        Args:
+            variant: The target.
+            result: The comparison.
+            stage: What it follows from.
+            artifact: The artifact that it is about; None if its files are not what was made, or could not be run.
+            is_emulated: Whether it stands for a device that is absent.
+        """
+        # What could not be run has no evidence; what no runtime here runs was at least built.
+        kind = EMULATED if is_emulated else VERIFIED
+        return cls(
+            variant=variant,
+            evidence=kind if result.is_measured else NONE if artifact is None else BUILT,
+            verdict=result.verdict,
+            exit_code=result.exit_code,
+            reason=result.why_not_measured,
+            artifact=None if artifact is None else artifact.digest,
+            stage=stage,
+            result=result,
+        )
+
+    @property
+    def device(self) -> str | None:
+        """Where it ran; None if it did not."""
+        return None if self.result is None else self.result.candidate.device
+
+    @property
+    def rows(self) -> int:
+        """How many rows were compared."""
+        return 0 if self.result is None else self.result.rows
+
+    @property
+    def max_abs_diff(self) -> float | None:
+        """The largest difference of any output; None where none was measured."""
+        outputs = () if self.result is None else self.result.outputs.values()
+        return max((item.max_abs_diff for item in outputs if item.max_abs_diff is not None), default=None)
+
+
+def _wrong_limits(result: ComparisonResult) -> str:
+    """Return what is wrong with what is said of the limits; empty for nothing."""
+    tolerance = result.tolerance
+    declared = tolerance.get("declared", [])
+    if not isinstance(declared, list):
+        return f"the limits that the tolerance declares are {declared!r}, and no list"
+    for name in (*declared, *result.looser_than_default):
+        if not isinstance(tolerance.get(name), int | float):
+            return f"{name} is named as a limit of the tolerance, which holds no such number"
+    return ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Asked:
+    """What was asked of a variant that failed.
+
+    Attributes:
+        probes: The probes, in the order of the table of all.
+        tolerance: The limits, as the result has them.
+        decisions: The outputs with a decision.
+        min_cosine_similarity: The least cosine similarity of a row, by output.
+    """
+
+    probes: tuple[str, ...]
+    tolerance: Mapping[str, float | str | list[str] | None]
+    decisions: tuple[str, ...]
+    min_cosine_similarity: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EarlierFailure:
+    """A variant of the same source that failed earlier, and is replaced now or held to less.
+
+    Attributes:
+        run: The run that it failed in.
+        variant: The variant.
+        failed: The checks that failed, in words.
+        asked_less: What the run now asks less of the variant than was asked then, in words; empty for nothing.
+        asked: What was asked then; None where it is not known.
+    """
+
+    run: str
+    variant: str
+    failed: tuple[str, ...]
+    asked_less: tuple[str, ...]
+    asked: Asked | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SamplesFacts:
+    """The samples: their digest, and how many rows they are."""
+
+    digest: str
+    rows: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReferenceFacts:
+    """The recorded reference: what answered, digest of the recording, what ran it, and what was found of its health."""
+
+    model: dict[str, Any]
+    digest: str
+    runtime: dict[str, Any]
+    health: list[list[str]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        files, digest = self.model.get("files", {}), self.model.get("digest")
+        if not isinstance(files, dict) or not isinstance(digest, str | None):
+            msg = "the reference does not say which model answered"
+            raise ValueError(msg)  # noqa: TRY004 - pydantic takes no TypeError
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Evidence:
-    """Everything that a run measured.
+    """Everything that a run measured on one device, and on others before.
 
     Attributes:
-        recording: The reference.
-        artifacts: The artifact of each variant that ran, or that was built and runs elsewhere only.
-        results: The comparison of each variant that was exported, as it ran on the device.
-        emulated: The comparison that stands for a variant on a device that is absent, where that was made.
-        judged_by: Digest of the rules that each of the results was judged by.
+        schema_version: Version of this format.
+        paritygate: The version that measured.
+        model: The model's name.
+        run: The run.
         device: The device.
+        machine: The machine, and its number of cores.
+        samples: The samples.
+        reference: The reference.
+        variants: One entry a target, in the spec's order.
+        emulated: How files would answer where their precision is real; no verdict of a file.
+        unpacked: The mark of the unpacked run that it was made in; empty where the run was not unpacked.
+        earlier_failures: What failed earlier, and was replaced or is held to less now.
+        others: The evidence of other devices, the newest first, one a device.
     """
 
-    recording: Recording
-    artifacts: Mapping[str, Artifact]
-    results: Mapping[str, ComparisonResult]
-    emulated: Mapping[str, EmulatedResult]
-    judged_by: Mapping[str, str]
+    schema_version: int = _SCHEMA
+    paritygate: str
+    model: str
+    run: str
     device: str
+    machine: dict[str, Any]
+    samples: SamplesFacts
+    reference: ReferenceFacts
+    variants: tuple[EvidenceEntry, ...]
+    emulated: tuple[EvidenceEntry, ...] = ()
+    unpacked: str = ""
+    earlier_failures: tuple[EarlierFailure, ...] = ()
+    others: tuple[Evidence, ...] = ()
+
+    def __post_init__(self) -> None:
+        parts = (self.machine.get(name) for name in ("cpu", "gpu"))
+        if "cores" not in self.machine or not all(isinstance(part, dict | None) for part in parts):
+            msg = f"the evidence of {self.device} does not say on which machine it was made"
+            raise ValueError(msg)
+        devices = [self.device, *(item.device for item in self.others)]
+        if len(set(devices)) != len(devices):
+            msg = f"a device stands twice ({', '.join(devices)})"
+            raise ValueError(msg)
+
+    @classmethod
+    def of(cls, name: str, run: str, recording: Recording, device: str, **found: Any) -> Evidence:  # noqa: ANN401 - fields
+        """Return what was found on a device of this machine; `found` are the fields that are not said by the rest."""
+        return cls(
+            paritygate=__version__,
+            model=name,
+            run=run,
+            device=device,
+            # A benchmark of another machine says nothing of how fast the variants are on this one.
+            machine={**machine_facts(), "cores": cores()},
+            samples=SamplesFacts(digest=recording.samples_digest, rows=recording.rows),
+            reference=ReferenceFacts(
+                model=dict(recording.model),
+                digest=recording.digest,
+                runtime=dict(recording.runtime),
+                health=[list(item) for item in recording.health],
+            ),
+            **found,
+        )
+
+    @property
+    def entries(self) -> tuple[EvidenceEntry, ...]:
+        """All entries of this device: those of files, then the emulated ones."""
+        return (*self.variants, *self.emulated)
+
+    def entry(self, variant: str) -> EvidenceEntry | None:
+        """Return what was found about a variant itself; None where nothing is said of it."""
+        return next((entry for entry in self.variants if entry.variant == variant), None)
+
+    def emulated_entry(self, variant: str) -> EvidenceEntry | None:
+        """Return the emulated row of a variant; None where there is none."""
+        return next((entry for entry in self.emulated if entry.variant == variant), None)
+
+    def by_device(self) -> dict[str, Evidence]:
+        """Return the evidence of each device, that of the last validation first."""
+        return {item.device: item for item in (self, *self.others)}
+
+    def documents(self) -> Iterator[Evidence]:
+        """Yield the evidence of each device alone, that of the last validation first."""
+        return (replace(item, others=()) for item in (self, *self.others))
+
+    def write(self, path: Path) -> None:
+        """Write the evidence to a file.
+
+        Raises:
+            StorageError: The disk is full.
+        """
+        write_json_atomically(path, to_data(self))
 
 
-def evidence_to_json(run: RunFolder, evidence: Evidence) -> dict[str, Any]:
-    """Return the evidence of a run as JSON data, one entry a target."""
-    failures = run.failures()
-    recording = evidence.recording
-    entries = []
-    for name in run.resolved.target_names:
-        if name in evidence.results:
-            entry = _entry(name, evidence.artifacts.get(name), evidence.results[name], kind="verified")
-            entries.append({**entry, JUDGED_BY: evidence.judged_by[name]})
-        elif name in failures:
-            entries.append(_failure_entry(failures[name]))
-        else:
-            entries.append(
-                {
-                    "variant": name,
-                    "artifact": None,
-                    "evidence": "none",
-                    "verdict": "error",
-                    "exit_code": 5,
-                    "reason": "not exported",
-                }
-            )
-    return {
-        "schema_version": 1,
-        "paritygate": __version__,
-        "model": run.resolved.name,
-        "run": run.run_id,
-        "device": evidence.device,
-        # A benchmark of another machine says nothing of how fast the variants are on this one.
-        "machine": {**machine_facts(), "cores": cores()},
-        "samples": {"digest": recording.samples_digest, "rows": recording.rows},
-        "reference": {
-            "model": dict(recording.model),
-            "digest": recording.digest,
-            "runtime": dict(recording.runtime),
-            "health": [list(item) for item in recording.health],
-        },
-        "variants": entries,
-        # How a file would answer where its precision is real; it decides no verdict.
-        "emulated": [
-            {
-                **_entry(name, row.artifact, row.result, kind="emulated"),
-                "emulated_from": row.emulated_from,
-                JUDGED_BY: row.judged_by,
-            }
-            for name, row in evidence.emulated.items()
-        ],
-    }
+def read_evidence(path: Path) -> Evidence:
+    """Return the evidence in a file.
 
-
-def _entry(name: str, artifact: Artifact | None, result: ComparisonResult, *, kind: str) -> dict[str, Any]:
-    # What could not be run has no evidence; what no runtime here runs was at least built.
-    found = kind if result.is_measured else "none" if artifact is None else "built"
-    return {
-        "variant": name,
-        "artifact": artifact.digest if artifact is not None else None,
-        "evidence": found,
-        "device": result.candidate.device,
-        "runtime": result.candidate.runtime,
-        "version": result.candidate.version,
-        "precision_found": result.candidate.precision_found,
-        "verdict": result.verdict,
-        "exit_code": result.exit_code,
-        "rows": result.rows,
-        "tolerance": result.tolerance,
-        "looser_than_default": result.looser_than_default,
-        "outputs": {output: asdict(item) for output, item in result.outputs.items()},
-        "decisions": {output: asdict(item) for output, item in result.decisions.items()},
-        "strata": {
-            name: {value: asdict(item) for value, item in values.items()} for name, values in result.strata.items()
-        },
-        "gold": {rule: asdict(item) for rule, item in result.gold.items()},
-        "matches": {rule: asdict(item) for rule, item in result.matches.items()},
-        "outputs_ignored": result.outputs_ignored,
-        "checks": [asdict(check) for check in result.checks],
-        "probes": _probes(result.probes),
-        "notes": result.notes,
-        "reason": result.why_not_measured,
-    }
-
-
-def _probes(probes: ProbesResult) -> dict[str, Any]:
-    kept = ("status", "detail", "batches", "rows", "dropped", "unfit", "failed", "error")
-    return {
-        "asked": {
-            name: {
-                **{key: getattr(probe, key) for key in kept},
-                "dropped_by": {kind: item.batches for kind, item in probe.dropped_by.items()},
-            }
-            for name, probe in probes.asked.items()
-        },
-        "switched_off": probes.switched_off,
-        "not_recorded": probes.not_recorded,
-        "skipped": probes.skipped,
-        "seed": probes.seed,
-    }
-
-
-def _failure_entry(failure: FailedVariant) -> dict[str, Any]:
-    return {
-        "variant": failure.variant,
-        "artifact": None,
-        "evidence": "none",
-        "verdict": failure.verdict,
-        "exit_code": failure.exit_code,
-        "reason": failure.message,
-    }
+    Raises:
+        InputFileError: It is no evidence, or of another version; the message says what is wrong.
+    """
+    again = f"convert-and-validate validate --run {path.parent}"
+    try:
+        data = read_json(path)
+        if not isinstance(data, dict) or data.get("schema_version") in {None, _SCHEMA}:
+            return from_data(Evidence, data)
+    except (OSError, ValueError, RecursionError) as err:
+        msg = f"{path} is damaged: {err}"
+        raise InputFileError(msg, hint=again) from err
+    msg = f"{path} is of another version of paritygate (schema {data['schema_version']!r}, read here: {_SCHEMA})"
+    raise InputFileError(msg, hint=again)

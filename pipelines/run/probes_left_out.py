@@ -2,33 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
+from paritygate.pipelines.compare.result import ProbeResult, ProbesResult
+from paritygate.pipelines.run.evidence import Evidence
 from paritygate.validate.probes.catalogue import ALL_PROBES, in_order
 
 __all__ = ["probes_not_asked"]
 
 
-def probes_not_asked(documents: Iterable[Mapping[str, Any]]) -> dict[str, tuple[str, ...]]:
+def probes_not_asked(documents: Iterable[Evidence]) -> dict[str, tuple[str, ...]]:
     """Return, by variant, the probes that were switched off or could not be asked on some device.
 
     A probe that has nothing to ask of a model is none of these; one of which the reference or the candidate took no
-    batch is. Evidence from before there were probes asked none.
+    batch is.
     """
     found: dict[str, set[str]] = {}
     for document in documents:
-        for entry in document["variants"]:
-            if entry["artifact"] is not None and "checks" in entry:
-                found.setdefault(entry["variant"], set()).update(_left_out(entry.get("probes")))
+        for entry in document.variants:
+            if entry.artifact is not None and entry.result is not None:
+                found.setdefault(entry.variant, set()).update(_left_out(entry.result.probes))
     return {name: in_order(left_out) for name, left_out in found.items() if left_out}
 
 
-def _left_out(probes: Mapping[str, Any] | None) -> Iterable[str]:
+def _left_out(probes: ProbesResult) -> Iterable[str]:
     # What is not known to have been asked was not, whatever else is said of it.
-    asked = {} if probes is None or probes["skipped"] else probes["asked"]
+    asked = {} if probes.skipped else probes.asked
     return (name for name in ALL_PROBES if name not in asked or _was_not_taken(asked[name]))
 
 
-def _was_not_taken(probe: Mapping[str, Any]) -> bool:
-    return not probe["batches"] and bool(probe["dropped"] or probe["unfit"])
+def _was_not_taken(probe: ProbeResult) -> bool:
+    return not probe.batches and bool(probe.dropped or probe.unfit)

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from paritygate.artifact import ARTIFACT_FILE, Artifact
-from paritygate.codec import to_data
+from paritygate.codec import digest_of, to_data
 from paritygate.errors import ArtifactIntegrityError, BackendError, StorageError, UsageError
-from paritygate.files import MARKER, digest_of_json, make_marked_folder, remove_marked_folder, storage_errors
+from paritygate.files import MARKER, make_marked_folder, remove_marked_folder, storage_errors
 from paritygate.models.source import SourceKind, parse_source
 from paritygate.pipelines.compare.probe_recording import Graph, ProbeRequest
 from paritygate.pipelines.process.child import ChildJob, Progress, run_child
@@ -18,12 +18,12 @@ from paritygate.pipelines.run.workspace import RunFolder
 from paritygate.validate.reference.recording import Recording
 from paritygate.validate.samples.samples import SampleSource
 
-__all__ = ["RecordRequest", "check_recorded_by", "record_model", "record_stage"]
+__all__ = ["RecordRequest", "check_recording_rules", "record_model", "record_stage"]
 
 # The variant that shows what the model does with its inputs.
 _GRAPH = "onnx-fp32"
-# Of what is asked of a recording, what is bound by its content, and which probes are left out: the evidence says that.
-_NO_RULES = {"samples": ("text", "folder", "path", "key"), "probes": ("names", "graph")}
+# The digest of the rules that a recording was made by, in its settings.
+_RULES = "rules_digest"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,26 +63,31 @@ def record_stage(run: RunFolder, *, time_limit_s: float, progress: Progress, dev
         UsageError: Samples and model do not fit each other.
         StorageError: The disk is full.
     """
-    asked = _asked(run)
+    resolved = run.resolved
     args: dict[str, Any] = {
-        **asked,
-        "name": run.resolved.name,
-        "source": to_data(run.resolved.source),
+        "name": resolved.name,
+        "source": to_data(resolved.source),
+        "samples": to_data(resolved.samples(run.samples_path)),
+        "files": list(resolved.spec.model.files),
+        "axes": dict(resolved.spec.axes),
+        "is_non_finite_declared": resolved.spec.non_finite == "match",
+        "ignored": resolved.ignored,
+        "seed": resolved.spec.seed,
         "device": device,
         "probes": to_data(replace(_probes(run), graph=_graph(run))),
-        "recorded_by": _rules(run, asked),
+        _RULES: _rules(run),
     }
     return _record(args, out=run.reference, jobs=run.jobs("record"), time_limit_s=time_limit_s, progress=progress)
 
 
-def check_recorded_by(run: RunFolder, recording: Recording) -> None:
+def check_recording_rules(run: RunFolder, recording: Recording) -> None:
     """Check that the reference was recorded as the run's spec asks for: limits and probes follow from it.
 
     Raises:
         ArtifactIntegrityError: It was recorded otherwise, or does not say how.
     """
-    found = recording.settings.get("recorded_by")
-    if found == _rules(run, _asked(run)):
+    found = recording.settings.get(_RULES)
+    if found == _rules(run):
         return
     why = "was recorded by other rules than the run's spec asks for now: seed, dims, roles, axes, names or the like"
     if found is None:
@@ -92,28 +97,27 @@ def check_recorded_by(run: RunFolder, recording: Recording) -> None:
     raise ArtifactIntegrityError(msg, hint=hint)
 
 
-def _asked(run: RunFolder) -> dict[str, Any]:
-    """Return what the run's spec asks of a recording; the source need not be there."""
-    resolved = run.resolved
-    return {
-        "samples": to_data(resolved.samples(run.samples_path)),
-        "files": list(resolved.spec.model.files),
-        "axes": dict(resolved.spec.axes),
-        "is_non_finite_declared": resolved.spec.non_finite == "match",
-        "ignored": resolved.ignored,
-        "seed": resolved.spec.seed,
-        "probes": to_data(_probes(run)),
-    }
+def _rules(run: RunFolder) -> str:
+    """Return the digest of what the spec asks of a recording, the same on every machine; no file need be there.
 
-
-def _rules(run: RunFolder, asked: Mapping[str, Any]) -> str:
-    """Return the digest of what is asked, the same on every machine."""
-    resolved = run.resolved
-    kept = {**asked, "signature": to_data(resolved.signature), "rename": resolved.rename}
-    for part, names in _NO_RULES.items():
-        kept[part] = {key: value for key, value in asked[part].items() if key not in names}
-    # Why an output is ignored is for readers.
-    return digest_of_json({**kept, "ignored": sorted(asked["ignored"])})
+    What answers, and which samples, the recording says itself; which probes were left out, the evidence does.
+    """
+    resolved, probes = run.resolved, _probes(run)
+    samples = resolved.samples(run.samples_path)
+    return digest_of(
+        {
+            "samples": {"batch_size": samples.batch_size, "pad": samples.pad, "split": samples.split},
+            "signature": resolved.signature,
+            "rename": resolved.rename,
+            "files": resolved.spec.model.files,
+            "axes": resolved.spec.axes,
+            "non_finite": resolved.spec.non_finite,
+            # Why an output is ignored is for readers.
+            "ignored": sorted(resolved.ignored),
+            "seed": resolved.spec.seed,
+            "probes": {"dims": probes.dims, "roles": probes.roles, "seed": probes.seed},
+        }
+    )
 
 
 def _probes(run: RunFolder) -> ProbeRequest:
@@ -153,7 +157,7 @@ def record_model(request: RecordRequest, *, time_limit_s: float, progress: Progr
         "device": request.device,
         # Of a model file alone, no candidate is asked anything.
         "probes": to_data(ProbeRequest(names=())),
-        "recorded_by": None,
+        _RULES: None,
     }
     out = request.out.resolve()
     jobs = make_marked_folder(out.with_name(f".{out.name}.jobs"))

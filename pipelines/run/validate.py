@@ -8,27 +8,23 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from paritygate.artifact import Artifact
-from paritygate.codec import to_data
-from paritygate.errors import ArtifactIntegrityError, ParitygateError
-from paritygate.files import make_marked_folder, remove_marked_folder, write_json_atomically
+from paritygate.errors import ExitCode, InputFileError, ParitygateError
+from paritygate.files import make_marked_folder, remove_marked_folder
 from paritygate.formats import why_not_run
 from paritygate.machine import device_name
-from paritygate.pipelines.compare.hidden_inputs import result_without_inputs, without_inputs
-from paritygate.pipelines.compare.job import ComparisonJob, compare, comparison_not_run, failed_comparison
+from paritygate.pipelines.compare.hidden_inputs import hidden
+from paritygate.pipelines.compare.job import compare, comparison_not_run, failed_comparison
 from paritygate.pipelines.compare.result import ComparisonResult
 from paritygate.pipelines.process.child import Progress
-from paritygate.pipelines.run.comparison_job import comparison_job
-from paritygate.pipelines.run.earlier_failures import EARLIER_FAILURES, check_reason, earlier_failures
-from paritygate.pipelines.run.emulated_rows import emulated_row
-from paritygate.pipelines.run.evidence import EmulatedResult, Evidence, evidence_to_json
-from paritygate.pipelines.run.judged_by import RunRules, judged_by
-from paritygate.pipelines.run.other_machines import OTHERS, evidence_of_others
-from paritygate.pipelines.run.record import check_recorded_by
-from paritygate.pipelines.run.workspace import RunFolder, emulated_name
+from paritygate.pipelines.run.comparisons import Binding, Comparison, comparison_of, emulated_comparison_of
+from paritygate.pipelines.run.earlier_failures import check_reason, earlier_failures
+from paritygate.pipelines.run.evidence import Evidence, EvidenceEntry
+from paritygate.pipelines.run.record import check_recording_rules
+from paritygate.pipelines.run.workspace import FailedVariant, RunFolder
 from paritygate.validate.probes.catalogue import in_order
 from paritygate.validate.reference.recording import Recording
 
-__all__ = ["another_source", "validate_stage"]
+__all__ = ["evidence_of_others", "validate_stage"]
 
 _CPU = "cpu"
 _RUN_ON_CPU = "validate it on the CPU too: --device cpu"
@@ -63,49 +59,79 @@ def validate_stage(
         StorageError: The disk is full.
     """
     recording = Recording.load(run.reference)
-    check_recorded_by(run, recording)
+    check_recording_rules(run, recording)
     where = device_name(device)
     validator = _Validator(run, time_limit_s=time_limit_s, progress=progress, probes=probes)
-    results: dict[str, ComparisonResult] = {}
-    artifacts: dict[str, Artifact] = {}
-    emulated: dict[str, EmulatedResult] = {}
-    rules: dict[str, str] = {}
     made = {name: Artifact.read_record(run.variant_folder(name)) for name in run.exported()}
-    jobs = {name: comparison_job(run, artifact, device) for name, artifact in made.items()}
+    comparisons = {name: comparison_of(run, artifact, recording, device) for name, artifact in made.items()}
+    jobs = {name: comparison.job for name, comparison in comparisons.items()}
     earlier = [] if run.is_scratch else earlier_failures(run, recording.model.get("digest"), jobs)
     check_reason(run, earlier)
+    entries: dict[str, EvidenceEntry] = {}
+    emulated: list[EvidenceEntry] = []
     for name, artifact in made.items():
-        job = jobs[name]
-        rules[name] = judged_by(job)
+        own, row = comparisons[name], emulated_comparison_of(run, artifact, recording)
         # What is about to run is what was made: the digest is the one that the evidence will name.
-        damage = _damage(artifact) or another_source(artifact, recording.model.get("digest"))
-        not_run = "" if damage else _why_not_run(artifact, device)
-        results[name] = (
-            comparison_not_run(job, not_run) if not_run else validator.result_of(name, artifact, job, damage)
-        )
-        run.save_result(name, results[name])
-        if results[name].error is None:
-            artifacts[name] = artifact
-        row = emulated_row(run, artifact, job)
+        damage = _damage(artifact)
+        not_run = "" if damage or own.damage else _why_not_run(artifact, device)
+        result = comparison_not_run(own.job, not_run) if not_run else validator.result_of(name, artifact, own, damage)
+        measured = artifact if result.error is None else None
+        entries[name] = EvidenceEntry.of(name, result, own.stage, measured, is_emulated=False)
         if row is not None:
             # How the file would answer elsewhere is a second row, and no verdict.
-            again = validator.result_of(emulated_name(name), artifact, row.job, damage or row.damage)
-            emulated[name] = EmulatedResult(
-                result=row.described(again),
-                artifact=None if damage is not None else artifact,
-                emulated_from=row.emulated_from,
-                judged_by=judged_by(row.job),
-            )
-            run.save_result(emulated_name(name), emulated[name].result)
-    evidence = Evidence(
-        recording=recording, artifacts=artifacts, results=results, emulated=emulated, judged_by=rules, device=where
+            result = row.described(validator.result_of(f"{name}.emulated", artifact, row, damage))
+            about = artifact if damage is None and own.damage is None else None
+            emulated.append(EvidenceEntry.of(name, result, row.stage, about, is_emulated=True))
+    failures = run.failures()
+    evidence = Evidence.of(
+        run.resolved.name,
+        run.run_id,
+        recording,
+        where,
+        variants=tuple(entries.get(name) or _not_made(name, failures.get(name)) for name in run.resolved.target_names),
+        emulated=tuple(emulated),
+        earlier_failures=tuple(earlier),
+        others=evidence_of_others(run, recording, where),
+        **run.made_here(),
     )
-    others = evidence_of_others(run.evidence_file, device=where, reference=recording.digest, rules=RunRules(run))
-    kept = {EARLIER_FAILURES: [to_data(item) for item in earlier], OTHERS: others}
-    found = {**evidence_to_json(run, evidence), **run.made_here(), **kept}
     is_hiding = run.resolved.hides_inputs(is_leaving=False)
-    write_json_atomically(run.evidence_file, without_inputs(found) if is_hiding else found)
-    return results
+    (hidden(evidence) if is_hiding else evidence).write(run.evidence_file)
+    return {name: entry.result for name, entry in entries.items() if entry.result is not None}
+
+
+def _not_made(name: str, failure: FailedVariant | None) -> EvidenceEntry:
+    """Return the entry of a target that was not compared, since there is no artifact of it."""
+    if failure is None:
+        code = int(ExitCode.NOT_MEASURED)
+        return EvidenceEntry(variant=name, evidence="none", verdict="error", exit_code=code, reason="not exported")
+    return EvidenceEntry(
+        variant=name, evidence="none", verdict=failure.verdict, exit_code=failure.exit_code, reason=failure.message
+    )
+
+
+def evidence_of_others(run: RunFolder, recording: Recording, device: str) -> tuple[Evidence, ...]:
+    """Return the evidence of other devices that is to be kept with new evidence, the newest first, one a device.
+
+    It stays evidence as long as it is about the reference that is there, and for each variant as long as it follows
+    from what is there. The document itself stays: that there is such a device is still so, and nothing stands in for
+    it. Of evidence that is damaged nothing is kept.
+
+    Args:
+        run: The run, where the evidence lies that is about to be replaced; there may be none.
+        recording: The reference that is there.
+        device: The device of the new evidence.
+    """
+    try:
+        last = run.evidence()
+    except InputFileError:
+        last = None
+    documents = () if last is None else last.documents()
+    binding = Binding(run, recording)
+    return tuple(
+        binding.kept(document)
+        for document in documents
+        if document.device != device and document.reference.digest == recording.digest
+    )
 
 
 def _why_not_run(artifact: Artifact, device: str) -> str:
@@ -123,22 +149,6 @@ def _damage(artifact: Artifact) -> ParitygateError | None:
     return None
 
 
-def another_source(artifact: Artifact, recorded: str | None) -> ArtifactIntegrityError | None:
-    """Return that the artifact was made from another source than the one that was recorded; None if it was not.
-
-    Where the one or the other has no digest, nothing can be said.
-    """
-    converted = artifact.made_by.get("source", {}).get("digest")
-    if converted is None or recorded is None or converted == recorded:
-        return None
-    return ArtifactIntegrityError(
-        f"{artifact.variant} was made from another source than the one that answered: "
-        f"from {converted}, and the reference is of {recorded}",
-        hint="export and record again: convert-and-validate run SPEC; a module:callable has to return the same model "
-        "every time, so seed it",
-    )
-
-
 class _Validator:
     """Makes the comparisons of a run, each in a job of its own."""
 
@@ -151,9 +161,10 @@ class _Validator:
         self._progress = progress
 
     def result_of(
-        self, name: str, artifact: Artifact, job: ComparisonJob, unfit: ParitygateError | None
+        self, name: str, artifact: Artifact, comparison: Comparison, damage: ParitygateError | None
     ) -> ComparisonResult:
-        """Return the result of the job; that it could not be made, if the artifact is unfit for it."""
+        """Return the result of a comparison; that it could not be made, if the artifact is damaged or unfit for it."""
+        job, unfit = comparison.job, damage or comparison.damage
         if self._probes is not None:
             job = replace(job, rules=replace(job.rules, probes=in_order(self._probes)))
         if unfit is not None:
@@ -176,4 +187,4 @@ class _Validator:
         # What the converter had to say belongs to the variant as much as what the runtimes had.
         result = replace(result, notes=[*artifact.made_by.get("notes", ()), *result.notes])
         is_hiding = self._run.resolved.hides_inputs(is_leaving=False)
-        return result_without_inputs(result) if is_hiding else result
+        return hidden(result) if is_hiding else result

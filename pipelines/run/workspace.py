@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
-
-from pydantic import TypeAdapter, ValidationError
 
 from paritygate.artifact import ARTIFACT_FILE, Artifact
 from paritygate.backends import backend_state
@@ -19,8 +16,8 @@ from paritygate.errors import ExitCode, InputFileError, NotRunHereError, Parityg
 from paritygate.files import MARKER, make_marked_folder, read_json, storage_errors, write_json_atomically
 from paritygate.formats import why_not_run
 from paritygate.pipelines.benchmark.result import BenchmarkResult
-from paritygate.pipelines.compare.result import NOT_RUN_HERE, ComparisonResult
-from paritygate.pipelines.spec.errors import problems_in
+from paritygate.pipelines.compare.result import NOT_RUN_HERE
+from paritygate.pipelines.run.evidence import Evidence, read_evidence
 from paritygate.pipelines.spec.needed_backends import needed_backends
 from paritygate.pipelines.spec.schema import ResolvedSpec, Spec
 
@@ -31,7 +28,6 @@ __all__ = [
     "FailedVariant",
     "RunFolder",
     "check_schema_of_run",
-    "emulated_name",
     "new_run",
     "open_run",
     "required_variants",
@@ -158,16 +154,11 @@ class RunFolder:
         path = self.folder / _FAILURES_FILE
         if not path.is_file():
             return {}
-        data: Any = None
         try:
-            data = read_json(path)
-            return TypeAdapter(dict[str, FailedVariant]).validate_json(json.dumps(data), strict=True)
-        except ValidationError as err:
-            what = problems_in(data, err)[0]
+            return from_data(dict[str, FailedVariant], read_json(path))
         except ValueError as err:
-            what = str(err)
-        msg = f"{path} is damaged: {what}"
-        raise InputFileError(msg, hint="start a new run: convert-and-validate run SPEC")
+            msg = f"{path} is damaged: {err}"
+            raise InputFileError(msg, hint="start a new run: convert-and-validate run SPEC") from err
 
     def benchmark(self) -> BenchmarkResult | None:
         """Return the benchmark of the run; None if none was made."""
@@ -202,27 +193,13 @@ class RunFolder:
         mark = self.unpacked_mark()
         return {} if mark is None else {UNPACKED: mark}
 
-    def save_result(self, variant: str, result: ComparisonResult) -> None:
-        """Write down the comparison of a variant."""
-        write_json_atomically(self.findings / f"{variant}.result.json", to_data(result))
+    def evidence(self) -> Evidence | None:
+        """Return the evidence of the run; None if it was not validated.
 
-    def emulated_result(self, variant: str) -> ComparisonResult | None:
-        """Return the comparison of a variant with its precision emulated; None if it was not made."""
-        return self.result(emulated_name(variant))
-
-    def result(self, variant: str) -> ComparisonResult | None:
-        """Return the comparison of a variant; None if it was not made."""
-        path = self.findings / f"{variant}.result.json"
-        try:
-            return from_data(ComparisonResult, read_json(path)) if path.is_file() else None
-        except (ValueError, KeyError, TypeError) as err:
-            msg = f"{path} is damaged: {str(err).splitlines()[0]}"
-            raise InputFileError(msg, hint=f"convert-and-validate validate --run {self.folder}") from err
-
-
-def emulated_name(variant: str) -> str:
-    """Return the name under which the emulated comparison of a variant is kept."""
-    return f"{variant}.emulated"
+        Raises:
+            InputFileError: It is damaged.
+        """
+        return read_evidence(self.evidence_file) if self.evidence_file.is_file() else None
 
 
 def new_run(resolved: ResolvedSpec, *, root: Path, samples_path: str | None = None) -> RunFolder:
@@ -317,20 +294,26 @@ def required_variants(run: RunFolder, device: str | None = None) -> tuple[str, .
 
 
 def _is_not_run_here(run: RunFolder, name: str) -> bool:
-    failure, result = run.failures().get(name), run.result(name)
-    return (failure is not None and failure.verdict == NOT_RUN_HERE) or (
-        result is not None and bool(result.not_run_here)
-    )
+    failure = run.failures().get(name)
+    if failure is not None and failure.verdict == NOT_RUN_HERE:
+        return True
+    evidence = _readable_evidence(run)
+    entry = None if evidence is None else evidence.entry(name)
+    return entry is not None and entry.verdict == NOT_RUN_HERE
 
 
 def _device_of(run: RunFolder) -> str:
     """Return the device that the run was validated on; `cpu` where it was not, or where its evidence is damaged."""
+    evidence = _readable_evidence(run)
+    return "cpu" if evidence is None else evidence.device.partition(":")[0]
+
+
+def _readable_evidence(run: RunFolder) -> Evidence | None:
     try:
-        name = str(read_json(run.evidence_file)["device"])
-    except (OSError, ValueError, KeyError, TypeError):
+        return run.evidence()
+    except InputFileError:
         # Whoever judges by the evidence says what is wrong with it.
-        return "cpu"
-    return name.partition(":")[0]
+        return None
 
 
 def worst_code(codes: list[int]) -> int:

@@ -17,7 +17,7 @@ from paritygate.errors import (
 from paritygate.files import make_marked_folder, remove_marked_folder, write_bytes_atomically, write_json_atomically
 from paritygate.pipelines.compare.hidden_inputs import without_inputs
 from paritygate.pipelines.process.child import ChildJob, Progress, run_child
-from paritygate.pipelines.run.comparison_job import comparison_job
+from paritygate.pipelines.run.comparisons import comparison_job
 from paritygate.pipelines.run.export import export_stage
 from paritygate.pipelines.run.record import record_stage
 from paritygate.pipelines.run.workspace import FailedVariant, RunFolder

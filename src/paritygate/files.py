@@ -10,9 +10,10 @@ import math
 import os
 import secrets
 import shutil
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from paritygate.errors import StorageError
 
@@ -35,6 +36,10 @@ __all__ = [
 # A folder that we may delete bears this file; nothing else is ever removed.
 MARKER = ".paritygate-folder"
 _CHUNK_BYTES = 1 << 20
+# The digests of the files that this process has read, by what makes a file the same.
+_DIGESTS: dict[tuple[int, ...], str] = {}
+# Longer than any step of the clocks that file systems take their times from, two seconds on FAT among them.
+_TIME_STEP_NS = 2_100_000_000
 # How much of a number that is refused is shown.
 _NUMBER_SHOWN = 20
 _UNWRITABLE = {
@@ -93,16 +98,36 @@ def _names_below(err: OSError, folder: Path) -> bool:
 def digest_of_file(path: Path) -> str:
     """Return `sha256:` and the hex digest of the file's bytes.
 
+    A file that this process digested before is not read again while it is the same: device, inode, size, and the times
+    of its last change, of which the kernel alone sets the second.
+
     Raises:
         OSError: It cannot be read, or is no plain file.
     """
     if path.exists() and not path.is_file() and not path.is_dir():
         raise OSError(errno.EINVAL, _NO_FILE, str(path))
-    state = hashlib.sha256()
     with path.open("rb") as stream:
-        while chunk := stream.read(_CHUNK_BYTES):
-            state.update(chunk)
-    return f"sha256:{state.hexdigest()}"
+        identity = _identity(stream)
+        digest = _DIGESTS.get(identity)
+        if digest is None:
+            begin = time.time_ns()
+            digest = f"sha256:{_sha256(stream)}"
+            # Of a file that was changed just now, a further change may leave the same time.
+            if begin - identity[-1] > _TIME_STEP_NS and _identity(stream) == identity:
+                _DIGESTS[identity] = digest
+    return digest
+
+
+def _identity(stream: BinaryIO) -> tuple[int, ...]:
+    found = os.fstat(stream.fileno())
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+def _sha256(stream: BinaryIO) -> str:
+    state = hashlib.sha256()
+    while chunk := stream.read(_CHUNK_BYTES):
+        state.update(chunk)
+    return state.hexdigest()
 
 
 def digest_of_json(data: Any) -> str:  # noqa: ANN401 - any JSON data

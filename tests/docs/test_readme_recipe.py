@@ -90,7 +90,7 @@ def _run(readme: Page, folder: Path, shell: Shell, config: str) -> Recipe:
 def _assert_green(recipe: Recipe) -> None:
     assert "released my-classifier version 1, alias prod: onnx-fp32" in recipe.out
     assert f"│ {ROWS} " in recipe.out
-    result = json.loads((recipe.run / "onnx-fp32.result.json").read_text(encoding="utf-8"))
+    result = json.loads((recipe.run / "evidence.json").read_text(encoding="utf-8"))["variants"][0]["result"]
     status = {check["name"]: check["status"] for check in result["checks"]}
     assert "fail" not in status.values()
     assert status["probe_masks"] == "warning"
@@ -119,7 +119,7 @@ def test_the_recipe_warns_once_of_what_no_sample_has(bert: Recipe) -> None:
         assert "Answered otherwise where no sample is" in page
     evidence = json.loads((bert.run / "evidence.json").read_text(encoding="utf-8"))
     (entry,) = evidence["variants"]
-    (check,) = (item for item in entry["checks"] if item["name"] == "probe_masks")
+    (check,) = (item for item in entry["result"]["checks"] if item["name"] == "probe_masks")
     assert check["status"] == "warning"
     assert "an empty row of attention_mask, as no sample has" in check["detail"]
 

@@ -104,7 +104,7 @@ def test_a_model_becomes_a_released_engine_on_one_machine(folder: Path) -> None:
         assert entries[name]["device"] == device_name("cuda")
     # FP16 that is not there would answer as FP32 does.
     assert entries["tensorrt-fp16"]["precision_found"] == "fp16"
-    largest = {name: entry["outputs"]["logits"]["max_abs_diff"] for name, entry in entries.items()}
+    largest = {name: entry["result"]["outputs"]["logits"]["max_abs_diff"] for name, entry in entries.items()}
     assert largest["tensorrt-fp16"] > largest["tensorrt-fp32"]
     tool(folder, "verify", "scores", "prod")
 
@@ -144,7 +144,7 @@ def test_pytorch_on_cuda_answers_as_on_the_cpu_without_tf32(tmp_path: Path) -> N
 
     evidence = json.loads((Path(exported["run"]) / "evidence.json").read_text(encoding="utf-8"))
     (entry,) = evidence["variants"]
-    assert evidence["device"] == entry["device"] == device_name("cuda")
+    assert evidence["device"] == entry["result"]["candidate"]["device"] == device_name("cuda")
     assert entry["verdict"] == "pass"
     # Another processor rounds otherwise: no difference at all would be that of the CPU.
-    assert 0 < entry["outputs"]["logits"]["max_abs_diff"] < 1e-4
+    assert 0 < entry["result"]["outputs"]["logits"]["max_abs_diff"] < 1e-4

@@ -24,16 +24,17 @@ import yaml
 import paritygate.errors
 from paritygate.__main__ import _run
 from paritygate.artifact import Artifact
+from paritygate.codec import to_data
 from paritygate.pipelines.compare import job as comparison
 from paritygate.pipelines.compare import session_probes
 from paritygate.pipelines.compare.result import schema_of_result
 from paritygate.pipelines.process.child import run_child
 from paritygate.pipelines.process.child_main import JOBS
 from paritygate.pipelines.run import overflow, record, variant_maker
-from paritygate.pipelines.run.comparison_job import comparison_job
-from paritygate.pipelines.run.judged_by import judged_by
+from paritygate.pipelines.run.comparisons import comparison_of
 from paritygate.pipelines.run.workspace import open_run
 from paritygate.pipelines.selftest import stage as selftest_stage
+from paritygate.validate.reference.recording import Recording
 
 if TYPE_CHECKING:
     import onnx
@@ -426,11 +427,16 @@ class Desk:
         """Return the evidence of the one run."""
         return strict_json((self.run_folder / "evidence.json").read_text(encoding="utf-8"))
 
-    def judged_by(self, variant: str, device: str) -> str:
-        """Return the digest of the rules that the spec of the one run asks for, as evidence of the device says it."""
+    def stage(self, variant: str, device: str) -> dict[str, Any]:
+        """Return what a comparison of the variant would follow from now, as evidence of the device says it."""
         run = open_run(self.run_folder)
         artifact = Artifact.read_record(run.variant_folder(variant))
-        return judged_by(comparison_job(run, artifact, device.partition(":")[0]))
+        recording = Recording.load(run.reference)
+        return to_data(comparison_of(run, artifact, recording, device.partition(":")[0]).stage)
+
+    def entry_on(self, entry: Mapping[str, Any], on: str, /, **changes: Any) -> dict[str, Any]:  # noqa: ANN401 - fields
+        """Return an entry of evidence as if the variant had run on another device, by what the spec asks for now."""
+        return changed_entry(entry, **{"device": on, "stage": self.stage(entry["variant"], on), **changes})
 
     def copy(self, folder: Path) -> Desk:
         """Return a copy in `folder` that may be tampered with: its runs refer to its own files."""
@@ -439,6 +445,17 @@ class Desk:
             text = path.read_text(encoding="utf-8").replace(str(self.folder), str(folder))
             path.write_text(text, encoding="utf-8")
         return Desk(folder=folder)
+
+
+def changed_entry(entry: Mapping[str, Any], **changes: Any) -> dict[str, Any]:  # noqa: ANN401 - fields
+    """Return an entry of evidence that says otherwise, and its result with it; `device` is where the candidate ran."""
+    found = {**entry, **{key: value for key, value in changes.items() if key in entry}}
+    if found["result"] is not None:
+        within = {**found["result"], **{key: value for key, value in changes.items() if key in found["result"]}}
+        if "device" in changes:
+            within["candidate"] = {**within["candidate"], "device": changes["device"]}
+        found["result"] = within
+    return found
 
 
 def make_desk(folder: Path) -> Desk:

@@ -229,10 +229,9 @@ def test_a_variant_that_was_changed_since_it_was_made_is_not_run(copied: Desk) -
 
 def test_a_variant_that_validation_could_not_measure_is_not_run(copied: Desk) -> None:
     run = open_run(copied.run_folder)
-    file = run.folder / "onnx-fp32.result.json"
-    data = json.loads(file.read_text(encoding="utf-8"))
-    data["error"] = {"kind": "BackendError", "message": "it crashed", "hint": ""}
-    file.write_text(json.dumps(data), encoding="utf-8")
+    data = json.loads(run.evidence_file.read_text(encoding="utf-8"))
+    data["variants"][0]["result"]["error"] = {"kind": "BackendError", "message": "it crashed", "hint": ""}
+    run.evidence_file.write_text(json.dumps(data), encoding="utf-8")
 
     variant = benchmark(run).of("onnx-fp32")
 

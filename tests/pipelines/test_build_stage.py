@@ -250,11 +250,9 @@ def test_evidence_of_the_engine_before_does_not_count_for_a_rebuilt_one(exported
     evidence = json.loads(path.read_text(encoding="utf-8"))
     passed, engine = evidence["variants"]
     assert engine["artifact"] == digest
-    there = {"device": "cuda:sm90"}
-    rules = {"judged_by": exported.judged_by("tensorrt-fp16", "cuda:sm90")}
-    engine.update({**passed, **there, **rules, "variant": "tensorrt-fp16", "artifact": digest})
-    passed["judged_by"] = exported.judged_by("onnx-fp32", "cuda:sm90")
-    evidence.update(there)
+    there = exported.entry_on({**passed, "variant": "tensorrt-fp16"}, "cuda:sm90", artifact=digest)
+    evidence["variants"] = [{**passed, "stage": exported.stage("onnx-fp32", "cuda:sm90")}, there]
+    evidence["device"] = "cuda:sm90"
     path.write_text(json.dumps(evidence), encoding="utf-8")
     chosen = exported.call("choose", "--run", run, "--prefer", "smallest")
     assert chosen.code == 0, str(chosen)

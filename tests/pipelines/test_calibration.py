@@ -347,10 +347,10 @@ def test_rows_that_become_samples_after_the_export_are_left_out_too(desk: Desk) 
     # Without VNNI, a processor computes INT8 otherwise, and that may fail: the rows are the same.
     assert called.code in {1, 3}, str(called)
     full, int8, static = desk.evidence()["variants"]
-    assert (full["verdict"], full["rows"]) == ("pass", 150)
+    assert (full["verdict"], full["result"]["rows"]) == ("pass", 150)
     for entry in (int8, static):
-        assert entry["rows"] == 90
-        (counted,) = (check for check in entry["checks"] if check["name"] == "rows")
+        assert entry["result"]["rows"] == 90
+        (counted,) = (check for check in entry["result"]["checks"] if check["name"] == "rows")
         assert counted["status"] == "inconclusive"
         assert "60 of 150 are left out, for INT8 was calibrated on them" in counted["detail"]
 
@@ -367,7 +367,7 @@ def test_where_it_was_calibrated_on_all_rows_nothing_is_measured(desk: Desk) -> 
     assert called.code == 5, str(called)
     (entry,) = desk.evidence()["variants"]
     assert entry["verdict"] == "error"
-    (counted,) = (check for check in entry["checks"] if check["name"] == "rows")
+    (counted,) = (check for check in entry["result"]["checks"] if check["name"] == "rows")
     assert counted["detail"] == "no rows were compared: all 60 are left out, for INT8 was calibrated on them"
 
 
@@ -428,18 +428,21 @@ def test_rows_and_strata_that_calibration_takes_away_are_said_of_int8_alone(desk
     # Without VNNI, a processor computes INT8 otherwise, and that may fail: the rows are the same.
     assert called.code in {1, 3}, str(called)
     full, entry = desk.evidence()["variants"]
-    assert (full["verdict"], full["rows"]) == ("pass", 110)
-    assert not any("calibrated" in text for text in (*full["notes"], *(check["detail"] for check in full["checks"])))
-    (counted,) = (check for check in entry["checks"] if check["name"] == "rows")
+    assert (full["verdict"], full["result"]["rows"]) == ("pass", 110)
+    assert not any(
+        "calibrated" in text
+        for text in (*full["result"]["notes"], *(check["detail"] for check in full["result"]["checks"]))
+    )
+    (counted,) = (check for check in entry["result"]["checks"] if check["name"] == "rows")
     assert counted["status"] == "inconclusive"
-    left_out = 110 - entry["rows"]
+    left_out = 110 - entry["result"]["rows"]
     assert left_out > 10
     sentence = (
         f"{left_out} of 110 are left out, for INT8 was calibrated on them, and none would be with rows of their own in "
         "calibration.source"
     )
     assert f": fewer than min_rows asks for, 100; {sentence}" in counted["detail"]
-    (note,) = (note for note in entry["notes"] if note.startswith("stratum"))
+    (note,) = (note for note in entry["result"]["notes"] if note.startswith("stratum"))
     assert note.startswith("stratum 'row': nothing was measured for '")
     assert note.count("(rows: 1)") == 5
     assert re.search(r" and \d+ other values, for INT8 was calibrated on all of them$", note)

@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import MISSING, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,9 @@ from paritygate.pipelines.choice.candidates import ChoiceRules
 from paritygate.pipelines.choice.choice import Choice, choose
 from paritygate.pipelines.choice.limit_share import limit_share
 from paritygate.pipelines.cli.choice_summary import exit_code_of_choice
+from paritygate.pipelines.compare.result import ComparisonResult, OutputResult, SideResult
+from paritygate.pipelines.run.evidence import Evidence, EvidenceEntry, ReferenceFacts, SamplesFacts
+from paritygate.pipelines.run.stage import Stage
 from paritygate.pipelines.spec.limits import CONSTRAINTS, broken_constraints, check_limits, parse_constraints
 
 _SOURCE_P50 = 12.0
@@ -65,25 +68,48 @@ def _benchmark(*variants: VariantBenchmark) -> BenchmarkResult:
     )  # fmt: skip
 
 
-def _entry(name: str, *, verdict: str = "pass", evidence: str = "verified", device: str = "cpu") -> dict[str, Any]:
-    return {
-        "variant": name,
-        "artifact": f"digest of {name}",
-        "verdict": verdict,
-        "evidence": evidence,
-        "device": device,
-    }
+def _entry(
+    name: str,
+    *,
+    verdict: str = "pass",
+    evidence: str = "verified",
+    device: str | None = "cpu",
+    outputs: Mapping[str, OutputResult] | None = None,
+) -> EvidenceEntry:
+    result = ComparisonResult(
+        verdict=verdict,
+        exit_code=0,
+        rows=100,
+        precision="fp32",
+        reference=SideResult(name="source", kind="onnx"),
+        candidate=SideResult(name=name, kind="onnx", device=device),
+        samples="samples.npz",
+        outputs=dict(outputs or {}),
+    )
+    return EvidenceEntry(
+        variant=name,
+        artifact=f"digest of {name}",
+        verdict=verdict,
+        exit_code=0,
+        evidence=evidence,
+        stage=Stage(name=f"compare {name}", reads={}, rules="rules"),
+        result=result,
+    )
 
 
-def _evidence(*entries: dict[str, Any], emulated: tuple[dict[str, Any], ...] = ()) -> dict[str, Any]:
-    reference = {"model": {"digest": "digest of source", "files": {}}}
-    return {
-        "device": "cpu",
-        "machine": _MACHINE,
-        "reference": reference,
-        "variants": list(entries),
-        "emulated": list(emulated),
-    }
+def _evidence(*entries: EvidenceEntry, emulated: tuple[EvidenceEntry, ...] = ()) -> Evidence:
+    model = {"digest": "digest of source", "files": {}}
+    return Evidence(
+        paritygate="0.2.0",
+        model="model",
+        run="run",
+        device="cpu",
+        machine=_MACHINE,
+        samples=SamplesFacts(digest="digest of samples", rows=100),
+        reference=ReferenceFacts(model=model, digest="digest of outputs", runtime={}),
+        variants=entries,
+        emulated=emulated,
+    )
 
 
 def _chosen(choice: Choice) -> list[str]:
@@ -153,13 +179,21 @@ def test_without_a_benchmark_nothing_is_the_fastest() -> None:
     )
 
 
-def _differing(name: str, *differences: tuple[float | None, float | None]) -> dict[str, Any]:
+def _differing(name: str, *differences: tuple[float | None, float | None]) -> EvidenceEntry:
     """Return the entry of a variant whose outputs have these largest differences and stds of the reference."""
-    outputs = {
-        f"output {number}": {"dtype": "float32", "max_abs_diff": difference, "reference_spread": std}
-        for number, (difference, std) in enumerate(differences)
-    }
-    return {**_entry(name), "outputs": outputs}
+    return _entry(
+        name,
+        outputs={
+            f"output {number}": _output("float32", max_abs_diff=difference, reference_spread=std)
+            for number, (difference, std) in enumerate(differences)
+        },
+    )
+
+
+def _output(dtype: str, **figures: float | None) -> OutputResult:
+    """Return the result of an output of which nothing else was measured."""
+    needed = (field.name for field in fields(OutputResult) if MISSING is field.default is field.default_factory)
+    return OutputResult(**{**dict.fromkeys(needed), "dtype": dtype, **figures})
 
 
 # Two that were timed in the same seven rounds, the second slower by 1 %, with as much noise of its own.
@@ -238,9 +272,9 @@ def test_a_difference_that_was_not_measured_is_not_small(
 
 
 def test_integers_are_equal_in_what_passed_and_labels_count_by_their_scores() -> None:
-    label = {"dtype": "int64", "max_abs_diff": 7.0, "reference_spread": 1.0}
-    entry = _differing("onnx-fp32", (1e-3, 1.0))
-    entry["outputs"]["label"] = label
+    scores = _output("float32", max_abs_diff=1e-3, reference_spread=1.0)
+    label = _output("int64", max_abs_diff=7.0, reference_spread=1.0)
+    entry = _entry("onnx-fp32", outputs={"scores": scores, "label": label})
 
     choice = choose(_evidence(entry), None, _SIZES, _rules())
 
@@ -493,7 +527,7 @@ def test_an_emulated_row_stands_for_absent_devices_alone_and_not_for_a_file_that
     entry: dict[str, Any], devices: tuple[str, ...], hindrance: str
 ) -> None:
     emulated = _entry("onnx-bf16", evidence="emulated", device="emulated:bf16")
-    evidence = _evidence({**_entry("onnx-bf16"), **entry}, emulated=(emulated,))
+    evidence = _evidence(_entry("onnx-bf16", **entry), emulated=(emulated,))
     rules = _rules(prefer=None, devices=devices, accept={"onnx-bf16": "emulated"})
 
     choice = choose(evidence, None, {}, rules)

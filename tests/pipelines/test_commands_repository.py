@@ -103,8 +103,8 @@ def test_show_prints_the_numbers_that_the_run_measured(finished: Desk) -> None:
     (entry,) = finished.evidence()["variants"]
     (numbers,) = called.data["numbers"]
     assert (numbers["variant"], numbers["output"], numbers["rows"]) == ("onnx-fp32", "logits", 120)
-    assert numbers["max_abs_diff"] == entry["outputs"]["logits"]["max_abs_diff"]
-    assert numbers["mismatches"] == entry["decisions"]["logits"]["mismatches"] == 0
+    assert numbers["max_abs_diff"] == entry["result"]["outputs"]["logits"]["max_abs_diff"]
+    assert numbers["mismatches"] == entry["result"]["decisions"]["logits"]["mismatches"] == 0
     (row,) = (line for line in called.out.splitlines() if "onnx-fp32" in line and "logits" in line)
     bound = f"< {upper_bound_text(numbers['mismatch_rate_upper_95'])}"
     shown = [cell.strip() for cell in row.strip("│").split("│")]

@@ -188,7 +188,7 @@ def test_a_reason_in_the_spec_is_on_record_to_the_release(desk: Desk) -> None:
     assert "0 positive, 360 negative in the reference: negative all over" in refused.out
     run = desk.runs[-1]
     (entry,) = json.loads((run / "evidence.json").read_text(encoding="utf-8"))["variants"]
-    assert entry["decisions"]["logits"]["constant"] == _WHY
+    assert entry["result"]["decisions"]["logits"]["constant"] == _WHY
     for name in ("report.md", "report.html"):
         text = (run / name).read_text(encoding="utf-8")
         assert f"the decision on logits is the same for all rows: {_WHY}" in text

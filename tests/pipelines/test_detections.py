@@ -335,7 +335,7 @@ def test_detections_are_counted_by_stratum_to_the_report(detecting: Desk) -> Non
 
     assert called.code == 1, called
     (entry,) = detecting.evidence()["variants"]
-    found = entry["matches"]["found"]
+    found = entry["result"]["matches"]["found"]
     light = found["strata"]["light"]
     counted = ("rows", "expected", "actual", "matched", "missing", "extra")
     assert [light["dark"][key] for key in counted] == [30, 60, 60, 30, 30, 30]
@@ -367,9 +367,14 @@ def test_of_detections_alone_the_rows_of_strata_are_counted(detecting: Desk) -> 
 
     assert called.code == 0, called
     (entry,) = detecting.evidence()["variants"]
-    assert entry["outputs"] == {}
-    assert {value: item["rows"] for value, item in entry["strata"]["light"].items()} == {"dark": 30, "day": 90}
-    (place,) = [item for item in entry["checks"] if item["name"] == "strata_coverage" and item["status"] == "warning"]
+    assert entry["result"]["outputs"] == {}
+    assert {value: item["rows"] for value, item in entry["result"]["strata"]["light"].items()} == {
+        "dark": 30,
+        "day": 90,
+    }
+    (place,) = [
+        item for item in entry["result"]["checks"] if item["name"] == "strata_coverage" and item["status"] == "warning"
+    ]
     assert (place["measured"], place["output"]) == (10, None)
 
 
@@ -385,7 +390,7 @@ def test_the_command_that_a_run_prints_of_detections_fails_alone(detecting: Desk
     words = _command(called.out, "values")
     alone = detecting.json(*words)
 
-    (failed,) = [item for item in detecting.evidence()["variants"][0]["checks"] if item["status"] == "fail"]
+    (failed,) = [item for item in detecting.evidence()["variants"][0]["result"]["checks"] if item["status"] == "fail"]
     assert (called.code, failed["name"]) == (1, "probe_values"), called
     assert words[0] == "compare"
     assert alone.code == 1, alone
@@ -429,6 +434,6 @@ def test_the_command_that_a_run_prints_of_a_session_asks_it_again(
 
     assert (called.code, words[0]) == (1, "validate"), called
     assert again.code == 1, again
-    assert [item["name"] for item in detecting.evidence()["variants"][0]["checks"] if item["status"] == "fail"] == [
-        "probe_repeats"
-    ]
+    assert [
+        item["name"] for item in detecting.evidence()["variants"][0]["result"]["checks"] if item["status"] == "fail"
+    ] == ["probe_repeats"]

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.pipelines.conftest import changed_entry
 
 if TYPE_CHECKING:
     from tests.pipelines.conftest import Desk
@@ -240,7 +241,7 @@ def test_what_failed_on_another_device_needs_a_reason_too(desk: Desk) -> None:
     elsewhere = {**{key: value for key, value in evidence.items() if key != "others"}, "device": "cuda:sm80"}
 
     def pass_here(data: dict[str, Any]) -> None:
-        data["variants"][1].update(verdict="pass")
+        data["variants"][1] = changed_entry(data["variants"][1], verdict="pass", exit_code=0)
         data.update(others=[elsewhere])
 
     _edit(desk, "evidence.json", pass_here)

@@ -76,13 +76,15 @@ def test_an_engine_is_built_and_its_onnx_file_is_judged_in_its_place(built: Desk
         assert (verified[name]["evidence"], verified[name]["verdict"]) == ("built", "not run here")
         assert "engines run on NVIDIA GPUs only" in verified[name]["reason"]
         row = emulated[name]
-        assert (row["evidence"], row["verdict"], row["rows"]) == ("emulated", "pass", 120)
-        assert (row["artifact"], row["emulated_from"]) == (engine.digest, onnx.digest)
-        assert row["device"] == f"emulated:{engine.variant.precision}"
+        assert (row["evidence"], row["verdict"], row["result"]["rows"]) == ("emulated", "pass", 120)
+        assert (row["artifact"], row["stage"]["reads"]["ran"]) == (engine.digest, onnx.digest)
+        assert row["result"]["candidate"]["device"] == f"emulated:{engine.variant.precision}"
     # FP16 rounds, FP32 is the very graph that onnx-fp32 is.
-    assert emulated["tensorrt-rtx-fp16"]["outputs"]["logits"]["max_abs_diff"] > 0
-    assert emulated["tensorrt-rtx-fp32"]["outputs"] == verified["onnx-fp32"]["outputs"]
-    assert any("fp32 has no rounding to emulate: the graph that" in note for note in emulated[_RTX[0]]["notes"])
+    assert emulated["tensorrt-rtx-fp16"]["result"]["outputs"]["logits"]["max_abs_diff"] > 0
+    assert emulated["tensorrt-rtx-fp32"]["result"]["outputs"] == verified["onnx-fp32"]["result"]["outputs"]
+    assert any(
+        "fp32 has no rounding to emulate: the graph that" in note for note in emulated[_RTX[0]]["result"]["notes"]
+    )
 
 
 @pytest.mark.rtx
@@ -158,7 +160,7 @@ def test_an_engine_is_released_on_its_emulated_row_if_the_spec_accepts_that_and_
         "has_run": False,
         "devices": ["cuda:sm89"],
         "also": [],
-        "rules": row["judged_by"],
+        "rules": row["stage"]["rules"],
     }
     shown = run.call("show", "tiny", "2", "--repository", "artifacts/repository").out
     assert "it never ran itself" in " ".join(shown.replace("│", " ").split())
@@ -223,7 +225,7 @@ def test_without_the_file_that_it_was_built_from_an_engine_has_no_emulated_row(
     called = run.json("validate", "--run", str(run.run_folder))
 
     row = _rows(run, "emulated")["tensorrt-rtx-fp16"]
-    assert (row["verdict"], row["evidence"], row["emulated_from"]) == ("error", "built", None)
+    assert (row["verdict"], row["evidence"], row["stage"]["reads"]["ran"]) == ("error", "built", None)
     assert words in row["reason"]
     assert "tensorrt-rtx-fp16, emulated: " in called.err
     assert _promote(run, "--for", "cuda:sm89").code == 2
@@ -241,7 +243,7 @@ def test_an_onnx_file_made_again_says_nothing_of_the_engine_built_before(run: De
     run.json("validate", "--run", str(run.run_folder))
 
     assert before.code == 5
-    assert "the emulated row of tensorrt-rtx-fp16 is about a file with digest sha256:" in before.err
+    assert "tensorrt-rtx-fp16 was built from onnx-fp16 with digest sha256:000" in before.err
     reason = _rows(run, "emulated")["tensorrt-rtx-fp16"]["reason"]
     assert "was built from onnx-fp16 with digest sha256:000" in reason
     assert "and what is there is sha256:" in reason
@@ -302,11 +304,11 @@ def _as_on_a_gpu(desk: Desk, device: str, **entries: dict[str, object]) -> None:
     """
     evidence = desk.evidence()
     cpu = deepcopy({key: value for key, value in evidence.items() if key != "others"})
-    for entry, name in zip(evidence["variants"], ("onnx_fp32", "rtx_fp32", "rtx_fp16"), strict=True):
+    for at, name in enumerate(("onnx_fp32", "rtx_fp32", "rtx_fp16")):
+        entry = evidence["variants"][at]
         made = Artifact.load(desk.run_folder / entry["variant"]).digest
-        entry.update({"device": device, "evidence": "verified", "verdict": "pass", "artifact": made, "exit_code": 0})
-        entry["judged_by"] = desk.judged_by(entry["variant"], device)
-        entry.update(entries.get(name, {}))
+        passed = {"evidence": "verified", "verdict": "pass", "artifact": made, "exit_code": 0}
+        evidence["variants"][at] = desk.entry_on(entry, device, **{**passed, **entries.get(name, {})})
     path = desk.run_folder / "evidence.json"
     path.write_text(json.dumps({**evidence, "device": device, "others": [cpu]}), encoding="utf-8")
 
@@ -314,10 +316,14 @@ def _as_on_a_gpu(desk: Desk, device: str, **entries: dict[str, object]) -> None:
 @pytest.mark.rtx
 def test_an_engine_is_released_for_the_gpu_and_the_onnx_file_for_the_cpu_too(run: Desk) -> None:
     _as_on_a_gpu(run, "cuda:sm89", rtx_fp16={"verdict": "fail", "exit_code": 1})
+    path = run.run_folder / "spec.json"
+    data = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps({**data, "spec": {**data["spec"], "required": ["onnx-fp32"]}}), encoding="utf-8")
 
     called = _promote(run, "--for", "cpu", "--for", "cuda:sm89")
 
-    assert called.data["variants"] == ["onnx-fp32", "tensorrt-rtx-fp32"], str(called)
+    assert called.code == 0, str(called)
+    assert called.data["variants"] == ["onnx-fp32", "tensorrt-rtx-fp32"]
     engine = _manifest(run, 2)["variants"][1]["evidence"]
     assert (engine["devices"], engine["also"], engine["has_run"]) == (["cuda:sm89"], [], True)
     assert _promote(run, "--for", "cpu").data["variants"] == ["onnx-fp32"]

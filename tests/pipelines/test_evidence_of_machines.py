@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.pipelines.conftest import make_desk
+from tests.pipelines.conftest import changed_entry, make_desk
 
-from paritygate.pipelines.run.judged_by import RunRules
-from paritygate.pipelines.run.other_machines import evidence_of_others, is_evidence
+from paritygate.errors import InputFileError
+from paritygate.pipelines.run.evidence import read_evidence
+from paritygate.pipelines.run.validate import evidence_of_others
 from paritygate.pipelines.run.workspace import open_run
+from paritygate.validate.reference.recording import Recording
 
 if TYPE_CHECKING:
     from tests.pipelines.conftest import Called, Desk
@@ -52,9 +54,10 @@ def _on(desk: Desk, evidence: dict[str, Any], device: str, **entries: dict[str, 
     found = deepcopy({key: value for key, value in evidence.items() if key != "others"})
     found["device"] = device
     found["machine"] = {**found["machine"], "gpu": None if device == "cpu" else {**_H100, "device": device}}
-    for entry in found["variants"]:
-        entry.update(device=device, judged_by=desk.judged_by(entry["variant"], device))
-        entry.update(entries.get(entry["variant"].replace("-", "_"), {}))
+    found["variants"] = [
+        desk.entry_on(entry, device, **entries.get(entry["variant"].replace("-", "_"), {}))
+        for entry in found["variants"]
+    ]
     return found
 
 
@@ -108,7 +111,7 @@ def test_what_failed_on_the_cpu_and_passed_on_the_gpu_is_released_for_the_gpu_al
     _with_gpu(run, is_last=is_last)
     evidence = run.evidence()
     cpu = evidence["others"][0] if is_last else evidence
-    cpu["variants"][0].update(_FAIL)
+    cpu["variants"][0] = changed_entry(cpu["variants"][0], **_FAIL)
     _write(run, evidence)
 
     assert _promote(run, _GPU).data["variants"] == _TARGETS
@@ -212,7 +215,7 @@ def test_damaged_evidence_of_another_device_releases_nothing(run: Desk, damage: 
     called = _promote(run)
 
     assert (called.code, run.releases) == (2, [])
-    assert "evidence.json is damaged: ValueError: what stands under 'others' is no evidence of a device" in called.err
+    assert "evidence.json is damaged: others.0" in called.err
 
 
 def test_a_device_that_stands_twice_releases_nothing(run: Desk) -> None:
@@ -247,7 +250,7 @@ def test_a_validation_keeps_what_was_found_on_other_devices(run: Desk) -> None:
     assert called.code == 0, str(called)
     evidence = run.evidence()
     assert evidence["device"] == "cpu"
-    assert evidence["others"] == [gpu]
+    assert evidence["others"] == [{**gpu, "others": []}]
     assert _promote(run, _GPU).data["variants"] == ["onnx-fp32"]
 
 
@@ -261,36 +264,37 @@ def test_a_validation_of_another_reference_keeps_nothing(run: Desk) -> None:
     assert run.evidence()["others"] == []
 
 
-def test_of_the_kept_evidence_the_newest_comes_first_and_one_stands_for_a_device(run: Desk, tmp_path: Path) -> None:
+def test_of_the_kept_evidence_the_newest_comes_first(run: Desk) -> None:
     cpu = run.evidence()
-    reference = cpu["reference"]["digest"]
-    documents = [_on(run, cpu, device) for device in ("cuda:sm80", _GPU, "cuda:sm80")]
-    path = tmp_path / "evidence.json"
-    path.write_text(json.dumps({**cpu, "others": [*documents, {"device": "cuda:sm75"}, "text"]}), encoding="utf-8")
+    _write(run, {**cpu, "others": [_on(run, cpu, device) for device in ("cuda:sm80", _GPU)]})
+    folder = open_run(run.run_folder)
 
-    kept = evidence_of_others(path, device=_GPU, reference=reference, rules=RunRules(open_run(run.run_folder)))
+    kept = evidence_of_others(folder, Recording.load(folder.reference), _GPU)
 
-    assert [item["device"] for item in kept] == ["cpu", "cuda:sm80"]
-    assert all("others" not in item for item in kept)
+    assert [item.device for item in kept] == ["cpu", "cuda:sm80"]
+    assert all(item.others == () for item in kept)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"others": 3}'])
-def test_of_evidence_that_cannot_be_read_nothing_is_kept(run: Desk, tmp_path: Path, text: str) -> None:
-    path = tmp_path / "evidence.json"
-    path.write_text(text, encoding="utf-8")
-    asked = {"device": "cpu", "reference": "sha256:0", "rules": RunRules(open_run(run.run_folder))}
+def test_of_evidence_that_cannot_be_read_nothing_is_kept(run: Desk, text: str) -> None:
+    folder = open_run(run.run_folder)
+    recording = Recording.load(folder.reference)
+    folder.evidence_file.write_text(text, encoding="utf-8")
 
-    assert evidence_of_others(path, **asked) == []
-    assert evidence_of_others(tmp_path / "absent.json", **asked) == []
+    assert evidence_of_others(folder, recording, "cpu") == ()
+    folder.evidence_file.unlink()
+    assert evidence_of_others(folder, recording, "cpu") == ()
 
 
-@pytest.mark.parametrize("key", ["device", "reference", "machine", "variants", "emulated"])
+@pytest.mark.parametrize("key", ["device", "reference", "machine", "variants"])
 def test_evidence_without_one_of_its_parts_is_none(run: Desk, key: str) -> None:
-    evidence = run.evidence()
+    path, evidence = run.run_folder / "evidence.json", run.evidence()
 
-    assert is_evidence(evidence)
-    assert not is_evidence({name: value for name, value in evidence.items() if name != key})
-    assert not is_evidence({**evidence, key: 3})
+    assert read_evidence(path).device == "cpu"
+    for damaged in ({name: value for name, value in evidence.items() if name != key}, {**evidence, key: 3}):
+        _write(run, damaged)
+        with pytest.raises(InputFileError, match=rf"evidence\.json is damaged: {key} is "):
+            read_evidence(path)
 
 
 def test_the_report_names_the_other_machine_and_what_was_found_there(run: Desk) -> None:

@@ -122,7 +122,7 @@ def test_strata_are_shown_with_their_rows_and_those_of_few_rows_are_not_covered(
     called = desk.json("run", "spec.yaml")
 
     assert called.code == 0, str(called)
-    strata = desk.evidence()["variants"][0]["strata"]["corpus"]
+    strata = desk.evidence()["variants"][0]["result"]["strata"]["corpus"]
     assert {value: found["outputs"]["logits"]["rows"] for value, found in strata.items()} == {"news": 100, "rare": 20}
     assert {value: found["outputs"]["logits"]["compared"] for value, found in strata.items()} == {
         "news": 300,

@@ -99,7 +99,7 @@ def test_rows_are_named_on_this_machine_and_not_in_what_leaves_it(shared: tuple[
 
     assert _PERSON in said
     here = _holding(desk.run_folder)
-    assert {"report.html", "evidence.json", "onnx-fp16.result.json"} <= here
+    assert {"report.html", "evidence.json"} <= here
     assert "report.md" not in here
     assert "worst at row (hidden)" in (desk.run_folder / "report.md").read_text(encoding="utf-8").replace("\\", "")
     assert "Rows that differ most" not in (desk.run_folder / "report.md").read_text(encoding="utf-8")
@@ -167,14 +167,14 @@ def test_where_the_spec_shows_inputs_they_are_shown_everywhere(desk: Desk) -> No
     assert {"report.html", "report.md", "evidence.json"} <= _holding(desk.run_folder)
     assert {"report.html", "report.md", "evidence.json"} <= _holding(_release(desk))
     _, holding = _packed(desk, "--without-inputs")
-    assert {"run/report.html", "run/report.md", "run/evidence.json", "run/onnx-fp16.result.json"} <= holding
+    assert {"run/report.html", "run/report.md", "run/evidence.json"} <= holding
 
 
 def test_figures_stay_where_inputs_are_hidden(shared: tuple[Desk, str]) -> None:
     desk, _ = shared
 
-    shown = json.loads((desk.run_folder / "evidence.json").read_bytes())["variants"][1]["outputs"]["logits"]
-    hidden = json.loads((_release(desk) / "evidence.json").read_bytes())["variants"][1]["outputs"]["logits"]
+    shown = json.loads((desk.run_folder / "evidence.json").read_bytes())["variants"][1]["result"]["outputs"]["logits"]
+    hidden = json.loads((_release(desk) / "evidence.json").read_bytes())["variants"][1]["result"]["outputs"]["logits"]
 
     rows = ("worst_rows", "max_row_rel_id", "looks_like")
     assert {key: value for key, value in hidden.items() if key not in rows} == {
@@ -201,4 +201,4 @@ def test_an_output_may_be_called_like_what_is_left_out(desk: Desk) -> None:
 
     evidence = json.loads((_release(desk) / "evidence.json").read_bytes())
 
-    assert evidence["variants"][0]["outputs"]["worst_rows"]["rows"] == 120
+    assert evidence["variants"][0]["result"]["outputs"]["worst_rows"]["rows"] == 120

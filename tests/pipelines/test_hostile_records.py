@@ -23,6 +23,8 @@ _READERS: dict[str, tuple[tuple[str, ...], ...]] = {
     "evidence.json": (
         ("choose", "--run", "RUN"),
         ("promote", "--run", "RUN"),
+        ("pack", "RUN", "--output", "p", "--without-inputs"),
+        ("benchmark", "--run", "RUN", "--quiet", "--rounds", "2", "--seconds", "0.01"),
         ("validate", "--run", "RUN", "--quiet"),
     ),
     "onnx-fp32/artifact.json": (
@@ -31,11 +33,6 @@ _READERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("pack", "RUN", "--output", "p"),
     ),
     "reference/record.json": (("promote", "--run", "RUN"), ("validate", "--run", "RUN", "--quiet")),
-    "onnx-fp32.result.json": (
-        ("promote", "--run", "RUN"),
-        ("pack", "RUN", "--output", "p", "--without-inputs"),
-        ("benchmark", "--run", "RUN", "--quiet", "--rounds", "2", "--seconds", "0.01"),
-    ),
     "export-failures.json": (("promote", "--run", "RUN"), ("pack", "RUN", "--output", "p", "--without-inputs")),
     "benchmark.json": (("choose", "--run", "RUN"), ("promote", "--run", "RUN")),
     "spec.json": (("choose", "--run", "RUN"), ("promote", "--run", "RUN"), ("pack", "RUN", "--output", "p")),
@@ -204,14 +201,26 @@ def test_much_garbage_in_place_of_records_is_never_unexpected(
 @pytest.mark.parametrize(
     ("name", "edit", "message"),
     [
-        ("evidence.json", (("variants", 0, "checks", 1), []), "variants.0.checks.1: a mapping is needed (seen: a list"),
         (
             "evidence.json",
-            (("variants", 0, "rows"), "many"),
-            "variants.0.rows: a whole number is needed (seen: 'many')",
+            (("variants", 0, "result", "checks", 1), []),
+            "variants.0.result.checks.1 is [], and no mapping",
         ),
-        ("evidence.json", (("paritygate",), ...), "evidence.json is damaged: paritygate: is missing"),
-        ("evidence.json", ((), []), "evidence.json is damaged: all of it: a mapping is needed (seen: a list"),
+        (
+            "evidence.json",
+            (("variants", 0, "result", "rows"), "many"),
+            "variants.0.result.rows is 'many', and no whole number",
+        ),
+        ("evidence.json", (("paritygate",), ...), "evidence.json is damaged: paritygate is missing"),
+        ("evidence.json", (("schema_version",), 1), "evidence.json is of another version of paritygate (schema 1"),
+        ("evidence.json", ((), []), "evidence.json is damaged: what it holds is [], and no mapping"),
+        (
+            "evidence.json",
+            (("variants", 0, "verdict"), "fail"),
+            "the evidence of onnx-fp32: its verdict is fail (0), and that of its result pass",
+        ),
+        ("evidence.json", (("variants", 0, "result"), None), "its verdict is pass, and it holds no result"),
+        ("evidence.json", (("variants", 0, "stage"), None), "it does not say what it follows from"),
         ("onnx-fp32/artifact.json", (("made_by",), "text"), "artifact.json is damaged: TypeError: made_by is 'text'"),
         ("spec.json", (("samples_path",), 3), "spec.json is damaged: samples_path is 3, and no text"),
         (
@@ -219,7 +228,11 @@ def test_much_garbage_in_place_of_records_is_never_unexpected(
             (("made_by", "facts"), []),
             "artifact.json is damaged: TypeError: made_by.facts is []",
         ),
-        ("evidence.json", (("machine", "cpu"), "text"), "machine.cpu: a mapping is needed (seen: 'text')"),
+        (
+            "evidence.json",
+            (("machine", "cpu"), "text"),
+            "the evidence of cpu does not say on which machine it was made",
+        ),
         ("benchmark.json", (("machine", "cpu"), "text"), "cpu of the machine is 'text', not a mapping"),
         ("log", (("reason",), ["text"]), "reason is ['text'], and no text"),
         ("log", (("who",), None), "who is None, and no text"),
@@ -231,23 +244,23 @@ def test_much_garbage_in_place_of_records_is_never_unexpected(
         ("log", (("aliases", "prod"), "1"), "aliases.prod is '1', and no whole number"),
         (
             "evidence.json",
-            (("variants", 0, "tolerance", "declared"), ["speed"]),
+            (("variants", 0, "result", "tolerance", "declared"), ["speed"]),
             "speed is named as a limit of the tolerance, which holds no such number",
         ),
         (
             "evidence.json",
-            (("variants", 0, "tolerance", "declared"), None),
+            (("variants", 0, "result", "tolerance", "declared"), None),
             "the limits that the tolerance declares are None, and no list",
         ),
         (
             "evidence.json",
-            (("variants", 0, "outputs", "logits", "reference_spread"), "wide"),
-            "variants.0.outputs.logits.reference_spread: a number is needed (seen: 'wide')",
+            (("variants", 0, "result", "outputs", "logits", "reference_spread"), "wide"),
+            "variants.0.result.outputs.logits.reference_spread is 'wide', and no number",
         ),
         (
             "evidence.json",
             (("earlier_failures",), [{"run": "1", "variant": "onnx-fp32", "failed": "all", "asked_less": []}]),
-            "earlier_failures.0.failed: a list is needed (seen: 'all')",
+            "earlier_failures.0.failed is 'all', and no list",
         ),
     ],
 )
@@ -296,7 +309,7 @@ def test_evidence_of_another_run_with_a_wrong_type_shows_no_failure(measured: De
     other = run.parent / "another"
     other.mkdir()
     (other / "evidence.json").write_text(
-        json.dumps(_edited(evidence, ("variants", 0, "tolerance"), [1])), encoding="utf-8"
+        json.dumps(_edited(evidence, ("variants", 0, "result", "tolerance"), [1])), encoding="utf-8"
     )
 
     called = desk.call("validate", "--run", str(run), "--quiet")
@@ -305,7 +318,13 @@ def test_evidence_of_another_run_with_a_wrong_type_shows_no_failure(measured: De
 
 
 @pytest.mark.parametrize(
-    "edit", [(("variants", 0, "verdict"), []), (("variants", 0, "rows"), "many"), (("machine",), 1), (("emulated",), 1)]
+    "edit",
+    [
+        (("variants", 0, "verdict"), []),
+        (("variants", 0, "result", "rows"), "many"),
+        (("machine",), 1),
+        (("emulated",), 1),
+    ],
 )
 def test_evidence_of_another_device_with_a_wrong_type_is_none(
     measured: Desk, tmp_path: Path, edit: tuple[tuple[str | int, ...], object]
@@ -319,27 +338,17 @@ def test_evidence_of_another_device_with_a_wrong_type_is_none(
     validated = desk.call("validate", "--run", str(desk.run_folder), "--quiet")
 
     assert refused.code == 2, str(refused)
-    assert "what stands under 'others' is no evidence of a device" in refused.err
+    assert "evidence.json is damaged: others.0." in refused.err
     assert validated.code == 0, str(validated)
     assert json.loads(path.read_bytes())["others"] == []
-
-
-def test_a_result_with_a_wrong_type_is_damaged_and_not_a_traceback(measured: Desk, tmp_path: Path) -> None:
-    desk = measured.copy(tmp_path)
-    (desk.run_folder / "onnx-fp32.result.json").write_text('{"rows": []}', encoding="utf-8")
-
-    called = desk.call("benchmark", "--run", str(desk.run_folder), "--quiet", "--rounds", "2")
-
-    assert called.code == 2, str(called)
-    assert "onnx-fp32.result.json is damaged: " in called.err
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("[1]", "all of it: a mapping is needed (seen: a list"),
+        ("[1]", "what it holds is [1], and no mapping"),
         ("[" * 100_000, "it is nested too deeply"),
-        ('{"onnx-fp32": {"variant": "onnx-fp32"}}', "onnx-fp32.message: is missing"),
+        ('{"onnx-fp32": {"variant": "onnx-fp32"}}', "onnx-fp32.message is missing"),
     ],
 )
 def test_damaged_failures_of_an_export_are_named(measured: Desk, tmp_path: Path, content: str, message: str) -> None:

@@ -18,9 +18,9 @@ from paritygate.errors import MeasurementError
 from paritygate.files import digest_of_json, write_json_atomically
 from paritygate.pipelines.compare.job import ComparisonJob, failed_comparison
 from paritygate.pipelines.compare.models import recorded_model
-from paritygate.pipelines.run import validate
-from paritygate.pipelines.run.comparison_job import comparison_job
-from paritygate.pipelines.run.judged_by import judged_by
+from paritygate.pipelines.run import comparisons, validate
+from paritygate.pipelines.run.comparisons import comparison_job, comparison_of
+from paritygate.pipelines.run.stage import Stage
 from paritygate.pipelines.run.workspace import open_run
 from paritygate.precision import Precision
 from paritygate.signature import Signature, TensorSpec
@@ -82,8 +82,7 @@ def _with_gpu(desk: Desk) -> dict[str, Any]:
     evidence = desk.evidence()
     gpu = deepcopy({key: value for key, value in evidence.items() if key != "others"})
     gpu["device"] = _GPU
-    for entry in gpu["variants"]:
-        entry.update(device=_GPU, judged_by=desk.judged_by(entry["variant"], _GPU))
+    gpu["variants"] = [desk.entry_on(entry, _GPU) for entry in gpu["variants"]]
     _write(desk, {**evidence, "others": [gpu]})
     return gpu
 
@@ -212,7 +211,7 @@ def test_evidence_of_another_device_judged_by_other_limits_is_refused(run: Desk)
     # As if the spec had been loosened on the machine with the GPU alone.
     original = (run.run_folder / "spec.json").read_text(encoding="utf-8")
     _ask(run, tolerance={"onnx-fp16": {"max_abs_diff": 0.5}})
-    gpu["variants"][1]["judged_by"] = run.judged_by("onnx-fp16", _GPU)
+    gpu["variants"][1]["stage"] = run.stage("onnx-fp16", _GPU)
     (run.run_folder / "spec.json").write_text(original, encoding="utf-8")
     _write(run, {**run.evidence(), "others": [gpu]})
 
@@ -257,7 +256,7 @@ def test_an_emulated_row_judged_by_other_rules_does_not_stand_in(run: Desk) -> N
     spec = json.loads((run.run_folder / "spec.json").read_text(encoding="utf-8"))["spec"]
     _ask(run, promote={**spec["promote"], "accept": {"onnx-fp16": "emulated"}})
     evidence = run.evidence()
-    evidence["emulated"][0]["judged_by"] = "sha256:" + "0" * 64
+    evidence["emulated"][0]["stage"]["rules"] = "sha256:" + "0" * 64
     assert _call(run, "promote", "--for", _GPU).data["variants"] == ["onnx-fp16"]
     _write(run, evidence)
 
@@ -272,13 +271,13 @@ def test_evidence_from_before_rules_were_kept_is_refused(run: Desk, where: str) 
     gpu = _with_gpu(run)
     evidence = run.evidence()
     for entry in (evidence if where == "own" else gpu)["variants"]:
-        del entry["judged_by"]
+        del entry["stage"]
     _write(run, {**evidence, "others": [gpu]})
 
     called = _call(run, "promote")
 
-    assert (called.code, run.releases) == (5, [])
-    assert "the evidence of onnx-fp32, onnx-fp16 does not say how it was judged" in called.err
+    assert (called.code, run.releases) == (2, [])
+    assert "the evidence of onnx-fp32: it does not say what it follows from" in called.err
     assert f"hint: convert-and-validate validate --run {run.run_folder}" in called.err
 
 
@@ -286,7 +285,7 @@ def test_a_recording_from_before_rules_were_kept_is_refused(run: Desk) -> None:
     path = run.run_folder / "reference/record.json"
     data = json.loads(path.read_text(encoding="utf-8"))
     data.pop("digest")
-    del data["settings"]["recorded_by"]
+    del data["settings"]["rules_digest"]
     path.write_text(json.dumps({**data, "digest": digest_of_json(data)}), encoding="utf-8")
 
     called = _call(run, "validate")
@@ -296,7 +295,7 @@ def test_a_recording_from_before_rules_were_kept_is_refused(run: Desk) -> None:
 
 
 def test_what_is_tried_in_scratch_leaves_evidence_results_and_reports(run: Desk) -> None:
-    names = ("evidence.json", "onnx-fp32.result.json", "report.html", "report.md")
+    names = ("evidence.json", "report.html", "report.md")
     before = {name: (run.run_folder / name).read_bytes() for name in names}
 
     called = _call(run, "validate", "--quiet", "--scratch", "--probes", "none")
@@ -305,7 +304,7 @@ def test_what_is_tried_in_scratch_leaves_evidence_results_and_reports(run: Desk)
     assert "note: this is no evidence, and is in" in called.out
     assert before == {name: (run.run_folder / name).read_bytes() for name in names}
     scratch = json.loads((run.run_folder / "scratch/evidence.json").read_text(encoding="utf-8"))
-    assert scratch["variants"][0]["probes"]["asked"] == {}
+    assert scratch["variants"][0]["result"]["probes"]["asked"] == {}
     assert run.call("pack", str(run.run_folder), "--output", "run.tar").code == 0
 
 
@@ -358,6 +357,15 @@ def _job(desk: Desk) -> ComparisonJob:
     return comparison_job(run, Artifact.read_record(run.variant_folder("onnx-fp16")), "cpu")
 
 
+def _stage(desk: Desk, job: ComparisonJob, monkeypatch: pytest.MonkeyPatch) -> Stage:
+    """Return what the comparison would follow from if this were its job."""
+    run = open_run(desk.run_folder)
+    artifact = Artifact.read_record(run.variant_folder("onnx-fp16"))
+    with monkeypatch.context() as patched:
+        patched.setattr(comparisons, "comparison_job", lambda *_: job)
+        return comparison_of(run, artifact, Recording.load(run.reference), "cpu").stage
+
+
 _CHANGES: dict[str, Callable[[ComparisonJob], object]] = {
     "candidate": lambda job: replace(
         job.candidate, signature=Signature(inputs=(TensorSpec(name="x", dtype="float32", shape=(1,)),), outputs=())
@@ -399,39 +407,42 @@ def test_every_part_of_a_comparison_is_a_rule_or_known_to_be_none() -> None:
 
 
 @pytest.mark.parametrize("part", _CHANGES)
-def test_each_part_that_is_a_rule_counts(validated: Desk, part: str) -> None:
+def test_each_part_that_is_a_rule_counts(validated: Desk, part: str, monkeypatch: pytest.MonkeyPatch) -> None:
     job = _job(validated)
     changes: dict[str, Any] = {part: _CHANGES[part](job)}
 
-    assert judged_by(replace(job, **changes)) != judged_by(job)
+    assert _stage(validated, replace(job, **changes), monkeypatch) != _stage(validated, job, monkeypatch)
 
 
 @pytest.mark.parametrize("rule", _RULES)
-def test_each_rule_of_the_gate_counts(validated: Desk, rule: str) -> None:
+def test_each_rule_of_the_gate_counts(validated: Desk, rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
     job = _job(validated)
     changes: dict[str, Any] = {rule: _RULES[rule](job.rules)}
 
-    assert judged_by(replace(job, rules=replace(job.rules, **changes))) != judged_by(job)
+    assert _stage(validated, replace(job, rules=replace(job.rules, **changes)), monkeypatch) != _stage(
+        validated, job, monkeypatch
+    )
 
 
 @pytest.mark.parametrize("part", _PLACES)
-def test_what_is_bound_otherwise_does_not_count(validated: Desk, part: str) -> None:
+def test_what_is_bound_otherwise_does_not_count(validated: Desk, part: str, monkeypatch: pytest.MonkeyPatch) -> None:
     job = _job(validated)
     changes: dict[str, Any] = {part: _PLACES[part](job)}
 
-    assert judged_by(replace(job, **changes)) == judged_by(job)
+    assert _stage(validated, replace(job, **changes), monkeypatch) == _stage(validated, job, monkeypatch)
 
 
-def test_of_files_only_what_is_in_them_counts(validated: Desk, tmp_path: Path) -> None:
+def test_of_files_only_what_is_in_them_counts(validated: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     job = _job(validated)
     rows = [tmp_path / name for name in ("a.json", "b.json", "c.json")]
     for path, text in zip(rows, ("1", "1", "2"), strict=True):
         path.write_text(text, encoding="utf-8")
     same, alike, other, gone = (
-        judged_by(replace(job, calibrated_rows=path)) for path in (*rows, tmp_path / "gone.json")
+        _stage(validated, replace(job, calibrated_rows=path), monkeypatch).key()
+        for path in (*rows, tmp_path / "gone.json")
     )
     moved = SampleSource(text="moved.npz", folder=tmp_path, path="x", batch_size=job.samples.batch_size)
 
     assert same == alike
-    assert len({same, other, gone, judged_by(job)}) == 4
-    assert judged_by(replace(job, samples=moved)) == judged_by(job)
+    assert len({same, other, gone, _stage(validated, job, monkeypatch).key()}) == 4
+    assert _stage(validated, replace(job, samples=moved), monkeypatch) == _stage(validated, job, monkeypatch)

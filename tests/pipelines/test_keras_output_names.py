@@ -32,8 +32,8 @@ def test_a_run_takes_the_name_of_the_layer_and_with_a_note_the_one_by_order(
     called = desk.call("run", spec, "--quiet", "--no-promote")
     assert called.code == 0, str(called)
     (entry,) = desk.evidence()["variants"]
-    assert list(entry["outputs"]) == [output]
-    assert any(_NOTE in note for note in entry["notes"]) is is_old
+    assert list(entry["result"]["outputs"]) == [output]
+    assert any(_NOTE in note for note in entry["result"]["notes"]) is is_old
 
 
 def test_what_keras_exports_by_order_is_compared_with_the_model_it_came_from(bench: Bench) -> None:

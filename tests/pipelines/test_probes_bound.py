@@ -63,4 +63,4 @@ def test_of_a_reference_from_before_there_were_probes_that_is_said(desk: Desk, p
 
     (entry,) = desk.evidence()["variants"]
     assert (called.code, entry["verdict"]) == (0, "pass"), str(called)
-    assert any(check["name"] == "probes" and check["status"] == "warning" for check in entry["checks"])
+    assert any(check["name"] == "probes" and check["status"] == "warning" for check in entry["result"]["checks"])

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.pipelines.conftest import make_desk
+from tests.pipelines.conftest import changed_entry, make_desk
 
 from paritygate.codec import to_data
 from paritygate.files import read_json, write_json_atomically
@@ -224,7 +224,7 @@ def test_a_variant_that_failed_is_not_the_fastest(run: Desk) -> None:
     _prefer(run, prefer="fastest")
     _measure(run, {"onnx-fp32": 8.0, "onnx-fp16": 0.1})
     evidence = run.evidence()
-    evidence["variants"][1]["verdict"] = "fail"
+    evidence["variants"][1] = changed_entry(evidence["variants"][1], verdict="fail")
     write_json_atomically(run.run_folder / "evidence.json", evidence)
     _require(run, "onnx-fp32")
 
@@ -283,8 +283,7 @@ def test_a_source_that_breaks_the_limits_too_is_not_released_in_place_of_what_do
 def test_a_source_within_the_limits_is_released_where_no_variant_passed(run: Desk) -> None:
     _measure(run, {"onnx-fp32": 8.0, "onnx-fp16": 4.0})
     evidence = run.evidence()
-    for entry in evidence["variants"]:
-        entry["verdict"] = "fail"
+    evidence["variants"] = [changed_entry(entry, verdict="fail") for entry in evidence["variants"]]
     write_json_atomically(run.run_folder / "evidence.json", evidence)
     _require(run)
 

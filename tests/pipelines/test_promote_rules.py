@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.pipelines.conftest import changed_entry
 
 from paritygate.artifact import Artifact, file_digests
 
@@ -40,7 +41,7 @@ def _judge(desk: Desk, **entry: object) -> None:
     """Change what the evidence says of the only variant."""
     path = desk.run_folder / "evidence.json"
     (found,) = json.loads(path.read_text(encoding="utf-8"))["variants"]
-    _edit(path, variants=[{**found, **entry}])
+    _edit(path, variants=[changed_entry(found, **entry)])
 
 
 def _promote(desk: Desk, *options: str) -> Called:
@@ -169,7 +170,7 @@ def test_the_device_of_the_spec_is_that_of_the_release(run: Desk) -> None:
 
 
 def test_without_a_declared_device_it_is_the_one_that_was_validated_on(run: Desk) -> None:
-    _judge(run, device="cuda:sm90", judged_by=run.judged_by("onnx-fp32", "cuda:sm90"))
+    _judge(run, device="cuda:sm90", stage=run.stage("onnx-fp32", "cuda:sm90"))
     _edit(run.run_folder / "evidence.json", device="cuda:sm90")
 
     assert _promote(run).data["variants"] == ["onnx-fp32"]

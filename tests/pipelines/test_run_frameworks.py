@@ -109,7 +109,9 @@ def test_a_module_in_train_mode_passes_and_the_run_says_so(trained: tuple[Desk, 
     assert desk.releases == ["tiny/1"]
     (entry,) = desk.evidence()["variants"]
     said = "was in train mode"
-    assert any(said in note and "was put into eval mode" in note for note in entry["notes"]), entry["notes"]
+    assert any(said in note and "was put into eval mode" in note for note in entry["result"]["notes"]), entry["result"][
+        "notes"
+    ]
     assert said in called.out
     assert said in (desk.run_folder / "report.md").read_text(encoding="utf-8")
 

@@ -48,13 +48,17 @@ def test_the_evidence_of_a_run_names_the_bytes_and_where_they_ran(finished: Desk
 
     assert entry["artifact"] == record["digest"]
     assert (entry["evidence"], entry["verdict"], entry["exit_code"]) == ("verified", "pass", 0)
-    assert (entry["runtime"], entry["device"], entry["precision_found"]) == ("onnxruntime", "cpu", "fp32")
-    assert entry["version"]
-    assert entry["rows"] == evidence["samples"]["rows"] == 120
-    assert entry["outputs"]["logits"]["max_abs_diff"] == 0
-    assert entry["decisions"]["logits"]["mismatches"] == 0
-    assert {check["status"] for check in entry["checks"]} <= {"pass", "warning"}
-    assert entry["looser_than_default"] == []
+    assert (
+        entry["result"]["candidate"]["runtime"],
+        entry["result"]["candidate"]["device"],
+        entry["result"]["candidate"]["precision_found"],
+    ) == ("onnxruntime", "cpu", "fp32")
+    assert entry["result"]["candidate"]["version"]
+    assert entry["result"]["rows"] == evidence["samples"]["rows"] == 120
+    assert entry["result"]["outputs"]["logits"]["max_abs_diff"] == 0
+    assert entry["result"]["decisions"]["logits"]["mismatches"] == 0
+    assert {check["status"] for check in entry["result"]["checks"]} <= {"pass", "warning"}
+    assert entry["result"]["looser_than_default"] == []
     assert evidence["samples"]["digest"] == recording["samples_digest"]
     assert evidence["reference"]["model"]["digest"] == recording["model"]["digest"]
     assert [name for name, _ in evidence["reference"]["health"]] == [
@@ -183,8 +187,8 @@ def test_a_looser_tolerance_is_said_in_evidence_and_manifest(desk: Desk) -> None
 
     (entry,) = desk.evidence()["variants"]
     manifest = json.loads((desk.folder / "artifacts/repository/store/tiny/1/manifest.json").read_text(encoding="utf-8"))
-    assert entry["looser_than_default"] == ["max_abs_diff"]
-    assert entry["tolerance"]["max_abs_diff"] == 1.0
+    assert entry["result"]["looser_than_default"] == ["max_abs_diff"]
+    assert entry["result"]["tolerance"]["max_abs_diff"] == 1.0
     assert manifest["provenance"]["looser_tolerances"] == {"onnx-fp32": ["max_abs_diff"]}
     assert manifest["provenance"]["tolerances"]["onnx-fp32"]["max_abs_diff"] == 1.0
 

@@ -46,7 +46,7 @@ def test_a_metric_stands_in_evidence_report_and_release(scored: Desk) -> None:
 
     assert called.code == 0, called
     (entry,) = scored.evidence()["variants"]
-    found = entry["gold"]["accuracy:logits"]
+    found = entry["result"]["gold"]["accuracy:logits"]
     assert (found["rows"], found["reference"], found["candidate"], found["ratio"]) == (120, 0.9, 0.9, 0.99)
     assert {value: item["rows"] for value, item in found["strata"]["half"].items()} == {"a": 60, "b": 60}
     for name in ("report.md", "report.html"):
@@ -55,7 +55,10 @@ def test_a_metric_stands_in_evidence_report_and_release(scored: Desk) -> None:
         assert "accuracy:logits, half a" in report
         assert "at least 0.891" in report
     release = scored.folder / "artifacts/repository/store/tiny/1"
-    assert json.loads((release / "evidence.json").read_text(encoding="utf-8"))["variants"][0]["gold"] == entry["gold"]
+    assert (
+        json.loads((release / "evidence.json").read_text(encoding="utf-8"))["variants"][0]["result"]["gold"]
+        == entry["result"]["gold"]
+    )
 
 
 def test_an_ignored_output_is_on_record_to_the_release(scored: Desk) -> None:
@@ -75,7 +78,7 @@ def test_an_ignored_output_is_on_record_to_the_release(scored: Desk) -> None:
     assert called.code == 0, called
     run = scored.runs[-1]
     evidence = json.loads((run / "evidence.json").read_text(encoding="utf-8"))
-    assert evidence["variants"][0]["outputs_ignored"] == {"noise": "drawn anew on every call"}
+    assert evidence["variants"][0]["result"]["outputs_ignored"] == {"noise": "drawn anew on every call"}
     recorded = json.loads((run / "reference/record.json").read_text(encoding="utf-8"))
     assert list(recorded["profiles"]) == ["logits"]
     for name in ("report.md", "report.html"):
@@ -126,8 +129,11 @@ def test_a_detector_is_released_by_its_matches_alone(scored: Desk) -> None:
 
     assert called.code == 0, called
     (entry,) = scored.evidence()["variants"]
-    assert entry["outputs"] == {}
-    assert (entry["matches"]["found"]["matched"], entry["matches"]["found"]["expected"]) == (120, 120)
+    assert entry["result"]["outputs"] == {}
+    assert (entry["result"]["matches"]["found"]["matched"], entry["result"]["matches"]["found"]["expected"]) == (
+        120,
+        120,
+    )
     assert scored.releases == ["tiny/1"]
     for name in ("report.md", "report.html"):
         assert "Detections matched" in (scored.run_folder / name).read_text(encoding="utf-8")

@@ -19,7 +19,6 @@ from paritygate.pipelines.release.repository.manifest import (
 from paritygate.pipelines.release.repository.record import Record
 from paritygate.pipelines.release.repository.state import ModelState, state_of
 from paritygate.pipelines.release.repository.store import release_folder
-from paritygate.pipelines.run.evidence_shape import has_shape_of_evidence
 from paritygate.pipelines.spec.names import check_name
 from paritygate.signature import is_float_dtype
 
@@ -186,7 +185,7 @@ def show(repository: Path, model: str, which: int | str | None = None) -> Releas
 
 
 def _numbers(manifest: Mapping[str, Any], evidence: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    documents = [item for item in (evidence, *evidence.get("others", ())) if has_shape_of_evidence(item)]
+    documents = [item for item in (evidence, *evidence.get("others", ())) if "variants" in item]
     entries = [entry for item in documents for entry in (*item["variants"], *item.get("emulated", ()))]
     for variant in manifest["variants"]:
         released = variant["evidence"] or {}
@@ -198,18 +197,20 @@ def _numbers(manifest: Mapping[str, Any], evidence: Mapping[str, Any]) -> Iterat
 
 
 def _numbers_of_entry(entry: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    for output, found in entry.get("outputs", {}).items():
+    # Evidence of schema 1 holds in itself what was measured, and where; later it holds the result.
+    result = entry.get("result") or entry
+    for output, found in result.get("outputs", {}).items():
         # What is decided on is counted by its decisions, what is compared exactly by its values.
-        counted = entry.get("decisions", {}).get(output, {})
+        counted = result.get("decisions", {}).get(output, {})
         exact = None if is_float_dtype(found["dtype"]) else found.get("mismatches")
         yield {
             "variant": entry["variant"],
             "output": output,
-            "rows": entry.get("rows"),
+            "rows": result.get("rows"),
             "mismatches": counted.get("mismatches", exact),
             "mismatch_rate_upper_95": counted.get("mismatch_rate_upper_95"),
             **{name: found.get(name) for name in _DIFFERENCES},
-            "device": entry.get("device"),
+            "device": result.get("candidate", entry).get("device"),
             "evidence": entry["evidence"],
             "verdict": entry["verdict"],
         }

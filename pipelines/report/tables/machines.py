@@ -8,6 +8,7 @@ from typing import Any
 from paritygate.pipelines.report.figures import number
 from paritygate.pipelines.report.report_data import NOT_MEASURED, ReportData
 from paritygate.pipelines.report.tables.table import SYMBOLS, Cell, Column, Table, facts, figure, status, text
+from paritygate.pipelines.run.evidence import Evidence
 
 __all__ = ["machine_tables", "other_devices_table"]
 
@@ -31,34 +32,27 @@ def other_devices_table(report: ReportData) -> Table | None:
     return Table(caption="Validated on other devices", columns=_COLUMNS, rows=tuple(rows))
 
 
-def _rows(document: Mapping[str, Any], report: ReportData) -> Iterable[tuple[Cell, ...]]:
-    device, machine = str(document["device"]), _machine_in_words(document["machine"], str(document["device"]))
-    found = {entry["variant"]: entry for entry in document["variants"]}
+def _rows(document: Evidence, report: ReportData) -> Iterable[tuple[Cell, ...]]:
+    device, machine = document.device, _machine_in_words(document.machine, document.device)
     for variant in report.variants:
-        entry = found.get(variant.name)
+        entry = document.entry(variant.name)
         if entry is None:
             continue
         start = (text(device), text(machine), text(variant.name))
         digest = variant.artifact.digest if variant.artifact is not None else None
-        if entry.get("artifact") not in {None, digest}:
+        if entry.artifact not in {None, digest}:
             yield (*start, figure("0"), figure("-"), text("another file"), text("none"), status(NOT_MEASURED))
             continue
-        runtime = " ".join(str(entry[key]) for key in ("runtime", "version") if entry.get(key))
-        verdict = str(entry["verdict"])
+        ran = None if entry.result is None else entry.result.candidate
+        runtime = "" if ran is None else " ".join(filter(None, (ran.runtime, ran.version)))
         yield (
             *start,
-            figure(number(entry.get("rows", 0))),
-            figure(_largest(entry)),
-            text(f"{runtime}, {entry['device']}" if runtime else NOT_MEASURED),
-            text(str(entry["evidence"])),
-            status(verdict if verdict in SYMBOLS else NOT_MEASURED),
+            figure(number(entry.rows)),
+            figure("-" if entry.max_abs_diff is None else number(entry.max_abs_diff)),
+            text(f"{runtime}, {entry.device}" if runtime else NOT_MEASURED),
+            text(entry.evidence),
+            status(entry.verdict if entry.verdict in SYMBOLS else NOT_MEASURED),
         )
-
-
-def _largest(entry: Mapping[str, Any]) -> str:
-    found = [output.get("max_abs_diff") for output in entry.get("outputs", {}).values()]
-    known = [diff for diff in found if diff is not None]
-    return number(max(known)) if known else "-"
 
 
 def _machine_in_words(machine: Mapping[str, Any], device: str) -> str:
@@ -71,9 +65,7 @@ def _machine_in_words(machine: Mapping[str, Any], device: str) -> str:
 def machine_tables(report: ReportData) -> tuple[Table, ...]:
     """Return what the variants were measured on, one table for each different machine, and those of other devices."""
     own = (_machine_table(f"Measured on this machine: {names}", machine) for names, machine in report.machines)
-    others = (
-        _machine_table(f"Validated on {item['device']}, on this machine", item["machine"]) for item in report.others
-    )
+    others = (_machine_table(f"Validated on {item.device}, on this machine", item.machine) for item in report.others)
     return (*own, *others)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from tests.pipelines.report.conftest import add_artifact, new_model_run
 
+from paritygate.errors import InputFileError
 from paritygate.pipelines.report.report_data import ReportData, VariantReport, collect_report
 from paritygate.pipelines.run.record import record_stage
 from paritygate.pipelines.run.workspace import FailedVariant, RunFolder, open_run
@@ -91,12 +92,13 @@ def test_a_result_without_evidence_is_not_measured(copied_run: RunFolder) -> Non
     assert variant.hint == f"convert-and-validate validate --run {copied_run.folder}"
 
 
-def test_a_result_that_contradicts_the_evidence_is_not_measured(copied_run: RunFolder) -> None:
+def test_evidence_that_contradicts_the_result_in_it_is_damaged(copied_run: RunFolder) -> None:
     evidence = json.loads(copied_run.evidence_file.read_text(encoding="utf-8"))
     evidence["variants"][0]["verdict"] = "fail"
     copied_run.evidence_file.write_text(json.dumps(evidence), encoding="utf-8")
 
-    assert variant_of(collect_report(copied_run), "onnx-fp32").verdict == "not measured"
+    with pytest.raises(InputFileError, match=r"its verdict is fail .*, and that of its result pass"):
+        collect_report(copied_run)
 
 
 def test_a_variant_that_was_exported_again_is_not_measured(copied_run: RunFolder) -> None:

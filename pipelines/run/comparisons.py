@@ -1,0 +1,261 @@
+"""The comparisons of a run: of each artifact with the run's reference, as the spec asks for it now.
+
+An artifact may have a second one, its emulated row: how its file would answer where its precision is real, or where it
+runs at all. An engine runs on NVIDIA GPUs only. What stands for it is the ONNX file that it was built from, held to the
+engine's own limits: that predicts the engine, and is no evidence that the engine was built right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from paritygate.artifact import ARTIFACT_FILE, Artifact
+from paritygate.codec import digest_of
+from paritygate.errors import ArtifactIntegrityError, ParitygateError
+from paritygate.file_names import why_not_names
+from paritygate.files import digest_of_file
+from paritygate.formats import ENGINE_FORMATS
+from paritygate.pipelines.calibration.rows import calibrated_rows_file
+from paritygate.pipelines.compare.job import ComparisonJob
+from paritygate.pipelines.compare.models import artifact_model, recorded_model
+from paritygate.pipelines.compare.result import ComparisonResult
+from paritygate.pipelines.run.evidence import Evidence, EvidenceEntry
+from paritygate.pipelines.run.stage import RULES, Stage
+from paritygate.pipelines.run.workspace import RunFolder
+from paritygate.precision import Precision
+from paritygate.validate.reference.recording import Recording
+
+__all__ = [
+    "MADE_FROM",
+    "RAN",
+    "Binding",
+    "Comparison",
+    "comparison_job",
+    "comparison_of",
+    "emulated_comparison_of",
+]
+
+# What a comparison reads.
+MADE_FROM = "source"
+RAN = "ran"
+_ARTIFACT = "artifact"
+_REFERENCE = "reference"
+_CALIBRATED_ROWS = "calibrated_rows"
+
+_CPU = "cpu"
+_ROUNDED = frozenset({Precision.FP16, Precision.BF16})
+_NOTES: Mapping[Precision, str] = {
+    Precision.FP32: "fp32 has no rounding to emulate: the graph that the engine was built from ran in ONNX Runtime on "
+    "the CPU",
+    Precision.INT8: "int8 is in the graph itself: the quantized graph that the engine was built from ran in ONNX "
+    "Runtime on the CPU",
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Comparison:
+    """One comparison of a run.
+
+    Attributes:
+        job: What is compared, and by which rules.
+        stage: What the result follows from; of the artifact, by the digest in its record.
+        damage: Why it cannot be made; None if it can.
+        note: What a reader should know of the result; empty for nothing.
+    """
+
+    job: ComparisonJob
+    stage: Stage
+    damage: ParitygateError | None = None
+    note: str = ""
+
+    def described(self, result: ComparisonResult) -> ComparisonResult:
+        """Return the result of the job with the note: what ran is not what it is about."""
+        if result.error is not None or not self.note:
+            return result
+        candidate = replace(result.candidate, device=f"emulated:{self.job.rules.precision}")
+        return replace(result, candidate=candidate, notes=[self.note, *result.notes])
+
+
+def comparison_job(run: RunFolder, artifact: Artifact, device: str) -> ComparisonJob:
+    """Return what is to be compared, and how, for an artifact on a device, `cpu` or `cuda`."""
+    resolved, variant = run.resolved, artifact.variant
+    return ComparisonJob(
+        reference=recorded_model(run.reference, name=resolved.name),
+        candidate=artifact_model(artifact, provider=resolved.provider(variant, device)),
+        samples=resolved.samples(run.samples_path),
+        rules=resolved.rules(variant),
+        may_be_the_source=True,
+        calibrated_rows=calibrated_rows_file(artifact),
+        device=device,
+    )
+
+
+def comparison_of(run: RunFolder, artifact: Artifact, recording: Recording, device: str) -> Comparison:
+    """Return the comparison of an artifact with the run's reference on a device, `cpu` or `cuda`."""
+    job = comparison_job(run, artifact, device)
+    stage = _stage(f"compare {artifact.variant}", job, artifact, recording)
+    return Comparison(job=job, stage=stage, damage=_other_source(artifact, recording))
+
+
+def emulated_comparison_of(run: RunFolder, artifact: Artifact, recording: Recording) -> Comparison | None:
+    """Return the emulated row of an artifact, always on the CPU; None for what runs there as it would anywhere."""
+    own, variant = comparison_of(run, artifact, recording, _CPU), artifact.variant
+    name = f"compare {variant}, emulated"
+    if variant.format == "onnx" and variant.precision in _ROUNDED:
+        # What is emulated runs in ONNX Runtime's own provider, whatever that of its own comparison.
+        job = replace(own.job, candidate=artifact_model(artifact), is_emulated=True)
+        return replace(own, job=job, stage=_stage(name, job, artifact, recording, ran=artifact))
+    if variant.format not in ENGINE_FORMATS:
+        return None
+    try:
+        base = _built_from(run, artifact)
+    except ParitygateError as err:
+        stage = replace(own.stage, name=name, reads={**own.stage.reads, RAN: None})
+        return replace(own, stage=stage, damage=own.damage or err)
+    job = replace(
+        own.job,
+        candidate=replace(artifact_model(base), name=str(variant), engine=artifact.folder / artifact.main),
+        is_emulated=variant.precision in _ROUNDED,
+        calibrated_rows=calibrated_rows_file(base),
+    )
+    stage = _stage(name, job, artifact, recording, ran=base)
+    return replace(own, job=job, stage=stage, note=_NOTES.get(variant.precision, ""))
+
+
+def _stage(
+    name: str, job: ComparisonJob, artifact: Artifact, recording: Recording, *, ran: Artifact | None = None
+) -> Stage:
+    candidate, samples = job.candidate, job.samples
+    return Stage(
+        name=name,
+        reads={
+            _ARTIFACT: artifact.digest,
+            MADE_FROM: _source_of(artifact),
+            _REFERENCE: recording.digest,
+            _CALIBRATED_ROWS: _digest_of_rows(job.calibrated_rows),
+            **({} if ran is None else {RAN: ran.digest}),
+        },
+        rules=digest_of(
+            {
+                "rules": job.rules,
+                "may_be_the_source": job.may_be_the_source,
+                "is_emulated": job.is_emulated,
+                "signature": candidate.signature,
+                "rename": candidate.rename,
+                "provider": candidate.provider,
+                "batch_size": samples.batch_size,
+                "pad": samples.pad,
+                "split": samples.split,
+            }
+        ),
+    )
+
+
+def _digest_of_rows(rows: Path | None) -> str | None:
+    return None if rows is None else digest_of_file(rows) if rows.is_file() else "missing"
+
+
+def _source_of(artifact: Artifact) -> str | None:
+    found: str | None = artifact.made_by.get("source", {}).get("digest")
+    return found
+
+
+def _other_source(artifact: Artifact, recording: Recording) -> ArtifactIntegrityError | None:
+    """Return that the artifact was made from another source than the one that answered; None if it was not.
+
+    Where the one or the other has no digest, nothing can be said.
+    """
+    converted, recorded = _source_of(artifact), recording.model.get("digest")
+    if converted is None or recorded is None or converted == recorded:
+        return None
+    return ArtifactIntegrityError(
+        f"{artifact.variant} was made from another source than the one that answered: "
+        f"from {converted}, and the reference is of {recorded}",
+        hint="export and record again: convert-and-validate run SPEC; a module:callable has to return the same model "
+        "every time, so seed it",
+    )
+
+
+def _built_from(run: RunFolder, engine: Artifact) -> Artifact:
+    """Return the artifact that the engine was built from, its files checked."""
+    recorded = engine.made_by.get("base") or {}
+    name, digest = recorded.get("variant"), recorded.get("digest")
+    again = f"build the engine again: convert-and-validate build --run {run.folder}"
+    if not name or not digest or why_not_names([name]) is not None:
+        msg = f"the record of {engine.variant} does not say which file it was built from"
+        raise ArtifactIntegrityError(msg, hint=again)
+    seen = []
+    for folder in (run.variant_folder(name), run.base_folder(name)):
+        if (folder / ARTIFACT_FILE).is_file():
+            base = Artifact.read_record(folder)
+            if base.digest == digest:
+                base.verify()
+                return base
+            seen.append(base.digest)
+    found = f"what is there is {' and '.join(seen)}" if seen else "it is not there"
+    msg = f"{engine.variant} was built from {name} with digest {digest}, and {found}"
+    raise ArtifactIntegrityError(msg, hint=again)
+
+
+class Binding:
+    """Says whether what evidence holds still follows from what lies in the run, and from what its spec asks for now.
+
+    What the command line had left out of the probes is no change: the evidence says itself what was not asked, and so
+    does a release.
+    """
+
+    def __init__(self, run: RunFolder, recording: Recording) -> None:
+        self._run = run
+        self._recording = recording
+        self._artifacts = {name: Artifact.read_record(run.variant_folder(name)) for name in run.exported()}
+
+    def changes(self, entry: EvidenceEntry, device: str, *, is_emulated: bool = False) -> tuple[str, ...]:
+        """Return what an entry follows from that is otherwise now: names of what a comparison reads, and `RULES`.
+
+        Of another file the rules are not known, and what is about no file cannot change: then it is nothing.
+
+        Args:
+            entry: The entry.
+            device: The device of the evidence that it stands in.
+            is_emulated: Whether it is an emulated row.
+
+        Raises:
+            ParitygateError: What the rules follow from is not there or damaged, such as the file that an engine was
+                built from.
+        """
+        artifact = self._artifacts.get(entry.variant)
+        if artifact is None or entry.stage is None or entry.artifact is None or self.is_about_another_file(entry):
+            return ()
+        if is_emulated:
+            now = emulated_comparison_of(self._run, artifact, self._recording)
+            if now is None:
+                return (RULES,)
+            if now.damage is not None:
+                raise now.damage
+        else:
+            now = comparison_of(self._run, artifact, self._recording, device.partition(":")[0])
+        return entry.stage.changes(now.stage)
+
+    def is_about_another_file(self, entry: EvidenceEntry) -> bool:
+        """Return whether an entry is about another file than the one that is there, or about one where none is."""
+        artifact = self._artifacts.get(entry.variant)
+        return entry.artifact is not None and (artifact is None or entry.artifact != artifact.digest)
+
+    def kept(self, evidence: Evidence) -> Evidence:
+        """Return evidence without the entries that follow from something else, as far as it is known; others stay."""
+        return replace(
+            evidence,
+            variants=tuple(entry for entry in evidence.variants if self._is_kept(entry, evidence.device)),
+            emulated=tuple(
+                entry for entry in evidence.emulated if self._is_kept(entry, evidence.device, is_emulated=True)
+            ),
+        )
+
+    def _is_kept(self, entry: EvidenceEntry, device: str, *, is_emulated: bool = False) -> bool:
+        try:
+            return not self.changes(entry, device, is_emulated=is_emulated)
+        except ParitygateError:
+            # What cannot be told is not kept.
+            return False
