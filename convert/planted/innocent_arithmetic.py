@@ -11,7 +11,7 @@ import numpy as np
 
 from paritygate.convert.planted.kinds import NotApplicable, PlantContext, Planted
 from paritygate.convert.planted.rows import sliced
-from paritygate.wording import counted
+from paritygate.text import counted
 
 if TYPE_CHECKING:
     import onnx

@@ -9,7 +9,7 @@ from paritygate.convert.onnx.rewrite import rename_values
 from paritygate.convert.planted.graph_edit import needs_of_nodes
 from paritygate.convert.planted.kinds import NotApplicable, PlantContext, Planted
 from paritygate.models.onnx.graph import graphs_in
-from paritygate.wording import counted, one_or_many
+from paritygate.text import counted, one_or_many
 
 if TYPE_CHECKING:
     import onnx

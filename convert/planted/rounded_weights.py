@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from paritygate.convert.planted.kinds import NotApplicable, PlantContext, Planted
-from paritygate.wording import counted
+from paritygate.text import counted
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

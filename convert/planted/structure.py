@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from paritygate.convert.planted.kinds import NotApplicable, PlantContext, Planted
-from paritygate.wording import one_or_many
+from paritygate.text import one_or_many
 
 if TYPE_CHECKING:
     import onnx

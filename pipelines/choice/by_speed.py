@@ -9,7 +9,7 @@ from typing import Any
 
 from paritygate.pipelines.benchmark.result import Speedup
 from paritygate.pipelines.benchmark.statistics import speedup_of
-from paritygate.pipelines.choice.candidates import Candidate, in_order_of
+from paritygate.pipelines.choice.options import ReleaseOption, in_order_of
 
 __all__ = ["SpeedRanking", "rank_by_speed"]
 
@@ -27,24 +27,24 @@ class SpeedRanking:
             were not timed in the same rounds, and in two at least.
     """
 
-    fastest: Candidate
-    others: tuple[Candidate, ...]
+    fastest: ReleaseOption
+    others: tuple[ReleaseOption, ...]
     speeds: Mapping[str, Speedup | None]
 
     @property
-    def undecided(self) -> tuple[Candidate, ...]:
+    def undecided(self) -> tuple[ReleaseOption, ...]:
         """Those that may be the fastest as well or far from it, as far as the rounds tell."""
         return tuple(item for item in self.others if (speed := self.speeds[item.name]) is None or speed.is_undecided)
 
     @property
-    def ties(self) -> tuple[Candidate, ...]:
+    def ties(self) -> tuple[ReleaseOption, ...]:
         """Those as fast as the fastest, as far as the rounds tell; none where that cannot be told."""
         if self.undecided:
             return ()
         return tuple(item for item in self.others if (speed := self.speeds[item.name]) is not None and speed.is_tie)
 
     @property
-    def chosen(self) -> Candidate | None:
+    def chosen(self) -> ReleaseOption | None:
         """The one that differs least of the fastest and those that tie with it; None where that cannot be told."""
         if self.undecided:
             return None
@@ -60,11 +60,11 @@ class SpeedRanking:
         }
 
 
-def _difference(candidate: Candidate) -> float:
+def _difference(candidate: ReleaseOption) -> float:
     return math.inf if candidate.difference is None else candidate.difference
 
 
-def rank_by_speed(fit: Sequence[Candidate]) -> SpeedRanking | None:
+def rank_by_speed(fit: Sequence[ReleaseOption]) -> SpeedRanking | None:
     """Return how those that may be released compare in speed; None where none of them was measured."""
     ordered = in_order_of(fit, "fastest")
     if not ordered:
@@ -75,7 +75,7 @@ def rank_by_speed(fit: Sequence[Candidate]) -> SpeedRanking | None:
     )
 
 
-def _speed_beside(fastest: Candidate, other: Candidate) -> Speedup | None:
+def _speed_beside(fastest: ReleaseOption, other: ReleaseOption) -> Speedup | None:
     ours, theirs = fastest.figures.rounds_ms, other.figures.rounds_ms
     if len(ours) != len(theirs) or len(ours) < _LEAST_ROUNDS:
         return None

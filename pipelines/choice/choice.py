@@ -12,9 +12,9 @@ from typing import Any
 
 from paritygate.pipelines.benchmark.result import SOURCE, BenchmarkResult
 from paritygate.pipelines.choice.by_speed import SpeedRanking, rank_by_speed
-from paritygate.pipelines.choice.candidates import Candidate, ChoiceRules, candidates_of, in_order_of
 from paritygate.pipelines.choice.eligibility import can_run_on
 from paritygate.pipelines.choice.figures import Figures, MeasuringRules, figures_of_source, point_in_words
+from paritygate.pipelines.choice.options import ChoiceRules, ReleaseOption, in_order_of, options_of
 from paritygate.pipelines.choice.reason import why_none, why_these, why_undecided
 from paritygate.pipelines.run.evidence import Evidence
 from paritygate.pipelines.spec.limits import COST, Preference, broken_constraints
@@ -41,8 +41,8 @@ class Choice:
     rules: ChoiceRules
     batch_size: int | None
     concurrency: int | None
-    candidates: tuple[Candidate, ...]
-    chosen: tuple[Candidate, ...]
+    candidates: tuple[ReleaseOption, ...]
+    chosen: tuple[ReleaseOption, ...]
     reason: str
     source: Figures
     source_broken: tuple[str, ...]
@@ -70,8 +70,8 @@ class Choice:
         return self.by_speed is not None and self.by_speed.chosen is None
 
     @property
-    def _unmeasured(self) -> list[Candidate]:
-        passed = [candidate for candidate in self.candidates if not candidate.hindrance]
+    def _unmeasured(self) -> list[ReleaseOption]:
+        passed = [candidate for candidate in self.candidates if not candidate.why_not]
         return [candidate for candidate in passed if not candidate.is_measured(self.rules)]
 
     def how_to_measure(self, folder: Path, *, has_price: bool) -> str:
@@ -124,7 +124,7 @@ def choose(
         rules: What is asked for.
         engines: What is known of the making of each engine, by variant: the GPUs it was built for among it.
     """
-    candidates = candidates_of(evidence, benchmark, sizes, rules, engines)
+    candidates = options_of(evidence, benchmark, sizes, rules, engines)
     measuring = MeasuringRules(evidence=evidence, devices=rules.devices, points=rules.points)
     source = figures_of_source(benchmark, sizes.get(SOURCE), measuring)
     source_broken = broken_constraints(rules.limits, source.by_name)
@@ -152,8 +152,8 @@ def choose(
 
 
 def _preferred(
-    fit: Sequence[Candidate], prefer: Preference | tuple[str, ...] | None, by_speed: SpeedRanking | None
-) -> tuple[Candidate, ...]:
+    fit: Sequence[ReleaseOption], prefer: Preference | tuple[str, ...] | None, by_speed: SpeedRanking | None
+) -> tuple[ReleaseOption, ...]:
     if prefer is None:
         return tuple(fit)
     if isinstance(prefer, tuple):

@@ -14,8 +14,8 @@ from paritygate.formats import ENGINE_FORMATS
 from paritygate.models.digest import digest_of_model
 from paritygate.pipelines.benchmark.recorded_source import size_of_source
 from paritygate.pipelines.benchmark.result import SOURCE, BenchmarkResult
-from paritygate.pipelines.choice.candidates import Candidate, ChoiceRules
 from paritygate.pipelines.choice.choice import Choice, choose
+from paritygate.pipelines.choice.options import ChoiceRules, ReleaseOption
 from paritygate.pipelines.run.comparisons import MADE_FROM, RAN, Binding
 from paritygate.pipelines.run.evidence import Evidence, EvidenceEntry
 from paritygate.pipelines.run.record import check_recording_rules
@@ -69,7 +69,7 @@ def choose_stage(
     )
     choice = choose(found, read_benchmark(run), _sizes(run, found), rules, engines)
     for candidate in choice.candidates:
-        if not candidate.hindrance:
+        if not candidate.why_not:
             _check_artifact(run, binding, candidate)
     if devices:
         _check_devices(found, choice)
@@ -107,7 +107,7 @@ def _check_served(choice: Choice) -> None:
     if choice.unserved:
         names = ", ".join(candidate.name for candidate in choice.chosen)
         msg = f"nothing that would be released runs on {', '.join(choice.unserved)} (it would be: {names}"
-        left_out = _hindrances(choice)
+        left_out = _reasons_against(choice)
         raise UsageError(
             f"{msg}; left out: {left_out})" if left_out else f"{msg})",
             hint="validate what runs there on every device of the release, let promote.prefer take more than one, or "
@@ -115,8 +115,8 @@ def _check_served(choice: Choice) -> None:
         )
 
 
-def _hindrances(choice: Choice) -> str:
-    return ", ".join(f"{item.name}: {item.hindrance}" for item in choice.candidates if item.hindrance)
+def _reasons_against(choice: Choice) -> str:
+    return ", ".join(f"{item.name}: {item.why_not}" for item in choice.candidates if item.why_not)
 
 
 def _check_binding(run: RunFolder, binding: Binding, evidence: Evidence) -> None:
@@ -146,7 +146,7 @@ def _again(run: RunFolder) -> str:
     return f"convert-and-validate validate --run {run.folder}"
 
 
-def _check_artifact(run: RunFolder, binding: Binding, candidate: Candidate) -> None:
+def _check_artifact(run: RunFolder, binding: Binding, candidate: ReleaseOption) -> None:
     """Check that what passed is what is there: nothing else is to be recommended."""
     artifact = run.artifact(candidate.name)
     for entry in (candidate.entry, *candidate.entries.values()):
@@ -204,13 +204,13 @@ def _check_devices(evidence: Evidence, choice: Choice) -> None:
     """
     entries = [entry for document in evidence.by_device().values() for entry in document.variants]
     seen = sorted({entry.device for entry in entries if entry.device})
-    accepted = {device for item in choice.candidates if not item.hindrance for device in item.entries}
+    accepted = {device for item in choice.candidates if not item.why_not for device in item.entries}
     for device in choice.rules.devices:
         if device in seen or (device in accepted and _GPU.fullmatch(device)):
             continue
         msg = f"nothing in this run was verified on {device!r} (verified on: {', '.join(seen) or 'no device'})"
         if choice.rules.accept:
-            msg += f", and nothing that is accepted stands for it ({_hindrances(choice)})"
+            msg += f", and nothing that is accepted stands for it ({_reasons_against(choice)})"
         raise UsageError(msg, hint=f"validate on that device first, or name one of: {', '.join(seen) or 'none'}")
 
 

@@ -6,7 +6,7 @@ validated at all, an emulated row may stand in, if the spec accepts it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,28 +14,29 @@ from paritygate.engine.gpu_fit import why_not_built_for
 from paritygate.formats import CPU_FORMATS, ENGINE_FORMATS
 from paritygate.pipelines.compare.result import NOT_RUN_HERE
 from paritygate.pipelines.run.evidence import Evidence, EvidenceEntry
+from paritygate.pipelines.run.workspace import RunFolder, required_variants
 from paritygate.precision import Variant
 
-__all__ = ["Standing", "can_run_on", "standings_of"]
+__all__ = ["Eligibility", "can_run_on", "eligibilities_of", "unmet_requirements"]
 
 _CPU = "cpu"
 _EMULATED = "emulated"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Standing:
+class Eligibility:
     """One target.
 
     Attributes:
         entry: The entry of the evidence that it is shown by.
-        hindrance: Why it may not be released, in words; empty if it may.
+        why_not: Why it may not be released, in words; empty if it may.
         devices: Those devices of the release that its format can run on.
         entries: The entry that counts for each of them; where it may not be released, for those that have one.
         has_run: Whether the file itself was compared on any device.
     """
 
     entry: EvidenceEntry
-    hindrance: str
+    why_not: str
     devices: tuple[str, ...]
     entries: Mapping[str, EvidenceEntry] = field(default_factory=dict)
     has_run: bool = True
@@ -46,13 +47,13 @@ def can_run_on(variant: str, device: str) -> bool:
     return Variant.parse(variant).format not in (ENGINE_FORMATS if device == _CPU else CPU_FORMATS)
 
 
-def standings_of(
+def eligibilities_of(
     evidence: Evidence,
     *,
     devices: tuple[str, ...],
     accept: Mapping[str, str],
     engines: Mapping[str, Mapping[str, Any]],
-) -> Iterable[Standing]:
+) -> Iterable[Eligibility]:
     """Yield how each target stands, in the order of the spec.
 
     Args:
@@ -66,9 +67,9 @@ def standings_of(
         name = entry.variant
         of_variant = {device: found for device, item in documents.items() if (found := item.entry(name)) is not None}
         target = _Target(home=evidence.device, entry=entry, by_device=of_variant, documents=tuple(documents))
-        standing = target.verified(devices)
-        emulated = _emulated_entry(documents.values(), name, accept) if standing.hindrance else None
-        yield standing if emulated is None else target.emulated(standing, emulated, engines.get(name))
+        eligibility = target.verified(devices)
+        emulated = _emulated_entry(documents.values(), name, accept) if eligibility.why_not else None
+        yield eligibility if emulated is None else target.emulated(eligibility, emulated, engines.get(name))
 
 
 def _emulated_entry(documents: Iterable[Evidence], name: str, accept: Mapping[str, str]) -> EvidenceEntry | None:
@@ -100,38 +101,40 @@ class _Target:
     def name(self) -> str:
         return self.entry.variant
 
-    def verified(self, devices: tuple[str, ...]) -> Standing:
+    def verified(self, devices: tuple[str, ...]) -> Eligibility:
         """Return how it stands by what ran."""
         wanted = tuple(device for device in devices if can_run_on(self.name, device))
         has_run = any(entry.evidence == "verified" for entry in self.by_device.values())
         if not wanted:
             why = f"does not run on {', '.join(devices)}"
-            return Standing(entry=self.entry, hindrance=why, devices=wanted, has_run=has_run)
+            return Eligibility(entry=self.entry, why_not=why, devices=wanted, has_run=has_run)
         found = {device: self._verified_on(device) for device in wanted}
         counting = {device: entry for device, entry in found.items() if entry is not None}
-        hindrance = next((self._why_not(device) for device in wanted if device not in counting), "")
-        entry = next(iter(counting.values()), self.entry) if not hindrance else self.entry
-        return Standing(entry=entry, hindrance=hindrance, devices=wanted, entries=counting, has_run=has_run)
+        why_not = next((self._why_not(device) for device in wanted if device not in counting), "")
+        entry = next(iter(counting.values()), self.entry) if not why_not else self.entry
+        return Eligibility(entry=entry, why_not=why_not, devices=wanted, entries=counting, has_run=has_run)
 
-    def emulated(self, standing: Standing, row: EvidenceEntry, facts: Mapping[str, Any] | None) -> Standing:
+    def emulated(self, eligibility: Eligibility, row: EvidenceEntry, facts: Mapping[str, Any] | None) -> Eligibility:
         """Return how it stands where an emulated row may stand for devices that are absent, and for nothing else.
 
         What ran elsewhere has to have passed there; what was not run has to be of a kind that no runtime there runs. A
         file that failed, crashed or hung is not saved by what would be on another device.
         """
-        absent = [device for device in standing.devices if device not in standing.entries]
+        absent = [device for device in eligibility.devices if device not in eligibility.entries]
         if not absent or any(device in self.documents for device in absent) or not self._is_unharmed():
-            return standing
+            return eligibility
         if Variant.parse(self.name).format in ENGINE_FORMATS:
             unfit = next(filter(None, (why_not_built_for(device, facts or {}) for device in absent)), "")
             if unfit:
-                return Standing(entry=self.entry, hindrance=unfit, devices=standing.devices, has_run=standing.has_run)
-        return Standing(
+                return Eligibility(
+                    entry=self.entry, why_not=unfit, devices=eligibility.devices, has_run=eligibility.has_run
+                )
+        return Eligibility(
             entry=row,
-            hindrance="",
-            devices=standing.devices,
-            entries={device: standing.entries.get(device, row) for device in standing.devices},
-            has_run=standing.has_run,
+            why_not="",
+            devices=eligibility.devices,
+            entries={device: eligibility.entries.get(device, row) for device in eligibility.devices},
+            has_run=eligibility.has_run,
         )
 
     def _verified_on(self, device: str) -> EvidenceEntry | None:
@@ -174,3 +177,31 @@ def _passed(entry: EvidenceEntry) -> bool:
 
 def _is_built(entry: EvidenceEntry) -> bool:
     return entry.evidence == "built" and entry.verdict == NOT_RUN_HERE
+
+
+_WORST_FIRST = ("error", "fail", "inconclusive")
+
+
+def unmet_requirements(run: RunFolder, evidence: Evidence, devices: Collection[str]) -> dict[str, str]:
+    """Return the required variants that did not pass, each with its verdict.
+
+    What was found on a device of the release counts; on the others, where the variant was validated on none of these.
+    A variant has to pass on every device that counts and runs it, and to run on one.
+
+    Args:
+        run: The run.
+        evidence: Its evidence; that of other devices only as far as it is about the files that are there.
+        devices: Where the release will run.
+    """
+    documents = evidence.by_device()
+    found: dict[str, str] = {}
+    for name in required_variants(run):
+        wanted = [item for device, item in documents.items() if device in devices and can_run_on(name, device)]
+        counting = wanted or documents.values()
+        verdicts = {entry.verdict for item in counting if (entry := item.entry(name)) is not None}
+        unmet = next((verdict for verdict in _WORST_FIRST if verdict in verdicts), None)
+        if unmet is not None:
+            found[name] = unmet
+        elif "pass" not in verdicts:
+            found[name] = NOT_RUN_HERE if verdicts else "not measured"
+    return found

@@ -6,15 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from paritygate.pipelines.benchmark.result import Speedup
 from paritygate.pipelines.choice.by_speed import SpeedRanking
-from paritygate.pipelines.choice.candidates import Candidate, ChoiceRules, in_order_of
+from paritygate.pipelines.choice.options import ChoiceRules, ReleaseOption, in_order_of
 from paritygate.pipelines.spec.limits import CONSTRAINTS, UNMEASURED
 
 __all__ = ["why_none", "why_these", "why_undecided"]
 
 
 def why_these(
-    chosen: Sequence[Candidate],
-    candidates: Sequence[Candidate],
+    chosen: Sequence[ReleaseOption],
+    candidates: Sequence[ReleaseOption],
     rules: ChoiceRules,
     by_speed: SpeedRanking | None,
     *,
@@ -46,19 +46,19 @@ def why_these(
     return "; ".join(parts)
 
 
-def _accepted(candidate: Candidate) -> str:
+def _accepted(candidate: ReleaseOption) -> str:
     return candidate.name if candidate.has_run else f"{candidate.name} (never ran itself)"
 
 
-def _is_left_out(candidate: Candidate, rules: ChoiceRules) -> bool:
+def _is_left_out(candidate: ReleaseOption, rules: ChoiceRules) -> bool:
     """Return whether a variant passed and could not be chosen for its speed or size."""
-    if candidate.hindrance:
+    if candidate.why_not:
         return False
     is_unordered = isinstance(rules.prefer, str) and candidate.figure(rules.prefer) is None
     return bool(candidate.broken) or is_unordered
 
 
-def _fast(chosen: Candidate, by_speed: SpeedRanking, at: str) -> str:
+def _fast(chosen: ReleaseOption, by_speed: SpeedRanking, at: str) -> str:
     speedup, figures = chosen.figures.speedup, chosen.figures.by_name
     p50, p95 = figures["latency_p50_ms"], figures["latency_p95_ms"]
     words = [] if speedup is None else [f"{speedup.ratio:.3g}x the source ({speedup.low:.3g}-{speedup.high:.3g})"]
@@ -71,7 +71,7 @@ def _fast(chosen: Candidate, by_speed: SpeedRanking, at: str) -> str:
     return text
 
 
-def _ties(chosen: Candidate, by_speed: SpeedRanking) -> Iterator[str]:
+def _ties(chosen: ReleaseOption, by_speed: SpeedRanking) -> Iterator[str]:
     """Yield what ties with the chosen one, and why it is the one; ratios are of speeds to the fastest."""
     if not by_speed.ties:
         return
@@ -91,7 +91,7 @@ def _ties(chosen: Candidate, by_speed: SpeedRanking) -> Iterator[str]:
         yield f"released because its difference is the {'smaller' if len(differences) == 2 else 'smallest'}"  # noqa: PLR2004 - a pair
 
 
-def _with_ratios(items: Sequence[Candidate], by_speed: SpeedRanking) -> str:
+def _with_ratios(items: Sequence[ReleaseOption], by_speed: SpeedRanking) -> str:
     return ", ".join(f"{item.name} ({_ratio(by_speed.speeds[item.name])})" for item in items)
 
 
@@ -107,7 +107,7 @@ def why_undecided(by_speed: SpeedRanking, *, at: str) -> str:
     return f"which variant is the fastest{at} cannot be told from {rounds} rounds: {words}"
 
 
-def _doubt(item: Candidate, by_speed: SpeedRanking) -> str:
+def _doubt(item: ReleaseOption, by_speed: SpeedRanking) -> str:
     speed = by_speed.speeds[item.name]
     if speed is None:
         return f"{item.name} was not timed in the same rounds as {by_speed.fastest.name}, and in two at least"
@@ -117,30 +117,30 @@ def _doubt(item: Candidate, by_speed: SpeedRanking) -> str:
     )
 
 
-def _smallest(chosen: Candidate, others: Sequence[Candidate]) -> str:
+def _smallest(chosen: ReleaseOption, others: Sequence[ReleaseOption]) -> str:
     text = f"smallest: {chosen.figure('smallest'):.3g} MB"
     behind = in_order_of(others, "smallest")
     return f"{text}, before {behind[0].name} with {behind[0].figure('smallest'):.3g} MB" if behind else text
 
 
-def why_none(candidates: Sequence[Candidate], rules: ChoiceRules, source_broken: Sequence[str]) -> str:
+def why_none(candidates: Sequence[ReleaseOption], rules: ChoiceRules, source_broken: Sequence[str]) -> str:
     """Return why nothing fits: each variant with what it broke, and whether the source itself meets the limits."""
     within = f" within {_limits_in_words(rules.limits)}" if rules.limits else ""
     states = ", ".join(_state_in_words(candidate, rules) for candidate in candidates)
-    what = "no converted variant passed" if all(item.hindrance for item in candidates) else "no variant fits"
+    what = "no converted variant passed" if all(item.why_not for item in candidates) else "no variant fits"
     text = f"{what} for {', '.join(rules.devices)}{within} ({states})"
     if not rules.limits:
         return text
     return f"{text}; the source itself: {', '.join(source_broken) or 'within the limits'}"
 
 
-def _state_in_words(candidate: Candidate, rules: ChoiceRules) -> str:
+def _state_in_words(candidate: ReleaseOption, rules: ChoiceRules) -> str:
     return f"{candidate.name}: {_state(candidate, rules)}"
 
 
-def _state(candidate: Candidate, rules: ChoiceRules) -> str:
-    if candidate.hindrance:
-        return candidate.hindrance
+def _state(candidate: ReleaseOption, rules: ChoiceRules) -> str:
+    if candidate.why_not:
+        return candidate.why_not
     if candidate.broken:
         is_unmeasured = any(words.endswith(UNMEASURED) for words in candidate.broken)
         why = f" ({candidate.figures.unmeasured})" if is_unmeasured and candidate.figures.unmeasured else ""

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from paritygate.pipelines.benchmark.result import BenchmarkPoint, BenchmarkResult, VariantBenchmark
 from paritygate.pipelines.cli.console import print_table
-from paritygate.printing import echo
+from paritygate.text import echo
 
 __all__ = ["benchmark_table", "print_benchmark"]
 

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 
 from paritygate.errors import ExitCode
 from paritygate.pipelines.benchmark.result import SOURCE
-from paritygate.pipelines.choice.candidates import Candidate
 from paritygate.pipelines.choice.choice import Choice
 from paritygate.pipelines.choice.figures import Figures
 from paritygate.pipelines.choice.limit_share import limit_share
+from paritygate.pipelines.choice.options import ReleaseOption
 from paritygate.pipelines.cli.console import print_table
 from paritygate.pipelines.report.figures import share
 from paritygate.pipelines.run.workspace import RunFolder
 from paritygate.pipelines.spec.benchmark_plan import price_of
-from paritygate.printing import echo
+from paritygate.text import echo
 
 __all__ = ["exit_code_of_choice", "print_choice"]
 
@@ -56,7 +56,7 @@ def _source_row(choice: Choice) -> Sequence[str]:
     return (SOURCE, "-", "-", "-", "-", *_speed_cells(choice.source), within)
 
 
-def _row(candidate: Candidate, *, has_limits: bool) -> Sequence[str]:
+def _row(candidate: ReleaseOption, *, has_limits: bool) -> Sequence[str]:
     entry = candidate.entry
     largest, checks = entry.max_abs_diff, () if entry.result is None else entry.result.checks
     part = limit_share((check.name, check.measured, check.limit) for check in checks)

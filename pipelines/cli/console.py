@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from paritygate.files import storage_errors, write_json_atomically
 from paritygate.pipelines.compare.result import NOT_RUN_HERE, ComparisonResult
 from paritygate.pipelines.process.child import Progress
-from paritygate.printing import echo, echo_block, one_line, printable
 from paritygate.signature import is_float_dtype
+from paritygate.text import echo, echo_block, one_line, printable
 from paritygate.validate.gate.bounds import upper_bound_text
 
 if TYPE_CHECKING:

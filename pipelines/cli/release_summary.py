@@ -13,7 +13,7 @@ from paritygate.pipelines.release.repository.candidate import MANIFEST_FILE
 from paritygate.pipelines.release.repository.inspect import ReleaseDetails, Verification, list_models
 from paritygate.pipelines.release.repository.record import Record
 from paritygate.pipelines.release.repository.release import Release
-from paritygate.printing import echo
+from paritygate.text import echo
 from paritygate.validate.gate.bounds import upper_bound_text
 
 __all__ = ["print_alias_move", "print_release", "print_release_details", "print_repositories", "print_verification"]

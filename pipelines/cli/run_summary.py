@@ -11,14 +11,12 @@ from paritygate.errors import ParitygateError
 from paritygate.models.source import SourceKind
 from paritygate.pipelines.cli.benchmark_table import print_benchmark
 from paritygate.pipelines.cli.console import PARITY_COLUMNS, parity_rows, print_table, table_text
-from paritygate.pipelines.cli.match_summary import match_lines
 from paritygate.pipelines.cli.probe_summary import finding_lines, probe_lines
 from paritygate.pipelines.cli.release_summary import print_release
-from paritygate.pipelines.compare.result import NOT_RUN_HERE, ComparisonResult, reasons
+from paritygate.pipelines.compare.result import NOT_RUN_HERE, ComparisonResult, MatchResult, MatchStratumResult, reasons
 from paritygate.pipelines.run.evidence import read_evidence
-from paritygate.printing import as_message, echo
+from paritygate.text import as_message, echo
 
-# A comparison is printed without a run: what runs are made of is not imported for it.
 if TYPE_CHECKING:
     from paritygate.pipelines.run.workspace import FailedVariant, RunFolder
     from paritygate.pipelines.run_spec import RunOutcome
@@ -27,6 +25,7 @@ __all__ = [
     "comparison_text",
     "export_rows",
     "made_to_json",
+    "match_lines",
     "print_comparison",
     "print_error",
     "print_failures",
@@ -244,3 +243,26 @@ def _source_words(outcome: RunOutcome) -> str:
         if result.reference.runtime:
             return f"{result.reference.runtime} {result.reference.version} source"
     return "source"
+
+
+# More values of a stratum than this stand in the report only.
+_NAMED_VALUES = 5
+
+
+def match_lines(result: ComparisonResult) -> Iterator[str]:
+    """Yield one line for each list of detections, and one for each stratum of it: the worst values first."""
+    for name, found in result.matches.items():
+        yield f"detections {name}: {_counted(found)}, {found.missing} missing, {found.extra} extra (rows: {found.rows})"
+        for stratum, values in found.strata.items():
+            yield f"detections {name} by {stratum}: {_by_value(values)}"
+
+
+def _counted(found: MatchResult | MatchStratumResult) -> str:
+    return f"{found.matched} of {found.expected} matched"
+
+
+def _by_value(values: Mapping[str, MatchStratumResult]) -> str:
+    worst = sorted(values.items(), key=lambda item: -(item[1].missing + item[1].extra))
+    words = [f"{value!r} {_counted(found)} (rows: {found.rows})" for value, found in worst[:_NAMED_VALUES]]
+    more = f", and {len(values) - len(words)} other values" if len(values) > len(words) else ""
+    return ", ".join(words) + more

@@ -10,6 +10,7 @@ from paritygate.models.source import ModelRef
 from paritygate.pipelines.compare.job import ComparisonJob
 from paritygate.pipelines.compare.models import with_provider
 from paritygate.precision import parse_precision
+from paritygate.text import nearest_first
 from paritygate.validate.detections.rule import parse_match_rule
 from paritygate.validate.gate.decisions import parse_decision, with_constants
 from paritygate.validate.gate.rules import GateRules
@@ -17,7 +18,6 @@ from paritygate.validate.gate.tolerance import parse_tolerance
 from paritygate.validate.gold.rule import parse_gold_rule
 from paritygate.validate.probes.catalogue import ALL_PROBES, in_order
 from paritygate.validate.samples.samples import SampleSource
-from paritygate.wording import nearest_first
 
 __all__ = ["check_choice", "check_least", "comparison_of", "known_probes"]
 

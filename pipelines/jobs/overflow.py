@@ -14,8 +14,7 @@ from paritygate.codec import from_data
 from paritygate.distance import distance
 from paritygate.errors import BackendError, ZeroRowsError
 from paritygate.models.source import ModelRef
-from paritygate.pipelines.calibration.choosing import RowChoice
-from paritygate.pipelines.calibration.rows import CalibratedRows
+from paritygate.pipelines.calibration.rows import CalibratedRows, RowChoice
 from paritygate.pipelines.process.child import Progress
 from paritygate.precision import Precision
 from paritygate.signature import Signature

@@ -18,9 +18,8 @@ from paritygate.pipelines.compare.probes import recorded_probes
 from paritygate.pipelines.process.child import Progress
 from paritygate.pipelines.selftest import result as results
 from paritygate.pipelines.selftest.effect import effects_of
-from paritygate.pipelines.selftest.explaining import why_missed
 from paritygate.pipelines.selftest.request import SelftestRequest
-from paritygate.pipelines.selftest.result import PlantResult, SelftestResult
+from paritygate.pipelines.selftest.result import PlantResult, SelftestResult, why_missed
 from paritygate.pipelines.selftest.trial import Trial, open_planted, try_file
 from paritygate.validate.gate.verdict import Verdict
 from paritygate.validate.probes.probe import PROBES

@@ -28,10 +28,10 @@ from paritygate.machine import user_name
 from paritygate.models.digest import digest_of_model, files_of_model
 from paritygate.models.source import ModelRef, SourceKind
 from paritygate.models.source_copy import CODE_FOLDER, SOURCE_FILE
-from paritygate.pipelines.choice.candidates import Candidate
 from paritygate.pipelines.choice.choice import Choice
 from paritygate.pipelines.choice.choose import about_what_is_there, choose_stage, evidence_to_choose_by
-from paritygate.pipelines.choice.requirements import unmet_requirements
+from paritygate.pipelines.choice.eligibility import unmet_requirements
+from paritygate.pipelines.choice.options import ReleaseOption
 from paritygate.pipelines.compare.hidden_inputs import hidden, without_inputs
 from paritygate.pipelines.packing.unpacked import Believed, believed
 from paritygate.pipelines.release.repository.candidate import (
@@ -234,7 +234,7 @@ def _released_now(repository: Path, model: str, alias: str | None) -> str:
     return f"alias {alias} is at version {state.aliases[alias]}" if alias in state.aliases else ""
 
 
-def _variant(run: RunFolder, chosen: Candidate) -> VariantCandidate:
+def _variant(run: RunFolder, chosen: ReleaseOption) -> VariantCandidate:
     folder = run.variant_folder(chosen.name)
     found = [_evidence(entry, chosen) for entry in _distinct((chosen.entry, *chosen.entries.values()))]
     return VariantCandidate(
@@ -253,7 +253,7 @@ def _distinct(entries: Iterable[EvidenceEntry]) -> list[EvidenceEntry]:
     return found
 
 
-def _evidence(entry: EvidenceEntry, chosen: Candidate) -> VariantEvidence:
+def _evidence(entry: EvidenceEntry, chosen: ReleaseOption) -> VariantEvidence:
     ran, stage = entry.result and entry.result.candidate, entry.stage
     return VariantEvidence(
         verdict=entry.verdict,

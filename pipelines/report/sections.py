@@ -5,16 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from paritygate.pipelines.compare.result import ComparisonResult, OutputResult, reasons
 from paritygate.pipelines.report.failed_alone import FailedAlone, failed_alone
 from paritygate.pipelines.report.figures import number
 from paritygate.pipelines.report.quantile_strip import QuantileStrip, quantile_strip
 from paritygate.pipelines.report.report_data import ReportData, VariantReport
+from paritygate.pipelines.report.speed_section import speed_section
 from paritygate.pipelines.report.tables.conversion import conversion_table
+from paritygate.pipelines.report.tables.machines import machine_tables, other_devices_table
 from paritygate.pipelines.report.tables.probes import FAILED_AT, FOUND_AT, probe_tables, probe_words
 from paritygate.pipelines.report.tables.quality import quality_tables
-from paritygate.pipelines.report.tables.run import anchor_of
+from paritygate.pipelines.report.tables.run import (
+    anchor_of,
+    artifact_table,
+    earlier_failures_table,
+    evidence_words,
+    parity_table,
+    reference_tables,
+    release_table,
+)
 from paritygate.pipelines.report.tables.table import Table
 from paritygate.pipelines.report.tables.variants import (
     agreement_table,
@@ -29,7 +40,7 @@ from paritygate.pipelines.report.tables.variants import (
 )
 from paritygate.signature import is_float_dtype
 
-__all__ = ["OutputSection", "VariantSection", "variant_sections"]
+__all__ = ["OutputSection", "VariantSection", "contents_of", "variant_sections"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -183,3 +194,20 @@ def _notes(variant: VariantReport) -> Iterable[str]:
         ]
     # The result repeats what the converter noted.
     return dict.fromkeys(found)
+
+
+def contents_of(report: ReportData) -> dict[str, Any]:
+    """Return the variables of the templates, by name."""
+    return {
+        "report": report,
+        "parity": parity_table(report),
+        "evidence_words": evidence_words(report),
+        "earlier": earlier_failures_table(report),
+        "elsewhere": other_devices_table(report),
+        "release": release_table(report.release, report) if report.release is not None else None,
+        "speed": speed_section(report),
+        "sections": variant_sections(report),
+        "reference": reference_tables(report.recording) if report.recording is not None else (),
+        "artifacts": artifact_table(report),
+        "machines": machine_tables(report),
+    }

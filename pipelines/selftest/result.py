@@ -1,10 +1,8 @@
-"""What came of a selftest, as the terminal, the JSON file and the page have it.
-
-The JSON Schema is made from these classes.
-"""
+"""Holds what came of a selftest, for the terminal, the JSON file and the page, and says why a fault was missed."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +10,7 @@ from paritygate import __version__
 from paritygate.codec import schema_of, to_data
 from paritygate.errors import ExitCode
 from paritygate.pipelines.run.workspace import worst_code
-from paritygate.wording import counted
+from paritygate.text import counted
 
 __all__ = [
     "CAUGHT_BY_BOTH",
@@ -27,6 +25,7 @@ __all__ = [
     "PlantResult",
     "SelftestResult",
     "schema_of_selftest",
+    "why_missed",
 ]
 
 SCHEMA_VERSION = 1
@@ -168,3 +167,30 @@ def schema_of_selftest() -> dict[str, Any]:
     schema = schema_of(SelftestResult, title="paritygate selftest")
     schema["properties"] |= {"summary": {"type": "string"}, "exit_code": {"type": "integer"}}
     return schema
+
+
+def why_missed(effects: Sequence[EffectResult], *, reached_by: str, probes_off: Sequence[str]) -> str:
+    """Return why, and what would catch it.
+
+    Args:
+        effects: How far the fault changes each output.
+        reached_by: The inputs that show it; empty where any does.
+        probes_off: The probes that were not asked.
+    """
+    off = f"; probes that were not asked: {', '.join(probes_off)}" if probes_off else ""
+    if all(effect.is_rounding for effect in effects):
+        wanted = f"; what would show it: {reached_by}" if reached_by else ", so on what was asked it is no fault"
+        return f"no sample and no probe has an answer that changes beyond rounding{wanted}{off}"
+    worst = max(effects, key=lambda effect: (effect.max_abs_diff is None, effect.in_limits or 0.0))
+    if worst.max_abs_diff is None:
+        return f"{worst.output} changes to or from NaN or infinity ({worst.where}), which is not held against it{off}"
+    size = f"{worst.output} changes by {worst.max_abs_diff:.3g} at most ({worst.where})"
+    if worst.in_limits is None:
+        return f"{size}, in answers that are held to finiteness and contract alone{off}"
+    if worst.in_limits > 1:
+        return f"{size}, {worst.in_limits:.2g} limits of the samples: the limit is wider where answers are larger{off}"
+    wanted = f"; what shows it better: {reached_by}" if reached_by else ""
+    return (
+        f"{size}, {worst.in_limits:.2g} of the limit: "
+        f"a max_abs_diff below {worst.max_abs_diff:.2g} would catch it{wanted}{off}"
+    )

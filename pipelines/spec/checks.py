@@ -11,7 +11,7 @@ from paritygate.pipelines.spec.output_checks import check_output_uses
 from paritygate.pipelines.spec.schema import AVAILABLE_TARGETS, ResolvedSpec
 from paritygate.pipelines.spec.targets import check_targets
 from paritygate.precision import Precision
-from paritygate.wording import nearest_first
+from paritygate.text import nearest_first
 
 __all__ = ["check_spec"]
 

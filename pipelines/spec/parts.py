@@ -78,6 +78,11 @@ class ModelPart(Part):
     rename: dict[str, str] = Field(default_factory=dict, description="The source's name: the name served.")
     dims: dict[str, DimPart] = Field(default_factory=dict)
     files: list[str] = Field(default_factory=list, description="Files the source reads besides the modules it imports.")
+    exporter: Literal["dynamo", "torchscript"] | None = Field(
+        default=None,
+        description="What exports a PyTorch module to ONNX: dynamo, torch.onnx on top of torch.export, with its own "
+        "attention or that of transformers written out; or torchscript. The first that converts it if absent.",
+    )
 
 
 class SamplesPart(Part):

@@ -8,7 +8,7 @@ from dataclasses import replace
 from paritygate.errors import UsageError
 from paritygate.pipelines.spec.schema import ResolvedSpec
 from paritygate.pipelines.spec.targets import name_of_target
-from paritygate.wording import nearest_first
+from paritygate.text import nearest_first
 
 __all__ = ["check_names", "with_probes", "with_targets"]
 

@@ -293,7 +293,7 @@ def uses() -> Uses:
 def test_the_files_are_found_and_their_uses_collected(uses: Uses) -> None:
     assert {
         "src/paritygate/engine/capabilities.py",
-        "src/paritygate/engine/deserialized.py",
+        "src/paritygate/engine/inspecting.py",
         "convert/engine/network.py",
     } <= set(our_files())
     assert "validate/runners/tensorrt.py" in our_files()

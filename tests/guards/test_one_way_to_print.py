@@ -1,4 +1,4 @@
-"""What the tool prints passes `paritygate.printing`, where hidden characters are written out: nothing goes past it."""
+"""What the tool prints passes `paritygate.text`, where hidden characters are written out: nothing goes past it."""
 
 from __future__ import annotations
 

@@ -22,9 +22,9 @@ from paritygate.pipelines.benchmark.result import (
     Speedup,
     VariantBenchmark,
 )
-from paritygate.pipelines.choice.candidates import ChoiceRules
 from paritygate.pipelines.choice.choice import Choice, choose
 from paritygate.pipelines.choice.limit_share import limit_share
+from paritygate.pipelines.choice.options import ChoiceRules
 from paritygate.pipelines.cli.choice_summary import exit_code_of_choice
 from paritygate.pipelines.compare.result import ComparisonResult, OutputResult, SideResult
 from paritygate.pipelines.run.evidence import Evidence, EvidenceEntry, ReferenceFacts, SamplesFacts
@@ -532,7 +532,7 @@ def test_an_emulated_row_stands_for_absent_devices_alone_and_not_for_a_file_that
 
     choice = choose(evidence, None, {}, rules)
 
-    assert [item.hindrance for item in choice.candidates] == [hindrance]
+    assert [item.why_not for item in choice.candidates] == [hindrance]
     assert _chosen(choice) == ([] if hindrance else ["onnx-bf16"])
 
 

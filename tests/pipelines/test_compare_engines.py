@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from paritygate.engine.profile import profile_of
 from paritygate.engine.record import ENGINE_FILE, RECORD_FILE, EngineRecord
-from paritygate.engine.settings import EngineSettings
+from paritygate.engine.settings import EngineSettings, profile_of
 from paritygate.machine import Gpu
 from paritygate.precision import Precision
 from paritygate.signature import Dim, Signature, TensorSpec

@@ -17,7 +17,7 @@ from paritygate.pipelines.cli.probe_summary import finding_lines
 from paritygate.pipelines.compare.result import ComparisonResult, reasons
 from paritygate.pipelines.report.failed_alone import failed_alone
 from paritygate.pipelines.report.tables.probes import FOUND_AT, probe_tables, probe_words
-from paritygate.pipelines.selftest import first_failures
+from paritygate.pipelines.selftest import trial
 from paritygate.precision import Precision
 from paritygate.validate.gate.rules import GateRules
 from paritygate.validate.gate.tolerance import parse_tolerance
@@ -154,13 +154,13 @@ def test_a_selftest_goes_on_behind_a_finding(monkeypatch: pytest.MonkeyPatch) ->
             stopped[edge] = "masks" in stopping.failed
         return ()
 
-    monkeypatch.setattr(first_failures, "run_probes", run_probes)
+    monkeypatch.setattr(trial, "run_probes", run_probes)
     question = ProbeQuestion(rules=GateRules(tolerance=parse_tolerance(Precision.FP32, {})), outputs=())
-    monkeypatch.setattr(first_failures, "question_of", lambda *_: question)
+    monkeypatch.setattr(trial, "question_of", lambda *_: question)
     recording: Mapping[str, Any] = {"folder": Path(), "probes": (), "roles": {}, "skipped": "", "seed": 0}
     job = SimpleNamespace(rules=SimpleNamespace(probes=("masks",)))
 
-    first_failures.ask_until_failed(
+    trial.ask_until_failed(
         cast("Any", job), cast("Any", None), cast("Any", SimpleNamespace(**recording)), (), lambda *_: None
     )
 

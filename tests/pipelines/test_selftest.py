@@ -16,9 +16,8 @@ from paritygate.codec import from_data, to_data
 from paritygate.convert.planted.kinds import PLANTS, PlantContext, Planted
 from paritygate.convert.planted.plant import plant
 from paritygate.pipelines.jobs import selftest as selftest_job
-from paritygate.pipelines.run.comparison_job import comparison_job
+from paritygate.pipelines.run.comparisons import comparison_job
 from paritygate.pipelines.run.workspace import open_run
-from paritygate.pipelines.selftest.explaining import why_missed
 from paritygate.pipelines.selftest.page import lines_below, page_of
 from paritygate.pipelines.selftest.request import SelftestRequest
 from paritygate.pipelines.selftest.result import (
@@ -27,6 +26,7 @@ from paritygate.pipelines.selftest.result import (
     PlantResult,
     SelftestResult,
     schema_of_selftest,
+    why_missed,
 )
 from paritygate.pipelines.selftest.trial import open_planted, try_file
 

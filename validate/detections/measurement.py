@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from paritygate.errors import UsageError
-from paritygate.row_names import row_name
+from paritygate.text import row_name
 from paritygate.validate.detections.boxes import Detections, match_detections
 from paritygate.validate.detections.pictures import finite_of, lowest_of, pictures_of, places_of, reported_of
 from paritygate.validate.detections.rule import MatchRule

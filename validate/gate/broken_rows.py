@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from paritygate.row_names import row_name
 from paritygate.signature import is_float_dtype
+from paritygate.text import row_name
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -11,7 +11,7 @@ import numpy as np
 from paritygate.batch import Batch
 from paritygate.distance import distance
 from paritygate.errors import UsageError
-from paritygate.row_names import row_range
+from paritygate.text import row_range
 from paritygate.validate.gate import decisions, row_pattern, statistics
 from paritygate.validate.gate.decisions import Decision, DecisionState, DecisionStatistics
 from paritygate.validate.gate.row_pattern import RowPattern, SeenBatch

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from paritygate.row_names import row_names
+from paritygate.text import row_names
 from paritygate.validate.gate.row_traits import TRAITS
 from paritygate.validate.gate.verdict import Check, Status
 

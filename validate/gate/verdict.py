@@ -13,7 +13,7 @@ from enum import Enum
 
 from paritygate.errors import ExitCode
 from paritygate.precision import Precision
-from paritygate.row_names import row_name, row_names
+from paritygate.text import counted, one_or_many, row_name, row_names
 from paritygate.validate.gate.bounds import mismatch_rate_upper_95, rows_for_upper_95, upper_bound_text
 from paritygate.validate.gate.decisions import DecisionStatistics
 from paritygate.validate.gate.measurement import Measurement, Violation
@@ -22,7 +22,6 @@ from paritygate.validate.gate.rules import GateRules
 from paritygate.validate.gate.statistics import DiffStatistics
 from paritygate.validate.gate.tolerance import Limits
 from paritygate.validate.reference.profile import OutputProfile
-from paritygate.wording import counted, one_or_many
 
 __all__ = ["Check", "JudgePlan", "Status", "Verdict", "exit_code_of", "judge", "verdict_of"]
 

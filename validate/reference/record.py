@@ -15,8 +15,8 @@ from paritygate.batch import Batch
 from paritygate.codec import to_data
 from paritygate.errors import ReferenceRefusedError, UsageError, ZeroRowsError
 from paritygate.precision import Precision
-from paritygate.row_names import row_names
 from paritygate.signature import Dim, Signature, is_float_dtype
+from paritygate.text import counted, one_or_many, row_names
 from paritygate.validate.gate.broken_rows import BrokenRows
 from paritygate.validate.gate.measurement import repeat_difference
 from paritygate.validate.gate.tolerance import DEFAULT_TOLERANCES, limits_for
@@ -34,7 +34,6 @@ from paritygate.validate.reference.recording import ChunkWriter, Recording, Stor
 from paritygate.validate.reference.refused_rows import answers_of
 from paritygate.validate.samples.feeding import check_shapes, fit_inputs
 from paritygate.validate.samples.samples import BatchDigest
-from paritygate.wording import counted, one_or_many
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

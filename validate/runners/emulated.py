@@ -25,8 +25,8 @@ from paritygate.models.onnx.graph import UniqueNames, names_in
 from paritygate.precision import Precision
 from paritygate.signature import Signature, rename_signature
 from paritygate.validate.emulation.canary import VALUES, canary_alone, check_canary
+from paritygate.validate.emulation.constants import ELEMENT_TYPES, FLOAT
 from paritygate.validate.emulation.graph import EmulatedGraph, emulate
-from paritygate.validate.emulation.rounding import ELEMENT_TYPES, FLOAT
 from paritygate.validate.runners.onnxruntime.runner import reason_of_onnxruntime
 from paritygate.validate.runners.runner import Runner, RuntimeFacts
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from paritygate.engine.profile import ProfileShapes
 from paritygate.engine.record import EngineRecord
+from paritygate.engine.settings import ProfileShapes
 from paritygate.errors import BackendError
 from paritygate.signature import Signature
 from paritygate.validate.runners.runner import Runner, RuntimeFacts

@@ -18,12 +18,9 @@ import numpy as np
 
 from paritygate.engine.builder_log import BuilderLog, make_logger
 from paritygate.engine.capabilities import capabilities_of
-from paritygate.engine.deserialized import BUILD_AGAIN, LoadedEngine, check_engine, load_engine
-from paritygate.engine.dtypes import DTYPE_OF_PRECISION
 from paritygate.engine.gpu_fit import BUILD_HERE, check_gpu
-from paritygate.engine.inspected import inspect_engine
-from paritygate.engine.layer_types import MOVING, QUANTIZE
-from paritygate.engine.library import TITLES, open_library
+from paritygate.engine.inspecting import BUILD_AGAIN, LoadedEngine, check_engine, inspect_engine, load_engine
+from paritygate.engine.library import DTYPE_OF_PRECISION, MOVING, QUANTIZE, TITLES, open_library
 from paritygate.engine.record import RECORD_FILE, EngineRecord
 from paritygate.errors import BackendError, InputFileError
 from paritygate.machine import Gpu, device_name, gpu_of_machine, show_cuda_runtime

@@ -21,9 +21,9 @@ import numpy as np
 from paritygate.batch import Batch
 from paritygate.errors import InputFileError, MeasurementError, ParitygateError, UsageError
 from paritygate.importing import is_object_path, load_object
+from paritygate.text import counted
 from paritygate.validate.samples.npy_stream import NpyStream, npz_names
 from paritygate.validate.samples.split import SampleSplit, rows_for_calibration
-from paritygate.wording import counted
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

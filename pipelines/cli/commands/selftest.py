@@ -66,7 +66,7 @@ def command(
     from paritygate.pipelines.selftest.request import chosen_plants
     from paritygate.pipelines.selftest.stage import SELFTEST_PAGE, SelftestOptions, selftest_stage, spec_of_selftest
     from paritygate.pipelines.spec.loading import load_spec_to_run
-    from paritygate.printing import echo
+    from paritygate.text import echo
 
     options = SelftestOptions(plants=chosen_plants(faults), time_limit_s=time_limit)
     resolved = load_spec_to_run(spec, samples_path=samples_path)

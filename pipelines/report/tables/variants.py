@@ -20,11 +20,10 @@ from paritygate.pipelines.report.figures import near_one, number, number_pair, p
 from paritygate.pipelines.report.tables.probes import failed_words
 from paritygate.pipelines.report.tables.table import Cell, Column, Table, code, facts, figure, status, text
 from paritygate.precision import Precision
-from paritygate.row_names import row_name
 from paritygate.signature import is_float_dtype
+from paritygate.text import one_or_many, row_name
 from paritygate.validate.gate.bounds import upper_bound_text
 from paritygate.validate.gate.tolerance import DEFAULT_TOLERANCES
-from paritygate.wording import one_or_many
 
 __all__ = [
     "agreement_table",

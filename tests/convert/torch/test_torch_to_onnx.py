@@ -345,3 +345,53 @@ def test_a_random_module_is_left_to_the_gate_with_a_note(bench: Bench) -> None:
 
     converted = bench.convert("torch", model=Random(), signature=_FOUR_TO_FOUR)
     assert any("its values were not compared: on random inputs" in note for note in converted.conversion.notes)
+
+
+class _NamedLikeOperators(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.table = torch.nn.Embedding(9, 4)
+
+    def forward(self, mean: torch.Tensor, relu: torch.Tensor) -> dict[str, torch.Tensor]:
+        hidden = self.table(mean)
+        return {"embedding": hidden.mean(dim=1), "linear": torch.relu(hidden) + relu[:, None], "x": hidden.sum(2)}
+
+
+_LIKE_OPERATORS = sign(
+    {"mean": "int64[batch, time]", "relu": "float32[batch, 4]"},
+    {"embedding": "float32[batch, 4]", "linear": "float32[batch, time, 4]", "table.weight": "float32[batch, time]"},
+    batch=(1, 2, 4),
+    time=(1, 3, 6),
+)
+
+
+@pytest.mark.parametrize("through", ["torch", "pt2", "torchscript"])
+def test_tensors_may_be_named_like_operators_and_parameters(bench: Bench, through: str) -> None:
+    model = _NamedLikeOperators().eval()
+    fields: dict[str, Any] = {"model": model, "signature": _LIKE_OPERATORS, "rename": {"x": "table.weight"}}
+    if through == "torch":
+        converted = bench.convert("torch", **fields)
+    else:
+        file = bench.convert("torch", to=through, **fields).main
+        converted = Bench(folder=bench.folder / "again").convert(through, file)
+    assert converted.conversion.signature.outputs == _LIKE_OPERATORS.outputs
+    ids, shift = np.array([[1, 2, 3, 4, 5]]), np.ones((1, 4), np.float32)
+    actual = converted.run({"mean": ids, "relu": shift})
+    expected = model(torch.from_numpy(ids), torch.from_numpy(shift))
+    for served, name in (("embedding", "embedding"), ("linear", "linear"), ("table.weight", "x")):
+        assert_near(actual[served], expected[name].detach())
+
+
+def test_one_name_for_an_input_and_an_output_is_refused_with_how_to_tell_them_apart(bench: Bench) -> None:
+    class Next(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+            return {"x": x + 1}
+
+    inputs = {"x": "float32[batch, 4]"}
+    with pytest.raises(UsageError, match="'x' is the name of an input and of an output, and ONNX has one") as caught:
+        bench.convert("torch", model=Next(), signature=sign(inputs, inputs))
+    assert "model.rename: {x: x_out}" in caught.value.hint
+    renamed = sign(inputs, {"x_out": "float32[batch, 4]"})
+    converted = bench.convert("torch", model=Next(), signature=renamed, rename={"x": "x_out"})
+    assert_near(converted.run({"x": np.ones((2, 4), np.float32)})["x_out"], np.full((2, 4), 2, np.float32))

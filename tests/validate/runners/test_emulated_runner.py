@@ -22,8 +22,8 @@ from paritygate.models.source import ModelRef, SourceKind
 from paritygate.precision import Precision
 from paritygate.validate.emulation import canary
 from paritygate.validate.emulation.canary import VALUES, check_canary
+from paritygate.validate.emulation.constants import DTYPES
 from paritygate.validate.emulation.graph import emulate
-from paritygate.validate.emulation.rounding import DTYPES
 from paritygate.validate.runners.emulated import EmulatedRunner, _open_session, open_emulated
 
 _FLOAT, _FLOAT16, _BFLOAT16, _INT64 = TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.INT64

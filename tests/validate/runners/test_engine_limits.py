@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 from paritygate.engine.gpu_fit import check_gpu
-from paritygate.engine.inspected import inspected_dtypes
-from paritygate.engine.profile import profile_of
+from paritygate.engine.inspecting import inspected_dtypes
 from paritygate.engine.record import EngineRecord
-from paritygate.engine.settings import EngineSettings, HardwareCompatibility
+from paritygate.engine.settings import EngineSettings, HardwareCompatibility, profile_of
 from paritygate.errors import BackendError
 from paritygate.machine import Gpu
 from paritygate.precision import Precision

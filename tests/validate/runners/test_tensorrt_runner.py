@@ -24,14 +24,12 @@ import pytest
 from paritygate.backends import backend_state
 from paritygate.convert.checked import convert_and_check
 from paritygate.convert.conversion import ConversionJob
-from paritygate.engine import builder_log, deserialized, inspected
+from paritygate.engine import builder_log, inspecting
 from paritygate.engine.capabilities import capabilities_of
-from paritygate.engine.deserialized import LoadedEngine, check_engine, load_engine
-from paritygate.engine.dtypes import NUMPY_DTYPES
-from paritygate.engine.library import EngineLibrary, open_library
-from paritygate.engine.profile import ProfileShapes, profile_of
+from paritygate.engine.inspecting import LoadedEngine, check_engine, load_engine
+from paritygate.engine.library import NUMPY_DTYPES, EngineLibrary, open_library
 from paritygate.engine.record import RECORD_FILE, EngineRecord
-from paritygate.engine.settings import EngineSettings
+from paritygate.engine.settings import EngineSettings, ProfileShapes, profile_of
 from paritygate.errors import BackendError, InputFileError, UsageError
 from paritygate.machine import Gpu, gpu_of_machine, show_cuda_runtime
 from paritygate.models.loading import LoadedModel
@@ -663,7 +661,7 @@ class TestRunning:
 @pytest.mark.rtx
 def test_every_member_of_an_engine_that_is_used_exists() -> None:
     trt = open_library("tensorrt-rtx").module
-    trees = [ast.parse(Path(str(found.__file__)).read_text("utf-8")) for found in (tensorrt, deserialized, inspected)]
+    trees = [ast.parse(Path(str(found.__file__)).read_text("utf-8")) for found in (tensorrt, inspecting, inspecting)]
     engines = {"engine", "cuda_engine"}
     used = {
         node.attr

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 import numpy as np
 
 from paritygate.distance import distance
+from paritygate.text import counted
 from paritygate.validate.detections.repeats import changed_detections
 from paritygate.validate.gate.candidate import Candidate, RefusedInputsError
 from paritygate.validate.gate.measurement import repeat_difference
@@ -31,7 +32,6 @@ from paritygate.validate.probes.run import (
     ProbeQuestion,
     with_labels,
 )
-from paritygate.wording import counted
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

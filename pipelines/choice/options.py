@@ -7,14 +7,14 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from paritygate.pipelines.benchmark.result import BenchmarkResult
-from paritygate.pipelines.choice.eligibility import Standing, standings_of
+from paritygate.pipelines.choice.eligibility import Eligibility, eligibilities_of
 from paritygate.pipelines.choice.figures import Figures, MeasuringRules, Point, figures_of_variant
 from paritygate.pipelines.compare.result import OutputResult
 from paritygate.pipelines.run.evidence import Evidence, EvidenceEntry
 from paritygate.pipelines.spec.limits import Preference, broken_constraints
 from paritygate.signature import is_float_dtype
 
-__all__ = ["Candidate", "ChoiceRules", "candidates_of", "in_order_of"]
+__all__ = ["ChoiceRules", "ReleaseOption", "in_order_of", "options_of"]
 
 # The figure by which each preference orders what is left.
 _ORDERED_BY: Mapping[str, str] = {"fastest": "latency_p50_ms", "smallest": "size_mb"}
@@ -41,12 +41,12 @@ class ChoiceRules:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Candidate:
+class ReleaseOption:
     """One target of the spec as it stands for a release.
 
     Attributes:
         entry: The entry of the evidence that counts.
-        hindrance: Why the evidence does not let it be released, in words; empty if it does.
+        why_not: Why the evidence does not let it be released, in words; empty if it does.
         figures: Its speed and size.
         broken: The limits that it breaks, in words.
         entries: The entry of the evidence that counts for each device of the release that it can run on.
@@ -54,7 +54,7 @@ class Candidate:
     """
 
     entry: EvidenceEntry
-    hindrance: str
+    why_not: str
     figures: Figures
     broken: tuple[str, ...]
     entries: Mapping[str, EvidenceEntry] = field(default_factory=dict)
@@ -68,7 +68,7 @@ class Candidate:
     @property
     def is_fit(self) -> bool:
         """Whether evidence and limits let it be released."""
-        return not self.hindrance and not self.broken
+        return not self.why_not and not self.broken
 
     def is_measured(self, rules: ChoiceRules) -> bool:
         """Return whether every figure that the rules ask for is known."""
@@ -102,7 +102,7 @@ class Candidate:
             "devices": {device: entry.evidence for device, entry in self.entries.items()},
             "has_run": self.has_run,
             "is_fit": self.is_fit,
-            "hindrance": self.hindrance,
+            "hindrance": self.why_not,
             "broken": list(self.broken),
             "difference": self.difference,
             "figures": dict(self.figures.by_name),
@@ -119,40 +119,40 @@ def _part_of_spread(output: OutputResult) -> float | None:
     return difference / spread if difference is not None and spread else None
 
 
-def candidates_of(
+def options_of(
     evidence: Evidence,
     benchmark: BenchmarkResult | None,
     sizes: Mapping[str, int],
     rules: ChoiceRules,
     engines: Mapping[str, Mapping[str, Any]] | None = None,
-) -> tuple[Candidate, ...]:
+) -> tuple[ReleaseOption, ...]:
     """Return every target of the run as it stands, in the spec's order; arguments as for `choose`."""
-    found = standings_of(evidence, devices=rules.devices, accept=rules.accept, engines=engines or {})
-    return tuple(_candidate(standing, evidence, benchmark, sizes, rules) for standing in found)
+    found = eligibilities_of(evidence, devices=rules.devices, accept=rules.accept, engines=engines or {})
+    return tuple(_candidate(eligibility, evidence, benchmark, sizes, rules) for eligibility in found)
 
 
 def _candidate(
-    standing: Standing,
+    eligibility: Eligibility,
     evidence: Evidence,
     benchmark: BenchmarkResult | None,
     sizes: Mapping[str, int],
     rules: ChoiceRules,
-) -> Candidate:
-    entry = standing.entry
+) -> ReleaseOption:
+    entry = eligibility.entry
     # Where it cannot run, how fast it is there is no question.
-    measuring = MeasuringRules(evidence=evidence, devices=standing.devices or rules.devices, points=rules.points)
+    measuring = MeasuringRules(evidence=evidence, devices=eligibility.devices or rules.devices, points=rules.points)
     figures = figures_of_variant(entry, benchmark, sizes.get(entry.variant), measuring)
-    return Candidate(
+    return ReleaseOption(
         entry=entry,
-        hindrance=standing.hindrance,
+        why_not=eligibility.why_not,
         figures=figures,
         broken=broken_constraints(rules.limits, figures.by_name),
-        entries=standing.entries,
-        has_run=standing.has_run,
+        entries=eligibility.entries,
+        has_run=eligibility.has_run,
     )
 
 
-def in_order_of(candidates: Iterable[Candidate], preference: Preference) -> list[Candidate]:
+def in_order_of(candidates: Iterable[ReleaseOption], preference: Preference) -> list[ReleaseOption]:
     """Return the candidates that a preference can order, the best first; of equal ones the first stays first."""
     known = [(value, item) for item in candidates if (value := item.figure(preference)) is not None]
     return [item for _, item in sorted(known, key=lambda pair: pair[0])]

@@ -1,24 +1,38 @@
-"""An engine, opened on a GPU and held against the record beside it."""
+"""Opens an engine on a GPU, compares it with the record beside it, and reads what it says of its own layers."""
 
 from __future__ import annotations
 
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from paritygate.engine.builder_log import BuilderLog, make_logger, said
-from paritygate.engine.dtypes import NUMPY_DTYPES
-from paritygate.engine.library import EngineLibrary
-from paritygate.engine.profile import ProfileShapes
+from paritygate.engine.library import NUMPY_DTYPES, EngineLibrary
 from paritygate.engine.record import RECORD_FILE, EngineRecord
+from paritygate.engine.settings import ProfileShapes
 from paritygate.errors import BackendError, InputFileError
 from paritygate.signature import TensorSpec
 
-__all__ = ["BUILD_AGAIN", "LoadedEngine", "check_engine", "load_engine"]
+__all__ = ["BUILD_AGAIN", "LoadedEngine", "check_engine", "inspect_engine", "inspected_dtypes", "load_engine"]
 
 BUILD_AGAIN = "build the engine again: convert-and-validate build"
 # A size that is known at run time only.
 _OPEN = -1
+# The words of the engine's inspector, which differ between versions: `Half NC/8HW8`, `Row major linear FP16 format`.
+_WORDS: Mapping[str, str] = {
+    "float": "FLOAT",
+    "fp32": "FLOAT",
+    "half": "HALF",
+    "fp16": "HALF",
+    "bfloat16": "BF16",
+    "bf16": "BF16",
+    "int8": "INT8",
+}
+_WORD = re.compile(r"[a-z0-9]+")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -122,3 +136,45 @@ def _check_profile_of(engine: Any, name: str, shapes: ProfileShapes) -> None:  #
 def _differs(found: str, recorded: str) -> None:
     msg = f"the engine is not what its {RECORD_FILE} says: {found}; recorded is {recorded}"
     raise BackendError(msg, hint=BUILD_AGAIN)
+
+
+def inspect_engine(loaded: LoadedEngine) -> dict[str, dict[str, int]]:
+    """Return how many outputs of layers the engine has, by dtype and layer; nothing where it was not built to say."""
+    trt = loaded.library.module
+    if loaded.cuda_engine.profiling_verbosity != trt.ProfilingVerbosity.DETAILED:
+        return {}
+    inspector = loaded.cuda_engine.create_engine_inspector()
+    return inspected_dtypes(inspector.get_engine_information(trt.LayerInformationFormat.JSON))
+
+
+def inspected_dtypes(inspection: str) -> dict[str, dict[str, int]]:
+    """Return the dtypes of the engine's layers as a census, by what its inspector said.
+
+    Args:
+        inspection: What the inspector said of the whole engine, as JSON.
+
+    Returns:
+        Empty where it names layers only, or says nothing that is known here.
+    """
+    try:
+        layers = json.loads(inspection)["Layers"]
+    except (ValueError, KeyError, TypeError):
+        return {}
+    census: dict[str, Counter[str]] = {}
+    for layer in layers:
+        # One that was built without details names its layers, and nothing else.
+        if not isinstance(layer, dict):
+            continue
+        for dtype in _dtypes_of_outputs(layer):
+            census.setdefault(dtype, Counter())[str(layer.get("LayerType", "unknown"))] += 1
+    return {dtype: dict(counts) for dtype, counts in census.items()}
+
+
+def _dtypes_of_outputs(layer: Mapping[str, Any]) -> Iterator[str]:
+    for output in layer.get("Outputs", ()):
+        if not isinstance(output, dict):
+            continue
+        said = " ".join(str(output.get(key, "")) for key in ("Format/Datatype", "Datatype", "Format"))
+        known = [_WORDS[word] for word in _WORD.findall(said.lower()) if word in _WORDS]
+        if known:
+            yield known[0]
