@@ -20,8 +20,15 @@ from paritygate.machine import device_name, machine_facts
 from paritygate.pipelines.benchmark.load import cores, load_note, mark_load, others_cores
 from paritygate.pipelines.benchmark.recorded_source import size_of_source
 from paritygate.pipelines.benchmark.result import SOURCE, BenchmarkResult
-from paritygate.pipelines.benchmark.rounds import Point, point_words, run_rounds, uncertain
-from paritygate.pipelines.benchmark.subjects import BenchmarkSubject, kind_of, variant_of
+from paritygate.pipelines.benchmark.rounds import (
+    BenchmarkSubject,
+    Point,
+    kind_of,
+    point_words,
+    run_rounds,
+    uncertain,
+    variant_of,
+)
 from paritygate.pipelines.benchmark.worker import RefusedError, Worker, WorkerJob
 from paritygate.pipelines.compare.models import artifact_model
 from paritygate.pipelines.process.child import Progress

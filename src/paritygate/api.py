@@ -17,7 +17,7 @@ import paritygate.errors
 from paritygate.batch import Batch
 from paritygate.codec import to_data
 from paritygate.errors import ArtifactIntegrityError, ExitCode, ParitygateError, UsageError
-from paritygate.models.live import kind_of_live, live_objects
+from paritygate.models.loading import kind_of_live, live_objects
 from paritygate.models.source import ModelRef, SourceKind
 from paritygate.pipelines.cli.run_summary import comparison_text
 from paritygate.pipelines.compare.arguments import check_choice, comparison_of, known_probes

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 import paritygate as pg
 from paritygate.__main__ import _run
 from paritygate.errors import InputFileError, UsageError
-from paritygate.models.live import live_object
+from paritygate.models.loading import live_object
 
 Arrays = dict[str, NDArray[Any]]
 

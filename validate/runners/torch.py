@@ -1,32 +1,141 @@
-"""What runs of every PyTorch model, whatever it comes in: eval mode, no autocast, float32 computed in float32."""
+"""Run PyTorch modules, TorchScript and `.pt2` files: eval mode, no autocast, float32 computed in float32."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from paritygate.errors import MissingBackendError
+from paritygate.backends import require_backend
+from paritygate.errors import BackendError, MissingBackendError, UsageError
 from paritygate.machine import device_name
-from paritygate.models.torch.module import parts_with_fp32_precision, unused_outputs
+from paritygate.models.loading import LoadedModel
+from paritygate.models.source import SourceKind
+from paritygate.models.torch import pt2_file, torchscript_file
+from paritygate.models.torch.archive import names_in_archive
+from paritygate.models.torch.module import (
+    as_named_module,
+    device_of,
+    parts_with_fp32_precision,
+    put_in_eval_mode,
+    signature_of_module,
+    unused_outputs,
+)
+from paritygate.models.torch.names import KnownNames, named_file
 from paritygate.models.weights import WeightTally
 from paritygate.precision import Precision
 from paritygate.signature import Signature
-from paritygate.validate.runners.runner import ALL_THERE_IS, ON_THE_GPU, Runner, RuntimeFacts
+from paritygate.validate.runners.runner import ALL_THERE_IS, ON_THE_GPU, Runner, RuntimeFacts, reason_of
 
 if TYPE_CHECKING:
     import torch
     from numpy.typing import NDArray
 
-__all__ = ["TorchRunner", "check_device", "precision_of_tensors", "torch_facts"]
+    from paritygate.models.example import Example
 
+__all__ = ["TorchRunner", "open_model"]
+
+# Modules of these packages hold their weights packed, where no parameter shows them.
+_QUANTIZED = ("torch.ao.nn.quantized", "torch.ao.nn.intrinsic.quantized", "torch.nn.quantized")
 _BFLOAT16 = "bfloat16"
 
 
-def check_device(device: str) -> None:
+def open_model(loaded: LoadedModel) -> TorchRunner:
+    """Return the module, or the one in the file, in eval mode and on the device.
+
+    Loading a file may run code of its author's. Reads all weights, to find their precision.
+
+    Raises:
+        MissingBackendError: PyTorch is not installed, or has no CUDA where CUDA is asked for.
+        InputFileError: The file is no TorchScript or no program of torch.export, or damaged.
+        BackendError: The module cannot be moved to the device.
+        UsageError: There is no signature, or it does not fit the module; or neither the file nor the spec says the
+            names, or they are not those of the file.
+    """
+    require_backend("torch")
+    if loaded.ref.kind is SourceKind.TORCHSCRIPT:
+        return _open_torchscript(loaded)
+    return _open_pt2(loaded) if loaded.ref.kind is SourceKind.PT2 else _open_module(loaded)
+
+
+def _open_module(loaded: LoadedModel) -> TorchRunner:
+    if loaded.ref.signature is None and loaded.example is None:
+        msg = f"the names and dtypes of {loaded.ref.text} are not known: a PyTorch module does not say them"
+        raise UsageError(msg, hint="declare inputs: and outputs: in the spec")
+    module: torch.nn.Module = loaded.model
+    note = put_in_eval_mode(module)
+    _move(module, loaded.device)
+    signature = loaded.ref.signature
+    if signature is None:
+        signature = signature_of_module(module, cast("Example", loaded.example), loaded.ref.rename)
+    return TorchRunner(
+        named=as_named_module(module, signature, loaded.ref.rename),
+        signature=signature,
+        facts=_torch_facts(device_of(module).type, _precision_of_module(module), [note]),
+    )
+
+
+def _move(module: torch.nn.Module, device: str) -> None:
+    _check_device(device)
+    try:
+        module.to(device)
+    except Exception as err:
+        msg = f"the module cannot be moved to device {device!r}: {reason_of(err)}"
+        raise BackendError(msg, hint="load all weights in the callable, and leave the device to paritygate") from err
+
+
+def _precision_of_module(module: torch.nn.Module) -> Precision | None:
+    if any(type(part).__module__.startswith(_QUANTIZED) for part in module.modules()):
+        return Precision.INT8
+    return _precision_of_tensors((*module.parameters(), *module.buffers()))
+
+
+def _open_torchscript(loaded: LoadedModel) -> TorchRunner:
+    _check_device(loaded.device)
+    path = loaded.ref.path
+    module = torchscript_file.load_torchscript(path, loaded.device)
+    note = put_in_eval_mode(module)
+    known = KnownNames(file=path, said=names_in_archive(path), declared=loaded.ref.signature, rename=loaded.ref.rename)
+    named, signature = named_file(torchscript_file.taking_its_names(module), known)
+    weights = (*module.parameters(), *module.buffers(), *torchscript_file.constants_of(module))
+    device = next((tensor.device.type for tensor in weights), loaded.device)
+    facts = _torch_facts(device, _precision_of_tensors(weights), (note, *torchscript_file.notes_of(module)))
+    return TorchRunner(named=named, signature=signature, facts=facts)
+
+
+def _open_pt2(loaded: LoadedModel) -> TorchRunner:
+    _check_device(loaded.device)
+    program = pt2_file.load_pt2(loaded.ref.path)
+    known = pt2_file.known_names(loaded.ref.path, program, loaded.ref.signature, loaded.ref.rename)
+    program = _moved(program, loaded.device)
+    module = program.module()
+    named, signature = named_file(pt2_file.taking_its_names(program, module, module), known)
+    weights = (*program.state_dict.values(), *_tensors(program))
+    device = next((tensor.device.type for tensor in weights), loaded.device)
+    facts = _torch_facts(device, _precision_of_tensors(weights), pt2_file.notes_of(program))
+    return TorchRunner(named=named, signature=signature, facts=facts)
+
+
+def _moved(program: torch.export.ExportedProgram, device: str) -> torch.export.ExportedProgram:
+    from torch.export.passes import move_to_device_pass
+
+    try:
+        return move_to_device_pass(program, device)
+    except Exception as err:
+        msg = f"the program cannot be moved to device {device!r}: {reason_of(err)}"
+        raise BackendError(msg, hint=f"export the model again on {device!r}") from err
+
+
+def _tensors(program: torch.export.ExportedProgram) -> list[torch.Tensor]:
+    import torch
+
+    return [item for item in program.constants.values() if isinstance(item, torch.Tensor)]
+
+
+def _check_device(device: str) -> None:
     """Do nothing if this PyTorch runs on the device.
 
     Raises:
@@ -43,7 +152,7 @@ def check_device(device: str) -> None:
         )
 
 
-def precision_of_tensors(tensors: Iterable[torch.Tensor]) -> Precision | None:
+def _precision_of_tensors(tensors: Iterable[torch.Tensor]) -> Precision | None:
     """Return the precision of weights; None where they are packed, or there are none.
 
     Reads all of them.
@@ -64,7 +173,7 @@ def precision_of_tensors(tensors: Iterable[torch.Tensor]) -> Precision | None:
     return tally.precision_of_parameters()
 
 
-def torch_facts(device: str, precision: Precision | None, notes: Iterable[str | None]) -> RuntimeFacts:
+def _torch_facts(device: str, precision: Precision | None, notes: Iterable[str | None]) -> RuntimeFacts:
     """Return what runs, read back from PyTorch.
 
     Args:

@@ -1,10 +1,15 @@
-"""Run a TensorRT or TensorRT-RTX engine on the GPU, through Polygraphy."""
+"""Run a TensorRT or TensorRT-RTX engine on the GPU, through Polygraphy.
+
+Whether an engine runs here at all is checked before the library is asked: it refuses such an engine too, in words that
+do not say what to do, or after it has loaded all of it.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import math
 import weakref
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,26 +18,39 @@ import numpy as np
 
 from paritygate.engine.builder_log import BuilderLog, make_logger
 from paritygate.engine.capabilities import capabilities_of
-from paritygate.engine.gpu_fit import check_gpu
+from paritygate.engine.gpu_fit import BUILD_HERE, check_gpu
 from paritygate.engine.inspecting import BUILD_AGAIN, LoadedEngine, check_engine, inspect_engine, load_engine
-from paritygate.engine.library import open_library
+from paritygate.engine.library import DTYPE_OF_PRECISION, MOVING, QUANTIZE, TITLES, open_library
 from paritygate.engine.record import RECORD_FILE, EngineRecord
 from paritygate.errors import BackendError, InputFileError
-from paritygate.machine import Gpu, device_name
+from paritygate.machine import Gpu, device_name, gpu_of_machine, show_cuda_runtime
 from paritygate.models.loading import LoadedModel
+from paritygate.precision import Precision
 from paritygate.signature import Signature, TensorSpec, rename_signature
-from paritygate.validate.runners.engine.cuda_runtime import show_cuda_runtime
-from paritygate.validate.runners.engine.fit import check_version, gpu_for_engines
-from paritygate.validate.runners.engine.precision import describe_census, precision_of_dtypes
-from paritygate.validate.runners.engine.profile_limits import check_profile, describe_profile
+from paritygate.validate.runners.engine_profile import check_profile, describe_profile
 from paritygate.validate.runners.runner import ON_THE_GPU, Runner, RuntimeFacts, reason_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["TensorrtRunner", "engine_facts", "open_model"]
+__all__ = [
+    "TensorrtRunner",
+    "check_version",
+    "describe_census",
+    "engine_facts",
+    "gpu_for_engines",
+    "open_model",
+    "precision_of_dtypes",
+]
 
 _BFLOAT16 = "bfloat16"
+_ELSEWHERE = (
+    "validate it where there is one, with --device cuda, or accept the emulated row of its precision: promote.accept"
+)
+# That the answers of QUANTIZE are INT8 is what tells a quantized network.
+_NOT_COMPUTING = MOVING - {QUANTIZE}
+# TF32 is how FLOAT is computed: no layer says it.
+_PRECISIONS = {dtype: precision for precision, dtype in DTYPE_OF_PRECISION.items() if precision is not Precision.TF32}
 
 
 def open_model(loaded: LoadedModel) -> TensorrtRunner:
@@ -212,3 +230,78 @@ def _numpy_dtype(name: str) -> np.dtype[Any]:
 
     bfloat16: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
     return bfloat16
+
+
+def gpu_for_engines(device: str) -> Gpu:
+    """Return the GPU that engines run on.
+
+    Args:
+        device: What was asked for: `cpu`, or `cuda`.
+
+    Raises:
+        BackendError: There is none, or another device was asked for.
+    """
+    gpu = gpu_of_machine()
+    if gpu is None:
+        msg = "engines run on NVIDIA GPUs only, and the CUDA driver shows none to this process"
+        raise BackendError(msg, hint=_ELSEWHERE)
+    if device != "cuda":
+        msg = f"engines run on NVIDIA GPUs only, and the device asked for is {device!r}"
+        raise BackendError(msg, hint="run it on the GPU: --device cuda")
+    return gpu
+
+
+def check_version(record: EngineRecord, version: str) -> tuple[str, ...]:
+    """Return what is to be noted of the library's version, once it is one that runs the engine.
+
+    Args:
+        record: What is known of the engine.
+        version: Version of the library that is here.
+
+    Raises:
+        BackendError: An engine runs in the very version that built it, or, if it was built to, in later ones; and
+            this is neither.
+    """
+    if version == record.version:
+        return ()
+    title = TITLES[record.library]
+    built = f"the engine was built by {title} {record.version}, and {title} {version} is installed"
+    if not record.settings.version_compatible:
+        msg = f"{built}: it runs in the version that built it alone"
+        raise BackendError(msg, hint=f"{BUILD_HERE}; or install {title} {record.version}")
+    if _numbers(version) < _numbers(record.version):
+        msg = f"{built}: it was built to run in later versions, not in earlier ones"
+        raise BackendError(msg, hint=f"{BUILD_HERE}; or install {title} {record.version} or later")
+    return (f"{built}: it was built to run in later versions too",)
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".") if part.isdigit())
+
+
+def precision_of_dtypes(census: Mapping[str, Mapping[str, int]]) -> Precision | None:
+    """Return the precision of the layers that compute: the lowest there is; None if none computes in floats.
+
+    Args:
+        census: How many outputs of layers there are, by dtype and type of layer, in the library's words.
+
+    Returns:
+        `mixed` where layers compute in FP16 and others in BF16.
+    """
+    found = {
+        _PRECISIONS[dtype]
+        for dtype, layers in census.items()
+        if dtype in _PRECISIONS and any(count for layer, count in layers.items() if layer.upper() not in _NOT_COMPUTING)
+    }
+    if Precision.INT8 in found:
+        return Precision.INT8
+    if {Precision.FP16, Precision.BF16} <= found:
+        return Precision.MIXED
+    lower = found - {Precision.FP32}
+    return lower.pop() if lower else next(iter(found), None)
+
+
+def describe_census(census: Mapping[str, Mapping[str, int]]) -> str:
+    """Return how many outputs of layers are of each dtype, such as `HALF 138, FLOAT 2`, the most first."""
+    counts = Counter({dtype: sum(layers.values()) for dtype, layers in census.items()})
+    return ", ".join(f"{dtype} {count}" for dtype, count in counts.most_common())
