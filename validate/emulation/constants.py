@@ -1,4 +1,4 @@
-"""Rounds float32 values to a lower precision, as the constants of an emulated graph are: once, and made float32 again."""
+"""Rounds float32 values to a lower precision, as constants of an emulated graph are: once, and made float32 again."""
 
 from __future__ import annotations
 
