@@ -1,4 +1,4 @@
-"""Checks what the shape of a spec does not say: that its names refer to something, and that its values fit each other."""
+"""Checks what the shape of a spec does not say: its names refer to something, and its values fit each other."""
 
 from __future__ import annotations
 
