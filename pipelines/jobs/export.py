@@ -110,7 +110,7 @@ def _check_fit(args: Mapping[str, Any], signature: Signature | None, report: Pro
     """
     # What is converted from an artifact needs no spec, which takes half a second to import.
     from paritygate.pipelines.run.workspace import open_run
-    from paritygate.pipelines.spec.output_checks import check_output_uses
+    from paritygate.pipelines.spec.checks import check_output_uses
 
     check_output_uses(open_run(Path(args["run"])).resolved, signature)
     if signature is None:

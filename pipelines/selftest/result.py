@@ -1,14 +1,19 @@
-"""Holds what came of a selftest, for the terminal, the JSON file and the page, and says why a fault was missed."""
+"""Holds what a selftest is asked to do and what came of it, for the terminal, the JSON file and the page.
+
+It says as well why a fault was missed.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from paritygate import __version__
 from paritygate.codec import schema_of, to_data
 from paritygate.errors import ExitCode
+from paritygate.pipelines.compare.job import ComparisonJob
 from paritygate.pipelines.run.workspace import worst_code
 from paritygate.text import counted
 
@@ -23,6 +28,7 @@ __all__ = [
     "EffectResult",
     "FindingResult",
     "PlantResult",
+    "SelftestRequest",
     "SelftestResult",
     "schema_of_selftest",
     "why_missed",
@@ -31,6 +37,27 @@ __all__ = [
 SCHEMA_VERSION = 1
 CAUGHT_BY_SAMPLES, CAUGHT_BY_PROBES, CAUGHT_BY_BOTH = "caught by samples", "caught by probes", "caught by both"
 MISSED, NOT_APPLICABLE, PASSED, FALSE_ALARM = "missed", "not applicable", "passed", "false alarm"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SelftestRequest:
+    """Says which mutations to make, and what to hold them against.
+
+    Attributes:
+        job: The comparison of the unchanged artifact, an ONNX file, with the recorded reference.
+        mutations: Those to make, by the table.
+        most_rows: The most rows that a batch may have; None where that is not declared.
+        folder: An empty folder to work in.
+        run: The run folder.
+        seed: Seed of all choices.
+    """
+
+    job: ComparisonJob
+    mutations: tuple[str, ...]
+    most_rows: int | None
+    folder: Path
+    run: Path
+    seed: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

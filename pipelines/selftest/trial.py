@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from paritygate.validate.gate.tolerance import Limits
     from paritygate.validate.runners.runner import Runner
 
-__all__ = ["Trial", "ask_until_failed", "open_planted", "try_file"]
+__all__ = ["Trial", "ask_until_failed", "open_mutated", "try_file"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -86,7 +86,7 @@ def _findings(checks: tuple[Check, ...], statuses: tuple[Status, ...]) -> list[F
     ]
 
 
-def open_planted(job: ComparisonJob, path: Path) -> Runner:
+def open_mutated(job: ComparisonJob, path: Path) -> Runner:
     """Return the runner of a file that stands in for the job's candidate.
 
     Raises:

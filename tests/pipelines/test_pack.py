@@ -587,7 +587,6 @@ def test_a_file_that_changes_while_it_is_packed_is_named(packed: Desk, monkeypat
 
 @pytest.mark.parametrize("command", ["pack", "unpack"])
 def test_an_interrupted_copy_leaves_nothing(packed: Desk, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
-
     _pack(packed, "--output", "p.tar")
 
     def interrupt(*_: object) -> None:

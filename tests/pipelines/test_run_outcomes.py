@@ -16,7 +16,7 @@ from paritygate.pipelines.run import workspace
 from paritygate.pipelines.run.workspace import FailedVariant, RunFolder, required_variants, worst_code
 from paritygate.pipelines.run_spec import exit_code_of_run
 from paritygate.pipelines.spec.loading import parse_spec
-from paritygate.pipelines.spec.needed_backends import needed_backends
+from paritygate.pipelines.spec.target_choice import needed_backends
 from paritygate.precision import Variant
 
 if TYPE_CHECKING:

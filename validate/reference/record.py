@@ -21,9 +21,8 @@ from paritygate.validate.gate.broken_rows import BrokenRows
 from paritygate.validate.gate.measurement import repeat_difference
 from paritygate.validate.gate.tolerance import DEFAULT_TOLERANCES, limits_for
 from paritygate.validate.gate.valid_positions import ValidWhere, blanked, left_out_of, only_valid
+from paritygate.validate.reference.asked_again import OtherBatches, OtherThreads
 from paritygate.validate.reference.noise_floor import measure_noise, noise_health
-from paritygate.validate.reference.other_batches import OtherBatches
-from paritygate.validate.reference.other_threads import OtherThreads
 from paritygate.validate.reference.profile import (
     OutputProfile,
     has_columns,

@@ -14,9 +14,15 @@ import onnxruntime
 import pytest
 from numpy.typing import NDArray
 
-from paritygate.convert.planted.kinds import PLANTS, NotApplicable, PlantContext, Planted
-from paritygate.convert.planted.plant import plant, plant_into
 from paritygate.errors import UsageError
+from paritygate.pipelines.selftest.mutations.mutation import (
+    MUTATIONS,
+    Mutated,
+    MutationContext,
+    NotApplicable,
+    mutate,
+    mutate_file,
+)
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -221,8 +227,8 @@ CASES: dict[str, Case] = {
 }
 
 
-def _context(name: str, **fields: Any) -> PlantContext:  # noqa: ANN401 - any field
-    return PlantContext(
+def _context(name: str, **fields: Any) -> MutationContext:  # noqa: ANN401 - any field
+    return MutationContext(
         **{
             "random": np.random.default_rng([0, *name.encode()]),
             "masks": ("mask",),
@@ -259,29 +265,29 @@ def _difference(actual: Arrays, expected: Arrays) -> float:
     return largest
 
 
-def _planted(name: str, case: Case, folder: Path) -> tuple[Planted | NotApplicable, Path]:
+def _planted(name: str, case: Case, folder: Path) -> tuple[Mutated | NotApplicable, Path]:
     source, target = folder / "source.onnx", folder / "planted.onnx"
     onnx.save(_model(case.model), str(source))
-    return plant(source, name, _context(name, **case.context), target), target
+    return mutate_file(source, name, _context(name, **case.context), target), target
 
 
-@pytest.mark.parametrize("name", PLANTS)
+@pytest.mark.parametrize("name", MUTATIONS)
 def test_a_fault_changes_an_answer_and_an_innocent_rewrite_none(tmp_path: Path, name: str) -> None:
     case = CASES[name]
 
     found, target = _planted(name, case, tmp_path)
 
-    assert isinstance(found, Planted), found
+    assert isinstance(found, Mutated), found
     assert found.what
     difference = _difference(_answers(target, case.inputs), _answers(_model(case.model), case.inputs))
-    if PLANTS[name].is_innocent:
+    if MUTATIONS[name].is_equivalent:
         assert difference < 2e-5
     else:
         # weights-tf32 is the smallest change: ten bits of mantissa are left.
         assert difference > 1e-4
 
 
-@pytest.mark.parametrize("name", [name for name, kind in PLANTS.items() if kind.is_innocent])
+@pytest.mark.parametrize("name", [name for name, kind in MUTATIONS.items() if kind.is_equivalent])
 def test_an_innocent_rewrite_really_changes_the_file(tmp_path: Path, name: str) -> None:
     _, target = _planted(name, CASES[name], tmp_path)
 
@@ -289,7 +295,7 @@ def test_an_innocent_rewrite_really_changes_the_file(tmp_path: Path, name: str) 
 
 
 # The order in which ONNX Runtime writes weights is its own.
-@pytest.mark.parametrize("name", [name for name in PLANTS if name not in {"constants-folded", "operators-fused"}])
+@pytest.mark.parametrize("name", [name for name in MUTATIONS if name not in {"constants-folded", "operators-fused"}])
 def test_the_same_seed_plants_the_same_fault(tmp_path: Path, name: str) -> None:
     first, target = _planted(name, CASES[name], tmp_path)
     content = target.read_bytes()
@@ -322,20 +328,20 @@ def test_the_same_seed_plants_the_same_fault(tmp_path: Path, name: str) -> None:
 def test_what_does_not_reach_a_fault_does_not_show_it(tmp_path: Path, name: str, inputs: Arrays) -> None:
     found, target = _planted(name, CASES[name], tmp_path)
 
-    assert isinstance(found, Planted)
+    assert isinstance(found, Mutated)
     assert found.reached_by
     assert _difference(_answers(target, inputs), _answers(_model(CASES[name].model), inputs)) < 1e-5
 
 
 def test_every_kind_has_a_function_of_its_own_and_a_case() -> None:
-    functions = [getattr(importlib.import_module(kind.module), kind.function) for kind in PLANTS.values()]
+    functions = [getattr(importlib.import_module(kind.module), kind.function) for kind in MUTATIONS.values()]
 
-    assert len(set(functions)) == len(PLANTS)
-    assert set(CASES) == set(PLANTS)
+    assert len(set(functions)) == len(MUTATIONS)
+    assert set(CASES) == set(MUTATIONS)
     assert all(function.__doc__ for function in functions)
 
 
-@pytest.mark.parametrize("name", PLANTS)
+@pytest.mark.parametrize("name", MUTATIONS)
 def test_what_does_not_apply_to_a_model_says_why(tmp_path: Path, name: str) -> None:
     """A model that copies texts has no weights, no floats and no size that is open."""
     text = """<ir_version: 9, opset_import: ["" : 18]>
@@ -343,10 +349,10 @@ def test_what_does_not_apply_to_a_model_says_why(tmp_path: Path, name: str) -> N
     source = tmp_path / "source.onnx"
     onnx.save(onnx.parser.parse_model(text), str(source))
 
-    found = plant(source, name, _context(name), tmp_path / "planted.onnx")
+    found = mutate_file(source, name, _context(name), tmp_path / "planted.onnx")
 
-    if isinstance(found, Planted):
-        assert PLANTS[name].is_innocent
+    if isinstance(found, Mutated):
+        assert MUTATIONS[name].is_equivalent
     else:
         assert found.reason
 
@@ -367,7 +373,7 @@ def test_what_does_not_apply_to_a_model_says_why(tmp_path: Path, name: str) -> N
     ],
 )
 def test_why_a_fault_does_not_apply(name: str, model: str, fields: dict[str, Any], reason: str) -> None:
-    found = plant_into(_model(model), name, _context(name, **fields))
+    found = mutate(_model(model), name, _context(name, **fields))
 
     assert found == NotApplicable(reason)
 
@@ -375,7 +381,7 @@ def test_why_a_fault_does_not_apply(name: str, model: str, fields: dict[str, Any
 def test_a_fault_says_what_was_changed(tmp_path: Path) -> None:
     found, target = _planted("embedding-row-lost", _ALL_IDS, tmp_path)
 
-    assert isinstance(found, Planted)
+    assert isinstance(found, Mutated)
     table = onnx.numpy_helper.to_array(
         next(item for item in onnx.load(str(target)).graph.initializer if item.name == "table")
     )
@@ -393,7 +399,7 @@ def test_a_constant_beyond_the_range_is_no_weight_that_is_rounded(name: str) -> 
     constants = {tensor.name: tensor for tensor in model.graph.initializer}
     constants["lowest"].CopyFrom(onnx.numpy_helper.from_array(np.array(lowest), "lowest"))
 
-    planted = plant_into(model, name, _context(name))
+    planted = mutate(model, name, _context(name))
 
     assert not isinstance(planted, NotApplicable)
     changed, found = planted
@@ -404,7 +410,7 @@ def test_a_constant_beyond_the_range_is_no_weight_that_is_rounded(name: str) -> 
 
 
 def test_one_of_a_kind_is_said_in_the_singular() -> None:
-    planted = plant_into(_model("image"), "ties-last", _context("ties-last"))
+    planted = mutate(_model("image"), "ties-last", _context("ties-last"))
 
     assert not isinstance(planted, NotApplicable)
     assert planted[1].what == "1 ArgMax takes the other end of ties"
@@ -418,7 +424,7 @@ def test_what_is_made_of_an_output_inside_the_model_stays(name: str) -> None:
       doubled = Add (scores, scores)
       top = ArgMax <axis = 1> (doubled) }"""
     inputs = {"x": _weights(5, x=(6, 4))["x"]}
-    planted = plant_into(onnx.parser.parse_model(text), name, _context(name))
+    planted = mutate(onnx.parser.parse_model(text), name, _context(name))
 
     assert not isinstance(planted, NotApplicable)
     actual, expected = _answers(planted[0], inputs), _answers(onnx.parser.parse_model(text), inputs)
@@ -440,7 +446,7 @@ def test_a_shared_weight_is_changed_for_one_reader_alone() -> None:
         parsed.graph.initializer.append(onnx.numpy_helper.from_array(weight, "weight"))
         return parsed
 
-    planted = plant_into(model(), "weight-transposed", _context("weight-transposed"))
+    planted = mutate(model(), "weight-transposed", _context("weight-transposed"))
 
     assert not isinstance(planted, NotApplicable)
     actual, expected = _answers(planted[0], inputs), _answers(model(), inputs)
@@ -450,17 +456,17 @@ def test_a_shared_weight_is_changed_for_one_reader_alone() -> None:
 
 def test_an_unknown_fault_is_refused() -> None:
     with pytest.raises(UsageError, match="there is no fault 'gremlin'") as raised:
-        plant_into(_model("counter"), "gremlin", _context("gremlin"))
+        mutate(_model("counter"), "gremlin", _context("gremlin"))
     assert "faults and innocent rewrites are: weights-bf16" in raised.value.hint
 
 
 def test_a_rewrite_of_what_is_no_valid_model_is_not_applicable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(edit: Any, context: PlantContext) -> Planted:  # noqa: ANN401 - a graph edit
+    def broken(edit: Any, context: MutationContext) -> Mutated:  # noqa: ANN401 - a graph edit
         del context
         edit.graph.node[0].op_type = "NoSuchOperator"
-        return Planted(what="broken")
+        return Mutated(what="broken")
 
-    monkeypatch.setattr("paritygate.convert.planted.outputs.offset_added", broken)
+    monkeypatch.setattr("paritygate.pipelines.selftest.mutations.outputs.offset_added", broken)
 
     found, _ = _planted("offset-added", _ON_TEXT, tmp_path)
 
@@ -472,8 +478,8 @@ def test_weights_beside_the_file_are_read(tmp_path: Path) -> None:
     source, target = tmp_path / "source.onnx", tmp_path / "planted.onnx"
     onnx.save_model(_model("text"), str(source), save_as_external_data=True, location="weights", size_threshold=0)
 
-    found = plant(source, "output-scaled", _context("output-scaled"), target)
+    found = mutate_file(source, "output-scaled", _context("output-scaled"), target)
 
-    assert isinstance(found, Planted)
+    assert isinstance(found, Mutated)
     scaled, plain = _answers(target, _texts())["score"], _answers(_model("text"), _texts())["score"]
     np.testing.assert_allclose(scaled, plain * np.float32(1.01), rtol=1e-5)

@@ -1,4 +1,4 @@
-"""Layers and branches that are lost, and operators that do what another framework's would."""
+"""Loses layers and branches, and lets operators do what those of another framework would."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from paritygate.convert.planted.kinds import NotApplicable, PlantContext, Planted
+from paritygate.pipelines.selftest.mutations.mutation import Mutated, MutationContext, NotApplicable
 from paritygate.text import one_or_many
 
 if TYPE_CHECKING:
     import onnx
 
-    from paritygate.convert.planted.graph_edit import GraphEdit
+    from paritygate.pipelines.selftest.mutations.graph_edit import GraphEdit
 
 __all__ = [
     "branch_lost",
@@ -28,7 +28,7 @@ _PAIR = 2
 _CONSTANT_PAD_INPUTS = 3
 
 
-def layer_skipped(edit: GraphEdit, context: PlantContext) -> Planted | NotApplicable:
+def layer_skipped(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
     """Leave out one layer: the branch of a residual sum, else a product that keeps the shape."""
     sums = [
         node
@@ -51,7 +51,7 @@ def layer_skipped(edit: GraphEdit, context: PlantContext) -> Planted | NotApplic
     edit.remove(node)
     edit.node("Identity", [kept], output=output)
     what = "the branch added in" if operator == "Add" else "layer"
-    return Planted(what=f"{what} {operator} {name} left out")
+    return Mutated(what=f"{what} {operator} {name} left out")
 
 
 def _is_square(edit: GraphEdit, node: onnx.NodeProto) -> bool:
@@ -59,7 +59,7 @@ def _is_square(edit: GraphEdit, node: onnx.NodeProto) -> bool:
     return shape is not None and len(shape) == _PAIR and shape[0] == shape[1]
 
 
-def branch_lost(edit: GraphEdit, context: PlantContext) -> Planted | NotApplicable:
+def branch_lost(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
     """Take the values of one side of a Where everywhere: of the side that is computed."""
     found = [
         (node, at)
@@ -81,10 +81,10 @@ def branch_lost(edit: GraphEdit, context: PlantContext) -> Planted | NotApplicab
     sides = [kept, other] if at == 1 else [other, kept]
     edit.node("Where", [chosen, *sides], output=output)
     side = "where its condition holds" if at == 1 else "where its condition does not hold"
-    return Planted(what=f"Where {name} takes everywhere what it should take {side}")
+    return Mutated(what=f"Where {name} takes everywhere what it should take {side}")
 
 
-def concat_swapped(edit: GraphEdit, context: PlantContext) -> Planted | NotApplicable:
+def concat_swapped(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
     """Swap the two float parts of a concatenation."""
     found = [
         node
@@ -99,10 +99,10 @@ def concat_swapped(edit: GraphEdit, context: PlantContext) -> Planted | NotAppli
         return NotApplicable("no concatenation of two float parts of one shape")
     node = found[int(context.random.integers(len(found)))]
     node.input[:] = [node.input[1], node.input[0]]
-    return Planted(what=f"the two parts of Concat {node.name} swapped")
+    return Mutated(what=f"the two parts of Concat {node.name} swapped")
 
 
-def pad_value(edit: GraphEdit, context: PlantContext) -> Planted | NotApplicable:
+def pad_value(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
     """Fill up with ones what is filled up with another value."""
     del context
     for node in edit.nodes("Pad"):
@@ -114,11 +114,11 @@ def pad_value(edit: GraphEdit, context: PlantContext) -> Planted | NotApplicable
         value = 0.0 if before is None else float(before.item())
         padding = edit.constant(value + 1, np.float32)
         node.input[:] = [*node.input[:2], padding, *axes]
-        return Planted(what=f"Pad {node.name} fills up with {value + 1:g} instead of {value:g}")
+        return Mutated(what=f"Pad {node.name} fills up with {value + 1:g} instead of {value:g}")
     return NotApplicable("no Pad with a constant value")
 
 
-def padding_side(edit: GraphEdit, context: PlantContext) -> Planted | NotApplicable:
+def padding_side(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
     """Swap beginnings and ends of paddings that are not the same on both sides."""
     del context
     changed = []
@@ -134,10 +134,10 @@ def padding_side(edit: GraphEdit, context: PlantContext) -> Planted | NotApplica
     if not changed:
         return NotApplicable("no convolution or pooling pads one side more than the other")
     pad = one_or_many(len(changed), "convolution or pooling pads", "convolutions and poolings pad")
-    return Planted(what=f"{len(changed)} {pad} on the other side, {changed[0]} first")
+    return Mutated(what=f"{len(changed)} {pad} on the other side, {changed[0]} first")
 
 
-def floor_truncates(edit: GraphEdit, context: PlantContext) -> Planted | NotApplicable:
+def floor_truncates(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
     """Round towards zero where it should be down."""
     del context
     floors = [node for node in edit.nodes("Floor") if edit.dtype(node.output[0]) is not None]
@@ -157,13 +157,13 @@ def floor_truncates(edit: GraphEdit, context: PlantContext) -> Planted | NotAppl
     count = len(floors) + len(remainders)
     if not count:
         return NotApplicable("no Floor and no Mod")
-    return Planted(
+    return Mutated(
         what=f"{count} {one_or_many(count, 'Floor or Mod rounds', 'Floor and Mod round')} towards zero",
         reached_by="a negative value before them",
     )
 
 
-def ties_last(edit: GraphEdit, context: PlantContext) -> Planted | NotApplicable:
+def ties_last(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
     """Let every ArgMax and ArgMin take the last of equal values."""
     del context
     nodes = edit.nodes("ArgMax", "ArgMin")
@@ -173,7 +173,7 @@ def ties_last(edit: GraphEdit, context: PlantContext) -> Planted | NotApplicable
         attribute.name, attribute.type, attribute.i = "select_last_index", attribute.INT, 0 if item and item.i else 1
     if not nodes:
         return NotApplicable("no ArgMax and no ArgMin")
-    return Planted(
+    return Mutated(
         what=f"{len(nodes)} ArgMax {one_or_many(len(nodes), 'takes', 'take')} the other end of ties",
         reached_by="a row with a tie",
     )

@@ -1,4 +1,4 @@
-"""Editing an ONNX graph in place: values found, put in between, replaced, and the order of nodes set right again."""
+"""Edits an ONNX graph in place: finds values, puts nodes in between, replaces them, and puts nodes in order again."""
 
 from __future__ import annotations
 

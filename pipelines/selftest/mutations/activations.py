@@ -1,4 +1,4 @@
-"""Activations and normalisations that are approximated, lost or of another kind."""
+"""Approximates, loses or replaces activations and normalisations."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from paritygate.convert.planted.kinds import NotApplicable, PlantContext, Planted
+from paritygate.pipelines.selftest.mutations.mutation import Mutated, MutationContext, NotApplicable
 from paritygate.text import counted
 
 if TYPE_CHECKING:
     import onnx
 
-    from paritygate.convert.planted.graph_edit import GraphEdit
+    from paritygate.pipelines.selftest.mutations.graph_edit import GraphEdit
 
 __all__ = [
     "epsilon_lost",
@@ -43,7 +43,7 @@ _CUBE = 0.044715
 _WIDE = ("MatMul", "Gemm", "Conv", "Mul", "Pow", "Add", "ReduceSum", "Exp")
 
 
-def gelu_tanh(edit: GraphEdit, context: PlantContext) -> Planted | NotApplicable:
+def gelu_tanh(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
     """Compute every Erf as the tanh of the usual approximation of GELU."""
     del context
     gelus = [node for node in edit.nodes("Gelu") if not any(item.name == "approximate" for item in node.attribute)]
@@ -61,24 +61,24 @@ def gelu_tanh(edit: GraphEdit, context: PlantContext) -> Planted | NotApplicable
         bent = edit.node("Mul", [x, edit.node("Add", [factor, edit.constant(1, np.float32)])])
         edit.node("Tanh", [edit.node("Mul", [bent, edit.constant(math.sqrt(2 / math.pi), np.float32)])], output=output)
     count = len(gelus) + len(nodes)
-    return Planted(what=f"{count} GELU with tanh in place of erf") if count else NotApplicable("no Erf and no Gelu")
+    return Mutated(what=f"{count} GELU with tanh in place of erf") if count else NotApplicable("no Erf and no Gelu")
 
 
-def _one(edit: GraphEdit, context: PlantContext, operator: str) -> onnx.NodeProto | None:
+def _one(edit: GraphEdit, context: MutationContext, operator: str) -> onnx.NodeProto | None:
     nodes = edit.nodes(operator)
     return nodes[int(context.random.integers(len(nodes)))] if nodes else None
 
 
-def relu_lost(edit: GraphEdit, context: PlantContext) -> Planted | NotApplicable:
+def relu_lost(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
     """Let negative values through one Relu."""
     node = _one(edit, context, "Relu")
     if node is None:
         return NotApplicable("no Relu")
     node.op_type = "Identity"
-    return Planted(what=f"Relu {node.name} left out", reached_by="a negative value before it")
+    return Mutated(what=f"Relu {node.name} left out", reached_by="a negative value before it")
 
 
-def relu_leaky(edit: GraphEdit, context: PlantContext) -> Planted | NotApplicable:
+def relu_leaky(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
     """Let a hundredth of negative values through one Relu."""
     node = _one(edit, context, "Relu")
     if node is None:
@@ -86,19 +86,19 @@ def relu_leaky(edit: GraphEdit, context: PlantContext) -> Planted | NotApplicabl
     source, output, name = node.input[0], node.output[0], node.name
     edit.remove(node)
     edit.node("LeakyRelu", [source], output=output, alpha=_LEAK)
-    return Planted(what=f"Relu {name} leaks {_LEAK} of negative values", reached_by="a negative value before it")
+    return Mutated(what=f"Relu {name} leaks {_LEAK} of negative values", reached_by="a negative value before it")
 
 
-def sigmoid_hard(edit: GraphEdit, context: PlantContext) -> Planted | NotApplicable:
+def sigmoid_hard(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
     """Compute every Sigmoid by straight lines."""
     del context
     nodes = edit.nodes("Sigmoid")
     for node in nodes:
         node.op_type = "HardSigmoid"
-    return Planted(what=f"{len(nodes)} Sigmoid as HardSigmoid") if nodes else NotApplicable("no Sigmoid")
+    return Mutated(what=f"{len(nodes)} Sigmoid as HardSigmoid") if nodes else NotApplicable("no Sigmoid")
 
 
-def softmax_axis(edit: GraphEdit, context: PlantContext) -> Planted | NotApplicable:
+def softmax_axis(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
     """Take one Softmax over the axis before its own."""
     nodes = [node for node in edit.nodes("Softmax") if len(edit.shape(node.output[0]) or ()) > 1]
     if not nodes:
@@ -111,20 +111,20 @@ def softmax_axis(edit: GraphEdit, context: PlantContext) -> Planted | NotApplica
         node.attribute.remove(item)
     attribute = node.attribute.add()
     attribute.name, attribute.type, attribute.i = "axis", attribute.INT, after
-    return Planted(what=f"Softmax {node.name} over axis {after} instead of {before}")
+    return Mutated(what=f"Softmax {node.name} over axis {after} instead of {before}")
 
 
-def softmax_temperature(edit: GraphEdit, context: PlantContext) -> Planted | NotApplicable:
+def softmax_temperature(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
     """Divide what one Softmax takes by 1.1."""
     node = _one(edit, context, "Softmax")
     if node is None or edit.dtype(node.input[0]) is None:
         return NotApplicable("no Softmax")
     cooler = edit.constant(1 / _TEMPERATURE, edit.dtype(node.input[0]))
     node.input[0] = edit.node("Mul", [node.input[0], cooler])
-    return Planted(what=f"Softmax {node.name} at temperature {_TEMPERATURE}")
+    return Mutated(what=f"Softmax {node.name} at temperature {_TEMPERATURE}")
 
 
-def epsilon_lost(edit: GraphEdit, context: PlantContext) -> Planted | NotApplicable:
+def epsilon_lost(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
     """Zero what every normalisation adds to the variance."""
     del context
     found = []
@@ -140,7 +140,7 @@ def epsilon_lost(edit: GraphEdit, context: PlantContext) -> Planted | NotApplica
             edit.set_array(name, np.zeros_like(array))
     if not any(found):
         return NotApplicable("no normalisation with an epsilon")
-    return Planted(
+    return Mutated(
         what=f"epsilon of {counted(len(found), 'normalisation')} set to 0, was {max(found):.3g}",
         reached_by="a row whose values before the normalisation are nearly all the same",
     )
@@ -158,7 +158,7 @@ def _epsilons(edit: GraphEdit) -> Iterator[str]:
                 yield edit.own_constant(node, at)
 
 
-def float16_range(edit: GraphEdit, context: PlantContext) -> Planted | NotApplicable:
+def float16_range(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
     """Clip what products and sums make to the range of float16."""
     del context
     low, high = (edit.constant(sign * _FLOAT16_LARGEST, np.float32) for sign in (-1, 1))
@@ -168,7 +168,7 @@ def float16_range(edit: GraphEdit, context: PlantContext) -> Planted | NotApplic
         edit.node("Clip", [inner, low, high], output=name)
     if not names:
         return NotApplicable("no product or sum is float32")
-    return Planted(
+    return Mutated(
         what=f"{counted(len(names), 'inner value')} clipped to +-{_FLOAT16_LARGEST:g}",
         reached_by=f"an input by which an inner value exceeds {_FLOAT16_LARGEST:g}",
     )

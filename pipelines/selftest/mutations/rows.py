@@ -1,4 +1,4 @@
-"""Rows of a batch that answer for one another."""
+"""Lets rows of a batch answer for one another, or cuts inputs to sizes that were traced as constants."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from paritygate.convert.planted.kinds import NotApplicable, PlantContext, Planted
+from paritygate.pipelines.selftest.mutations.mutation import Mutated, MutationContext, NotApplicable
 
 if TYPE_CHECKING:
-    from paritygate.convert.planted.graph_edit import GraphEdit
+    from paritygate.pipelines.selftest.mutations.graph_edit import GraphEdit
 
 __all__ = [
     "first_row_for_all",
@@ -19,6 +19,7 @@ __all__ = [
     "rows_as_first",
     "rows_beyond_seen",
     "rows_reversed",
+    "size_baked",
     "sliced",
 ]
 
@@ -56,7 +57,7 @@ def first_row_for_all(edit: GraphEdit, name: str) -> str:
     return edit.node("Expand", [sliced(edit, name, (0, 1)), edit.node("Shape", [name])])
 
 
-def rows_reversed(edit: GraphEdit, context: PlantContext) -> Planted | NotApplicable:
+def rows_reversed(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
     """Return the last row first."""
     del context
 
@@ -64,10 +65,10 @@ def rows_reversed(edit: GraphEdit, context: PlantContext) -> Planted | NotApplic
         edit.node("Identity", [sliced(edit, inner, (-1, -_MANY_ROWS, -1))], output=name)
 
     names = _changed(edit, change)
-    return Planted(what=f"rows of {', '.join(names)} reversed") if names else NotApplicable(_NO_ROWS)
+    return Mutated(what=f"rows of {', '.join(names)} reversed") if names else NotApplicable(_NO_ROWS)
 
 
-def last_row_as_first(edit: GraphEdit, context: PlantContext) -> Planted | NotApplicable:
+def last_row_as_first(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
     """Answer the last row of a batch as the first."""
     del context
 
@@ -78,10 +79,10 @@ def last_row_as_first(edit: GraphEdit, context: PlantContext) -> Planted | NotAp
     names = _changed(edit, change)
     if not names:
         return NotApplicable(_NO_ROWS)
-    return Planted(what=f"the last row of {', '.join(names)} is the first one", reached_by="a batch of two rows")
+    return Mutated(what=f"the last row of {', '.join(names)} is the first one", reached_by="a batch of two rows")
 
 
-def rows_as_first(edit: GraphEdit, context: PlantContext) -> Planted | NotApplicable:
+def rows_as_first(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
     """Answer all rows of a batch as the first."""
     del context
 
@@ -91,10 +92,10 @@ def rows_as_first(edit: GraphEdit, context: PlantContext) -> Planted | NotApplic
     names = _changed(edit, change)
     if not names:
         return NotApplicable(_NO_ROWS)
-    return Planted(what=f"every row of {', '.join(names)} is the first one", reached_by="a batch of two rows")
+    return Mutated(what=f"every row of {', '.join(names)} is the first one", reached_by="a batch of two rows")
 
 
-def rows_beyond_seen(edit: GraphEdit, context: PlantContext) -> Planted | NotApplicable:
+def rows_beyond_seen(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
     """Answer rows beyond the largest batch of the samples as the first."""
     largest = context.largest_batch
     if context.most_rows is not None and context.most_rows <= largest:
@@ -108,13 +109,13 @@ def rows_beyond_seen(edit: GraphEdit, context: PlantContext) -> Planted | NotApp
     names = _changed(edit, change)
     if not names:
         return NotApplicable(_NO_ROWS)
-    return Planted(
+    return Mutated(
         what=f"rows of {', '.join(names)} from the {largest + 1}th on are the first one",
         reached_by=f"a batch of more than {largest} rows",
     )
 
 
-def row_noise(edit: GraphEdit, context: PlantContext) -> Planted | NotApplicable:
+def row_noise(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
     """Add noise to about one row in fifty, to other ones in every call."""
     seed = float(context.random.integers(1, 2**20))
 
@@ -130,7 +131,7 @@ def row_noise(edit: GraphEdit, context: PlantContext) -> Planted | NotApplicable
         change(edit.before_output(name), name)
     if not names:
         return NotApplicable(f"{_NO_ROWS}, or no such output is float32")
-    return Planted(
+    return Mutated(
         what=f"{_NOISE} of their scale added to about one row in {round(1 / _SHARE)} of {', '.join(names)}",
         reached_by="many rows, or some rows many times",
     )
@@ -141,3 +142,42 @@ def _first_of_row(edit: GraphEdit, name: str) -> str:
     for axis in range(1, len(edit.shape(name) or ())):
         name = sliced(edit, name, (0, 1), axis=axis)
     return name
+
+
+def size_baked(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
+    """Cut inputs, or fill them up, to the size that an open dim has in the samples' first batch."""
+    for value in edit.inputs:
+        for axis, size in enumerate(edit.shape(value.name) or ()):
+            seen = context.sizes.get(value.name, ())
+            if axis and isinstance(size, str) and len(seen) > axis and edit.dtype(value.name) is not None:
+                return _bake(edit, context, size, seen[axis])
+    return NotApplicable("no input has an open dim besides its rows")
+
+
+def _bake(edit: GraphEdit, context: MutationContext, dim: str, size: int) -> Mutated:
+    names = []
+    for value in edit.inputs:
+        shape = edit.shape(value.name) or ()
+        for axis, each in enumerate(shape):
+            if each == dim and edit.dtype(value.name) is not None and len(context.sizes.get(value.name, ())) > axis:
+                _fit(edit, value.name, axis, size)
+                names.append(value.name)
+                break
+    return Mutated(
+        what=f"{', '.join(names)} cut or filled up to {dim} {size}, the size in the samples' first batch",
+        reached_by=f"a {dim} other than {size}",
+    )
+
+
+def _fit(edit: GraphEdit, name: str, axis: int, size: int) -> None:
+    import onnx
+
+    inner = edit.after_input(name)
+    is_other = np.ones(len(edit.shape(name) or ()), dtype=np.int64)
+    is_other[axis] = 0
+    kept = edit.node("Mul", [edit.node("Shape", [name]), edit.constant(is_other, np.int64)])
+    shape = edit.node("Add", [kept, edit.constant((1 - is_other) * size, np.int64)])
+    zero = onnx.numpy_helper.from_array(np.zeros(1, dtype=edit.dtype(name)))
+    filling = edit.node("ConstantOfShape", [shape], value=zero)
+    longer = edit.node("Concat", [name, filling], axis=axis)
+    edit.node("Identity", [sliced(edit, longer, (0, size), axis=axis)], output=inner)

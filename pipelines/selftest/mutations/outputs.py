@@ -1,4 +1,4 @@
-"""Outputs that are changed on their way out."""
+"""Changes outputs on their way out."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from paritygate.convert.planted.kinds import NotApplicable, PlantContext, Planted
+from paritygate.pipelines.selftest.mutations.mutation import Mutated, MutationContext, NotApplicable
 
 if TYPE_CHECKING:
     import onnx
 
-    from paritygate.convert.planted.graph_edit import GraphEdit
+    from paritygate.pipelines.selftest.mutations.graph_edit import GraphEdit
 
 __all__ = [
     "offset_added",
@@ -40,12 +40,12 @@ def _made(edit: GraphEdit, kinds: str) -> list[onnx.ValueInfoProto]:
     ]
 
 
-def _chosen(edit: GraphEdit, context: PlantContext, kinds: str = "f") -> onnx.ValueInfoProto | None:
+def _chosen(edit: GraphEdit, context: MutationContext, kinds: str = "f") -> onnx.ValueInfoProto | None:
     found = _made(edit, kinds)
     return found[int(context.random.integers(len(found)))] if found else None
 
 
-def offset_added(edit: GraphEdit, context: PlantContext) -> Planted | NotApplicable:
+def offset_added(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
     """Add a thousandth of its scale to every value of an output."""
     value = _chosen(edit, context)
     if value is None:
@@ -53,20 +53,20 @@ def offset_added(edit: GraphEdit, context: PlantContext) -> Planted | NotApplica
     offset = _OFFSET * context.scales.get(value.name, 1.0)
     inner = edit.before_output(value.name)
     edit.node("Add", [inner, edit.constant(offset, edit.dtype(value.name))], output=value.name)
-    return Planted(what=f"{offset:.3g} added to {value.name}")
+    return Mutated(what=f"{offset:.3g} added to {value.name}")
 
 
-def output_scaled(edit: GraphEdit, context: PlantContext) -> Planted | NotApplicable:
+def output_scaled(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
     """Multiply an output by 1.01."""
     value = _chosen(edit, context)
     if value is None:
         return NotApplicable(_NO_FLOAT)
     inner = edit.before_output(value.name)
     edit.node("Mul", [inner, edit.constant(_SCALE, edit.dtype(value.name))], output=value.name)
-    return Planted(what=f"{value.name} multiplied by {_SCALE}")
+    return Mutated(what=f"{value.name} multiplied by {_SCALE}")
 
 
-def outputs_swapped(edit: GraphEdit, context: PlantContext) -> Planted | NotApplicable:
+def outputs_swapped(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
     """Return two outputs of one dtype and shape under each other's name."""
     del context
     values = _made(edit, "fiub")
@@ -84,20 +84,20 @@ def outputs_swapped(edit: GraphEdit, context: PlantContext) -> Planted | NotAppl
     inner = [edit.before_output(name) for name in pair]
     edit.node("Identity", [inner[1]], output=pair[0])
     edit.node("Identity", [inner[0]], output=pair[1])
-    return Planted(what=f"{pair[0]} and {pair[1]} swapped")
+    return Mutated(what=f"{pair[0]} and {pair[1]} swapped")
 
 
-def output_off_by_one(edit: GraphEdit, context: PlantContext) -> Planted | NotApplicable:
+def output_off_by_one(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
     """Add 1 to an integer output."""
     value = _chosen(edit, context, "iu")
     if value is None:
         return NotApplicable("no integer output is made by an operator")
     inner = edit.before_output(value.name)
     edit.node("Add", [inner, edit.constant(1, edit.dtype(value.name))], output=value.name)
-    return Planted(what=f"1 added to {value.name}")
+    return Mutated(what=f"1 added to {value.name}")
 
 
-def output_squeezed(edit: GraphEdit, context: PlantContext) -> Planted | NotApplicable:
+def output_squeezed(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
     """Return an output without a dim of size 1."""
     del context
     for value in _made(edit, "fiub"):
@@ -107,11 +107,11 @@ def output_squeezed(edit: GraphEdit, context: PlantContext) -> Planted | NotAppl
             inner = edit.before_output(value.name)
             edit.node("Squeeze", [inner, edit.constant([axes[-1]], np.int64)], output=value.name)
             del value.type.tensor_type.shape.dim[axes[-1]]
-            return Planted(what=f"{value.name} without axis {axes[-1]}, whose size is 1")
+            return Mutated(what=f"{value.name} without axis {axes[-1]}, whose size is 1")
     return NotApplicable("no output has a dim of size 1 besides its rows")
 
 
-def output_dtype(edit: GraphEdit, context: PlantContext) -> Planted | NotApplicable:
+def output_dtype(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
     """Return an output in a dtype of twice or half the size."""
     import onnx
 
@@ -126,10 +126,10 @@ def output_dtype(edit: GraphEdit, context: PlantContext) -> Planted | NotApplica
     inner = edit.before_output(value.name)
     edit.node("Cast", [inner], output=value.name, to=element)
     value.type.tensor_type.elem_type = element
-    return Planted(what=f"{value.name} in {others[before.name]} instead of {before.name}")
+    return Mutated(what=f"{value.name} in {others[before.name]} instead of {before.name}")
 
 
-def output_nan_cleared(edit: GraphEdit, context: PlantContext) -> Planted | NotApplicable:
+def output_nan_cleared(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
     """Replace NaN in all float outputs by 0."""
     del context
     values = _made(edit, "f")
@@ -140,13 +140,13 @@ def output_nan_cleared(edit: GraphEdit, context: PlantContext) -> Planted | NotA
     if not values:
         return NotApplicable(_NO_FLOAT)
     names = ", ".join(value.name for value in values)
-    return Planted(
+    return Mutated(
         what=f"NaN in {names} replaced by 0",
         reached_by="an input that the reference answers with NaN, declared by non_finite: match",
     )
 
 
-def output_not_activated(edit: GraphEdit, context: PlantContext) -> Planted | NotApplicable:
+def output_not_activated(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
     """Leave out the Softmax or Sigmoid that makes an output."""
     del context
     for value in edit.graph.output:
@@ -155,5 +155,5 @@ def output_not_activated(edit: GraphEdit, context: PlantContext) -> Planted | No
             source, operator = node.input[0], node.op_type
             edit.remove(node)
             edit.node("Identity", [source], output=value.name)
-            return Planted(what=f"{value.name} without its {operator}")
+            return Mutated(what=f"{value.name} without its {operator}")
     return NotApplicable("no output is made by a Softmax, Sigmoid or Tanh")

@@ -1,26 +1,47 @@
-"""Weights that are lost, moved or changed, a few of them at a time."""
+"""Loses, moves or changes weights, a few at a time, or rounds them to a lower precision than their dtype says."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from paritygate.convert.planted.kinds import NotApplicable, PlantContext, Planted
+from paritygate.pipelines.selftest.mutations.mutation import Mutated, MutationContext, NotApplicable
+from paritygate.text import counted
 
 if TYPE_CHECKING:
     import onnx
+    from numpy.typing import NDArray
 
-    from paritygate.convert.planted.graph_edit import GraphEdit
+    from paritygate.pipelines.selftest.mutations.graph_edit import GraphEdit
 
-__all__ = ["bias_dropped", "constant_off", "embedding_row_lost", "weight_row_zeroed", "weight_transposed"]
+    Weight = NDArray[np.float32]
+
+__all__ = [
+    "bias_dropped",
+    "constant_off",
+    "embedding_row_lost",
+    "weight_row_zeroed",
+    "weight_transposed",
+    "weights_bf16",
+    "weights_fp16",
+    "weights_int8",
+    "weights_tf32",
+]
 
 _PRODUCTS = ("MatMul", "Gemm", "Conv")
 _MATRIX = 2
 _OFF_BY = 1e-3
+_ROUNDED_PRODUCTS = ("MatMul", "Gemm", "Conv", "ConvTranspose")
+_BF16_BITS, _TF32_BITS = 16, 13
+_STEPS = 127
+# The largest value of each precision; TF32 has the range of float32.
+_LARGEST_FP16 = float(np.finfo(np.float16).max)
+_LARGEST_BF16 = float(np.uint32(0x7F7F0000).view(np.float32))
 
 
-def weight_row_zeroed(edit: GraphEdit, context: PlantContext) -> Planted | NotApplicable:
+def weight_row_zeroed(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
     """Zero what one output of the last product is made of; the last one with several outputs, where there is one."""
     found = [(node, size) for node in edit.nodes(*_PRODUCTS) if (size := _outputs_of(edit, node)) is not None]
     if not found:
@@ -35,7 +56,7 @@ def weight_row_zeroed(edit: GraphEdit, context: PlantContext) -> Planted | NotAp
         return NotApplicable(f"row {row} of weight {name} is zero already")
     weight[index] = 0
     edit.set_array(name, weight)
-    return Planted(what=f"output {row} of {count} of weight {name} ({node.op_type} {node.name}) zeroed")
+    return Mutated(what=f"output {row} of {count} of weight {name} ({node.op_type} {node.name}) zeroed")
 
 
 def _outputs_of(edit: GraphEdit, node: onnx.NodeProto) -> tuple[int, int] | None:
@@ -49,7 +70,7 @@ def _outputs_of(edit: GraphEdit, node: onnx.NodeProto) -> tuple[int, int] | None
     return (axis, size) if isinstance(size, int) else None
 
 
-def embedding_row_lost(edit: GraphEdit, context: PlantContext) -> Planted | NotApplicable:
+def embedding_row_lost(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
     """Zero a row of a table that ids look up, one that no sample uses if there is one."""
     tables = [
         node
@@ -76,13 +97,13 @@ def embedding_row_lost(edit: GraphEdit, context: PlantContext) -> Planted | NotA
     table[row] = 0
     edit.set_array(name, table)
     used = "" if seen is None else ", which no sample uses" if unseen else ", which samples use, as they use all"
-    return Planted(
+    return Mutated(
         what=f"row {row} of {len(table)} of table {name} zeroed{used}",
         reached_by=f"a row with id {row} ({node.input[1]})",
     )
 
 
-def weight_transposed(edit: GraphEdit, context: PlantContext) -> Planted | NotApplicable:
+def weight_transposed(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
     """Transpose a square weight."""
     found = []
     for node in edit.nodes("MatMul", "Gemm"):
@@ -96,10 +117,10 @@ def weight_transposed(edit: GraphEdit, context: PlantContext) -> Planted | NotAp
     weight = edit.array(name)
     assert weight is not None  # noqa: S101 - it is square
     edit.set_array(name, weight.T)
-    return Planted(what=f"weight {name} ({weight.shape[0]} by {weight.shape[0]}) transposed")
+    return Mutated(what=f"weight {name} ({weight.shape[0]} by {weight.shape[0]}) transposed")
 
 
-def bias_dropped(edit: GraphEdit, context: PlantContext) -> Planted | NotApplicable:
+def bias_dropped(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
     """Zero the bias of a product."""
     places = [(node, 2) for node in edit.nodes("Gemm", "Conv") if len(node.input) > _MATRIX]
     products = {node.output[0] for node in edit.nodes("MatMul")}
@@ -117,10 +138,10 @@ def bias_dropped(edit: GraphEdit, context: PlantContext) -> Planted | NotApplica
     bias = edit.array(name)
     assert bias is not None  # noqa: S101 - it was found
     edit.set_array(name, np.zeros_like(bias))
-    return Planted(what=f"bias {name} of {node.name} zeroed, its largest value {np.abs(bias).max():.3g}")
+    return Mutated(what=f"bias {name} of {node.name} zeroed, its largest value {np.abs(bias).max():.3g}")
 
 
-def constant_off(edit: GraphEdit, context: PlantContext) -> Planted | NotApplicable:
+def constant_off(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
     """Change one number that the arithmetic uses: a constant of its own if there is one, else one of a bias."""
     found = [
         (node, at)
@@ -141,7 +162,7 @@ def constant_off(edit: GraphEdit, context: PlantContext) -> Planted | NotApplica
     array.flat[place] = before + _OFF_BY
     edit.set_array(name, array)
     number = f"constant {name}" if array.size == 1 else f"number {place} of {array.size} of {name}"
-    return Planted(what=f"{number} of {node.op_type} {node.name} is {before + _OFF_BY:.6g}, was {before:.6g}")
+    return Mutated(what=f"{number} of {node.op_type} {node.name} is {before + _OFF_BY:.6g}, was {before:.6g}")
 
 
 def _is_finite(edit: GraphEdit, name: str) -> bool:
@@ -153,3 +174,88 @@ def _size(edit: GraphEdit, item: tuple[onnx.NodeProto, int]) -> int:
     node, at = item
     array = edit.array(node.input[at])
     return 0 if array is None else array.size
+
+
+def weights_bf16(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
+    """Round every float32 weight to 8 bits of mantissa."""
+    del context
+    return _round(
+        edit, edit.constants(), lambda array: _within(array, _cut(array, _BF16_BITS), _LARGEST_BF16), "bfloat16"
+    )
+
+
+def weights_fp16(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
+    """Round every float32 weight to float16."""
+    del context
+
+    def rounded(array: Weight) -> Weight:
+        clipped = np.clip(array, -_LARGEST_FP16, _LARGEST_FP16).astype(np.float16)
+        return _within(array, clipped.astype(np.float32), _LARGEST_FP16)
+
+    return _round(edit, edit.constants(), rounded, "float16")
+
+
+def weights_tf32(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
+    """Round the weights that products take to 10 bits of mantissa, as TF32 does; the other factor stays."""
+    del context
+    names = dict.fromkeys(
+        name for node in edit.nodes(*_ROUNDED_PRODUCTS) for name in node.input if edit.is_constant(name)
+    )
+    return _round(edit, names, lambda array: _within(array, _cut(array, _TF32_BITS), np.inf), "TF32")
+
+
+def weights_int8(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
+    """Round the weights that products take to the steps of a symmetric int8 scale for each tensor."""
+    del context
+    names = dict.fromkeys(
+        name
+        for node in edit.nodes(*_ROUNDED_PRODUCTS)
+        for name in node.input[:2]
+        if len(edit.shape(name) or ()) > 1 and _elements(edit, name) > 1
+    )
+
+    def rounded(array: Weight) -> Weight:
+        scale = np.float32(np.abs(array).max(initial=0) / _STEPS)
+        return np.round(array / scale) * scale if scale > 0 else array
+
+    return _round(edit, names, rounded, "int8 steps")
+
+
+def _within(array: Weight, rounded: Weight, largest: float) -> Weight:
+    """Return rounded values, those beyond the precision's range as they were.
+
+    What stands for minus infinity in a mask is no weight: a converter clamps it, or leaves it, and rounded it would
+    drown what is planted here.
+    """
+    is_held = (np.abs(array) <= largest) & np.isfinite(rounded)
+    return np.where(is_held, rounded, array)
+
+
+def _elements(edit: GraphEdit, name: str) -> int:
+    array = edit.array(name)
+    return 0 if array is None else array.size
+
+
+def _cut(array: Weight, bits: int) -> Weight:
+    """Return float32 values rounded to the nearest, ties to even, with the last bits zero."""
+    whole = array.view(np.uint32).astype(np.uint64)
+    rounded = (whole + (1 << (bits - 1)) - 1 + ((whole >> bits) & 1)) >> bits << bits
+    return np.where(np.isfinite(array), rounded.astype(np.uint32).view(np.float32), array)
+
+
+def _round(
+    edit: GraphEdit, names: Iterable[str], rounded: Callable[[Weight], Weight], to: str
+) -> Mutated | NotApplicable:
+    changed, largest = 0, 0.0
+    for name in names:
+        array = edit.array(name)
+        if array is None or array.dtype != np.float32 or not array.size:
+            continue
+        lower = rounded(np.ascontiguousarray(array).reshape(-1)).astype(np.float32).reshape(array.shape)
+        if not np.array_equal(lower, array, equal_nan=True):
+            changed += 1
+            largest = max(largest, float(np.nanmax(np.abs(lower - array))))
+            edit.set_array(name, lower)
+    if not changed:
+        return NotApplicable(f"no float32 weight changes when it is rounded to {to}")
+    return Mutated(what=f"{counted(changed, 'weight')} rounded to {to}, the largest change {largest:.3g}")

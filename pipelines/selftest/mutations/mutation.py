@@ -1,22 +1,40 @@
-"""What is planted: the table of fault classes and innocent rewrites, and what their functions take and return."""
+"""Lists the mutations of a model, and makes one of them in an ONNX file: a known fault, or an equivalent rewrite.
+
+The table says which function makes which mutation, and the classes what these functions take and return. The file
+made is another one, checked to be valid.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+from paritygate.convert.onnx.rewrite import save_onnx
+from paritygate.errors import InputFileError, UsageError
+from paritygate.models.onnx.file import check_onnx, read_onnx
+from paritygate.pipelines.selftest.mutations.graph_edit import GraphEdit
 
 if TYPE_CHECKING:
     import numpy as np
+    import onnx
 
-    from paritygate.convert.planted.graph_edit import GraphEdit
-
-__all__ = ["PLANTS", "NotApplicable", "PlantContext", "PlantKind", "Planted"]
+__all__ = [
+    "MUTATIONS",
+    "Mutated",
+    "Mutation",
+    "MutationContext",
+    "NotApplicable",
+    "chosen_mutations",
+    "mutate",
+    "mutate_file",
+]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PlantContext:
-    """What is known of the model besides its graph.
+class MutationContext:
+    """Holds what is known of the model besides its graph.
 
     Attributes:
         random: Where choices come from.
@@ -40,8 +58,8 @@ class PlantContext:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Planted:
-    """What was changed.
+class Mutated:
+    """Says what a mutation changed.
 
     Attributes:
         what: In words, with names and numbers.
@@ -54,45 +72,45 @@ class Planted:
 
 @dataclass(frozen=True, slots=True)
 class NotApplicable:
-    """Why the model has nothing to plant this into."""
+    """Says why the model has nothing that this mutation could change."""
 
     reason: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PlantKind:
-    """One row of the table.
+class Mutation:
+    """One row of the table of mutations.
 
     Attributes:
         name: Its name in options and reports.
         module: Where its function is.
         function: `function(edit, context)`, which changes the model or says why it has nothing to change.
         title: The class, in words.
-        is_innocent: Whether a right conversion may do this.
+        is_equivalent: Whether a right conversion may do this.
     """
 
     name: str
     module: str
     function: str
     title: str
-    is_innocent: bool
+    is_equivalent: bool
 
-    def plant(self, edit: GraphEdit, context: PlantContext) -> Planted | NotApplicable:
-        """Change the model."""
+    def apply(self, edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
+        """Change the model, or say why it has nothing to change."""
         import importlib
 
-        found: Planted | NotApplicable = getattr(importlib.import_module(self.module), self.function)(edit, context)
+        found: Mutated | NotApplicable = getattr(importlib.import_module(self.module), self.function)(edit, context)
         return found
 
 
-def _family(module: str, titles: Mapping[str, str], *, is_innocent: bool = False) -> tuple[PlantKind, ...]:
+def _family(module: str, titles: Mapping[str, str], *, is_equivalent: bool = False) -> tuple[Mutation, ...]:
     return tuple(
-        PlantKind(
+        Mutation(
             name=name,
-            module=f"paritygate.convert.planted.{module}",
+            module=f"paritygate.pipelines.selftest.mutations.{module}",
             function=name.replace("-", "_"),
             title=title,
-            is_innocent=is_innocent,
+            is_equivalent=is_equivalent,
         )
         for name, title in titles.items()
     )
@@ -100,7 +118,7 @@ def _family(module: str, titles: Mapping[str, str], *, is_innocent: bool = False
 
 _FAMILIES = (
     _family(
-        "rounded_weights",
+        "weights",
         {
             "weights-bf16": "weights rounded to bfloat16 behind a float32 name",
             "weights-fp16": "weights rounded to float16 behind a float32 name",
@@ -109,7 +127,7 @@ _FAMILIES = (
         },
     ),
     _family(
-        "lost_weights",
+        "weights",
         {
             "weight-row-zeroed": "one row of a weight lost",
             "embedding-row-lost": "one row of an embedding lost",
@@ -156,7 +174,7 @@ _FAMILIES = (
             "channels-reversed": "the channels of an image in reverse order",
         },
     ),
-    _family("sizes", {"size-baked": "an open size traced as a constant"}),
+    _family("rows", {"size-baked": "an open size traced as a constant"}),
     _family(
         "activations",
         {
@@ -183,7 +201,7 @@ _FAMILIES = (
         },
     ),
     _family(
-        "innocent_layout",
+        "equivalents",
         {
             "tensors-renamed": "inner tensors and nodes renamed",
             "outputs-reordered": "outputs in another order",
@@ -193,10 +211,10 @@ _FAMILIES = (
             "weights-as-constants": "weights as nodes of the graph",
             "newer-opset": "a newer operator set",
         },
-        is_innocent=True,
+        is_equivalent=True,
     ),
     _family(
-        "innocent_arithmetic",
+        "equivalents",
         {
             "constants-folded": "constants folded",
             "operators-fused": "operators fused by ONNX Runtime",
@@ -205,8 +223,72 @@ _FAMILIES = (
             "gemm-unfused": "Gemm as a product and a sum",
             "sums-reassociated": "the sums of products added up in another order",
         },
-        is_innocent=True,
+        is_equivalent=True,
     ),
 )
 
-PLANTS: Mapping[str, PlantKind] = {kind.name: kind for family in _FAMILIES for kind in family}
+
+MUTATIONS: Mapping[str, Mutation] = {kind.name: kind for family in _FAMILIES for kind in family}
+
+
+def chosen_mutations(names: Iterable[str]) -> tuple[str, ...]:
+    """Return the mutations to make, in the order of the table; all of them if nothing is named.
+
+    Raises:
+        UsageError: A name is not in the table.
+    """
+    wanted = list(names)
+    for name in wanted:
+        if name not in MUTATIONS:
+            msg = f"--fault {name!r} is none of the faults and innocent rewrites that are planted"
+            raise UsageError(msg, hint=f"write one of: {', '.join(MUTATIONS)}")
+    return tuple(name for name in MUTATIONS if not wanted or name in wanted)
+
+
+def mutate(
+    model: onnx.ModelProto, name: str, context: MutationContext
+) -> tuple[onnx.ModelProto, Mutated] | NotApplicable:
+    """Return the model with the fault in it, and what was changed; the model given is used up.
+
+    Raises:
+        UsageError: There is no such fault.
+    """
+    if name not in MUTATIONS:
+        msg = f"there is no fault {name!r}"
+        raise UsageError(msg, hint=f"faults and innocent rewrites are: {', '.join(MUTATIONS)}")
+    edit = GraphEdit(model)
+    found = MUTATIONS[name].apply(edit, context)
+    return found if isinstance(found, NotApplicable) else (edit.finish(), found)
+
+
+def mutate_file(source: Path, name: str, context: MutationContext, target: Path) -> Mutated | NotApplicable:
+    """Write the model in `source` with the fault in it to `target`, and check that it is valid.
+
+    Args:
+        source: An ONNX file.
+        name: The fault, by the table.
+        context: What is known of the model besides its graph.
+        target: The file to write.
+
+    Returns:
+        What was changed; or why nothing could be, or that what came of it is no valid model.
+
+    Raises:
+        UsageError: There is no such fault.
+        InputFileError: `source` is no ONNX model.
+        StorageError: The disk is full.
+    """
+    import onnx
+
+    model = read_onnx(source)
+    onnx.external_data_helper.load_external_data_for_model(model, str(source.parent))
+    found = mutate(model, name, context)
+    if isinstance(found, NotApplicable):
+        return found
+    changed, mutated = found
+    save_onnx(changed, target)
+    try:
+        check_onnx(target)
+    except InputFileError as err:
+        return NotApplicable(f"what comes of it is no valid model: {err}")
+    return mutated
