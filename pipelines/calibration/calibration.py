@@ -1,8 +1,4 @@
-<<<<<<< HEAD
 """Opens the rows that INT8 is calibrated on, none of them among the samples, and checks that they fit.
-=======
-"""Opens the rows that INT8 is calibrated on, chosen so that none of them is among the samples, and checks their fit.
->>>>>>> merge
 
 They come from a source of their own, or are held out of the samples. What a source has in common with the samples, by
 a digest of its inputs, is left out, and said; what is held out, the INT8 variant alone is not judged by.

@@ -103,14 +103,9 @@ class _Tester:
         if outcome != results.MISSED:
             return _result(mutation, outcome, mutated.what, trial)
         effects = effects_of(runner, self._runner, self._request.job, trial.limits)
-<<<<<<< HEAD
         off = _probes_off(self._request)
-        why = why_missed(effects, reached_by=planted.reached_by, probes_off=off, at_edge=trial.at_edge)
-        return _result(kind, outcome, planted.what, trial, effects=effects, why=why)
-=======
-        why = why_missed(effects, reached_by=mutated.reached_by, probes_off=_probes_off(self._request))
+        why = why_missed(effects, reached_by=mutated.reached_by, probes_off=off, at_edge=trial.at_edge)
         return _result(mutation, outcome, mutated.what, trial, effects=effects, why=why)
->>>>>>> merge
 
 
 def _outcome(mutation: Mutation, trial: Trial) -> str:

@@ -17,6 +17,7 @@ from paritygate.signature import Signature, TensorSpec, is_float_dtype
 from paritygate.text import nearest_first
 from paritygate.validate.detections.measurement import check_match_rules
 from paritygate.validate.gate.decisions import axes_of, check_classes, check_rank
+from paritygate.validate.gate.valid_positions import valid_positions
 from paritygate.validate.gold.measurement import check_gold_rules
 from paritygate.validate.reference.record import check_some_left
 
@@ -147,6 +148,11 @@ def check_output_uses(resolved: ResolvedSpec, signature: Signature | None) -> No
     _check_decisions(resolved, outputs)
     _check_argmax_of(resolved, outputs)
     _check_axes(resolved, outputs)
+    try:
+        valid_positions(resolved.valid_where, [signature])
+    except UsageError as err:
+        msg = f"spec {origin}: outputs: {err}"
+        raise UsageError(msg, hint=err.hint) from err
 
 
 def _check_roles(resolved: ResolvedSpec, inputs: Sequence[str]) -> None:

@@ -1,8 +1,4 @@
-<<<<<<< HEAD
 """Rounds float32 values to a lower precision and back, as the constants of an emulated graph are, once."""
-=======
-"""Rounds float32 values to a lower precision, as constants of an emulated graph are: once, and made float32 again."""
->>>>>>> merge
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -30,10 +30,18 @@ _ROWS_ALONE_OF_BATCH = 4
 _ROWS = 32
 
 
+class _Asked(Protocol):
+    """What answers."""
+
+    def run(self, inputs: Arrays) -> Arrays:
+        """Return all outputs."""
+        ...
+
+
 class OtherBatches:
     """Asks the reference for some rows again, in batches of other sizes."""
 
-    def __init__(self, runner: Runner, outputs: tuple[str, ...], *, is_batch_fixed: bool) -> None:
+    def __init__(self, runner: _Asked, outputs: tuple[str, ...], *, is_batch_fixed: bool) -> None:
         self._runner = runner
         self._outputs = outputs
         self._rows_left = 0 if is_batch_fixed else _ROWS_ALONE
