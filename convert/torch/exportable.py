@@ -1,8 +1,8 @@
 """What is done to a module while it is exported, so that an exporter takes it: the module itself stays as it was.
 
 Attention of transformers is written out, because not every fused one is translated. What recurrent layers return for
-packed sequences becomes more outputs: the TorchScript exporter crashes on a layer of which nothing but the last state is
-used, as of a classifier of texts.
+packed sequences becomes more outputs: the TorchScript exporter crashes on a layer of which nothing but the last state
+is used, as of a classifier of texts.
 """
 
 from __future__ import annotations
