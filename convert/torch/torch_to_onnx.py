@@ -16,10 +16,9 @@ from paritygate.convert.conversion import Conversion, ConversionJob
 from paritygate.convert.onnx.rewrite import EXTERNAL_DATA_BYTES
 from paritygate.convert.torch.answers import check_answers, module_call, onnx_call
 from paritygate.convert.torch.branches import branching_sizes
-from paritygate.convert.torch.eager_attention import eager_attention, may_be_eager
 from paritygate.convert.torch.export_errors import ModuleError, explained
+from paritygate.convert.torch.exportable import eager_attention, may_be_eager, with_packed_outputs
 from paritygate.convert.torch.onnx_file import finished, neutral_names
-from paritygate.convert.torch.packed_sequences import with_packed_outputs
 from paritygate.convert.torch.program import check_ranges, declared_signature, example, refuse_script_module, tied_dims
 from paritygate.convert.torch.sizes import example_sizes
 from paritygate.convert.torch.torch_to_torchscript import traced

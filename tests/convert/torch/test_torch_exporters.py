@@ -243,7 +243,7 @@ def test_t5_and_swin_of_transformers_are_exported(
     module = _of_transformers(name)
     before = module.config._attn_implementation
     converted = bench.convert("torch", model=module, signature=signature, exporter=exporter)
-    assert converted.conversion.facts["exporter"] == exporter or _EAGER
+    assert converted.conversion.facts["exporter"] == (exporter or _EAGER)
     assert module.config._attn_implementation == before
     random = np.random.default_rng(0)
     x: Any = random.integers(0, 50, (3, 7)) if name == "t5" else random.normal(size=(3, 3, 16, 16)).astype(np.float32)

@@ -167,7 +167,10 @@ def test_an_opset_that_the_exporter_could_not_write_is_an_error(bench: Bench) ->
 
     signature = sign({"x": "float32[batch, 4]"}, {"y": "float32[rows, 2]"})
     with pytest.raises(ConversionError, match=r"opset 13 was asked for, .* from opset 18 to it"):
-        bench.convert("torch", model=Reshaped(), signature=signature, opset=13)
+        bench.convert("torch", model=Reshaped(), signature=signature, opset=13, exporter="dynamo")
+    other = Bench(folder=bench.folder / "other")
+    converted = other.convert("torch", model=Reshaped(), signature=signature, opset=13)
+    assert (converted.conversion.facts["opset"], converted.conversion.facts["exporter"]) == (13, "torchscript")
 
 
 def test_unsupported_operators_come_as_one_table(bench: Bench) -> None:
@@ -221,7 +224,10 @@ def test_a_module_that_fixes_a_promised_dim_is_refused(bench: Bench) -> None:
 
     signature = sign({"x": "float32[batch, 4]"}, {"y": "float32[batch, 4]"}, batch=(2, 8, 16))
     with pytest.raises(ConversionError, match="dim 0 of input 'x' is fixed at 8, promised is batch"):
-        bench.convert("torch", model=Fixed(), signature=signature)
+        bench.convert("torch", model=Fixed(), signature=signature, exporter="dynamo")
+    other = Bench(folder=bench.folder / "other")
+    with pytest.raises(ConversionError, match=r"the module itself does not answer at batch=2 \(dim 'batch'\)"):
+        other.convert("torch", model=Fixed(), signature=signature)
 
 
 def test_an_output_whose_dim_is_an_expression_is_not_taken_for_the_batch(bench: Bench) -> None:
@@ -255,10 +261,10 @@ def test_a_module_without_a_signature_is_refused(bench: Bench) -> None:
         bench.convert("torch", model=torch.nn.ReLU())
 
 
-def test_torchscript_is_refused_with_what_to_give_instead(bench: Bench) -> None:
+def test_torchscript_is_refused_by_dynamo_with_what_to_give_instead(bench: Bench) -> None:
     traced = torch.jit.trace(torch.nn.ReLU(), torch.ones(2, 4))  # type: ignore[no-untyped-call]  # torch has no type for it
     with pytest.raises(ConversionError, match="is TorchScript") as caught:
-        bench.convert("torch", model=traced, signature=_FOUR_TO_FOUR)
+        bench.convert("torch", model=traced, signature=_FOUR_TO_FOUR, exporter="dynamo")
     assert "return the module itself" in caught.value.hint
 
 
