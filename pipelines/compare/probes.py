@@ -168,7 +168,9 @@ def ask_session_probes(
 def not_asked(job: ComparisonJob, reason: str) -> Answers:
     """Return that nothing was asked: for a reason, or because all of it is switched off."""
     checks = (Check(name="probes", status=Status.WARNING, detail=f"not asked: {reason}"),) if reason else ()
-    return Answers(checks=checks, result=ProbesResult(switched_off=_switched_off(job), skipped=reason))
+    return Answers(
+        checks=checks, result=ProbesResult(switched_off=_switched_off(job), skipped=reason, edge=str(job.rules.edge))
+    )
 
 
 def broken_contract(checks: Sequence[Check]) -> str:

@@ -14,6 +14,7 @@ from paritygate.files import storage_errors
 from paritygate.models.source import ModelRef, SourceKind
 from paritygate.models.source_copy import is_source_copy
 from paritygate.pipelines.compare.job import ComparisonJob
+from paritygate.validate.gate.rules import EdgeRule
 from paritygate.validate.gate.tolerance import DECISION_LIMITS
 from paritygate.validate.probes.catalogue import SESSION_PROBES
 from paritygate.validate.probes.outcome import ProbeFailure
@@ -109,6 +110,7 @@ def command_of_probe(job: ComparisonJob, probe: str) -> str:
         probe,
         *_options(job, job.rules.outputs),
         *(["--seed", str(job.rules.seed)] if job.rules.seed else []),
+        *(["--edge", str(job.rules.edge)] if job.rules.edge is not EdgeRule.WARN else []),
     ]
     if job.samples.batch_size != DEFAULT_BATCH_SIZE:
         words += ["--batch-size", str(job.samples.batch_size)]

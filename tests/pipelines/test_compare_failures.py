@@ -104,7 +104,8 @@ def test_a_batch_whose_rows_are_answered_alike_fails_alone_as_well(bench: Bench)
     samples = bench.npz("positive.npz", {"x": np.abs(bench.normal(64, 4)) + np.float32(0.5)})
     sides = clipped("a", -1e6), clipped("b", 0.1)
 
-    found = bench.compare(*sides, "--samples", samples, "--probes", "values", "--failures", str(bench.folder / "kept"))
+    options = ("--probes", "values", "--edge", "fail", "--failures", str(bench.folder / "kept"))
+    found = bench.compare(*sides, "--samples", samples, *options)
     failures = found.result["probes"]["asked"]["values"]["failures"]
     constant = [failure for failure in failures if "zeros" in failure["about"] and failure["inputs"]]
     words = shlex.split(constant[0]["again"])[1:]
@@ -135,7 +136,7 @@ def _clip(folder: Path) -> None:
 
 
 def test_a_run_keeps_what_a_variant_failed_in_its_folder(desk: Desk) -> None:
-    assert desk.call("export", desk.spec(probes=None), "--quiet").code == 0
+    assert desk.call("export", desk.spec(probes=None, edge="fail"), "--quiet").code == 0
     _clip(desk.run_folder / "onnx-fp32")
     assert desk.call("record", "--run", str(desk.run_folder), "--quiet").code == 0
 

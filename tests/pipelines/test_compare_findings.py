@@ -111,6 +111,8 @@ def test_edge_fail_makes_a_failure_of_a_finding(bench: Bench) -> None:
     assert (found.code, found.status("probe_masks")) == (1, "fail")
     assert f"at an empty row alone (attention_mask) ({_EDGE}, as no sample has, and edge: fail asks it)" in found.out
     assert "verdict: fail, 1 edge finding" in found.out
+    # The command that asks the probe alone asks no less.
+    assert "--edge fail" in found.result["edge_findings"][0]["again"]
     assert "if it never can, it need not be asked: write roles: {attention_mask: {empty: false}}" in found.out
 
 
