@@ -33,6 +33,7 @@ from paritygate.pipelines.choice.choice import Choice
 from paritygate.pipelines.choice.choose import about_what_is_there, choose_stage, evidence_to_choose_by
 from paritygate.pipelines.choice.requirements import unmet_requirements
 from paritygate.pipelines.compare.hidden_inputs import hidden, without_inputs
+from paritygate.pipelines.compare.result import reasons
 from paritygate.pipelines.packing.unpacked import Believed, believed
 from paritygate.pipelines.release.repository.candidate import (
     Provenance,
@@ -57,6 +58,7 @@ __all__ = ["FailedRunError", "NothingToRelease", "failed_run", "promote_stage"]
 SOURCE_VARIANT = "source"
 # Verdicts that leave open whether a converted variant answers like the source.
 _OPEN = frozenset({"error", "inconclusive"})
+_NOT_PASSED = _OPEN | {"fail"}
 
 
 class NothingToRelease(MeasurementError):  # noqa: N818 - it says what is the case
@@ -348,8 +350,21 @@ def _provenance(run: RunFolder, evidence: Evidence) -> Provenance:
         constant_decisions=run.resolved.constant_decisions,
         asked_less=[to_data(item) for item in evidence.earlier_failures if item.asked_less],
         probes_not_asked=probes_not_asked(evidence.by_device().values()),
+        emulated_not_passed=_emulated_not_passed(evidence),
         spec=run.resolved.spec.model_dump(mode="json", by_alias=True),
     )
+
+
+def _emulated_not_passed(evidence: Evidence) -> dict[str, str]:
+    """Return, by variant, where its precision is real and what fails there, as its emulated row says."""
+    found: dict[str, str] = {}
+    for document in evidence.by_device().values():
+        for entry in document.emulated:
+            if entry.verdict in _NOT_PASSED:
+                said = [] if entry.result is None else reasons(entry.result, with_findings=False)
+                why = said[0] if said else f"{entry.verdict}: {entry.reason}"
+                found.setdefault(entry.variant, f"{entry.device or 'emulated'}: {why}")
+    return found
 
 
 def _reports(run: RunFolder, found: Believed, choice: Choice, place: Path) -> dict[str, Path]:

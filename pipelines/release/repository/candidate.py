@@ -125,6 +125,7 @@ class Provenance:
         constant_decisions: The decisions that are said to be the same for all rows, by output, each with the reason.
         asked_less: What the spec asks less than failed runs of the same source did, by variant and run.
         probes_not_asked: By variant, the probes that were switched off or could not be asked.
+        emulated_not_passed: By variant, what fails where its precision is real, as its emulated row says.
         pack: Digest of the pack that the run came in; None where it was not unpacked.
         spec: The resolved spec, where there is one.
     """
@@ -140,6 +141,7 @@ class Provenance:
     constant_decisions: Mapping[str, str] = field(default_factory=dict)
     probes_not_asked: Mapping[str, Sequence[str]] = field(default_factory=dict)
     asked_less: Sequence[Mapping[str, Any]] = ()
+    emulated_not_passed: Mapping[str, str] = field(default_factory=dict)
     machines: Mapping[str, Any] = field(default_factory=dict)
     pack: str | None = None
     spec: Mapping[str, Any] | None = None
