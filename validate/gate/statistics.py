@@ -317,7 +317,7 @@ def _count_non_finite(
         state.first_non_finite_id = _first_row(by_row, ids)
 
 
-def _first_row(flags: NDArray[np.bool_], ids: Sequence[str]) -> str:
+def _first_row(flags: NDArray[Any], ids: Sequence[str]) -> str:
     """Return the first row in which a flag is set; of an output without rows of its own, all rows."""
     by_row = rows_of(flags, len(ids))
     if len(by_row) != len(ids):
