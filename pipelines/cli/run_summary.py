@@ -149,7 +149,7 @@ def print_failures(failures: Mapping[str, FailedVariant]) -> None:
         echo(f"{failure.verdict}: {name}: {failure.message}", err=True)
         for operator, node, reason, hint in failure.operators:
             echo(f"  {operator}  at {node}: {reason}" + (f"  ({hint})" if hint else ""), err=True)
-        if failure.hint:
+        if failure.hint and all(failure.hint != hint for *_, hint in failure.operators):
             echo(f"hint: {failure.hint}", err=True)
 
 
@@ -160,7 +160,8 @@ def print_outcome(outcome: RunOutcome, *, to_stderr: bool = False) -> None:
         print_table(title, PARITY_COLUMNS, _outcome_rows(outcome))
     benchmark = outcome.run.benchmark()
     if benchmark is not None:
-        print_benchmark(outcome.run.resolved.name, benchmark, to_stderr=to_stderr)
+        not_run = {name for name, verdict in outcome.verdicts.items() if verdict == NOT_RUN_HERE}
+        print_benchmark(outcome.run.resolved.name, benchmark, not_run_here=not_run, to_stderr=to_stderr)
     print_failures(outcome.failures)
     _print_not_run(outcome.results, to_stderr=to_stderr)
     results = dict(outcome.results)

@@ -17,7 +17,7 @@ from paritygate.validate.gate.tolerance import parse_tolerance
 from paritygate.validate.gold.rule import parse_gold_rule
 from paritygate.validate.probes.catalogue import ALL_PROBES, in_order
 from paritygate.validate.samples.samples import SampleSource
-from paritygate.wording import nearest_first
+from paritygate.wording import meant, nearest_first
 
 __all__ = ["check_choice", "check_least", "comparison_of", "known_probes"]
 
@@ -103,7 +103,7 @@ def known_probes(names: Iterable[str]) -> tuple[str, ...]:
     for name in found:
         if name not in ALL_PROBES:
             msg = f"--probes {name!r} is no probe (allowed: none, {', '.join(nearest_first(name, ALL_PROBES))})"
-            raise UsageError(msg, hint="write for example --probes batches,masks")
+            raise UsageError(msg, hint=f"write for example --probes batches,masks{meant(name, ALL_PROBES)}")
     return in_order(found)
 
 

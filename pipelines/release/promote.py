@@ -175,8 +175,11 @@ def failed_run(run: RunFolder, unmet: Mapping[str, str], choice: Choice, alias: 
         alias: The alias that would be moved; None for none.
     """
     names = ", ".join(f"{name} ({verdict})" for name, verdict in unmet.items())
-    stays = f", and alias {alias} stays where it is" if alias else ""
+    stays = f", and alias {alias} is neither set nor moved" if alias else ""
     msg = f"required and not passed: {names}; so nothing is released{stays}"
+    see = "see the report of the run"
+    if set(unmet.values()) == {"inconclusive"}:
+        see = "give more samples, as many and such as the lines above ask for, and run it again"
     declared = run.resolved.spec.promote.fallback
     note = ""
     if declared in {"source", "replace"}:
@@ -188,7 +191,7 @@ def failed_run(run: RunFolder, unmet: Mapping[str, str], choice: Choice, alias: 
     hint = f"convert-and-validate promote --run {run.folder} --despite REASON"
     return FailedRunError(
         msg,
-        hint=f"to release it all the same: {hint}" if would_release else "see the report of the run",
+        hint=f"to release it all the same: {hint}" if would_release else see,
         would_release=f"{would_release}, because {choice.reason}" if would_release and choice.reason else would_release,
         note=note,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-__all__ = ["counted", "nearest_first", "one_or_many"]
+__all__ = ["counted", "meant", "nearest_first", "one_or_many"]
 
 _HISSING = ("s", "x", "ch", "sh")
 
@@ -23,6 +23,12 @@ def counted(count: int, noun: str) -> str:
 def one_or_many(count: int, one: str, many: str) -> str:
     """Return the word that agrees with the count: `is` or `are`, `differs` or `differ`."""
     return one if count == 1 else many
+
+
+def meant(name: str, known: Iterable[str]) -> str:
+    """Return `: did you mean 'logits'?` for the name that is most like the one given; empty where none is near."""
+    found = difflib.get_close_matches(name, list(known), n=1)
+    return f": did you mean {found[0]!r}?" if found else ""
 
 
 def nearest_first(name: str, known: Iterable[str]) -> list[str]:

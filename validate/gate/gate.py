@@ -30,6 +30,7 @@ from paritygate.validate.reference.recorded import ExpectedOutputs
 from paritygate.validate.reference.recording import ChunkWriter, StoredBatch, read_chunks
 from paritygate.validate.samples.samples import BatchDigest
 from paritygate.validate.samples.split import RowsLeftOut, rows_kept
+from paritygate.wording import meant
 
 if TYPE_CHECKING:
     import numpy as np
@@ -222,7 +223,7 @@ def check_asked(outputs: Mapping[str, str], rules: GateRules) -> tuple[str, ...]
     for decision in rules.decisions:
         if decision.output not in compared:
             msg = f"decision {decision} is on an output that is not compared (compared: {', '.join(compared)})"
-            raise UsageError(msg, hint="decide on one of the outputs compared")
+            raise UsageError(msg, hint=f"decide on one of the outputs compared{meant(decision.output, compared)}")
         dtype = outputs[decision.output]
         if not is_float_dtype(dtype):
             msg = f"decision {decision} is on an output of dtype {dtype}, which is compared exactly"

@@ -34,7 +34,7 @@ from paritygate.validate.reference.recording import ChunkWriter, Recording, Stor
 from paritygate.validate.reference.refused_rows import answers_of
 from paritygate.validate.samples.feeding import check_shapes, fit_inputs
 from paritygate.validate.samples.samples import BatchDigest
-from paritygate.wording import counted, one_or_many
+from paritygate.wording import counted, meant, one_or_many
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -206,7 +206,7 @@ def check_selected(selected: Iterable[str], known: Iterable[str]) -> None:
     for name in selected:
         if name not in has:
             msg = f"output {name!r} was selected, and the reference has no such output (it has: {', '.join(has)})"
-            raise UsageError(msg, hint="--outputs takes names of the reference")
+            raise UsageError(msg, hint=f"--outputs takes names of the reference{meant(name, has)}")
 
 
 def check_some_left(left: Iterable[str], ignored: Iterable[str]) -> None:
