@@ -14,6 +14,7 @@ import numpy as np
 
 from paritygate.artifact import Artifact
 from paritygate.errors import ArtifactIntegrityError, ParitygateError
+from paritygate.formats import FORMATS
 from paritygate.models.source import ModelRef, SourceKind
 from paritygate.pipelines.benchmark.recorded_source import digest_of_recorded
 from paritygate.pipelines.benchmark.result import BenchmarkPoint, Speedup, VariantBenchmark
@@ -85,10 +86,13 @@ class BenchmarkSubject:
 
 
 def kind_of(subject: BenchmarkSubject) -> SourceKind:
-    """Return the kind of a model; of a `module:callable`, what it turned out to be when the reference was recorded."""
+    """Return the kind of a model; of a `module:callable`, what it turned out to be when it was recorded or copied."""
     kind = subject.model.kind
     if kind is SourceKind.CALLABLE and subject.recorded is not None:
         return SourceKind(subject.recorded["kind"])
+    if kind is SourceKind.CALLABLE and subject.artifact is not None:
+        # The copy of a source, which its format names.
+        return SourceKind.TORCH if FORMATS[subject.artifact.variant.format].runtime == "torch" else kind
     return kind
 
 

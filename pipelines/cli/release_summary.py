@@ -58,14 +58,7 @@ def concessions(manifest: Mapping[str, Any]) -> Iterator[str]:
     if failed:
         words = ", ".join(f"{item['variant']} ({item['verdict']})" for item in failed)
         yield f"did not pass in the same run: {words}"
-    released = [item["name"] for item in manifest.get("variants", ())]
-    for name in (name for name in released if name in provenance.get("probes_not_asked", {})):
-        yield f"not asked of {name}: the probes {', '.join(provenance['probes_not_asked'][name])}"
-    yield from _edge_lines(provenance, released)
-    for name in (name for name in released if name in provenance.get("looser_tolerances", {})):
-        limits = provenance["looser_tolerances"][name]
-        values = (f"{limit} {provenance['tolerances'][name][limit]:g}" for limit in limits)
-        yield f"looser than the defaults for {name}: {', '.join(values)}"
+    yield from _concessions_of_variants([item["name"] for item in manifest.get("variants", ())], provenance)
     if manifest.get("trust"):
         yield f"evidence that came with a pack and was trusted: {manifest['trust']}"
     elif provenance.get("pack"):
@@ -92,6 +85,19 @@ def _edge_lines(provenance: Mapping[str, Any], released: Sequence[str]) -> Itera
                 f"{finding['check']}: {finding['detail']}; if it can occur: {finding['if_it_occurs']}; "
                 f"if it never can: {finding['if_it_never_occurs']}"
             )
+
+
+def _concessions_of_variants(released: Iterable[str], provenance: Mapping[str, Any]) -> Iterator[str]:
+    names = list(released)
+    for name in (name for name in names if name in provenance.get("emulated_not_passed", {})):
+        yield f"{name} passed as it ran, and does not on {provenance['emulated_not_passed'][name]}"
+    for name in (name for name in names if name in provenance.get("probes_not_asked", {})):
+        yield f"not asked of {name}: the probes {', '.join(provenance['probes_not_asked'][name])}"
+    yield from _edge_lines(provenance, names)
+    for name in (name for name in names if name in provenance.get("looser_tolerances", {})):
+        limits = provenance["looser_tolerances"][name]
+        values = (f"{limit} {provenance['tolerances'][name][limit]:g}" for limit in limits)
+        yield f"looser than the defaults for {name}: {', '.join(values)}"
 
 
 def _print_same(release: Release, *, to_stderr: bool) -> None:

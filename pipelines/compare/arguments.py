@@ -10,7 +10,7 @@ from paritygate.models.source import ModelRef
 from paritygate.pipelines.compare.job import ComparisonJob
 from paritygate.pipelines.compare.models import with_provider
 from paritygate.precision import parse_precision
-from paritygate.text import nearest_first
+from paritygate.text import meant, nearest_first
 from paritygate.validate.detections.rule import parse_match_rule
 from paritygate.validate.gate.decisions import parse_decision, with_constants
 from paritygate.validate.gate.rules import EdgeRule, GateRules
@@ -108,7 +108,7 @@ def known_probes(names: Iterable[str]) -> tuple[str, ...]:
     for name in found:
         if name not in ALL_PROBES:
             msg = f"--probes {name!r} is no probe (allowed: none, {', '.join(nearest_first(name, ALL_PROBES))})"
-            raise UsageError(msg, hint="write for example --probes batches,masks")
+            raise UsageError(msg, hint=f"write for example --probes batches,masks{meant(name, ALL_PROBES)}")
     return in_order(found)
 
 

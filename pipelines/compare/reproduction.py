@@ -72,7 +72,10 @@ class FailureStore:
     def _company(self) -> StoredProbeBatch | None:
         for probe in self._recording.probes:
             for stored in self._recording.batches(probe):
-                if not stored.record.is_beyond_seen and _varies(stored.outputs):
+                record = stored.record
+                # Rows unlike the samples may fail by themselves, where they are given as samples.
+                is_like_samples = not (record.is_beyond_seen or record.is_unlike_seen or record.edges)
+                if is_like_samples and _varies(stored.outputs):
                     return stored
         return None
 

@@ -13,6 +13,8 @@ from paritygate.convert.int8.settings import Int8Settings
 from paritygate.engine.settings import EngineSettings, HardwareCompatibility
 from paritygate.pipelines.calibration.calibration import LEAST_ROWS
 from paritygate.pipelines.spec.limits import PREFERENCES, check_limits
+from paritygate.signature import DTYPES
+from paritygate.text import nearest_first
 from paritygate.validate.detections.rule import DEFAULT_IOU, DEFAULT_SCORE_TOLERANCE
 from paritygate.validate.gold.metrics import METRICS
 from paritygate.validate.probes.catalogue import ALL_PROBES
@@ -58,6 +60,14 @@ class TensorPart(Part):
     dtype: str
     shape: list[Annotated[int, Field(ge=1)] | str]
 
+    @field_validator("dtype")
+    @classmethod
+    def _check_dtype(cls, dtype: str) -> str:
+        if dtype not in DTYPES:
+            msg = f"a dtype by its NumPy name is needed, one of {', '.join(nearest_first(dtype, sorted(DTYPES)))}"
+            raise ValueError(msg)
+        return dtype
+
 
 class DimPart(Part):
     """The sizes that a symbolic dim may take."""
@@ -65,6 +75,14 @@ class DimPart(Part):
     min: int = 1
     opt: int | None = None
     max: int
+
+    @model_validator(mode="after")
+    def _check_order(self) -> DimPart:
+        opt = self.max if self.opt is None else self.opt
+        if not 0 < self.min <= opt <= self.max:
+            msg = f"0 < min <= opt <= max is needed (seen: min={self.min}, opt={opt}, max={self.max})"
+            raise ValueError(msg)
+        return self
 
 
 class ModelPart(Part):

@@ -9,6 +9,7 @@ from paritygate.errors import UsageError
 
 __all__ = [
     "BATCH",
+    "DTYPES",
     "Dim",
     "Signature",
     "TensorSpec",
@@ -22,7 +23,7 @@ __all__ = [
 BATCH = "batch"
 _FLOAT_DTYPES = frozenset({"float16", "float32", "float64", "bfloat16"})
 _INTEGER_DTYPES = frozenset({"int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool"})
-_DTYPES = _FLOAT_DTYPES | _INTEGER_DTYPES | {"string"}
+DTYPES = _FLOAT_DTYPES | _INTEGER_DTYPES | {"string"}
 
 
 def is_float_dtype(name: str) -> bool:
@@ -56,8 +57,8 @@ class TensorSpec:
     shape: tuple[int | str | None, ...] | None
 
     def __post_init__(self) -> None:
-        if self.dtype not in _DTYPES:
-            allowed = ", ".join(sorted(_DTYPES))
+        if self.dtype not in DTYPES:
+            allowed = ", ".join(sorted(DTYPES))
             msg = f"dtype {self.dtype!r} of {self.name!r} is not supported (allowed: {allowed})"
             raise UsageError(msg, hint="give the dtype by its NumPy name")
 

@@ -14,6 +14,7 @@ __all__ = [
     "counted",
     "echo",
     "echo_block",
+    "meant",
     "nearest_first",
     "one_line",
     "one_or_many",
@@ -52,6 +53,12 @@ def counted(count: int, noun: str) -> str:
 def one_or_many(count: int, one: str, many: str) -> str:
     """Return the word that agrees with the count: `is` or `are`, `differs` or `differ`."""
     return one if count == 1 else many
+
+
+def meant(name: str, known: Iterable[str]) -> str:
+    """Return `: did you mean 'logits'?` for the name that is most like the one given; empty where none is near."""
+    found = difflib.get_close_matches(name, list(known), n=1)
+    return f": did you mean {found[0]!r}?" if found else ""
 
 
 def nearest_first(name: str, known: Iterable[str]) -> list[str]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pytest
@@ -14,8 +15,12 @@ from onnx import helper
 
 from paritygate.artifact import ARTIFACT_FILE
 from paritygate.files import digest_of_file, digest_of_files
+from paritygate.pipelines.compare.reproduction import FailureStore
+from paritygate.validate.probes.recording import BatchRecord, StoredProbeBatch
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tests.pipelines.conftest import Bench, Desk, Outcome
 
 pytestmark = pytest.mark.usefixtures("asks_probes")
@@ -72,6 +77,28 @@ def test_the_command_that_is_printed_fails_by_that_batch_alone(bench: Bench, los
         assert actual["probe/logits"].shape[1:] == (3,)
     assert (alone.code, first["check"] in alone.failed) == (1, True), alone.out
     assert alone.result["probes"]["asked"] == {}
+
+
+@dataclass
+class _Recorded:
+    """Batches of one probe, as a recording has them."""
+
+    records: tuple[BatchRecord, ...]
+    probes = ("values",)
+
+    def batches(self, _: str) -> Iterator[StoredProbeBatch]:
+        varied = {"logits": np.arange(4.0)}
+        return (StoredProbeBatch(record=record, inputs={}, outputs=varied) for record in self.records)
+
+
+def test_rows_that_are_put_beside_a_failed_batch_are_like_the_samples() -> None:
+    like = BatchRecord(rows=4, about="real rows", is_beyond_seen=False, is_unlike_seen=False)
+    edge: Any = "an empty row of mask"
+    others = (replace(like, is_beyond_seen=True), replace(like, is_unlike_seen=True), replace(like, edges=(edge,)))
+    store: Any = FailureStore(cast("Any", None), cast("Any", _Recorded((*others, like))))
+
+    assert store._company().record is like
+    assert FailureStore(cast("Any", None), cast("Any", _Recorded(others)))._company() is None
 
 
 def test_without_a_folder_the_command_asks_the_probe_again_and_names_one(bench: Bench) -> None:

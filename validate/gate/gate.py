@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from paritygate.batch import Batch
 from paritygate.errors import MeasurementError, UsageError, ZeroRowsError
 from paritygate.signature import is_comparable_dtype, is_float_dtype
-from paritygate.text import one_or_many
+from paritygate.text import meant, one_or_many
 from paritygate.validate.detections.judgement import detections_coverage, judge_matches
 from paritygate.validate.detections.measurement import MatchComparison, MatchStatistics, check_match_rules
 from paritygate.validate.detections.repeats import MatchRepeats
@@ -256,7 +256,7 @@ def check_asked(outputs: Mapping[str, str], rules: GateRules) -> tuple[str, ...]
     for decision in rules.decisions:
         if decision.output not in compared:
             msg = f"decision {decision} is on an output that is not compared (compared: {', '.join(compared)})"
-            raise UsageError(msg, hint="decide on one of the outputs compared")
+            raise UsageError(msg, hint=f"decide on one of the outputs compared{meant(decision.output, compared)}")
         dtype = outputs[decision.output]
         if not is_float_dtype(dtype):
             msg = f"decision {decision} is on an output of dtype {dtype}, which is compared exactly"

@@ -97,6 +97,7 @@ class DiffState:
     fill_mismatches: int = 0
     fill_substitutes: int = 0
     left_out: int = 0
+    first_wrong_fill: tuple[str, float] | None = None
     histogram: NDArray[np.int64] = field(default_factory=empty_histogram)
     limit_histogram: NDArray[np.int64] = field(default_factory=empty_histogram)
     nearest: WorstRow | None = None
@@ -199,7 +200,7 @@ def _update(
         is_same = (wide_actual == wide_expected) | (np.isnan(wide_actual) & np.isnan(wide_expected))
         is_broken = ~(is_kept | is_same)
         if is_fill is not None:
-            is_wrong = _count_fills(state, is_fill, wide_actual, wide_expected)
+            is_wrong = _count_fills(state, is_fill, wide_actual, wide_expected, ids)
             is_kept &= ~is_fill
             is_broken |= is_wrong
         # What is not finite is the largest of all.
@@ -290,7 +291,11 @@ class _Broken:
 
 
 def _count_fills(
-    state: DiffState, is_fill: NDArray[np.bool_], actual: NDArray[np.float64], expected: NDArray[np.float64]
+    state: DiffState,
+    is_fill: NDArray[np.bool_],
+    actual: NDArray[np.float64],
+    expected: NDArray[np.float64],
+    ids: Sequence[str],
 ) -> NDArray[np.bool_]:
     """Count the fill values, and return which of them the candidate does not hold."""
     is_substituted = is_fill & state.limits.is_substituted(actual, expected)
@@ -298,6 +303,9 @@ def _count_fills(
     state.fill_values += int(np.count_nonzero(is_fill))
     state.fill_substitutes += int(np.count_nonzero(is_substituted))
     state.fill_mismatches += int(np.count_nonzero(is_wrong))
+    if state.first_wrong_fill is None and is_wrong.any():
+        row = _first_row(is_wrong, ids)
+        state.first_wrong_fill = row, float(actual[is_wrong][0])
     return is_wrong
 
 
@@ -312,10 +320,17 @@ def _count_non_finite(
     state.non_finite_matches += int(np.count_nonzero(expected_bad & same))
     state.non_finite_mismatches += int(np.count_nonzero(mismatch))
     by_row = rows_of(only_actual_bad | mismatch, len(ids))
-    rows = np.flatnonzero(by_row.reshape(len(by_row), -1).any(axis=1))
-    state.non_finite_rows += rows.size
-    if rows.size and not state.first_non_finite_id:
-        state.first_non_finite_id = ids[int(rows[0])] if len(by_row) == len(ids) else f"{ids[0]}..{ids[-1]}"
+    state.non_finite_rows += int(by_row.reshape(len(by_row), -1).any(axis=1).sum())
+    if not state.first_non_finite_id and by_row.any():
+        state.first_non_finite_id = _first_row(by_row, ids)
+
+
+def _first_row(flags: NDArray[Any], ids: Sequence[str]) -> str:
+    """Return the first row in which a flag is set; of an output without rows of its own, all rows."""
+    by_row = rows_of(flags, len(ids))
+    if len(by_row) != len(ids):
+        return f"{ids[0]}..{ids[-1]}"
+    return ids[int(by_row.reshape(len(by_row), -1).any(axis=1).argmax())]
 
 
 def _add_sums(
@@ -483,6 +498,7 @@ def merge(a: DiffState, b: DiffState) -> DiffState:
         fill_mismatches=a.fill_mismatches + b.fill_mismatches,
         fill_substitutes=a.fill_substitutes + b.fill_substitutes,
         left_out=a.left_out + b.left_out,
+        first_wrong_fill=a.first_wrong_fill or b.first_wrong_fill,
         histogram=a.histogram + b.histogram,
         limit_histogram=a.limit_histogram + b.limit_histogram,
         nearest=nearest,
@@ -555,6 +571,7 @@ class DiffStatistics:
     fill_mismatches: int
     fill_substitutes: int
     left_out: int
+    first_wrong_fill: tuple[str, float] | None
     nearest: WorstRow | None
     mean_abs_by_channel: NDArray[np.float64]
     p9999_in_limits: float
@@ -603,6 +620,7 @@ def finish(state: DiffState, counted: Mapping[str, int] | None = None) -> DiffSt
         max_row_rel_diff=state.max_row_rel if compared else nothing,
         max_row_rel_id=state.max_row_rel_id,
         first_non_finite_id=state.first_non_finite_id,
+        first_wrong_fill=state.first_wrong_fill,
         nearest=state.nearest if compared else None,
         mean_abs_by_channel=mean_by_channel,
         p9999_in_limits=quantile(state.limit_histogram, 0.9999),

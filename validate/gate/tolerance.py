@@ -100,6 +100,12 @@ def parse_tolerance(precision: Precision, declared: Mapping[str, float]) -> Tole
     for name, value in declared.items():
         if name not in _LIMIT_NAMES:
             msg = f"tolerance {name!r} is not known (allowed: {', '.join(_LIMIT_NAMES)})"
+            limit = name.rpartition(":")[2]
+            if limit in _LIMIT_NAMES:
+                hint = (
+                    f"a limit holds for all outputs of a variant, and takes the name of none: --tolerance {limit}=1e-3"
+                )
+                raise UsageError(msg, hint=hint)
             raise UsageError(
                 msg, hint="write max_abs_diff: 1e-3 below the variant in the spec, or --tolerance max_abs_diff=1e-3"
             )

@@ -296,6 +296,9 @@ def _check_fills(name: str, statistics: DiffStatistics, limits: Limits) -> list[
     if statistics.fill_mismatches:
         count = statistics.fill_mismatches
         detail = f"{count} of {held} {one_or_many(count, 'is', 'are')} not what the reference holds there"
+        if statistics.first_wrong_fill is not None:
+            row, seen = statistics.first_wrong_fill
+            detail += f": {seen:.6g}, first in {row_name(row)}" if count > 1 else f": {seen:.6g} in {row_name(row)}"
     else:
         detail = f"{held}, compared exactly"
     if statistics.fill_substitutes:
@@ -403,14 +406,20 @@ def _check_nearest(
 
 
 def _check_bias(name: str, statistics: DiffStatistics, limits: Limits) -> list[Check]:
-    bar = float(limits.mean_abs_diff.min()) / 2
-    interval = f"{statistics.bias:.3g} (95 %: {statistics.bias_low_95:.3g} to {statistics.bias_high_95:.3g})"
+    limit = float(limits.mean_abs_diff.min())
+    bar = limit / 2
+    detail = f"{statistics.bias:.3g} (95 %: {statistics.bias_low_95:.3g} to {statistics.bias_high_95:.3g})"
     is_large = not abs(statistics.bias) <= bar
+    detail += f", {'above' if is_large else 'at most'} {bar:.3g}, which is half the limit {limit:.3g} of the mean"
+    # A mean that may as well be 0 shows no bias.
+    is_none = math.isfinite(statistics.bias) and statistics.bias_low_95 <= 0 <= statistics.bias_high_95
+    if is_large and is_none:
+        detail += "; the interval holds 0"
     return [
         Check(
             name="bias",
-            status=Status.WARNING if is_large else Status.PASS,
-            detail=f"{interval}, {'at or above' if is_large else 'below'} half the mean limit {bar:.3g}",
+            status=Status.WARNING if is_large and not is_none else Status.PASS,
+            detail=detail,
             output=name,
             measured=statistics.bias,
             limit=bar,

@@ -16,7 +16,7 @@ from paritygate.codec import to_data
 from paritygate.errors import ReferenceRefusedError, UsageError, ZeroRowsError
 from paritygate.precision import Precision
 from paritygate.signature import Dim, Signature, is_float_dtype
-from paritygate.text import counted, one_or_many, row_names
+from paritygate.text import counted, meant, one_or_many, row_names
 from paritygate.validate.gate.broken_rows import BrokenRows
 from paritygate.validate.gate.measurement import repeat_difference
 from paritygate.validate.gate.tolerance import DEFAULT_TOLERANCES, limits_for
@@ -214,7 +214,7 @@ def check_selected(selected: Iterable[str], known: Iterable[str]) -> None:
     for name in selected:
         if name not in has:
             msg = f"output {name!r} was selected, and the reference has no such output (it has: {', '.join(has)})"
-            raise UsageError(msg, hint="--outputs takes names of the reference")
+            raise UsageError(msg, hint=f"--outputs takes names of the reference{meant(name, has)}")
 
 
 def check_some_left(left: Iterable[str], ignored: Iterable[str]) -> None:

@@ -127,6 +127,7 @@ class Provenance:
         probes_not_asked: By variant, the probes that were switched off or could not be asked.
         edge_findings: By variant, what it answers otherwise where no sample is.
         edge_not_asked: The variants that were not asked what is unlike every sample.
+        emulated_not_passed: By variant, what fails where its precision is real, as its emulated row says.
         pack: Digest of the pack that the run came in; None where it was not unpacked.
         spec: The resolved spec, where there is one.
     """
@@ -144,6 +145,7 @@ class Provenance:
     edge_findings: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
     edge_not_asked: Sequence[str] = ()
     asked_less: Sequence[Mapping[str, Any]] = ()
+    emulated_not_passed: Mapping[str, str] = field(default_factory=dict)
     machines: Mapping[str, Any] = field(default_factory=dict)
     pack: str | None = None
     spec: Mapping[str, Any] | None = None

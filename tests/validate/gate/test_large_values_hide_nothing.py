@@ -250,7 +250,19 @@ def test_a_fill_value_is_compared_exactly_and_counted(fill: float) -> None:
     assert passed == f"{count} fill values ({np.float32(fill):.6g}), compared exactly"
     assert set(failed) == {"fill_values"}
     assert failed["fill_values"] == (
-        f"1 of {count} fill values ({np.float32(fill):.6g}) is not what the reference holds there"
+        f"1 of {count} fill values ({np.float32(fill):.6g}) is not what the reference holds there: "
+        f"{wrong[row, column]:.6g} in row '{row}'"
+    )
+
+
+def test_of_many_wrong_fill_values_the_first_says_what_is_there_instead() -> None:
+    expected = _filled(_network(_EXACT), -1e9, 0.3)
+    wrong = np.where(expected == np.float32(-1e9), np.float32(0), expected)
+    count = int(np.count_nonzero(expected == np.float32(-1e9)))
+    row = int(np.argwhere(expected == np.float32(-1e9))[0][0])
+
+    assert _failed(_checks(expected, wrong))["fill_values"] == (
+        f"{count} of {count} fill values (-1e+09) are not what the reference holds there: 0, first in row '{row}'"
     )
 
 

@@ -100,6 +100,22 @@ def test_a_number_that_is_none_is_never_within_its_limit(field: str, check: str)
     assert _statuses(replace(measured, statistics={"y": broken}), plan)[check] is not Status.PASS
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "status", "words"),
+    [
+        (-3.0, 1.0, Status.PASS, ", which is half the limit 0.5 of the mean; the interval holds 0"),
+        (-3.0, -1.0, Status.WARNING, ", which is half the limit 0.5 of the mean"),
+    ],
+)
+def test_a_bias_whose_interval_holds_0_is_no_warning(low: float, high: float, status: Status, words: str) -> None:
+    measured, plan = _measured()
+    plan = replace(plan, limits={"y": replace(plan.limits["y"], mean_abs_diff=np.array([0.5]))})
+    biased = replace(measured.statistics["y"], bias=-1.0, bias_low_95=low, bias_high_95=high)
+    (check,) = (item for item in judge(replace(measured, statistics={"y": biased}), plan) if item.name == "bias")
+
+    assert (check.status, check.detail) == (status, f"-1 (95 %: {low:g} to {high:g}), above 0.25{words}")
+
+
 def _nearest(difference: float, limit: float) -> WorstRow:
     return WorstRow(
         in_limits=difference / limit,
