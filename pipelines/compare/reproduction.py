@@ -70,14 +70,17 @@ class FailureStore:
         return self._commands.get(failure.inputs) or command_of_probe(self._job, probe)
 
     def _company(self) -> StoredProbeBatch | None:
+        found = None
         for probe in self._recording.probes:
             for stored in self._recording.batches(probe):
                 record = stored.record
+                if record.is_beyond_seen or not _varies(stored.outputs):
+                    continue
                 # Rows unlike the samples may fail by themselves, where they are given as samples.
-                is_like_samples = not (record.is_beyond_seen or record.is_unlike_seen or record.edges)
-                if is_like_samples and _varies(stored.outputs):
+                if not (record.is_unlike_seen or record.edges):
                     return stored
-        return None
+                found = found or stored
+        return found
 
 
 def _is_storable(name: str, array: NDArray[np.generic]) -> bool:
