@@ -170,7 +170,7 @@ def test_a_run_keeps_what_a_variant_failed_in_its_folder(desk: Desk) -> None:
 
     called = desk.json("validate", "--run", str(desk.run_folder), "--quiet")
 
-    (failed,) = [check for check in desk.evidence()["variants"][0]["checks"] if check["status"] == "fail"]
+    (failed,) = [check for check in desk.evidence()["variants"][0]["result"]["checks"] if check["status"] == "fail"]
     assert (called.code, failed["name"]) == (1, "probe_values"), str(called)
     kept = sorted(path.name for path in (desk.run_folder / "probes" / "onnx-fp32").glob("values-*.npz"))
     assert len(kept) >= 3
@@ -190,8 +190,8 @@ def test_what_is_switched_off_is_in_evidence_manifest_report_and_show(desk: Desk
     assert called.code == 0, str(called)
     (entry,) = desk.evidence()["variants"]
     off = ["shapes", "masks", "ids", "values", "sensitivity", "concurrent", "optimisation", "fresh"]
-    assert entry["probes"]["switched_off"] == off
-    assert list(entry["probes"]["asked"]) == ["batches", "repeats"]
+    assert entry["result"]["probes"]["switched_off"] == off
+    assert list(entry["result"]["probes"]["asked"]) == ["batches", "repeats"]
     assert shown.data["manifest"]["provenance"]["probes_not_asked"] == {"onnx-fp32": off}
     assert f"not asked of onnx-fp32: the probes {', '.join(off)}" in shown.out
     for name in ("report.html", "report.md"):
@@ -204,7 +204,7 @@ def test_all_probes_are_asked_by_default_and_the_release_leaves_none_out(desk: D
     shown = desk.json("show", "tiny")
 
     assert called.code == 0, str(called)
-    assert entry["probes"]["switched_off"] == []
+    assert entry["result"]["probes"]["switched_off"] == []
     assert shown.data["manifest"]["provenance"]["probes_not_asked"] == {}
     assert "not asked of" not in shown.out
 
@@ -213,9 +213,9 @@ def test_validate_may_ask_fewer_and_says_what_was_not_recorded(desk: Desk) -> No
     called = desk.call("run", "spec.yaml", "--quiet", "--no-promote", "--probes", "batches")
     fewer = desk.json("validate", "--run", str(desk.run_folder), "--quiet", "--probes", "none")
     scratch = json.loads((desk.run_folder / "scratch/evidence.json").read_text(encoding="utf-8"))
-    unasked = scratch["variants"][0]["probes"]
+    unasked = scratch["variants"][0]["result"]["probes"]
     more = desk.json("validate", "--run", str(desk.run_folder), "--quiet", "--probes", "batches,ids,values")
-    asked = desk.evidence()["variants"][0]["probes"]
+    asked = desk.evidence()["variants"][0]["result"]["probes"]
 
     assert (called.code, fewer.code, more.code) == (0, 0, 0)
     assert (unasked["asked"], len(unasked["switched_off"])) == ({}, 10)
