@@ -171,7 +171,7 @@ def test_a_run_keeps_what_a_variant_failed_in_its_folder(desk: Desk) -> None:
 
     called = desk.json("validate", "--run", str(desk.run_folder), "--quiet")
 
-    (failed,) = [check for check in desk.evidence()["variants"][0]["checks"] if check["status"] == "fail"]
+    (failed,) = [check for check in desk.evidence()["variants"][0]["result"]["checks"] if check["status"] == "fail"]
     assert (called.code, failed["name"]) == (1, "probe_values"), str(called)
     kept = sorted(path.name for path in (desk.run_folder / "probes" / "onnx-fp32").glob("values-*.npz"))
     assert len(kept) >= 3
@@ -214,9 +214,9 @@ def test_validate_may_ask_fewer_and_says_what_was_not_recorded(desk: Desk) -> No
     called = desk.call("run", "spec.yaml", "--quiet", "--no-promote", "--probes", "batches")
     fewer = desk.json("validate", "--run", str(desk.run_folder), "--quiet", "--probes", "none")
     scratch = json.loads((desk.run_folder / "scratch/evidence.json").read_text(encoding="utf-8"))
-    unasked = scratch["variants"][0]["probes"]
+    unasked = scratch["variants"][0]["result"]["probes"]
     more = desk.json("validate", "--run", str(desk.run_folder), "--quiet", "--probes", "batches,ids,values")
-    asked = desk.evidence()["variants"][0]["probes"]
+    asked = desk.evidence()["variants"][0]["result"]["probes"]
 
     assert (called.code, fewer.code, more.code) == (0, 0, 0)
     assert (unasked["asked"], len(unasked["switched_off"])) == ({}, 10)
