@@ -83,7 +83,7 @@ class ModelPart(Part):
 class SamplesPart(Part):
     """The real inputs."""
 
-    source: str = Field(description="A .npz, .safetensors or .jsonl file, or module:callable.")
+    source: str = Field(description="A file, a folder, or module:callable: see the kinds of samples in docs/spec.md.")
     path: str | None = Field(default=None, description="What a callable is given as its path.")
     batch_size: int | None = Field(default=None, ge=1)
     pad: dict[str, float] = Field(default_factory=dict)

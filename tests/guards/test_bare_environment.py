@@ -21,6 +21,7 @@ HEAVY = (
     "openvino",
     "pandas",
     "polygraphy",
+    "pyarrow",
     "scipy",
     "tensorflow",
     "tensorrt",

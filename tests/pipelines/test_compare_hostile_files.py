@@ -118,7 +118,7 @@ def test_safetensors_of_a_dtype_that_numpy_lacks_are_not_read(bench: Bench, dtyp
 
 @pytest.mark.parametrize("recent", [1, 1 << 17])
 def test_an_id_that_stands_twice_is_wrong_usage(bench: Bench, monkeypatch: pytest.MonkeyPatch, recent: int) -> None:
-    monkeypatch.setattr("paritygate.validate.samples.samples._RECENT_IDS", recent)
+    monkeypatch.setattr("paritygate.validate.samples.tables._RECENT_IDS", recent)
     path = bench.folder / "rows.jsonl"
     rows = [{"id": f"r{row % 5}", "x": [float(row), 0.5, 1, 2]} for row in range(6)]
     path.write_text("\n".join(map(json.dumps, rows)))

@@ -94,7 +94,8 @@ def test_a_pad_for_what_is_no_input_is_wrong_usage(bench: Bench) -> None:
         (b"[1, 2]\n", "line 1: a list, not an object of inputs by name"),
         (b'{"x": [1, 2, 3, 4]}\n{"y": 1}\n', "line 2: the inputs are ['y'], those before ['x']"),
         (b'{"x": [[1, 2], [3]]}\n', "the values of 'x' do not form an array"),
-        (b'{"x": "text"}\n', "the values of 'x' are no numbers"),
+        (b'{"x": "text"}\n', "the samples hold 'x' as string, and the model takes float32"),
+        (b'{"x": null}\n', "the values of 'x' are neither numbers nor text"),
     ],
 )
 def test_json_lines_that_are_wrong_say_where(bench: Bench, content: bytes, message: str) -> None:
@@ -234,6 +235,7 @@ def test_a_scalar_input_of_a_case_reaches_the_model_as_a_scalar(bench: Bench) ->
 _MODULE = """
 import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -279,6 +281,14 @@ def nothing() -> None:
     return None
 
 
+def text_of_python() -> Iterator[Batch]:
+    yield replace(_batch(2), inputs={**_batch(2).inputs, "text": np.array(["a", "longer"], dtype=object)})
+
+
+def text_and_numbers() -> Iterator[Batch]:
+    yield Batch(inputs={"x": np.array(["a", 1], dtype=object)}, ids=["a", "b"])
+
+
 def raising() -> Iterator[Batch]:
     yield _batch(8)
     raise OverflowError("the source of samples broke down")
@@ -301,6 +311,8 @@ number = 3
         ("short_stratum", 2, "stratum 'source' has 1 value for 8 rows"),
         ("short_gold", 2, "3 gold values for 8 rows"),
         ("lists", 2, "yielded 'x' as a list, not a NumPy array"),
+        ("text_of_python", 0, ""),
+        ("text_and_numbers", 2, "as an array of Python objects, and one of the values is of the type int and no text"),
         ("no_batch", 2, "yielded a dict, not a Batch"),
         ("nothing", 2, "returned a NoneType, not an iterator of Batch"),
         ("raising", 5, "OverflowError: the source of samples broke down"),
