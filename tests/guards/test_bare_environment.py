@@ -14,6 +14,7 @@ from typing import TypedDict
 import pytest
 
 HEAVY = (
+    "PIL",
     "keras",
     "onnx",
     "onnxruntime",

@@ -163,11 +163,11 @@ def test_a_name_that_is_too_long_for_a_file_is_a_missing_input_file(bench: Bench
     assert "cannot be read: File name too long" in outcome.err
 
 
-def test_a_folder_where_a_file_is_expected_is_said_to_be_one(bench: Bench) -> None:
+def test_a_folder_of_no_known_kind_is_said_to_be_one(bench: Bench) -> None:
     folder = bench.folder / "folder.npz"
     folder.mkdir()
 
-    assert "are no file" in _compare(bench, str(folder)).message
+    assert "are a folder of no known kind" in _compare(bench, str(folder)).message
     assert "is not a file" in bench.compare(str(folder), bench.linear("b"), "--samples", bench.samples()).err
 
 

@@ -76,6 +76,43 @@ def test_ragged_lists_of_integers_stay_integers_when_padded(bench: Bench) -> Non
     assert padded.result["outputs"]["logits"]["values"] == 9
 
 
+def test_rows_of_boxes_are_filled_up_and_asked_about_like_other_rows(bench: Bench) -> None:
+    def boxes(name: str) -> str:
+        return bench.model(
+            name,
+            [
+                helper.make_node("Cast", ["bbox"], ["float"], to=1),
+                helper.make_node("Add", ["float", "x"], ["logits"]),
+            ],
+            inputs={"bbox": ("int64", ["batch", "length", 4]), "x": ("float", ["batch", "length", 1])},
+            outputs={"logits": ("float", ["batch", "length", 4])},
+        )
+
+    rows = (
+        {"bbox": [[n, 1, 2, 3]] * (1 + n % 3), "x": [[0.5 * n]] * (1 + n % 3), "text": f"row {n}"} for n in range(9)
+    )
+    samples = _jsonl(bench, *rows)
+
+    outcome = bench.compare(boxes("a"), boxes("b"), "--samples", samples, "--pad", "bbox=0", "--pad", "x=0")
+
+    assert (outcome.code, outcome.result["rows"]) == (0, 9), outcome.err
+    assert outcome.result["outputs"]["logits"]["values"] == 9 * 3 * 4
+
+
+def test_a_data_set_on_disk_is_read_as_rows(bench: Bench) -> None:
+    pa = pytest.importorskip("pyarrow", reason="the extra `parquet` is not installed")
+    folder = bench.folder / "dataset"
+    folder.mkdir()
+    table = pa.table({"x": pa.array(bench.normal(10, 4).tolist(), pa.list_(pa.float32())), "label": [1] * 10})
+    with pa.OSFile(str(folder / "rows.arrow"), "wb") as sink, pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    (folder / "state.json").write_text('{"_data_files": [{"filename": "rows.arrow"}]}')
+
+    outcome = _compare(bench, str(folder), "--batch-size", "4")
+
+    assert (outcome.code, outcome.result["rows"], outcome.result["batches"]) == (0, 10, 3), outcome.err
+
+
 def test_a_pad_for_what_is_no_input_is_wrong_usage(bench: Bench) -> None:
     samples = bench.samples()
 

@@ -23,6 +23,7 @@ from paritygate.errors import InputFileError, MeasurementError, ParitygateError,
 from paritygate.importing import is_object_path, load_object
 from paritygate.validate.samples.arrow_tables import DATASET_FILE, SPLITS_FILE, read_dataset, read_parquet
 from paritygate.validate.samples.npy_stream import NpyStream, npz_names
+from paritygate.validate.samples.pictures import read_pictures
 from paritygate.validate.samples.source import DEFAULT_BATCH_SIZE, SampleSource, unreadable
 from paritygate.validate.samples.split import rows_for_calibration
 from paritygate.validate.samples.tables import SeenIds, read_jsonl, texts
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DEFAULT_BATCH_SIZE", "BatchDigest", "SampleSource", "check_batch", "common_rows", "open_samples"]
 
-_KINDS = "a file .npz, .safetensors, .jsonl or .parquet, the folder of a data set, or module:callable"
+_KINDS = "a file of a kind that is read, the folder of a data set, of .npy files or of pictures, or module:callable"
 _SAFETENSORS_DTYPES = frozenset(
     {"F16", "F32", "F64", "BF16", "BOOL", "I8", "I16", "I32", "I64", "U8", "U16", "U32", "U64"}
 )
@@ -76,24 +77,28 @@ def _open_all(source: SampleSource) -> Callable[[], Iterator[Batch]]:
     if source.batch_size < 1:
         msg = f"batch size {source.batch_size} is not allowed (allowed: 1 and more)"
         raise UsageError(msg, hint="--batch-size 16 is the default")
-    if is_object_path(source.text) and not (source.folder / source.text).exists():
-        return _from_callable(source)
     path = source.folder / source.text
+    if source.images is not None and not path.is_dir():
+        msg = f"{source.key}.images belongs to a folder of pictures, and {source.text!r} is no folder"
+        raise InputFileError(msg, hint="name the folder, or leave images out")
+    if is_object_path(source.text) and not path.exists():
+        return _from_callable(source)
     try:
-        if path.is_dir():
-            return _from_folder(path, source)
-        is_file = path.is_file()
-        if is_file:
-            path.open("rb").close()
+        return _from_folder(path, source) if path.is_dir() else _from_file(path, source)
+    except ParitygateError:
+        raise
     except OSError as err:
-        if isinstance(err, ParitygateError):
-            raise
         raise unreadable(path, err) from err
-    if not is_file:
+
+
+def _from_file(path: Path, source: SampleSource) -> Callable[[], Iterator[Batch]]:
+    if not path.is_file():
         msg = f"samples {path} are no file" if path.exists() else f"samples {path} do not exist"
         raise InputFileError(msg, hint=f"give {_KINDS}")
+    path.open("rb").close()
     readers: Mapping[str, Callable[[Path, SampleSource], Iterator[Batch]]] = {
         ".npz": _read_npz,
+        ".npy": lambda path, source: _read_npy([path], source),
         ".safetensors": _read_safetensors,
         ".jsonl": read_jsonl,
         ".parquet": read_parquet,
@@ -107,6 +112,10 @@ def _open_all(source: SampleSource) -> Callable[[], Iterator[Batch]]:
 
 
 def _from_folder(path: Path, source: SampleSource) -> Callable[[], Iterator[Batch]]:
+    rules = source.images
+    if rules is not None:
+        require_backend("pillow")
+        return lambda: read_pictures(path, rules, source.batch_size)
     if (path / SPLITS_FILE).is_file():
         splits = sorted(file.parent.name for file in path.glob(f"*/{DATASET_FILE}"))
         msg = f"samples {path} are a data set of several splits: {', '.join(splits) or 'none is there'}"
@@ -114,7 +123,11 @@ def _from_folder(path: Path, source: SampleSource) -> Callable[[], Iterator[Batc
     if (path / DATASET_FILE).is_file():
         require_backend("pyarrow")
         return lambda: read_dataset(path, source)
-    msg = f"samples {path} are a folder of no known kind (allowed: a data set as Dataset.save_to_disk writes it)"
+    arrays = sorted(path.glob("*.npy"))
+    if arrays:
+        return lambda: _read_npy(arrays, source)
+    allowed = "a data set as Dataset.save_to_disk writes it, .npy files, or pictures with samples.images in a spec"
+    msg = f"samples {path} are a folder of no known kind (allowed: {allowed})"
     raise InputFileError(msg, hint=f"give {_KINDS}")
 
 
@@ -258,6 +271,28 @@ def _cut(
         rows = min(source.batch_size, total - start)
         inputs = {name: take(name, rows) for name in sizes}
         yield Batch(inputs=inputs, ids=[str(row) for row in range(start, start + rows)])
+
+
+def _read_npy(paths: Sequence[Path], source: SampleSource) -> Iterator[Batch]:
+    """Yield the rows of one array a file, mapped into memory: pages that were read may leave it again."""
+    arrays = {path.stem: _mapped(path) for path in paths}
+    position = dict.fromkeys(arrays, 0)
+
+    def take(name: str, rows: int) -> NDArray[np.generic]:
+        start = position[name]
+        position[name] = start + rows
+        part = arrays[name][start : start + rows]
+        return np.array(part, dtype=part.dtype.newbyteorder("="), order="C")
+
+    yield from _cut({name: array.shape[0] if array.ndim else None for name, array in arrays.items()}, source, take)
+
+
+def _mapped(path: Path) -> NDArray[np.generic]:
+    try:
+        array: NDArray[np.generic] = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, EOFError, OSError) as err:
+        raise unreadable(path, err) from err
+    return array
 
 
 def _read_safetensors(path: Path, source: SampleSource) -> Iterator[Batch]:

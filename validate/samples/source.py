@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from paritygate.errors import InputFileError
+from paritygate.validate.samples.pictures import PictureRules
 from paritygate.validate.samples.split import SampleSplit
 
 __all__ = ["DEFAULT_BATCH_SIZE", "SampleSource", "unreadable"]
@@ -26,6 +27,7 @@ class SampleSource:
         pad: For ragged lists in tables: the value to pad each input with. Of samples that come filled up, what they
             are filled up with.
         split: Which of the rows are read, those for calibration; None for all.
+        images: Of a folder of pictures: how they are prepared; None of anything else.
         key: The part of the spec that names them, for hints; empty where the command line does.
     """
 
@@ -35,6 +37,7 @@ class SampleSource:
     batch_size: int = DEFAULT_BATCH_SIZE
     pad: Mapping[str, float] = field(default_factory=dict)
     split: SampleSplit | None = None
+    images: PictureRules | None = None
     key: str = ""
 
     @property
