@@ -49,8 +49,8 @@ class _Sizes:
 def declaration_of(module: torch.nn.Module, batches: Iterable[Batch]) -> str:
     """Return the lines `inputs: {...}` and `outputs: {...}` of a spec, each after a line break.
 
-    A comment after them names the dims that are fixed because no row has another size. Nothing is returned where the
-    module does not answer, or with no tensor.
+    A comment beside the inputs names the dims that are fixed because no row has another size. Nothing is returned where
+    the module does not answer, or with no tensor.
 
     Args:
         module: The module.
@@ -95,8 +95,8 @@ def declaration_of(module: torch.nn.Module, batches: Iterable[Batch]) -> str:
         for axis, size in enumerate(shape)
         if isinstance(size, int)
     ]
-    said = f"\n  # in all {rows} rows: {', '.join(fixed)}" if fixed else ""
-    return f"\n  inputs: {inputs.text()}\n  outputs: {outputs.text()}{said}"
+    said = f"  # in all {rows} rows: {', '.join(fixed)}" if fixed else ""
+    return f"\n  inputs: {inputs.text()}{said}\n  outputs: {outputs.text()}"
 
 
 def _numbers(batch: Batch) -> dict[str, NDArray[np.generic]]:

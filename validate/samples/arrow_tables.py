@@ -59,7 +59,13 @@ def _files_of(folder: Path) -> list[Path]:
     if state.get("_indices_data_files"):
         msg = f"samples {folder}: an old version of datasets saved them, with the order of the rows in other files"
         raise InputFileError(msg, hint="save it again with Dataset.save_to_disk of a version from 2.0 on")
-    return [path_below(folder, str(name)) for name in names]
+    files = [path_below(folder, str(name)) for name in names]
+    for file in files:
+        # A pipe would be waited at.
+        if not file.is_file():
+            msg = f"{file.name}, which {DATASET_FILE} names, is no file" if file.exists() else f"{file.name} is missing"
+            raise unreadable(folder, FileNotFoundError(msg))
+    return files
 
 
 def _schemas(files: Iterable[Path]) -> Iterator[pa.Schema]:

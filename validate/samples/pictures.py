@@ -97,7 +97,8 @@ def _names(folder: Path) -> Sequence[str]:
         name = path.relative_to(folder).as_posix()
         if path.name.startswith(".") or path.is_dir():
             continue
-        if path.suffix.lower() not in _SUFFIXES:
+        # A pipe would be waited at.
+        if path.suffix.lower() not in _SUFFIXES or not path.is_file():
             msg = f"samples {folder}: {name!r} is no picture (allowed: {', '.join(_SUFFIXES)})"
             raise InputFileError(msg, hint="move it out of the folder: no row is left out of a comparison unsaid")
         names.append(name)

@@ -123,7 +123,8 @@ def _from_folder(path: Path, source: SampleSource) -> Callable[[], Iterator[Batc
     if (path / DATASET_FILE).is_file():
         require_backend("pyarrow")
         return lambda: read_dataset(path, source)
-    arrays = sorted(path.glob("*.npy"))
+    # A pipe would be waited at.
+    arrays = sorted(file for file in path.glob("*.npy") if file.is_file())
     if arrays:
         return lambda: _read_npy(arrays, source)
     allowed = "a data set as Dataset.save_to_disk writes it, .npy files, or pictures with samples.images in a spec"

@@ -121,7 +121,7 @@ def test_rows_that_were_filled_up_in_one_batch_vary_as_well() -> None:
 def test_dims_that_never_vary_are_said_to_be_fixed() -> None:
     batches = [_of_lengths(2, 7), _of_lengths(3, 5)]
 
-    assert declaration_of(_two_inputs(), batches).endswith("\n  # in all 5 rows: axis 2 of boxes is 4")
+    assert "  # in all 5 rows: axis 2 of boxes is 4\n  outputs: {" in declaration_of(_two_inputs(), batches)
 
 
 def test_text_beside_the_inputs_is_left_out() -> None:

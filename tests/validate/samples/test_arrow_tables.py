@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -202,7 +203,12 @@ def test_damaged_tables_are_input_files_that_cannot_be_read(tmp_path: Path) -> N
     save_to_disk(tmp_path / "state", table)
     (tmp_path / "state/state.json").write_text("{")
 
-    for name in ("x.parquet", "cut", "gone", "state"):
+    save_to_disk(tmp_path / "pipe", table)
+    (file,) = (tmp_path / "pipe").glob("*.arrow")
+    file.unlink()
+    os.mkfifo(file)
+
+    for name in ("x.parquet", "cut", "gone", "state", "pipe"):
         with pytest.raises(ParitygateError, match=f"samples {tmp_path / name} cannot be read: ") as caught:
             _read(tmp_path, name)
         assert caught.value.exit_code == 2

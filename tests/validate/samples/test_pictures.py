@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -179,6 +180,13 @@ def test_a_file_that_is_no_picture_is_refused(tmp_path: Path) -> None:
         _read(tmp_path)
 
     assert caught.value.exit_code == 2
+
+
+def test_a_pipe_among_pictures_is_not_waited_at(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.png")
+
+    with pytest.raises(ParitygateError, match=r"'a.png' is no picture"):
+        _read(tmp_path)
 
 
 @pytest.mark.parametrize(
