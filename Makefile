@@ -22,7 +22,7 @@ GPU_VENV := .venv-gpu
 GPU_BIN := $(GPU_VENV)/bin
 GPU_ENVIRONMENT := $(GPU_VENV)/.installed
 
-.PHONY: help demo demo-cost test test-all gpu-test gpu-is-there lint format bench snapshots clean
+.PHONY: help install demo demo-cost test test-all gpu-test gpu-is-there lint format bench snapshots clean
 
 help: ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile
@@ -50,6 +50,8 @@ $(GPU_ENVIRONMENT): pyproject.toml constraints.txt | gpu-is-there
 gpu-is-there:
 	@PYTHONPATH=src $(PYTHON) -c 'import sys; from paritygate.machine import gpu_of_machine; sys.exit(None if \
 	  gpu_of_machine() else "gpu-test: the CUDA driver shows no NVIDIA GPU to this process: nothing was run")'
+
+install: $(DEMO_ENVIRONMENT) ## Make .venv with all that a machine without a GPU runs, and do nothing else
 
 # Prerequisites are made in this order: what it costs is said before anything is downloaded.
 demo: demo-cost $(DEMO_ENVIRONMENT) ## Export, compare, gate and release the two demo models

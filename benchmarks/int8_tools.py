@@ -28,12 +28,12 @@ from onnxruntime import quantization
 from paritygate.backends import version_of
 from paritygate.convert.checked import convert_and_check
 from paritygate.convert.conversion import Calibration, ConversionJob
-from paritygate.convert.int8.prepared import prepared_model
+from paritygate.convert.onnx.onnx_to_int8 import prepared_model
 from paritygate.fixtures.face_resnet50 import calibration_images, images
 from paritygate.fixtures.sts import calibration_rows, evaluation_pairs
 from paritygate.fixtures.sts.architecture import SIMILAR_ABOVE
-from paritygate.models.source import Source, SourceKind
-from paritygate.pipelines.compare.loading import load_model
+from paritygate.models.loading import load_model
+from paritygate.models.source import ModelRef, SourceKind
 from paritygate.pipelines.spec.loading import load_spec
 from paritygate.precision import Precision
 
@@ -144,7 +144,7 @@ def quantized(source: Path, folder: Path, calibration: list[Arrays]) -> Iterator
     for name, (tool, method, activations) in OURS.items():
         out = folder / name
         job = ConversionJob(
-            source=Source(text=source.name, folder=source.parent, kind=SourceKind.ONNX),
+            source=ModelRef(text=source.name, folder=source.parent, kind=SourceKind.ONNX),
             folder=out,
             precision=Precision.INT8,
             calibration=Calibration(read=lambda: iter(calibration), tool=tool, method=method, activations=activations),

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from paritygate.convert.onnx.precision.low_precision import rewrite_precision
+from paritygate.convert.onnx.onnx_to_low_precision import rewrite_precision
 from paritygate.precision import Precision
 
 Arrays = Mapping[str, NDArray[Any]]

@@ -1,20 +1,33 @@
-"""Converting, and checking what was written: a converter's exit without an error proves nothing."""
+"""Converts a model, or fixes dims of an artifact, and checks what was written.
+
+That a converter ended without an error proves nothing: the check of the format has to pass.
+"""
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
-from typing import cast
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Protocol, cast
 
+from paritygate.backends import require_backend
 from paritygate.convert.causes import one_line
 from paritygate.convert.conversion import CHECKS, CONVERTERS, DERIVATIONS, Check, Conversion, ConversionJob, Converter
-from paritygate.engine.building import require_builder
+from paritygate.engine.gpu_fit import require_builder
 from paritygate.errors import BackendError, ConversionError, ParitygateError, StorageError, UsageError
 from paritygate.files import MARKER, storage_errors
 from paritygate.formats import FORMATS
+from paritygate.models.fixed_shape import FixedShape, write_fixed_shape
+from paritygate.models.source import SourceKind
 from paritygate.precision import Precision, Variant
 
-__all__ = ["convert_and_check"]
+__all__ = ["FIXERS", "Fixer", "convert_and_check", "fix_and_check"]
+
+# The formats whose artifacts can have dims fixed.
+FIXERS: Mapping[str, str] = {
+    "onnx": "paritygate.convert.onnx.fixed_shape",
+    "openvino": "paritygate.convert.openvino.fixed_shape",
+}
 
 
 def convert_and_check(job: ConversionJob, target_format: str) -> Conversion:
@@ -39,6 +52,7 @@ def convert_and_check(job: ConversionJob, target_format: str) -> Conversion:
         StorageError: The folder is not empty, or cannot be written.
     """
     variant = Variant(format=target_format, precision=job.precision)
+    _check_exporter(job)
     converter = cast("Converter", importlib.import_module(_module(job, variant)))
     # Before the work: what cannot be checked is not worth minutes of converting.
     require_builder(target_format)
@@ -64,6 +78,16 @@ def _module(job: ConversionJob, variant: Variant) -> str:
     raise UsageError(msg, hint="name one of the variants above in targets")
 
 
+def _check_exporter(job: ConversionJob) -> None:
+    if job.exporter is None or job.source.kind is SourceKind.TORCH:
+        return
+    msg = (
+        f"model.exporter is {job.exporter}, which exports PyTorch modules, and {job.source.text} is a model of kind "
+        f"{str(job.source.kind)!r}"
+    )
+    raise UsageError(msg, hint="leave model.exporter out, or name a module:callable that returns a torch.nn.Module")
+
+
 def _check_empty(job: ConversionJob) -> None:
     with storage_errors(job.folder):
         job.folder.mkdir(parents=True, exist_ok=True)
@@ -85,3 +109,42 @@ def _guarded(work: Callable[[], Conversion], job: ConversionJob, what: str) -> C
     except Exception as err:
         msg = f"{what} failed: {type(err).__name__}: {one_line(err)}"
         raise ConversionError(msg, hint="the log holds the whole trace") from err
+
+
+class Fixer(Protocol):
+    """What every module that fixes dims offers."""
+
+    def fix(self, job: ConversionJob, rule: FixedShape) -> Conversion:
+        """Write the artifact that is the job's source into `job.folder`, with the rule's dims and dtypes.
+
+        Raises:
+            ConversionError: The dims could not be fixed.
+        """
+        ...
+
+
+def fix_and_check(job: ConversionJob, target_format: str, rule: FixedShape) -> Conversion:
+    """Fix dims of an artifact, and return what was written once it has proved sound; the rule lies beside it.
+
+    Args:
+        job: Its source is an artifact of the format, its folder is empty but for our own marker.
+        target_format: Format of the artifact and of what is made from it, one of `FIXERS`.
+        rule: What is fixed, and how.
+
+    Returns:
+        The conversion, its signature with the fixed sizes and the dtypes of the rule.
+
+    Raises:
+        ConversionError: The dims could not be fixed, or the result is unsound.
+        MissingBackendError: A package that is needed is not installed.
+        StorageError: The folder is not empty, or cannot be written.
+    """
+    fixer = cast("Fixer", importlib.import_module(FIXERS[target_format]))
+    checker = cast("Check", importlib.import_module(CHECKS[target_format]))
+    require_backend(FORMATS[target_format].runtime)
+    _check_empty(job)
+    promised = replace(job, signature=rule.fixed_signature)
+    conversion = _guarded(lambda: fixer.fix(promised, rule), job, f"fixing {rule} in the {target_format} model")
+    checked = _guarded(lambda: checker.check(promised, conversion), job, f"checking the model with {rule} fixed")
+    write_fixed_shape(rule, job.folder)
+    return replace(checked, facts={**checked.facts, "fixed": dict(rule.dims)})

@@ -75,6 +75,8 @@ class ConversionJob:
         engine: How to build, where an engine is made.
         rows: The first batch of real inputs by the names served, for what is found out by running the model; empty
             where there is none.
+        ties: What a symbolic dim of the inputs is in all samples, as a sum of others: `{"total": "past + new"}`.
+        exporter: What exports a PyTorch module to ONNX, `dynamo` or `torchscript`; None for the first that does.
     """
 
     source: ModelRef
@@ -88,6 +90,8 @@ class ConversionJob:
     files: tuple[str, ...] = ()
     engine: EngineSettings = field(default_factory=EngineSettings)
     rows: Mapping[str, NDArray[np.generic]] = field(default_factory=dict)
+    ties: Mapping[str, str] = field(default_factory=dict)
+    exporter: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

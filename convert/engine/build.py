@@ -1,7 +1,11 @@
-"""ONNX to an engine: parse, count what it computes in, build, and write it with its record."""
+"""Builds an engine from ONNX: parses it, counts what it computes in, configures the library, writes engine and record.
+
+A setting that the library does not keep is an error.
+"""
 
 from __future__ import annotations
 
+import glob
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -13,7 +17,6 @@ from paritygate.codec import to_data
 from paritygate.convert.contract import agreed_signature
 from paritygate.convert.conversion import Conversion, ConversionJob
 from paritygate.convert.engine.census import check_census, quantized_products, take_census
-from paritygate.convert.engine.config import create_config
 from paritygate.convert.engine.network import (
     ParsedNetwork,
     check_inputs_and_outputs,
@@ -21,26 +24,30 @@ from paritygate.convert.engine.network import (
     parse_network,
     signature_of_network,
 )
-from paritygate.convert.engine.onnx_dtypes import has_double, low_dtypes
 from paritygate.convert.engine.quantized import check_quantization, fold_integer_biases, has_integer_biases
 from paritygate.convert.onnx.rewrite import save_onnx
 from paritygate.engine.builder_log import BuilderLog
-from paritygate.engine.building import require_builder
 from paritygate.engine.capabilities import capabilities_of
-from paritygate.engine.gpu_fit import targets_in_words
-from paritygate.engine.library import TENSORRT, EngineLibrary, open_library
-from paritygate.engine.profile import ProfileShapes, profile_of
+from paritygate.engine.gpu_fit import require_builder, targets_in_words
+from paritygate.engine.library import TENSORRT, TENSORRT_RTX, EngineLibrary, open_library
 from paritygate.engine.record import ENGINE_FILE, EngineRecord
+from paritygate.engine.settings import EngineSettings, HardwareCompatibility, ProfileShapes, profile_of
 from paritygate.errors import ConversionError
 from paritygate.files import digest_of_file, digest_of_files, storage_errors, write_bytes_atomically
 from paritygate.machine import gpu_of_machine
 from paritygate.models.onnx.file import external_files, read_onnx, signature_of_onnx
+from paritygate.models.onnx.graph import graphs_in
 from paritygate.signature import Signature
 
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["build_engine"]
+__all__ = ["build_engine", "create_config"]
+
+_MIB = 1 << 20
+_LOW = {"FLOAT16": "HALF", "BFLOAT16": "BF16", "FLOAT8E4M3FN": "FP8", "FLOAT4E2M1": "FP4"}
+# Attributes of ONNX's operators that name the dtype of a result.
+_NAMING = frozenset({"to", "dtype", "output_dtype"})
 
 
 def build_engine(job: ConversionJob, name: str) -> Conversion:
@@ -118,7 +125,7 @@ def _build(work: _Work, parsed: ParsedNetwork) -> _Built:
     # By names and dtypes alone: a network has no names for the dims of its outputs.
     signature = agreed_signature(signature_of_network(network), work.promised, keeps_names=False)
     census, products = take_census(network), quantized_products(network)
-    given = low_dtypes(work.model)
+    given = _low_dtypes(work.model)
     computes = check_census(census, job.precision, products=products, given=given, title=library.title)
     size = _write_engine(work, parsed)
     gpu = gpu_of_machine() if library.name == TENSORRT else None
@@ -168,7 +175,7 @@ def _notes(work: _Work, built: _Built, folded: int) -> Iterator[str]:
     yield "TF32 is off: what is FP32 in the network is computed in FP32"
     if folded:
         yield f"{folded} biases that were stored in int32 became float constants: TensorRT dequantizes no int32"
-    if has_double(work.model):
+    if _has_double(work.model):
         yield "what is float64 inside of the model is computed in float32: engines have no float64"
     warned = work.log.warned()
     if warned:
@@ -193,3 +200,118 @@ def _facts(work: _Work, built: _Built) -> dict[str, Any]:
         "onnx": digest_of_files({name: digest_of_file(path.parent / name) for name in names}),
     }
     return facts | ({"int8_products": dict(built.products)} if built.products else {})
+
+
+def create_config(
+    library: EngineLibrary, parsed: ParsedNetwork, profile: Mapping[str, ProfileShapes], settings: EngineSettings
+) -> Any:  # noqa: ANN401 - an IBuilderConfig
+    """Return the builder's configuration: one profile, no TF32, the settings, and no flag of precision.
+
+    Args:
+        library: The library; its capabilities allow the settings.
+        parsed: The network to build.
+        profile: The shapes of each input.
+        settings: What was asked for.
+
+    Raises:
+        ConversionError: The library does not keep what it was told.
+    """
+    config = _loader(library, profile, settings)(parsed.builder, parsed.network)
+    # Polygraphy leaves it on for TensorRT-RTX, and products in FP32 would have a mantissa of 10 bits.
+    config.clear_flag(library.module.BuilderFlag.TF32)
+    for what, wanted, found in _read_back(library, config, settings):
+        if wanted != found:
+            msg = f"{library.title} does not keep {what} {wanted}: it reads back {found}"
+            raise ConversionError(msg, hint="leave the setting out, or install another version of the library")
+    return config
+
+
+def _loader(library: EngineLibrary, profile: Mapping[str, ProfileShapes], settings: EngineSettings) -> Any:  # noqa: ANN401
+    from polygraphy.backend.tensorrt_rtx import CreateConfigRTX
+    from polygraphy.backend.trt import CreateConfig
+
+    trt = library.module
+    asked: dict[str, Any] = {"profiles": [_polygraphy_profile(profile)]}
+    if settings.workspace_mb is not None:
+        asked["memory_pool_limits"] = {trt.MemoryPoolType.WORKSPACE: settings.workspace_mb * _MIB}
+    if settings.optimization_level is not None:
+        asked["builder_optimization_level"] = settings.optimization_level
+    if settings.hardware_compatibility is not HardwareCompatibility.NONE:
+        asked["hardware_compatibility_level"] = _level(library, settings)
+    if settings.version_compatible:
+        asked["version_compatible"] = True
+    cache = settings.timing_cache
+    # An empty one is about to be written.
+    if cache is not None and cache.is_file() and cache.stat().st_size:
+        asked["load_timing_cache"] = str(cache)
+    if library.name != TENSORRT_RTX:
+        return CreateConfig(**asked)
+    if settings.compute_capabilities:
+        asked["compute_capabilities"] = [_capability(name) for name in settings.compute_capabilities]
+    return CreateConfigRTX(**asked)
+
+
+def _polygraphy_profile(profile: Mapping[str, ProfileShapes]) -> Any:  # noqa: ANN401 - a Profile
+    from polygraphy.backend.trt import Profile
+
+    found = Profile()
+    for name, shapes in profile.items():
+        # It takes names for patterns: `x[0]` would be the input `x0`.
+        found.add(glob.escape(name), min=shapes.min, opt=shapes.opt, max=shapes.max)
+    return found
+
+
+def _level(library: EngineLibrary, settings: EngineSettings) -> Any:  # noqa: ANN401 - a HardwareCompatibilityLevel
+    return getattr(library.module.HardwareCompatibilityLevel, settings.hardware_compatibility.name)
+
+
+def _capability(name: str) -> tuple[int, int]:
+    major, _, minor = name.partition(".")
+    return int(major), int(minor)
+
+
+def _read_back(library: EngineLibrary, config: Any, settings: EngineSettings) -> Iterator[tuple[str, Any, Any]]:  # noqa: ANN401
+    """Yield what was asked for in words, as it should be, and as the configuration has it."""
+    trt = library.module
+    yield "TF32", "off", "on" if config.get_flag(trt.BuilderFlag.TF32) else "off"
+    yield "optimization profiles", 1, config.num_optimization_profiles
+    if settings.workspace_mb is not None:
+        found = config.get_memory_pool_limit(trt.MemoryPoolType.WORKSPACE)
+        yield "workspace_mb", settings.workspace_mb, found // _MIB
+    if settings.optimization_level is not None:
+        yield "optimization_level", settings.optimization_level, config.builder_optimization_level
+    if settings.hardware_compatibility is not HardwareCompatibility.NONE:
+        yield "hardware_compatibility", _level(library, settings), config.hardware_compatibility_level
+    if settings.version_compatible:
+        yield "version_compatible", True, config.get_flag(trt.BuilderFlag.VERSION_COMPATIBLE)
+    if settings.compute_capabilities:
+        wanted = [f"SM{name.replace('.', '')}" for name in settings.compute_capabilities]
+        count = range(config.num_compute_capabilities)
+        yield "compute_capabilities", wanted, [config.get_compute_capability(index).name for index in count]
+
+
+def _low_dtypes(model: onnx.ModelProto) -> frozenset[str]:
+    """Return the float dtypes lower than float32 that the model has anywhere, in the library's words."""
+    return frozenset(_LOW[name] for name in _dtypes(model) if name in _LOW)
+
+
+def _has_double(model: onnx.ModelProto) -> bool:
+    """Return whether the model has float64 anywhere."""
+    return "DOUBLE" in _dtypes(model)
+
+
+def _dtypes(model: onnx.ModelProto) -> set[str]:
+    """Return the dtypes of weights, constants, casts, inputs and outputs."""
+    import onnx
+
+    names = {number: name for name, number in onnx.TensorProto.DataType.items()}
+    found: set[int] = set()
+    nodes = [node for function in model.functions for node in function.node]
+    for graph in graphs_in(model.graph):
+        nodes += graph.node
+        found |= {tensor.data_type for tensor in graph.initializer}
+        found |= {value.type.tensor_type.elem_type for value in (*graph.input, *graph.output)}
+    for node in nodes:
+        found |= {item.t.data_type for item in node.attribute if item.HasField("t")}
+        found |= {item.i for item in node.attribute if item.name in _NAMING}
+    return {names[number] for number in found if number in names}

@@ -10,8 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from paritygate.engine.dtypes import DTYPE_OF_PRECISION
-from paritygate.engine.layer_types import MOVING, QUANTIZE
+from paritygate.engine.library import DTYPE_OF_PRECISION, MOVING, QUANTIZE
 from paritygate.errors import ConversionError
 from paritygate.precision import Precision
 

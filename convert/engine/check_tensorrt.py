@@ -9,9 +9,8 @@ from typing import Any
 from paritygate.convert.contract import as_promised, our_file
 from paritygate.convert.conversion import Conversion, ConversionJob
 from paritygate.engine.capabilities import capabilities_of
-from paritygate.engine.deserialized import check_engine, load_engine
 from paritygate.engine.gpu_fit import check_gpu
-from paritygate.engine.inspected import inspect_engine
+from paritygate.engine.inspecting import check_engine, inspect_engine, load_engine
 from paritygate.engine.library import open_library
 from paritygate.engine.record import EngineRecord
 from paritygate.errors import BackendError, ConversionError

@@ -1,4 +1,4 @@
-"""Quantizing ONNX with ONNX Runtime's own tools: static, by calibration rows, or dynamic."""
+"""Quantizes ONNX with ONNX Runtime's own tools: statically, by calibration rows, or dynamically."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ import contextlib
 import itertools
 import logging
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paritygate.convert.int8.choice import nodes_to_quantize
-from paritygate.convert.int8.float_readers import read_unrounded
 from paritygate.convert.int8.settings import Int8Settings
 from paritygate.convert.onnx.rewrite import EXTERNAL_DATA_BYTES, save_onnx
 from paritygate.errors import ConversionError, UsageError
@@ -29,6 +28,7 @@ __all__ = ["quantize_dynamically", "quantize_statically"]
 _PREPARED, _QUANTIZED = "prepared.onnx", "quantized.onnx"
 _CONVOLUTIONS = frozenset({"Conv", "ConvTranspose"})
 _NOTHING = "no node of the model has constant weights that INT8 would make faster (Conv, MatMul, Gemm)"
+_PAIR = ("QuantizeLinear", "DequantizeLinear")
 
 
 def quantize_statically(
@@ -78,7 +78,7 @@ def quantize_statically(
             },
         )
     quantized = _load(folder / _QUANTIZED)
-    read_unrounded(quantized.graph, frozenset(names))
+    _read_unrounded(quantized.graph, frozenset(names))
     return quantized
 
 
@@ -171,3 +171,37 @@ def _load(path: Path) -> onnx.ModelProto:
     import onnx
 
     return onnx.load(str(path))
+
+
+def _read_unrounded(graph: onnx.GraphProto, quantized: Collection[str]) -> None:
+    """Let nodes that stay in float read values as they were made in float, not rounded for somebody else, in place.
+
+    ONNX Runtime's tool rounds a value once for all its readers: an ArgMax beside a quantized product would then
+    answer otherwise, and gain nothing. What a quantized node made stays rounded: with another reader before its
+    QuantizeLinear, ONNX Runtime would compute that node in float.
+
+    Args:
+        graph: The quantized graph.
+        quantized: Names of the nodes that were to be quantized.
+    """
+    maker = {name: node for node in graph.node for name in node.output}
+    for node in graph.node:
+        if node.op_type in _PAIR or node.name in quantized:
+            continue
+        for index, name in enumerate(node.input):
+            unrounded = _before_the_pair(name, maker)
+            if unrounded is not None and not _is_made_by(unrounded, maker, quantized):
+                node.input[index] = unrounded
+
+
+def _before_the_pair(name: str, maker: dict[str, onnx.NodeProto]) -> str | None:
+    """Return what was quantized and dequantized into `name`; None if that is not how it was made."""
+    dequantize = maker.get(name)
+    if dequantize is None or dequantize.op_type != _PAIR[1]:
+        return None
+    quantize = maker.get(dequantize.input[0])
+    return quantize.input[0] if quantize is not None and quantize.op_type == _PAIR[0] else None
+
+
+def _is_made_by(name: str, maker: dict[str, onnx.NodeProto], nodes: Collection[str]) -> bool:
+    return name in maker and maker[name].name in nodes

@@ -1,21 +1,36 @@
-"""Whether a converted ONNX model is sound: onnx.checker's full check, known operators, a load in ONNX Runtime.
+"""Checks that a converted ONNX model can be served: it is valid, its operators are known, and ONNX Runtime loads it.
 
 A precision that ONNX Runtime's CPU provider does not run is not loaded, and the facts say so.
 """
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from paritygate.backends import require_backend
 from paritygate.convert.contract import as_promised, our_file
 from paritygate.convert.conversion import Conversion, ConversionJob
-from paritygate.convert.onnx.load import load_in_onnxruntime
-from paritygate.convert.onnx.operators import check_operators
+from paritygate.convert.onnx.operators import OperatorRow, check_operators, node_name, unsupported_operators
+from paritygate.errors import ConversionError
 from paritygate.formats import why_not_run
 from paritygate.models.onnx.file import check_onnx, read_onnx, signature_of_onnx
+from paritygate.models.onnx.graph import graphs_in
 from paritygate.precision import Variant
 
-__all__ = ["check"]
+if TYPE_CHECKING:
+    import onnx
+
+__all__ = ["check", "highest_ir_version", "load_in_onnxruntime"]
 
 _OPERATOR_HINT = "write the model with operators that ONNX has, or serve it in its own format"
+_HINT = "replace the operator by standard ONNX ones of the opset, or write the model with another opset"
+# ONNX Runtime's own words: it has no other way to say which operator, or which version, it does not know.
+_NOT_IMPLEMENTED = re.compile(r"Could not find an implementation for (\S+?)\(\d+\) node with name '(.*?)'")
+_NOT_REGISTERED = re.compile(r"error: (?:(?P<domain>[^:\s]*):)?(?P<operator>\w+)\(-?\d+\) is not a registered")
+_IR_LIMIT = re.compile(r"max supported IR version: (\d+)")
+_FAR_TOO_HIGH = 1000
 
 
 def check(job: ConversionJob, conversion: Conversion) -> Conversion:
@@ -35,3 +50,74 @@ def check(job: ConversionJob, conversion: Conversion) -> Conversion:
     loaded_in = f"onnxruntime {load_in_onnxruntime(path)}" if reason is None else f"nothing: {reason}"
     facts = {"loaded_in": loaded_in}
     return as_promised(job, conversion, signature_of_onnx(model), facts, keeps_names=True)
+
+
+def _open(model: str | bytes) -> Any:  # noqa: ANN401 - a session of ONNX Runtime, which has no types
+    require_backend("onnxruntime")
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+
+
+def load_in_onnxruntime(path: Path) -> str:
+    """Load the model on the CPU, with the optimisations it is served with; return the runtime's version.
+
+    Raises:
+        ConversionError: ONNX Runtime refuses the model; UnsupportedOperatorsError where it is for
+            an operator. It names only one such operator, the rows hold all nodes that have it.
+        MissingBackendError: ONNX Runtime is not installed.
+    """
+    require_backend("onnxruntime")
+    import onnxruntime
+
+    try:
+        _open(str(path))
+    except Exception as err:
+        version = onnxruntime.__version__
+        text = " ".join(str(err).split())
+        rows = _rows(text, path, f"ONNX Runtime {version} does not implement it")
+        if rows:
+            raise unsupported_operators(rows, target=f"ONNX Runtime {version}") from err
+        msg = f"ONNX Runtime {version} does not load the converted model: {text[:500]}"
+        raise ConversionError(msg, hint="convert it with another opset, or look at the model in a viewer") from err
+    return str(onnxruntime.__version__)
+
+
+def _rows(text: str, path: Path, reason: str) -> list[OperatorRow]:
+    found = _NOT_IMPLEMENTED.search(text)
+    if found:
+        return [(found[1], found[2] or "(unnamed)", f"{reason} for these dtypes", _HINT)]
+    found = _NOT_REGISTERED.search(text)
+    if not found:
+        return []
+    domain, operator = found["domain"] or "", found["operator"]
+    nodes = [node_name(node) for node in _nodes_of(read_onnx(path), domain, operator)]
+    named = f"{domain}::{operator}" if domain else operator
+    return [(named, node, reason, _HINT) for node in nodes or ["(unnamed)"]]
+
+
+def _nodes_of(model: onnx.ModelProto, domain: str, operator: str) -> list[onnx.NodeProto]:
+    nodes = [node for graph in graphs_in(model.graph) for node in graph.node]
+    return [node for node in nodes if (node.domain, node.op_type) == (domain, operator)]
+
+
+def highest_ir_version() -> int | None:
+    """Return the highest IR version that the installed ONNX Runtime reads; None if it does not say.
+
+    Raises:
+        MissingBackendError: ONNX Runtime is not installed.
+    """
+    from onnx import TensorProto, helper
+
+    value = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1])
+    result = helper.make_tensor_value_info("y", TensorProto.FLOAT, [1])
+    graph = helper.make_graph([helper.make_node("Identity", ["x"], ["y"])], "probe", [value], [result])
+    probe = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=_FAR_TOO_HIGH)
+    try:
+        _open(probe.SerializeToString())
+    except Exception as err:  # noqa: BLE001 - whatever it raises, the message is what is asked for
+        found = _IR_LIMIT.search(str(err))
+        return int(found[1]) if found else None
+    return None

@@ -1,4 +1,7 @@
-"""ONNX in FP32 to ONNX in INT8: quantize and dequantize nodes, inputs and outputs as they were."""
+"""Converts ONNX in FP32 to ONNX in INT8 with quantize and dequantize nodes; inputs and outputs stay as they were.
+
+The model is prepared as quantizers want it, quantized by one of the tools, and its nodes are put in order again.
+"""
 
 from __future__ import annotations
 
@@ -10,22 +13,24 @@ from typing import TYPE_CHECKING
 from paritygate.backends import require_backend, version_of
 from paritygate.convert.conversion import Calibration, Conversion, ConversionJob
 from paritygate.convert.int8.census import Census, take_census
-from paritygate.convert.int8.choice import has_attention, inner_nodes
+from paritygate.convert.int8.choice import has_attention, inner_nodes, names_used_inside
 from paritygate.convert.int8.nncf_tool import check_nncf_settings, quantize_with_nncf
 from paritygate.convert.int8.onnxruntime_tool import quantize_dynamically, quantize_statically
-from paritygate.convert.int8.order import sort_nodes
-from paritygate.convert.int8.prepared import prepared_model
 from paritygate.convert.int8.settings import DYNAMIC, Int8Settings, settings_of
 from paritygate.convert.onnx.rewrite import EXTERNAL_DATA_BYTES, lower_ir_version, save_onnx
 from paritygate.errors import ConversionError
-from paritygate.models.onnx.file import opset_of, read_onnx, signature_of_onnx
+from paritygate.models.onnx.file import external_files, opset_of, read_onnx, signature_of_onnx
+from paritygate.models.onnx.functions import inline_functions
+from paritygate.models.onnx.graph import graphs_in, name_nodes
 
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["convert"]
+__all__ = ["convert", "prepared_model"]
 
 _MAIN = "model.onnx"
+# A scale a channel came with this opset.
+_LOWEST_OPSET = 13
 
 
 def convert(job: ConversionJob) -> Conversion:
@@ -46,7 +51,7 @@ def convert(job: ConversionJob) -> Conversion:
     model = prepared_model(job.source.path)
     inner = inner_nodes(model.graph)
     quantized = _quantized(model, job.folder, settings, calibration)
-    sort_nodes(quantized.graph)
+    _sort_nodes(quantized.graph)
     lower_ir_version(quantized)
     # Shapes as a tool left them: they are found again where they are needed.
     del quantized.graph.value_info[:]
@@ -92,3 +97,64 @@ def _notes(settings: Int8Settings, census: Census, inner: int) -> tuple[str, ...
     if inner:
         notes.append(f"{inner} nodes inside of If, Loop or Scan were left in fp32")
     return tuple(notes)
+
+
+def prepared_model(path: Path) -> onnx.ModelProto:
+    """Return the model in `path` with its weights loaded, ready to be quantized; it computes what it did.
+
+    Raises:
+        ConversionError: Its opset has no quantization by channel.
+    """
+    import onnx
+
+    model = read_onnx(path)
+    opset = opset_of(model)
+    if opset < _LOWEST_OPSET:
+        msg = f"a model of opset {opset} cannot be quantized by channel (needed: {_LOWEST_OPSET} and up)"
+        raise ConversionError(msg, hint=f"set opset: {_LOWEST_OPSET} or higher in the spec, or export the model so")
+    if external_files(model):
+        onnx.load_external_data_for_model(model, str(path.parent))
+    inline_functions(model)
+    _lift_constants(model.graph)
+    name_nodes(model.graph)
+    for graph in graphs_in(model.graph):
+        # Shapes that an exporter noted may contradict those that quantizers infer; they can be found again.
+        del graph.value_info[:]
+    return model
+
+
+def _lift_constants(graph: onnx.GraphProto) -> None:
+    """Make initializers of the Constant nodes that hold a tensor, in place: quantizers look for weights there."""
+    kept = []
+    for node in graph.node:
+        value = next((item for item in node.attribute if item.name == "value"), None)
+        if node.op_type == "Constant" and value is not None:
+            tensor = graph.initializer.add()
+            tensor.CopyFrom(value.t)
+            tensor.name = node.output[0]
+        else:
+            kept.append(node)
+    del graph.node[:]
+    graph.node.extend(kept)
+
+
+def _sort_nodes(graph: onnx.GraphProto) -> None:
+    """Put the nodes in an order in which values are made before they are used, in place; else the order is kept.
+
+    Quantizers sort them by the inputs that nodes list, and an If or Loop uses values that it does not list.
+    """
+    left = {name for node in graph.node for name in node.output if name}
+    waiting = [(node, {*node.input, *names_used_inside(node)} & left) for node in graph.node]
+    nodes: list[onnx.NodeProto] = []
+    while waiting:
+        ready = next((index for index, (_, needs) in enumerate(waiting) if not needs & left), None)
+        if ready is None:
+            # A cycle: which the check of the written file has better words for.
+            nodes.extend(node for node, _ in waiting)
+            break
+        node, _ = waiting.pop(ready)
+        left.difference_update(node.output)
+        nodes.append(node)
+    copies = [type(node).FromString(node.SerializeToString()) for node in nodes]
+    del graph.node[:]
+    graph.node.extend(copies)

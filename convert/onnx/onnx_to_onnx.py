@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 
 from paritygate.convert.conversion import Conversion, ConversionJob
-from paritygate.convert.onnx.load import highest_ir_version
+from paritygate.convert.onnx.check_onnx import highest_ir_version
 from paritygate.convert.onnx.rewrite import apply_signature, lower_ir_version
 from paritygate.errors import ConversionError
 from paritygate.models.onnx.file import external_files, opset_of, read_onnx, signature_of_onnx

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paritygate.convert.causes import one_line
+from paritygate.convert.torch.export_errors import ModuleError
 from paritygate.convert.torch.inputs import Rows, full_shape, input_draws
-from paritygate.convert.torch.program import example_sizes
+from paritygate.convert.torch.sizes import example_sizes, fitting_sizes, possible_dims
 from paritygate.errors import ConversionError, ParitygateError
 from paritygate.models.torch.module import device_of
 from paritygate.signature import Signature
@@ -63,6 +64,7 @@ def check_answers(  # noqa: PLR0913 - what is compared, and how closely
     is_module: bool = False,
     other_sizes: Mapping[str, Sequence[int]] | None = None,
     rows: Rows | None = None,
+    ties: Mapping[str, str] | None = None,
 ) -> str | None:
     """Check that the model answers at the sizes of its trace, and at the ends of the range of each symbolic dim.
 
@@ -80,6 +82,7 @@ def check_answers(  # noqa: PLR0913 - what is compared, and how closely
             nobody named, or that it takes only together with other dims, are left out with a note.
         other_sizes: More sizes to run at, by dim.
         rows: Real inputs.
+        ties: What a dim is in all samples, as a sum of others: it is so at all sizes tried.
 
     Returns:
         A note on what could not be looked at; None where there is nothing to say.
@@ -88,6 +91,12 @@ def check_answers(  # noqa: PLR0913 - what is compared, and how closely
         ConversionError: It fails, or answers otherwise, at a size that is promised; the message names the dim.
     """
     notes: list[str] = []
+    ties = ties or {}
+    promised = signature.dims
+    signature = replace(signature, dims=possible_dims(signature, ties))
+    narrowed = [f"{name} from {dim.min} to {dim.max}" for name, dim in signature.dims.items() if dim != promised[name]]
+    if narrowed:
+        notes.append(f"it was tried with {', '.join(narrowed)} only, because {_tied(ties)} in all samples")
     most_values = _MOST_VALUES_ELSEWHERE if is_other_runtime else _MOST_VALUES
     pair = _Pair(
         candidate=candidate,
@@ -98,7 +107,7 @@ def check_answers(  # noqa: PLR0913 - what is compared, and how closely
         signature=signature,
         rows=rows or {},
     )
-    for trial in _trials(signature, other_sizes or {}, most_values, notes):
+    for trial in _trials(_Sizes(signature=signature, ties=ties), other_sizes or {}, most_values, notes):
         refusal = pair.try_at(trial)
         if refusal is None:
             continue
@@ -218,39 +227,68 @@ class _Pair:
         return seen
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Sizes:
+    """The sizes promised, and what is always a sum of what."""
+
+    signature: Signature
+    ties: Mapping[str, str]
+
+    @property
+    def usual(self) -> dict[str, int]:
+        """The sizes of the trace, of the dims of inputs."""
+        fed = {dim for spec in self.signature.inputs for dim in spec.shape or ()}
+        return {name: size for name, size in example_sizes(self.signature, self.ties).items() if name in fed}
+
+    def fit(self, trial: _Trial, **changed: int) -> _Trial | None:
+        """Return the trial with sizes that fit each other; None where none do."""
+        sizes = fitting_sizes({**trial.sizes, **changed}, self.signature, self.ties, kept=trial.dim)
+        others = (fitting_sizes(other, self.signature, self.ties, kept=trial.dim) for other in trial.instead)
+        instead = tuple(other for other in others if other is not None)
+        return None if sizes is None else replace(trial, sizes=sizes, instead=instead)
+
+
 def _trials(
-    signature: Signature, others: Mapping[str, Sequence[int]], most_values: int, notes: list[str]
+    promised: _Sizes, others: Mapping[str, Sequence[int]], most_values: int, notes: list[str]
 ) -> Iterator[_Trial]:
     """Yield what is to be run, of what is too large a smaller one; say in `notes` what was changed or left out."""
-    usual = example_sizes(signature)
-    for trial in _all_trials(signature, others):
+    usual, signature = promised.usual, promised.signature
+    for wanted in _all_trials(signature, others, usual):
+        trial = wanted if wanted.dim is None else promised.fit(wanted)
+        if trial is None:
+            if not wanted.is_declared:
+                continue
+            notes.append(f"it was not tried at {wanted}: {_tied(promised.ties)} in all samples")
+            continue
         values = _values(signature, trial.sizes)
         most = most_values if trial.is_end else _MOST_VALUES
         if trial.dim is None or trial.sizes[trial.dim] <= usual[trial.dim] or values <= most:
             yield trial
             continue
         size = trial.sizes[trial.dim]
-        smaller = size * most // values
-        if not trial.is_end or smaller <= usual[trial.dim]:
+        smaller = promised.fit(trial, **{trial.dim: max(size * most // values, 1)})
+        if not trial.is_end or smaller is None or smaller.sizes[trial.dim] <= usual[trial.dim]:
             notes.append(f"it was not tried at {trial}, where its inputs are {values} values")
             continue
-        notes.append(f"it was tried at {trial.dim}={smaller} and not at {size}, where its inputs are {values} values")
-        yield replace(trial, sizes={**trial.sizes, trial.dim: smaller})
+        found = smaller.sizes[trial.dim]
+        notes.append(f"it was tried at {trial.dim}={found} and not at {size}, where its inputs are {values} values")
+        yield smaller
+
+
+def _tied(ties: Mapping[str, str]) -> str:
+    return " and ".join(f"{whole} is {tie}" for whole, tie in ties.items())
 
 
 def _values(signature: Signature, sizes: Mapping[str, int]) -> int:
     return sum(math.prod(full_shape(spec, sizes)) for spec in signature.inputs)
 
 
-def _all_trials(signature: Signature, others: Mapping[str, Sequence[int]]) -> Iterator[_Trial]:
-    usual = example_sizes(signature)
-    fed = {dim for spec in signature.inputs for dim in spec.shape or () if isinstance(dim, str)}
-    usual = {name: size for name, size in usual.items() if name in fed}
+def _all_trials(signature: Signature, others: Mapping[str, Sequence[int]], usual: dict[str, int]) -> Iterator[_Trial]:
     least = {name: signature.dims[name].min if name in signature.dims else size for name, size in usual.items()}
     most = {name: signature.dims[name].max if name in signature.dims else size for name, size in usual.items()}
     yield _Trial(sizes=usual, dim=None)
-    for name in usual:
-        if name in signature.dims and least[name] != usual[name]:
+    for name, size in usual.items():
+        if name in signature.dims and least[name] != size:
             yield _Trial(sizes={**usual, name: least[name]}, dim=name, instead=(least,))
     for name in usual:
         for size in others.get(name, ()):
@@ -260,10 +298,10 @@ def _all_trials(signature: Signature, others: Mapping[str, Sequence[int]]) -> It
             yield _Trial(
                 sizes={**usual, name: size}, dim=name, is_declared=is_declared, is_found=True, instead=tuple(times)
             )
-    for name in usual:
+    for name, usual_size in usual.items():
         if name not in signature.dims:
             yield from (_Trial(sizes={**usual, name: size}, dim=name, is_declared=False) for size in _OTHER_SIZES)
-        elif signature.dims[name].max not in {usual[name], least[name]}:
+        elif signature.dims[name].max not in {usual_size, least[name]}:
             # The other dims at their smallest, which have been tried by now: large models at their largest take long.
             sizes = {**least, name: signature.dims[name].max}
             yield _Trial(sizes=sizes, dim=name, is_end=True, instead=(most,))
@@ -292,9 +330,7 @@ def _hint(trial: _Trial) -> str:
     )
 
 
-def _fails_itself(
-    inputs: Sequence[torch.Tensor], trial: _Trial, cause: Exception, *, is_source: bool
-) -> ConversionError:
+def _fails_itself(inputs: Sequence[torch.Tensor], trial: _Trial, cause: Exception, *, is_source: bool) -> ModuleError:
     shapes = ", ".join(str(list(tensor.shape)) for tensor in inputs)
     what = "the module itself" if is_source else "the model"
     where = f"at {trial}" + (f" (dim {trial.dim!r})" if trial.dim else "")
@@ -305,7 +341,7 @@ def _fails_itself(
         if trial.dim
         else "let the model take zeros, which it is traced with, and declare its inputs as they are"
     )
-    return ConversionError(msg, hint=hint)
+    return ModuleError(msg, hint=hint)
 
 
 def _differs(actual: Sequence[torch.Tensor], expected: Sequence[torch.Tensor]) -> bool:
@@ -405,7 +441,7 @@ def onnx_call(path: Path, signature: Signature) -> _Call:
     """
     import onnxruntime
 
-    from paritygate.convert.onnx.load import load_in_onnxruntime
+    from paritygate.convert.onnx.check_onnx import load_in_onnxruntime
 
     load_in_onnxruntime(path)
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])

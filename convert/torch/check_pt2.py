@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from paritygate.backends import version_of
 from paritygate.convert.contract import as_promised, our_file
 from paritygate.convert.conversion import Conversion, ConversionJob
 from paritygate.convert.torch.answers import check_answers, module_call
-from paritygate.convert.torch.program import example_sizes, tied_dims
+from paritygate.convert.torch.program import tied_dims
+from paritygate.convert.torch.sizes import example_sizes
 from paritygate.models.torch.module import as_named_module
 from paritygate.models.torch.names import named_file
 from paritygate.models.torch.pt2_file import interface_of, known_names, load_pt2, taking_its_names
@@ -30,9 +31,10 @@ def check(job: ConversionJob, conversion: Conversion) -> Conversion:
         program = load_pt2(path)
         known = known_names(path, program, None, {})
     interface = interface_of(program, known)
-    ties: dict[str, str] = {}
+    found: dict[str, str] = {}
     if job.model is not None:
-        ties = tied_dims(program, [interface.signature.inputs[index] for index in interface.inputs])
+        found = tied_dims(program, [interface.signature.inputs[index] for index in interface.inputs])
+    ties = {**found, **job.ties}
     facts = {"loaded_in": f"torch {version_of('torch')}"}
     # First what the file says of its dims, because that names what is wrong; then what it answers.
     checked = as_promised(job, conversion, interface.found, facts, keeps_names=job.model is not None, ties=ties)
@@ -44,8 +46,9 @@ def check(job: ConversionJob, conversion: Conversion) -> Conversion:
         signature,
         expected=expected,
         is_module=job.model is not None,
-        other_sizes=_untied_sizes(ties, signature),
+        other_sizes=_untied_sizes(found.keys() - job.ties.keys(), signature, job.ties),
         rows=job.rows,
+        ties=job.ties,
     )
     dims = checked.signature.dims or signature.dims
     return replace(
@@ -55,11 +58,11 @@ def check(job: ConversionJob, conversion: Conversion) -> Conversion:
     )
 
 
-def _untied_sizes(ties: Iterable[str], signature: Signature) -> dict[str, list[int]]:
-    """Return sizes at which a dim is not what the program says it always is: the module must not take them, either."""
-    usual = example_sizes(signature)
+def _untied_sizes(names: Iterable[str], signature: Signature, ties: Mapping[str, str]) -> dict[str, list[int]]:
+    """Return sizes at which a dim is not what only the program says it always is: the module must refuse them, too."""
+    usual = example_sizes(signature, ties)
     found = {}
-    for name in ties:
+    for name in sorted(names):
         dim = signature.dims.get(name)
         near = (usual[name] - 1, usual[name] + 1)
         found[name] = [size for size in near if size > 0 and (dim is None or dim.min <= size <= dim.max)]

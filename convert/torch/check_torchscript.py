@@ -30,7 +30,12 @@ def check(job: ConversionJob, conversion: Conversion) -> Conversion:
     named, signature = named_file(taking_its_names(module), KnownNames(file=path, said=said, rename={}))
     expected = None if job.model is None else module_call(as_named_module(job.model, conversion.signature, job.rename))
     note = check_answers(
-        module_call(named), signature, expected=expected, is_module=job.model is not None, rows=job.rows
+        module_call(named),
+        signature,
+        expected=expected,
+        is_module=job.model is not None,
+        rows=job.rows,
+        ties=job.ties,
     )
     facts = {"loaded_in": f"torch {version_of('torch')}"}
     checked = as_promised(job, conversion, signature, facts, keeps_names=False)

@@ -12,7 +12,7 @@ from paritygate.convert.causes import causes, one_line, users_line
 from paritygate.convert.onnx.operators import OperatorRow, unsupported_operators
 from paritygate.errors import ConversionError, ParitygateError
 
-__all__ = ["explained"]
+__all__ = ["ModuleError", "explained"]
 
 # One operator in the exporter's report: its name, why, the nodes that have it.
 _REPORTED = re.compile(
@@ -23,6 +23,10 @@ _FIRST_REPORTED = re.compile(
 )
 _FIRST_NODE = re.compile(r"translating node %(\S+)")
 _OPERATOR_HINT = "write it with operators that ONNX has, or serve the model as it is"
+
+
+class ModuleError(ConversionError):
+    """What is wrong lies in the module itself: no other exporter makes it right."""
 
 
 def explained(err: Exception, export_with_report: Callable[[Path], object]) -> ParitygateError:
@@ -46,7 +50,8 @@ def explained(err: Exception, export_with_report: Callable[[Path], object]) -> P
     place = users_line(root)
     if "GuardOnDataDependentSymNode" in kinds:
         msg = f"the module branches on the values of a tensor{place}: a graph holds no such branch"
-        return ConversionError(msg, hint="compute both sides and choose with torch.where, or use torch.cond")
+        # The TorchScript exporter would write the side that the example took, and say nothing.
+        return ModuleError(msg, hint="compute both sides and choose with torch.where, or use torch.cond")
     step = "torch.onnx does not write the module" if is_traced else "torch.export does not trace the module"
     msg = f"{step}: {type(root).__name__}: {one_line(root)}{place}"
     return ConversionError(msg, hint="the log holds the whole trace; torch.export's documentation says what it takes")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from paritygate.backends import version_of
 from paritygate.convert.conversion import Conversion
 from paritygate.convert.onnx.rewrite import apply_signature, lower_ir_version
-from paritygate.errors import ConversionError
+from paritygate.errors import ConversionError, UsageError
 from paritygate.models.onnx.file import opset_of, read_onnx, signature_of_onnx
 from paritygate.models.onnx.graph import graphs_in
 
@@ -19,9 +19,30 @@ if TYPE_CHECKING:
 
     from paritygate.signature import Signature
 
-__all__ = ["finished"]
+__all__ = ["finished", "neutral_names"]
 
+# What the exporters are told instead of the names served: `mean` or `embedding` are names that they give to inner
+# values as well, and write into the file twice.
+_INPUT = "served_input_"
+_OUTPUT = "served_output_"
 _STACK_TRACE = "pkg.torch.onnx.stack_trace"
+
+
+def neutral_names(signature: Signature) -> tuple[list[str], list[str]]:
+    """Return what the inputs and the outputs of a signature are called while they are exported, in their order.
+
+    Raises:
+        UsageError: An input and an output have one name, which are two values in ONNX.
+    """
+    both = {spec.name for spec in signature.inputs} & {spec.name for spec in signature.outputs}
+    if both:
+        name = min(both)
+        msg = f"{name!r} is the name of an input and of an output, and ONNX has one value of a name"
+        other = f"{name}_out"
+        hint = f"name the output {other!r} in model.outputs, and add it to model.rename: {{{name}: {other}}}"
+        raise UsageError(msg, hint=hint)
+    inputs = [f"{_INPUT}{index}" for index in range(len(signature.inputs))]
+    return inputs, [f"{_OUTPUT}{index}" for index in range(len(signature.outputs))]
 
 
 def finished(
@@ -34,7 +55,7 @@ def finished(
     """Return the conversion that wrote the ONNX file, after giving the file names, order and dims of the signature.
 
     Args:
-        path: The file, whose inputs and outputs have the names of the signature; others are dropped.
+        path: The file, whose inputs and outputs have the neutral names of the signature's; others are dropped.
         signature: What it is served with.
         asked_opset: The opset that was asked for; None for the exporter's own.
         notes: What the user should know, None where there is nothing.
@@ -51,7 +72,9 @@ def finished(
         )
         raise ConversionError(msg, hint=f"ask for opset {opset}, or leave it out")
     ir_note = lower_ir_version(model)
-    dropped = apply_signature(model, signature, {}, ties)
+    served = [spec.name for spec in (*signature.inputs, *signature.outputs)]
+    neutral = [name for names in neutral_names(signature) for name in names]
+    dropped = apply_signature(model, signature, dict(zip(neutral, served, strict=True)), ties)
     _remove_traces(model)
     path.write_bytes(model.SerializeToString())
     facts: dict[str, Any] = {"opset": opset, "ir_version": model.ir_version, "torch": version_of("torch")}

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from paritygate.convert.causes import causes, one_line, users_line
 from paritygate.convert.conversion import ConversionJob
 from paritygate.convert.torch.inputs import full_shape, torch_dtype
+from paritygate.convert.torch.sizes import example_sizes, summands
 from paritygate.errors import ConversionError, ParitygateError, UsageError
 from paritygate.models.torch.module import device_of
 from paritygate.signature import Dim, Signature, TensorSpec
@@ -21,15 +22,11 @@ __all__ = [
     "check_ranges",
     "declared_signature",
     "example",
-    "example_sizes",
     "refuse_script_module",
     "tied_dims",
     "untraceable",
 ]
 
-# What a symbolic dim is traced with where its range is not given. Not 0 or 1, which torch.export takes for fixed.
-_EXAMPLE_SIZE = 8
-_SMALLEST_EXAMPLE = 2
 _UNTOLD = 2
 
 
@@ -58,17 +55,24 @@ def refuse_script_module(module: torch.nn.Module) -> None:
         raise ConversionError(msg, hint="return the module itself, before torch.jit.script or torch.jit.trace")
 
 
-def example(named: torch.nn.Module, signature: Signature) -> tuple[tuple[torch.Tensor, ...], tuple[Any, ...]]:
+def example(
+    named: torch.nn.Module, signature: Signature, ties: Mapping[str, str]
+) -> tuple[tuple[torch.Tensor, ...], tuple[Any, ...]]:
     """Return one tensor per input for torch.export, and what it shall take for dynamic.
 
     It goes by shapes and dtypes alone, and keeps the tensors in its program: they hold nothing of real rows.
+
+    Args:
+        named: Takes and returns the tensors of the signature in its order.
+        signature: Names, dtypes and sizes.
+        ties: What a dim is in all samples, as a sum of others.
 
     Raises:
         UsageError: An input has no full shape, or a dtype that PyTorch lacks.
     """
     import torch
 
-    sizes = example_sizes(signature)
+    sizes = example_sizes(signature, ties)
     dims = {
         symbol: _torch_dim(symbol, index, signature.dims.get(symbol)) for index, symbol in enumerate(signature.symbols)
     }
@@ -92,21 +96,13 @@ def _torch_dim(symbol: str, index: int, sizes: Dim | None) -> Any:  # noqa: ANN4
     return torch.export.Dim(name, min=sizes.min, max=sizes.max)
 
 
-def example_sizes(signature: Signature) -> dict[str, int]:
-    """Return the size of each symbolic dim that a module is traced with."""
-    sizes = {}
-    for symbol in signature.symbols:
-        dim = signature.dims.get(symbol)
-        sizes[symbol] = _EXAMPLE_SIZE if dim is None else min(max(dim.opt, _SMALLEST_EXAMPLE), dim.max)
-    return sizes
-
-
 def check_ranges(
     program: torch.export.ExportedProgram,
     inputs: Sequence[TensorSpec],
     dims: Mapping[str, Dim],
     *,
     is_given: bool = False,
+    ties: Mapping[str, str] | None = None,
 ) -> None:
     """Check that the exported graph stands for every size of the symbolic dims.
 
@@ -119,16 +115,19 @@ def check_ranges(
         dims: The sizes promised.
         is_given: Whether somebody else exported it. Where nobody told torch.export the smallest size of a dim, it
             notes 2 and takes 1 all the same: then 2 says nothing of 1.
+        ties: What a dim is in all samples, as a sum of others.
 
     Raises:
         ConversionError: It stands for fewer sizes; the message names the dim.
     """
+    tied = {name for whole, tie in (ties or {}).items() for name in (whole, *summands(tie)[0])}
     for spec, axis, symbol, size in _named_sizes(program, inputs):
         promised = dims.get(symbol)
         if isinstance(size, int) and not is_given and (promised is None or promised.min != promised.max):
             raise _fixed(spec, axis, symbol, size)
         allowed = program.range_constraints.get(size.node.expr) if hasattr(size, "node") else None
-        if allowed is not None:
+        # The sizes of a sum and of its parts are noted as if each was 2 at least: runs tell what they are.
+        if allowed is not None and symbol not in tied:
             _check_range(symbol, allowed, promised, least_noted=_UNTOLD if is_given else 1)
 
 

@@ -10,7 +10,7 @@ from paritygate.convert.conversion import Conversion, ConversionJob
 from paritygate.convert.onnx.rewrite import EXTERNAL_DATA_BYTES
 from paritygate.convert.torch.answers import check_answers, module_call, onnx_call
 from paritygate.convert.torch.export_errors import explained
-from paritygate.convert.torch.onnx_file import finished
+from paritygate.convert.torch.onnx_file import finished, neutral_names
 from paritygate.convert.torch.program import check_ranges
 from paritygate.models.torch.names import named_file
 from paritygate.models.torch.pt2_file import interface_of, known_names, load_pt2, notes_of, taking_its_names
@@ -46,7 +46,8 @@ def convert(job: ConversionJob) -> Conversion:
     known = known_names(source, program, job.signature, job.rename)
     interface = interface_of(program, known)
     signature = interface.signature
-    check_ranges(program, [signature.inputs[index] for index in interface.inputs], signature.dims, is_given=True)
+    inputs = [signature.inputs[index] for index in interface.inputs]
+    check_ranges(program, inputs, signature.dims, is_given=True, ties=job.ties)
     notes = tuple(notes_of(program))
     # Called before the exporter changes what it is given.
     module = program.module()
@@ -54,8 +55,8 @@ def convert(job: ConversionJob) -> Conversion:
     path = job.folder / _MAIN
     exported = _export(program, interface, job.opset or _OPSET)
     exported.save(str(path), external_data=_weight_bytes(program) >= EXTERNAL_DATA_BYTES)
-    conversion = finished(path, signature, job.opset, notes)
-    check_answers(onnx_call(path, signature), signature, expected=module_call(named), rows=job.rows)
+    conversion = finished(path, signature, job.opset, notes, job.ties)
+    check_answers(onnx_call(path, signature), signature, expected=module_call(named), rows=job.rows, ties=job.ties)
     return conversion
 
 
@@ -64,13 +65,14 @@ def _export(program: torch.export.ExportedProgram, interface: Interface, opset: 
 
     count = len(program.graph_signature.user_outputs)
     names = [f"left_out_{index}" for index in range(count)]
-    for spec, index in zip(interface.signature.outputs, interface.outputs, strict=True):
-        names[index] = spec.name
+    inputs, outputs = neutral_names(interface.signature)
+    for name, index in zip(outputs, interface.outputs, strict=True):
+        names[index] = name
     export = partial(
         torch.onnx.export,
         program,
         dynamo=True,
-        input_names=[interface.signature.inputs[index].name for index in interface.inputs],
+        input_names=[inputs[index] for index in interface.inputs],
         output_names=names,
         opset_version=opset,
         verbose=False,

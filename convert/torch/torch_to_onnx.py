@@ -1,9 +1,11 @@
-"""PyTorch to ONNX, by torch.onnx's exporter on top of torch.export."""
+"""PyTorch to ONNX, by the first of torch.onnx's exporters that writes a file which answers like the module."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+import re
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,101 +16,214 @@ from paritygate.convert.conversion import Conversion, ConversionJob
 from paritygate.convert.onnx.rewrite import EXTERNAL_DATA_BYTES
 from paritygate.convert.torch.answers import check_answers, module_call, onnx_call
 from paritygate.convert.torch.branches import branching_sizes
-from paritygate.convert.torch.export_errors import explained
-from paritygate.convert.torch.inputs import Rows
-from paritygate.convert.torch.onnx_file import finished
-from paritygate.convert.torch.program import (
-    check_ranges,
-    declared_signature,
-    example,
-    example_sizes,
-    refuse_script_module,
-    tied_dims,
-)
+from paritygate.convert.torch.export_errors import ModuleError, explained
+from paritygate.convert.torch.exportable import eager_attention, may_be_eager, with_packed_outputs
+from paritygate.convert.torch.onnx_file import finished, neutral_names
+from paritygate.convert.torch.program import check_ranges, declared_signature, example, refuse_script_module, tied_dims
+from paritygate.convert.torch.sizes import example_sizes
+from paritygate.convert.torch.torch_to_torchscript import traced
+from paritygate.convert.torch.torchscript_to_onnx import export_script
+from paritygate.errors import ConversionError, UnsupportedOperatorsError
+from paritygate.files import MARKER
 from paritygate.models.torch.module import as_named_module, put_in_eval_mode, unused_outputs
 from paritygate.signature import Signature
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["convert"]
+__all__ = ["EXPORTERS", "convert"]
 
+# As a spec names them.
+EXPORTERS = ("dynamo", "torchscript")
+_EAGER = 'dynamo with attn_implementation="eager"'
 _MAIN = "model.onnx"
 # What the exporter writes itself; every other opset goes through a conversion that may fail in silence.
 _OPSET = 18
 # No runtime here computes in it, either.
 _NOT_IN_NUMPY = "bfloat16"
+# A trace tells of no comparison of sizes: it is tried at some more, where modules that branch on a size often do.
+_SIZES_OF_TRACES = (2, 3, 5)
 
 
 def convert(job: ConversionJob) -> Conversion:
     """Write the module as `model.onnx`, its weights beside it only where one file cannot hold them.
+
+    The exporters are tried in turn, as somebody would who knows them: the one on top of torch.export; the same with the
+    attention of transformers written out, which is rounded otherwise; the one of TorchScript. The facts of the
+    conversion say which one wrote the file, and why those before it did not.
 
     Args:
         job: Its `model` is a `torch.nn.Module`; it is put into eval mode, and a note says so if it was not.
 
     Raises:
         UsageError: The signature is missing, or does not fit the module.
-        ConversionError: The module cannot be exported with this signature, or answers otherwise at some of its
-            sizes afterwards; UnsupportedOperatorsError where it is for its operators.
+        ConversionError: No exporter writes the module with this signature so that it answers alike at all sizes of it;
+            UnsupportedOperatorsError where it is for its operators.
         MissingBackendError: PyTorch, onnxscript or ONNX Runtime is not installed.
     """
     for backend in ("torch", "onnxscript", "onnxruntime"):
         require_backend(backend)
     signature = declared_signature(job)
-    refuse_script_module(job.model)
     eval_note = put_in_eval_mode(job.model)
-    named = as_named_module(job.model, signature, job.rename)
-    program = _export(named, signature, job.opset or _OPSET)
-    check_ranges(program.exported_program, signature.inputs, signature.dims)
+    module = _Module(job=job, signature=signature, named=as_named_module(job.model, signature, job.rename))
+    failed: list[tuple[str, ConversionError]] = []
+    for exporter, attempt in _attempts(module):
+        try:
+            conversion = attempt()
+        except ModuleError:
+            raise
+        except ConversionError as err:
+            failed.append((exporter, err))
+            _empty(job.folder)
+            continue
+        return _with_attempts(conversion, exporter, failed, eval_note)
+    raise _none_converts(failed)
+
+
+@dataclass(kw_only=True, slots=True)
+class _Module:
+    """What is to be exported, and what one attempt finds out for those after it.
+
+    Attributes:
+        job: What was asked for.
+        signature: What it is served with.
+        named: Takes and returns the tensors of the signature in its order.
+        sizes: Sizes by dim at which the module may compute something else, as far as a program has told.
+    """
+
+    job: ConversionJob
+    signature: Signature
+    named: torch.nn.Module
+    sizes: dict[str, tuple[int, ...]] = field(default_factory=dict)
+
+
+def _attempts(module: _Module) -> Iterator[tuple[str, Callable[[], Conversion]]]:
+    if module.job.exporter in {None, "dynamo"}:
+        yield "dynamo", partial(_by_dynamo, module)
+        if may_be_eager(module.job.model):
+            yield _EAGER, partial(_by_dynamo, module, is_eager=True)
+    if module.job.exporter in {None, "torchscript"}:
+        yield "torchscript", partial(_by_torchscript, module)
+
+
+def _by_dynamo(module: _Module, *, is_eager: bool = False) -> Conversion:
+    job, signature = module.job, module.signature
+    refuse_script_module(job.model)
+    if is_eager:
+        with eager_attention(job.model):
+            program = _export(module)
+    else:
+        program = _export(module)
+    exported = program.exported_program
+    usual = example_sizes(signature, job.ties)
+    module.sizes |= branching_sizes(exported, signature.inputs, signature.dims, usual=usual)
+    check_ranges(exported, signature.inputs, signature.dims, ties=job.ties)
+    program.save(str(job.folder / _MAIN), external_data=_weight_bytes(job.model) >= EXTERNAL_DATA_BYTES)
+    ties = {**tied_dims(exported, signature.inputs), **job.ties}
+    # They hold a copy of the weights.
+    del program, exported
+    return _checked(module, (), ties)
+
+
+def _by_torchscript(module: _Module) -> Conversion:
+    job, signature = module.job, module.signature
+    script, arrays, traces = traced(with_packed_outputs(module.named), signature, job.rows, job.ties)
+    export_script(script, arrays, signature, job.opset, job.folder / _MAIN)
+    del script
+    for name in signature.symbols:
+        promised = signature.dims.get(name)
+        more = (size for size in _SIZES_OF_TRACES if promised is None or promised.min <= size <= promised.max)
+        module.sizes[name] = tuple(sorted({*module.sizes.get(name, ()), *more}))
+    return _checked(module, (_fixed_note(traces),), job.ties)
+
+
+def _checked(module: _Module, notes: Sequence[str | None], ties: Mapping[str, str]) -> Conversion:
+    """Return the conversion that the file is, once it answers like the module, and not like what was traced of it."""
+    job, signature = module.job, module.signature
     path = job.folder / _MAIN
-    program.save(str(path), external_data=_weight_bytes(job.model) >= EXTERNAL_DATA_BYTES)
-    unused = unused_outputs(named)
+    unused = unused_outputs(module.named)
     unused_note = f"outputs not in the signature were left out: {', '.join(unused)}" if unused else None
-    sizes = branching_sizes(program.exported_program, signature.inputs, signature.dims, usual=example_sizes(signature))
-    ties = tied_dims(program.exported_program, signature.inputs)
-    # It holds a copy of the weights.
-    del program
-    conversion = finished(path, signature, job.opset, (eval_note, unused_note), ties)
+    conversion = finished(path, signature, job.opset, (unused_note, *notes), ties)
     # First what the file says of its dims, because that names what is wrong; then what it answers.
-    as_promised(job, conversion, conversion.signature, {}, keeps_names=True)
-    note = _check_sizes(path, named, signature, sizes, job.rows)
+    as_promised(job, conversion, conversion.signature, {}, keeps_names=True, ties=job.ties)
+    # The exporters take 1 for a size like any other, and trace one branch on a size.
+    if not signature.symbols or _NOT_IN_NUMPY in {spec.dtype for spec in (*signature.inputs, *signature.outputs)}:
+        return conversion
+    note = check_answers(
+        onnx_call(path, signature),
+        signature,
+        expected=module_call(module.named),
+        is_other_runtime=True,
+        is_module=True,
+        other_sizes=module.sizes,
+        rows=job.rows,
+        ties=job.ties,
+    )
     return replace(conversion, notes=(*conversion.notes, *([note] if note else [])))
 
 
-def _check_sizes(
-    path: Path, named: torch.nn.Module, signature: Signature, sizes: Mapping[str, Sequence[int]], rows: Rows
-) -> str | None:
-    """Check that no branch on a size was baked in: the exporter takes 1 for a size like any other, and traces one."""
-    if not signature.symbols or _NOT_IN_NUMPY in {spec.dtype for spec in (*signature.inputs, *signature.outputs)}:
-        return None
-    return check_answers(
-        onnx_call(path, signature),
-        signature,
-        expected=module_call(named),
-        is_other_runtime=True,
-        is_module=True,
-        other_sizes=sizes,
-        rows=rows,
-    )
+def _with_attempts(
+    conversion: Conversion, exporter: str, failed: Sequence[tuple[str, ConversionError]], eval_note: str | None
+) -> Conversion:
+    facts: dict[str, Any] = {**conversion.facts, "exporter": exporter}
+    notes = [eval_note] if eval_note else []
+    if failed:
+        said = [{"exporter": name, "said": _said(err)} for name, err in failed]
+        facts["attempts"] = [*said, {"exporter": exporter, "said": "converted"}]
+        why = "; ".join(f"{attempt['exporter']} did not convert it: {attempt['said']}" for attempt in said)
+        notes.append(f"exported by {exporter}; {why}")
+    return replace(conversion, facts=facts, notes=(*notes, *conversion.notes))
+
+
+def _said(err: ConversionError) -> str:
+    """Return the first sentence of what an exporter said, without the folders of this machine."""
+    sentence = re.split(r"(?<=[.!?]) ", " ".join(str(err).split()), maxsplit=1)[0]
+    return re.sub(r"(?<![\w.])/(?:[^\s/:'\"]+/)+", "", sentence)
+
+
+def _none_converts(failed: Sequence[tuple[str, ConversionError]]) -> ConversionError:
+    """Return the error of the first exporter, which tells most, with what the others said."""
+    (_, first), *others = failed
+    if not others:
+        return first
+    msg = "; ".join([str(first), *(f"{exporter}: {' '.join(str(err).split())}" for exporter, err in others)])
+    if isinstance(first, UnsupportedOperatorsError):
+        return UnsupportedOperatorsError(msg, rows=first.rows, hint=first.hint)
+    return ConversionError(msg, hint=first.hint)
+
+
+def _fixed_note(traces: Sequence[str]) -> str | None:
+    """Return in one line what the tracer warned of, each as `torch.jit.trace at FILE:LINE: ...`."""
+    places = [note.removeprefix("torch.jit.trace at ").partition(": ")[0] for note in traces]
+    return f"what Python computes at {', '.join(places)} is a constant of the trace" if places else None
+
+
+def _empty(folder: Path) -> None:
+    for path in folder.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+        elif path.name != MARKER:
+            path.unlink()
 
 
 def _weight_bytes(module: torch.nn.Module) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in (*module.parameters(), *module.buffers()))
 
 
-def _export(named: torch.nn.Module, signature: Signature, opset: int) -> Any:  # noqa: ANN401 - an ONNXProgram, which is not public
+def _export(module: _Module) -> Any:  # noqa: ANN401 - an ONNXProgram, which is not public
     import torch
 
-    arrays, shapes = example(named, signature)
+    arrays, shapes = example(module.named, module.signature, module.job.ties)
+    inputs, outputs = neutral_names(module.signature)
     export = partial(
         torch.onnx.export,
-        named,
+        module.named,
         arrays,
         dynamo=True,
-        input_names=[spec.name for spec in signature.inputs],
-        output_names=[spec.name for spec in signature.outputs],
+        input_names=inputs,
+        output_names=outputs,
         dynamic_shapes=(shapes,),
-        opset_version=opset,
+        opset_version=module.job.opset or _OPSET,
         verbose=False,
     )
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from paritygate.backends import require_backend, version_of
@@ -45,8 +46,8 @@ def convert(job: ConversionJob) -> Conversion:
     refuse_script_module(job.model)
     eval_note = put_in_eval_mode(job.model)
     named = as_named_module(job.model, signature, job.rename)
-    program = _export(named, signature)
-    check_ranges(program, signature.inputs, signature.dims)
+    program = _export(named, signature, job.ties)
+    check_ranges(program, signature.inputs, signature.dims, ties=job.ties)
     for node in program.graph.nodes:
         # The traces hold the paths of this machine: the same model would differ from one checkout to another.
         node.meta.pop(_STACK_TRACE, None)
@@ -62,10 +63,10 @@ def convert(job: ConversionJob) -> Conversion:
     )
 
 
-def _export(named: torch.nn.Module, signature: Signature) -> torch.export.ExportedProgram:
+def _export(named: torch.nn.Module, signature: Signature, ties: Mapping[str, str]) -> torch.export.ExportedProgram:
     import torch
 
-    arrays, shapes = example(named, signature)
+    arrays, shapes = example(named, signature, ties)
 
     def export(sizes: Any) -> torch.export.ExportedProgram:  # noqa: ANN401 - what torch.export takes for sizes
         with torch.no_grad(), torch.autocast("cpu", enabled=False):

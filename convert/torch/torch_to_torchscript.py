@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import tempfile
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 from paritygate.backends import require_backend, version_of
 from paritygate.convert.conversion import Conversion, ConversionJob
 from paritygate.convert.torch.inputs import Rows, input_draws
-from paritygate.convert.torch.program import declared_signature, example_sizes, untraceable
+from paritygate.convert.torch.program import declared_signature, untraceable
+from paritygate.convert.torch.sizes import example_sizes
 from paritygate.models.torch.archive import SaidNames, write_archive
 from paritygate.models.torch.module import as_named_module, device_of, put_in_eval_mode, unused_outputs
 from paritygate.signature import Signature
@@ -47,7 +48,7 @@ def convert(job: ConversionJob) -> Conversion:
     signature = declared_signature(job)
     eval_note = put_in_eval_mode(job.model)
     named = as_named_module(job.model, signature, job.rename)
-    script, _, trace_notes = traced(named, signature, job.rows)
+    script, _, trace_notes = traced(named, signature, job.rows, job.ties)
     unused = unused_outputs(named)
     unused_note = f"outputs not in the signature were left out: {', '.join(unused)}" if unused else None
     with tempfile.TemporaryDirectory(dir=job.folder, prefix=".traced-") as place:
@@ -65,7 +66,7 @@ def convert(job: ConversionJob) -> Conversion:
 
 
 def traced(
-    named: torch.nn.Module, signature: Signature, rows: Rows
+    named: torch.nn.Module, signature: Signature, rows: Rows, ties: Mapping[str, str]
 ) -> tuple[Any, tuple[torch.Tensor, ...], tuple[str, ...]]:
     """Return the module traced with example sizes, what it was traced with, and what the tracer had to say.
 
@@ -73,6 +74,7 @@ def traced(
         named: Takes and returns the tensors of the signature in its order.
         signature: Names, dtypes and sizes.
         rows: Real inputs to trace with; where there are none, or the module does not take them, they are made up.
+        ties: What a dim is in all samples, as a sum of others.
 
     Raises:
         UsageError: The module does not return what the signature has, or an input has no full shape.
@@ -80,7 +82,7 @@ def traced(
     """
     device = device_of(named)
     errors: list[Exception] = []
-    for inputs in chain.from_iterable(input_draws(signature, example_sizes(signature), rows)):
+    for inputs in chain.from_iterable(input_draws(signature, example_sizes(signature, ties), rows)):
         arrays = tuple(tensor.to(device) for tensor in inputs)
         try:
             script, notes = _traced_with(named, arrays)

@@ -1,12 +1,13 @@
 """TorchScript to ONNX, by PyTorch's legacy exporter.
 
-That exporter is deprecated. It is used here and nowhere else, because the one on top of torch.export takes no
-TorchScript, and no Python code is left in such a file that could be exported instead.
+That exporter is deprecated. It is used because the one on top of torch.export takes no TorchScript, and no Python code
+is left in such a file that could be exported instead; and for modules that the other one does not export.
 """
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ from paritygate.convert.causes import one_line
 from paritygate.convert.conversion import Conversion, ConversionJob
 from paritygate.convert.onnx.operators import unsupported_operators
 from paritygate.convert.torch.answers import check_answers, module_call, onnx_call
-from paritygate.convert.torch.onnx_file import finished
+from paritygate.convert.torch.onnx_file import finished, neutral_names
 from paritygate.convert.torch.torch_to_torchscript import traced
 from paritygate.errors import ConversionError, ParitygateError
 from paritygate.models.torch.archive import names_in_archive
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
     from paritygate.signature import Signature
 
-__all__ = ["convert"]
+__all__ = ["convert", "export_script"]
 
 _MAIN = "model.onnx"
 _OPSET = 18
@@ -55,25 +56,39 @@ def convert(job: ConversionJob) -> Conversion:
     known = KnownNames(file=source, said=names_in_archive(source), declared=job.signature, rename=job.rename)
     named, signature = named_file(taking_its_names(module), known)
     # A wrapper in Python cannot be exported with TorchScript inside of it; traced, both are TorchScript.
-    script, arrays, _ = traced(named, signature, job.rows)
+    script, arrays, _ = traced(named, signature, job.rows, job.ties)
     path = job.folder / _MAIN
-    _export(script, arrays, signature, job.opset or _OPSET, path)
+    export_script(script, arrays, signature, job.opset, path)
     unused = unused_outputs(named)
     unused_note = f"outputs not in the signature were left out: {', '.join(unused)}" if unused else None
     conversion = finished(path, signature, job.opset, (*notes_of(module), eval_note, unused_note))
-    check_answers(onnx_call(path, signature), signature, expected=module_call(named), rows=job.rows)
+    check_answers(onnx_call(path, signature), signature, expected=module_call(named), rows=job.rows, ties=job.ties)
     return conversion
 
 
-def _export(
+def export_script(
     script: Any,  # noqa: ANN401 - a ScriptModule, which torch does not type
     arrays: tuple[torch.Tensor, ...],
     signature: Signature,
-    opset: int,
+    asked_opset: int | None,
     path: Path,
 ) -> None:
+    """Write TorchScript to `path`, its inputs and outputs under neutral names.
+
+    Args:
+        script: Takes and returns the tensors of the signature in its order; what it returns after them is left out.
+        arrays: What it was traced with.
+        signature: Dims of inputs and outputs.
+        asked_opset: The opset to write; None for the default.
+        path: The file.
+
+    Raises:
+        ConversionError: It cannot be exported; UnsupportedOperatorsError where it is for an operator.
+    """
     import torch
 
+    opset = asked_opset or _OPSET
+    inputs, outputs = neutral_names(signature)
     try:
         with warnings.catch_warnings():
             # That it is deprecated is said above.
@@ -83,9 +98,9 @@ def _export(
                 arrays,
                 str(path),
                 dynamo=False,
-                input_names=[spec.name for spec in signature.inputs],
-                output_names=[spec.name for spec in signature.outputs],
-                dynamic_axes=_open_dims(signature),
+                input_names=inputs,
+                output_names=outputs,
+                dynamic_axes=dict(zip((*inputs, *outputs), _open_dims(signature), strict=True)),
                 opset_version=opset,
             )
     except ParitygateError:
@@ -95,6 +110,16 @@ def _export(
         raise unsupported_operators([row], target="ONNX") from err
     except Exception as err:
         raise _refused(err, opset) from err
+    _leave_out_outputs_after(len(outputs), path)
+
+
+def _leave_out_outputs_after(count: int, path: Path) -> None:
+    import onnx
+
+    model = onnx.load(str(path), load_external_data=False)
+    if len(model.graph.output) > count:
+        del model.graph.output[count:]
+        path.write_bytes(model.SerializeToString())
 
 
 def _refused(err: Exception, opset: int) -> ConversionError:
@@ -110,8 +135,6 @@ def _operator(err: Exception) -> str:
     return next((word for word in words if "::" in word), "(unknown)")
 
 
-def _open_dims(signature: Signature) -> dict[str, dict[int, str]]:
-    return {
-        spec.name: {axis: dim for axis, dim in enumerate(spec.shape or ()) if isinstance(dim, str)}
-        for spec in (*signature.inputs, *signature.outputs)
-    }
+def _open_dims(signature: Signature) -> Iterator[dict[int, str]]:
+    for spec in (*signature.inputs, *signature.outputs):
+        yield {axis: dim for axis, dim in enumerate(spec.shape or ()) if isinstance(dim, str)}

@@ -1,23 +1,43 @@
-"""The rounds of a benchmark: as many as were asked for, and more where a choice by speed would be a guess."""
+"""What takes part in a benchmark, the source and the variants, and the rounds in which they take turns.
+
+There are as many rounds as were asked for, and more where a choice by speed would be a guess.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
-from paritygate.errors import ParitygateError
-from paritygate.pipelines.benchmark.subjects import BenchmarkSubject, speedup_of_turns
-from paritygate.pipelines.benchmark.worker import RefusedError
+from paritygate.artifact import Artifact
+from paritygate.errors import ArtifactIntegrityError, ParitygateError
+from paritygate.formats import FORMATS
+from paritygate.models.source import ModelRef, SourceKind
+from paritygate.pipelines.benchmark.recorded_source import digest_of_recorded
+from paritygate.pipelines.benchmark.result import BenchmarkPoint, Speedup, VariantBenchmark
+from paritygate.pipelines.benchmark.statistics import cost_per_million, latency_summary, median_ms, speedup_of
+from paritygate.pipelines.benchmark.worker import Loaded, RefusedError, TurnAnswer, Worker
 from paritygate.pipelines.process.child import Progress
 from paritygate.pipelines.spec.benchmark_plan import BenchmarkPlan
 
-__all__ = ["MOST_SECONDS", "Point", "point_words", "run_rounds", "uncertain"]
+__all__ = [
+    "MOST_SECONDS",
+    "BenchmarkSubject",
+    "Point",
+    "kind_of",
+    "point_words",
+    "run_rounds",
+    "speedup_of_turns",
+    "uncertain",
+    "variant_of",
+]
 
+_MIN_ROUNDS = 2
 # Batch size and concurrency.
 Point = tuple[int, int]
-
 # Seconds of rounds that are added to those that were asked for.
 MOST_SECONDS = 60.0
 # A round is added only where a worker has time left for this many: what was not asked for uses up no time limit.
@@ -25,6 +45,128 @@ _ROUNDS_LEFT = 4
 # For the first estimate of what is left: calls that are not timed, and the wait for idle threads.
 _TURN_FACTOR = 1.1
 _SETTLE_S = 0.03
+
+
+@dataclass(kw_only=True, slots=True)
+class BenchmarkSubject:
+    """The source or a variant, and what came of it so far.
+
+    `recorded` is what the reference was recorded from, which the source has to be; None where nothing was recorded,
+    and for a variant, which has its artifact. `may_be_released` is false of the source, and of what did not pass.
+    """
+
+    name: str
+    model: ModelRef
+    artifact: Artifact | None = None
+    recorded: Mapping[str, Any] | None = None
+    may_be_released: bool = False
+    size_bytes: int | None = None
+    worker: Worker | None = None
+    loaded: Loaded | None = None
+    peak_memory_bytes: int | None = None
+    latency_s: dict[tuple[int, int], float] = field(default_factory=dict)
+    turns: dict[tuple[int, int], list[TurnAnswer]] = field(default_factory=dict)
+    errors: list[str] = field(default_factory=list)
+
+    def note(self, error: ParitygateError, where: str = "") -> None:
+        """Write down why something was not measured, and where."""
+        text = f"{error} ({error.hint})" if error.hint else str(error)
+        self.errors.append(f"{where}: {text}" if where else text)
+
+    def fail(self, error: ParitygateError) -> None:
+        """Give up: a model that crashes or hangs when it is served has no speed."""
+        self.note(error)
+        self.turns = {}
+        if isinstance(error, ArtifactIntegrityError):
+            # What is there is another file, and so is its size.
+            self.size_bytes = None
+        if self.worker is not None:
+            self.worker.close()
+            self.worker = None
+
+
+def kind_of(subject: BenchmarkSubject) -> SourceKind:
+    """Return the kind of a model; of a `module:callable`, what it turned out to be when it was recorded or copied."""
+    kind = subject.model.kind
+    if kind is SourceKind.CALLABLE and subject.recorded is not None:
+        return SourceKind(subject.recorded["kind"])
+    if kind is SourceKind.CALLABLE and subject.artifact is not None:
+        # The copy of a source, which its format names.
+        return SourceKind.TORCH if FORMATS[subject.artifact.variant.format].runtime == "torch" else kind
+    return kind
+
+
+def variant_of(subject: BenchmarkSubject, source: BenchmarkSubject, price_per_hour: float | None) -> VariantBenchmark:
+    """Return what was measured of an subject, with its speed-up against the source and its cost."""
+    loaded = subject.loaded
+    benchmark = VariantBenchmark(
+        name=subject.name,
+        artifact=_digest(subject),
+        size_bytes=subject.size_bytes,
+        peak_memory_bytes=subject.peak_memory_bytes,
+        points=tuple(_points(subject, source, price_per_hour)),
+        error="; ".join(subject.errors),
+    )
+    if loaded is None:
+        return benchmark
+    return replace(
+        benchmark,
+        runtime=loaded.runtime,
+        version=loaded.version,
+        device=loaded.device,
+        load_s=loaded.load_s,
+        first_call_ms=loaded.first_call_ms,
+        notes=tuple(_notes(subject, loaded)),
+    )
+
+
+def _digest(subject: BenchmarkSubject) -> str | None:
+    if subject.artifact is not None:
+        return subject.artifact.digest
+    # That it was this one is known once it has been loaded.
+    is_checked = subject.recorded is not None and subject.loaded is not None
+    return digest_of_recorded(subject.recorded) if is_checked and subject.recorded is not None else None
+
+
+def _notes(subject: BenchmarkSubject, loaded: Loaded) -> Iterator[str]:
+    yield from loaded.notes
+    if subject.artifact is None and subject.model.kind is SourceKind.CALLABLE:
+        yield "load time and peak memory are those of the module:callable, with whatever else it does to make the model"
+
+
+def _points(
+    subject: BenchmarkSubject, source: BenchmarkSubject, price_per_hour: float | None
+) -> Iterator[BenchmarkPoint]:
+    for point, turns in subject.turns.items():
+        if not turns:
+            continue
+        batch_size, concurrency = point
+        calls = sum(len(turn.latencies_ns) for turn in turns)
+        wall_s = sum(turn.wall_s for turn in turns)
+        rows_per_s = calls * batch_size / wall_s
+        yield BenchmarkPoint(
+            batch_size=batch_size,
+            concurrency=concurrency,
+            rounds=len(turns),
+            calls=calls,
+            latency_ms=latency_summary([turn.latencies_ns for turn in turns]),
+            rows_per_s=rows_per_s,
+            cpu_cores=sum(turn.cpu_s for turn in turns) / wall_s,
+            speedup=None if subject is source else speedup_of_turns(source.turns.get(point, []), turns),
+            cost_per_million=None if price_per_hour is None else cost_per_million(price_per_hour, rows_per_s),
+            round_medians_ms=_medians(turns),
+        )
+
+
+def _medians(turns: Sequence[TurnAnswer]) -> tuple[float, ...]:
+    return tuple(median_ms(turn.latencies_ns) for turn in turns)
+
+
+def speedup_of_turns(source: Sequence[TurnAnswer], variant: Sequence[TurnAnswer]) -> Speedup | None:
+    """Return how many times as fast one is as the other; None without two rounds of both."""
+    if len(source) != len(variant) or len(source) < _MIN_ROUNDS:
+        return None
+    return speedup_of(_medians(source), _medians(variant))
 
 
 def run_rounds(  # noqa: PLR0913 - what takes turns, where, in which order and by which clock

@@ -1,4 +1,4 @@
-"""The rows that INT8 is calibrated on, chosen so that none of them is among the samples.
+"""Opens the rows that INT8 is calibrated on, none of them among the samples, and checks that they fit.
 
 They come from a source of their own, or are held out of the samples. What a source has in common with the samples, by
 a digest of its inputs, is left out, and said; what is held out, the INT8 variant alone is not judged by.
@@ -11,20 +11,19 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from paritygate.codec import to_data
 from paritygate.convert.conversion import Calibration
 from paritygate.convert.int8.settings import DYNAMIC
 from paritygate.errors import UsageError
-from paritygate.pipelines.calibration.choosing import RowChoice
-from paritygate.pipelines.calibration.inputs import check_inputs
-from paritygate.pipelines.calibration.rows import CalibratedRows
+from paritygate.pipelines.calibration.rows import CalibratedRows, RowChoice
 from paritygate.signature import Signature
-from paritygate.validate.samples.feeding import fit_inputs
+from paritygate.validate.samples.feeding import check_shapes, fit_inputs
 from paritygate.validate.samples.samples import SampleSource, open_samples
 from paritygate.validate.samples.split import rows_kept
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     from paritygate.batch import Batch
@@ -166,7 +165,7 @@ def _checked(read: Callable[[], Iterator[Batch]], signature: Signature) -> Calla
     def read_checked() -> Iterator[Batch]:
         try:
             for batch in _fitted(read, signature)():
-                check_inputs(batch, signature)
+                _check_inputs(batch, signature)
                 yield batch
         except UsageError as err:
             msg = f"calibration: {err}"
@@ -219,3 +218,37 @@ def _inputs_of(batches: Iterable[Batch], rows: CalibratedRows) -> Iterator[Mappi
 
 def _name(source: SampleSource) -> str:
     return f"{source.text} of {source.path}" if source.path else source.text
+
+
+def _check_inputs(batch: Batch, signature: Signature) -> None:
+    """Do nothing if the batch has the shapes that the model takes, and finite values.
+
+    Args:
+        batch: Fitted to the model: it has every input, in its dtype.
+        signature: What the model takes.
+
+    Raises:
+        UsageError: It has not; the message names row and input.
+    """
+    if not batch.rows:
+        return
+    check_shapes(batch, batch.inputs, signature)
+    for spec in signature.inputs:
+        _check_finite(batch, spec.name)
+
+
+def _check_finite(batch: Batch, name: str) -> None:
+    array = batch.inputs[name]
+    if array.dtype.kind != "f":
+        return
+    is_finite = np.isfinite(array)
+    if not is_finite.all():
+        msg = f"row {_first_row(batch, ~is_finite)!r} holds NaN or infinity in {name!r}: no range comes of it"
+        raise UsageError(msg, hint="correct the row, or leave it out")
+
+
+def _first_row(batch: Batch, is_bad: NDArray[np.bool_]) -> str:
+    """Return the id of the first row with a bad value; of inputs that are no rows, that of the first row."""
+    if is_bad.shape[:1] != (batch.rows,):
+        return batch.ids[0]
+    return batch.ids[int(is_bad.reshape(batch.rows, -1).any(axis=1).argmax())]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from paritygate.pipelines.benchmark.result import BenchmarkPoint, BenchmarkResult, VariantBenchmark
 from paritygate.pipelines.cli.console import print_table
-from paritygate.printing import echo
+from paritygate.text import echo
 
 __all__ = ["benchmark_table", "print_benchmark"]
 
@@ -14,10 +14,13 @@ _MEGABYTE = 1e6
 _NONE = "-"
 
 
-def print_benchmark(name: str, result: BenchmarkResult, *, to_stderr: bool = False) -> None:
+def print_benchmark(
+    name: str, result: BenchmarkResult, *, not_run_here: Collection[str] = (), to_stderr: bool = False
+) -> None:
     """Print the table and its notes, and on standard error what was not measured.
 
-    Where standard output holds JSON, there is no table, and the notes are on standard error as well.
+    Where standard output holds JSON, there is no table, and the notes are on standard error as well. That what is not
+    run here has no speed here is no error: why it is not run is said elsewhere.
     """
     if not to_stderr:
         columns, rows = benchmark_table(result)
@@ -27,7 +30,7 @@ def print_benchmark(name: str, result: BenchmarkResult, *, to_stderr: bool = Fal
     for variant in result.variants:
         for note in variant.notes:
             echo(f"{variant.name}: note: {note}", err=to_stderr)
-        if variant.error:
+        if variant.error and variant.name not in not_run_here:
             echo(f"error: benchmark of {variant.name}: {variant.error}", err=True)
 
 

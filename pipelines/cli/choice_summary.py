@@ -14,7 +14,7 @@ from paritygate.pipelines.cli.console import print_table
 from paritygate.pipelines.report.figures import share
 from paritygate.pipelines.run.workspace import RunFolder
 from paritygate.pipelines.spec.benchmark_plan import price_of
-from paritygate.printing import echo
+from paritygate.text import echo
 
 __all__ = ["exit_code_of_choice", "print_choice"]
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from paritygate.files import storage_errors, write_json_atomically
 from paritygate.pipelines.compare.result import NOT_RUN_HERE, ComparisonResult
 from paritygate.pipelines.process.child import Progress
-from paritygate.printing import echo, echo_block, one_line, printable
 from paritygate.signature import is_float_dtype
+from paritygate.text import echo, echo_block, one_line, printable
 from paritygate.validate.gate.bounds import upper_bound_text
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ _STYLES = {
     "error": "red",
     "inconclusive": "yellow",
     "warning": "yellow",
+    "edge": "yellow",
     NOT_RUN_HERE: "bright_black",
 }
 _PLAIN_WIDTH = 160
@@ -51,7 +52,7 @@ def parity_rows(variant: str, result: ComparisonResult, evidence: str) -> list[S
     """Return the rows of the parity table for one variant, one an output."""
     device = result.candidate.device or "-"
     if not result.outputs:
-        return [(variant, "-", str(result.rows), *["-"] * 6, device, evidence, result.verdict)]
+        return [(variant, "-", str(result.rows), *["-"] * 6, device, evidence, result.verdict_words)]
     rows: list[Sequence[str]] = []
     for name, output in result.outputs.items():
         decision = result.decisions.get(name)
@@ -62,7 +63,7 @@ def parity_rows(variant: str, result: ComparisonResult, evidence: str) -> list[S
             count = str(output.mismatches)
         numbers = [output.max_abs_diff, output.min_abs_diff, output.mean_abs_diff, output.std_abs_diff]
         shown = ["-" if number is None else f"{number:.3g}" for number in numbers]
-        rows.append((variant, name, str(result.rows), count, bound, *shown, device, evidence, result.verdict))
+        rows.append((variant, name, str(result.rows), count, bound, *shown, device, evidence, result.verdict_words))
     return rows
 
 

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping
 from paritygate.pipelines.compare.result import (
     NOT_ASKED,
     ComparisonResult,
-    ProbeFailureResult,
+    EdgeFindingResult,
     ProbeResult,
     ProbesResult,
 )
 from paritygate.validate.probes.catalogue import in_order
-from paritygate.validate.probes.drops import DropKind, drop_words
+from paritygate.validate.probes.drops import DropKind, batches_in_words, drop_words
 from paritygate.validate.probes.outcome import DOES_NOT_APPLY, finding_words
 
 __all__ = ["finding_lines", "probe_lines"]
@@ -38,26 +38,40 @@ def probe_lines(result: ComparisonResult) -> Iterator[str]:
             yield f"probe {name}: to leave it out: --probes {','.join(others) or 'none'}"
     if probes.switched_off:
         yield f"probes switched off: {', '.join(probes.switched_off)}"
+    not_asked = sum(probe.edge_off for probe in probes.asked.values())
+    if not_asked:
+        yield f"probes: {batches_in_words(not_asked)} unlike every sample not asked, as edge: off says"
     for name, probe in asked.items():
         yield from _first_failure(name, probe)
 
 
 def finding_lines(results: Mapping[str, ComparisonResult]) -> Iterator[str]:
-    """Yield what is answered otherwise where no sample is: one line for all variants that share it.
+    """Yield what is answered otherwise where no sample is: once for all variants that share it, and what to do.
 
     Args:
-        results: The comparison of each variant, by its name.
+        results: The comparison of each variant, by its name; a single comparison may go without one.
     """
-    shared: dict[tuple[str, str], dict[str, ProbeFailureResult]] = {}
+    shared: dict[tuple[str, str], dict[str, EdgeFindingResult]] = {}
     for name, result in results.items():
-        for probe, outcome in result.probes.asked.items():
-            for finding in outcome.findings:
-                shared.setdefault((probe, finding.edge), {})[name] = finding
+        for finding in result.edge_findings:
+            shared.setdefault((finding.probe, finding.edge), {})[name] = finding
     for (probe, edge), found in shared.items():
         first, finding = next(iter(found.items()))
         differs = f"{finding.check}: {finding.detail}{f' (of {first})' if len(found) > 1 else ''}"
         words = finding_words(edge, finding.about, differs, batches=finding.batches)
-        yield f"warning: {', '.join(found)}: probe_{probe}: {words}"
+        names = f"{', '.join(found)}: " if any(found) else ""
+        yield f"edge finding: {names}probe_{probe}: {words}"
+        yield from _what_to_do(finding)
+
+
+def _what_to_do(finding: EdgeFindingResult) -> Iterator[str]:
+    can, never = finding.if_it_occurs, finding.if_it_never_occurs
+    yield f"  if the service can get such a row, it has to hold: write {can} in the spec, or put one into the samples"
+    yield f"  if it never can, it need not be asked: write {never} in the spec"
+    if finding.inputs is not None:
+        yield f"  its inputs are in {finding.inputs}"
+    if finding.again:
+        yield f"  to see this alone: {finding.again}"
 
 
 def _first_failure(name: str, probe: ProbeResult) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +13,17 @@ from paritygate.pipelines.release.repository.candidate import MANIFEST_FILE
 from paritygate.pipelines.release.repository.inspect import ReleaseDetails, Verification, list_models
 from paritygate.pipelines.release.repository.record import Record
 from paritygate.pipelines.release.repository.release import Release
-from paritygate.printing import echo
+from paritygate.text import echo
 from paritygate.validate.gate.bounds import upper_bound_text
 
-__all__ = ["print_alias_move", "print_release", "print_release_details", "print_repositories", "print_verification"]
+__all__ = [
+    "concessions",
+    "print_alias_move",
+    "print_release",
+    "print_release_details",
+    "print_repositories",
+    "print_verification",
+]
 
 # Verdicts of what was measured, or was to be, and did not pass.
 _NOT_PASSED = frozenset({"fail", "error", "inconclusive"})
@@ -39,11 +46,11 @@ def print_release(release: Release, *, to_stderr: bool = False) -> None:
         echo(f"reason: {release.reason}", err=to_stderr)
     if release.despite:
         echo(f"released despite: {release.despite}", err=to_stderr)
-    for line in _concessions(read_json(release.folder / MANIFEST_FILE)):
+    for line in concessions(read_json(release.folder / MANIFEST_FILE)):
         echo(line, err=to_stderr)
 
 
-def _concessions(manifest: Mapping[str, Any]) -> Iterator[str]:
+def concessions(manifest: Mapping[str, Any]) -> Iterator[str]:
     """Yield what was not asked of a release, or asked with looser limits, and what failed earlier, one line each."""
     # Releases of 0.1.0 lack some of it.
     provenance = manifest.get("provenance", {})
@@ -51,13 +58,7 @@ def _concessions(manifest: Mapping[str, Any]) -> Iterator[str]:
     if failed:
         words = ", ".join(f"{item['variant']} ({item['verdict']})" for item in failed)
         yield f"did not pass in the same run: {words}"
-    released = [item["name"] for item in manifest.get("variants", ())]
-    for name in (name for name in released if name in provenance.get("probes_not_asked", {})):
-        yield f"not asked of {name}: the probes {', '.join(provenance['probes_not_asked'][name])}"
-    for name in (name for name in released if name in provenance.get("looser_tolerances", {})):
-        limits = provenance["looser_tolerances"][name]
-        values = (f"{limit} {provenance['tolerances'][name][limit]:g}" for limit in limits)
-        yield f"looser than the defaults for {name}: {', '.join(values)}"
+    yield from _concessions_of_variants([item["name"] for item in manifest.get("variants", ())], provenance)
     if manifest.get("trust"):
         yield f"evidence that came with a pack and was trusted: {manifest['trust']}"
     elif provenance.get("pack"):
@@ -71,6 +72,32 @@ def _concessions(manifest: Mapping[str, Any]) -> Iterator[str]:
         yield f"asked less of {item['variant']} than run {item['run']}, which failed: {'; '.join(item['asked_less'])}"
     if weaker:
         yield f"reason for asking less: {provenance['spec']['reason']}"
+
+
+def _edge_lines(provenance: Mapping[str, Any], released: Sequence[str]) -> Iterator[str]:
+    """Yield what a release answers otherwise where no sample is, and of what it was not asked."""
+    for name in (name for name in released if name in provenance.get("edge_not_asked", ())):
+        yield f"not asked of {name}: made-up rows that are unlike every sample, as edge: off says"
+    for name in released:
+        for finding in provenance.get("edge_findings", {}).get(name, ()):
+            yield (
+                f"edge finding of {name}: {finding['edge']}, as no sample has, is answered otherwise: "
+                f"{finding['check']}: {finding['detail']}; if it can occur: {finding['if_it_occurs']}; "
+                f"if it never can: {finding['if_it_never_occurs']}"
+            )
+
+
+def _concessions_of_variants(released: Iterable[str], provenance: Mapping[str, Any]) -> Iterator[str]:
+    names = list(released)
+    for name in (name for name in names if name in provenance.get("emulated_not_passed", {})):
+        yield f"{name} passed as it ran, and does not on {provenance['emulated_not_passed'][name]}"
+    for name in (name for name in names if name in provenance.get("probes_not_asked", {})):
+        yield f"not asked of {name}: the probes {', '.join(provenance['probes_not_asked'][name])}"
+    yield from _edge_lines(provenance, names)
+    for name in (name for name in names if name in provenance.get("looser_tolerances", {})):
+        limits = provenance["looser_tolerances"][name]
+        values = (f"{limit} {provenance['tolerances'][name][limit]:g}" for limit in limits)
+        yield f"looser than the defaults for {name}: {', '.join(values)}"
 
 
 def _print_same(release: Release, *, to_stderr: bool) -> None:
@@ -128,7 +155,7 @@ def print_release_details(details: ReleaseDetails) -> None:
     print_table("Variants", ("variant", "digest", "evidence"), variants)
     if details.numbers:
         print_table("Numbers", PARITY_COLUMNS, [_parity_row(item) for item in details.numbers])
-    for line in _concessions(details.manifest):
+    for line in concessions(details.manifest):
         echo(line)
     history = [_history_row(number, record) for number, record in enumerate(details.history, start=1)]
     print_table("History", ("record", "time", "what", "version", "aliases", "reason"), history)

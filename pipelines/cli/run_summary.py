@@ -15,7 +15,7 @@ from paritygate.pipelines.cli.probe_summary import finding_lines, probe_lines
 from paritygate.pipelines.cli.release_summary import print_release
 from paritygate.pipelines.compare.result import NOT_RUN_HERE, ComparisonResult, MatchResult, MatchStratumResult, reasons
 from paritygate.pipelines.run.evidence import read_evidence
-from paritygate.printing import as_message, echo
+from paritygate.text import as_message, echo
 
 if TYPE_CHECKING:
     from paritygate.pipelines.run.workspace import FailedVariant, RunFolder
@@ -65,7 +65,8 @@ def _lines(result: ComparisonResult) -> Iterator[str]:
         if result.error.hint:
             yield f"{_HINT}{result.error.hint}"
         return
-    yield from (*reasons(result), *match_lines(result), *probe_lines(result))
+    yield from (*reasons(result, with_findings=False), *match_lines(result), *probe_lines(result))
+    yield from finding_lines({"": result})
     yield from (f"note: {note}" for note in result.notes)
     yield from _declared(result)
     if result.candidate.kind != "recording" and any(
@@ -73,7 +74,7 @@ def _lines(result: ComparisonResult) -> Iterator[str]:
     ):
         # A folder of recorded outputs has the names that they were recorded under.
         yield f"{_HINT}where one is the other under another name, rename it: --map CANDIDATE=REFERENCE"
-    yield f"verdict: {result.verdict}"
+    yield f"verdict: {result.verdict_words}"
 
 
 def _declared(result: ComparisonResult) -> Iterator[str]:
@@ -148,7 +149,7 @@ def print_failures(failures: Mapping[str, FailedVariant]) -> None:
         echo(f"{failure.verdict}: {name}: {failure.message}", err=True)
         for operator, node, reason, hint in failure.operators:
             echo(f"  {operator}  at {node}: {reason}" + (f"  ({hint})" if hint else ""), err=True)
-        if failure.hint:
+        if failure.hint and all(failure.hint != hint for *_, hint in failure.operators):
             echo(f"hint: {failure.hint}", err=True)
 
 
@@ -159,17 +160,20 @@ def print_outcome(outcome: RunOutcome, *, to_stderr: bool = False) -> None:
         print_table(title, PARITY_COLUMNS, _outcome_rows(outcome))
     benchmark = outcome.run.benchmark()
     if benchmark is not None:
-        print_benchmark(outcome.run.resolved.name, benchmark, to_stderr=to_stderr)
+        not_run = {name for name, verdict in outcome.verdicts.items() if verdict == NOT_RUN_HERE}
+        print_benchmark(outcome.run.resolved.name, benchmark, not_run_here=not_run, to_stderr=to_stderr)
     print_failures(outcome.failures)
     _print_not_run(outcome.results, to_stderr=to_stderr)
-    said: set[str] = set()
     results = dict(outcome.results)
+    shown: dict[str, ComparisonResult] = {}
     for name, result in outcome.results.items():
-        _print_result(name, result, said, to_stderr=to_stderr)
+        shown[name] = result
         emulated = outcome.emulated.get(name)
         if emulated is not None:
-            _print_result(f"{name}, emulated", emulated, said, to_stderr=to_stderr)
-            results[f"{name} (emulated)"] = emulated
+            shown[f"{name}, emulated"] = results[f"{name} (emulated)"] = emulated
+    for name, result in shown.items():
+        _print_result(name, result, to_stderr=to_stderr)
+    _print_notes(shown, to_stderr=to_stderr)
     for line in finding_lines(results):
         echo(line, err=to_stderr)
     _print_release_or_why_not(outcome, to_stderr=to_stderr)
@@ -221,8 +225,8 @@ def _outcome_rows(outcome: RunOutcome) -> list[Sequence[str]]:
     return rows
 
 
-def _print_result(name: str, result: ComparisonResult, said: set[str], *, to_stderr: bool) -> None:
-    """Print what is to be said of a variant; a note that holds for several is said with the first."""
+def _print_result(name: str, result: ComparisonResult, *, to_stderr: bool) -> None:
+    """Print what is to be said of a variant, but for its notes."""
     if result.error is not None:
         echo(f"error: {name}: {result.error.message}", err=True)
         if result.error.hint:
@@ -232,10 +236,17 @@ def _print_result(name: str, result: ComparisonResult, said: set[str], *, to_std
         return
     for line in (*reasons(result, with_findings=False), *match_lines(result), *probe_lines(result)):
         echo(f"{name}: {line}", err=to_stderr)
-    for note in result.notes:
-        if note not in said:
-            said.add(note)
-            echo(f"{name}: note: {note}", err=to_stderr)
+
+
+def _print_notes(results: Mapping[str, ComparisonResult], *, to_stderr: bool) -> None:
+    """Print every note once, with the names of all rows that it holds for."""
+    names: dict[str, list[str]] = {}
+    for name, result in results.items():
+        if result.error is None and not result.not_run_here:
+            for note in result.notes:
+                names.setdefault(note, []).append(name)
+    for note, found in names.items():
+        echo(f"{'; '.join(found)}: note: {note}", err=to_stderr)
 
 
 def _source_words(outcome: RunOutcome) -> str:

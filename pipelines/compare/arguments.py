@@ -10,14 +10,14 @@ from paritygate.models.source import ModelRef
 from paritygate.pipelines.compare.job import ComparisonJob
 from paritygate.pipelines.compare.models import with_provider
 from paritygate.precision import parse_precision
+from paritygate.text import meant, nearest_first
 from paritygate.validate.detections.rule import parse_match_rule
 from paritygate.validate.gate.decisions import parse_decision, with_constants
-from paritygate.validate.gate.rules import GateRules
+from paritygate.validate.gate.rules import EdgeRule, GateRules
 from paritygate.validate.gate.tolerance import parse_tolerance
 from paritygate.validate.gold.rule import parse_gold_rule
 from paritygate.validate.probes.catalogue import ALL_PROBES, in_order
 from paritygate.validate.samples.samples import SampleSource
-from paritygate.wording import nearest_first
 
 __all__ = ["check_choice", "check_least", "comparison_of", "known_probes"]
 
@@ -42,11 +42,13 @@ def comparison_of(  # noqa: PLR0913 - one argument an option of the command
     ignored: Mapping[str, str],
     axes: Mapping[str, int],
     min_cosine_similarity: Mapping[str, float],
+    valid_where: Mapping[str, str],
     non_finite: str,
     min_rows: int,
     seed: int,
     emulate: bool,
     probes: Iterable[str] | None,
+    edge: str,
     failures: Path | None,
     device: str,
     provider: str | None,
@@ -58,6 +60,7 @@ def comparison_of(  # noqa: PLR0913 - one argument an option of the command
     """
     check_choice("non_finite", non_finite, _NON_FINITE)
     check_choice("device", device, _DEVICES)
+    check_choice("edge", edge, tuple(map(str, EdgeRule)))
     for name, value, least in (("repeat", repeat, 1), ("min_rows", min_rows, 1), ("seed", seed, 0)):
         check_least(name, value, least)
     for output, cosine in min_cosine_similarity.items():
@@ -79,10 +82,12 @@ def comparison_of(  # noqa: PLR0913 - one argument an option of the command
             ignored=dict(ignored),
             axes=dict(axes),
             min_cosine_similarity=dict(min_cosine_similarity),
+            valid_where=dict(valid_where),
             passes=repeat,
             min_rows=min_rows,
             is_non_finite_declared=non_finite == "match",
             probes=tuple(ALL_PROBES) if probes is None else known_probes(probes),
+            edge=EdgeRule(edge),
             seed=seed,
         ),
         is_emulated=emulate,
@@ -103,7 +108,7 @@ def known_probes(names: Iterable[str]) -> tuple[str, ...]:
     for name in found:
         if name not in ALL_PROBES:
             msg = f"--probes {name!r} is no probe (allowed: none, {', '.join(nearest_first(name, ALL_PROBES))})"
-            raise UsageError(msg, hint="write for example --probes batches,masks")
+            raise UsageError(msg, hint=f"write for example --probes batches,masks{meant(name, ALL_PROBES)}")
     return in_order(found)
 
 

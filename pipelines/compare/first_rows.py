@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 from paritygate.errors import BackendError, MissingBackendError, UsageError
 from paritygate.models.source import SourceKind
+from paritygate.text import counted
 from paritygate.validate.runners.opening import open_runner
 from paritygate.validate.samples.feeding import fit_inputs
 from paritygate.validate.samples.samples import SampleSource, open_samples
-from paritygate.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator

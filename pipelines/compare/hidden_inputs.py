@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from paritygate.codec import from_data, to_data
-from paritygate.row_names import without_row_ids
+from paritygate.text import without_row_ids
 
 __all__ = ["hidden", "without_inputs"]
 

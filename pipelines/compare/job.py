@@ -49,6 +49,8 @@ class ComparisonJob:
     # What makes the comparison of such a batch again, where it is no `compare`; None where it is, and empty where no
     # command does, because models or samples are objects of Python code.
     again: str | None = None
+    # The model whose outputs the reference is, where that is recorded: it is asked again about rows that fail.
+    source: ModelRef | None = None
     device: str = "cpu"
 
     @property

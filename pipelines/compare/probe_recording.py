@@ -16,8 +16,9 @@ from paritygate.validate.probes.probe import PROBES, ProbeContext
 from paritygate.validate.probes.record import ProbePlan, record_probes
 from paritygate.validate.probes.recording import ProbesRecording
 from paritygate.validate.probes.role_inference import infer_roles
-from paritygate.validate.probes.roles import InputRole
+from paritygate.validate.probes.roles import DeclaredRole
 from paritygate.validate.probes.surveyor import Surveyor
+from paritygate.validate.reference.recorded import positions_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -63,7 +64,7 @@ class ProbeRequest:
 
     names: tuple[str, ...] = tuple(PROBES)
     dims: Mapping[str, Dim] = field(default_factory=dict)
-    roles: Mapping[str, InputRole] = field(default_factory=dict)
+    roles: Mapping[str, DeclaredRole] = field(default_factory=dict)
     graph: Graph | None = None
     seed: int = 0
 
@@ -74,7 +75,11 @@ class Prober:
     def __init__(self, runner: Runner, request: ProbeRequest) -> None:
         self._runner = runner
         self._request = request
-        self._surveyor = Surveyor(runner.signature, seed=request.seed)
+        self._uses = _uses(request.graph)
+        # What stands for padding in ids of which no mask says it.
+        pads = {name: use.equals for name, use in self._uses.items() if use.equals is not None}
+        pads |= {name: role.pad for name, role in request.roles.items() if role.pad is not None}
+        self._surveyor = Surveyor(runner.signature, seed=request.seed, pads=pads)
 
     def watch(self, batch: Batch, inputs: Mapping[str, NDArray[np.generic]]) -> None:
         """Take in one batch of the samples."""
@@ -88,11 +93,12 @@ class Prober:
         """
         request, survey = self._request, self._surveyor.finish()
         folder.mkdir()
+        roles = infer_roles(self._runner.signature, survey, uses=self._uses, declared=request.roles)
         context = ProbeContext(
             signature=self._runner.signature,
             dims=request.dims,
-            roles=infer_roles(self._runner.signature, survey, uses=_uses(request.graph), declared=request.roles),
-            survey=survey,
+            roles=roles,
+            survey=survey.widened(roles),
             seed=request.seed,
             max_rows=max(_LEAST_ROWS, min(_MOST_ROWS, survey.rows // _SHARE)),
         )
@@ -104,6 +110,7 @@ class Prober:
                 folder=folder,
                 names=to_record(request.names),
                 is_non_finite_declared=recording.settings.get("non_finite") == "match",
+                positions=positions_of(recording),
             ),
             progress=lambda name, rows: report(f"asking the reference: probe {name}", rows, 0),
         )

@@ -134,6 +134,7 @@ def ask(
             not_recorded=missing,
             roles={name: RoleResult(role=str(role.role), why=role.why) for name, role in recording.roles.items()},
             seed=recording.seed,
+            edge=str(job.rules.edge),
         ),
     )
 
@@ -167,7 +168,9 @@ def ask_session_probes(
 def not_asked(job: ComparisonJob, reason: str) -> Answers:
     """Return that nothing was asked: for a reason, or because all of it is switched off."""
     checks = (Check(name="probes", status=Status.WARNING, detail=f"not asked: {reason}"),) if reason else ()
-    return Answers(checks=checks, result=ProbesResult(switched_off=_switched_off(job), skipped=reason))
+    return Answers(
+        checks=checks, result=ProbesResult(switched_off=_switched_off(job), skipped=reason, edge=str(job.rules.edge))
+    )
 
 
 def broken_contract(checks: Sequence[Check]) -> str:
@@ -181,7 +184,7 @@ def _switched_off(job: ComparisonJob) -> list[str]:
 
 
 def _checks(outcomes: Sequence[ProbeOutcome]) -> tuple[Check, ...]:
-    return tuple(item.check for item in outcomes if item.is_check)
+    return tuple(check for item in outcomes if item.is_check for check in (item.check, *item.warnings))
 
 
 def _why_not(candidate: Candidate, recording: ProbesRecording | None) -> str:
@@ -215,6 +218,7 @@ def _probe_result(outcome: ProbeOutcome, record: ProbeRecord | None, store: Fail
         dropped_by={str(kind): _dropped_result(kind, count, record) for kind, count in outcome.dropped.items()},
         unfit=len(outcome.unfit),
         unfit_first=list(outcome.unfit[:_SHOWN]),
+        edge_off=outcome.edge_off,
         failed=outcome.failed,
         failures=[_failure_result(item, outcome, store) for item in outcome.failures],
         findings=[_failure_result(item, outcome, store) for item in outcome.findings],
@@ -234,6 +238,8 @@ def _failure_result(failure: ProbeFailure, outcome: ProbeOutcome, store: Failure
         again=store.again(outcome.name, failure),
         edge=failure.edge,
         batches=outcome.found.get(failure.edge, 1),
+        if_it_occurs=" and ".join(dict.fromkeys(edge.if_it_occurs for edge in failure.edges)),
+        if_it_never_occurs=" or ".join(dict.fromkeys(edge.if_it_never_occurs for edge in failure.edges)),
     )
 
 

@@ -14,6 +14,7 @@ from paritygate.files import storage_errors
 from paritygate.models.source import ModelRef, SourceKind
 from paritygate.models.source_copy import is_source_copy
 from paritygate.pipelines.compare.job import ComparisonJob
+from paritygate.validate.gate.rules import EdgeRule
 from paritygate.validate.gate.tolerance import DECISION_LIMITS
 from paritygate.validate.probes.catalogue import SESSION_PROBES
 from paritygate.validate.probes.outcome import ProbeFailure
@@ -69,11 +70,17 @@ class FailureStore:
         return self._commands.get(failure.inputs) or command_of_probe(self._job, probe)
 
     def _company(self) -> StoredProbeBatch | None:
+        found = None
         for probe in self._recording.probes:
             for stored in self._recording.batches(probe):
-                if not stored.record.is_beyond_seen and _varies(stored.outputs):
+                record = stored.record
+                if record.is_beyond_seen or not _varies(stored.outputs):
+                    continue
+                # Rows unlike the samples may fail by themselves, where they are given as samples.
+                if not (record.is_unlike_seen or record.edges):
                     return stored
-        return None
+                found = found or stored
+        return found
 
 
 def _is_storable(name: str, array: NDArray[np.generic]) -> bool:
@@ -86,8 +93,9 @@ def _varies(outputs: Arrays) -> bool:
 
 
 def _write(path: Path, arrays: Arrays, company: Arrays | None) -> None:
-    parts = {f"{_PROBE}/{name}": array for name, array in arrays.items()}
-    parts |= {f"{_COMPANY}/{name}": array for name, array in (company or {}).items()}
+    # What does not count is written like all else: NumPy's files hold no masked arrays.
+    parts = {f"{_PROBE}/{name}": np.asarray(array) for name, array in arrays.items()}
+    parts |= {f"{_COMPANY}/{name}": np.asarray(array) for name, array in (company or {}).items()}
     np.savez_compressed(path, **parts)  # type: ignore[arg-type]  # keys are free in a mapping
 
 
@@ -108,6 +116,7 @@ def command_of_probe(job: ComparisonJob, probe: str) -> str:
         probe,
         *_options(job, job.rules.outputs),
         *(["--seed", str(job.rules.seed)] if job.rules.seed else []),
+        *(["--edge", str(job.rules.edge)] if job.rules.edge is not EdgeRule.WARN else []),
     ]
     if job.samples.batch_size != DEFAULT_BATCH_SIZE:
         words += ["--batch-size", str(job.samples.batch_size)]
@@ -168,6 +177,7 @@ def _options(job: ComparisonJob, outputs: Sequence[str]) -> Iterator[str]:
     argmax_of = [f"{a}={b}" for a, b in job.rules.argmax_of.items() if not compared or {a, b} <= compared]
     # A limit on decisions is refused where none is left.
     limits = job.rules.tolerance.declared - (frozenset() if decisions or argmax_of else DECISION_LIMITS)
+    valid_where = job.rules.valid_where
     pairs = [
         ("--precision", [str(job.rules.precision)]),
         ("--decision", decisions),
@@ -180,6 +190,7 @@ def _options(job: ComparisonJob, outputs: Sequence[str]) -> Iterator[str]:
         # Beside selected outputs, no other is looked at.
         ("--ignore", [f"{name}={why}" for name, why in job.rules.ignored.items() if not compared]),
         ("--axis", [f"{name}={axis}" for name, axis in job.rules.axes.items() if not compared or name in compared]),
+        ("--valid-where", [f"{name}={mask}" for name, mask in valid_where.items() if not compared or name in compared]),
         ("--non-finite", ["match"] if job.rules.is_non_finite_declared else []),
         ("--device", [job.device] if job.device != "cpu" else []),
         ("--provider", [job.candidate.provider] if job.candidate.provider is not None else []),

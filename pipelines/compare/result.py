@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from paritygate import __version__
 from paritygate.codec import schema_of
+from paritygate.text import counted
 from paritygate.validate.detections.measurement import MatchStatistics
 from paritygate.validate.detections.tally import MatchFigures
 from paritygate.validate.gate.decisions import DecisionStatistics
@@ -31,6 +32,7 @@ __all__ = [
     "ComparisonResult",
     "DecisionResult",
     "DroppedResult",
+    "EdgeFindingResult",
     "ErrorResult",
     "GoldResult",
     "GoldStratumResult",
@@ -48,6 +50,7 @@ __all__ = [
     "WorstRowResult",
     "check_result",
     "decision_result",
+    "edge_findings_of",
     "error_result",
     "gold_result",
     "match_result",
@@ -193,7 +196,7 @@ class StratumResult:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CheckResult:
-    """One check and what came of it: pass, warning, fail, error or inconclusive."""
+    """One check and what came of it: pass, warning, edge, fail, error or inconclusive."""
 
     name: str
     status: str
@@ -302,8 +305,8 @@ class MatchResult(MatchStratumResult):
 class ProbeFailureResult:
     """One batch of a probe that the candidate answered otherwise; batch -1 is all of them together.
 
-    Of a finding, `edge` says how the rows that differ are unlike every sample, and `batches` how many batches are; of a
-    failure it is empty.
+    Of a finding, `edge` says how the rows that differ are unlike every sample, `batches` how many batches are, and the
+    last two what to write in the spec where such rows occur, and where they never do; of a failure they are empty.
     """
 
     batch: int
@@ -314,6 +317,15 @@ class ProbeFailureResult:
     again: str = ""
     edge: str = ""
     batches: int = 1
+    if_it_occurs: str = ""
+    if_it_never_occurs: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EdgeFindingResult(ProbeFailureResult):
+    """What is answered otherwise in made-up rows that are unlike every sample, and the probe that found it."""
+
+    probe: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -330,8 +342,8 @@ class ProbeResult:
     """One probe: inputs derived from the samples, and whether the candidate answers them like the reference.
 
     What was dropped is counted by why, `no_rows_left` among it; `error` says what of ours failed in the probe. Findings
-    are differences where no sample is, the first one of each edge: they are a warning. Times are of deriving and
-    answering: the reference's is null where it answers nothing of its own to the probe.
+    are differences where no sample is, the first one of each edge; `edge_off` counts batches not asked for that. Times
+    are of deriving and answering: the reference's is null where it answers nothing of its own to the probe.
     """
 
     looks_for: str
@@ -349,6 +361,7 @@ class ProbeResult:
     dropped_by: dict[str, DroppedResult] = field(default_factory=dict)
     error: str = ""
     findings: list[ProbeFailureResult] = field(default_factory=list)
+    edge_off: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -363,6 +376,7 @@ class RoleResult:
 class ProbesResult:
     """All probes: those asked, those switched off, and why none was asked where that is so.
 
+    `edge` says what a difference comes to in rows that are unlike every sample: fail, warn, or off, which asks none.
     The seconds are of the samples, for those of the probes to be held against: null where they were answered before.
     """
 
@@ -372,6 +386,7 @@ class ProbesResult:
     not_recorded: list[str] = field(default_factory=list)
     roles: dict[str, RoleResult] = field(default_factory=dict)
     seed: int = 0
+    edge: str = "warn"
     samples_seconds: float | None = None
     reference_samples_seconds: float | None = None
 
@@ -422,6 +437,7 @@ class ComparisonResult:
     strata: dict[str, dict[str, StratumResult]] = field(default_factory=dict)
     checks: list[CheckResult] = field(default_factory=list)
     probes: ProbesResult = field(default_factory=ProbesResult)
+    edge_findings: list[EdgeFindingResult] = field(default_factory=list)
     gold: dict[str, GoldResult] = field(default_factory=dict)
     matches: dict[str, MatchResult] = field(default_factory=dict)
     outputs_left_out: list[str] = field(default_factory=list)
@@ -437,6 +453,16 @@ class ComparisonResult:
     def is_measured(self) -> bool:
         """Whether the candidate was compared."""
         return self.error is None and not self.not_run_here
+
+    @property
+    def edge_words(self) -> str:
+        """How much is answered otherwise where no sample is, such as `2 edge findings`; empty for nothing."""
+        return counted(len(self.edge_findings), "edge finding") if self.edge_findings else ""
+
+    @property
+    def verdict_words(self) -> str:
+        """The verdict with its findings, such as `pass, 2 edge findings`."""
+        return ", ".join(filter(None, (self.verdict, self.edge_words)))
 
     @property
     def why_not_measured(self) -> str:
@@ -626,6 +652,15 @@ def _match_figures(measured: MatchFigures) -> dict[str, Any]:
     }
 
 
+def edge_findings_of(probes: ProbesResult) -> list[EdgeFindingResult]:
+    """Return the findings of all probes, each with its probe."""
+    return [
+        EdgeFindingResult(probe=name, **{item.name: getattr(finding, item.name) for item in fields(ProbeFailureResult)})
+        for name, probe in probes.asked.items()
+        for finding in probe.findings
+    ]
+
+
 def check_result(check: Check) -> CheckResult:
     """Return a check as the report has it."""
     return CheckResult(
@@ -643,7 +678,7 @@ def error_result(error: Exception, *, kind: str = "") -> ErrorResult:
     return ErrorResult(kind=kind or type(error).__name__, message=str(error), hint=getattr(error, "hint", ""))
 
 
-_SHOWN = {"fail", "error", "inconclusive", "warning"}
+_SHOWN = {"fail", "error", "inconclusive", "warning", "edge"}
 
 
 def reasons(result: ComparisonResult, *, with_findings: bool = True) -> list[str]:
@@ -651,13 +686,11 @@ def reasons(result: ComparisonResult, *, with_findings: bool = True) -> list[str
 
     Args:
         result: The comparison.
-        with_findings: Whether probes that are a warning for their findings have a line.
+        with_findings: Whether probes with findings, and no failure, have a line.
     """
-    found = {f"probe_{name}" for name, probe in result.probes.asked.items() if probe.findings}
     lines = []
     for check in result.checks:
-        is_finding = check.status == "warning" and check.name in found
-        if check.status in _SHOWN and (with_findings or not is_finding):
+        if check.status in _SHOWN and (with_findings or check.status != "edge"):
             output = f" [{check.output}]" if check.output else ""
             lines.append(f"{check.status}: {check.name}{output}: {check.detail}")
     lines += [f"looks like [{name}]: {words}" for name, output in result.outputs.items() for words in output.looks_like]

@@ -28,9 +28,8 @@ from paritygate.codec import from_data
 from paritygate.errors import ParitygateError
 from paritygate.models.source import ModelRef, SourceKind
 from paritygate.models.tensorflow.importing import import_keras, import_tensorflow
-from paritygate.pipelines.benchmark.calls import Instance, Turn, settle, time_calls, warm_up
+from paritygate.pipelines.benchmark.calls import Instance, Turn, open_to_time, settle, time_calls, warm_up
 from paritygate.pipelines.benchmark.inputs import calls_of, take_rows
-from paritygate.pipelines.benchmark.opening import open_to_time
 from paritygate.pipelines.benchmark.recorded_source import check_is_recorded
 from paritygate.pipelines.process.child import Progress
 from paritygate.validate.runners.onnxruntime.providers import prepare_process, say_provider

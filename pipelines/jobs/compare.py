@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from paritygate.batch import Batch
 from paritygate.codec import from_data, to_data
-from paritygate.errors import ArtifactIntegrityError, UsageError
+from paritygate.errors import ArtifactIntegrityError, ParitygateError, UsageError
 from paritygate.files import digest_of_file
 from paritygate.importing import use_folder
 from paritygate.machine import is_int8_cut_off, machine_facts
@@ -21,6 +21,7 @@ from paritygate.models.source import ModelRef, SourceKind
 from paritygate.models.source_copy import is_source_copy, read_source_copy
 from paritygate.pipelines.calibration.rows import CalibratedRows
 from paritygate.pipelines.compare.job import ComparisonJob
+from paritygate.pipelines.compare.own_noise import Again, with_own_noise
 from paritygate.pipelines.compare.probe_recording import PROBES_FOLDER, Prober
 from paritygate.pipelines.compare.probes import (
     Answers,
@@ -36,6 +37,7 @@ from paritygate.pipelines.compare.result import (
     SideResult,
     check_result,
     decision_result,
+    edge_findings_of,
     gold_result,
     match_result,
     output_result,
@@ -48,6 +50,7 @@ from paritygate.validate.gate.candidate import Candidate, ModelCandidate, Record
 from paritygate.validate.gate.gate import GateResult, check_asked, run_gate
 from paritygate.validate.gate.strata import strata_left_out
 from paritygate.validate.gate.tolerance import looser_than_default
+from paritygate.validate.gate.valid_positions import ValidWhere, valid_positions
 from paritygate.validate.gate.verdict import Check, Status, Verdict, exit_code_of, verdict_of
 from paritygate.validate.probes.recording import PROBES_FILE, ProbesRecording
 from paritygate.validate.reference.record import RecordPlan, record_reference
@@ -110,6 +113,20 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
         progress=lambda number, rows: report(f"running the candidate, pass {number} of {job.rules.passes}", rows, 0),
     )
     passed = time.monotonic() - before
+    again_folder = folder / "again"
+    again_folder.mkdir(exist_ok=True)
+    result = with_own_noise(
+        result,
+        Again(
+            candidate=candidate,
+            expected=expected,
+            read=read,
+            rules=job.rules,
+            left_out=left_out,
+            workspace=again_folder,
+            open_reference=lambda: _reference_again(job, opened, read),
+        ),
+    )
     place = Place(folder=folder, deadline=started + float(args["time_limit_s"]), report=report)
     answers = _ask(job, candidate, opened.probes, result, place)
     notes = [*strata_left_out(left_out), *_unused_inputs(unused)]
@@ -121,7 +138,9 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
     )
     seconds = time.monotonic() - started
     asked = replace(answers.result, samples_seconds=passed, reference_samples_seconds=opened.seconds)
-    return to_data(replace(found, notes=[*found.notes, *notes], probes=asked, seconds=seconds))
+    findings = edge_findings_of(asked)
+    notes = [*found.notes, *notes]
+    return to_data(replace(found, notes=notes, probes=asked, edge_findings=findings, seconds=seconds))
 
 
 def _unused_inputs(names: Iterable[str]) -> list[str]:
@@ -176,6 +195,8 @@ def _open_reference(
             is_non_finite_declared=job.rules.is_non_finite_declared,
             selected=job.rules.outputs,
             ignored=tuple(job.rules.ignored),
+            positions=_positions(job, None),
+            read=read,
         )
         described = SideResult(name=ref.name, kind="recorded outputs", digest=expected.digest)
         return _Reference(expected=expected, signature=None, side=described, probes=None)
@@ -199,6 +220,7 @@ def _open_reference(
             selected=job.rules.outputs,
             ignored=job.rules.ignored,
             seed=job.rules.seed,
+            positions=_positions(job, runner.signature),
         ),
         progress=lambda rows: report("running the reference", rows, 0),
         watch=prober.watch,
@@ -211,6 +233,27 @@ def _open_reference(
         probes=prober.record(recording, place / PROBES_FOLDER, report),
         second_names=runner.second_names,
     )
+
+
+def _reference_again(job: ComparisonJob, opened: _Reference, read: Callable[[], Iterator[Batch]]) -> Runner | None:
+    """Return the reference, loaded once more; None where its outputs alone are here, or it is not the same any more."""
+    ref = job.source if job.reference.is_recorded else job.reference
+    if ref is None:
+        return None
+    ref = _asked_by_order(ref, (*job.rules.outputs_named(), *job.candidate.rename.values()))
+    try:
+        runner = open_model(ref, job.device, example=_example(ref, read, lambda: _signature_of_file(job.candidate)))
+    except ParitygateError:
+        # On another machine, neither the source nor what runs it need be there.
+        return None
+    return runner if opened.side.digest in {None, runner.loaded.describe()["digest"]} else None
+
+
+def _positions(job: ComparisonJob, signature: Signature | None) -> dict[str, ValidWhere]:
+    """Return which positions count; an object of Python does not say its dims, and an ONNX file beside it does."""
+    if not job.rules.valid_where:
+        return {}
+    return valid_positions(job.rules.valid_where, [signature, _signature_of_file(job.candidate)])
 
 
 def _example(

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paritygate.codec import from_data, to_data
-from paritygate.convert.checked import convert_and_check
+from paritygate.convert.checked import convert_and_check, fix_and_check
 from paritygate.convert.conversion import ConversionJob
-from paritygate.convert.fixed_shape import fix_and_check
 from paritygate.convert.torch.declaration import declaration_of
 from paritygate.engine.settings import EngineSettings
 from paritygate.errors import UsageError
@@ -27,6 +26,7 @@ from paritygate.pipelines.compare.first_rows import (
     first_rows,
     readable_batches,
 )
+from paritygate.pipelines.jobs.dim_ties import SizesSeen
 from paritygate.pipelines.process.child import Progress
 from paritygate.precision import Precision
 from paritygate.signature import Dim, Signature
@@ -57,8 +57,9 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
     first = FirstRows()
     if args["samples"] is not None:
         first = first_rows(from_data(SampleSource, args["samples"]))
+    ties: dict[str, str] = args["ties"]
     if args["run"] is not None:
-        _check_fit(args, signature or loaded.signature_said(), report)
+        ties = _check_fit(args, signature or loaded.signature_said(), report)
         if signature is not None and first.batch is not None and first.batch.rows:
             report("running the source on the first rows", 0, 0)
             check_declared_outputs(loaded, signature, first.batch)
@@ -78,6 +79,8 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
         engine=from_data(EngineSettings, args["engine"]),
         calibration=opened.calibration if opened is not None else None,
         rows=first.inputs if is_tried else {},
+        ties=ties if is_tried else {},
+        exporter=args["exporter"],
     )
     if args["fixed_shape"] is None:
         conversion = convert_and_check(job, args["format"])
@@ -95,29 +98,36 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
         "notes": [*conversion.notes, *(text for text in (note, first.note if is_tried else None) if text)],
         "facts": dict(conversion.facts),
         "source": {**loaded.describe(args["files"]), "digest": digest},
+        "ties": ties,
     }
 
 
-def _check_fit(args: Mapping[str, Any], signature: Signature | None, report: Progress) -> None:
+def _check_fit(args: Mapping[str, Any], signature: Signature | None, report: Progress) -> dict[str, str]:
     """Check, before anything is made, that the source has the outputs that the spec names and takes all samples.
+
+    Returns:
+        What symbolic dims are in all samples, as sums of others.
 
     Raises:
         UsageError: It has not, or does not.
     """
     # What is converted from an artifact needs no spec, which takes half a second to import.
     from paritygate.pipelines.run.workspace import open_run
-    from paritygate.pipelines.spec.output_checks import check_output_uses
+    from paritygate.pipelines.spec.checks import check_output_uses
 
     check_output_uses(open_run(Path(args["run"])).resolved, signature)
     if signature is None:
-        return
+        return {}
     takes = _with_dims(signature, args["dims"])
+    seen = SizesSeen(takes)
     rows = 0
     for batch in readable_batches(from_data(SampleSource, args["samples"])):
         if batch.rows:
             check_shapes(batch, fit_inputs(batch, takes, rename=HOW_TO_RENAME), takes)
+            seen.add(batch)
         rows += batch.rows
         report("reading the samples", rows, 0)
+    return seen.ties()
 
 
 def _declaration(model: torch.nn.Module, args: Mapping[str, Any]) -> str:

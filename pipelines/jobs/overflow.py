@@ -14,12 +14,11 @@ from paritygate.codec import from_data
 from paritygate.distance import distance
 from paritygate.errors import BackendError, ZeroRowsError
 from paritygate.models.source import ModelRef
-from paritygate.pipelines.calibration.choosing import RowChoice
-from paritygate.pipelines.calibration.rows import CalibratedRows
+from paritygate.pipelines.calibration.rows import CalibratedRows, RowChoice
 from paritygate.pipelines.process.child import Progress
 from paritygate.precision import Precision
 from paritygate.signature import Signature
-from paritygate.validate.runners.onnxruntime.overflow_watch import open_overflow_watch
+from paritygate.validate.runners.emulated import open_overflow_watch
 from paritygate.validate.runners.opening import open_model
 from paritygate.validate.samples.feeding import fit_inputs
 from paritygate.validate.samples.samples import SampleSource, open_samples

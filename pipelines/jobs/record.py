@@ -13,6 +13,7 @@ from paritygate.models.source import ModelRef
 from paritygate.pipelines.compare.first_rows import HOW_TO_RENAME
 from paritygate.pipelines.compare.probe_recording import PROBES_FOLDER, Prober, ProbeRequest
 from paritygate.pipelines.process.child import Progress
+from paritygate.validate.gate.valid_positions import valid_positions
 from paritygate.validate.probes.recording import PROBES_FILE
 from paritygate.validate.reference.record import RecordPlan, record_reference
 from paritygate.validate.runners.opening import open_model
@@ -43,6 +44,7 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
             # A model file that is recorded without a spec is not renamed.
             rename=HOW_TO_RENAME if args["rules_digest"] is not None else "",
             dims=probes.dims,
+            positions=valid_positions(args["valid_where"], [runner.signature]),
         ),
         progress=lambda rows: report("running the reference", rows, 0),
         watch=prober.watch,

@@ -1,4 +1,4 @@
-"""The job of a selftest, run in a child process: plant, hold against the reference, and the next one."""
+"""Makes one mutation after another and holds each against the reference, in the child process of a selftest."""
 
 from __future__ import annotations
 
@@ -11,17 +11,21 @@ from typing import Any
 import numpy as np
 
 from paritygate.codec import from_data
-from paritygate.convert.planted.kinds import PLANTS, NotApplicable, PlantContext, Planted, PlantKind
-from paritygate.convert.planted.plant import plant
 from paritygate.errors import BackendError, InputFileError
 from paritygate.pipelines.compare.probes import recorded_probes
 from paritygate.pipelines.process.child import Progress
 from paritygate.pipelines.selftest import result as results
 from paritygate.pipelines.selftest.effect import effects_of
-from paritygate.pipelines.selftest.explaining import why_missed
-from paritygate.pipelines.selftest.request import SelftestRequest
-from paritygate.pipelines.selftest.result import PlantResult, SelftestResult
-from paritygate.pipelines.selftest.trial import Trial, open_planted, try_file
+from paritygate.pipelines.selftest.mutations.mutation import (
+    MUTATIONS,
+    Mutated,
+    Mutation,
+    MutationContext,
+    NotApplicable,
+    mutate_file,
+)
+from paritygate.pipelines.selftest.result import PlantResult, SelftestRequest, SelftestResult, why_missed
+from paritygate.pipelines.selftest.trial import Trial, open_mutated, try_file
 from paritygate.validate.gate.verdict import Verdict
 from paritygate.validate.probes.probe import PROBES
 from paritygate.validate.probes.roles import InputRole, Role
@@ -35,16 +39,16 @@ _IDS_KEPT = 1_000_000
 
 
 def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
-    """Plant everything asked for, one at a time, and return what came of it as JSON data."""
+    """Make every mutation asked for, one at a time, and return what came of it as JSON data."""
     started = time.monotonic()
     request = from_data(SelftestRequest, args)
     tester = _Tester(request, report)
     unchanged = tester.unchanged
     can_go_on = unchanged.verdict in {Verdict.PASS, Verdict.INCONCLUSIVE}
-    count = len(request.plants)
+    count = len(request.mutations)
     plants = [
-        tester.result_of(PLANTS[name], f"{at} of {count}, {name}")
-        for at, name in enumerate(request.plants if can_go_on else (), start=1)
+        tester.result_of(MUTATIONS[name], f"{at} of {count}, {name}")
+        for at, name in enumerate(request.mutations if can_go_on else (), start=1)
     ]
     result = SelftestResult(
         model=request.job.reference.name,
@@ -64,48 +68,49 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
 
 
 class _Tester:
-    """Tries the unchanged artifact, and then one planted file after the other."""
+    """Tries the unchanged artifact, and then one mutated file after the other."""
 
     def __init__(self, request: SelftestRequest, report: Progress) -> None:
         self._request = request
         self._report = report
         self._source = request.job.candidate.path
         report("the unchanged artifact", 0, 0)
-        self._runner = open_planted(request.job, self._source)
+        self._runner = open_mutated(request.job, self._source)
         self.unchanged = try_file(self._runner, request.job, request.folder, report, "the unchanged artifact")
         self._facts = _facts(request)
 
-    def result_of(self, kind: PlantKind, what: str) -> PlantResult:
-        """Return what came of planting one fault."""
+    def result_of(self, mutation: Mutation, what: str) -> PlantResult:
+        """Return what came of one mutation."""
         started = time.monotonic()
         self._report(what, 0, 0)
-        target = self._request.folder / "planted.onnx"
-        random = np.random.default_rng([self._request.seed, *kind.name.encode()])
-        planted = plant(self._source, kind.name, PlantContext(random=random, **self._facts), target)
-        found = self._tried(kind, planted, target, what)
+        target = self._request.folder / "mutated.onnx"
+        random = np.random.default_rng([self._request.seed, *mutation.name.encode()])
+        mutated = mutate_file(self._source, mutation.name, MutationContext(random=random, **self._facts), target)
+        found = self._tried(mutation, mutated, target, what)
         for path in (target, Path(f"{target}.data")):
             path.unlink(missing_ok=True)
         return replace(found, seconds=time.monotonic() - started)
 
-    def _tried(self, kind: PlantKind, planted: Planted | NotApplicable, target: Path, what: str) -> PlantResult:
-        if isinstance(planted, NotApplicable):
-            return _result(kind, results.NOT_APPLICABLE, planted.reason)
+    def _tried(self, mutation: Mutation, mutated: Mutated | NotApplicable, target: Path, what: str) -> PlantResult:
+        if isinstance(mutated, NotApplicable):
+            return _result(mutation, results.NOT_APPLICABLE, mutated.reason)
         try:
-            runner = open_planted(self._request.job, target)
+            runner = open_mutated(self._request.job, target)
         except (BackendError, InputFileError) as err:
-            return _result(kind, results.NOT_APPLICABLE, f"ONNX Runtime does not take what comes of it: {err}")
+            return _result(mutation, results.NOT_APPLICABLE, f"ONNX Runtime does not take what comes of it: {err}")
         trial = try_file(runner, self._request.job, self._request.folder, self._report, what)
-        outcome = _outcome(kind, trial)
+        outcome = _outcome(mutation, trial)
         if outcome != results.MISSED:
-            return _result(kind, outcome, planted.what, trial)
+            return _result(mutation, outcome, mutated.what, trial)
         effects = effects_of(runner, self._runner, self._request.job, trial.limits)
-        why = why_missed(effects, reached_by=planted.reached_by, probes_off=_probes_off(self._request))
-        return _result(kind, outcome, planted.what, trial, effects=effects, why=why)
+        off = _probes_off(self._request)
+        why = why_missed(effects, reached_by=mutated.reached_by, probes_off=off, at_edge=trial.at_edge)
+        return _result(mutation, outcome, mutated.what, trial, effects=effects, why=why)
 
 
-def _outcome(kind: PlantKind, trial: Trial) -> str:
+def _outcome(mutation: Mutation, trial: Trial) -> str:
     by_samples, by_probes = bool(trial.by_samples), bool(trial.by_probes)
-    if kind.is_innocent:
+    if mutation.is_equivalent:
         return results.FALSE_ALARM if by_samples or by_probes else results.PASSED
     if by_samples and by_probes:
         return results.CAUGHT_BY_BOTH
@@ -115,16 +120,16 @@ def _outcome(kind: PlantKind, trial: Trial) -> str:
 
 
 def _result(
-    kind: PlantKind,
+    mutation: Mutation,
     outcome: str,
     what: str,
     trial: Trial | None = None,
     **found: Any,  # noqa: ANN401 - fields
 ) -> PlantResult:
     return PlantResult(
-        name=kind.name,
-        title=kind.title,
-        is_innocent=kind.is_innocent,
+        name=mutation.name,
+        title=mutation.title,
+        is_innocent=mutation.is_equivalent,
         outcome=outcome,
         what=what,
         by_samples=[] if trial is None else trial.by_samples,

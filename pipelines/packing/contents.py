@@ -1,24 +1,24 @@
-"""What of a run folder goes into a pack, after it was checked against what was recorded of it."""
+"""Lists what of a run folder goes into a pack, after it was checked against what was recorded of it."""
 
 from __future__ import annotations
 
 import fnmatch
 import json
-from collections.abc import Iterable, Mapping
+import os
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 from paritygate.artifact import ARTIFACT_FILE, Artifact
-from paritygate.errors import ArtifactIntegrityError, InputFileError, MeasurementError
+from paritygate.errors import ArtifactIntegrityError, InputFileError, MeasurementError, StorageError
 from paritygate.files import digest_of_file, read_json
 from paritygate.pipelines.compare.hidden_inputs import without_inputs
 from paritygate.pipelines.compare.probe_recording import PROBES_FOLDER
 from paritygate.pipelines.packing.manifest import INPUTS
-from paritygate.pipelines.packing.walk import files_in
 from paritygate.pipelines.run.workspace import SCRATCH, UNPACKED, RunFolder
 from paritygate.validate.probes.recording import ProbesRecording
 from paritygate.validate.reference.recording import RECORD_FILE, Recording
 
-__all__ = ["check_run", "files_of_run"]
+__all__ = ["check_run", "files_in", "files_of_run"]
 
 # Of a job, its log and its result are worth reading elsewhere. Its request names places of this machine, and its
 # passes are the outputs of a candidate while they are compared.
@@ -118,3 +118,32 @@ def _check_recording(run: RunFolder) -> Mapping[Path, str]:
             msg = f"recorded outputs in {path.parent} are not what was recorded: {path.name} {change}"
             raise ArtifactIntegrityError(msg, hint=f"{_AGAIN} {run.folder}")
     return known
+
+
+def files_in(folder: Path, *, without: Collection[str] = ()) -> dict[str, Path]:
+    """Return every file below `folder` by relative path, in a fixed order.
+
+    Args:
+        folder: The folder.
+        without: Names of its own subfolders that are left out.
+
+    Raises:
+        StorageError: Something is a link out of the folder or to a folder, or no plain file.
+    """
+    root = folder.resolve()
+    found: dict[str, Path] = {}
+    for parent, folders, names in os.walk(folder):
+        for name in folders:
+            if (Path(parent) / name).is_symlink():
+                msg = f"{Path(parent) / name} is a link to a folder: what is behind it would be left out"
+                raise StorageError(msg, hint="replace the link by the folder it points to")
+        is_top = Path(parent) == folder
+        folders[:] = sorted(name for name in folders if not (is_top and name in without))
+        for name in names:
+            path = Path(parent) / name
+            if not path.is_file() or not path.resolve().is_relative_to(root):
+                what = "a link that leaves its folder" if path.is_symlink() else "no plain file"
+                msg = f"{path} is {what}: it is not packed"
+                raise StorageError(msg, hint="replace it by the file itself, or remove it")
+            found[path.relative_to(folder).as_posix()] = path
+    return dict(sorted(found.items()))

@@ -18,7 +18,7 @@ from paritygate.files import MARKER, digest_of_file
 from paritygate.importing import is_object_path
 from paritygate.models.digest import digest_of_model, files_of_model
 from paritygate.models.source import ModelRef, SourceKind
-from paritygate.pipelines.packing.walk import files_in
+from paritygate.pipelines.packing.contents import files_in
 from paritygate.pipelines.run.workspace import RunFolder
 from paritygate.validate.reference.recording import RECORD_FILE, Recording
 

@@ -1,9 +1,14 @@
-"""The first file in a pack: which files follow, with size and digest, and a digest over all that it says."""
+"""Describes the form of a pack: a plain tar archive whose first file lists the others with size and digest.
+
+Nothing in an archive is believed: whoever reads one knows from its manifest which bytes have to come, and compares.
+So links, devices, owners, sparse files and extended headers are not parsed, they are just not what has to come.
+"""
 
 from __future__ import annotations
 
 import json
 import re
+import tarfile
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,9 +16,10 @@ from paritygate.codec import from_data, to_data
 from paritygate.errors import ArtifactIntegrityError, InputFileError
 from paritygate.file_names import why_not_names
 from paritygate.files import digest_of_json
-from paritygate.pipelines.packing.tar_form import END, size_of_member
 
 __all__ = [
+    "BLOCK_BYTES",
+    "END",
     "INPUTS",
     "MANIFEST_NAME",
     "MOST_MANIFEST_BYTES",
@@ -22,6 +28,9 @@ __all__ = [
     "PackManifest",
     "PackedFile",
     "damaged",
+    "header_of",
+    "padding_of",
+    "what_header_says",
 ]
 
 MANIFEST_NAME = "paritygate-pack.json"
@@ -34,6 +43,18 @@ _SCHEMA_VERSION = 1
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _AGAIN = "copy it again, or make it again with: convert-and-validate pack --run DIR"
+BLOCK_BYTES = 512
+# A tar archive ends with two empty blocks.
+END = bytes(2 * BLOCK_BYTES)
+_MODE = 0o644
+_KINDS = {
+    tarfile.LNKTYPE: "a link",
+    tarfile.SYMTYPE: "a link",
+    tarfile.CHRTYPE: "a device",
+    tarfile.BLKTYPE: "a device",
+    tarfile.FIFOTYPE: "a pipe",
+    tarfile.DIRTYPE: "a folder",
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -97,8 +118,8 @@ class PackManifest:
     @property
     def pack_bytes(self) -> int:
         """Size of the pack: it follows from what is in it."""
-        members = sum(size_of_member(file.name, file.size) for file in self.files)
-        return size_of_member(MANIFEST_NAME, len(self.to_bytes())) + members + len(END)
+        members = sum(_size_of_member(file.name, file.size) for file in self.files)
+        return _size_of_member(MANIFEST_NAME, len(self.to_bytes())) + members + len(END)
 
     def to_bytes(self) -> bytes:
         """Return the manifest as it stands in the pack."""
@@ -153,3 +174,32 @@ def _check_names(manifest: PackManifest, where: str) -> None:
             raise damaged(where, f"{name!r} is neither of the run nor one of its inputs")
     if SPEC_MEMBER not in names:
         raise damaged(where, f"{SPEC_MEMBER} is missing")
+
+
+def header_of(name: str, size: int) -> bytes:
+    """Return the header of a file: no owner, no time, one mode, so that equal files make equal archives."""
+    info = tarfile.TarInfo(name)
+    info.size = size
+    info.mode = _MODE
+    # Of the formats that hold any size and any name, the one without records of its own.
+    return info.tobuf(tarfile.GNU_FORMAT, "utf-8", "strict")
+
+
+def padding_of(size: int) -> bytes:
+    """Return the zeros that fill the last block of a file of `size` bytes."""
+    return bytes(-size % BLOCK_BYTES)
+
+
+def _size_of_member(name: str, size: int) -> int:
+    """Return the bytes that a file takes in the archive, header and padding included."""
+    return len(header_of(name, size)) + size + len(padding_of(size))
+
+
+def what_header_says(header: bytes) -> str:
+    """Return in words what a header, as long as that which had to come, begins; for messages only."""
+    try:
+        info = tarfile.TarInfo.frombuf(header[:BLOCK_BYTES], "utf-8", "replace")
+    except tarfile.HeaderError:
+        return "something that is no file"
+    kind = _KINDS.get(info.type, "a file")
+    return f"{kind} called {info.name!r} of {info.size} bytes"

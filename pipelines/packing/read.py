@@ -1,4 +1,4 @@
-"""Reading a pack that anybody may have written: nothing is kept of one that is not, byte for byte, what it says."""
+"""Reads a pack that anybody may have written; nothing is kept of one that is not, byte for byte, what it says."""
 
 from __future__ import annotations
 
@@ -10,21 +10,26 @@ from pathlib import Path
 from typing import BinaryIO
 
 from paritygate.errors import ArtifactIntegrityError, InputFileError
-from paritygate.pipelines.packing.amount_done import amount_done
 from paritygate.pipelines.packing.manifest import (
+    BLOCK_BYTES,
+    END,
     MANIFEST_NAME,
     MOST_MANIFEST_BYTES,
     PackedFile,
     PackManifest,
     damaged,
+    header_of,
+    padding_of,
+    what_header_says,
 )
-from paritygate.pipelines.packing.tar_form import BLOCK_BYTES, END, header_of, padding_of, what_header_says
 from paritygate.pipelines.process.child import Progress
 
-__all__ = ["FILE_MODE", "extract", "read_manifest"]
+__all__ = ["FILE_MODE", "amount_done", "extract", "read_manifest"]
 
 _CHUNK_BYTES = 1 << 20
 FILE_MODE = 0o644
+# Less is done before anybody has read a line.
+_LEAST_BYTES = 64 << 20
 
 
 def read_manifest(pack: Path) -> PackManifest:
@@ -134,3 +139,19 @@ def _write_file(stream: BinaryIO, file: PackedFile, target: Path, pack: Path, ad
 
 def _changed(pack: Path, file: PackedFile) -> ArtifactIntegrityError:
     return damaged(str(pack), f"{file.name} was changed")
+
+
+def amount_done(what: str, total: int, progress: Progress) -> Callable[[int], None]:
+    """Return a function that is told of every bytes done, and tells the progress of it."""
+    progress(what, 0, 0)
+    done, told = 0, 0
+
+    def add(size: int) -> None:
+        nonlocal done, told
+        done += size
+        tenths = 10 * done // max(1, total)
+        if total >= _LEAST_BYTES and tenths > told:
+            told = tenths
+            progress(f"{what}: {10 * tenths} % of {total / 1e6:,.0f} MB", 0, 0)
+
+    return add

@@ -8,7 +8,7 @@ from paritygate import __version__
 from paritygate.pipelines.packing.manifest import PackManifest
 from paritygate.pipelines.packing.restore import UnpackResult
 from paritygate.pipelines.packing.write import PackResult
-from paritygate.printing import echo
+from paritygate.text import echo
 
 __all__ = ["print_pack", "print_unpacked"]
 

@@ -17,12 +17,20 @@ from paritygate.errors import ArtifactIntegrityError, InputFileError, Paritygate
 from paritygate.file_names import why_not_names
 from paritygate.files import digest_of_file, read_json, storage_errors
 from paritygate.pipelines.compare.probe_recording import PROBES_FOLDER
-from paritygate.pipelines.packing.amount_done import amount_done
 from paritygate.pipelines.packing.contents import check_run, files_of_run
 from paritygate.pipelines.packing.inputs import RunInputs, inputs_of, moved_spec
-from paritygate.pipelines.packing.manifest import INPUTS, MANIFEST_NAME, RUN, SPEC_MEMBER, PackedFile, PackManifest
-from paritygate.pipelines.packing.read import read_manifest
-from paritygate.pipelines.packing.tar_form import END, header_of, padding_of
+from paritygate.pipelines.packing.manifest import (
+    END,
+    INPUTS,
+    MANIFEST_NAME,
+    RUN,
+    SPEC_MEMBER,
+    PackedFile,
+    PackManifest,
+    header_of,
+    padding_of,
+)
+from paritygate.pipelines.packing.read import amount_done, read_manifest
 from paritygate.pipelines.process.child import Progress
 from paritygate.pipelines.run.workspace import RunFolder
 from paritygate.validate.probes.recording import ProbesRecording

@@ -33,6 +33,7 @@ from paritygate.pipelines.choice.choose import about_what_is_there, choose_stage
 from paritygate.pipelines.choice.eligibility import unmet_requirements
 from paritygate.pipelines.choice.options import ReleaseOption
 from paritygate.pipelines.compare.hidden_inputs import hidden, without_inputs
+from paritygate.pipelines.compare.result import reasons
 from paritygate.pipelines.packing.unpacked import Believed, believed
 from paritygate.pipelines.release.repository.candidate import (
     Provenance,
@@ -47,7 +48,7 @@ from paritygate.pipelines.report.report_data import collect_report, report_witho
 from paritygate.pipelines.report.write import write_pages
 from paritygate.pipelines.run.comparisons import RAN, Binding
 from paritygate.pipelines.run.evidence import Evidence, EvidenceEntry
-from paritygate.pipelines.run.probes_left_out import probes_not_asked
+from paritygate.pipelines.run.probes_left_out import edge_findings, edge_not_asked, probes_not_asked
 from paritygate.pipelines.run.workspace import RunFolder
 from paritygate.pipelines.spec.benchmark_plan import price_of
 from paritygate.validate.reference.recording import Recording
@@ -57,6 +58,7 @@ __all__ = ["FailedRunError", "NothingToRelease", "failed_run", "promote_stage"]
 SOURCE_VARIANT = "source"
 # Verdicts that leave open whether a converted variant answers like the source.
 _OPEN = frozenset({"error", "inconclusive"})
+_NOT_PASSED = _OPEN | {"fail"}
 
 
 class NothingToRelease(MeasurementError):  # noqa: N818 - it says what is the case
@@ -173,8 +175,11 @@ def failed_run(run: RunFolder, unmet: Mapping[str, str], choice: Choice, alias: 
         alias: The alias that would be moved; None for none.
     """
     names = ", ".join(f"{name} ({verdict})" for name, verdict in unmet.items())
-    stays = f", and alias {alias} stays where it is" if alias else ""
+    stays = f", and alias {alias} is neither set nor moved" if alias else ""
     msg = f"required and not passed: {names}; so nothing is released{stays}"
+    see = "see the report of the run"
+    if set(unmet.values()) == {"inconclusive"}:
+        see = "give more samples, as many and such as the lines above ask for, and run it again"
     declared = run.resolved.spec.promote.fallback
     note = ""
     if declared in {"source", "replace"}:
@@ -186,7 +191,7 @@ def failed_run(run: RunFolder, unmet: Mapping[str, str], choice: Choice, alias: 
     hint = f"convert-and-validate promote --run {run.folder} --despite REASON"
     return FailedRunError(
         msg,
-        hint=f"to release it all the same: {hint}" if would_release else "see the report of the run",
+        hint=f"to release it all the same: {hint}" if would_release else see,
         would_release=f"{would_release}, because {choice.reason}" if would_release and choice.reason else would_release,
         note=note,
     )
@@ -348,8 +353,23 @@ def _provenance(run: RunFolder, evidence: Evidence) -> Provenance:
         constant_decisions=run.resolved.constant_decisions,
         asked_less=[to_data(item) for item in evidence.earlier_failures if item.asked_less],
         probes_not_asked=probes_not_asked(evidence.by_device().values()),
+        edge_findings=edge_findings(evidence.by_device().values()),
+        edge_not_asked=edge_not_asked(evidence.by_device().values()),
+        emulated_not_passed=_emulated_not_passed(evidence),
         spec=run.resolved.spec.model_dump(mode="json", by_alias=True),
     )
+
+
+def _emulated_not_passed(evidence: Evidence) -> dict[str, str]:
+    """Return, by variant, where its precision is real and what fails there, as its emulated row says."""
+    found: dict[str, str] = {}
+    for document in evidence.by_device().values():
+        for entry in document.emulated:
+            if entry.verdict in _NOT_PASSED:
+                said = [] if entry.result is None else reasons(entry.result, with_findings=False)
+                why = said[0] if said else f"{entry.verdict}: {entry.reason}"
+                found.setdefault(entry.variant, f"{entry.device or 'emulated'}: {why}")
+    return found
 
 
 def _reports(run: RunFolder, found: Believed, choice: Choice, place: Path) -> dict[str, Path]:

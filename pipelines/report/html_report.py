@@ -12,7 +12,7 @@ from paritygate.pipelines.report.sections import contents_of
 from paritygate.pipelines.report.speed_section import SpeedSection
 from paritygate.pipelines.report.tables.table import SYMBOLS
 from paritygate.pipelines.report.tradeoff.chart import is_drawing_possible, tradeoff_svg
-from paritygate.printing import printable
+from paritygate.text import printable
 
 __all__ = ["render_html"]
 

@@ -11,7 +11,7 @@ import jinja2
 from paritygate.pipelines.report.report_data import ReportData
 from paritygate.pipelines.report.sections import contents_of
 from paritygate.pipelines.report.tables.table import SYMBOLS, Cell, Table
-from paritygate.printing import printable
+from paritygate.text import printable
 
 __all__ = ["escape_markdown", "render_markdown"]
 

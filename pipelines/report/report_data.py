@@ -23,7 +23,7 @@ from paritygate.pipelines.compare.hidden_inputs import hidden
 from paritygate.pipelines.compare.result import NOT_RUN_HERE, ComparisonResult
 from paritygate.pipelines.run.evidence import EarlierFailure, Evidence, EvidenceEntry
 from paritygate.pipelines.run.workspace import FailedVariant, RunFolder, required_variants, worst_code
-from paritygate.row_names import without_row_ids
+from paritygate.text import without_row_ids
 from paritygate.validate.reference.recording import RECORD_FILE, Recording
 
 __all__ = ["NOT_MEASURED", "ReportData", "VariantReport", "collect_report", "report_without_inputs"]

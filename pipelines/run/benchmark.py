@@ -17,11 +17,18 @@ from paritygate.codec import to_data
 from paritygate.errors import ExitCode, InputFileError, ParitygateError
 from paritygate.files import make_marked_folder, remove_marked_folder, write_json_atomically
 from paritygate.machine import device_name, machine_facts
-from paritygate.pipelines.benchmark.load import cores, load_note, mark_load, others_cores
+from paritygate.pipelines.benchmark.load import contradiction_note, cores, load_note, mark_load, others_cores
 from paritygate.pipelines.benchmark.recorded_source import size_of_source
 from paritygate.pipelines.benchmark.result import SOURCE, BenchmarkResult
-from paritygate.pipelines.benchmark.rounds import Point, point_words, run_rounds, uncertain
-from paritygate.pipelines.benchmark.subjects import BenchmarkSubject, kind_of, variant_of
+from paritygate.pipelines.benchmark.rounds import (
+    BenchmarkSubject,
+    Point,
+    kind_of,
+    point_words,
+    run_rounds,
+    uncertain,
+    variant_of,
+)
 from paritygate.pipelines.benchmark.worker import RefusedError, Worker, WorkerJob
 from paritygate.pipelines.compare.models import artifact_model
 from paritygate.pipelines.process.child import Progress
@@ -115,6 +122,7 @@ def benchmark_stage(
         seed=run.resolved.spec.seed,
         notes=(*load_note(others, cores()), *_point_note(run, plan), *_uncertain_note(subjects, chosen_at)),
     )
+    result = replace(result, notes=(*result.notes, *contradiction_note(result)))
     write_json_atomically(run.benchmark_file, {**to_data(result), **run.made_here()})
     return result
 

@@ -13,10 +13,11 @@ from pathlib import Path
 
 from paritygate.artifact import ARTIFACT_FILE, Artifact
 from paritygate.codec import digest_of
-from paritygate.errors import ArtifactIntegrityError, ParitygateError
+from paritygate.errors import ArtifactIntegrityError, InputFileError, ParitygateError
 from paritygate.file_names import why_not_names
 from paritygate.files import digest_of_file
 from paritygate.formats import ENGINE_FORMATS
+from paritygate.models.source import ModelRef
 from paritygate.pipelines.calibration.rows import calibrated_rows_file
 from paritygate.pipelines.compare.job import ComparisonJob
 from paritygate.pipelines.compare.models import artifact_model, recorded_model
@@ -88,8 +89,17 @@ def comparison_job(run: RunFolder, artifact: Artifact, device: str) -> Compariso
         rules=resolved.rules(variant),
         may_be_the_source=True,
         calibrated_rows=calibrated_rows_file(artifact),
+        source=_source_here(run),
         device=device,
     )
+
+
+def _source_here(run: RunFolder) -> ModelRef | None:
+    """Return the source, to be asked again about rows that fail; None where it is not on this machine."""
+    try:
+        return run.resolved.source
+    except InputFileError:
+        return None
 
 
 def comparison_of(run: RunFolder, artifact: Artifact, recording: Recording, device: str) -> Comparison:

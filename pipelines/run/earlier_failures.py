@@ -17,6 +17,7 @@ from paritygate.pipelines.compare.job import ComparisonJob
 from paritygate.pipelines.compare.result import ComparisonResult
 from paritygate.pipelines.run.evidence import Asked, EarlierFailure, Evidence, read_evidence
 from paritygate.pipelines.run.workspace import RunFolder
+from paritygate.validate.gate.rules import EdgeRule
 from paritygate.validate.probes.catalogue import in_order
 
 __all__ = ["check_reason", "earlier_failures"]
@@ -100,9 +101,13 @@ def _failures_in(document: Evidence) -> Iterator[EarlierFailure]:
                 asked_less=(),
                 asked=Asked(
                     probes=in_order({*entry.result.probes.asked, *entry.result.probes.not_recorded}),
+                    edge=entry.result.probes.edge,
                     tolerance=entry.result.tolerance,
                     decisions=tuple(entry.result.decisions),
                     min_cosine_similarity=_asked_cosines(entry.result),
+                    valid_where=tuple(
+                        check.output for check in entry.result.checks if check.name == "valid_where" and check.output
+                    ),
                 ),
             )
 
@@ -123,11 +128,17 @@ def _asked_less(asked: Asked, job: ComparisonJob) -> Iterator[str]:
     probes = set(asked.probes) - set(job.rules.probes)
     if probes:
         yield f"without the probes {', '.join(in_order(probes))}"
+    edges = [str(EdgeRule.OFF), str(EdgeRule.WARN), str(EdgeRule.FAIL)]
+    if edges.index(asked.edge) > edges.index(str(job.rules.edge)):
+        yield f"edge: {job.rules.edge}, and it was {asked.edge}"
     yield from _loosened(asked.tolerance, job)
     decided = {decision.output for decision in job.rules.decisions}
     for output in asked.decisions:
         if output not in decided:
             yield f"no decision on {output}"
+    for output, mask in job.rules.valid_where.items():
+        if output not in asked.valid_where:
+            yield f"{output} is compared only where {mask} is set"
     for output, least in asked.min_cosine_similarity.items():
         now = job.rules.min_cosine_similarity.get(output)
         if now is None:

@@ -130,15 +130,19 @@ class Asked:
 
     Attributes:
         probes: The probes, in the order of the table of all.
+        edge: What a finding where no sample is counted as: `fail`, `warn` or `off`.
         tolerance: The limits, as the result has them.
         decisions: The outputs with a decision.
         min_cosine_similarity: The least cosine similarity of a row, by output.
+        valid_where: The outputs that were compared only where an input is set.
     """
 
     probes: tuple[str, ...]
+    edge: str
     tolerance: Mapping[str, float | str | list[str] | None]
     decisions: tuple[str, ...]
     min_cosine_similarity: Mapping[str, float] = field(default_factory=dict)
+    valid_where: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
+from paritygate.codec import to_data
 from paritygate.pipelines.compare.result import ProbeResult, ProbesResult
 from paritygate.pipelines.run.evidence import Evidence
+from paritygate.validate.gate.rules import EdgeRule
 from paritygate.validate.probes.catalogue import ALL_PROBES, in_order
 
-__all__ = ["probes_not_asked"]
+__all__ = ["edge_findings", "edge_not_asked", "probes_not_asked"]
 
 
 def probes_not_asked(documents: Iterable[Evidence]) -> dict[str, tuple[str, ...]]:
@@ -23,6 +26,24 @@ def probes_not_asked(documents: Iterable[Evidence]) -> dict[str, tuple[str, ...]
             if entry.artifact is not None and entry.result is not None:
                 found.setdefault(entry.variant, set()).update(_left_out(entry.result.probes))
     return {name: in_order(left_out) for name, left_out in found.items() if left_out}
+
+
+def edge_findings(documents: Iterable[Evidence]) -> dict[str, list[dict[str, Any]]]:
+    """Return, by variant, what it answers otherwise where no sample is, on some device."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for document in documents:
+        for entry in document.variants:
+            kept = found.setdefault(entry.variant, [])
+            findings = () if entry.result is None else entry.result.edge_findings
+            kept += [data for finding in findings if (data := to_data(finding)) not in kept]
+    return {name: kept for name, kept in found.items() if kept}
+
+
+def edge_not_asked(documents: Iterable[Evidence]) -> tuple[str, ...]:
+    """Return the variants that were not asked, on some device, what is unlike every sample."""
+    entries = (entry for document in documents for entry in document.variants)
+    off = str(EdgeRule.OFF)
+    return tuple(dict.fromkeys(item.variant for item in entries if item.result and item.result.probes.edge == off))
 
 
 def _left_out(probes: ProbesResult) -> Iterable[str]:

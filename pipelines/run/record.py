@@ -70,6 +70,7 @@ def record_stage(run: RunFolder, *, time_limit_s: float, progress: Progress, dev
         "samples": to_data(resolved.samples(run.samples_path)),
         "files": list(resolved.spec.model.files),
         "axes": dict(resolved.spec.axes),
+        "valid_where": resolved.valid_where,
         "is_non_finite_declared": resolved.spec.non_finite == "match",
         "ignored": resolved.ignored,
         "seed": resolved.spec.seed,
@@ -116,6 +117,7 @@ def _rules(run: RunFolder) -> str:
             "rename": resolved.rename,
             "files": resolved.spec.model.files,
             "axes": resolved.spec.axes,
+            "valid_where": resolved.valid_where,
             "non_finite": resolved.spec.non_finite,
             # Why an output is ignored is for readers.
             "ignored": sorted(resolved.ignored),
@@ -156,6 +158,7 @@ def record_model(request: RecordRequest, *, time_limit_s: float, progress: Progr
         "samples": to_data(samples),
         "files": [],
         "axes": {},
+        "valid_where": {},
         "is_non_finite_declared": request.is_non_finite_declared,
         "ignored": {},
         "seed": request.seed,

@@ -16,7 +16,7 @@ from paritygate.backends import version_of
 from paritygate.codec import from_data, to_data
 from paritygate.convert.conversion import DERIVATIONS
 from paritygate.convert.int8.settings import DYNAMIC, Int8Settings
-from paritygate.engine.building import require_builder
+from paritygate.engine.gpu_fit import require_builder
 from paritygate.errors import (
     ConversionError,
     InputFileError,
@@ -61,6 +61,8 @@ class VariantMaker:
         self._overflow: dict[str, OverflowFinding] = {}
         # Spec and samples are held against the source once, with the first variant that is made of it.
         self._is_fit_known = False
+        # What dims are of each other in all samples, which were read then.
+        self._ties: dict[str, str] = {}
 
     def make(self, name: str) -> Artifact | FailedVariant:
         """Return the variant's artifact, or why it could not be made.
@@ -177,6 +179,7 @@ class VariantMaker:
 
     def _convert(self, variant: Variant, base: Artifact | None, files: Path) -> Mapping[str, Any]:
         run = self._run
+        origin = _from_source(run, self._ties, is_fit_known=self._is_fit_known) if base is None else _from_base(base)
         made: Mapping[str, Any] = run_child(
             ChildJob(
                 name="export",
@@ -184,7 +187,7 @@ class VariantMaker:
                     "format": variant.format,
                     "precision": str(variant.precision),
                     "folder": str(files),
-                    **(_from_source(run, is_fit_known=self._is_fit_known) if base is None else _from_base(base)),
+                    **origin,
                     "fixed_shape": None if base is None else _fixed_shape(run, variant, base),
                     "calibration": _calibration(run, variant),
                     "engine": to_data(run.resolved.engine_settings(variant)),
@@ -196,7 +199,8 @@ class VariantMaker:
             ),
             lambda stage, done, total: self._progress(f"{variant}: {stage}", done, total),
         )
-        self._is_fit_known = self._is_fit_known or base is None
+        if base is None:
+            self._is_fit_known, self._ties = True, made["ties"]
         return made
 
 
@@ -255,7 +259,7 @@ def _calibration(run: RunFolder, variant: Variant) -> dict[str, Any] | None:
     return to_data(request)
 
 
-def _from_source(run: RunFolder, *, is_fit_known: bool) -> dict[str, Any]:
+def _from_source(run: RunFolder, ties: Mapping[str, str], *, is_fit_known: bool) -> dict[str, Any]:
     resolved = run.resolved
     return {
         "source": to_data(resolved.source),
@@ -264,6 +268,8 @@ def _from_source(run: RunFolder, *, is_fit_known: bool) -> dict[str, Any]:
         "files": list(resolved.spec.model.files),
         "samples": to_data(resolved.samples(run.samples_path)),
         "run": None if is_fit_known else str(run.folder),
+        "ties": dict(ties),
+        "exporter": resolved.spec.model.exporter,
     }
 
 
@@ -276,6 +282,8 @@ def _from_base(base: Artifact) -> dict[str, Any]:
         "files": [],
         "samples": None,
         "run": None,
+        "ties": {},
+        "exporter": None,
     }
 
 

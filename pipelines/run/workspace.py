@@ -18,8 +18,8 @@ from paritygate.formats import why_not_run
 from paritygate.pipelines.benchmark.result import BenchmarkResult
 from paritygate.pipelines.compare.result import NOT_RUN_HERE
 from paritygate.pipelines.run.evidence import Evidence, read_evidence
-from paritygate.pipelines.spec.needed_backends import needed_backends
 from paritygate.pipelines.spec.schema import ResolvedSpec, Spec
+from paritygate.pipelines.spec.target_choice import needed_backends
 
 __all__ = [
     "DEFAULT_ROOT",

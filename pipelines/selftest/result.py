@@ -1,18 +1,21 @@
-"""What came of a selftest, as the terminal, the JSON file and the page have it.
+"""Holds what a selftest is asked to do and what came of it, for the terminal, the JSON file and the page.
 
-The JSON Schema is made from these classes.
+It says as well why a fault was missed.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from paritygate import __version__
 from paritygate.codec import schema_of, to_data
 from paritygate.errors import ExitCode
+from paritygate.pipelines.compare.job import ComparisonJob
 from paritygate.pipelines.run.workspace import worst_code
-from paritygate.wording import counted
+from paritygate.text import counted
 
 __all__ = [
     "CAUGHT_BY_BOTH",
@@ -25,13 +28,36 @@ __all__ = [
     "EffectResult",
     "FindingResult",
     "PlantResult",
+    "SelftestRequest",
     "SelftestResult",
     "schema_of_selftest",
+    "why_missed",
 ]
 
 SCHEMA_VERSION = 1
 CAUGHT_BY_SAMPLES, CAUGHT_BY_PROBES, CAUGHT_BY_BOTH = "caught by samples", "caught by probes", "caught by both"
 MISSED, NOT_APPLICABLE, PASSED, FALSE_ALARM = "missed", "not applicable", "passed", "false alarm"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SelftestRequest:
+    """Says which mutations to make, and what to hold them against.
+
+    Attributes:
+        job: The comparison of the unchanged artifact, an ONNX file, with the recorded reference.
+        mutations: Those to make, by the table.
+        most_rows: The most rows that a batch may have; None where that is not declared.
+        folder: An empty folder to work in.
+        run: The run folder.
+        seed: Seed of all choices.
+    """
+
+    job: ComparisonJob
+    mutations: tuple[str, ...]
+    most_rows: int | None
+    folder: Path
+    run: Path
+    seed: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -168,3 +194,37 @@ def schema_of_selftest() -> dict[str, Any]:
     schema = schema_of(SelftestResult, title="paritygate selftest")
     schema["properties"] |= {"summary": {"type": "string"}, "exit_code": {"type": "integer"}}
     return schema
+
+
+def why_missed(
+    effects: Sequence[EffectResult], *, reached_by: str, probes_off: Sequence[str], at_edge: Sequence[str] = ()
+) -> str:
+    """Return why, and what would catch it.
+
+    Args:
+        effects: How far the fault changes each output.
+        reached_by: The inputs that show it; empty where any does.
+        probes_off: The probes that were not asked.
+        at_edge: The probes that find it where no sample is, which fails nothing by itself.
+    """
+    if at_edge:
+        return (
+            f"an edge finding of {', '.join(at_edge)}: no sample is like what shows it, and edge: fail would catch it"
+        )
+    off = f"; probes that were not asked: {', '.join(probes_off)}" if probes_off else ""
+    if all(effect.is_rounding for effect in effects):
+        wanted = f"; what would show it: {reached_by}" if reached_by else ", so on what was asked it is no fault"
+        return f"no sample and no probe has an answer that changes beyond rounding{wanted}{off}"
+    worst = max(effects, key=lambda effect: (effect.max_abs_diff is None, effect.in_limits or 0.0))
+    if worst.max_abs_diff is None:
+        return f"{worst.output} changes to or from NaN or infinity ({worst.where}), which is not held against it{off}"
+    size = f"{worst.output} changes by {worst.max_abs_diff:.3g} at most ({worst.where})"
+    if worst.in_limits is None:
+        return f"{size}, in answers that are held to finiteness and contract alone{off}"
+    if worst.in_limits > 1:
+        return f"{size}, {worst.in_limits:.2g} limits of the samples: the limit is wider where answers are larger{off}"
+    wanted = f"; what shows it better: {reached_by}" if reached_by else ""
+    return (
+        f"{size}, {worst.in_limits:.2g} of the limit: "
+        f"a max_abs_diff below {worst.max_abs_diff:.2g} would catch it{wanted}{off}"
+    )

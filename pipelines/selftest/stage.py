@@ -1,4 +1,4 @@
-"""The stage of a selftest: export, record, and try the gate on what is planted, in a run folder of its own."""
+"""Runs a selftest: exports, records, and tries the gate on mutations of the model, in a run folder of its own."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ from paritygate.pipelines.run.export import export_stage
 from paritygate.pipelines.run.record import record_stage
 from paritygate.pipelines.run.workspace import FailedVariant, RunFolder
 from paritygate.pipelines.selftest.page import page_of
-from paritygate.pipelines.selftest.request import SelftestRequest
-from paritygate.pipelines.selftest.result import SelftestResult
+from paritygate.pipelines.selftest.result import SelftestRequest, SelftestResult
 from paritygate.pipelines.spec.schema import ResolvedSpec
 from paritygate.pipelines.spec.target_choice import with_targets
 from paritygate.signature import Signature
@@ -41,11 +40,11 @@ class SelftestOptions:
     """How a selftest is done.
 
     Attributes:
-        plants: What to plant, by the table.
+        mutations: Those to make, by the table.
         time_limit_s: Seconds that the export, the recording and the trying may take, each.
     """
 
-    plants: tuple[str, ...]
+    mutations: tuple[str, ...]
     time_limit_s: float
 
 
@@ -101,12 +100,12 @@ def _try(run: RunFolder, options: SelftestOptions, progress: Progress) -> Selfte
     artifact = run.artifact(_VARIANT)
     job = comparison_job(run, artifact, "cpu")
     place = make_marked_folder(run.jobs("selftest"))
-    folder = make_marked_folder(place / "planted")
+    folder = make_marked_folder(place / "mutations")
     # What is asked in other sessions takes a process each: too much for every fault.
     probes = tuple(name for name in job.rules.probes if name in PROBES)
     request = SelftestRequest(
         job=replace(job, failures=None, rules=replace(job.rules, probes=probes)),
-        plants=options.plants,
+        mutations=options.mutations,
         most_rows=_most_rows(artifact.signature),
         folder=folder,
         run=run.folder,

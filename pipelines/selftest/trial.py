@@ -1,8 +1,11 @@
-"""One ONNX file through the gate, on samples and probes, in this process."""
+"""Puts one ONNX file through the gate, on samples and probes, in this process.
+
+Probes are asked until each has failed once: that one did is all that a selftest wants to know.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,13 +13,15 @@ from typing import TYPE_CHECKING
 from paritygate.files import make_marked_folder, remove_marked_folder
 from paritygate.models.source import SourceKind
 from paritygate.pipelines.compare.job import ComparisonJob
-from paritygate.pipelines.compare.probes import broken_contract, recorded_probes
+from paritygate.pipelines.compare.probes import broken_contract, question_of, recorded_probes
+from paritygate.pipelines.compare.reproduction import FailureStore
 from paritygate.pipelines.process.child import Progress
-from paritygate.pipelines.selftest.first_failures import ask_until_failed
 from paritygate.pipelines.selftest.result import FindingResult
 from paritygate.validate.gate.candidate import ModelCandidate
 from paritygate.validate.gate.gate import run_gate
 from paritygate.validate.gate.verdict import Check, Status, Verdict, verdict_of
+from paritygate.validate.probes.recording import ProbeRecord, ProbesRecording, StoredProbeBatch
+from paritygate.validate.probes.run import FailedBatch, ProbeOutcome, run_probes
 from paritygate.validate.reference.recorded import expected_from_recording
 from paritygate.validate.reference.recording import Recording
 from paritygate.validate.runners.opening import open_model
@@ -26,7 +31,7 @@ if TYPE_CHECKING:
     from paritygate.validate.gate.tolerance import Limits
     from paritygate.validate.runners.runner import Runner
 
-__all__ = ["Trial", "open_planted", "try_file"]
+__all__ = ["Trial", "ask_until_failed", "open_mutated", "try_file"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,6 +68,11 @@ class Trial:
         return _findings(self.probe_checks, (Status.FAIL,))
 
     @property
+    def at_edge(self) -> list[str]:
+        """The probes in which something differs where no sample is, and nowhere else."""
+        return [check.name for check in self.probe_checks if check.status is Status.EDGE]
+
+    @property
     def no_passes(self) -> list[FindingResult]:
         """Every check that keeps the file from passing."""
         return _findings((*self.checks, *self.probe_checks), (Status.FAIL, Status.ERROR, Status.INCONCLUSIVE))
@@ -76,7 +86,7 @@ def _findings(checks: tuple[Check, ...], statuses: tuple[Status, ...]) -> list[F
     ]
 
 
-def open_planted(job: ComparisonJob, path: Path) -> Runner:
+def open_mutated(job: ComparisonJob, path: Path) -> Runner:
     """Return the runner of a file that stands in for the job's candidate.
 
     Raises:
@@ -127,3 +137,64 @@ def try_file(runner: Runner, job: ComparisonJob, folder: Path, report: Progress,
         limits=result.limits,
         rows=result.measurement.rows,
     )
+
+
+def ask_until_failed(
+    job: ComparisonJob,
+    candidate: ModelCandidate,
+    recording: ProbesRecording | None,
+    outputs: tuple[str, ...],
+    report: Progress,
+) -> tuple[ProbeOutcome, ...]:
+    """Return what came of each probe that was asked; what passes was asked everything.
+
+    Args:
+        job: The comparison.
+        candidate: What answers.
+        recording: The probes, with the reference's answers; None where there are none.
+        outputs: The outputs that are compared.
+        report: Takes the progress.
+    """
+    if recording is None or recording.skipped or not job.rules.probes:
+        return ()
+    failed: set[str] = set()
+
+    def note(probe: str, batch: FailedBatch) -> str:
+        if not batch.is_finding:
+            failed.add(probe)
+        return ""
+
+    stopping = _Stopping(
+        folder=recording.folder,
+        probes=recording.probes,
+        roles=recording.roles,
+        skipped=recording.skipped,
+        seed=recording.seed,
+        failed=failed,
+    )
+    question = replace(question_of(job, candidate, FailureStore(job, recording), outputs), keep=note)
+    outcomes = run_probes(
+        candidate,
+        stopping,
+        question,
+        names=job.rules.probes,
+        progress=lambda name, rows: report(f"probe {name}", rows, 0),
+    )
+    return tuple(outcome for outcome in outcomes if outcome.batches or outcome.failed or outcome.error)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Stopping(ProbesRecording):
+    """A recording whose probes end where they were failed.
+
+    Attributes:
+        failed: The probes that were.
+    """
+
+    failed: set[str]
+
+    def batches(self, probe: ProbeRecord) -> Iterator[StoredProbeBatch]:
+        for stored in ProbesRecording.batches(self, probe):
+            yield stored
+            if probe.name in self.failed:
+                return

@@ -1,19 +1,27 @@
-"""What the shape of a spec does not say: that its names refer to something, and that its values fit each other."""
+"""Checks what the shape of a spec does not say: its names refer to something, and its values fit each other."""
 
 from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
 
 from paritygate.convert.int8.settings import DYNAMIC
 from paritygate.errors import UsageError
 from paritygate.formats import ENGINE_FORMATS
 from paritygate.pipelines.spec.benchmark_plan import check_price, plan_of
 from paritygate.pipelines.spec.names import check_alias, check_name
-from paritygate.pipelines.spec.output_checks import check_output_uses
 from paritygate.pipelines.spec.schema import AVAILABLE_TARGETS, ResolvedSpec
 from paritygate.pipelines.spec.targets import check_targets
 from paritygate.precision import Precision
-from paritygate.wording import nearest_first
+from paritygate.signature import Signature, TensorSpec, is_float_dtype
+from paritygate.text import nearest_first
+from paritygate.validate.detections.measurement import check_match_rules
+from paritygate.validate.gate.decisions import axes_of, check_classes, check_rank
+from paritygate.validate.gate.valid_positions import valid_positions
+from paritygate.validate.gold.measurement import check_gold_rules
+from paritygate.validate.reference.record import check_some_left
 
-__all__ = ["check_spec"]
+__all__ = ["check_output_uses", "check_spec"]
 
 _ONNX_INT8 = "onnx-int8"
 _OUTPUTS = "outputs: {logits: {dtype: float32, shape: [batch, 3]}}"
@@ -105,3 +113,115 @@ def _check_calibration(resolved: ResolvedSpec) -> None:
         msg += f"; they are made from {_ONNX_INT8}, and one calibration cannot make it both ways"
         hint += f", or give {_ONNX_INT8} a spec of its own"
     raise UsageError(msg, hint=hint)
+
+
+def check_output_uses(resolved: ResolvedSpec, signature: Signature | None) -> None:
+    """Check that nothing is asked of an output that is ignored, matched otherwise, not there, or of another kind.
+
+    Args:
+        resolved: The spec.
+        signature: The model's, as the spec declares it or as the source says it before it is converted; None where
+            neither is known, so that only the spec itself is looked at. The gate looks again, at what the reference
+            answers.
+
+    Raises:
+        UsageError: It is; the message says which.
+    """
+    origin, ignored = resolved.origin, resolved.ignored
+    uses = {rule.output: f"decision {rule}" for rule in resolved.decisions}
+    uses |= {name: "argmax_of" for pair in resolved.spec.argmax_of.items() for name in pair}
+    uses |= {rule.output: f"gold {rule}" for rule in resolved.gold}
+    matched = {name: f"match {rule.name!r}" for rule in resolved.matches for name in rule.outputs}
+    for name, use in {**uses, **matched}.items():
+        if name in ignored:
+            msg = f"spec {origin}: {use} is on {name!r}, and outputs says to ignore it"
+            raise UsageError(msg, hint="an output that is asked for anything is compared")
+    if signature is None:
+        return
+    _check_roles(resolved, [spec.name for spec in signature.inputs])
+    outputs = {spec.name: spec for spec in signature.outputs}
+    _check_tensor_names(resolved, outputs)
+    left = [name for name in outputs if name not in ignored]
+    check_some_left(left, ignored)
+    check_match_rules(resolved.matches, left, uses)
+    check_gold_rules(resolved.gold, [name for name in left if name not in matched])
+    _check_decisions(resolved, outputs)
+    _check_argmax_of(resolved, outputs)
+    _check_axes(resolved, outputs)
+    try:
+        valid_positions(resolved.valid_where, [signature])
+    except UsageError as err:
+        msg = f"spec {origin}: outputs: {err}"
+        raise UsageError(msg, hint=err.hint) from err
+
+
+def _check_roles(resolved: ResolvedSpec, inputs: Sequence[str]) -> None:
+    for name in resolved.spec.roles:
+        if name not in inputs:
+            msg = f"spec {resolved.origin}: roles names {name!r}, which is no input (inputs: {', '.join(inputs)})"
+            close = difflib.get_close_matches(name, inputs, n=1)
+            raise UsageError(msg, hint=f"did you mean {close[0]!r}?" if close else "name one of these inputs")
+
+
+def _check_tensor_names(resolved: ResolvedSpec, outputs: Mapping[str, TensorSpec]) -> None:
+    for key, names in resolved.outputs_asked.items():
+        for name in names:
+            if name in outputs:
+                continue
+            msg = f"spec {resolved.origin}: {key} names {name!r}, which is no output (outputs: {', '.join(outputs)})"
+            raise UsageError(msg, hint=_meant(name, resolved, outputs))
+
+
+def _meant(name: str, resolved: ResolvedSpec, outputs: Mapping[str, TensorSpec]) -> str:
+    served = resolved.spec.model.rename.get(name)
+    if served in outputs:
+        return f"rename serves it as {served!r}: name that"
+    close = difflib.get_close_matches(name, outputs, n=1)
+    return f"did you mean {close[0]!r}?" if close else "name one of these outputs"
+
+
+def _check_decisions(resolved: ResolvedSpec, outputs: Mapping[str, TensorSpec]) -> None:
+    for decision in resolved.decisions:
+        output = outputs[decision.output]
+        where = f"spec {resolved.origin}: decisions.{decision.output}"
+        if not is_float_dtype(output.dtype):
+            msg = f"{where} is on an output of dtype {output.dtype}, which is compared exactly"
+            hint = f"decide on the float scores; that it is their argmax says argmax_of: {{{decision.output}: SCORES}}"
+            raise UsageError(msg, hint=hint)
+        if output.shape is None:
+            continue
+        try:
+            check_rank(decision, len(output.shape))
+            check_classes(decision, output.shape)
+        except UsageError as err:
+            msg = f"{where}: {err}"
+            raise UsageError(msg, hint=err.hint) from err
+
+
+def _check_argmax_of(resolved: ResolvedSpec, outputs: Mapping[str, TensorSpec]) -> None:
+    for label, scores in resolved.spec.argmax_of.items():
+        where = f"spec {resolved.origin}: argmax_of.{label}"
+        is_label, is_score = (not is_float_dtype(outputs[label].dtype), is_float_dtype(outputs[scores].dtype))
+        if not (is_label and is_score):
+            msg = (
+                f"{where}: {label!r} is {outputs[label].dtype} and {scores!r} {outputs[scores].dtype}: "
+                "the first must be an integer output, the second a float one"
+            )
+            raise UsageError(msg, hint="write argmax_of: {LABEL: SCORES}")
+        shapes = [outputs[name].shape for name in (label, scores)]
+        of_label, of_scores = (len(shape or ()) for shape in shapes)
+        if None not in shapes and of_label != of_scores - 1:
+            msg = f"{where}: {label!r} has rank {of_label} and {scores!r} rank {of_scores}, of which one axis is lost"
+            raise UsageError(msg, hint="a label has the shape of its scores without the axis of the classes")
+
+
+def _check_axes(resolved: ResolvedSpec, outputs: Mapping[str, TensorSpec]) -> None:
+    for name, axis in resolved.spec.axes.items():
+        shape = outputs[name].shape
+        if shape is None:
+            continue
+        rank = len(shape)
+        if not (-rank <= axis < rank and axis % rank != 0):
+            msg = f"spec {resolved.origin}: axes.{name}: axis {axis} is no channel axis of an output of rank {rank}"
+            hint = f"use {axes_of(rank)}: axis 0 holds the rows" if rank > 1 else "leave it out"
+            raise UsageError(msg, hint=hint)

@@ -84,10 +84,27 @@ EXAMPLE: Mapping[str, Any] = {
             "format": "xyxy",
         }
     },
-    "outputs": {"debug": {"ignore": "random by design"}, "embedding": {"min_cosine_similarity": 0.999}},
+    "outputs": {
+        "debug": {"ignore": "random by design"},
+        "embedding": {"min_cosine_similarity": 0.999, "valid_where": "attention_mask"},
+    },
     "axes": {"logits": 1},
     "non_finite": "match",
-    "roles": {"x": {"role": "number", "low": 0, "high": 255, "of": "input_ids", "pad": 0}},
+    "roles": {
+        "x": {
+            "role": "number",
+            "low": 0,
+            "high": 255,
+            "of": "input_ids",
+            "pad": 0,
+            "empty": False,
+            "padding": "right",
+            "shortest": 1,
+            "nan": True,
+            "infinity": False,
+        }
+    },
+    "edge": "fail",
     "probes": ["batches", "masks"],
     "reason": "the service never sends one row alone",
     "min_rows": 100,

@@ -13,10 +13,13 @@ from paritygate.convert.int8.settings import Int8Settings
 from paritygate.engine.settings import EngineSettings, HardwareCompatibility
 from paritygate.pipelines.calibration.calibration import LEAST_ROWS
 from paritygate.pipelines.spec.limits import PREFERENCES, check_limits
+from paritygate.signature import DTYPES
+from paritygate.text import nearest_first
 from paritygate.validate.detections.rule import DEFAULT_IOU, DEFAULT_SCORE_TOLERANCE
 from paritygate.validate.gold.metrics import METRICS
 from paritygate.validate.probes.catalogue import ALL_PROBES
-from paritygate.validate.probes.roles import InputRole, Role
+from paritygate.validate.probes.padding import Padding
+from paritygate.validate.probes.roles import DeclaredRole, Role
 from paritygate.validate.samples.pictures import PictureRules
 
 __all__ = [
@@ -59,6 +62,14 @@ class TensorPart(Part):
     dtype: str
     shape: list[Annotated[int, Field(ge=1)] | str]
 
+    @field_validator("dtype")
+    @classmethod
+    def _check_dtype(cls, dtype: str) -> str:
+        if dtype not in DTYPES:
+            msg = f"a dtype by its NumPy name is needed, one of {', '.join(nearest_first(dtype, sorted(DTYPES)))}"
+            raise ValueError(msg)
+        return dtype
+
 
 class DimPart(Part):
     """The sizes that a symbolic dim may take."""
@@ -66,6 +77,14 @@ class DimPart(Part):
     min: int = 1
     opt: int | None = None
     max: int
+
+    @model_validator(mode="after")
+    def _check_order(self) -> DimPart:
+        opt = self.max if self.opt is None else self.opt
+        if not 0 < self.min <= opt <= self.max:
+            msg = f"0 < min <= opt <= max is needed (seen: min={self.min}, opt={opt}, max={self.max})"
+            raise ValueError(msg)
+        return self
 
 
 class ModelPart(Part):
@@ -80,6 +99,11 @@ class ModelPart(Part):
     rename: dict[str, str] = Field(default_factory=dict, description="The source's name: the name served.")
     dims: dict[str, DimPart] = Field(default_factory=dict)
     files: list[str] = Field(default_factory=list, description="Files the source reads besides the modules it imports.")
+    exporter: Literal["dynamo", "torchscript"] | None = Field(
+        default=None,
+        description="What exports a PyTorch module to ONNX: dynamo, torch.onnx on top of torch.export, with its own "
+        "attention or that of transformers written out; or torchscript. The first that converts it if absent.",
+    )
 
 
 class ImagesPart(Part):
@@ -195,19 +219,50 @@ class ReportPart(Part):
     )
 
 
+_PaddingKind = Literal["none", "right", "left", "both", "inside"]
+
+
 class RolePart(Part):
     """What one input is, for the probes."""
 
-    role: Role = Field(description="id, mask, length, image, number or text.")
-    low: int | None = Field(default=None, description="The smallest value that makes sense.")
-    high: int | None = Field(default=None, description="The largest value that makes sense; of ids, the last one.")
+    role: Role | None = Field(default=None, description="id, mask, length, image, number or text; inferred if absent.")
+    low: float | None = Field(default=None, allow_inf_nan=False, description="The smallest value that occurs.")
+    high: float | None = Field(
+        default=None, allow_inf_nan=False, description="The largest value that occurs; of ids, the last one."
+    )
     of: str | None = Field(default=None, description="Of a mask or lengths: the input whose positions it is about.")
     pad: int | None = Field(default=None, description="Of ids: what stands where the mask is 0.")
+    empty: bool | None = Field(default=None, description="Of a mask: whether a row without any position occurs.")
+    padding: _PaddingKind | list[_PaddingKind] | None = Field(
+        default=None, description="Of a mask: the kinds of padding that occur, one or a list."
+    )
+    shortest: int | None = Field(default=None, ge=1, description="Of a mask: the fewest real positions of a row.")
+    nan: bool | None = Field(default=None, description="Whether NaN occurs.")
+    infinity: bool | None = Field(default=None, description="Whether infinity occurs.")
+
+    @model_validator(mode="after")
+    def _in_order(self) -> RolePart:
+        if self.low is not None and self.high is not None and self.low > self.high:
+            msg = f"low: {self.low:g} is above high: {self.high:g}"
+            raise ValueError(msg)
+        return self
 
     @property
-    def role_of_input(self) -> InputRole:
+    def role_of_input(self) -> DeclaredRole:
         """The role."""
-        return InputRole(role=self.role, why="the spec says so", low=self.low, high=self.high, of=self.of, pad=self.pad)
+        padding = [self.padding] if isinstance(self.padding, str) else self.padding
+        return DeclaredRole(
+            role=self.role,
+            low=self.low,
+            high=self.high,
+            of=self.of,
+            pad=self.pad,
+            empty=self.empty,
+            padding=None if padding is None else tuple(map(Padding, padding)),
+            shortest=self.shortest,
+            nan=self.nan,
+            infinity=self.infinity,
+        )
 
 
 def _known_probe(value: str) -> str:
@@ -307,10 +362,16 @@ class OutputPart(Part):
         default=None, ge=-1, le=1, description="The least cosine similarity of a row's two answers, each as one vector."
     )
 
+    valid_where: str | None = Field(
+        default=None,
+        min_length=1,
+        description="The input that says which positions count, such as attention_mask: those where it is set.",
+    )
+
     @model_validator(mode="after")
-    def _says_one_thing(self) -> OutputPart:
-        if (self.ignore is None) == (self.min_cosine_similarity is None):
-            msg = "write either ignore: REASON, or min_cosine_similarity: V"
+    def _says_what_fits(self) -> OutputPart:
+        if (self.ignore is None) == (self.min_cosine_similarity is None and self.valid_where is None):
+            msg = "write either ignore: REASON, or min_cosine_similarity: V, valid_where: INPUT or both"
             raise ValueError(msg)
         return self
 

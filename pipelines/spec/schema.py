@@ -43,11 +43,11 @@ from paritygate.precision import Precision, Variant
 from paritygate.signature import Dim, Signature, TensorSpec
 from paritygate.validate.detections.rule import MatchRule, make_match_rule
 from paritygate.validate.gate.decisions import Decision, make_decision, with_constants
-from paritygate.validate.gate.rules import GateRules
+from paritygate.validate.gate.rules import EdgeRule, GateRules
 from paritygate.validate.gate.tolerance import parse_tolerance
 from paritygate.validate.gold.rule import GoldRule, make_gold_rule
 from paritygate.validate.probes.catalogue import ALL_PROBES, in_order
-from paritygate.validate.probes.roles import InputRole
+from paritygate.validate.probes.roles import DeclaredRole
 from paritygate.validate.samples.samples import DEFAULT_BATCH_SIZE, SampleSource
 from paritygate.validate.samples.split import SampleSplit
 
@@ -85,12 +85,17 @@ class Spec(Part):
     outputs: dict[str, OutputPart] = Field(
         default_factory=dict,
         description="Outputs that are not compared, each with the reason: {ignore: REASON}; or one more limit of those "
-        "that are: {min_cosine_similarity: V}.",
+        "that are: {min_cosine_similarity: V}; or the input that says which positions count: {valid_where: INPUT}.",
     )
     axes: dict[str, int] = Field(default_factory=dict)
     non_finite: Literal["refuse", "match"] = "refuse"
     roles: dict[str, RolePart] = Field(
-        default_factory=dict, description="What an input is, where that is not inferred right."
+        default_factory=dict,
+        description="What can occur in an input, and what it is where that is not inferred right.",
+    )
+    edge: Literal["fail", "warn", "off"] = Field(
+        default="warn",
+        description="What a difference comes to in made-up rows that are unlike every sample; off asks none of them.",
     )
     probes: list[ProbeName] | Literal["none"] | None = Field(
         default=None,
@@ -344,7 +349,12 @@ class ResolvedSpec:
         return {name: part.ignore for name, part in self.spec.outputs.items() if part.ignore is not None}
 
     @property
-    def roles(self) -> dict[str, InputRole]:
+    def valid_where(self) -> dict[str, str]:
+        """The input that says which positions count, by output."""
+        return {name: part.valid_where for name, part in self.spec.outputs.items() if part.valid_where is not None}
+
+    @property
+    def roles(self) -> dict[str, DeclaredRole]:
         """What the spec says that inputs are."""
         return {name: part.role_of_input for name, part in self.spec.roles.items()}
 
@@ -376,8 +386,10 @@ class ResolvedSpec:
                 for name, part in spec.outputs.items()
                 if part.min_cosine_similarity is not None
             },
+            valid_where=self.valid_where,
             strata=tuple(spec.samples.strata),
             probes=self.probes,
+            edge=EdgeRule(self.spec.edge),
             seed=spec.seed,
         )
 

@@ -1,4 +1,4 @@
-"""A choice among a spec's targets and probes: the spec of a run that makes, or asks, only some of them."""
+"""Chooses among a spec's targets and probes, and says which frameworks and runtimes a target needs."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from paritygate.errors import UsageError
-from paritygate.pipelines.spec.schema import ResolvedSpec
+from paritygate.formats import ENGINE_FORMATS, FORMATS
+from paritygate.pipelines.spec.schema import ResolvedSpec, Spec
 from paritygate.pipelines.spec.targets import name_of_target
-from paritygate.wording import nearest_first
+from paritygate.precision import Precision, Variant
+from paritygate.text import nearest_first
 
-__all__ = ["check_names", "with_probes", "with_targets"]
+__all__ = ["check_names", "needed_backends", "with_probes", "with_targets"]
 
 
 def check_names(names: Sequence[str], resolved: ResolvedSpec) -> None:
@@ -68,3 +70,26 @@ def with_probes(resolved: ResolvedSpec, names: Sequence[str] | None) -> Resolved
         return resolved
     chosen = list(names) or "none"
     return replace(resolved, spec=resolved.spec.model_copy(update={"probes": chosen}))
+
+
+def needed_backends(variant: Variant, spec: Spec) -> tuple[str, ...]:
+    """Return the backends that run a variant, and that quantize it.
+
+    Args:
+        variant: A target of the spec.
+        spec: Says what quantizes ONNX.
+    """
+    needed = [FORMATS[variant.format].runtime]
+    if variant.format in ENGINE_FORMATS:
+        needed += ["polygraphy"]
+    if _is_made_by_nncf(variant, spec):
+        needed += ["nncf"]
+    return tuple(needed)
+
+
+def _is_made_by_nncf(variant: Variant, spec: Spec) -> bool:
+    if variant.precision is not Precision.INT8:
+        return False
+    return variant.format == "openvino" or (
+        variant.format in {"onnx", *ENGINE_FORMATS} and spec.calibration.tool == "nncf"
+    )

@@ -8,12 +8,12 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
-from paritygate.convert.fixed_shape import FIXERS
+from paritygate.convert.checked import FIXERS
 from paritygate.errors import UsageError
 from paritygate.models.fixed_shape import FixedShape
 from paritygate.precision import Variant
 from paritygate.signature import Signature
-from paritygate.wording import nearest_first
+from paritygate.text import nearest_first
 
 __all__ = [
     "StaticTarget",

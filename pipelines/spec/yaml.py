@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from paritygate.errors import UsageError
-from paritygate.printing import one_line
+from paritygate.text import one_line
 
 __all__ = ["MOST_BYTES", "load_yaml"]
 

@@ -54,7 +54,7 @@ def _run(args: list[str]) -> int:  # noqa: PLR0911 - one return a cause
 
     from paritygate.errors import ExitCode, ParitygateError
     from paritygate.pipelines.cli.app import cli
-    from paritygate.printing import echo, echo_block
+    from paritygate.text import echo, echo_block
 
     is_debug = "--debug" in args or bool(os.environ.get("PARITYGATE_DEBUG"))
     try:
@@ -115,7 +115,7 @@ def _print_error(err: ParitygateError, *, is_debug: bool) -> None:
     import traceback
 
     from paritygate.errors import UnsupportedOperatorsError
-    from paritygate.printing import echo, echo_block
+    from paritygate.text import echo, echo_block
 
     if is_debug:
         echo_block(traceback.format_exc(), err=True)

@@ -6,18 +6,21 @@ It stands above all other parts, and `paritygate` shows its names. The commands 
 from __future__ import annotations
 
 import contextlib
+import functools
+import inspect
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from numbers import Integral, Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import paritygate.errors
 from paritygate.batch import Batch
 from paritygate.codec import to_data
 from paritygate.errors import ArtifactIntegrityError, ExitCode, ParitygateError, UsageError
-from paritygate.models.live import kind_of_live, live_objects
+from paritygate.models.loading import kind_of_live, live_objects
 from paritygate.models.source import ModelRef, SourceKind
 from paritygate.pipelines.cli.run_summary import comparison_text
 from paritygate.pipelines.compare.arguments import check_choice, comparison_of, known_probes
@@ -36,6 +39,7 @@ from paritygate.pipelines.run.workspace import DEFAULT_ROOT, new_run
 from paritygate.pipelines.run_spec import RunOptions, RunOutcome, check_options, run_spec, spec_to_run
 from paritygate.pipelines.spec.limits import parse_constraints
 from paritygate.pipelines.spec.schema import Spec
+from paritygate.text import nearest_first
 from paritygate.validate.samples.in_memory import store_samples
 from paritygate.validate.samples.samples import DEFAULT_BATCH_SIZE, SampleSource
 
@@ -138,6 +142,29 @@ class Outcome(RunOutcome):
         return self.to_json()
 
 
+_Arguments = ParamSpec("_Arguments")
+_Returned = TypeVar("_Returned")
+
+
+def _of_known_arguments(function: Callable[_Arguments, _Returned]) -> Callable[_Arguments, _Returned]:
+    """Let a function say in one of our errors which of its arguments may be meant by a name that is none."""
+    parameters = inspect.signature(function).parameters
+    known = [item.name for item in parameters.values() if item.kind is item.KEYWORD_ONLY]
+
+    @functools.wraps(function)
+    def checked(*args: _Arguments.args, **given: _Arguments.kwargs) -> _Returned:
+        unknown = next((name for name in given if name not in parameters), None)
+        if unknown is not None:
+            allowed = ", ".join(nearest_first(unknown, known))
+            hint = "limits are given as tolerance={'max_abs_diff': 1e-3}" if "tol" in unknown else "give one of these"
+            msg = f"{function.__name__} has no argument {unknown!r} (allowed: {allowed})"
+            raise UsageError(msg, hint=hint)
+        return function(*args, **given)
+
+    return checked
+
+
+@_of_known_arguments
 def compare(  # noqa: PLR0913 - one argument an option of the command
     reference: object,
     candidate: object,
@@ -156,6 +183,7 @@ def compare(  # noqa: PLR0913 - one argument an option of the command
     ignore: Mapping[str, str] | None = None,
     axes: Mapping[str, int] | None = None,
     min_cosine_similarity: Mapping[str, float] | None = None,
+    valid_where: Mapping[str, str] | None = None,
     non_finite: str = "refuse",
     min_rows: int = 1,
     batch_size: int = DEFAULT_BATCH_SIZE,
@@ -163,6 +191,7 @@ def compare(  # noqa: PLR0913 - one argument an option of the command
     seed: int = 0,
     emulate: bool = False,
     probes: Sequence[str] | None = None,
+    edge: str = "warn",
     failures: str | os.PathLike[str] | None = None,
     device: str = "cpu",
     provider: str | None = None,
@@ -194,6 +223,7 @@ def compare(  # noqa: PLR0913 - one argument an option of the command
         ignore: Why an output is not compared, by output.
         axes: The channel axis of an output, by output.
         min_cosine_similarity: The least cosine similarity of the two answers to any row, by output.
+        valid_where: The input that says which positions of an output count, those where it is set, by output.
         non_finite: What NaN and infinity in the reference mean: `refuse`, or `match`.
         min_rows: Fewer rows are inconclusive.
         batch_size: Rows a batch, where the samples do not say.
@@ -201,6 +231,7 @@ def compare(  # noqa: PLR0913 - one argument an option of the command
         seed: Seed of all choices.
         emulate: Whether to round every value of the candidate (ONNX) to the precision.
         probes: The probes to ask, none of them for `none` or `()`; all if None.
+        edge: What a difference in made-up rows that are unlike every sample comes to: `fail`, `warn` or `off`.
         failures: A folder for the batches that the candidate fails.
         device: `cpu` or `cuda`.
         provider: What of ONNX Runtime runs the candidate: `cpu`, `cuda` or `tensorrt`.
@@ -213,28 +244,31 @@ def compare(  # noqa: PLR0913 - one argument an option of the command
     """
     here, objects = Path.cwd(), dict[str, object]()
     place = os.fspath(samples) if isinstance(samples, (str, os.PathLike)) else None
-    source = SampleSource(text=place or "", folder=here, batch_size=batch_size, pad=dict(pad or {}))
+    fill = _by_name("pad", pad, 0.0, name="input")
+    source = SampleSource(text=place or "", folder=here, batch_size=batch_size, pad=fill)
     job = comparison_of(
         _model(reference, here, {}, objects),
-        _model(candidate, here, dict(rename or {}), objects),
+        _model(candidate, here, _by_name("rename", rename, "reference", name="candidate"), objects),
         source,
         precision=precision,
-        decisions=[f"{output}:{rule}" for output, rule in (decisions or {}).items()],
-        constant_decisions=constant_decisions or {},
-        tolerance=tolerance or {},
+        decisions=[f"{output}:{rule}" for output, rule in _by_name("decisions", decisions, "argmax").items()],
+        constant_decisions=_by_name("constant_decisions", constant_decisions, "REASON"),
+        tolerance=_by_name("tolerance", tolerance, 1e-3, name="max_abs_diff"),
         repeat=repeat,
         outputs=_texts(outputs),
-        argmax_of=argmax_of or {},
+        argmax_of=_by_name("argmax_of", argmax_of, "scores", name="label"),
         gold=_texts(gold),
         matches=_texts(matches),
-        ignored=ignore or {},
-        axes=axes or {},
-        min_cosine_similarity=min_cosine_similarity or {},
+        ignored=_by_name("ignore", ignore, "REASON"),
+        axes=_by_name("axes", axes, 1),
+        min_cosine_similarity=_by_name("min_cosine_similarity", min_cosine_similarity, 0.999),
+        valid_where=_by_name("valid_where", valid_where, "attention_mask"),
         non_finite=non_finite,
         min_rows=min_rows,
         seed=seed,
         emulate=emulate,
         probes=None if probes is None else _texts(probes),
+        edge=edge,
         failures=None if failures is None else Path(failures),
         device=device,
         provider=provider,
@@ -255,6 +289,7 @@ def compare(  # noqa: PLR0913 - one argument an option of the command
     return _as(Comparison, result)
 
 
+@_of_known_arguments
 def run(  # noqa: PLR0913 - one argument an option of the command
     spec: str | os.PathLike[str] | Spec | Mapping[str, Any],
     *,
@@ -461,6 +496,31 @@ _Result = TypeVar("_Result", Comparison, Outcome)
 
 def _as(kind: type[_Result], found: ComparisonResult | RunOutcome) -> _Result:
     return kind(**{item.name: getattr(found, item.name) for item in fields(found)})
+
+
+_Value = TypeVar("_Value", str, int, float)
+# What a value may be instead of the example, and its name; NumPy's numbers are of these kinds as well.
+_KINDS = {str: (str, "text"), int: (Integral, "whole number"), float: (Real, "number")}
+
+
+def _by_name(argument: str, given: object, example: _Value, *, name: str = "logits") -> dict[str, _Value]:
+    """Return an argument that is a mapping by name.
+
+    Raises:
+        UsageError: It is something else, such as the text that the command takes, or holds other values.
+    """
+    hint = f"write for example {argument}={{{name!r}: {example!r}}}"
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        msg = f"{argument} is {given!r}, a {type(given).__name__}: allowed is a mapping by name"
+        raise UsageError(msg, hint=hint)
+    allowed, what = _KINDS[type(example)]
+    for key, value in given.items():
+        if not isinstance(key, str) or not isinstance(value, allowed):
+            msg = f"{argument} holds {key!r}: {value!r}: allowed is a {what} by name"
+            raise UsageError(msg, hint=hint)
+    return dict(given)
 
 
 def _texts(given: Sequence[str]) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from typing import Any
 
 from paritygate.backends import BACKENDS, require_backend
 from paritygate.errors import UsageError
+from paritygate.text import meant
 
 __all__ = [
     "file_of_module",
@@ -71,13 +72,17 @@ def load_object(text: str, folder: Path | None = None) -> Any:  # noqa: ANN401 -
         if err.name is None or not (module_name == err.name or module_name.startswith(err.name + ".")):
             raise
         msg = f"module {module_name!r} of {text!r} was not found"
-        raise UsageError(
-            msg, hint="modules are looked up in the spec's folder first, then among the installed packages"
-        ) from err
+        hint = "modules are looked up in the spec's folder first, then among the installed packages"
+        if module_name.endswith(".py"):
+            hint = f"a module is named without .py: {module_name.removesuffix('.py')}:{attribute}"
+        elif folder is not None:
+            hint += meant(module_name, sorted(path.stem for path in folder.glob("*.py")))
+        raise UsageError(msg, hint=hint) from err
     for part in attribute.split("."):
         if not hasattr(found, part):
             msg = f"module {module_name!r} has no {attribute!r}"
-            raise UsageError(msg, hint="name a function or class that the module defines, as module:callable")
+            near = meant(part, [name for name in dir(found) if not name.startswith("_")])
+            raise UsageError(msg, hint=f"name a function or class that the module defines, as module:callable{near}")
         found = getattr(found, part)
     return found
 

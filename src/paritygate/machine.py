@@ -24,6 +24,7 @@ __all__ = [
     "gpu_of_machine",
     "is_int8_cut_off",
     "machine_facts",
+    "show_cuda_runtime",
     "user_name",
 ]
 
@@ -39,6 +40,7 @@ _NVIDIA_DRIVER = Path("/proc/driver/nvidia/version")
 # CUdevice_attribute of the CUDA driver API: CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR.
 _COMPUTE_CAPABILITY = (75, 76)
 _NAME_BYTES = 256
+_LIBRARY_PATH = "LD_LIBRARY_PATH"
 # Variables that make libraries below the frameworks compute float32 in less, and the values at which they do not.
 # NVIDIA_TF32_OVERRIDE stands above what a framework asks for; the others are those of oneDNN and of TensorFlow.
 _LOWERING_VARIABLES = {
@@ -193,3 +195,21 @@ def user_name() -> str:
         return getpass.getuser()
     except (KeyError, OSError):
         return ""
+
+
+def show_cuda_runtime(gpu: Gpu) -> None:
+    """Add the folder of the installed CUDA runtime to those that Polygraphy searches.
+
+    It does not look where the packages for CUDA 13 and later put it.
+
+    Only a runtime of the driver's own major version: one of a later version would not start. For CUDA 12 there is
+    nothing to do, because Polygraphy looks into the folder of its package; nor where no package is installed.
+
+    Args:
+        gpu: The GPU, whose driver says which version it serves.
+    """
+    folder = Path("nvidia", f"cu{gpu.cuda.split('.')[0]}", "lib")
+    found = [str(Path(place) / folder) for place in sys.path if any((Path(place) / folder).glob("libcudart.so*"))]
+    given = os.environ.get(_LIBRARY_PATH, "").split(os.pathsep)
+    # After what the user set, which is asked first.
+    os.environ[_LIBRARY_PATH] = os.pathsep.join(dict.fromkeys(item for item in (*given, *found) if item))

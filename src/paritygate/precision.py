@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from paritygate.errors import UsageError
-from paritygate.wording import nearest_first
+from paritygate.text import nearest_first
 
 __all__ = ["Precision", "Variant", "parse_precision"]
 

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from paritygate.errors import UsageError
 
 __all__ = [
+    "BATCH",
+    "DTYPES",
     "Dim",
     "Signature",
     "TensorSpec",
     "is_comparable_dtype",
     "is_float_dtype",
     "is_integer_dtype",
+    "name_unknown_dims",
     "rename_signature",
 ]
 
+BATCH = "batch"
 _FLOAT_DTYPES = frozenset({"float16", "float32", "float64", "bfloat16"})
 _INTEGER_DTYPES = frozenset({"int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool"})
-_DTYPES = _FLOAT_DTYPES | _INTEGER_DTYPES | {"string"}
+DTYPES = _FLOAT_DTYPES | _INTEGER_DTYPES | {"string"}
 
 
 def is_float_dtype(name: str) -> bool:
@@ -53,8 +57,8 @@ class TensorSpec:
     shape: tuple[int | str | None, ...] | None
 
     def __post_init__(self) -> None:
-        if self.dtype not in _DTYPES:
-            allowed = ", ".join(sorted(_DTYPES))
+        if self.dtype not in DTYPES:
+            allowed = ", ".join(sorted(DTYPES))
             msg = f"dtype {self.dtype!r} of {self.name!r} is not supported (allowed: {allowed})"
             raise UsageError(msg, hint="give the dtype by its NumPy name")
 
@@ -125,3 +129,27 @@ def rename_signature(signature: Signature, rename: Mapping[str, str]) -> Signatu
         inputs=tuple(replace(spec, name=rename.get(spec.name, spec.name)) for spec in signature.inputs),
         outputs=tuple(replace(spec, name=rename.get(spec.name, spec.name)) for spec in signature.outputs),
     )
+
+
+def name_unknown_dims(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> Signature:
+    """Return a signature in which every dim of None has a name: TensorFlow knows that they vary, but has none for them.
+
+    Axis 0 of the inputs is `batch`, and so is that of the outputs where an input has it; every other
+    open dim is one of its own, named `<tensor>_dim<axis>`, because TensorFlow does not say which of
+    them are equal. A shape of None stays.
+    """
+    named_inputs = tuple(_named(inputs, has_batch=True))
+    has_batch = any(spec.shape and spec.shape[0] == BATCH for spec in named_inputs)
+    return Signature(inputs=named_inputs, outputs=tuple(_named(outputs, has_batch=has_batch)))
+
+
+def _named(specs: Iterable[TensorSpec], *, has_batch: bool) -> Iterable[TensorSpec]:
+    for spec in specs:
+        if spec.shape is None:
+            yield spec
+            continue
+        shape = [
+            dim if dim is not None else BATCH if axis == 0 and has_batch else f"{spec.name}_dim{axis}"
+            for axis, dim in enumerate(spec.shape)
+        ]
+        yield TensorSpec(name=spec.name, dtype=spec.dtype, shape=tuple(shape))

@@ -25,7 +25,7 @@ from paritygate.pipelines.compare.result import OutputResult
 from paritygate.pipelines.spec.limits import CONSTRAINTS
 from paritygate.pipelines.spec.loading import packaged_specs
 from paritygate.pipelines.spec.schema import AVAILABLE_TARGETS, Spec
-from paritygate.validate.gate import statistics, strata, tolerance, verdict
+from paritygate.validate.gate import precision_steps, statistics, strata, verdict
 from paritygate.validate.gate.decisions import Rule
 from paritygate.validate.gate.histogram import RESOLUTION
 from paritygate.validate.gate.tolerance import DEFAULT_TOLERANCES, Tolerance
@@ -41,6 +41,7 @@ JUDGES = (
     "validate/reference/record.py",
     "validate/gate/gate.py",
     "validate/gate/measurement.py",
+    "validate/gate/resolution.py",
     "validate/reference/noise_floor.py",
     "validate/gate/strata.py",
     "validate/detections/judgement.py",
@@ -150,7 +151,7 @@ def test_the_other_numbers_of_the_gate_are_those_of_the_code(pages: dict[str, Pa
     gate = " ".join(pages["docs/gate.md"].prose.split())
     limits = " ".join(pages["docs/tolerances.md"].prose.split())
 
-    assert f"{tolerance.LEAST_ULPS} steps of the output's dtype" in limits
+    assert f"{precision_steps.LEAST_STEPS} steps of what is coarser" in limits
     assert f"within which {bulk.BULK_SHARE * 100:g} % of the ordinary values lie" in limits
     assert f"divided by {bulk.NORMAL_REACH:.3f}" in limits
     assert f"at least {bulk._FILL_SHARE * 100:g} % of the values of a channel" in limits
@@ -161,7 +162,8 @@ def test_the_other_numbers_of_the_gate_are_those_of_the_code(pages: dict[str, Pa
     assert "ten times the limit" in limits
     assert verdict._MANY_VALUES_FACTOR == 10
     assert f"above {verdict._MANY_VALUES:,} values" in gate
-    assert f"max(1, {verdict._IN_BAND_SHARE * 100:g} % of the decisions)" in gate
+    for least, share in (verdict._IN_BAND, verdict._IN_BAND_COARSE):
+        assert f"max({least}, {share * 100:g} %" in gate
     assert f"less than {verdict._COVERED_SHARE * 100:g} % of the decisions" in gate
     assert f"Up to {reference._REPEATED_ROWS} rows" in gate
     assert f"1/{round(1 / RESOLUTION)} of it at most" in gate

@@ -26,7 +26,7 @@ main(["backends"])
 
 @pytest.mark.parametrize(
     "name",
-    ["click", "signal", "paritygate.errors", "paritygate.printing", "paritygate.pipelines.cli.app", "rich.console"],
+    ["click", "signal", "paritygate.errors", "paritygate.text", "paritygate.pipelines.cli.app", "rich.console"],
 )
 def test_an_interrupt_while_modules_are_imported_is_no_traceback(name: str) -> None:
     done = subprocess.run(

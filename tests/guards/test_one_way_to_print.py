@@ -1,4 +1,4 @@
-"""What the tool prints passes `paritygate.printing`, where hidden characters are written out: nothing goes past it."""
+"""What the tool prints passes `paritygate.text`, where hidden characters are written out: nothing goes past it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PRINTERS = {
     "traceback.print_exc",
     "traceback.print_exception",
 }
-# Child processes print into their logs, which messages quote by `printing`.
+# Child processes print into their logs, which messages quote by `printable` of `text`.
 PRINT_INTO_A_LOG = ("pipelines/process/child_main.py", "pipelines/jobs/")
 
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 import paritygate as pg
 from paritygate.__main__ import _run
 from paritygate.errors import InputFileError, UsageError
-from paritygate.models.live import live_object
+from paritygate.models.loading import live_object
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -186,6 +186,8 @@ def test_a_reference_that_raises_is_an_error_and_no_pass() -> None:
     assert (result.verdict, result.exit_code, result.ran_in) == ("error", 5, "this process")
     with pytest.raises(pg.ParityError, match="the function failed on x: float32\\[16, 4\\]: OSError: no server for 1"):
         result.assert_passed()
+    assert result.error is not None
+    assert result.error.hint == "the function is given a dict of arrays: call it with one"
 
 
 def test_a_candidate_that_raises_later_fails() -> None:
@@ -350,6 +352,21 @@ def test_no_rows_are_no_pass(samples: Any, is_object: bool, files: Path) -> None
         ({"probes": ["batches", "luck"]}, "'luck' is no probe (allowed: none, "),
         ({"decisions": {"logits": "maximum"}}, "decision rule 'maximum' of 'logits' is not known"),
         ({"tolerance": {"atol": 1e-3}}, "tolerance 'atol' is not known (allowed: max_abs_diff"),
+        ({"tolerance": "max_abs_diff=1e-3"}, "tolerance is 'max_abs_diff=1e-3', a str: allowed is a mapping by name"),
+        (
+            {"tolerance": {"max_abs_diff": "1e-3"}},
+            "tolerance holds 'max_abs_diff': '1e-3': allowed is a number by name",
+        ),
+        ({"decisions": ["logits:argmax"]}, "decisions is ['logits:argmax'], a list: allowed is a mapping by name"),
+        ({"decisions": "logits:argmax"}, "decisions is 'logits:argmax', a str: allowed is a mapping by name"),
+        ({"decisions": {"logits": 3}}, "decisions holds 'logits': 3: allowed is a text by name"),
+        ({"constant_decisions": ["logits"]}, "constant_decisions is ['logits'], a list: allowed is a mapping by name"),
+        ({"ignore": ["logits"]}, "ignore is ['logits'], a list: allowed is a mapping by name"),
+        ({"axes": {"logits": 1.5}}, "axes holds 'logits': 1.5: allowed is a whole number by name"),
+        ({"pad": [0]}, "pad is [0], a list: allowed is a mapping by name"),
+        ({"rename": "a=b"}, "rename is 'a=b', a str: allowed is a mapping by name"),
+        ({"atol": 1e-3}, "compare has no argument 'atol' (allowed: "),
+        ({"sample": 1}, "compare has no argument 'sample' (allowed: samples, "),
         ({"outputs": "scores"}, "scores"),
         ({"provider": "cpu"}, "provider 'cpu' is one of ONNX Runtime, which does not run right: it is a live model"),
     ],
@@ -359,6 +376,27 @@ def test_an_argument_that_is_wrong_is_wrong_usage(arguments: Any, words: str, fi
         pg.compare(str(files / "model.onnx"), right, samples={"x": _X}, **{"probes": (), **arguments})
 
     assert caught.value.exit_code == 2
+
+
+def test_a_hint_of_a_wrong_argument_shows_it_as_python_takes_it(files: Path) -> None:
+    hints = {
+        "tolerance": "write for example tolerance={'max_abs_diff': 0.001}",
+        "ignore": "write for example ignore={'logits': 'REASON'}",
+        "rtol": "limits are given as tolerance={'max_abs_diff': 1e-3}",
+        "sample": "give one of these",
+    }
+    for argument, hint in hints.items():
+        wrong: Any = {argument: ["logits"]}
+        with pytest.raises(pg.ParitygateError) as caught:
+            pg.compare(str(files / "model.onnx"), right, samples={"x": _X}, **wrong)
+        assert caught.value.hint == hint
+
+
+def test_numbers_of_numpy_are_numbers(files: Path) -> None:
+    limits: Any = {"max_abs_diff": np.float32(1e-3)}
+    result = pg.compare(str(files / "model.onnx"), right, samples={"x": _X}, probes=(), tolerance=limits)
+
+    assert result.verdict == "pass"
 
 
 def test_what_is_no_model_is_wrong_usage(files: Path) -> None:

@@ -248,6 +248,18 @@ def test_a_module_that_fails_on_the_samples_is_an_error() -> None:
 
 
 @pytest.mark.torch
+def test_samples_in_float64_are_said_to_be_what_a_float32_module_does_not_take() -> None:
+    import torch
+
+    wide = {"x": _X.astype(np.float64)}
+    result = pg.compare(torch.nn.Linear(4, 2), lambda arrays: arrays, samples=wide, probes=())
+
+    assert result.error is not None
+    hint = "the samples hold 'x' as float64, and the parameters of the module are float32: give that"
+    assert (result.verdict, result.error.hint) == ("error", hint)
+
+
+@pytest.mark.torch
 def test_a_module_is_not_moved_to_another_device() -> None:
     import torch
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paritygate.printing import echo, echo_block, one_line, printable
+from paritygate.text import echo, echo_block, one_line, printable
 
 HOSTILE = {
     "clear the screen": "\x1b[2J",

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from paritygate.row_names import row_name, row_names, row_range, without_row_ids
+from paritygate.text import row_name, row_names, row_range, without_row_ids
 
 _IDS = (
     "0",

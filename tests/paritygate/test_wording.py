@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from paritygate.wording import counted, nearest_first, one_or_many
+from paritygate.text import counted, nearest_first, one_or_many
 
 
 @pytest.mark.parametrize(

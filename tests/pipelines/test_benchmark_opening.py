@@ -12,7 +12,7 @@ import pytest
 from paritygate.errors import BackendError
 from paritygate.models.loading import LoadedModel
 from paritygate.models.source import ModelRef, SourceKind
-from paritygate.pipelines.benchmark.opening import COMPILED, EAGER, open_to_time
+from paritygate.pipelines.benchmark.calls import COMPILED, EAGER, open_to_time
 from paritygate.pipelines.benchmark.result import SOURCE
 from paritygate.signature import Signature, TensorSpec
 from paritygate.validate.runners.opening import open_model

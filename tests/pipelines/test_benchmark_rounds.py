@@ -11,8 +11,7 @@ import pytest
 
 from paritygate.errors import BackendError
 from paritygate.pipelines.benchmark.result import SOURCE
-from paritygate.pipelines.benchmark.rounds import MOST_SECONDS, Point, run_rounds, uncertain
-from paritygate.pipelines.benchmark.subjects import BenchmarkSubject
+from paritygate.pipelines.benchmark.rounds import MOST_SECONDS, BenchmarkSubject, Point, run_rounds, uncertain
 from paritygate.pipelines.benchmark.worker import RefusedError, TurnAnswer, Worker
 from paritygate.pipelines.compare.models import recorded_model
 from paritygate.pipelines.run.benchmark import _uncertain_note

@@ -11,7 +11,8 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import pytest
@@ -20,18 +21,30 @@ from tests.pipelines.conftest import make_desk
 from paritygate.artifact import file_digests
 from paritygate.codec import to_data
 from paritygate.errors import BackendError
-from paritygate.models.source import SourceKind
-from paritygate.pipelines.benchmark.load import LoadMark, cores, load_note, mark_load, others_cores
-from paritygate.pipelines.benchmark.result import SOURCE, BenchmarkResult
+from paritygate.models.source import ModelRef, SourceKind
+from paritygate.pipelines.benchmark.load import (
+    LoadMark,
+    contradiction_note,
+    cores,
+    load_note,
+    mark_load,
+    others_cores,
+)
+from paritygate.pipelines.benchmark.result import SOURCE, BenchmarkResult, Speedup
+from paritygate.pipelines.benchmark.rounds import BenchmarkSubject, kind_of
 from paritygate.pipelines.benchmark.worker import Worker, WorkerJob
+from paritygate.pipelines.cli.benchmark_table import print_benchmark
 from paritygate.pipelines.compare.models import artifact_model
 from paritygate.pipelines.run.benchmark import benchmark_stage, exit_code_of_benchmark
 from paritygate.pipelines.run.workspace import RunFolder, open_run
 from paritygate.pipelines.spec.benchmark_plan import BenchmarkPlan
+from paritygate.precision import Variant
 from paritygate.validate.reference.recording import Recording
 
 if TYPE_CHECKING:
     from tests.pipelines.conftest import Desk
+
+    from paritygate.artifact import Artifact
 
 
 PLAN = BenchmarkPlan(batch_sizes=(1, 8), concurrency=(1,), rounds=2, seconds=0.01, price_per_hour=0.2)
@@ -159,6 +172,49 @@ def test_what_others_kept_busy_is_what_is_left_of_the_whole() -> None:
     assert others_cores(None, end) is None
     assert load_note(0.1, 2) == load_note(None, 2) == ()
     assert load_note(0.9, 2)[0].startswith("other work kept 0.9 of 2 cores busy")
+
+
+@pytest.mark.parametrize(
+    ("others", "ratio", "is_said"), [(1.0, 30.0, True), (1.0, 3.0, False), (0.0, 30.0, False), (None, 30.0, False)]
+)
+def test_medians_and_throughput_that_disagree_beside_other_work_are_said_not_to_be_trusted(
+    measured: tuple[RunFolder, BenchmarkResult], others: float | None, ratio: float, *, is_said: bool
+) -> None:
+    _, result = measured
+    source, variant = result.variants[:2]
+    speedup = Speedup(ratio=ratio, low=17.0, high=34.0)
+    slow = replace(source, points=(replace(source.points[0], rows_per_s=100.0),))
+    fast = replace(variant, points=(replace(variant.points[0], rows_per_s=190.0, speedup=speedup),))
+    noisy = replace(result, variants=(slow, fast), machine={**result.machine, "cores": 2, "others_cores": others})
+
+    words = (
+        "medians and throughput disagree: onnx-fp32 is 30 times by p50 and 1.9 times by rows/s at batch size 1, "
+        "concurrency 1: with other work on the machine neither is to be trusted, measure again on an idle one"
+    )
+    assert contradiction_note(noisy) == ((words,) if is_said else ())
+
+
+def test_the_copy_of_a_pytorch_source_is_loaded_as_the_source_is_with_pytorch_imported_already() -> None:
+    callable_ = ModelRef(text="net:model", folder=Path(), kind=SourceKind.CALLABLE)
+    copy = cast("Artifact", SimpleNamespace(variant=Variant.parse("torch-fp32")))
+    recorded = {"kind": "torch"}
+
+    assert kind_of(BenchmarkSubject(name=SOURCE, model=callable_, recorded=recorded)) is SourceKind.TORCH
+    assert kind_of(BenchmarkSubject(name="torch-fp32", model=callable_, artifact=copy)) is SourceKind.TORCH
+
+
+@pytest.mark.parametrize("not_run_here", [(), ("onnx-fp32",)])
+def test_that_what_is_not_run_here_has_no_speed_is_no_error(
+    measured: tuple[RunFolder, BenchmarkResult], capsys: pytest.CaptureFixture[str], not_run_here: tuple[str, ...]
+) -> None:
+    _, result = measured
+    source, variant = result.variants[:2]
+    broken = replace(result, variants=(source, replace(variant, points=(), error="no such operator")))
+
+    print_benchmark("tiny", broken, not_run_here=not_run_here)
+
+    said = "error: benchmark of onnx-fp32: no such operator" in capsys.readouterr().err
+    assert said is not bool(not_run_here)
 
 
 def test_other_work_on_the_machine_is_said(copied: Desk) -> None:

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.usefixtures("asks_probes")
 
-_DECLARED = ("--non-finite", "match", "--probes", "values")
+# What lies beyond the samples is at the edge.
+_DECLARED = ("--non-finite", "match", "--probes", "values", "--edge", "fail")
 
 
 def _barred(bench: Bench, name: str, *, most: float = 1e6, bar: float = -np.inf) -> str:

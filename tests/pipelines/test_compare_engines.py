@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from paritygate.engine.profile import profile_of
 from paritygate.engine.record import ENGINE_FILE, RECORD_FILE, EngineRecord
-from paritygate.engine.settings import EngineSettings
+from paritygate.engine.settings import EngineSettings, profile_of
 from paritygate.machine import Gpu
 from paritygate.precision import Precision
 from paritygate.signature import Dim, Signature, TensorSpec
-from paritygate.validate.runners.engine import fit as engine_fit
+from paritygate.validate.runners import tensorrt
 
 if TYPE_CHECKING:
     from tests.pipelines.conftest import Bench
@@ -48,7 +47,7 @@ def _engine(folder: Path, library: str = "tensorrt") -> str:
 @pytest.fixture
 def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have the machine show no GPU, where it has one."""
-    monkeypatch.setattr(engine_fit, "gpu_of_machine", lambda: None)
+    monkeypatch.setattr(tensorrt, "gpu_of_machine", lambda: None)
 
 
 @pytest.mark.usefixtures("no_gpu")
@@ -68,7 +67,7 @@ def test_an_engine_cannot_be_compared_without_a_gpu(bench: Bench, library: str) 
 
 
 def test_an_engine_needs_the_gpu_to_be_asked_for(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine_fit, "gpu_of_machine", lambda: _T4)
+    monkeypatch.setattr(tensorrt, "gpu_of_machine", lambda: _T4)
     engine = _engine(bench.folder / "engine")
 
     found = bench.compare(bench.linear("ref"), engine, "--samples", bench.samples())

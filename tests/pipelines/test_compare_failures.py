@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pytest
@@ -14,8 +15,12 @@ from onnx import helper
 
 from paritygate.artifact import ARTIFACT_FILE
 from paritygate.files import digest_of_file, digest_of_files
+from paritygate.pipelines.compare.reproduction import FailureStore
+from paritygate.validate.probes.recording import BatchRecord, StoredProbeBatch
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tests.pipelines.conftest import Bench, Desk, Outcome
 
 pytestmark = pytest.mark.usefixtures("asks_probes")
@@ -74,6 +79,30 @@ def test_the_command_that_is_printed_fails_by_that_batch_alone(bench: Bench, los
     assert alone.result["probes"]["asked"] == {}
 
 
+@dataclass
+class _Recorded:
+    """Batches of one probe, as a recording has them."""
+
+    records: tuple[BatchRecord, ...]
+    probes = ("values",)
+
+    def batches(self, _: str) -> Iterator[StoredProbeBatch]:
+        varied = {"logits": np.arange(4.0)}
+        return (StoredProbeBatch(record=record, inputs={}, outputs=varied) for record in self.records)
+
+
+def test_rows_that_are_put_beside_a_failed_batch_are_like_the_samples() -> None:
+    like = BatchRecord(rows=4, about="real rows", is_beyond_seen=False, is_unlike_seen=False)
+    edge: Any = "an empty row of mask"
+    others = (replace(like, is_beyond_seen=True), replace(like, is_unlike_seen=True), replace(like, edges=(edge,)))
+    store: Any = FailureStore(cast("Any", None), cast("Any", _Recorded((*others, like))))
+
+    assert store._company().record is like
+    # Where no rows are, rows of other values than the samples' are better than none.
+    unlike: Any = FailureStore(cast("Any", None), cast("Any", _Recorded(others)))
+    assert unlike._company().record is others[1]
+
+
 def test_without_a_folder_the_command_asks_the_probe_again_and_names_one(bench: Bench) -> None:
     sides = _table(bench, "a"), _table(bench, "b", lost=77)
 
@@ -104,7 +133,8 @@ def test_a_batch_whose_rows_are_answered_alike_fails_alone_as_well(bench: Bench)
     samples = bench.npz("positive.npz", {"x": np.abs(bench.normal(64, 4)) + np.float32(0.5)})
     sides = clipped("a", -1e6), clipped("b", 0.1)
 
-    found = bench.compare(*sides, "--samples", samples, "--probes", "values", "--failures", str(bench.folder / "kept"))
+    options = ("--probes", "values", "--edge", "fail", "--failures", str(bench.folder / "kept"))
+    found = bench.compare(*sides, "--samples", samples, *options)
     failures = found.result["probes"]["asked"]["values"]["failures"]
     constant = [failure for failure in failures if "zeros" in failure["about"] and failure["inputs"]]
     words = shlex.split(constant[0]["again"])[1:]
@@ -135,7 +165,7 @@ def _clip(folder: Path) -> None:
 
 
 def test_a_run_keeps_what_a_variant_failed_in_its_folder(desk: Desk) -> None:
-    assert desk.call("export", desk.spec(probes=None), "--quiet").code == 0
+    assert desk.call("export", desk.spec(probes=None, edge="fail"), "--quiet").code == 0
     _clip(desk.run_folder / "onnx-fp32")
     assert desk.call("record", "--run", str(desk.run_folder), "--quiet").code == 0
 
@@ -161,8 +191,8 @@ def test_what_is_switched_off_is_in_evidence_manifest_report_and_show(desk: Desk
     assert called.code == 0, str(called)
     (entry,) = desk.evidence()["variants"]
     off = ["shapes", "masks", "ids", "values", "sensitivity", "concurrent", "optimisation", "fresh"]
-    assert entry["probes"]["switched_off"] == off
-    assert list(entry["probes"]["asked"]) == ["batches", "repeats"]
+    assert entry["result"]["probes"]["switched_off"] == off
+    assert list(entry["result"]["probes"]["asked"]) == ["batches", "repeats"]
     assert shown.data["manifest"]["provenance"]["probes_not_asked"] == {"onnx-fp32": off}
     assert f"not asked of onnx-fp32: the probes {', '.join(off)}" in shown.out
     for name in ("report.html", "report.md"):
@@ -175,7 +205,7 @@ def test_all_probes_are_asked_by_default_and_the_release_leaves_none_out(desk: D
     shown = desk.json("show", "tiny")
 
     assert called.code == 0, str(called)
-    assert entry["probes"]["switched_off"] == []
+    assert entry["result"]["probes"]["switched_off"] == []
     assert shown.data["manifest"]["provenance"]["probes_not_asked"] == {}
     assert "not asked of" not in shown.out
 

@@ -1,4 +1,4 @@
-"""What is answered otherwise where no sample is: a warning wherever a result is shown, and no failure."""
+"""What is answered otherwise where no sample is: an edge finding wherever a result is shown, and no failure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from paritygate.pipelines.cli.probe_summary import finding_lines
 from paritygate.pipelines.compare.result import ComparisonResult, reasons
 from paritygate.pipelines.report.failed_alone import failed_alone
 from paritygate.pipelines.report.tables.probes import FOUND_AT, probe_tables, probe_words
-from paritygate.pipelines.selftest import first_failures
+from paritygate.pipelines.selftest import trial
 from paritygate.precision import Precision
 from paritygate.validate.gate.rules import GateRules
 from paritygate.validate.gate.tolerance import parse_tolerance
@@ -79,21 +79,50 @@ def _compare(bench: Bench, *options: str, empty: int | None = None, of_nothing: 
     return bench.compare(*sides, "--samples", _samples(bench, empty=empty), "--probes", "masks", *options)
 
 
-def test_a_finding_passes_with_a_warning_that_names_input_and_figures(bench: Bench) -> None:
+def test_a_finding_passes_and_says_how_the_row_is_unlike_the_samples_and_what_to_write(bench: Bench) -> None:
     found = _compare(bench)
 
-    assert (found.code, found.result["verdict"], found.status("probe_masks")) == (0, "pass", "warning")
+    assert (found.code, found.result["verdict"], found.status("probe_masks")) == (0, "pass", "edge")
     assert re.search(
-        rf"^warning: probe_masks: {_EDGE}, as no sample has, is answered otherwise at an empty row alone "
-        r"\(attention_mask\), and 1 more batch: max_abs_diff: 0\.4 > 0\.0001, worst at row 'masks/\d+/0': .*; the rest "
-        r"of \d+ rows answered alike; if the service can get such a row, put one into the samples, where it has "
-        r"to hold; if not, ignore this$",
+        rf"^edge finding: probe_masks: {_EDGE}, as no sample has, is answered otherwise at an empty row alone "
+        r"\(attention_mask\), and 1 more batch: max_abs_diff: 0\.4 > 0\.0001, worst at row 'masks/\d+/0': [^\n]*\n"
+        r"  if the service can get such a row, it has to hold: write roles: {attention_mask: {empty: true}} in "
+        r"the spec, or put one into the samples\n"
+        r"  if it never can, it need not be asked: write roles: {attention_mask: {empty: false}} in the spec\n"
+        r"  to see this alone: convert-and-validate compare .*$",
         found.out,
         re.MULTILINE,
     )
-    (finding,) = found.result["probes"]["asked"]["masks"]["findings"]
-    assert (finding["edge"], finding["check"], finding["batches"]) == (_EDGE, "max_abs_diff", 2)
+    assert re.search(r"^verdict: pass, 1 edge finding$", found.out, re.MULTILINE)
+    (finding,) = found.result["edge_findings"]
+    assert (finding["probe"], finding["edge"], finding["check"], finding["batches"]) == (
+        "masks",
+        _EDGE,
+        "max_abs_diff",
+        2,
+    )
+    assert finding["if_it_never_occurs"] == "roles: {attention_mask: {empty: false}}"
     assert found.result["probes"]["asked"]["masks"]["failures"] == []
+
+
+def test_edge_fail_makes_a_failure_of_a_finding(bench: Bench) -> None:
+    found = _compare(bench, "--edge", "fail")
+
+    assert (found.code, found.status("probe_masks")) == (1, "fail")
+    assert f"at an empty row alone (attention_mask) ({_EDGE}, as no sample has, and edge: fail asks it)" in found.out
+    assert "verdict: fail, 1 edge finding" in found.out
+    # The command that asks the probe alone asks no less.
+    assert "--edge fail" in found.result["edge_findings"][0]["again"]
+    assert "if it never can, it need not be asked: write roles: {attention_mask: {empty: false}}" in found.out
+
+
+def test_edge_off_asks_nothing_of_the_kind_and_says_so(bench: Bench) -> None:
+    found = _compare(bench, "--edge", "off")
+
+    assert (found.code, found.result["edge_findings"]) == (0, [])
+    assert found.result["probes"]["edge"] == "off"
+    assert re.search(r"^probes: \d+ batches unlike every sample not asked, as edge: off says$", found.out, re.MULTILINE)
+    assert "verdict: pass\n" in found.out
 
 
 def test_what_a_sample_holds_fails(bench: Bench) -> None:
@@ -117,12 +146,12 @@ def test_the_command_of_a_finding_shows_it_alone(bench: Bench) -> None:
 
 def test_variants_that_share_a_finding_share_its_line(bench: Bench) -> None:
     one, two = (from_data(ComparisonResult, _compare(bench, of_nothing=value).result) for value in (0.4, 0.3))
-    right = replace(one, probes=replace(one.probes, asked={}))
+    right = replace(one, edge_findings=[])
 
-    lines = list(finding_lines({"onnx-fp32": one, "onnx-fp16": two, "openvino-fp32": right}))
+    line, *to_do = finding_lines({"onnx-fp32": one, "onnx-fp16": two, "openvino-fp32": right})
 
-    (line,) = lines
-    assert line.startswith(f"warning: onnx-fp32, onnx-fp16: probe_masks: {_EDGE}, as no sample has, is answered")
+    assert [words.split(",")[0] for words in to_do[:2]] == ["  if the service can get such a row", "  if it never can"]
+    assert line.startswith(f"edge finding: onnx-fp32, onnx-fp16: probe_masks: {_EDGE}, as no sample has, is answered")
     assert "max_abs_diff: 0.4 > 0.0001" in line
     assert line.endswith("(of onnx-fp32)")
     assert not any("probe_masks" in reason for reason in reasons(one, with_findings=False))
@@ -137,8 +166,9 @@ def test_the_report_lists_findings_apart_from_failures(bench: Bench) -> None:
     (row,) = tables[FOUND_AT].rows
     assert [cell.text for cell in row][:4] == ["masks", _EDGE, "an empty row alone (attention_mask)", "2"]
     assert row[4].text.startswith("max_abs_diff: 0.4 > 0.0001")
-    assert row[5].text.startswith("kept/masks-")
-    assert "A difference there is a warning, and a failure as soon as samples hold such rows." in " ".join(
+    assert [row[5].text, row[6].text] == [f"roles: {{attention_mask: {{empty: {said}}}}}" for said in ("true", "false")]
+    assert row[7].text.startswith("kept/masks-")
+    assert "A difference there is an edge finding: it fails nothing, unless the spec says edge: fail." in " ".join(
         probe_words(result)
     )
     (alone,) = failed_alone(result, bench.folder)
@@ -146,22 +176,22 @@ def test_the_report_lists_findings_apart_from_failures(bench: Bench) -> None:
 
 
 def test_a_selftest_goes_on_behind_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
-    stopped: dict[str, bool] = {}
+    stopped: dict[bool, bool] = {}
 
     def run_probes(_: object, stopping: Any, question: ProbeQuestion, **__: object) -> tuple[()]:  # noqa: ANN401
-        for edge in (_EDGE, ""):
-            question.keep("masks", cast("Any", SimpleNamespace(edge=edge)))
-            stopped[edge] = "masks" in stopping.failed
+        for is_finding in (True, False):
+            question.keep("masks", cast("Any", SimpleNamespace(is_finding=is_finding)))
+            stopped[is_finding] = "masks" in stopping.failed
         return ()
 
-    monkeypatch.setattr(first_failures, "run_probes", run_probes)
+    monkeypatch.setattr(trial, "run_probes", run_probes)
     question = ProbeQuestion(rules=GateRules(tolerance=parse_tolerance(Precision.FP32, {})), outputs=())
-    monkeypatch.setattr(first_failures, "question_of", lambda *_: question)
+    monkeypatch.setattr(trial, "question_of", lambda *_: question)
     recording: Mapping[str, Any] = {"folder": Path(), "probes": (), "roles": {}, "skipped": "", "seed": 0}
     job = SimpleNamespace(rules=SimpleNamespace(probes=("masks",)))
 
-    first_failures.ask_until_failed(
+    trial.ask_until_failed(
         cast("Any", job), cast("Any", None), cast("Any", SimpleNamespace(**recording)), (), lambda *_: None
     )
 
-    assert stopped == {_EDGE: False, "": True}
+    assert stopped == {True: False, False: True}

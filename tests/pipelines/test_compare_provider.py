@@ -17,8 +17,8 @@ from paritygate.pipelines.compare.models import artifact_model
 from paritygate.pipelines.compare.result import ComparisonResult
 from paritygate.pipelines.jobs import compare as compare_job
 from paritygate.pipelines.report.tables.variants import sides_table
-from paritygate.pipelines.run import validate
 from paritygate.pipelines.run.benchmark import subjects_of
+from paritygate.pipelines.run.comparisons import comparison_job
 from paritygate.pipelines.run.workspace import open_run
 from paritygate.pipelines.spec.loading import load_spec
 from paritygate.precision import Variant
@@ -182,8 +182,8 @@ def test_the_provider_of_the_spec_runs_validation_and_benchmark_on_the_gpu(desk:
     side = artifact_model(artifact, provider="tensorrt")
     # With the sizes of its dims, which the file does not say and an engine is built for.
     assert (side.provider, side.signature) == ("tensorrt", artifact.signature)
-    assert validate.comparison_job(run, artifact, "cuda").candidate == side
-    assert validate.comparison_job(run, artifact, "cpu").candidate == artifact_model(artifact)
+    assert comparison_job(run, artifact, "cuda").candidate == side
+    assert comparison_job(run, artifact, "cpu").candidate == artifact_model(artifact)
     for device, expected in (("cuda", "tensorrt"), ("cpu", None)):
         source, variant = subjects_of(run, device)
         assert (source.model.provider, variant.model.provider) == (None, expected)
@@ -194,6 +194,9 @@ def test_the_provider_that_ran_a_variant_is_in_its_evidence_of_a_run(desk: Desk)
     desk.samples()
     called = desk.call("run", desk.spec())
     assert called.code == 0, called
-    result = open_run(desk.run_folder).result("onnx-fp32")
+    evidence = open_run(desk.run_folder).evidence()
+    entry = evidence.entry("onnx-fp32") if evidence is not None else None
+    assert entry is not None
+    result = entry.result
     assert result is not None
     assert (result.candidate.provider, result.reference.provider) == (_CPU, _CPU)

@@ -246,6 +246,10 @@ def test_passes_in_which_the_detector_answers_something_else_altogether_fail(
     assert "the first answer holds no detections ('boxes' has shape" in outcome.check("repeat_detections")["detail"]
 
 
+# What clips beyond the samples differs at the edge alone.
+_AT_EDGE = ("--probes", "values", "--edge", "fail")
+
+
 @pytest.mark.parametrize("has_folder", [True, False])
 @pytest.mark.parametrize("others", [False, True])
 def test_the_command_that_is_printed_of_detections_fails_alone(
@@ -255,7 +259,7 @@ def test_the_command_that_is_printed_of_detections_fails_alone(
     folder = ("--failures", str(bench.folder / "kept"))
     extra = _IGNORE if others else ()
 
-    found = _compare(bench, "--probes", "values", *extra, *folder * has_folder, fault="clipped", noise=others)
+    found = _compare(bench, *_AT_EDGE, *extra, *folder * has_folder, fault="clipped", noise=others)
     words = _command(found.out, "values")
     alone = bench.compare(words[1], words[2], *words[3:])
 
@@ -268,7 +272,7 @@ def test_the_command_that_is_printed_of_detections_fails_alone(
 def test_the_command_of_another_output_leaves_detections_and_what_is_ignored_out(bench: Bench) -> None:
     found = _compare(
         bench,
-        *("--probes", "values", *_IGNORE, "--failures", str(bench.folder / "kept")),
+        *(*_AT_EDGE, *_IGNORE, "--failures", str(bench.folder / "kept")),
         fault="clipped",
         noise=True,
         logits="logits",
@@ -380,7 +384,9 @@ def test_of_detections_alone_the_rows_of_strata_are_counted(detecting: Desk) -> 
 
 def _ask(desk: Desk, probes: str) -> None:
     spec = (desk.folder / "spec.yaml").read_text(encoding="utf-8")
-    (desk.folder / "spec.yaml").write_text(spec.replace("probes: none", f"probes: [{probes}]"), encoding="utf-8")
+    (desk.folder / "spec.yaml").write_text(
+        spec.replace("probes: none", f"probes: [{probes}]\nedge: fail"), encoding="utf-8"
+    )
 
 
 def test_the_command_that_a_run_prints_of_detections_fails_alone(detecting: Desk) -> None:

@@ -40,6 +40,16 @@ def test_a_declared_limit_that_is_raised_after_a_failure_needs_a_reason(desk: De
     assert desk.releases == []
 
 
+def test_to_ask_less_at_the_edge_after_a_failure_needs_a_reason(desk: Desk) -> None:
+    _failed_once(desk, edge="fail")
+    desk.spec(**_limit(1e-12))
+
+    called = desk.call("run", "spec.yaml", "--quiet")
+
+    assert called.code == 2, str(called)
+    assert "edge: warn, and it was fail" in called.err
+
+
 def test_with_a_reason_it_is_judged_and_release_and_report_say_so(desk: Desk) -> None:
     first = _failed_once(desk)
     desk.spec(**_limit(0.1), reason="the service rounds to one decimal place")

@@ -52,7 +52,7 @@ def test_the_alias_stays_where_something_required_failed(desk: Desk) -> None:
     (done,) = called.data["runs"]
     assert done["release"] is None
     assert done["not_released"] == (
-        "required and not passed: onnx-fp16 (fail); so nothing is released, and alias prod stays where it is"
+        "required and not passed: onnx-fp16 (fail); so nothing is released, and alias prod is neither set nor moved"
     )
     assert done["would_release"] == "onnx-fp32"
     assert "would have released: onnx-fp32" in called.out

@@ -50,6 +50,44 @@ def test_a_pair_that_is_none_is_answered_with_one_of_that_option(
     assert outcome.err.endswith(f"\nhint: {hint}\n")
 
 
+@pytest.mark.parametrize(
+    ("candidate", "words", "hint"),
+    [
+        ("b", ["--decision", "logit:argmax"], "decide on one of the outputs compared: did you mean 'logits'?"),
+        ("b", ["--outputs", "logtis"], "--outputs takes names of the reference: did you mean 'logits'?"),
+        ("b", ["--probes", "mask"], "write for example --probes batches,masks: did you mean 'masks'?"),
+        (
+            "b",
+            ["--tolerance", "logits:max_abs_diff=1e-3"],
+            "a limit holds for all outputs of a variant, and takes the name of none: --tolerance max_abs_diff=1e-3",
+        ),
+        (
+            "misspelt_net:laod",
+            [],
+            "name a function or class that the module defines, as module:callable: did you mean 'load'?",
+        ),
+        (
+            "misspelt_ned:load",
+            [],
+            "then among the installed packages: did you mean 'misspelt_net'?",
+        ),
+        ("misspelt_net.py:load", [], "a module is named without .py: misspelt_net:load"),
+    ],
+)
+def test_a_misspelt_name_is_answered_with_the_one_meant(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, candidate: str, words: list[str], hint: str
+) -> None:
+    monkeypatch.chdir(bench.folder)
+    (bench.folder / "misspelt_net.py").write_text("def load():\n    pass\n", encoding="utf-8")
+    side = bench.linear("b") if candidate == "b" else candidate
+
+    outcome = bench.compare(bench.linear("a"), side, "--samples", bench.samples(), *words)
+
+    assert outcome.code == 2
+    assert outcome.err.endswith(f"{hint}\n"), outcome.err
+    assert outcome.err.count("\nhint: ") == 1
+
+
 def test_what_the_hint_about_tolerances_says_is_taken() -> None:
     found = numbers("--tolerance", ["max_abs_diff=1e-3"], example="")
 

@@ -26,7 +26,7 @@ from paritygate.precision import Precision
 from paritygate.signature import Signature, TensorSpec
 from paritygate.validate.detections.rule import make_match_rule
 from paritygate.validate.gate.decisions import parse_decision
-from paritygate.validate.gate.rules import GateRules
+from paritygate.validate.gate.rules import EdgeRule, GateRules
 from paritygate.validate.gold.rule import parse_gold_rule
 from paritygate.validate.reference.recording import Recording
 from paritygate.validate.samples.samples import SampleSource
@@ -389,14 +389,17 @@ _RULES: dict[str, Callable[[GateRules], object]] = {
     "min_rows": lambda _: 7,
     "is_non_finite_declared": lambda _: True,
     "min_cosine_similarity": lambda _: {"logits": 0.9},
+    "valid_where": lambda _: {"logits": "mask"},
     "strata": lambda _: ("source",),
     "probes": lambda _: ("values",),
+    "edge": lambda _: EdgeRule.FAIL,
     "seed": lambda _: 9,
 }
 _PLACES: dict[str, Callable[[ComparisonJob], object]] = {
     "reference": lambda _: recorded_model(Path("/elsewhere/reference"), name="elsewhere"),
     "failures": lambda _: Path("/elsewhere"),
     "again": lambda _: "again",
+    "source": lambda _: None,
     "device": lambda _: "cuda",
 }
 

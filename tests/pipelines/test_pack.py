@@ -587,8 +587,6 @@ def test_a_file_that_changes_while_it_is_packed_is_named(packed: Desk, monkeypat
 
 @pytest.mark.parametrize("command", ["pack", "unpack"])
 def test_an_interrupted_copy_leaves_nothing(packed: Desk, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
-    from paritygate.pipelines.packing import amount_done
-
     _pack(packed, "--output", "p.tar")
 
     def interrupt(*_: object) -> None:
@@ -596,7 +594,6 @@ def test_an_interrupted_copy_leaves_nothing(packed: Desk, monkeypatch: pytest.Mo
 
     name = {"pack": "write", "unpack": "read"}[command]
     monkeypatch.setattr(f"paritygate.pipelines.packing.{name}.amount_done", lambda *_: interrupt)
-    assert amount_done.amount_done is not None
     args = {"pack": (str(packed.run_folder), "-o", "q.tar"), "unpack": ("p.tar", "--root", "other")}[command]
 
     called = packed.call(command, *args)
@@ -608,7 +605,7 @@ def test_an_interrupted_copy_leaves_nothing(packed: Desk, monkeypatch: pytest.Mo
 
 
 def test_a_large_pack_says_how_far_it_is() -> None:
-    from paritygate.pipelines.packing.amount_done import amount_done
+    from paritygate.pipelines.packing.read import amount_done
 
     said: list[str] = []
     add = amount_done("packing", 100 << 20, lambda stage, *_: said.append(stage))

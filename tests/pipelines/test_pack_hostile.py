@@ -16,9 +16,8 @@ import pytest
 
 from paritygate.file_names import why_not_names
 from paritygate.files import digest_of_json
-from paritygate.pipelines.packing.manifest import MANIFEST_NAME, PackedFile, PackManifest
+from paritygate.pipelines.packing.manifest import END, MANIFEST_NAME, PackedFile, PackManifest, header_of, padding_of
 from paritygate.pipelines.packing.read import read_manifest
-from paritygate.pipelines.packing.tar_form import END, header_of, padding_of
 
 if TYPE_CHECKING:
     from tests.pipelines.conftest import Called, Desk

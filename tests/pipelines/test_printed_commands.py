@@ -130,7 +130,8 @@ def test_a_label_is_held_to_its_scores_again(here: Bench) -> None:
     sides = _model(here, "a"), _model(here, "b", most=5)
     options = ("--ignore", _WHY, "--argmax-of", "label=scores", "--tolerance", "decision_mismatches=3")
 
-    found = here.compare(*sides, "--samples", _samples(here), "--probes", "values", *options, "--failures", "kept")
+    probes = ("--probes", "values", "--edge", "fail")
+    found = here.compare(*sides, "--samples", _samples(here), *probes, *options, "--failures", "kept")
     alone = _again(here, _words(found, "values"))
 
     assert (found.code, _first(found, "values")) == (1, "decision_mismatches")

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from paritygate.pipelines.run.probes_left_out import probes_not_asked
+from paritygate.pipelines.cli.release_summary import concessions
+from paritygate.pipelines.run.probes_left_out import edge_findings, edge_not_asked, probes_not_asked
 from paritygate.validate.probes.catalogue import ALL_PROBES
 
 
@@ -43,3 +44,41 @@ def test_a_probe_of_which_no_batch_was_taken_is_left_out(reason: dict[str, int])
 @pytest.mark.parametrize("probes", [None, _probes({}, skipped="outputs that were recorded elsewhere")])
 def test_of_evidence_without_probes_all_are_left_out(probes: dict[str, Any] | None) -> None:
     assert _left_out(probes) == tuple(ALL_PROBES)
+
+
+_FINDING = {
+    "edge": "an empty row of mask",
+    "check": "max_abs_diff",
+    "detail": "0.4 > 0.0001",
+    "if_it_occurs": "roles: {mask: {empty: true}}",
+    "if_it_never_occurs": "roles: {mask: {empty: false}}",
+}
+
+
+def _evidence(**entry: object) -> dict[str, Any]:
+    return {"variants": [{"variant": "onnx-fp32", "artifact": "sha256:0", "checks": [], **entry}]}
+
+
+def test_findings_of_several_devices_are_those_of_the_variant_each_once() -> None:
+    other = {**_FINDING, "edge": "NaN in x"}
+    documents = [_evidence(edge_findings=[_FINDING]), _evidence(edge_findings=[_FINDING, other]), _evidence()]
+
+    assert edge_findings(documents) == {"onnx-fp32": [_FINDING, other]}
+
+
+@pytest.mark.parametrize(("edge", "names"), [("off", ("onnx-fp32",)), ("warn", ()), (None, ())])
+def test_what_was_not_asked_at_the_edge_is_named(edge: str | None, names: tuple[str, ...]) -> None:
+    assert edge_not_asked([_evidence(probes=None if edge is None else _probes({}, edge=edge))]) == names
+
+
+def test_a_release_says_what_differs_at_the_edge_and_what_was_not_asked() -> None:
+    provenance = {"edge_findings": {"a": [_FINDING], "c": [_FINDING]}, "edge_not_asked": ["b"]}
+    manifest = {"provenance": provenance, "variants": [{"name": "a"}, {"name": "b"}]}
+
+    not_asked, finding = concessions(manifest)
+
+    assert not_asked == "not asked of b: made-up rows that are unlike every sample, as edge: off says"
+    assert finding == (
+        "edge finding of a: an empty row of mask, as no sample has, is answered otherwise: max_abs_diff: 0.4 > 0.0001; "
+        "if it can occur: roles: {mask: {empty: true}}; if it never can: roles: {mask: {empty: false}}"
+    )

@@ -77,6 +77,19 @@ def test_an_overflow_that_the_cpu_hides_fails_where_fp16_is_real(desk: Desk) -> 
     assert "onnx-fp16, emulated: fail: finite [output_0]" in called.out
 
 
+@pytest.mark.parametrize(("scale", "is_said"), [(1.0, False), (6e4, True)])
+def test_a_release_says_that_its_file_fails_where_fp16_is_real(desk: Desk, scale: float, *, is_said: bool) -> None:
+    _scaled_model(desk, scale)
+
+    called = _run(desk)
+    shown = desk.call("show", "tiny", "prod")
+
+    assert called.data["runs"][0]["release"]["variants"] == ["onnx-fp16"]
+    words = "onnx-fp16 passed as it ran, and does not on emulated:fp16: fail: finite [output_0]: "
+    for said in (called.out, shown.out):
+        assert (words in said) == is_said, said
+
+
 @pytest.mark.parametrize(("scale", "released"), [(1.0, ["onnx-fp16"]), (6e4, ["source"])])
 def test_only_an_emulated_pass_is_accepted_for_an_absent_device(desk: Desk, scale: float, released: list[str]) -> None:
     _scaled_model(desk, scale)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from paritygate.models.source import SourceKind
 from paritygate.models.source_copy import read_source_copy
-from paritygate.pipelines.run.workspace import new_run, open_run
+from paritygate.pipelines.cli.run_summary import print_failures
+from paritygate.pipelines.run.workspace import FailedVariant, new_run, open_run
 from paritygate.pipelines.run_spec import exit_code_of_run
 from paritygate.pipelines.spec.loading import load_spec_to_run
 
@@ -156,7 +158,7 @@ def test_a_candidate_that_answers_otherwise_fails_and_is_not_released(failed: tu
     assert result["outputs"]["logits"]["max_abs_diff"] == pytest.approx(0.01, rel=1e-3)
     assert "onnx-fp32: fail: max_abs_diff [logits]: " in called.out
     assert called.data["runs"][0]["not_released"] == (
-        "required and not passed: onnx-fp32 (fail); so nothing is released, and alias prod stays where it is"
+        "required and not passed: onnx-fp32 (fail); so nothing is released, and alias prod is neither set nor moved"
     )
     assert desk.releases == []
 
@@ -221,6 +223,20 @@ def test_a_converter_that_crashes_is_no_reason_to_release_anything(desk: Desk) -
 
 
 @pytest.mark.torch
+def test_a_hint_that_stands_beside_its_operator_is_not_repeated(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = (("FlexX", "a node", "is none of TFLite's own", "replace it"),)
+    failed = FailedVariant(
+        variant="tflite-fp32", message="it is refused", hint="replace it", exit_code=5, operators=rows
+    )
+
+    print_failures({"tflite-fp32": failed, "onnx-fp32": replace(failed, operators=(), hint="name another")})
+
+    assert capsys.readouterr().err == (
+        "error: tflite-fp32: it is refused\n  FlexX  at a node: is none of TFLite's own  (replace it)\n"
+        "error: onnx-fp32: it is refused\nhint: name another\n"
+    )
+
+
 def test_unsupported_operators_come_as_a_table(desk: Desk) -> None:
     called = _torch_desk(desk, "with_an_operator_that_onnx_lacks").json("export", "spec.yaml")
 

@@ -16,7 +16,7 @@ from paritygate.pipelines.run import workspace
 from paritygate.pipelines.run.workspace import FailedVariant, RunFolder, required_variants, worst_code
 from paritygate.pipelines.run_spec import exit_code_of_run
 from paritygate.pipelines.spec.loading import parse_spec
-from paritygate.pipelines.spec.needed_backends import needed_backends
+from paritygate.pipelines.spec.target_choice import needed_backends
 from paritygate.precision import Variant
 
 if TYPE_CHECKING:
@@ -131,6 +131,8 @@ def test_too_few_rows_are_inconclusive_and_release_nothing(desk: Desk) -> None:
     assert "fewer than min_rows asks for, 100" in called.out
     assert run["release"] is None
     assert "required and not passed: onnx-fp32 (inconclusive)" in called.out
+    assert called.data["runs"][0]["not_released"].endswith("and alias prod is neither set nor moved")
+    assert "hint: give more samples, as many and such as the lines above ask for, and run it again" in called.out
     assert desk.releases == []
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from paritygate.backends import install_command
 from paritygate.pipelines.spec.schema import AVAILABLE_TARGETS
-from paritygate.wording import nearest_first
+from paritygate.text import nearest_first
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -127,6 +127,19 @@ def test_that_loading_them_executes_code_is_said(run: tuple[Desk, Called]) -> No
         assert f"{name}: note: loading {name} executes code of its author" in called.out
 
 
+def test_a_note_that_holds_for_several_variants_is_said_once_and_names_them_all(run: tuple[Desk, Called]) -> None:
+    _, called = run
+    results = called.data["runs"][0]["variants"]
+    holders: dict[str, list[str]] = {}
+    for name, result in results.items():
+        for note in result["notes"]:
+            holders.setdefault(note, []).append(name)
+    assert any(len(names) > 1 for names in holders.values())
+    for note, names in holders.items():
+        assert called.out.count(f": note: {note}\n") == 1
+        assert f"\n{'; '.join(names)}: note: {note}\n" in called.out
+
+
 def test_the_copy_is_what_is_loaded_even_where_the_source_is_imported_already(run: tuple[Desk, Called]) -> None:
     desk, _ = run
     artifact = Artifact.load(desk.run_folder / "torch-fp32")

@@ -13,22 +13,21 @@ import onnx
 import pytest
 
 from paritygate.codec import from_data, to_data
-from paritygate.convert.planted.kinds import PLANTS, PlantContext, Planted
-from paritygate.convert.planted.plant import plant
 from paritygate.pipelines.jobs import selftest as selftest_job
-from paritygate.pipelines.run.comparison_job import comparison_job
+from paritygate.pipelines.run.comparisons import comparison_job
 from paritygate.pipelines.run.workspace import open_run
-from paritygate.pipelines.selftest.explaining import why_missed
+from paritygate.pipelines.selftest.mutations.mutation import MUTATIONS, Mutated, MutationContext, mutate_file
 from paritygate.pipelines.selftest.page import lines_below, page_of
-from paritygate.pipelines.selftest.request import SelftestRequest
 from paritygate.pipelines.selftest.result import (
     EffectResult,
     FindingResult,
     PlantResult,
+    SelftestRequest,
     SelftestResult,
     schema_of_selftest,
+    why_missed,
 )
-from paritygate.pipelines.selftest.trial import open_planted, try_file
+from paritygate.pipelines.selftest.trial import open_mutated, try_file
 
 if TYPE_CHECKING:
     from tests.pipelines.conftest import Called, Desk
@@ -133,7 +132,11 @@ def test_on_ordinary_texts_the_probes_catch_what_the_samples_do_not_reach(desk: 
 
     assert with_probes.code == without.code == 0, str(with_probes)
     found = {name: plant["outcome"] for name, plant in _plants(with_probes).items()}
-    assert found == {**dict.fromkeys(faults, "caught by probes"), "mask-dropped": "caught by both"}
+    # Padding elsewhere than in the samples is at the edge.
+    at_edge = {"mask-as-length": "missed", "mask-dropped": "caught by both"}
+    assert found == {**dict.fromkeys(faults, "caught by probes"), **at_edge}
+    why = _plants(with_probes)["mask-as-length"]["why"]
+    assert why.startswith("an edge finding of probe_masks: no sample is like what shows it")
     (ids,) = _plants(with_probes)["embedding-row-lost"]["by_probes"]
     assert ids["check"] == "probe_ids"
     missed = {name: plant["outcome"] for name, plant in _plants(without).items()}
@@ -195,10 +198,10 @@ def test_a_probe_that_was_failed_is_not_asked_on(desk: Desk) -> None:
     job = request.job
     source = job.candidate
     target = desk.folder / "scaled.onnx"
-    context = PlantContext(random=np.random.default_rng(0))
-    assert isinstance(plant(source.path, "output-scaled", context, target), Planted)
+    context = MutationContext(random=np.random.default_rng(0))
+    assert isinstance(mutate_file(source.path, "output-scaled", context, target), Mutated)
     trials = [
-        try_file(open_planted(job, path), job, request.folder, lambda *_: None, "it") for path in (source.path, target)
+        try_file(open_mutated(job, path), job, request.folder, lambda *_: None, "it") for path in (source.path, target)
     ]
 
     unchanged, scaled = trials
@@ -262,7 +265,7 @@ def _request(desk: Desk, *, probes: str = "none") -> SelftestRequest:
     folder = desk.folder / "planted"
     folder.mkdir()
     job = comparison_job(run, run.artifact("onnx-fp32"), "cpu")
-    return SelftestRequest(job=job, plants=("output-scaled",), most_rows=None, folder=folder, run=run.folder, seed=0)
+    return SelftestRequest(job=job, mutations=("output-scaled",), most_rows=None, folder=folder, run=run.folder, seed=0)
 
 
 def test_where_the_unchanged_artifact_fails_nothing_is_planted(desk: Desk) -> None:
@@ -281,12 +284,12 @@ def test_where_the_unchanged_artifact_fails_nothing_is_planted(desk: Desk) -> No
 def test_a_file_that_the_runtime_refuses_is_not_applicable(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     request = _request(desk)
 
-    def no_model(source: Path, name: str, context: object, target: Path) -> Planted:
+    def no_model(source: Path, name: str, context: object, target: Path) -> Mutated:
         del source, name, context
         target.write_bytes(b"no model")
-        return Planted(what="broken")
+        return Mutated(what="broken")
 
-    monkeypatch.setattr(selftest_job, "plant", no_model)
+    monkeypatch.setattr(selftest_job, "mutate_file", no_model)
 
     result = from_data(SelftestResult, selftest_job.run(to_data(request), lambda *_: None))
 
@@ -370,6 +373,12 @@ def test_why_a_fault_was_missed(
     assert why_missed(effects, reached_by=reached_by, probes_off=probes_off) == words
 
 
+def test_a_fault_that_shows_only_where_no_sample_is_says_what_would_catch_it() -> None:
+    assert why_missed([], reached_by="", probes_off=[], at_edge=["probe_values"]) == (
+        "an edge finding of probe_values: no sample is like what shows it, and edge: fail would catch it"
+    )
+
+
 def _result(*plants: PlantResult, unchanged: str = "pass") -> SelftestResult:
     return SelftestResult(
         model="tiny",
@@ -388,8 +397,8 @@ def _result(*plants: PlantResult, unchanged: str = "pass") -> SelftestResult:
 
 
 def _plant(outcome: str, *, name: str = "offset-added", **fields: Any) -> PlantResult:  # noqa: ANN401 - any field
-    kind = PLANTS[name]
-    known: dict[str, Any] = {"what": "a | b", "title": kind.title, "is_innocent": kind.is_innocent}
+    kind = MUTATIONS[name]
+    known: dict[str, Any] = {"what": "a | b", "title": kind.title, "is_innocent": kind.is_equivalent}
     return PlantResult(name=name, outcome=outcome, **{**known, **fields})
 
 

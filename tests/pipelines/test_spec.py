@@ -166,8 +166,11 @@ def test_a_wrong_key_is_named_with_its_place_and_with_what_was_meant(wrong: str,
         (_with("argmax: true", "axis: 1"), "exactly one of threshold, argmax: true, top_k, multilabel"),
         (_with("argmax: true", "threshold: high"), "high"),
         (_with("dims: {batch", "dims: {rows"), "model.dims names 'rows', which no input or output has"),
-        (_with("min: 1, opt: 8", "min: 0, opt: 8"), "are not 0 < min <= opt <= max"),
-        (_with("dtype: float32, shape: [batch, 4]", "dtype: float, shape: [4]"), "dtype 'float' of 'x'"),
+        (_with("min: 1, opt: 8", "min: 0, opt: 8"), "0 < min <= opt <= max is needed (seen: min=0, opt=8, max="),
+        (
+            _with("dtype: float32, shape: [batch, 4]", "dtype: float, shape: [4]"),
+            "model.inputs.x.dtype: a dtype by its ",
+        ),
         (_with("  outputs: {logits: {dtype: float32, shape: [batch, 3]}}\n", ""), "are given together or not at all"),
     ],
 )

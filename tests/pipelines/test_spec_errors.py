@@ -40,6 +40,17 @@ def _refusal(**parts: object) -> UsageError:
             "matches.faces.scores: is missing",
             "write for example scores: scores",
         ),
+        # Of a model.
+        (
+            {"model": {"name": "tiny", "source": "net:model", "dims": {"batch": {"opt": 8, "max": 4}}}},
+            "model.dims.batch: 0 < min <= opt <= max is needed (seen: min=1, opt=8, max=4)",
+            "write for example batch: {min: 1, opt: 8, max: 64}",
+        ),
+        (
+            {"model": {"name": "tiny", "source": "net:model", "inputs": {"ids": {"dtype": "int65", "shape": [1]}}}},
+            "model.inputs.ids.dtype: a dtype by its NumPy name is needed, one of int16, int64, uint16, ",
+            "write for example dtype: float32",
+        ),
         # A wrong type.
         ({"seed": "high"}, "seed: a whole number is needed (seen: 'high')", "write for example seed: 0"),
         ({"seed": 1.5}, "seed: a whole number is needed (seen: 1.5)", "write for example seed: 0"),

@@ -11,9 +11,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from paritygate.errors import UsageError
-from paritygate.row_names import row_name
+from paritygate.text import row_name
 from paritygate.validate.detections.boxes import Detections, match_detections
-from paritygate.validate.detections.pictures import finite_of, lowest_of, pictures_of, places_of, reported_of
+from paritygate.validate.detections.pictures import (
+    counted_of,
+    finite_of,
+    lowest_of,
+    pictures_of,
+    places_of,
+    reported_of,
+)
 from paritygate.validate.detections.rule import MatchRule
 from paritygate.validate.detections.tally import MatchFigures, PictureMatch, Tally
 
@@ -112,11 +119,11 @@ class MatchComparison:
             if actual[name].dtype != expected[name].dtype:
                 both = f"{actual[name].dtype}, the reference's {expected[name].dtype}"
                 self._violate(f"the candidate's dtype of {name!r} is {both}")
-        wanted = pictures_of(rule, expected, batch.rows)
+        wanted = _pictures(rule, expected, expected, batch.rows)
         if isinstance(wanted, str):
             msg = f"match {rule.name!r}: the reference's outputs hold no detections: {wanted}"
             raise UsageError(msg, hint="boxes are (rows, N, 4); scores and classes (rows, N); num (rows,)")
-        found = pictures_of(rule, actual, batch.rows)
+        found = _pictures(rule, actual, expected, batch.rows)
         if isinstance(found, str):
             self._violate(f"the candidate's outputs hold no detections: {found}")
             return
@@ -205,6 +212,12 @@ class MatchComparison:
                 for name, values in self._apart.items()
             },
         )
+
+
+def _pictures(rule: MatchRule, outputs: Outputs, reference: Outputs, rows: int) -> list[Detections] | str:
+    """Return the detections of each row that count, or why the outputs hold none."""
+    found = pictures_of(rule, outputs, rows)
+    return found if isinstance(found, str) else counted_of(found, rule, outputs, reference)
 
 
 def _left_over(actual: Detections, extra: NDArray[np.bool_], expected: Detections, missing: NDArray[np.bool_]) -> str:

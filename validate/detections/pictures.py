@@ -10,13 +10,14 @@ import numpy as np
 
 from paritygate.validate.detections.boxes import Detections, corners_of, is_turned
 from paritygate.validate.detections.rule import MatchRule
+from paritygate.validate.gate.valid_positions import left_out_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Outputs = Mapping[str, NDArray[np.generic]]
 
-__all__ = ["finite_of", "lowest_of", "pictures_of", "places_of", "reported_of"]
+__all__ = ["counted_of", "finite_of", "lowest_of", "pictures_of", "places_of", "reported_of"]
 
 _BOX_RANK = 3
 
@@ -38,7 +39,7 @@ def pictures_of(rule: MatchRule, outputs: Outputs, rows: int) -> list[Detections
             return f"{name!r} has shape {list(arrays[name].shape)} beside boxes of {list(arrays[rule.boxes].shape)}"
     counts = np.full(rows, boxes.shape[1])
     if rule.num is not None:
-        counts = arrays[rule.num].astype(np.int64).reshape(-1)
+        counts = np.asarray(arrays[rule.num]).astype(np.int64).reshape(-1)
         if counts.shape != (rows,) or (counts < 0).any() or (counts > boxes.shape[1]).any():
             return f"{rule.num!r} is {counts.tolist()[:8]} for {rows} rows of at most {boxes.shape[1]} detections"
     scores = lists[rule.scores]
@@ -55,6 +56,31 @@ def pictures_of(rule: MatchRule, outputs: Outputs, rows: int) -> list[Detections
         )
         for row, count in enumerate(counts)
     ]
+
+
+def counted_of(
+    pictures: list[Detections], rule: MatchRule, outputs: Outputs, reference: Outputs
+) -> list[Detections] | str:
+    """Return the detections at places that count, or why these are not known.
+
+    Args:
+        pictures: The detections of each row.
+        rule: What is matched.
+        outputs: The outputs that they are of.
+        reference: The reference's, which say what does not count: a place where one of its outputs is left out.
+    """
+    rows, places = len(pictures), places_of(rule, reference)
+    left_out = np.zeros((rows, places), dtype=bool)
+    for name in rule.outputs:
+        found = left_out_of(reference[name])
+        if found is not None:
+            by_place = found.reshape(rows, -1)
+            left_out |= by_place.reshape(rows, places, -1).any(axis=2) if name != rule.num else by_place
+    if not left_out.any():
+        return pictures
+    if places_of(rule, outputs) != places:
+        return f"{places_of(rule, outputs)} places, and the reference has {places}, of which some do not count"
+    return [_chosen(picture, ~out[: len(picture.scores)]) for picture, out in zip(pictures, left_out, strict=True)]
 
 
 def places_of(rule: MatchRule, outputs: Outputs) -> int:
@@ -76,7 +102,7 @@ def lowest_of(side: Detections, rule: MatchRule, places: int) -> float:
 
 def _by_row(array: NDArray[np.generic], rank: int, rows: int) -> NDArray[np.float64] | None:
     """Return the array with its rows along axis 0; a picture alone may come without that axis."""
-    wide = array.astype(np.float64)
+    wide = np.asarray(array).astype(np.float64)
     if wide.ndim == rank - 1 and rows == 1:
         wide = wide[np.newaxis]
     return wide if wide.ndim == rank and wide.shape[0] == rows else None

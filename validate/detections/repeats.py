@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from paritygate.batch import Batch
-from paritygate.row_names import row_range
+from paritygate.text import row_range
 from paritygate.validate.detections.judgement import judge_matches
 from paritygate.validate.detections.measurement import MatchComparison
 from paritygate.validate.detections.pictures import pictures_of

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from paritygate.errors import BackendError
 from paritygate.models.onnx.graph import UniqueNames
 from paritygate.precision import Precision
-from paritygate.validate.emulation.rounding import ELEMENT_TYPES, FLOAT
+from paritygate.validate.emulation.constants import ELEMENT_TYPES, FLOAT
 
 if TYPE_CHECKING:
     import onnx

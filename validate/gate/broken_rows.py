@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from paritygate.row_names import row_name
 from paritygate.signature import is_float_dtype
+from paritygate.text import row_name
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -67,7 +67,7 @@ def _broken_rows(array: NDArray[np.generic], ids: Sequence[str]) -> list[str]:
     """
     if not is_float_dtype(array.dtype.name):
         return []
-    broken = ~np.isfinite(array)
+    broken = np.ma.filled(~np.isfinite(array), fill_value=False)
     if not broken.any():
         return []
     if broken.ndim == 0 or len(broken) != len(ids):

@@ -16,6 +16,7 @@ import numpy as np
 
 from paritygate.errors import UsageError
 from paritygate.validate.gate.bounds import mismatch_rate_upper_95
+from paritygate.validate.gate.valid_positions import left_out_of, not_a_number
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -181,16 +182,28 @@ class Flips:
         outside: Where they do although the reference is not near the boundary.
         classes: The reference's decision: 0 or 1, or the index of the class; of TOP_K, those of the whole set.
         is_per_row: Whether a row counts as one decision: up to rank 2 of the output.
+        decided: Which decisions are there at all; None for all of them.
     """
 
     flipped: NDArray[np.bool_]
     outside: NDArray[np.bool_]
     classes: NDArray[np.int64]
     is_per_row: bool
+    decided: NDArray[np.bool_] | None = None
 
     def as_one_row(self) -> Flips:
         """Return the same decisions as those of one row, for an output without a row of its own per input."""
-        return replace(self, flipped=self.flipped[None], outside=self.outside[None], classes=self.classes[None])
+        return replace(
+            self,
+            flipped=self.flipped[None],
+            outside=self.outside[None],
+            classes=self.classes[None],
+            decided=None if self.decided is None else self.decided[None],
+        )
+
+    def only(self, decided: NDArray[np.bool_]) -> Flips:
+        """Return the decisions of positions that count; of the others there are none."""
+        return replace(self, flipped=self.flipped & decided, outside=self.outside & decided, decided=decided)
 
 
 def axes_of(rank: int) -> str:
@@ -243,10 +256,22 @@ def decide(decision: Decision, actual: NDArray[np.generic], expected: NDArray[np
     Args:
         decision: The rule.
         actual: The candidate's output, shape (rows, ...), float.
-        expected: The reference's output, of the same shape.
+        expected: The reference's output, of the same shape; what does not count of it is never chosen.
         limits: The limits of the output.
     """
-    wide_actual, wide_expected = actual.astype(np.float64), expected.astype(np.float64)
+    left_out = left_out_of(expected)
+    flips = _decide(decision, not_a_number(actual, left_out), not_a_number(expected, left_out), limits)
+    if left_out is None:
+        return flips
+    if decision.rule in {Rule.THRESHOLD, Rule.MULTILABEL}:
+        return flips.only(~left_out)
+    axis = -1 if decision.axis is None else decision.axis
+    return flips.only(~np.logical_and.reduce(left_out, axis=axis))
+
+
+def _decide(
+    decision: Decision, wide_actual: NDArray[np.float64], wide_expected: NDArray[np.float64], limits: Limits
+) -> Flips:
     allowed = limits.band(wide_expected)
     if decision.rule in {Rule.THRESHOLD, Rule.MULTILABEL}:
         return _decide_threshold(decision, wide_actual, wide_expected, allowed)
@@ -356,9 +381,11 @@ def update_decisions(
     state.is_per_row = flips.is_per_row
     by_row = flips.flipped.reshape(rows, -1).any(axis=1)
     outside_by_row = flips.outside.reshape(rows, -1).any(axis=1)
-    state.rows += rows
-    state.decisions += flips.flipped.size
-    for value, count in zip(*np.unique(flips.classes, return_counts=True), strict=True):
+    decided = flips.decided
+    state.rows += rows if decided is None else int(np.count_nonzero(decided.reshape(rows, -1).any(axis=1)))
+    state.decisions += flips.flipped.size if decided is None else int(np.count_nonzero(decided))
+    classes = flips.classes if decided is None else flips.classes[decided]
+    for value, count in zip(*np.unique(classes, return_counts=True), strict=True):
         if len(state.classes) < _CLASSES_COUNTED or int(value) in state.classes:
             state.classes[int(value)] = state.classes.get(int(value), 0) + int(count)
     if by_row.any():
@@ -480,8 +507,10 @@ def decide_label(
         limits: The limits of the scores.
         axis: The class axis of the scores.
     """
+    left_out = left_out_of(labels[1])
+    without_scores = left_out_of(expected_scores)
     actual, expected = (np.asarray(array).astype(np.int64) for array in labels)
-    wide = expected_scores.astype(np.float64)
+    wide = not_a_number(expected_scores, without_scores)
     scores = np.moveaxis(wide, axis, -1)
     allowed = np.moveaxis(limits.band(wide), axis, -1)
     flipped = actual != expected
@@ -492,4 +521,10 @@ def decide_label(
         lead = _take(scores, winner) - _take(scores, chosen)
     band = _take(allowed, winner) + _take(allowed, chosen)
     outside = flipped & ~(is_known & (lead <= band))
-    return Flips(flipped=flipped, outside=outside, classes=expected, is_per_row=_is_per_row(wide))
+    flips = Flips(flipped=flipped, outside=outside, classes=expected, is_per_row=_is_per_row(wide))
+    flips = flips if left_out is None else flips.only(~left_out)
+    if without_scores is None:
+        return flips
+    # Where no score counts, no label does.
+    decided = ~np.logical_and.reduce(without_scores, axis=axis)
+    return flips.only(decided if flips.decided is None else decided & flips.decided)

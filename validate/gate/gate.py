@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -11,15 +11,18 @@ from typing import TYPE_CHECKING, Protocol
 from paritygate.batch import Batch
 from paritygate.errors import MeasurementError, UsageError, ZeroRowsError
 from paritygate.signature import is_comparable_dtype, is_float_dtype
+from paritygate.text import meant, one_or_many
 from paritygate.validate.detections.judgement import detections_coverage, judge_matches
 from paritygate.validate.detections.measurement import MatchComparison, MatchStatistics, check_match_rules
 from paritygate.validate.detections.repeats import MatchRepeats
 from paritygate.validate.gate.candidate import Candidate, RefusedInputsError
 from paritygate.validate.gate.measurement import Comparison, ComparisonPlan, Measurement
+from paritygate.validate.gate.resolution import resolution_checks
 from paritygate.validate.gate.rules import GateRules
 from paritygate.validate.gate.strata import StratifiedComparison, strata_coverage
 from paritygate.validate.gate.symptoms import symptoms_of
 from paritygate.validate.gate.tolerance import DECISION_LIMITS, Limits, limits_for
+from paritygate.validate.gate.valid_positions import ValidWhere, like, only_valid
 from paritygate.validate.gate.verdict import Check, JudgePlan, Status, judge
 from paritygate.validate.gold.judgement import judge_gold
 from paritygate.validate.gold.measurement import GoldComparison, GoldStatistics, check_gold_rules
@@ -109,6 +112,7 @@ def run_gate(  # noqa: PLR0913 - both sides, the samples, what is asked, and whe
     """
     rows_left_out = RowsLeftOut() if left_out is None else left_out
     _check_ignored(candidate, expected, rules)
+    _check_positions(expected, rules)
     compared = check_asked({name: profile.dtype for name, profile in expected.profiles.items()}, rules)
     profiles = {name: expected.profiles[name] for name in compared}
     limits = {name: limits_for(rules.tolerance, profile) for name, profile in profiles.items()}
@@ -160,6 +164,8 @@ def run_gate(  # noqa: PLR0913 - both sides, the samples, what is asked, and whe
             *health,
             *noise_checks(expected.noise, limits, profiles),
             *checks,
+            *resolution_checks(rules.tolerance, profiles),
+            *_left_out_checks(measurement, expected.positions),
             *(judge_gold(item, min_rows=rules.min_rows) for item in metrics.values()),
             *(check for item in matched.values() for check in judge_matches(item)),
             *(check for item in repeats for check in item.finish()),
@@ -180,6 +186,33 @@ def run_gate(  # noqa: PLR0913 - both sides, the samples, what is asked, and whe
 def _gold_comparison(rule: GoldRule, rules: GateRules) -> GoldComparison:
     decision = next((item for item in rules.decisions if item.output == rule.output), None)
     return GoldComparison(rule, decision, rules.strata)
+
+
+def _left_out_checks(measured: Measurement, positions: Mapping[str, ValidWhere]) -> Iterator[Check]:
+    """Yield for each output how many of its positions count; nothing is judged by it."""
+    for name, where in positions.items():
+        statistics = measured.statistics.get(name)
+        if statistics is not None:
+            every = statistics.values + statistics.left_out
+            detail = (
+                f"{statistics.values} of {every} values count, those where {where.input} is set; "
+                f"{statistics.left_out} {one_or_many(statistics.left_out, 'is', 'are')} left out"
+            )
+            yield Check(name="valid_where", status=Status.PASS, detail=detail, output=name)
+
+
+def _check_positions(expected: ExpectedOutputs, rules: GateRules) -> None:
+    recorded = {name: where.input for name, where in expected.positions.items()}
+    if recorded != dict(rules.valid_where):
+        listed = [
+            ", ".join(f"{a}={b}" for a, b in sorted(each.items())) or "none" for each in (recorded, rules.valid_where)
+        ]
+        msg = f"the reference was recorded with valid_where {listed[0]}, and asked is {listed[1]}: its scale is another"
+        raise UsageError(
+            msg,
+            hint="compare with the model itself, or record it again by a spec that says outputs: "
+            "{OUTPUT: {valid_where: INPUT}}: convert-and-validate record --run DIR",
+        )
 
 
 def _health_check(name: str, detail: str) -> Check:
@@ -218,11 +251,12 @@ def check_asked(outputs: Mapping[str, str], rules: GateRules) -> tuple[str, ...]
     check_match_rules(rules.matches, chosen, uses)
     compared = tuple(name for name in chosen if name not in rules.matched)
     check_gold_rules(rules.gold, compared)
+    _check_valid_where(rules, chosen)
     _check_decisions(rules)
     for decision in rules.decisions:
         if decision.output not in compared:
             msg = f"decision {decision} is on an output that is not compared (compared: {', '.join(compared)})"
-            raise UsageError(msg, hint="decide on one of the outputs compared")
+            raise UsageError(msg, hint=f"decide on one of the outputs compared{meant(decision.output, compared)}")
         dtype = outputs[decision.output]
         if not is_float_dtype(dtype):
             msg = f"decision {decision} is on an output of dtype {dtype}, which is compared exactly"
@@ -246,6 +280,13 @@ def check_asked(outputs: Mapping[str, str], rules: GateRules) -> tuple[str, ...]
             msg = f"argmax_of {label}={scores}: the first must be an integer output, the second a float one"
             raise UsageError(msg, hint=_LABEL_FIRST)
     return compared
+
+
+def _check_valid_where(rules: GateRules, chosen: Collection[str]) -> None:
+    for name, mask in rules.valid_where.items():
+        if name not in chosen:
+            msg = f"valid_where {name}={mask} names {name!r}, which is no output that is compared"
+            raise UsageError(msg, hint=f"outputs compared are: {', '.join(chosen)}")
 
 
 def _check_decisions(rules: GateRules) -> None:
@@ -336,14 +377,14 @@ class _Passes:
             if whole.rows == 0:
                 continue
             digest.add(whole)
-            wanted = reader.take(whole)
+            wanted = only_valid(reader.take(whole), whole.inputs, self.expected.positions)
             is_kept = self.left_out.rows_to_keep(whole)
             if not any(is_kept):
                 continue
             batch = rows_kept(whole, is_kept)
             kept = self._compare(whole, batch, wanted, is_kept)
             if stored is not None:
-                self._hold_to_first(batch, kept, next(stored).outputs)
+                self._hold_to_first(batch, kept, like(next(stored).outputs, _rows_of(wanted, is_kept)))
             elif first_pass is not None:
                 first_pass.add(kept, rows=batch.rows, case=batch.case)
             progress(digest.rows)

@@ -11,13 +11,14 @@ import numpy as np
 from paritygate.batch import Batch
 from paritygate.distance import distance
 from paritygate.errors import UsageError
-from paritygate.row_names import row_range
+from paritygate.text import row_range
 from paritygate.validate.gate import decisions, row_pattern, statistics
 from paritygate.validate.gate.decisions import Decision, DecisionState, DecisionStatistics
 from paritygate.validate.gate.row_pattern import RowPattern, SeenBatch
 from paritygate.validate.gate.row_traits import RowTraits
 from paritygate.validate.gate.statistics import DiffState, DiffStatistics, RowFigures
 from paritygate.validate.gate.tolerance import Limits
+from paritygate.validate.gate.valid_positions import blanked, left_out_of, not_a_number
 from paritygate.validate.reference.profile import OutputProfile
 
 if TYPE_CHECKING:
@@ -142,10 +143,11 @@ class Comparison:
             figures = RowFigures() if has_rows and self._passes == 0 else None
             statistics.update(self._states[name], actual[name], array, batch.ids, figures)
             if figures is not None:
+                left_out = left_out_of(array)
                 seen = SeenBatch(
                     output=name,
-                    actual=actual[name],
-                    expected=array,
+                    actual=blanked(actual[name], left_out),
+                    expected=blanked(array, left_out),
                     figures=figures,
                     traits=traits,
                     peers=expected,
@@ -290,10 +292,11 @@ def repeat_difference(
         return float("inf"), float("inf")
     if actual.size == 0:
         return 0.0, 0.0
+    left_out = left_out_of(expected)
     if not profile.is_float:
-        is_same = bool((actual == expected).all())
+        is_same = bool((blanked(actual, left_out) == blanked(expected, left_out)).all())
         return (0.0, 0.0) if is_same else (float("inf"), float("inf"))
-    difference = distance(actual, expected)
+    difference = distance(not_a_number(actual, left_out), not_a_number(expected, left_out))
     if limits.fits(difference.shape):
         limit = limits.of_values("repeat_max_abs_diff", expected.astype(np.float64))
     else:

@@ -1,13 +1,21 @@
-"""Limits below what a precision can hold at the size of the numbers: an honest conversion may not keep to them."""
+"""The steps of a precision: what rounding alone moves a value by, and what is said of limits below that."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
 from paritygate.precision import Precision
-from paritygate.validate.gate.tolerance import LEAST_ULPS
-from paritygate.validate.reference.profile import ulp_of
 
-__all__ = ["below_steps", "step_of"]
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
+__all__ = ["LEAST_STEPS", "Step", "below_steps"]
+
+# No default limit of a single value is below this many steps of what the value was computed in, or is held in.
+LEAST_STEPS = 4
 _DTYPES = {
     Precision.FP32: "float32",
     Precision.TF32: "float32",
@@ -19,35 +27,58 @@ _DTYPES = {
 _TF32_LOST_BITS = 13
 
 
-def step_of(precision: Precision, magnitude: float) -> float | None:
-    """Return the distance between two neighbours of a precision at a magnitude; None for INT8, whose steps are chosen.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Step:
+    """The distance between two neighbours, of a precision or of the dtype of an output, whichever is coarser.
 
-    Source:
-        IEEE 754, as `ulp_of` has it; TF32 by NVIDIA's description of its 10 bits of mantissa.
+    An output that was computed in FP16 is often float32. The steps of INT8 are chosen by the converter: there the dtype
+    counts alone.
     """
-    dtype = _DTYPES.get(precision)
-    if dtype is None:
-        return None
-    return ulp_of(magnitude, dtype) * (2**_TF32_LOST_BITS if precision is Precision.TF32 else 1)
+
+    precision: Precision
+    dtype: str
+
+    def at(self, magnitudes: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the step at each of these magnitudes.
+
+        Source:
+            IEEE 754: 2 ** (floor(log2 |x|) - mantissa bits), not below the smallest subnormal; TF32 by NVIDIA's
+            description of its 10 bits of mantissa.
+        """
+        steps = _steps_of(self.dtype, magnitudes)
+        dtype = _DTYPES.get(self.precision)
+        if dtype is None:
+            return steps
+        lost = 2.0**_TF32_LOST_BITS if self.precision is Precision.TF32 else 1.0
+        return np.maximum(steps, lost * _steps_of(dtype, magnitudes))
 
 
-def below_steps(precision: Precision, difference: float, magnitude: float, *, is_own_limit: bool) -> str:
+def _steps_of(dtype: str, magnitudes: NDArray[np.float64]) -> NDArray[np.float64]:
+    import ml_dtypes
+
+    info = ml_dtypes.finfo(dtype)
+    steps = np.ldexp(float(info.eps), np.frexp(magnitudes)[1] - 1)
+    return np.where(magnitudes < float(info.smallest_normal), float(info.smallest_subnormal), steps)
+
+
+def below_steps(step: Step, difference: float, magnitude: float, *, is_own_limit: bool) -> str:
     """Return what to say of a limit that a difference of no more than four steps is beyond; empty if it is larger.
 
-    Limits keep to four steps of the output's dtype, and an output that was computed in FP16 is often float32. A
-    difference of many steps is no rounding, however low the limit is.
+    A difference of many steps is no rounding, however low the limit is.
 
     Args:
-        precision: What the candidate is judged as.
+        step: The steps of what the candidate is judged as, and of the output.
         difference: What is beyond the limit.
         magnitude: The reference's largest magnitude there.
         is_own_limit: Whether the limit is one that the user declared.
     """
-    step = step_of(precision, magnitude)
-    if step is None or not difference <= LEAST_ULPS * step:
+    if step.precision is Precision.INT8:
+        return ""
+    room = LEAST_STEPS * float(step.at(np.array(magnitude)))
+    if not difference <= room:
         return ""
     remark = (
-        f"; limit and difference are below {LEAST_ULPS} steps of {precision} at {magnitude:.4g}, "
-        f"{LEAST_ULPS * step:.3g}: rounding alone may be beyond such a limit"
+        f"; limit and difference are below {LEAST_STEPS} steps of {step.precision} at {magnitude:.4g}, "
+        f"{room:.3g}: rounding alone may be beyond such a limit"
     )
     return remark if is_own_limit else f"{remark}, and a tolerance of your own would say what is right"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 
 from paritygate.precision import Precision
 from paritygate.validate.detections.rule import MatchRule
@@ -11,7 +12,18 @@ from paritygate.validate.gate.decisions import Decision
 from paritygate.validate.gate.tolerance import Tolerance
 from paritygate.validate.gold.rule import GoldRule
 
-__all__ = ["GateRules"]
+__all__ = ["EdgeRule", "GateRules"]
+
+
+class EdgeRule(str, Enum):
+    """What a difference comes to in a made-up row that is unlike every sample."""
+
+    FAIL = "fail"
+    WARN = "warn"
+    OFF = "off"
+
+    def __str__(self) -> str:
+        return self.value
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,8 +43,10 @@ class GateRules:
         min_rows: Fewer rows are inconclusive.
         is_non_finite_declared: Whether NaN and infinity in the reference are right.
         min_cosine_similarity: By output, the least cosine similarity of a row's two answers, each as one vector.
+        valid_where: By output, the input that says which of its positions count: those where it is set.
         strata: The strata that are measured apart.
         probes: The probes to ask, in the order of the table of those there are.
+        edge: What a difference comes to in a made-up row that is unlike every sample; `off` asks none of them.
         seed: Seed of all choices: of rows that are run twice, of probes, of the resamples that intervals come from.
     """
 
@@ -48,8 +62,10 @@ class GateRules:
     min_rows: int = 1
     is_non_finite_declared: bool = False
     min_cosine_similarity: Mapping[str, float] = field(default_factory=dict)
+    valid_where: Mapping[str, str] = field(default_factory=dict)
     strata: tuple[str, ...] = ()
     probes: tuple[str, ...] = ()
+    edge: EdgeRule = EdgeRule.WARN
     seed: int = 0
 
     @property
@@ -68,4 +84,4 @@ class GateRules:
         yield from (decision.output for decision in self.decisions)
         yield from (rule.output for rule in self.gold)
         yield from (name for pair in self.argmax_of.items() for name in pair)
-        yield from (*self.matched, *self.ignored, *self.axes, *self.min_cosine_similarity)
+        yield from (*self.matched, *self.ignored, *self.axes, *self.min_cosine_similarity, *self.valid_where)

@@ -15,6 +15,7 @@ import numpy as np
 
 from paritygate.validate.gate.bounds import mean_interval_95
 from paritygate.validate.gate.histogram import add_magnitudes, empty_histogram, quantile
+from paritygate.validate.gate.valid_positions import left_out_of, not_a_number
 from paritygate.validate.reference.profile import blocks_of_rows, by_channel, on_axis, rows_of
 
 if TYPE_CHECKING:
@@ -95,6 +96,8 @@ class DiffState:
     fill_values: int = 0
     fill_mismatches: int = 0
     fill_substitutes: int = 0
+    left_out: int = 0
+    first_wrong_fill: tuple[str, float] | None = None
     histogram: NDArray[np.int64] = field(default_factory=empty_histogram)
     limit_histogram: NDArray[np.int64] = field(default_factory=empty_histogram)
     nearest: WorstRow | None = None
@@ -172,9 +175,13 @@ def _update(
     ids: Sequence[str],
     figures: RowFigures | None,
 ) -> None:
-    wide_expected = expected.astype(np.float64)
-    wide_actual = actual.astype(np.float64)
-    state.values += expected.size
+    left_out = left_out_of(expected)
+    # NaN on both sides is kept out of everything, and is counted below where it is the reference's own.
+    wide_expected, wide_actual = (not_a_number(array, left_out) for array in (expected, actual))
+    actual, expected = np.asarray(actual), np.asarray(expected)
+    without = 0 if left_out is None else int(np.count_nonzero(left_out))
+    state.left_out += without
+    state.values += expected.size - without
     state.rows += len(rows_of(wide_expected, len(ids)))
     if expected.size == 0:
         return
@@ -189,10 +196,11 @@ def _update(
     if (is_fill is not None and is_fill.any()) or not math.isfinite(float(magnitude.sum())):
         is_kept = np.isfinite(wide_actual) & np.isfinite(wide_expected)
         _count_non_finite(state, wide_actual, wide_expected, ids)
+        state.non_finite_matches -= without
         is_same = (wide_actual == wide_expected) | (np.isnan(wide_actual) & np.isnan(wide_expected))
         is_broken = ~(is_kept | is_same)
         if is_fill is not None:
-            is_wrong = _count_fills(state, is_fill, wide_actual, wide_expected)
+            is_wrong = _count_fills(state, is_fill, wide_actual, wide_expected, ids)
             is_kept &= ~is_fill
             is_broken |= is_wrong
         # What is not finite is the largest of all.
@@ -202,7 +210,8 @@ def _update(
         wide_actual = np.where(is_kept, wide_actual, 0.0)
         wide_expected = np.where(is_kept, wide_expected, 0.0)
     if expected.dtype.kind in "iub":
-        state.mismatches += int(np.count_nonzero(actual != expected))
+        is_other = actual != expected
+        state.mismatches += int(np.count_nonzero(is_other if left_out is None else is_other & ~left_out))
     with np.errstate(over="ignore"):
         in_limits = magnitude / np.maximum(limits, _SMALLEST_UNIT)
     _add_sums(state, difference, magnitude, is_kept, wide_expected)
@@ -282,7 +291,11 @@ class _Broken:
 
 
 def _count_fills(
-    state: DiffState, is_fill: NDArray[np.bool_], actual: NDArray[np.float64], expected: NDArray[np.float64]
+    state: DiffState,
+    is_fill: NDArray[np.bool_],
+    actual: NDArray[np.float64],
+    expected: NDArray[np.float64],
+    ids: Sequence[str],
 ) -> NDArray[np.bool_]:
     """Count the fill values, and return which of them the candidate does not hold."""
     is_substituted = is_fill & state.limits.is_substituted(actual, expected)
@@ -290,6 +303,9 @@ def _count_fills(
     state.fill_values += int(np.count_nonzero(is_fill))
     state.fill_substitutes += int(np.count_nonzero(is_substituted))
     state.fill_mismatches += int(np.count_nonzero(is_wrong))
+    if state.first_wrong_fill is None and is_wrong.any():
+        row = _first_row(is_wrong, ids)
+        state.first_wrong_fill = row, float(actual[is_wrong][0])
     return is_wrong
 
 
@@ -304,10 +320,17 @@ def _count_non_finite(
     state.non_finite_matches += int(np.count_nonzero(expected_bad & same))
     state.non_finite_mismatches += int(np.count_nonzero(mismatch))
     by_row = rows_of(only_actual_bad | mismatch, len(ids))
-    rows = np.flatnonzero(by_row.reshape(len(by_row), -1).any(axis=1))
-    state.non_finite_rows += rows.size
-    if rows.size and not state.first_non_finite_id:
-        state.first_non_finite_id = ids[int(rows[0])] if len(by_row) == len(ids) else f"{ids[0]}..{ids[-1]}"
+    state.non_finite_rows += int(by_row.reshape(len(by_row), -1).any(axis=1).sum())
+    if not state.first_non_finite_id and by_row.any():
+        state.first_non_finite_id = _first_row(by_row, ids)
+
+
+def _first_row(flags: NDArray[Any], ids: Sequence[str]) -> str:
+    """Return the first row in which a flag is set; of an output without rows of its own, all rows."""
+    by_row = rows_of(flags, len(ids))
+    if len(by_row) != len(ids):
+        return f"{ids[0]}..{ids[-1]}"
+    return ids[int(by_row.reshape(len(by_row), -1).any(axis=1).argmax())]
 
 
 def _add_sums(
@@ -474,6 +497,8 @@ def merge(a: DiffState, b: DiffState) -> DiffState:
         fill_values=a.fill_values + b.fill_values,
         fill_mismatches=a.fill_mismatches + b.fill_mismatches,
         fill_substitutes=a.fill_substitutes + b.fill_substitutes,
+        left_out=a.left_out + b.left_out,
+        first_wrong_fill=a.first_wrong_fill or b.first_wrong_fill,
         histogram=a.histogram + b.histogram,
         limit_histogram=a.limit_histogram + b.limit_histogram,
         nearest=nearest,
@@ -495,6 +520,7 @@ def counts(state: DiffState) -> dict[str, int]:
         "fill_values": state.fill_values,
         "fill_mismatches": state.fill_mismatches,
         "fill_substitutes": state.fill_substitutes,
+        "left_out": state.left_out,
     }
 
 
@@ -507,6 +533,7 @@ class DiffStatistics:
     `p9999_in_limits` is the 99.99 % quantile of each difference divided by its own max limit. `nearest` is the
     difference nearest to its max limit, or furthest beyond it. In `mean_abs_by_channel` a value far from the bulk
     counts in proportion to its own limit.
+    `left_out` counts the positions that do not count, and `values` the others.
     `slope` is the factor of the reference that comes nearest to the candidate, in least squares, and
     `off_slope` the part of the squared difference that it does not explain.
     """
@@ -543,6 +570,8 @@ class DiffStatistics:
     fill_values: int
     fill_mismatches: int
     fill_substitutes: int
+    left_out: int
+    first_wrong_fill: tuple[str, float] | None
     nearest: WorstRow | None
     mean_abs_by_channel: NDArray[np.float64]
     p9999_in_limits: float
@@ -591,6 +620,7 @@ def finish(state: DiffState, counted: Mapping[str, int] | None = None) -> DiffSt
         max_row_rel_diff=state.max_row_rel if compared else nothing,
         max_row_rel_id=state.max_row_rel_id,
         first_non_finite_id=state.first_non_finite_id,
+        first_wrong_fill=state.first_wrong_fill,
         nearest=state.nearest if compared else None,
         mean_abs_by_channel=mean_by_channel,
         p9999_in_limits=quantile(state.limit_histogram, 0.9999),

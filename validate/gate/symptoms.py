@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from paritygate.row_names import row_names
+from paritygate.text import row_names
 from paritygate.validate.gate.row_traits import TRAITS
 from paritygate.validate.gate.verdict import Check, Status
 
@@ -29,6 +29,8 @@ _UNEXPLAINED = 0.01
 # One-sided: the mean of the signed difference is at least this part of the mean of its magnitude.
 _ONE_SIDED = 0.9
 _APPROXIMATE = 0.1
+# Not everywhere: half of the differences are below this part of their mean, as the noise beside one huge row is.
+_HARDLY_ANY = 1e-5
 # Few rows: their largest difference is this many times the mean, and no more rows than this share.
 _FAR_ABOVE_MEAN = 20.0
 _FEW = 0.05
@@ -109,7 +111,7 @@ def _all_over(statistics: DiffStatistics) -> Iterator[str]:
     left_by_offset = spread**2 / (spread**2 + bias**2)
     if spread <= _STEADY * abs(bias) and not statistics.off_slope < left_by_offset:
         yield f"a constant offset: {bias:+.3g} everywhere, varying by {spread:.2g} only"
-    elif statistics.off_slope <= _UNEXPLAINED:
+    elif statistics.off_slope <= _UNEXPLAINED and statistics.p50_abs_diff > _HARDLY_ANY * statistics.mean_abs_diff:
         yield f"scaled: the candidate is {statistics.slope:.6g} times the reference"
 
 

@@ -11,8 +11,9 @@ import numpy as np
 
 from paritygate.errors import UsageError
 from paritygate.precision import Precision
+from paritygate.validate.gate.precision_steps import LEAST_STEPS, Step
 from paritygate.validate.reference.bulk import spread_within
-from paritygate.validate.reference.profile import OutputProfile, on_axis, ulp_of
+from paritygate.validate.reference.profile import OutputProfile, on_axis
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -20,16 +21,12 @@ if TYPE_CHECKING:
 __all__ = [
     "DECISION_LIMITS",
     "DEFAULT_TOLERANCES",
-    "LEAST_ULPS",
     "Limits",
     "Tolerance",
     "limits_for",
     "limits_of_made_up",
     "parse_tolerance",
 ]
-
-# No default limit is below this many steps of the output's dtype at its largest magnitude.
-LEAST_ULPS = 4
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,7 +43,7 @@ class Tolerance:
         mismatch_rate_upper_95: Largest 95 % upper bound of the rate of rows that decide differently.
         precision: What the limits are for: a fill value may be the nearest number that it holds.
         declared: Names of the limits that the user set: they hold as written, while a default is
-            multiplied by the scale of the output and never below 4 ulp of it.
+            multiplied by the scale of the output, and that of `max_abs_diff` is never below 4 steps.
     """
 
     max_abs_diff: float
@@ -103,6 +100,12 @@ def parse_tolerance(precision: Precision, declared: Mapping[str, float]) -> Tole
     for name, value in declared.items():
         if name not in _LIMIT_NAMES:
             msg = f"tolerance {name!r} is not known (allowed: {', '.join(_LIMIT_NAMES)})"
+            limit = name.rpartition(":")[2]
+            if limit in _LIMIT_NAMES:
+                hint = (
+                    f"a limit holds for all outputs of a variant, and takes the name of none: --tolerance {limit}=1e-3"
+                )
+                raise UsageError(msg, hint=hint)
             raise UsageError(
                 msg, hint="write max_abs_diff: 1e-3 below the variant in the spec, or --tolerance max_abs_diff=1e-3"
             )
@@ -123,7 +126,8 @@ class Limits:
     """A tolerance applied to one output: the numbers that its differences are held against.
 
     The limit of a value is that of its channel, or `growth` times its distance from the center where that is more; in
-    a row that is spread much further than others, no value has less than what comes of that row's own spread.
+    a row that is spread much further than others, no value has less than what comes of that row's own spread. A limit
+    of `max_abs_diff` is never below four steps at the largest value of the row in its channel.
 
     Attributes:
         max_abs_diff: One a channel, shape (channels,): the limit of a value of the bulk.
@@ -133,6 +137,7 @@ class Limits:
         axis: The channel axis of the output, or None for one channel.
         center: The median of each channel; not read where nothing grows.
         growth: By the name of a limit, how it grows with the distance; a limit that is not named does not.
+        step: The coarsest step that a value may have been rounded to; none where `max_abs_diff` was declared.
         fills: The fill values of the reference, which are compared exactly.
         substitutes: For each of them, what may stand there instead: the nearest number of the precision judged as.
     """
@@ -144,6 +149,7 @@ class Limits:
     axis: int | None
     center: NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
     growth: Mapping[str, float] = field(default_factory=dict)
+    step: Step | None = None
     fills: tuple[float, ...] = ()
     substitutes: tuple[float, ...] = ()
 
@@ -156,6 +162,12 @@ class Limits:
             name: `max_abs_diff`, `mean_abs_diff` or `repeat_max_abs_diff`.
             expected: The reference's values, whole rows along axis 0.
         """
+        grown = self._grown(name, expected)
+        if name != "max_abs_diff" or self.step is None or not expected.size:
+            return grown
+        return np.maximum(grown, LEAST_STEPS * self.step.at(self._largest_of_rows(expected)))
+
+    def _grown(self, name: str, expected: NDArray[np.float64]) -> NDArray[np.float64]:
         bulk = on_axis(getattr(self, name), self.axis, expected.ndim)
         growth = self.growth.get(name, 0.0)
         if not growth:
@@ -169,6 +181,17 @@ class Limits:
             spread = spread_within((distance[row] / of_bulk[row])[is_ordinary]) * growth
             own[row] = np.maximum(own[row], of_bulk[row] * spread)
         return own
+
+    def _largest_of_rows(self, expected: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the largest ordinary magnitude in each row, by channel, in a shape that broadcasts over the values.
+
+        A sum is rounded as coarsely as its largest terms, which are those of its own row: one huge row loosens nothing
+        for the others.
+        """
+        magnitudes = np.where(np.isfinite(expected) & ~self.is_fill(expected), np.abs(expected), 0.0)
+        others = tuple(axis for axis in range(1, expected.ndim) if axis != self.axis)
+        largest: NDArray[np.float64] = magnitudes.max(axis=others, keepdims=True)
+        return largest
 
     def fits(self, shape: tuple[int, ...]) -> bool:
         """Return whether an array of this shape has as many channels."""
@@ -222,31 +245,25 @@ def limits_for(tolerance: Tolerance, profile: OutputProfile) -> Limits:
         return Limits(
             max_abs_diff=zero, mean_abs_diff=zero, repeat_max_abs_diff=zero, max_row_rel_diff=0.0, axis=profile.axis
         )
-    floor = np.array([LEAST_ULPS * ulp_of(float(value), profile.dtype) for value in profile.bulk_abs])
-    steps_of_one = LEAST_ULPS * ulp_of(1.0, profile.dtype)
+    step = Step(precision=tolerance.precision, dtype=profile.dtype)
+    floors = {"max_abs_diff": LEAST_STEPS * step.at(profile.bulk_abs)}
 
     def limit(name: str) -> NDArray[np.float64]:
         value = float(getattr(tolerance, name))
         if name in tolerance.declared:
             return np.full_like(profile.scale, value)
-        scaled: NDArray[np.float64] = np.maximum(value * profile.scale, floor)
+        scaled: NDArray[np.float64] = np.maximum(value * profile.scale, floors.get(name, 0.0))
         return scaled
 
-    row = tolerance.max_row_rel_diff
-    if "max_row_rel_diff" not in tolerance.declared:
-        row = max(row, steps_of_one)
     return Limits(
         max_abs_diff=limit("max_abs_diff"),
         mean_abs_diff=limit("mean_abs_diff"),
         repeat_max_abs_diff=limit("repeat_max_abs_diff"),
-        max_row_rel_diff=row,
+        max_row_rel_diff=tolerance.max_row_rel_diff,
         axis=profile.axis,
         center=profile.center,
-        growth={
-            name: max(float(getattr(tolerance, name)), steps_of_one)
-            for name in _GROWING
-            if name not in tolerance.declared
-        },
+        growth={name: float(getattr(tolerance, name)) for name in _GROWING if name not in tolerance.declared},
+        step=None if "max_abs_diff" in tolerance.declared else step,
         fills=profile.fills,
         substitutes=tuple(_nearest_in(tolerance.precision, fill) for fill in profile.fills),
     )
@@ -290,7 +307,7 @@ def looser_than_default(tolerance: Tolerance, profiles: Iterable[OutputProfile])
         if name in tolerance.declared
         and any(getattr(tolerance, name) > float(np.min(getattr(limits, name))) for limits in defaults)
     ]
-    # The default cap on mismatches is 0.5 % of the rows, near the boundary only: any other count may be looser.
+    # The default cap on mismatches holds near the boundary only: any other count may be looser.
     if tolerance.decision_mismatches:
         loose.append("decision_mismatches")
     return tuple(loose)

@@ -13,25 +13,27 @@ from enum import Enum
 
 from paritygate.errors import ExitCode
 from paritygate.precision import Precision
-from paritygate.row_names import row_name, row_names
+from paritygate.text import counted, one_or_many, row_name, row_names
 from paritygate.validate.gate.bounds import mismatch_rate_upper_95, rows_for_upper_95, upper_bound_text
 from paritygate.validate.gate.decisions import DecisionStatistics
 from paritygate.validate.gate.measurement import Measurement, Violation
-from paritygate.validate.gate.precision_steps import below_steps
+from paritygate.validate.gate.precision_steps import Step, below_steps
 from paritygate.validate.gate.rules import GateRules
 from paritygate.validate.gate.statistics import DiffStatistics
 from paritygate.validate.gate.tolerance import Limits
 from paritygate.validate.reference.profile import OutputProfile
-from paritygate.wording import counted, one_or_many
 
-__all__ = ["Check", "JudgePlan", "Status", "Verdict", "exit_code_of", "judge", "verdict_of"]
+__all__ = ["Check", "JudgePlan", "Status", "Verdict", "exit_code_of", "flips_allowed", "judge", "verdict_of"]
 
 # Above this many values the largest of honest rounding errors exceeds the limit by chance: the max limit
 # then holds for the 99.99 % quantile, and ten times as much for the maximum.
 _MANY_VALUES = 1_000_000
 _MANY_VALUES_FACTOR = 10.0
-# Flips inside the band that are taken as noise: this share of the rows, and one at least.
-_IN_BAND_SHARE = 0.005
+# Flips inside the band that are taken as noise: so many at least, and this share of the decisions. What is rounded to
+# 8 bits, or to 8 of mantissa, answers otherwise next to the boundary more often.
+_IN_BAND = (1, 0.005)
+_IN_BAND_COARSE = (2, 0.02)
+_COARSE = frozenset({Precision.BF16, Precision.INT8})
 # A side of a decision with a smaller share of the rows than this is said to be not covered.
 _COVERED_SHARE = 0.05
 
@@ -41,6 +43,8 @@ class Status(str, Enum):
 
     PASS = "pass"  # noqa: S105 - the linter takes it for a password
     WARNING = "warning"
+    # Something differs where no sample is: it is told, and changes no verdict.
+    EDGE = "edge"
     FAIL = "fail"
     ERROR = "error"
     INCONCLUSIVE = "inconclusive"
@@ -211,11 +215,13 @@ def _check_float(name: str, statistics: DiffStatistics, plan: JudgePlan) -> list
     checks = [_check_finite(name, statistics, plan), *_check_fills(name, statistics, limits)]
     if statistics.compared == 0:
         return [*checks, _nothing_measured(name, plan)]
-    of_bulk = plan.profiles[name].bulk_abs
+    profile = plan.profiles[name]
+    of_bulk = profile.bulk_abs
+    step = Step(precision=plan.rules.precision, dtype=profile.dtype)
 
     def below(check: str, difference: float, magnitude: float) -> str:
         is_own_limit = check in plan.rules.tolerance.declared
-        return below_steps(plan.rules.precision, difference, magnitude, is_own_limit=is_own_limit)
+        return below_steps(step, difference, magnitude, is_own_limit=is_own_limit)
 
     checks += _check_max(name, statistics, limits, below)
     checks.append(
@@ -290,6 +296,9 @@ def _check_fills(name: str, statistics: DiffStatistics, limits: Limits) -> list[
     if statistics.fill_mismatches:
         count = statistics.fill_mismatches
         detail = f"{count} of {held} {one_or_many(count, 'is', 'are')} not what the reference holds there"
+        if statistics.first_wrong_fill is not None:
+            row, seen = statistics.first_wrong_fill
+            detail += f": {seen:.6g}, first in {row_name(row)}" if count > 1 else f": {seen:.6g} in {row_name(row)}"
     else:
         detail = f"{held}, compared exactly"
     if statistics.fill_substitutes:
@@ -397,14 +406,20 @@ def _check_nearest(
 
 
 def _check_bias(name: str, statistics: DiffStatistics, limits: Limits) -> list[Check]:
-    bar = float(limits.mean_abs_diff.min()) / 2
-    interval = f"{statistics.bias:.3g} (95 %: {statistics.bias_low_95:.3g} to {statistics.bias_high_95:.3g})"
+    limit = float(limits.mean_abs_diff.min())
+    bar = limit / 2
+    detail = f"{statistics.bias:.3g} (95 %: {statistics.bias_low_95:.3g} to {statistics.bias_high_95:.3g})"
     is_large = not abs(statistics.bias) <= bar
+    detail += f", {'above' if is_large else 'at most'} {bar:.3g}, which is half the limit {limit:.3g} of the mean"
+    # A mean that may as well be 0 shows no bias.
+    is_none = math.isfinite(statistics.bias) and statistics.bias_low_95 <= 0 <= statistics.bias_high_95
+    if is_large and is_none:
+        detail += "; the interval holds 0"
     return [
         Check(
             name="bias",
-            status=Status.WARNING if is_large else Status.PASS,
-            detail=f"{interval}, {'at or above' if is_large else 'below'} half the mean limit {bar:.3g}",
+            status=Status.WARNING if is_large and not is_none else Status.PASS,
+            detail=detail,
             output=name,
             measured=statistics.bias,
             limit=bar,
@@ -428,7 +443,8 @@ def _check_decision(name: str, decision: DecisionStatistics, plan: JudgePlan) ->
         status = Status.PASS if decision.mismatches <= allowed else Status.FAIL
         detail, measured, limit = f"{counted}, allowed are {allowed}", decision.mismatches, float(allowed)
     else:
-        cap = max(1, math.floor(_IN_BAND_SHARE * decision.decisions))
+        least, share = flips_allowed(plan.rules.precision)
+        cap = max(least, math.floor(share * decision.decisions))
         status = Status.PASS if decision.inside_band <= cap else Status.FAIL
         detail = f"{counted}, allowed near the boundary are {cap}"
         measured, limit = decision.inside_band, float(cap)
@@ -439,6 +455,11 @@ def _check_decision(name: str, decision: DecisionStatistics, plan: JudgePlan) ->
         checks.append(_check_rate(name, decision, plan.rules.tolerance.mismatch_rate_upper_95))
     checks.append(_check_coverage(name, decision, plan))
     return checks
+
+
+def flips_allowed(precision: Precision) -> tuple[int, float]:
+    """Return how many flips next to the boundary are allowed at least, and which share of the decisions."""
+    return _IN_BAND_COARSE if precision in _COARSE else _IN_BAND
 
 
 def _check_rate(name: str, decision: DecisionStatistics, allowed: float) -> Check:

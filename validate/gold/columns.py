@@ -10,6 +10,7 @@ from paritygate.batch import Batch
 from paritygate.errors import UsageError
 from paritygate.signature import is_float_dtype
 from paritygate.validate.gate.decisions import Decision, Rule
+from paritygate.validate.gate.valid_positions import left_out_of, not_a_number
 from paritygate.validate.gold.metrics import FUNCTION_TAKES, METRICS
 from paritygate.validate.gold.rule import GoldRule
 
@@ -38,9 +39,14 @@ def output_column(
     shape = output.shape
     is_scalar = bool(shape) and shape[0] == rows and output.size == rows
     is_matrix = len(shape) == 2 and shape[0] == rows  # noqa: PLR2004 - a rank
-    wide = output.astype(np.float64)
+    left_out = left_out_of(output)
     if takes == "labels":
+        # What does not count is never chosen.
+        wide = np.asarray(output).astype(np.float64)
+        if left_out is not None:
+            wide[left_out] = -np.inf
         return _labels(rule, decision, wide, rows, is_integer=not is_float_dtype(output.dtype.name))
+    wide = not_a_number(output, left_out)
     if is_scalar:
         return wide.reshape(rows)
     if takes == "positive" and is_matrix and shape[1] == _TWO_CLASSES:

@@ -14,6 +14,7 @@ from paritygate.batch import Batch
 from paritygate.errors import MeasurementError, UsageError
 from paritygate.importing import load_object
 from paritygate.validate.gate.decisions import Decision
+from paritygate.validate.gate.valid_positions import left_out_of, like
 from paritygate.validate.gold.bootstrap import Interval, paired_resamples
 from paritygate.validate.gold.columns import gold_column, output_column
 from paritygate.validate.gold.metrics import metric_function
@@ -118,7 +119,12 @@ class GoldComparison:
             # The contract has failed already; what is not there predicts nothing.
             predicted = np.full(batch.rows, np.nan)
         else:
+            (found,) = like({rule.output: found}, expected).values()
             predicted = output_column(rule, self._decision, found, batch.rows)
+        left_out = left_out_of(expected[rule.output])
+        if left_out is not None:
+            # A row that does not count is one without gold.
+            gold = np.where(left_out.reshape(batch.rows, -1).all(axis=1), np.nan, gold)
         for name, column in (("candidate", predicted), ("reference", wanted), ("gold", gold)):
             self._columns[name].append(column)
         for name, codes in self._codes.items():

@@ -20,6 +20,7 @@ class DropKind(str, Enum):
     UNSTEADY = "unsteady"
     SENSELESS = "senseless"
     SIZE = "size"
+    NEVER_OCCURS = "never_occurs"
     NO_ROWS_LEFT = "no_rows_left"
 
     def __str__(self) -> str:
@@ -32,6 +33,7 @@ _WORDS: Mapping[DropKind, str] = {
     DropKind.UNSTEADY: "whose answer hangs on the last digits of the inputs",
     DropKind.SENSELESS: "that break what all samples keep to",
     DropKind.SIZE: "whose values a shape or a loop hangs on, and no sample holds",
+    DropKind.NEVER_OCCURS: "that never occur, as roles say",
     DropKind.NO_ROWS_LEFT: "beyond the {rows}rows that a probe may use",
 }
 

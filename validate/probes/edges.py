@@ -1,13 +1,14 @@
 """What makes a made-up row unlike every sample, so that a right conversion may answer it otherwise.
 
 Nothing in the samples says that such a row occurs, and of some there is no right answer: where a row attends to
-nothing, one runtime answers zero and another the mean. A difference at the edge is a finding, which is reported and
-fails nothing. The other rows of the same call have to hold, so that what leaks from one row to another is a failure.
+nothing, one runtime answers zero and another the mean. A difference at the edge is a finding, which by itself fails
+nothing. The other rows of the same call have to hold, so that what leaks from one row to another is a failure. What the
+spec says of an input in `roles` stands above the samples: what can occur has to hold, what cannot is not asked.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
@@ -15,31 +16,42 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from paritygate.signature import is_float_dtype
+from paritygate.validate.probes.derive.sizes import OpenDim, open_dims
+from paritygate.validate.probes.padding import Padding, kinds_by_row, real_positions
 from paritygate.validate.probes.roles import InputRole, Role
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from paritygate.validate.probes.survey import InputSurvey, Survey
+    from paritygate.validate.probes.probe import ProbeBatch, ProbeContext
+    from paritygate.validate.probes.survey import InputSurvey
 
-__all__ = ["Edge", "EdgeKind", "edges_in_words", "edges_of", "rows_at_edge", "without_positions"]
+    Flags = NDArray[np.bool_]
+
+__all__ = ["Edge", "EdgeKind", "edges_in_words", "edges_of", "why_declared_not_to_occur"]
 
 
 class EdgeKind(str, Enum):
     """How a row is unlike every sample."""
 
     EMPTY_MASK = "empty_mask"
+    PADDING = "padding"
+    SHORT = "short"
     NAN = "nan"
     INFINITY = "infinity"
+    VALUES = "values"
+    IDS = "ids"
+    SIZE = "size"
 
     def __str__(self) -> str:
         return self.value
 
 
-_WORDS: Mapping[EdgeKind, str] = {
-    EdgeKind.EMPTY_MASK: "an empty row of {input}",
-    EdgeKind.NAN: "NaN in {input}",
-    EdgeKind.INFINITY: "infinity in {input}",
+_PADDING_WORDS: Mapping[Padding, str] = {
+    Padding.RIGHT: "padding on the right in {input}",
+    Padding.LEFT: "padding on the left in {input}",
+    Padding.BOTH: "padding on both sides in {input}",
+    Padding.INSIDE: "padding inside {input}",
 }
 
 
@@ -48,69 +60,261 @@ class Edge:
     """Rows of a batch that are unlike every sample in one way.
 
     Attributes:
-        input: The input that they are unlike in.
+        input: The input that they are unlike in, or the dim.
         kind: How.
+        words: The same in words, such as `an empty row of attention_mask`.
         rows: Their positions in the batch.
+        if_it_occurs: What to write in the spec where the service can get such rows.
+        if_it_never_occurs: What to write where it cannot.
     """
 
     input: str
     kind: EdgeKind
+    words: str
     rows: tuple[int, ...]
+    if_it_occurs: str
+    if_it_never_occurs: str
 
     def __str__(self) -> str:
-        return _WORDS[self.kind].format(input=self.input)
+        return self.words
 
 
-def edges_of(
-    inputs: Mapping[str, NDArray[np.generic]], rows: int, roles: Mapping[str, InputRole], survey: Survey
-) -> tuple[Edge, ...]:
-    """Return in which ways rows of a batch are unlike every sample.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Found:
+    """What no sample holds, and where: `at` is by row, or one for all rows."""
 
-    Args:
-        inputs: Every input of the batch.
-        rows: How many rows it has.
-        roles: What each input is: only a mask has empty rows.
-        survey: What the samples hold.
-    """
-    found = []
-    for name, array in inputs.items():
-        for kind, at in _unseen(array, roles.get(name), survey.inputs[name]):
-            # What an input without rows holds, every row of the batch meets.
-            places = np.flatnonzero(at) if survey.inputs[name].has_rows else np.arange(rows) if at.any() else at[:0]
-            if places.size:
-                found.append(Edge(input=name, kind=kind, rows=tuple(int(row) for row in places)))
-    return tuple(found)
+    input: str
+    kind: EdgeKind
+    words: str
+    at: Flags
+    if_it_occurs: str
+    if_it_never_occurs: str
+    is_declared_not_to_occur: bool = False
 
 
-def _unseen(
-    array: NDArray[np.generic], role: InputRole | None, seen: InputSurvey
-) -> Iterator[tuple[EdgeKind, NDArray[np.bool_]]]:
-    """Yield what no sample holds, with where it is along the first axis."""
-    if role is not None and role.role is Role.MASK and seen.has_rows and not seen.has_empty_row:
-        yield EdgeKind.EMPTY_MASK, without_positions(array)
-    if is_float_dtype(array.dtype.name):
-        wide = np.atleast_1d(array.astype(np.float64))
-        if not seen.has_nan:
-            yield EdgeKind.NAN, _any_by_row(np.isnan(wide))
-        if not seen.has_infinity:
-            yield EdgeKind.INFINITY, _any_by_row(np.isinf(wide))
+def edges_of(context: ProbeContext, batch: ProbeBatch) -> tuple[Edge, ...]:
+    """Return in which ways rows of a batch are unlike every sample, and not declared to occur."""
+    edges = []
+    for found in _unlike(context, batch):
+        # What an input without rows holds, every row of the batch meets.
+        places = np.flatnonzero(found.at) if len(found.at) == batch.rows else np.arange(batch.rows)
+        edges.append(
+            Edge(
+                input=found.input,
+                kind=found.kind,
+                words=found.words,
+                rows=tuple(int(row) for row in places),
+                if_it_occurs=found.if_it_occurs,
+                if_it_never_occurs=found.if_it_never_occurs,
+            )
+        )
+    return tuple(edges)
 
 
-def without_positions(mask: NDArray[np.generic]) -> NDArray[np.bool_]:
-    """Return which rows of a mask are zero at every position; none where it has no positions."""
-    if mask.ndim < 2 or not mask.size:  # noqa: PLR2004 - rows and positions
-        return np.zeros(len(mask) if mask.ndim else 1, dtype=bool)
-    return ~_any_by_row(np.asarray(mask != 0))
+def why_declared_not_to_occur(context: ProbeContext, batch: ProbeBatch) -> str:
+    """Return what of a batch `roles` say that it never occurs; empty if nothing."""
+    return next((found.words for found in _unlike(context, batch) if found.is_declared_not_to_occur), "")
 
 
-def _any_by_row(flags: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    found: NDArray[np.bool_] = np.logical_or.reduce(flags, axis=tuple(range(1, flags.ndim)))
-    return found
+def _unlike(context: ProbeContext, batch: ProbeBatch) -> Iterator[_Found]:
+    """Yield what no sample holds and some row of the batch does."""
+    masked = {role.of for role in context.roles.values() if role.role is Role.MASK}
+    for name, array in batch.inputs.items():
+        role, seen = context.roles[name], context.survey.inputs[name]
+        of = _OfInput(name=name, role=role, seen=seen)
+        found: Iterable[_Found] = ()
+        if role.role is Role.MASK or (role.role is Role.ID and role.pad is not None and name not in masked):
+            found = of.padding(array)
+        if role.role is Role.ID:
+            found = [*found, *of.ids(array, is_known=batch.must_refuse is not None)]
+        elif role.role is Role.LENGTH:
+            counted = batch.inputs.get(role.of) if role.of is not None else None
+            found = of.lengths(array, None if counted is None or counted.ndim < 2 else counted.shape[1])  # noqa: PLR2004 - positions
+        elif role.role in {Role.NUMBER, Role.IMAGE}:
+            found = [*of.not_finite(array), *of.values(array)]
+        yield from (item for item in found if item.at.any())
+    for dim in open_dims(context, context.survey.groups[0]):
+        yield from _sizes(context, dim, batch)
 
 
-def rows_at_edge(edges: Iterable[Edge]) -> tuple[int, ...]:
-    """Return the positions of the rows that are unlike every sample in some way, in order."""
-    return tuple(sorted({row for edge in edges for row in edge.rows}))
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _OfInput:
+    """What of one input no sample holds."""
+
+    name: str
+    role: InputRole
+    seen: InputSurvey
+
+    def _roles(self, said: str) -> str:
+        return f"roles: {{{self.name}: {{{said}}}}}"
+
+    def _by_row(self, flags: Flags) -> Flags:
+        if not self.seen.has_rows or not flags.ndim:
+            return np.atleast_1d(np.asarray(flags.any()))
+        found: Flags = np.logical_or.reduce(flags, axis=tuple(range(1, flags.ndim)))
+        return found
+
+    def padding(self, array: NDArray[np.generic]) -> Iterator[_Found]:
+        """Yield kinds of padding that no sample has, and rows with fewer real positions than any."""
+        real = real_positions(array, 0 if self.role.role is Role.MASK else self.role.pad or 0)
+        if real is None or not self.seen.has_rows:
+            return
+        kinds, declared, shortest = self.seen.padding.kinds, self.role.declared, self.seen.padding.shortest
+        by_kind = kinds_by_row(real)
+        seen = [kind for kind in kinds if kind not in {Padding.NONE, Padding.EMPTY}]
+        if Padding.EMPTY not in kinds:
+            yield _Found(
+                input=self.name,
+                kind=EdgeKind.EMPTY_MASK,
+                words=f"an empty row of {self.name}",
+                at=by_kind[Padding.EMPTY],
+                if_it_occurs=self._roles("empty: true"),
+                if_it_never_occurs=self._roles("empty: false"),
+                is_declared_not_to_occur=declared.empty is False,
+            )
+        for kind, words in _PADDING_WORDS.items():
+            if kind not in kinds:
+                yield _Found(
+                    input=self.name,
+                    kind=EdgeKind.PADDING,
+                    words=words.format(input=self.name),
+                    at=by_kind[kind],
+                    if_it_occurs=self._roles(f"padding: {_listed([*seen, kind])}"),
+                    if_it_never_occurs=self._roles(f"padding: {_listed(seen or [Padding.NONE])}"),
+                    is_declared_not_to_occur=declared.padding is not None,
+                )
+        # A row without padding is as long as it is large: its size is looked at by itself.
+        is_short = ~(by_kind[Padding.EMPTY] | by_kind[Padding.NONE]) & (real.sum(axis=1) < (shortest or 0))
+        yield _Found(
+            input=self.name,
+            kind=EdgeKind.SHORT,
+            words=f"fewer real positions in {self.name}",
+            at=is_short,
+            if_it_occurs=self._roles("shortest: 1"),
+            if_it_never_occurs=self._roles(f"shortest: {shortest}"),
+            is_declared_not_to_occur=declared.shortest is not None,
+        )
+
+    def ids(self, array: NDArray[np.generic], *, is_known: bool) -> Iterator[_Found]:
+        """Yield ids outside of the table, or of what is known of them; not where the reference shows its table."""
+        ends = self._ends_of_ids(array)
+        if ends is None:
+            return
+        (lows, highs), declared = ends, self.role.declared
+        wide = array.astype(np.float64)
+        low, high = int(lows.min()), int(highs.max())
+        for words, flags, is_declared in (
+            ("below", wide < lows, declared.low is not None),
+            ("above", (wide > highs) & (not is_known), declared.high is not None),
+        ):
+            yield _Found(
+                input=self.name,
+                kind=EdgeKind.IDS,
+                words=f"ids of {self.name} {words} {low if words == 'below' else high}",
+                at=self._by_row(flags),
+                if_it_occurs=self._roles(f"low: {min(low, int(wide.min()))}, high: {max(high, int(wide.max()))}"),
+                if_it_never_occurs=self._roles(f"low: {low}, high: {high}"),
+                is_declared_not_to_occur=is_declared,
+            )
+
+    def _ends_of_ids(self, array: NDArray[np.generic]) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
+        """Return the first and the last id, by column where columns have tables of their own."""
+        columns = self.role.columns
+        if columns and array.ndim > 1 and array.shape[-1] == len(columns):
+            lows, highs = self.seen.bounds()
+            lows, highs = (np.broadcast_to(bound, (len(columns),)).copy() for bound in (lows, highs))
+            for at, column in enumerate(columns):
+                if column is not None:
+                    lows[at], highs[at] = column
+            return lows, highs
+        low = self.seen.low if self.role.low is None else self.role.low
+        high = self.seen.high if self.role.high is None else self.role.high
+        return None if low is None or high is None else (np.asarray(float(low)), np.asarray(float(high)))
+
+    def lengths(self, array: NDArray[np.generic], positions: int | None) -> Iterator[_Found]:
+        """Yield lengths that no sample has; a row may be full."""
+        is_full = np.zeros(array.shape, dtype=bool) if positions is None else np.asarray(array == positions)
+        is_between = array.astype(np.float64) <= max(self.seen.high or 0, positions or 0)
+        is_above_least = array.astype(np.float64) >= (self.seen.low or 0)
+        yield from self._values(array, ~(is_full | (is_between & is_above_least)), words="lengths in")
+
+    def values(self, array: NDArray[np.generic]) -> Iterator[_Found]:
+        """Yield numbers beyond those seen."""
+        if array.dtype.kind in "fiubV" and array.size and self.seen.low is not None:
+            yield from self._values(array, self.seen.outside(array), words="values of")
+
+    def _values(self, array: NDArray[np.generic], flags: Flags, *, words: str) -> Iterator[_Found]:
+        wide = array.astype(np.float64)
+        low, high = self.seen.low or 0.0, self.seen.high or 0.0
+        finite = wide[np.isfinite(wide)]
+        if not finite.size:
+            return
+        declared, middle = self.role.declared, (low + high) / 2
+        said = [declared.low is not None and bool((finite < low).any()),
+                declared.high is not None and bool((finite > high).any())]  # fmt: skip
+        yield _Found(
+            input=self.name,
+            kind=EdgeKind.VALUES,
+            words=f"{words} {self.name} beyond those seen",
+            at=self._by_row(flags),
+            if_it_occurs=self._roles(
+                f"low: {min(low, float(finite.min())):g}, high: {max(high, float(finite.max())):g}"
+            ),
+            if_it_never_occurs=self._roles(f"low: {low:g}, high: {high:g}") if np.isfinite(middle) else "",
+            is_declared_not_to_occur=any(said),
+        )
+
+    def not_finite(self, array: NDArray[np.generic]) -> Iterator[_Found]:
+        """Yield NaN and infinity that no sample holds."""
+        if not is_float_dtype(array.dtype.name):
+            return
+        wide, declared = array.astype(np.float64), self.role.declared
+        for kind, flags, is_seen, said in (
+            (EdgeKind.NAN, np.isnan(wide), self.seen.has_nan, declared.nan),
+            (EdgeKind.INFINITY, np.isinf(wide), self.seen.has_infinity, declared.infinity),
+        ):
+            if not is_seen:
+                yield _Found(
+                    input=self.name,
+                    kind=kind,
+                    words=f"{'NaN' if kind is EdgeKind.NAN else 'infinity'} in {self.name}",
+                    at=self._by_row(flags),
+                    if_it_occurs=self._roles(f"{kind}: true"),
+                    if_it_never_occurs=self._roles(f"{kind}: false"),
+                    is_declared_not_to_occur=said is False,
+                )
+
+
+def _sizes(context: ProbeContext, dim: OpenDim, batch: ProbeBatch) -> Iterator[_Found]:
+    """Yield a size that is not declared and that samples do not suggest."""
+    name, axis = dim.places[0]
+    seen = context.survey.inputs[name]
+    # What is the sum of other dims is as large as they are.
+    if dim.sum is not None or dim.name in context.dims or axis >= len(seen.least_sizes):
+        return
+    least = min(context.survey.inputs[other].least_sizes[at] for other, at in dim.places)
+    largest = max(context.survey.inputs[other].largest_sizes[at] for other, at in dim.places)
+    size = batch.inputs[name].shape[axis]
+    # A dim with a name is meant to be open: from 2 on, as exporters specialise a size of 1, to twice the largest seen.
+    low, high = (min(least, 2), 2 * largest) if dim.is_named else (least, largest)
+    if low <= size <= high:
+        return
+    named = dim.name if dim.is_named else f"NAME of {name}, axis {axis},"
+    dims = "model.dims: {{{name}: {{min: {low}, max: {high}}}}}"
+    shown = dim.name if dim.is_named else "NAME"
+    before = "" if dim.is_named else f"{named.rstrip(',')} in model.inputs, and "
+    yield _Found(
+        input=name,
+        kind=EdgeKind.SIZE,
+        words=f"a {'smaller' if size < low else 'larger'} size of {dim.name} ({name}, axis {axis})",
+        at=np.ones(1, dtype=bool),
+        if_it_occurs=before + dims.format(name=shown, low=min(least, size), high=max(largest, size)),
+        if_it_never_occurs=before + dims.format(name=shown, low=least, high=largest),
+    )
+
+
+def _listed(kinds: Sequence[Padding]) -> str:
+    return str(kinds[0]) if len(kinds) == 1 else f"[{', '.join(map(str, kinds))}]"
 
 
 def edges_in_words(edges: Iterable[Edge]) -> str:

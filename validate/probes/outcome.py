@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from paritygate.validate.probes.drops import batches_in_words, drop_words
+from paritygate.validate.probes.edges import Edge, edges_in_words
 from paritygate.validate.probes.probe import PROBES
 from paritygate.validate.probes.recording import ProbeRecord
 
@@ -14,8 +15,6 @@ __all__ = ["DOES_NOT_APPLY", "ProbeFailure", "failed_itself", "finding_words", "
 # Edges that are named in one line; the report lists more.
 _EDGES_NAMED = 3
 
-# Of findings: only whoever serves the model knows whether such rows occur.
-_WHAT_TO_DO = "if the service can get such a row, put one into the samples, where it has to hold; if not, ignore this"
 
 # So begins the detail of a probe that has nothing to derive; what is missing follows.
 DOES_NOT_APPLY = "does not apply: "
@@ -31,8 +30,7 @@ class ProbeFailure:
         check: The name of the check that it failed.
         detail: In words, with the numbers.
         inputs: Where its inputs were put; empty for nowhere.
-        edge: How the rows that differ are unlike every sample, such as `an empty row of attention_mask`: then it is a
-            finding and no failure. Empty for a failure.
+        edges: In which ways all rows that differ are unlike every sample; empty where they are not.
     """
 
     batch: int
@@ -40,7 +38,12 @@ class ProbeFailure:
     check: str
     detail: str
     inputs: str = ""
-    edge: str = ""
+    edges: tuple[Edge, ...] = ()
+
+    @property
+    def edge(self) -> str:
+        """In which ways the rows are unlike every sample, in words, such as `an empty row of attention_mask`."""
+        return edges_in_words(self.edges)
 
 
 def in_words(  # noqa: PLR0913 - all that came of it
@@ -52,6 +55,7 @@ def in_words(  # noqa: PLR0913 - all that came of it
     unfit: int,
     findings: Sequence[ProbeFailure] = (),
     found: Mapping[str, int] | None = None,
+    edge_off: int = 0,
 ) -> str:
     """Return what came of a probe.
 
@@ -63,14 +67,16 @@ def in_words(  # noqa: PLR0913 - all that came of it
         unfit: Batches that the candidate was not asked.
         findings: The first batch of each edge that was answered otherwise there.
         found: How many batches were, by edge.
+        edge_off: Batches that are not asked because no sample is like them.
     """
-    left_out = _left_out(probe, unfit)
+    left_out = _left_out(probe, unfit, edge_off)
     rest = f" (left out: {', '.join(left_out)})" if left_out else ""
     if failures:
         first = failures[0]
+        edge = f" ({first.edge}, as no sample has, and edge: fail asks it)" if first.edges else ""
         more = _more(len(failures))
         also = f"; {failed_itself(error)}" if error else ""
-        return f"at {first.about}: {first.check}: {first.detail}{more}{also}{rest}"
+        return f"at {first.about}{edge}: {first.check}: {first.detail}{more}{also}{rest}"
     if error:
         before = f"; {rows} rows were answered alike before that" if rows else ""
         return f"{failed_itself(error)}{before}{rest}"
@@ -82,7 +88,7 @@ def in_words(  # noqa: PLR0913 - all that came of it
         ]
         others = len(findings) - len(named)
         named += [f"{others} more ways to be unlike the samples"] if others else []
-        return f"{'; '.join(named)}; the rest of {rows} rows answered alike{rest}; {_WHAT_TO_DO}"
+        return f"{'; '.join(named)}; the rest of {rows} rows answered alike{rest}"
     if rows:
         return f"{rows} rows answered alike{rest}"
     return f"nothing of it could be asked{rest}" if left_out else f"{DOES_NOT_APPLY}{PROBES[probe.name].missing}"
@@ -112,10 +118,11 @@ def failed_itself(error: str) -> str:
     )
 
 
-def _left_out(probe: ProbeRecord, unfit: int) -> list[str]:
+def _left_out(probe: ProbeRecord, unfit: int, edge_off: int) -> list[str]:
     not_taken = f"{batches_in_words(unfit)} of sizes or values that the candidate does not take or is not held to"
     return [
         *drop_words(probe.dropped_counts, rows=probe.allowed_rows),
         *([not_taken] if unfit else []),
+        *([f"{batches_in_words(edge_off)} unlike every sample, as edge: off says"] if edge_off else []),
         *probe.notes,
     ]

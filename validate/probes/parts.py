@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from paritygate.batch import Batch
-from paritygate.validate.probes.edges import rows_at_edge
+from paritygate.validate.probes.edges import Edge
 from paritygate.validate.probes.recording import StoredProbeBatch
 
 if TYPE_CHECKING:
@@ -27,31 +27,39 @@ class Part:
         batch: The inputs, under the ids that the rows have in the whole batch.
         stored: The same with what the reference answered.
         actual: What the candidate answered.
-        is_edge: Whether every row is unlike the samples.
+        edges: In which ways all of these rows are unlike the samples; empty where they are like them.
     """
 
     batch: Batch
     stored: StoredProbeBatch
     actual: Arrays
-    is_edge: bool = False
+    edges: tuple[Edge, ...] = ()
 
 
 def parts_of(whole: Part) -> Iterator[Part]:
-    """Yield the rows of a batch that are like the samples, then those that are not.
+    """Yield the rows of a batch that are like the samples, then those that are not, by how they are unlike them.
 
     An output without a row of its own per input hangs on all rows, and so on those at the edge. Where the candidate
     answers with another number of rows, the batch stays whole: its contract is broken.
     """
-    count, edge = whole.stored.record.rows, rows_at_edge(whole.stored.record.edges)
+    record = whole.stored.record
     outputs, actual = whole.stored.outputs, whole.actual
-    by_row = {name for name, array in outputs.items() if name in actual and array.ndim and len(array) == count}
-    if not edge or any(actual[name].shape[:1] != (count,) for name in by_row):
+    by_row = {name for name, array in outputs.items() if name in actual and array.ndim and len(array) == record.rows}
+    if not record.edges:
         yield whole
         return
-    inside = [row for row in range(count) if row not in edge]
-    if inside:
-        yield _rows_of(whole, inside, by_row)
-    yield replace(_rows_of(whole, list(edge), by_row, others=set(outputs) - by_row), is_edge=True)
+    if any(actual[name].shape[:1] != (record.rows,) for name in by_row):
+        yield replace(whole, edges=record.edges)
+        return
+    alike: dict[tuple[Edge, ...], list[int]] = {(): []}
+    for row in range(record.rows):
+        alike.setdefault(tuple(edge for edge in record.edges if row in edge.rows), []).append(row)
+    for edges, rows in alike.items():
+        if rows:
+            yield replace(_rows_of(whole, rows, by_row), edges=edges)
+    others = set(outputs) - by_row
+    if others:
+        yield replace(_rows_of(whole, list(range(record.rows)), (), others=others), edges=record.edges)
 
 
 def _rows_of(whole: Part, rows: list[int], by_row: Collection[str], others: Collection[str] = ()) -> Part:
@@ -67,7 +75,13 @@ def _rows_of(whole: Part, rows: list[int], by_row: Collection[str], others: Coll
     return Part(
         batch=Batch(inputs=inputs, ids=[batch.ids[row] for row in rows]),
         stored=StoredProbeBatch(
-            record=replace(stored.record, rows=len(rows)), inputs=inputs, outputs=taken(stored.outputs)
+            record=replace(
+                stored.record,
+                rows=len(rows),
+                noise={name: tuple(found[row] for row in rows) for name, found in stored.record.noise.items()},
+            ),
+            inputs=inputs,
+            outputs=taken(stored.outputs),
         ),
         actual=taken(whole.actual),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -16,8 +16,10 @@ from paritygate.precision import Precision
 from paritygate.signature import is_float_dtype
 from paritygate.validate.gate.measurement import repeat_difference
 from paritygate.validate.gate.tolerance import DEFAULT_TOLERANCES, Limits, limits_for
+from paritygate.validate.gate.valid_positions import ValidWhere, only_valid
+from paritygate.validate.probes.derive.sizes import batch_sizes
 from paritygate.validate.probes.drops import DropKind, Dropped, Drops
-from paritygate.validate.probes.edges import edges_of
+from paritygate.validate.probes.edges import EdgeKind, edges_of, why_declared_not_to_occur
 from paritygate.validate.probes.own_faults import fault_words
 from paritygate.validate.probes.probe import (
     PROBES,
@@ -36,6 +38,7 @@ from paritygate.validate.probes.recording import (
     ProbeRecord,
     ProbesRecording,
 )
+from paritygate.validate.reference.own_noise import RowNoise, noise_by_row, rows_within
 from paritygate.validate.reference.profile import OutputProfile
 from paritygate.validate.reference.recording import ChunkWriter
 
@@ -54,6 +57,8 @@ _ANY_ID = (
 )
 # An answer that moves by more than this share of a limit, when its inputs move by a rounding, says nothing.
 _STEADY_SHARE = 0.5
+# Rows of a batch that are asked alone; the others are asked in a smaller batch.
+_ALONE = 4
 _ROUNDING_OF_FP32 = 2.0**-23
 _ROUNDING_OF_FP16 = 2.0**-11
 
@@ -68,6 +73,7 @@ class ProbePlan:
         folder: The folder to write into; it exists and is empty.
         names: The probes to make, by the table.
         is_non_finite_declared: Whether NaN and infinity in its answers are right.
+        positions: Which positions count, of outputs of which not all do.
     """
 
     context: ProbeContext
@@ -75,6 +81,7 @@ class ProbePlan:
     folder: Path
     names: tuple[str, ...] = tuple(PROBES)
     is_non_finite_declared: bool = False
+    positions: Mapping[str, ValidWhere] = field(default_factory=dict)
 
 
 def record_probes(
@@ -103,6 +110,7 @@ def record_probes(
         skipped=skipped,
         seed=context.seed,
         runtime=runner.facts.runtime,
+        positions=plan.positions,
     )
     recording.save()
     return recording
@@ -159,7 +167,11 @@ class _Making:
     def take(self, derived: ProbeBatch) -> None:
         """Have the reference answer a batch, and store it with the answer; or leave it out, and keep why."""
         context, about = self._plan.context, derived.about
-        for kind, why in ((DropKind.SENSELESS, why_senseless), (DropKind.SIZE, why_too_large)):
+        for kind, why in (
+            (DropKind.SENSELESS, why_senseless),
+            (DropKind.SIZE, why_too_large),
+            (DropKind.NEVER_OCCURS, why_declared_not_to_occur),
+        ):
             reason = why(context, derived)
             if reason:
                 self.drops.add(Dropped(about=about, kind=kind, reason=reason))
@@ -179,8 +191,8 @@ class _Making:
         answers = {f"{OUTPUT}{key}": outputs[key] for key in self._plan.profiles}
         asked = {f"{INPUT}{key}": array for key, array in batch.inputs.items()}
         self._writer.add({**asked, **answers}, rows=batch.rows, case=None)
-        edges = edges_of(batch.inputs, batch.rows, context.roles, context.survey)
-        self.batches.append(BatchRecord.of(batch, edges))
+        noise = _noise(self._runner, batch, outputs, self._plan)
+        self.batches.append(BatchRecord.of(batch, edges_of(context, batch), noise))
         self.notes.update({batch.note: None} if batch.note else {})
 
 
@@ -189,7 +201,7 @@ def _answered(runner: Runner, batch: ProbeBatch, plan: ProbePlan) -> Outputs | D
     if batch.must_refuse is not None and _is_answered(runner, batch.must_refuse):
         return Dropped(about=batch.about, kind=DropKind.ANY_ID, reason=_ANY_ID)
     try:
-        first = runner.run(batch.inputs)
+        first = only_valid(runner.run(batch.inputs), batch.inputs, plan.positions)
         again = runner.run(batch.inputs)
     except (BackendError, UsageError, MeasurementError) as err:
         why_not = f"the reference does not answer: {err}"
@@ -202,8 +214,10 @@ def _answered(runner: Runner, batch: ProbeBatch, plan: ProbePlan) -> Outputs | D
 
 def _why_no_answer(batch: ProbeBatch, first: Outputs, again: Outputs, plan: ProbePlan) -> str:
     """Return why two answers to one batch are none to compare with; empty where they are."""
-    # Of made-up NaN and infinity nobody declared what becomes.
-    may_be_non_finite = plan.is_non_finite_declared and not (batch.is_invented and _holds_non_finite(batch.inputs))
+    # Of NaN and infinity that neither samples nor roles show, nobody declared what becomes.
+    may_be_non_finite = plan.is_non_finite_declared and not any(
+        edge.kind in {EdgeKind.NAN, EdgeKind.INFINITY} for edge in edges_of(plan.context, batch)
+    )
     for name, profile in plan.profiles.items():
         if name not in first or first[name].dtype.name != profile.dtype:
             return f"the reference answers without {name!r} in {profile.dtype}"
@@ -215,6 +229,47 @@ def _why_no_answer(batch: ProbeBatch, first: Outputs, again: Outputs, plan: Prob
         if ratio > 1:
             return f"the reference differs from itself by {difference:.3g} in {name!r}"
     return ""
+
+
+def _noise(runner: Runner, batch: ProbeBatch, outputs: Outputs, plan: ProbePlan) -> dict[str, tuple[RowNoise, ...]]:
+    """Return how far the reference differs from itself alone and in company, where that is beyond limits of FP32."""
+    answers = _in_other_company(runner, batch, plan)
+    found = {}
+    for name, profile in plan.profiles.items():
+        whole = outputs[name]
+        is_by_row = whole.ndim and len(whole) == batch.rows and whole.size
+        if not profile.is_float or not is_by_row:
+            continue
+        parts = [answer[name] for answer in answers]
+        limits = limits_for(DEFAULT_TOLERANCES[Precision.FP32], profile)
+        if not parts or not limits.fits(whole.shape) or any(part.shape[1:] != whole.shape[1:] for part in parts):
+            continue
+        other = np.concatenate(parts)[: batch.rows]
+        is_within = other.shape == whole.shape and rows_within(other, whole, None, limits=limits, profile=profile).all()
+        if not is_within:
+            found[name] = noise_by_row([whole, other])
+    return found
+
+
+def _in_other_company(runner: Runner, batch: ProbeBatch, plan: ProbePlan) -> list[Outputs]:
+    """Return the same rows as they are answered in other company: the first ones alone, the others in a smaller batch.
+
+    A single row is asked beside itself. Nothing is returned where the number of rows is fixed, or nothing answered so.
+    """
+    with_rows = plan.context.survey.groups[0].with_rows
+    rows = batch.rows
+    asked = [[row] for row in range(min(rows, _ALONE))] + ([list(range(_ALONE, rows))] if rows > _ALONE else [])
+    asked = asked if rows > 1 else [[0, 0]]
+    sizes = batch_sizes(plan.context)
+    if not with_rows or not all(min(sizes) <= len(part) <= max(rows, *sizes) for part in asked):
+        return []
+    inputs = [
+        {name: array[part] if name in with_rows else array for name, array in batch.inputs.items()} for part in asked
+    ]
+    try:
+        return [runner.run(part) for part in inputs]
+    except (BackendError, UsageError, MeasurementError):
+        return []
 
 
 def _is_answered(runner: Runner, inputs: Outputs) -> bool:

@@ -8,7 +8,7 @@ candidate is asked the same, on whatever machine, and a batch that it fails can 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,10 +16,12 @@ from paritygate.codec import from_data, read_sealed, sealed, to_data
 from paritygate.errors import InputFileError
 from paritygate.file_names import check_names
 from paritygate.files import write_json_atomically
+from paritygate.validate.gate.valid_positions import ValidWhere, only_valid
 from paritygate.validate.probes.drops import DropKind, Dropped
 from paritygate.validate.probes.edges import Edge
 from paritygate.validate.probes.probe import ProbeBatch
 from paritygate.validate.probes.roles import InputRole
+from paritygate.validate.reference.own_noise import RowNoise
 from paritygate.validate.reference.profile import OutputProfile
 from paritygate.validate.reference.recording import read_chunks
 
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["PROBES_FILE", "BatchRecord", "ProbeRecord", "ProbesRecording", "StoredProbeBatch"]
 
 PROBES_FILE = "probes.json"
-_FORMAT_VERSION = 3
+_FORMAT_VERSION = 4
 _AGAIN = "record the reference again: convert-and-validate record"
 INPUT, OUTPUT = "input/", "output/"
 
@@ -39,7 +41,9 @@ INPUT, OUTPUT = "input/", "output/"
 class BatchRecord:
     """One batch that the reference answered; see `ProbeBatch`.
 
-    `edges` says which of its rows are unlike every sample: a difference there is a finding and no failure.
+    `edges` says which of its rows are unlike every sample: a difference there is a finding and no failure. `noise` is,
+    by float output, how far the reference differs from itself in each row, alone and in company; only where it is more
+    than the limits of FP32.
     """
 
     rows: int
@@ -49,9 +53,15 @@ class BatchRecord:
     is_far_from_seen: bool = False
     hangs_on_runtime: bool = False
     edges: tuple[Edge, ...] = ()
+    noise: Mapping[str, tuple[RowNoise, ...]] = field(default_factory=dict)
+
+    @property
+    def is_at_edge(self) -> bool:
+        """Whether every row is unlike every sample."""
+        return {row for edge in self.edges for row in edge.rows} == set(range(self.rows))
 
     @classmethod
-    def of(cls, batch: ProbeBatch, edges: tuple[Edge, ...]) -> BatchRecord:
+    def of(cls, batch: ProbeBatch, edges: tuple[Edge, ...], noise: Mapping[str, tuple[RowNoise, ...]]) -> BatchRecord:
         """Return what is kept of a batch beside its arrays."""
         return cls(
             rows=batch.rows,
@@ -61,6 +71,7 @@ class BatchRecord:
             is_far_from_seen=batch.is_far_from_seen,
             hangs_on_runtime=batch.hangs_on_runtime,
             edges=edges,
+            noise=noise,
         )
 
 
@@ -120,6 +131,7 @@ class ProbesRecording:
         skipped: Why no probe was made at all; empty where some were.
         seed: Seed of all choices.
         runtime: What ran the reference.
+        positions: Which positions count, of outputs of which not all do.
     """
 
     folder: Path
@@ -128,6 +140,7 @@ class ProbesRecording:
     skipped: str = ""
     seed: int = 0
     runtime: str = ""
+    positions: Mapping[str, ValidWhere] = field(default_factory=dict)
 
     @property
     def rows(self) -> int:
@@ -135,18 +148,16 @@ class ProbesRecording:
         return sum(probe.rows for probe in self.probes)
 
     def batches(self, probe: ProbeRecord) -> Iterator[StoredProbeBatch]:
-        """Yield every batch of a probe, checking digests on the way.
+        """Yield every batch of a probe, checking digests on the way; what does not count of its outputs is masked.
 
         Raises:
             ArtifactIntegrityError: A chunk is missing or was changed.
         """
         stored = read_chunks(self.folder / probe.name, probe.chunks)
         for record, batch in zip(probe.batches, stored, strict=True):
-            yield StoredProbeBatch(
-                record=record,
-                inputs={key[len(INPUT) :]: array for key, array in batch.outputs.items() if key.startswith(INPUT)},
-                outputs={key[len(OUTPUT) :]: array for key, array in batch.outputs.items() if key.startswith(OUTPUT)},
-            )
+            inputs = {key[len(INPUT) :]: array for key, array in batch.outputs.items() if key.startswith(INPUT)}
+            outputs = {key[len(OUTPUT) :]: array for key, array in batch.outputs.items() if key.startswith(OUTPUT)}
+            yield StoredProbeBatch(record=record, inputs=inputs, outputs=only_valid(outputs, inputs, self.positions))
 
     def save(self) -> None:
         """Write `probes.json`."""

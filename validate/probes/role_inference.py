@@ -11,7 +11,7 @@ import numpy as np
 
 from paritygate.signature import Signature, TensorSpec, is_integer_dtype
 from paritygate.validate.probes.graph.uses import GraphUse
-from paritygate.validate.probes.roles import Form, InputRole, Role
+from paritygate.validate.probes.roles import DeclaredRole, Form, InputRole, Role
 from paritygate.validate.probes.survey import InputSurvey, Survey
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def infer_roles(
     survey: Survey,
     *,
     uses: Mapping[str, GraphUse] | None = None,
-    declared: Mapping[str, InputRole] | None = None,
+    declared: Mapping[str, DeclaredRole] | None = None,
 ) -> dict[str, InputRole]:
     """Return what each input is, by name.
 
@@ -65,23 +65,26 @@ def infer_roles(
     return {name: _with_positions(name, role, roles, signature, survey) for name, role in roles.items()}
 
 
-def _as_declared(declared: InputRole | None, found: InputRole) -> InputRole:
+def _as_declared(declared: DeclaredRole | None, found: InputRole) -> InputRole:
     """Return what is declared; what it leaves open is as found, where that is of the same role."""
     if declared is None:
         return found
-    if declared.role is not found.role:
-        return replace(declared, is_size=found.is_size)
-    left_open = {
-        name: getattr(found, name)
-        for name in ("low", "high", "of", "pad", "axis", "positions")
-        if getattr(declared, name) is None
-    }
-    of_graph = {
-        name: getattr(found, name) for name in ("takes_missing", "thresholds", "buckets", "is_shifted", "is_size")
-    }
-    # Another range than the graph's is one for every column.
-    columns = found.columns if declared.low is None and declared.high is None else ()
-    return replace(declared, columns=columns, **of_graph, **left_open)
+    if declared.role is not None and declared.role is not found.role:
+        found = InputRole(role=declared.role, why="", is_size=found.is_size)
+    elif declared.role is not None:
+        found = replace(found, form=None)
+    low, high = (None if end is None else int(end) for end in (declared.low, declared.high))
+    return replace(
+        found,
+        low=found.low if low is None else low,
+        high=found.high if high is None else high,
+        of=found.of if declared.of is None else declared.of,
+        pad=found.pad if declared.pad is None else declared.pad,
+        why=found.why if declared.role is None else "the spec says so",
+        # Another range than the graph's is one for every column.
+        columns=found.columns if low is None and high is None else (),
+        declared=declared,
+    )
 
 
 def _role(spec: TensorSpec, seen: InputSurvey, known: GraphUse | None) -> InputRole:

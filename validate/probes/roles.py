@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from enum import Enum
 
 from paritygate.validate.probes.derive.thresholds import Buckets, Threshold
+from paritygate.validate.probes.padding import Padding
 
-__all__ = ["Form", "InputRole", "Role"]
+__all__ = ["DeclaredRole", "Form", "InputRole", "Role"]
 
 
 class Role(str, Enum):
@@ -42,6 +43,37 @@ class Form(str, Enum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class DeclaredRole:
+    """What the user says of one input; None where nothing is said.
+
+    What is said to occur has to hold though no sample shows it, and what is said not to occur is not asked.
+
+    Attributes:
+        role: What its values stand for.
+        low: The smallest value that occurs.
+        high: The largest value that occurs; of ids, the last one.
+        of: For a mask or lengths: the input whose positions it is about.
+        pad: For ids: what stands where the mask is 0.
+        empty: For a mask: whether a row occurs without any position.
+        padding: For a mask, or ids with an id for padding: the kinds of padding that occur.
+        shortest: For the same: the fewest real positions of a row that occurs.
+        nan: Whether NaN occurs.
+        infinity: Whether infinity occurs.
+    """
+
+    role: Role | None = None
+    low: float | None = None
+    high: float | None = None
+    of: str | None = None
+    pad: int | None = None
+    empty: bool | None = None
+    padding: tuple[Padding, ...] | None = None
+    shortest: int | None = None
+    nan: bool | None = None
+    infinity: bool | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class InputRole:
     """What one input is.
 
@@ -65,6 +97,7 @@ class InputRole:
         is_size: Whether a shape or the rounds of a loop hang on its values, as far as is known: nothing outside of the
             range seen is asked.
         form: For numbers: what all values seen have in common; None where nothing, or where the spec says the role.
+        declared: What the user says of it.
     """
 
     role: Role
@@ -83,3 +116,4 @@ class InputRole:
     is_size: bool = False
     thresholds: tuple[Threshold, ...] = ()
     buckets: tuple[Buckets, ...] = ()
+    declared: DeclaredRole = DeclaredRole()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -16,15 +16,16 @@ from paritygate.signature import is_float_dtype
 from paritygate.validate.detections.judgement import failed_match
 from paritygate.validate.gate.candidate import Candidate, RefusedInputsError
 from paritygate.validate.gate.measurement import Comparison, ComparisonPlan, Measurement
-from paritygate.validate.gate.rules import GateRules
+from paritygate.validate.gate.rules import EdgeRule, GateRules
 from paritygate.validate.gate.tolerance import limits_of_made_up
 from paritygate.validate.gate.verdict import Check, JudgePlan, Status, judge
 from paritygate.validate.probes.drops import DropKind
-from paritygate.validate.probes.edges import edges_in_words
+from paritygate.validate.probes.edges import Edge, EdgeKind, edges_in_words
 from paritygate.validate.probes.outcome import ProbeFailure, in_words
 from paritygate.validate.probes.own_faults import fault_words
 from paritygate.validate.probes.parts import Part, parts_of
 from paritygate.validate.probes.recording import BatchRecord, ProbeRecord, ProbesRecording, StoredProbeBatch
+from paritygate.validate.reference.own_noise import NOISE_FACTOR, largest_in_limits, rows_within
 from paritygate.validate.reference.profile import OutputProfile, profile_outputs
 
 if TYPE_CHECKING:
@@ -65,7 +66,8 @@ class FailedBatch:
         output: The output that it failed on; None for all of them.
         limit: The limit, where there is one.
         argmax_of: The labels that were held to scores, declared or inferred, with the scores.
-        edge: How the rows that differ are unlike every sample; empty for a failure.
+        edges: In which ways all rows that differ are unlike every sample; empty where they are not.
+        is_finding: Whether it fails nothing, because of that.
     """
 
     at: int
@@ -76,7 +78,8 @@ class FailedBatch:
     output: str | None = None
     limit: float | None = None
     argmax_of: Mapping[str, str] = field(default_factory=dict)
-    edge: str = ""
+    edges: tuple[Edge, ...] = ()
+    is_finding: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -106,8 +109,8 @@ class ProbeOutcome:
 
     Attributes:
         name: The probe.
-        status: `pass`, `fail`, `error` where the probe itself failed, or `warning` where there are findings, nothing of
-            it could be asked or the rows did not suffice; the detail says why.
+        status: `pass`, `fail`, `error` where the probe itself failed, `edge` where there are findings, or `warning`
+            where nothing of it could be asked or the rows did not suffice; the detail says why.
         detail: In words.
         batches: Batches asked.
         rows: Rows of them.
@@ -119,6 +122,8 @@ class ProbeOutcome:
         error: What of ours failed in it, and where; empty where nothing did.
         findings: The batches answered otherwise where no sample is, the first one of each edge.
         found: How many there are of each edge.
+        edge_off: Batches that were not asked because they are unlike every sample in all of their rows.
+        reference_noise: Where the reference differs from itself by far more than a limit, in words; empty for nowhere.
     """
 
     name: str
@@ -134,16 +139,24 @@ class ProbeOutcome:
     error: str = ""
     findings: tuple[ProbeFailure, ...] = ()
     found: Mapping[str, int] = field(default_factory=dict)
+    edge_off: int = 0
+    reference_noise: str = ""
 
     @property
     def is_check(self) -> bool:
         """Whether something was asked, left out or went wrong; what does not apply is no check."""
-        return bool(self.batches or self.dropped or self.unfit or self.failed or self.error)
+        return bool(self.batches or self.dropped or self.unfit or self.failed or self.error or self.edge_off)
 
     @property
     def check(self) -> Check:
         """The probe as one of the checks of a comparison."""
         return Check(name=f"probe_{self.name}", status=self.status, detail=self.detail)
+
+    @property
+    def warnings(self) -> tuple[Check, ...]:
+        """A warning of the reference, where its answers hang on the batch by far more than a limit."""
+        detail = f"probe_{self.name}: {self.reference_noise}"
+        return (Check(name="reference_batch", status=Status.WARNING, detail=detail),) if self.reference_noise else ()
 
 
 FAILURES_KEPT = 5
@@ -187,7 +200,7 @@ def _run_probe(
 ) -> ProbeOutcome:
     started = time.monotonic()
     judged = JudgedProbe(probe, question)
-    batches = rows = 0
+    batches = rows = edge_off = 0
     unfit: list[str] = []
     failures: list[ProbeFailure] = []
     error = probe.error
@@ -196,6 +209,9 @@ def _run_probe(
             why_not = question.unfit(stored.inputs) or _why_not_held(stored.record, recording, question)
             if why_not:
                 unfit.append(f"{stored.record.about}: {why_not}")
+                continue
+            if question.rules.edge is EdgeRule.OFF and stored.record.is_at_edge:
+                edge_off += 1
                 continue
             judged.ask(at, stored, candidate)
             batches += 1
@@ -211,8 +227,17 @@ def _run_probe(
     findings = judged.findings
     return ProbeOutcome(
         name=probe.name,
-        status=_status_of(probe, failures, error, is_whole=batches > 0 and not findings),
-        detail=in_words(failures, probe, error, rows=rows, unfit=len(unfit), findings=findings, found=judged.found),
+        status=_status_of(probe, failures, error, is_whole=batches > 0, has_findings=bool(findings)),
+        detail=in_words(
+            failures,
+            probe,
+            error,
+            rows=rows,
+            unfit=len(unfit),
+            findings=findings,
+            found=judged.found,
+            edge_off=edge_off,
+        ),
         batches=batches,
         rows=rows,
         dropped=probe.dropped_counts,
@@ -223,14 +248,20 @@ def _run_probe(
         error=error,
         findings=findings,
         found=judged.found,
+        edge_off=edge_off,
+        reference_noise=judged.reference_noise,
     )
 
 
-def _status_of(probe: ProbeRecord, failures: list[ProbeFailure], error: str, *, is_whole: bool) -> Status:
+def _status_of(
+    probe: ProbeRecord, failures: list[ProbeFailure], error: str, *, is_whole: bool, has_findings: bool
+) -> Status:
     if failures:
         return Status.FAIL
     if error:
         return Status.ERROR
+    if has_findings:
+        return Status.EDGE
     return Status.PASS if is_whole and not probe.dropped_counts.get(DropKind.NO_ROWS_LEFT) else Status.WARNING
 
 
@@ -300,6 +331,8 @@ class JudgedProbe:
         self._all = Comparison(self._together.plan)
         self._failures: list[ProbeFailure] = []
         self._findings: dict[str, ProbeFailure] = {}
+        # Where the reference differs from itself by far more than a limit, in words.
+        self.reference_noise = ""
         self._found: dict[str, int] = {}
 
     def ask(self, at: int, stored: StoredProbeBatch, candidate: Candidate) -> None:
@@ -318,7 +351,8 @@ class JudgedProbe:
     def refuse(self, at: int, stored: StoredProbeBatch, reason: str) -> None:
         """Take in that a batch was not answered."""
         detail = f"the candidate does not answer: {reason}"
-        self.fail(FailedBatch(at=at, stored=stored, check="refused", detail=detail))
+        edges = stored.record.edges if stored.record.is_at_edge else ()
+        self._take(FailedBatch(at=at, stored=stored, check="refused", detail=detail, edges=edges))
 
     def judge(self, at: int, stored: StoredProbeBatch, actual: _Outputs) -> None:
         """Judge an answer: the rows that are unlike every sample apart from the others."""
@@ -330,10 +364,11 @@ class JudgedProbe:
             return
         whole = Part(batch=self.batch(at, stored), stored=stored, actual=actual)
         for part in parts_of(whole):
+            if part.edges and self._question.rules.edge is EdgeRule.OFF:
+                continue
             check = self._failed_check(part)
             if check is None:
                 continue
-            is_edge = part.is_edge and not check.name.startswith(_CONTRACT)
             failed = FailedBatch(
                 at=at,
                 stored=stored,
@@ -342,14 +377,13 @@ class JudgedProbe:
                 actual=actual,
                 output=check.output,
                 limit=None if check.limit is None else float(check.limit),
-                edge=edges_in_words(stored.record.edges) if is_edge else "",
+                edges=() if check.name.startswith(_CONTRACT) and not _is_size(part.edges) else part.edges,
             )
-            if not is_edge:
-                self.fail(failed)
+            self._take(failed)
+            if not failed.edges:
                 return
-            self._find(failed)
         record = stored.record
-        if not (record.is_beyond_seen or record.is_unlike_seen or record.edges):
+        if not (record.is_beyond_seen or record.is_unlike_seen or record.edges or record.noise):
             self._all.add(whole.batch, actual, self._expected(whole))
 
     def _expected(self, part: Part) -> _Outputs:
@@ -357,7 +391,36 @@ class JudgedProbe:
         return {name: outputs[name] for name in self._together.plan.profiles if name in outputs}
 
     def _failed_check(self, part: Part) -> Check | None:
-        """Return the first check that some rows of a batch fail; None if they fail none."""
+        """Return the first check that some rows of a batch fail; None if they fail none.
+
+        Where the reference differs from itself alone and in company, rows are held to that, if it is more than a limit.
+        """
+        check = self._check_that_fails(part)
+        if check is None or not part.stored.record.noise:
+            return check
+        return self._check_that_fails(replace(part, actual=self._without_noise(part)))
+
+    def _without_noise(self, part: Part) -> _Outputs:
+        """Return the candidate's answers, but of rows within the reference's own noise those of the reference."""
+        found, record = dict(part.actual), part.stored.record
+        expected = self._expected(part)
+        scale = _Scale.of(_own_profiles({name: self._profiles[name] for name in expected}, part.stored), self._question)
+        for name, noise in record.noise.items():
+            limits, profile = scale.plan.limits.get(name), scale.plan.profiles.get(name)
+            is_alike = name in expected and found[name].shape == expected[name].shape
+            if limits is None or profile is None or not is_alike or len(noise) != len(expected[name]):
+                continue
+            at, ratio = largest_in_limits(noise, expected[name], limits)
+            if ratio > NOISE_FACTOR and not self.reference_noise:
+                self.reference_noise = (
+                    f"at {record.about}: the reference itself differs by {noise[at].max_abs_diff:.3g} in {name!r} "
+                    f"between a row alone and in company, {ratio:.3g} limits: that excuses nothing"
+                )
+            within = rows_within(found[name], expected[name], noise, limits=limits, profile=profile)
+            found[name] = np.where(within.reshape(-1, *[1] * (found[name].ndim - 1)), expected[name], found[name])
+        return found
+
+    def _check_that_fails(self, part: Part) -> Check | None:
         expected = self._expected(part)
         if _may_clip(part.stored.record, self._question.rules.precision):
             return _broken_contract(part.actual, expected)
@@ -373,11 +436,20 @@ class JudgedProbe:
         """Take in that a batch was failed."""
         self._failures.append(self._kept(failed, is_stored=len(self._failures) < FAILURES_KEPT))
 
-    def _find(self, failed: FailedBatch) -> None:
-        """Take in that rows of a batch are answered otherwise where no sample is."""
-        self._found[failed.edge] = self._found.get(failed.edge, 0) + 1
-        if failed.edge not in self._findings:
-            self._findings[failed.edge] = self._kept(failed, is_stored=len(self._findings) < FAILURES_KEPT)
+    def _take(self, failed: FailedBatch) -> None:
+        """Take in that rows of a batch are answered otherwise, where samples are or where no sample is."""
+        if not failed.edges:
+            self.fail(failed)
+            return
+        failed = replace(failed, is_finding=self._question.rules.edge is not EdgeRule.FAIL)
+        words = edges_in_words(failed.edges)
+        self._found[words] = self._found.get(words, 0) + 1
+        if words not in self._findings:
+            self._findings[words] = self._kept(failed, is_stored=len(self._findings) < FAILURES_KEPT)
+            if not failed.is_finding:
+                self._failures.append(self._findings[words])
+        elif not failed.is_finding:
+            self._failures.append(self._kept(failed, is_stored=False))
 
     def _kept(self, failed: FailedBatch, *, is_stored: bool) -> ProbeFailure:
         failed = replace(failed, argmax_of=self._question.rules.argmax_of)
@@ -387,7 +459,7 @@ class JudgedProbe:
             check=failed.check,
             detail=failed.detail,
             inputs=self._question.keep(self._name, failed) if is_stored else "",
-            edge=failed.edge,
+            edges=failed.edges,
         )
 
     @property
@@ -421,6 +493,11 @@ class JudgedProbe:
             for check in _failed(self._all, self._together, self._question, skipped=skipped)
         )
         return list(together)[:1]
+
+
+def _is_size(edges: Iterable[Edge]) -> bool:
+    """Return whether rows are of another size than declared: what a candidate makes of that is no contract."""
+    return any(edge.kind is EdgeKind.SIZE for edge in edges)
 
 
 def _broken_contract(actual: _Outputs, expected: _Outputs) -> Check | None:

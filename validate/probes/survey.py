@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from paritygate.validate.probes.derive.orders import Order
+from paritygate.validate.probes.padding import Padding, PaddingSeen
+from paritygate.validate.probes.roles import DeclaredRole, InputRole
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -27,9 +29,11 @@ class InputSurvey:
         high: The largest finite value.
         has_nan: Whether a value is NaN.
         has_infinity: Whether a value is infinite.
-        has_empty_row: Whether a row is zero at every position, as a mask that covers nothing is.
+        padding: How the positions lie that are not zero, or for ids not the id of padding.
         distinct: Its distinct values, in order, where they are few; None otherwise.
         shapes: Distinct shapes, the first ones.
+        least_sizes: The smallest size of each axis; empty where inputs differ in rank.
+        largest_sizes: The largest.
         feature_lows: The smallest finite value of each feature, which is the last axis up to rank 3; None where that
             axis changes its size or is long, and beyond rank 3. What is not finite at all has `inf` here.
         feature_highs: The largest finite value of each feature; `-inf` where there is none.
@@ -44,9 +48,11 @@ class InputSurvey:
     high: float | None
     has_nan: bool
     has_infinity: bool
-    has_empty_row: bool
+    padding: PaddingSeen
     distinct: tuple[float, ...] | None
     shapes: tuple[tuple[int, ...], ...]
+    least_sizes: tuple[int, ...]
+    largest_sizes: tuple[int, ...]
     feature_lows: tuple[float, ...] | None = None
     feature_highs: tuple[float, ...] | None = None
     values: int = 0
@@ -74,21 +80,64 @@ class InputSurvey:
         if values.dtype.kind not in "fiubV" or not values.size:
             return False, False
         wide = values.astype(np.float64)
-        lows, highs = self.bounds()
-        if lows.ndim and (not wide.ndim or wide.shape[-1] != lows.size):
-            lows, highs = lows.min(), highs.max()
-        # Rounding to the dtype of the input moves a bound itself.
-        slack = 1e-6 * np.maximum(np.abs(lows), np.abs(highs))
+        lows, highs = self._bounds_of(wide)
         is_infinite = np.isinf(wide)
+        outside = self.outside(values) | (is_infinite & (not self.has_infinity))
         with np.errstate(invalid="ignore"):
-            outside = (wide < lows - slack) | (wide > highs + slack)
             # Whether a flag is set is no question of size, though it was never set in the samples.
             least = 0.0 if values.dtype.kind in "fV" else 1.0
-            larger = np.abs(wide) > np.maximum(np.maximum(np.abs(lows), np.abs(highs)), least) + slack
+            larger = np.abs(wide) > np.maximum(np.maximum(np.abs(lows), np.abs(highs)), least) + _slack(lows, highs)
         if self.has_infinity:
-            outside, larger = outside & ~is_infinite, larger & ~is_infinite
+            larger = larger & ~is_infinite
         is_new_nan = not self.has_nan and bool(np.isnan(wide).any())
         return bool(outside.any()) or is_new_nan, bool(larger.any())
+
+    def outside(self, values: NDArray[np.generic]) -> NDArray[np.bool_]:
+        """Return which finite numbers lie outside of the range seen."""
+        wide = values.astype(np.float64)
+        lows, highs = self._bounds_of(wide)
+        # Rounding to the dtype of the input moves a bound itself.
+        slack = _slack(lows, highs)
+        with np.errstate(invalid="ignore"):
+            found: NDArray[np.bool_] = ((wide < lows - slack) | (wide > highs + slack)) & np.isfinite(wide)
+        return found
+
+    def _bounds_of(self, values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return the bounds as they fit to an array, which may have other features than were seen."""
+        lows, highs = self.bounds()
+        if lows.ndim and (not values.ndim or values.shape[-1] != lows.size):
+            return np.asarray(lows.min()), np.asarray(highs.max())
+        return lows, highs
+
+    def widened(self, declared: DeclaredRole) -> InputSurvey:
+        """Return the same with what is declared to occur, as if samples had shown it."""
+        kinds = {*self.padding.kinds, *(declared.padding or ()), *([Padding.EMPTY] if declared.empty else [])}
+        known = [self.padding.shortest, declared.shortest]
+        padding = PaddingSeen(
+            kinds=tuple(kind for kind in Padding if kind in kinds),
+            shortest=min((count for count in known if count is not None), default=None),
+        )
+        lows, highs = self.feature_lows, self.feature_highs
+        low, high = declared.low, declared.high
+        if self.low is not None and low is not None and lows is not None:
+            lows = tuple(min(low, value) for value in lows)
+        if self.high is not None and high is not None and highs is not None:
+            highs = tuple(max(high, value) for value in highs)
+        return replace(
+            self,
+            low=self.low if self.low is None or low is None else min(self.low, low),
+            high=self.high if self.high is None or high is None else max(self.high, high),
+            feature_lows=lows,
+            feature_highs=highs,
+            has_nan=self.has_nan or bool(declared.nan),
+            has_infinity=self.has_infinity or bool(declared.infinity),
+            padding=padding,
+        )
+
+
+def _slack(lows: NDArray[np.float64], highs: NDArray[np.float64]) -> NDArray[np.float64]:
+    found: NDArray[np.float64] = 1e-6 * np.maximum(np.abs(lows), np.abs(highs))
+    return found
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -129,3 +178,11 @@ class Survey:
     inputs: Mapping[str, InputSurvey]
     groups: tuple[Rows, ...]
     orders: tuple[Order, ...] = ()
+
+    def widened(self, roles: Mapping[str, InputRole]) -> Survey:
+        """Return the same with what is declared to occur, as if samples had shown it; no size is set free by it."""
+        inputs = {
+            name: seen if name not in roles or roles[name].is_size else seen.widened(roles[name].declared)
+            for name, seen in self.inputs.items()
+        }
+        return replace(self, inputs=inputs)

@@ -13,7 +13,7 @@ import numpy as np
 
 from paritygate.signature import Signature, TensorSpec
 from paritygate.validate.probes.derive.orders import OrderState
-from paritygate.validate.probes.edges import without_positions
+from paritygate.validate.probes.padding import Padding, PaddingSeen, kinds_by_row, real_positions
 from paritygate.validate.probes.survey import InputSurvey, Rows, Survey
 
 if TYPE_CHECKING:
@@ -44,9 +44,17 @@ _FEATURE_RANK = 3
 class Surveyor:
     """Takes in batch after batch of inputs, as the reference takes them."""
 
-    def __init__(self, signature: Signature, *, seed: int) -> None:
+    def __init__(self, signature: Signature, *, seed: int, pads: Mapping[str, int] | None = None) -> None:
+        """Begin.
+
+        Args:
+            signature: The inputs.
+            seed: Seed of the choice of rows that are kept.
+            pads: What stands in an input where nothing counts, if that is another number than 0.
+        """
         self._inputs = {
-            spec.name: _InputState(dtype=spec.dtype, has_rows=may) for spec, may in _may_have_rows(signature)
+            spec.name: _InputState(dtype=spec.dtype, has_rows=may, pad=(pads or {}).get(spec.name, 0))
+            for spec, may in _may_have_rows(signature)
         }
         self._groups: dict[tuple[tuple[int, ...], ...], _GroupState] = {}
         self._random = np.random.default_rng([seed, len(self._inputs)])
@@ -106,13 +114,16 @@ def _may_have_rows(signature: Signature) -> list[tuple[TensorSpec, bool]]:
 class _InputState:
     dtype: str
     has_rows: bool
+    pad: int
     low: float | None = None
     high: float | None = None
     has_nan: bool = False
     has_infinity: bool = False
-    has_empty_row: bool = False
+    padding: set[Padding] = field(default_factory=set)
+    shortest: int | None = None
     distinct: set[float] | None = field(default_factory=set)
     shapes: list[tuple[int, ...]] = field(default_factory=list)
+    sizes: tuple[tuple[int, ...], tuple[int, ...]] | None = None
     features: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None
     has_features: bool = True
     values: int = 0
@@ -123,6 +134,7 @@ class _InputState:
         self.has_rows = self.has_rows and array.ndim > 0 and array.shape[0] == rows
         if array.shape not in self.shapes and len(self.shapes) < _SHAPES_KEPT:
             self.shapes.append(array.shape)
+        self._add_sizes(array.shape)
         self.values += array.size
         if array.dtype.kind not in "fiubV" or not array.size:
             self.distinct = None if array.size else self.distinct
@@ -139,12 +151,29 @@ class _InputState:
             low, high = float(finite.min()), float(finite.max())
             self.low = low if self.low is None else min(self.low, low)
             self.high = high if self.high is None else max(self.high, high)
-            # A row of zeros needs a zero in the range, which spares most numbers this look.
-            if low <= 0 <= high and not self.has_empty_row:
-                self.has_empty_row = bool(without_positions(wide).any())
+        self._add_padding(array)
         self._add_features(wide, is_finite=is_finite)
         self._add_form(wide, finite)
         self._add_distinct(finite.ravel())
+
+    def _add_sizes(self, shape: tuple[int, ...]) -> None:
+        least, largest = self.sizes or (shape, shape)
+        if len(least) != len(shape):
+            # Of inputs that differ in rank, no axis has sizes of its own.
+            shape = least = largest = ()
+        self.sizes = (tuple(map(min, least, shape)), tuple(map(max, largest, shape)))
+
+    def _add_padding(self, array: NDArray[np.generic]) -> None:
+        """Take in where a mask, or ids, are padded; other numbers have no padding."""
+        is_binary = self.low is not None and self.low >= 0 and self.high is not None and self.high <= 1
+        real = real_positions(array, self.pad) if array.dtype.kind in "iub" or is_binary else None
+        if real is None or not self.has_rows:
+            return
+        self.padding.update(kind for kind, rows in kinds_by_row(real).items() if rows.any())
+        counts = real.sum(axis=1)
+        if counts.any():
+            fewest = int(counts[counts > 0].min())
+            self.shortest = fewest if self.shortest is None else min(self.shortest, fewest)
 
     def _add_features(self, array: NDArray[np.generic], *, is_finite: bool) -> None:
         is_table = 1 < array.ndim <= _FEATURE_RANK and array.shape[-1] <= _FEATURES_KEPT
@@ -184,9 +213,11 @@ class _InputState:
             high=self.high,
             has_nan=self.has_nan,
             has_infinity=self.has_infinity,
-            has_empty_row=self.has_empty_row,
+            padding=PaddingSeen(kinds=tuple(kind for kind in Padding if kind in self.padding), shortest=self.shortest),
             distinct=None if self.distinct is None else tuple(sorted(self.distinct)),
             shapes=tuple(self.shapes),
+            least_sizes=(self.sizes or ((), ()))[0],
+            largest_sizes=(self.sizes or ((), ()))[1],
             feature_lows=None if features is None else tuple(features[0].tolist()),
             feature_highs=None if features is None else tuple(features[1].tolist()),
             values=self.values,

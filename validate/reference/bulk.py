@@ -113,7 +113,7 @@ def repeated_fills(values: NDArray[np.float64], known: Sequence[float]) -> tuple
         if not far.size:
             continue
         constants, counts = np.unique(far, return_counts=True)
-        repeated = constants[counts >= max(2, _FILL_SHARE * row.size)]
+        repeated = constants[counts >= max(2, _FILL_SHARE * np.count_nonzero(~np.isnan(row)))]
         others = _ordinary(ordinary, repeated.tolist())
         if others.size:
             bar = _FAR * max(1.0, float(np.median(np.abs(others))))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from paritygate.codec import Floats
 from paritygate.distance import distance
 from paritygate.signature import is_float_dtype
+from paritygate.validate.gate.valid_positions import left_out_of, not_a_number
 from paritygate.validate.reference import value_sample
 from paritygate.validate.reference.bulk import NORMAL_REACH, center_and_spread, repeated_fills, typical_row_norm
 
@@ -35,6 +36,8 @@ __all__ = [
 
 # An array of float64, one a channel, that is written to files.
 FloatArray = Annotated[NDArray[np.float64], Floats]
+
+_Kind = TypeVar("_Kind", bound=np.generic)
 
 # Rows are worked on in blocks of about this many values: the float64 copies of a block stay in the cache.
 _BLOCK_VALUES = 1 << 17
@@ -159,22 +162,25 @@ class _Variation:
     """Whether rows differ from the first row of the same shape by more than rounding."""
 
     def __init__(self) -> None:
-        self._first: dict[tuple[int, ...], NDArray[np.float64]] = {}
+        self._first: dict[tuple[int, ...], tuple[NDArray[np.float64], NDArray[np.bool_] | None]] = {}
         self.is_compared = False
         self.max_difference = 0.0
 
-    def add(self, rows: NDArray[np.float64]) -> None:
+    def add(self, rows: NDArray[np.float64], left_out: NDArray[np.bool_] | None) -> None:
         shape = rows.shape[1:]
         if shape not in self._first:
             if len(self._first) >= _SHAPES_REMEMBERED or len(rows) == 0:
                 return
-            self._first[shape] = rows[0].copy()
-            rows = rows[1:]
-        if rows.size == 0:
+            self._first[shape] = rows[0].copy(), None if left_out is None else left_out[0]
+            rows, left_out = rows[1:], None if left_out is None else left_out[1:]
+        first, out_of_first = self._first[shape]
+        out = False if out_of_first is None else out_of_first
+        is_out = np.broadcast_to(out if left_out is None else out | left_out, rows.shape)
+        if is_out.all():
             return
         self.is_compared = True
         # NaN or infinity that comes and goes is variation as well; the same of both rows is none.
-        largest = float(distance(rows, self._first[shape]).max(initial=0.0))
+        largest = float(np.where(is_out, 0.0, distance(rows, first)).max(initial=0.0))
         self.max_difference = max(self.max_difference, largest)
 
 
@@ -213,7 +219,8 @@ def profile_outputs(
 
     Args:
         name: The output.
-        arrays: Each batch's array and the number of rows of the batch; starts again when it is read again.
+        arrays: Each batch's array, whose positions that do not count are masked, and the number of rows of the batch;
+            starts again when it is read again.
         axis: The channel axis, or None.
         dtype: NumPy dtype name of the output.
     """
@@ -271,23 +278,28 @@ class _Pass:
     def read(self, arrays: Iterable[tuple[NDArray[np.generic], int]]) -> None:
         """Take in every batch."""
         for block, rows in _blocks(arrays):
-            self._add(block.astype(np.float64), rows)
+            left_out = left_out_of(block)
+            self._add(not_a_number(block, left_out), rows, left_out)
 
     def ordinary_sample(self) -> NDArray[np.float64]:
         """Return the sample of the values, shape (channels, n)."""
         return np.zeros((1, 0)) if self._sample is None else value_sample.finish(self._sample)
 
-    def _add(self, wide: NDArray[np.float64], rows: int) -> None:
+    def _add(self, wide: NDArray[np.float64], rows: int, left_out: NDArray[np.bool_] | None) -> None:
         channels = by_channel(wide, self._axis)
         if self._sample is None:
             self._sample = value_sample.empty(len(channels))
             self.max_abs = np.zeros(len(channels))
         value_sample.update(self._sample, channels)
         per_row = rows_of(wide, rows)
-        self.variation.add(per_row)
+        out_by_row = None if left_out is None else rows_of(left_out, rows)
+        self.variation.add(per_row, out_by_row)
+        without = 0 if left_out is None else int(np.count_nonzero(left_out))
         self.rows += len(per_row)
-        self.values += wide.size
+        self.values += wide.size - without
         is_ordinary = self._is_ordinary(per_row)
+        # What does not count is no NaN of the reference.
+        self.non_finite -= without
         kept = per_row if is_ordinary is None else np.where(is_ordinary, per_row, 0.0)
         if wide.size:
             magnitudes = np.abs(by_channel(kept if wide.shape == kept.shape else kept[0], self._axis))
@@ -296,6 +308,8 @@ class _Pass:
         with np.errstate(over="ignore"):
             norms = np.sqrt(np.einsum("rn,rn->r", flat, flat))
         sizes = np.full(len(flat), float(flat.shape[1]))
+        if out_by_row is not None:
+            sizes -= np.count_nonzero(out_by_row.reshape(len(flat), -1), axis=1)
         value_sample.update(self.norms, np.stack([norms, sizes]))
 
     def _is_ordinary(self, values: NDArray[np.float64]) -> NDArray[np.bool_] | None:
@@ -319,7 +333,7 @@ def _blocks(arrays: Iterable[tuple[NDArray[np.generic], int]]) -> Iterator[tuple
             yield (array, rows) if last - first == rows else (array[first:last], last - first)
 
 
-def rows_of(array: NDArray[np.float64], batch_rows: int) -> NDArray[np.float64]:
+def rows_of(array: NDArray[_Kind], batch_rows: int) -> NDArray[_Kind]:
     """Return `array` with its rows along axis 0; an output that has no row of its own per input is one row."""
     if array.ndim and array.shape[0] == batch_rows:
         return array

@@ -15,14 +15,14 @@ from paritygate.batch import Batch
 from paritygate.codec import to_data
 from paritygate.errors import ReferenceRefusedError, UsageError, ZeroRowsError
 from paritygate.precision import Precision
-from paritygate.row_names import row_names
 from paritygate.signature import Dim, Signature, is_float_dtype
+from paritygate.text import counted, meant, one_or_many, row_names
 from paritygate.validate.gate.broken_rows import BrokenRows
 from paritygate.validate.gate.measurement import repeat_difference
 from paritygate.validate.gate.tolerance import DEFAULT_TOLERANCES, limits_for
+from paritygate.validate.gate.valid_positions import ValidWhere, blanked, left_out_of, only_valid
+from paritygate.validate.reference.asked_again import OtherBatches, OtherThreads
 from paritygate.validate.reference.noise_floor import measure_noise, noise_health
-from paritygate.validate.reference.other_batches import OtherBatches
-from paritygate.validate.reference.other_threads import OtherThreads
 from paritygate.validate.reference.profile import (
     OutputProfile,
     has_columns,
@@ -34,7 +34,6 @@ from paritygate.validate.reference.recording import ChunkWriter, Recording, Stor
 from paritygate.validate.reference.refused_rows import answers_of
 from paritygate.validate.samples.feeding import check_shapes, fit_inputs
 from paritygate.validate.samples.samples import BatchDigest
-from paritygate.wording import counted, one_or_many
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -73,6 +72,7 @@ class RecordPlan:
         seed: Seed of the choice of rows that are run twice.
         rename: How an input MODEL may be served as the samples' KEY; for hints, empty where it cannot.
         dims: The sizes declared of symbolic dims, where the model does not know them itself.
+        positions: Which positions count, of outputs of which not all do.
     """
 
     folder: Path
@@ -84,6 +84,7 @@ class RecordPlan:
     seed: int = 0
     rename: str = ""
     dims: Mapping[str, Dim] = field(default_factory=dict)
+    positions: Mapping[str, ValidWhere] = field(default_factory=dict)
 
 
 def record_reference(
@@ -120,8 +121,10 @@ def record_reference(
     digest = BatchDigest()
     chooser = _RepeatChooser(plan.seed)
     broken = BrokenRows()
-    others = OtherBatches(runner, recorded, is_batch_fixed=has_fixed_batch)
-    threads = OtherThreads(runner)
+    # What does not count is not the reference's own noise either.
+    blank = _Blanked(runner, plan.positions)
+    others = OtherBatches(blank, recorded, is_batch_fixed=has_fixed_batch)
+    threads = OtherThreads(runner, blank.blank)
     takes = replace(runner.signature, dims={**runner.signature.dims, **plan.dims})
     for batch in read():
         if batch.rows == 0:
@@ -132,15 +135,16 @@ def record_reference(
         outputs = answers_of(runner, batch, inputs, rows_before=digest.rows - batch.rows)
         answers = {name: outputs[name] for name in recorded}
         writer.add(answers, rows=batch.rows, case=batch.case)
-        broken.add(batch.ids, answers, inputs)
+        broken.add(batch.ids, only_valid(answers, inputs, plan.positions), inputs)
         watch(batch, inputs)
         rows = chooser.rows_to_repeat(inputs, batch.rows)
         if rows:
             asked = batch.rows if has_fixed_batch else rows
-            again_inputs, first, second = _run_again(runner, inputs, outputs, asked, batch)
+            outputs = blank.blank(outputs, inputs)
+            again_inputs, first, second = _run_again(blank, inputs, outputs, asked, batch)
             threads.keep(again_inputs, asked)
-            both = {f"first/{name}": first[name] for name in recorded}
-            both |= {f"again/{name}": second[name] for name in recorded}
+            pairs = (("first", first), ("again", second))
+            both = {f"{which}/{name}": answer[name] for which, answer in pairs for name in recorded}
             head = None if first is outputs else first
             again.add(both | others.answers(batch, inputs, outputs, head), rows=rows, case=None)
         progress(digest.rows)
@@ -149,7 +153,7 @@ def record_reference(
         raise ZeroRowsError(msg, hint="give at least one row: nothing was measured, so nothing passes")
     writer.flush()
     again.flush()
-    stored = _Stored(writer=writer, folder=folder)
+    stored = _Stored(writer=writer, folder=folder, positions=plan.positions, samples=read)
     profiles = profile_all(
         stored.read, shapes=writer.shapes, dtypes=writer.dtypes, axes=plan.axes, signature=runner.signature
     )
@@ -159,11 +163,14 @@ def record_reference(
         first_rows=broken.of,
         in_samples=broken.in_samples,
     )
-    health += (_check_repeat(again_folder, again.chunks, profiles, chooser.repeated),)
+    repeats = _check_repeat(again_folder, again.chunks, profiles, chooser.repeated)
     noise = measure_noise(read_chunks(again_folder, again.chunks), profiles, why_no_batches=others.why_not)
-    by_threads = threads.measure(read_chunks(again_folder, again.chunks), profiles)
-    noise = replace(noise, threads=by_threads, why_no_threads=threads.why_not)
-    health += noise_health(noise, profiles)
+    # Why threads were not measured is known once that was tried.
+    noise = replace(
+        noise,
+        threads=threads.measure(read_chunks(again_folder, again.chunks), profiles),
+        why_no_threads=threads.why_not,
+    )
     shutil.rmtree(again_folder)
     recording = Recording(
         folder=folder,
@@ -176,12 +183,13 @@ def record_reference(
         shapes=writer.shapes,
         dtypes=writer.dtypes,
         profiles=profiles,
-        health=health,
+        health=(*health, repeats, *noise_health(noise, profiles)),
         settings={
             "seed": plan.seed,
             "repeated_rows": chooser.repeated,
             "noise": to_data(noise),
             "non_finite": "match" if plan.is_non_finite_declared else "refuse",
+            "valid_where": to_data(plan.positions),
         },
     )
     recording.save()
@@ -206,7 +214,7 @@ def check_selected(selected: Iterable[str], known: Iterable[str]) -> None:
     for name in selected:
         if name not in has:
             msg = f"output {name!r} was selected, and the reference has no such output (it has: {', '.join(has)})"
-            raise UsageError(msg, hint="--outputs takes names of the reference")
+            raise UsageError(msg, hint=f"--outputs takes names of the reference{meant(name, has)}")
 
 
 def check_some_left(left: Iterable[str], ignored: Iterable[str]) -> None:
@@ -225,9 +233,37 @@ def check_some_left(left: Iterable[str], ignored: Iterable[str]) -> None:
 class _Stored:
     writer: ChunkWriter
     folder: Path
+    positions: Mapping[str, ValidWhere]
+    samples: Callable[[], Iterator[Batch]]
 
     def read(self) -> Iterator[StoredBatch]:
-        return read_chunks(self.folder, self.writer.chunks)
+        batches = read_chunks(self.folder, self.writer.chunks)
+        if not self.positions:
+            return batches
+        return self._counted(batches)
+
+    def _counted(self, batches: Iterator[StoredBatch]) -> Iterator[StoredBatch]:
+        # The inputs are not stored: the samples are read again in step.
+        samples = (batch for batch in self.samples() if batch.rows)
+        for stored, batch in zip(batches, samples, strict=True):
+            yield replace(stored, outputs=only_valid(stored.outputs, batch.inputs, self.positions))
+
+
+class _Blanked:
+    """The reference, with zeros at the positions that do not count: two of its answers differ in the others alone."""
+
+    def __init__(self, runner: Runner, positions: Mapping[str, ValidWhere]) -> None:
+        self._runner = runner
+        self._positions = positions
+
+    def run(self, inputs: Mapping[str, NDArray[np.generic]]) -> dict[str, NDArray[np.generic]]:
+        return self.blank(self._runner.run(inputs), inputs)
+
+    def blank(
+        self, outputs: Mapping[str, NDArray[np.generic]], inputs: Mapping[str, NDArray[np.generic]]
+    ) -> dict[str, NDArray[np.generic]]:
+        found = only_valid(outputs, inputs, self._positions)
+        return {name: blanked(array, left_out_of(array)) for name, array in found.items()}
 
 
 class _RepeatChooser:
@@ -252,7 +288,7 @@ class _RepeatChooser:
 
 
 def _run_again(
-    runner: Runner,
+    runner: _Blanked,
     inputs: Mapping[str, NDArray[np.generic]],
     outputs: Mapping[str, NDArray[np.generic]],
     rows: int,

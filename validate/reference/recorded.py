@@ -6,8 +6,9 @@ case where the keys are of the form `CASE/OUTPUT`; what does not match is an err
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -17,6 +18,7 @@ from paritygate.errors import ArtifactIntegrityError, InputFileError, Measuremen
 from paritygate.files import digest_of_file, digest_of_files
 from paritygate.signature import is_comparable_dtype
 from paritygate.validate.gate.broken_rows import BrokenRows
+from paritygate.validate.gate.valid_positions import ValidWhere, only_valid
 from paritygate.validate.reference.noise_floor import NoiseFloor
 from paritygate.validate.reference.profile import OutputProfile
 from paritygate.validate.reference.record import check_health, check_selected, check_some_left, profile_all
@@ -35,6 +37,7 @@ __all__ = [
     "expected_from_recording",
     "is_recorded_outputs",
     "open_recording_reader",
+    "positions_of",
 ]
 
 
@@ -80,6 +83,7 @@ class ExpectedOutputs:
         inputs: Names of the inputs they were recorded on; None where that is not known.
         open_reader: Starts a pass over them.
         noise: How much the reference differs from itself; None where that is not known.
+        positions: Which positions count, of outputs of which not all do.
     """
 
     name: str
@@ -90,6 +94,7 @@ class ExpectedOutputs:
     inputs: frozenset[str] | None
     open_reader: Callable[[], OutputReader]
     noise: NoiseFloor | None = None
+    positions: Mapping[str, ValidWhere] = field(default_factory=dict)
 
 
 def expected_from_recording(recording: Recording) -> ExpectedOutputs:
@@ -105,7 +110,13 @@ def expected_from_recording(recording: Recording) -> ExpectedOutputs:
         open_reader=lambda: _RecordingReader(recording),
         # A recording of before it was measured has none.
         noise=None if noise is None else from_data(NoiseFloor, noise),
+        positions=positions_of(recording),
     )
+
+
+def positions_of(recording: Recording) -> dict[str, ValidWhere]:
+    """Return which positions of outputs count, as it was recorded."""
+    return {name: from_data(ValidWhere, item) for name, item in recording.settings.get("valid_where", {}).items()}
 
 
 def open_recording_reader(recording: Recording) -> OutputReader:
@@ -151,6 +162,8 @@ def expected_from_file(  # noqa: PLR0913 - one argument a choice of the user's
     is_non_finite_declared: bool,
     selected: Sequence[str] = (),
     ignored: Collection[str] = (),
+    positions: Mapping[str, ValidWhere] | None = None,
+    read: Callable[[], Iterator[Batch]] | None = None,
 ) -> ExpectedOutputs:
     """Return the outputs in an npz file, after checking that they can be judged by.
 
@@ -161,6 +174,8 @@ def expected_from_file(  # noqa: PLR0913 - one argument a choice of the user's
         is_non_finite_declared: Whether NaN and infinity in them are right.
         selected: The outputs that are compared; empty for all.
         ignored: Outputs that are not compared, and not read.
+        positions: Which positions count, of outputs of which not all do.
+        read: Starts reading the samples, whose inputs say so; needed with positions.
 
     Raises:
         InputFileError: The file is missing or no npz file.
@@ -174,11 +189,14 @@ def expected_from_file(  # noqa: PLR0913 - one argument a choice of the user's
     if not dtypes:
         msg = f"recorded outputs {path} hold no arrays"
         raise ZeroRowsError(msg, hint="nothing was measured, so nothing passes: record the outputs again")
-    profiles = profile_all(outputs.batches, shapes=shapes, dtypes=dtypes, axes=axes, signature=None)
+    batches = outputs.batches
+    if positions and read is not None:
+        batches = functools.partial(_in_step, outputs.open_reader, read, positions)
+    profiles = profile_all(batches, shapes=shapes, dtypes=dtypes, axes=axes, signature=None)
     health = check_health(
         profiles,
         is_non_finite_declared=is_non_finite_declared,
-        first_rows=lambda name: _broken_rows(outputs.batches()).of(name),
+        first_rows=lambda name: _broken_rows(batches()).of(name),
     )
     not_repeated = ("reference_repeats", "not measured: the outputs were recorded elsewhere")
     return ExpectedOutputs(
@@ -189,7 +207,19 @@ def expected_from_file(  # noqa: PLR0913 - one argument a choice of the user's
         output_names=outputs.names,
         inputs=None,
         open_reader=outputs.open_reader,
+        positions=positions or {},
     )
+
+
+def _in_step(
+    open_reader: Callable[[], OutputReader], read: Callable[[], Iterator[Batch]], positions: Mapping[str, ValidWhere]
+) -> Iterator[StoredBatch]:
+    """Yield recorded outputs batch by batch of the samples, whose inputs say which positions count."""
+    reader = open_reader()
+    for batch in read():
+        if batch.rows:
+            outputs = only_valid(reader.take(batch), batch.inputs, positions)
+            yield StoredBatch(rows=batch.rows, case=batch.case, outputs=outputs)
 
 
 def _broken_rows(batches: Iterable[StoredBatch]) -> BrokenRows:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from paritygate.errors import BackendError, UsageError
-from paritygate.row_names import row_name
+from paritygate.text import row_name
 from paritygate.validate.samples.row_digest import has_rows
 
 if TYPE_CHECKING:

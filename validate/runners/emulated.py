@@ -4,11 +4,14 @@ ONNX Runtime's CPU provider computes float16 graphs in float32 and does not run 
 value that the device would hold in lower precision is really rounded to it, after every operator and in and out
 of the model, while an operator's own sums are float32, as on tensor cores. A model that overflows in half
 precision comes out non-finite. This predicts a device; it does not stand for one.
+
+`OverflowWatch` also says which rows went beyond the range of the precision on the way. An overflow need not be seen in
+the answer as one: a variance that became infinite divides to zeros, and what comes out is finite and wrong.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
@@ -17,20 +20,24 @@ import numpy as np
 from paritygate.backends import require_backend
 from paritygate.errors import BackendError, UsageError
 from paritygate.models.loading import LoadedModel
-from paritygate.models.onnx.file import precision_of_onnx, read_onnx, signature_of_onnx
+from paritygate.models.onnx.file import opset_of, precision_of_onnx, read_onnx, signature_of_onnx
+from paritygate.models.onnx.graph import UniqueNames, names_in
 from paritygate.precision import Precision
 from paritygate.signature import Signature, rename_signature
 from paritygate.validate.emulation.canary import VALUES, canary_alone, check_canary
+from paritygate.validate.emulation.constants import ELEMENT_TYPES, FLOAT
 from paritygate.validate.emulation.graph import EmulatedGraph, emulate
 from paritygate.validate.runners.onnxruntime.runner import reason_of_onnxruntime
 from paritygate.validate.runners.runner import Runner, RuntimeFacts
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import onnx
     import onnxruntime
     from numpy.typing import NDArray
 
-__all__ = ["EmulatedRunner", "emulated_facts", "open_emulated", "open_session"]
+__all__ = ["EmulatedRunner", "OverflowWatch", "open_emulated", "open_overflow_watch"]
 
 _LOW_DTYPES: Mapping[str, np.dtype[Any]] = {
     "float16": np.dtype(np.float16),
@@ -40,6 +47,10 @@ _FATAL = 4
 # No operators are fused: the rounding is between them.
 _LEVEL = "ORT_ENABLE_BASIC"
 _SHOWN = 5
+# From these on, an operator takes its axes as an input.
+_UNSQUEEZE_OPSET = 13
+_REDUCE_OPSET = 18
+_AXES = {"Unsqueeze": (_UNSQUEEZE_OPSET, [-1]), "ReduceMax": (_REDUCE_OPSET, [1])}
 
 
 def open_emulated(loaded: LoadedModel, precision: Precision) -> EmulatedRunner:
@@ -69,10 +80,10 @@ def open_emulated(loaded: LoadedModel, precision: Precision) -> EmulatedRunner:
     stored = precision_of_onnx(proto, path.parent)
     graph = emulate(proto, path.parent, precision)
     _run_canary_alone(tuple(graph.canary_outputs))
-    session = open_session(graph.model, graph.weights, str(path))
+    session = _open_session(graph.model, graph.weights, str(path))
     # The weights of an original were rounded before they ran.
     found = precision if graph.is_original else stored
-    facts = emulated_facts(session, graph, precision, precision_found=found)
+    facts = _facts(session, graph, precision, precision_found=found)
     return EmulatedRunner(session=session, graph=graph, own=own, served=served, facts=facts)
 
 
@@ -83,19 +94,14 @@ def _run_canary_alone(precisions: tuple[Precision, ...]) -> None:
         BackendError: It does not.
     """
     canary, fed, outputs = canary_alone(precisions)
-    session = open_session(canary, {}, "the canary")
+    session = _open_session(canary, {}, "the canary")
     for precision, found in zip(outputs, session.run(list(outputs.values()), {fed: VALUES}), strict=True):
         check_canary(found, precision)
 
 
-def open_session(
+def _open_session(
     graph: onnx.ModelProto, weights: Mapping[str, NDArray[np.generic]], name: str, *, level: str = _LEVEL
 ) -> onnxruntime.InferenceSession:
-    """Return the session of a graph whose values are rounded, on the CPU and with its operators unfused.
-
-    Raises:
-        BackendError: ONNX Runtime refused it; the message calls it `name`.
-    """
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -117,10 +123,9 @@ def open_session(
         raise BackendError(msg, hint="export the model again with another opset or exporter") from err
 
 
-def emulated_facts(
+def _facts(
     session: onnxruntime.InferenceSession, graph: EmulatedGraph, precision: Precision, *, precision_found: Precision
 ) -> RuntimeFacts:
-    """Return what runs, and how much of it was rounded."""
     import onnxruntime
 
     level = session.get_session_options().graph_optimization_level
@@ -213,3 +218,123 @@ def _widened(array: NDArray[Any]) -> NDArray[Any]:
 def _narrowed(array: NDArray[Any], dtype: str) -> NDArray[Any]:
     # Rounded values are those of the lower precision already: nothing changes but the dtype.
     return array.astype(_LOW_DTYPES[dtype]) if dtype in _LOW_DTYPES else array
+
+
+def open_overflow_watch(path: Path, precision: Precision) -> OverflowWatch:
+    """Return the ONNX file, to be run as it would be in the precision, and watched.
+
+    Args:
+        path: A file as `open_emulated` takes it; its names are those served.
+        precision: `fp16` or `bf16`.
+
+    Raises:
+        InputFileError: The file is no ONNX model.
+        UsageError: The precision cannot be emulated, or is not the file's.
+        BackendError: The model cannot be emulated, or ONNX Runtime refused it.
+    """
+    proto = read_onnx(path)
+    signature = signature_of_onnx(proto)
+    graph = emulate(proto, path.parent, precision)
+    watched = _add_watch(graph.model)
+    session = _open_session(graph.model, graph.weights, str(path))
+    facts = _facts(session, graph, precision, precision_found=precision)
+    return OverflowWatch(session=session, graph=graph, signature=signature, facts=facts, watched=watched)
+
+
+def _add_watch(model: onnx.ModelProto) -> list[str]:
+    """Add an output for every value that is rounded outside of subgraphs, and return their names.
+
+    It holds one number for each place of the value's first dim: 1 if any finite number there was rounded to infinity.
+    Only to that above: a mask that ends at minus infinity is what it is for.
+    """
+    import onnx
+
+    names = UniqueNames(names_in(model.graph))
+    watched = []
+    for raw, rounded in _pairs(model.graph):
+        *nodes, flag = _watch(raw, rounded, names, model)
+        model.graph.node.extend([*nodes, flag])
+        watched.append(flag.output[0])
+        model.graph.output.append(onnx.helper.make_tensor_value_info(flag.output[0], FLOAT, None))
+    return watched
+
+
+def _pairs(graph: onnx.GraphProto) -> list[tuple[str, str]]:
+    """Return what is rounded and what it becomes: a pair of Casts, down and up again."""
+    lows = set(ELEMENT_TYPES.values())
+    down = {node.output[0]: node.input[0] for node in graph.node if node.op_type == "Cast" and _target(node) in lows}
+    return [
+        (down[node.input[0]], node.output[0])
+        for node in graph.node
+        if node.op_type == "Cast" and node.input[0] in down and _target(node) == FLOAT
+    ]
+
+
+def _target(node: onnx.NodeProto) -> int:
+    return next(int(attribute.i) for attribute in node.attribute if attribute.name == "to")
+
+
+def _watch(raw: str, rounded: str, names: UniqueNames, model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
+    import onnx
+
+    def step(kind: str, *inputs: str, **attributes: int) -> onnx.NodeProto:
+        node = onnx.helper.make_node(kind, list(inputs), [names.new(f"{rounded}_{kind}")])
+        since, axes = _AXES.get(kind, (0, []))
+        if axes and opset_of(model) < since:
+            node.attribute.append(onnx.helper.make_attribute("axes", axes))
+        elif axes:
+            node.input.append(names.new(f"{rounded}_axes"))
+            tensor = onnx.numpy_helper.from_array(np.array(axes, dtype=np.int64), node.input[-1])
+            model.graph.initializer.append(tensor)
+        node.attribute.extend(onnx.helper.make_attribute(name, value) for name, value in attributes.items())
+        return node
+
+    after = step("IsInf", rounded, detect_negative=0)
+    # A conversion of the file's own may start from whole numbers.
+    float_before = step("Cast", raw, to=FLOAT)
+    before = step("IsInf", float_before.output[0], detect_negative=0)
+    was_finite = step("Not", before.output[0])
+    is_new = step("And", after.output[0], was_finite.output[0])
+    number = step("Cast", is_new.output[0], to=FLOAT)
+    # A scalar has no first dim: it is given a last one.
+    wide = step("Unsqueeze", number.output[0])
+    flat = step("Flatten", wide.output[0], axis=1)
+    yield from (after, float_before, before, was_finite, is_new, number, wide, flat)
+    yield step("ReduceMax", flat.output[0], keepdims=0)
+
+
+class OverflowWatch(EmulatedRunner):
+    """One ONNX model in one session, its values rounded and watched."""
+
+    def __init__(
+        self,
+        *,
+        session: onnxruntime.InferenceSession,
+        graph: EmulatedGraph,
+        signature: Signature,
+        facts: RuntimeFacts,
+        watched: Sequence[str],
+    ) -> None:
+        super().__init__(session=session, graph=graph, own=signature, served=signature, facts=facts)
+        self._watched = watched
+        self._flags: list[NDArray[Any]] = []
+
+    def run_watched(
+        self, inputs: Mapping[str, NDArray[np.generic]], rows: int
+    ) -> tuple[dict[str, NDArray[np.generic]], NDArray[np.bool_]]:
+        """Return the outputs by name, and for each row whether a value overflowed on its way.
+
+        A value without rows is one of all rows.
+
+        Raises:
+            BackendError: ONNX Runtime failed, or the canary shows that values were not rounded.
+        """
+        outputs = self.run(inputs)
+        overflowed = np.zeros(rows, dtype=bool)
+        for flag in self._flags:
+            overflowed |= flag > 0 if flag.shape == (rows,) else bool((flag > 0).any())
+        return outputs, overflowed
+
+    def _call(self, feed: Mapping[str, NDArray[np.generic]]) -> Sequence[NDArray[np.generic]]:
+        outputs, self._flags = self._fetch(feed, self._watched)
+        return outputs

@@ -53,7 +53,7 @@ def _call(function: Callable[..., Any], inputs: Mapping[str, NDArray[np.generic]
         raise
     except Exception as err:
         msg = f"the function failed on {describe_arrays(inputs)}: {reason_of(err)}"
-        raise BackendError(msg, hint="check that the samples are within what the function takes") from err
+        raise BackendError(msg, hint="the function is given a dict of arrays: call it with one") from err
     msg = f"the function returned a {type(answer).__name__}, not a mapping of arrays by name"
     raise UsageError(msg, hint='return for example {"logits": logits}')
 

@@ -16,7 +16,7 @@ from paritygate.models.loading import LoadedModel, load_model
 from paritygate.models.source import ModelRef, SourceKind
 from paritygate.precision import Precision
 from paritygate.validate.runners.emulated import open_emulated
-from paritygate.validate.runners.engine.profile_limits import WithinProfile
+from paritygate.validate.runners.engine_profile import WithinProfile
 from paritygate.validate.runners.fixed_shape import FixedShapeRunner
 from paritygate.validate.runners.runner import Runner
 
@@ -25,15 +25,15 @@ __all__ = ["RUNNERS", "open_model", "open_runner"]
 # Each of these modules offers `open_model(loaded)`, which returns a `Runner` of it.
 RUNNERS: Mapping[SourceKind, str] = {
     SourceKind.ONNX: "paritygate.validate.runners.onnxruntime.runner",
-    SourceKind.TORCH: "paritygate.validate.runners.torch.torch",
-    SourceKind.TORCHSCRIPT: "paritygate.validate.runners.torch.torchscript",
-    SourceKind.PT2: "paritygate.validate.runners.torch.pt2",
+    SourceKind.TORCH: "paritygate.validate.runners.torch",
+    SourceKind.TORCHSCRIPT: "paritygate.validate.runners.torch",
+    SourceKind.PT2: "paritygate.validate.runners.torch",
     SourceKind.OPENVINO: "paritygate.validate.runners.openvino",
-    SourceKind.TFLITE: "paritygate.validate.runners.tensorflow.litert",
-    SourceKind.TENSORRT: "paritygate.validate.runners.engine.tensorrt",
-    SourceKind.TENSORRT_RTX: "paritygate.validate.runners.engine.tensorrt",
-    SourceKind.KERAS: "paritygate.validate.runners.tensorflow.keras",
-    SourceKind.SAVEDMODEL: "paritygate.validate.runners.tensorflow.savedmodel",
+    SourceKind.TFLITE: "paritygate.validate.runners.litert",
+    SourceKind.TENSORRT: "paritygate.validate.runners.tensorrt",
+    SourceKind.TENSORRT_RTX: "paritygate.validate.runners.tensorrt",
+    SourceKind.KERAS: "paritygate.validate.runners.tensorflow",
+    SourceKind.SAVEDMODEL: "paritygate.validate.runners.tensorflow",
     SourceKind.FUNCTION: "paritygate.validate.runners.function",
 }
 

@@ -16,7 +16,7 @@ from paritygate.batch import Batch
 from paritygate.errors import InputFileError, ParitygateError
 from paritygate.file_names import path_below
 from paritygate.files import read_json
-from paritygate.row_names import row_range
+from paritygate.text import row_range
 from paritygate.validate.samples.source import SampleSource, unreadable
 from paritygate.validate.samples.tables import ID_COLUMN, SeenIds, batch_of_rows, not_an_array, texts
 

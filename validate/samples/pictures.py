@@ -12,7 +12,7 @@ import numpy as np
 
 from paritygate.batch import Batch
 from paritygate.errors import InputFileError
-from paritygate.row_names import row_name
+from paritygate.text import row_name
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -21,13 +21,13 @@ from paritygate.backends import require_backend
 from paritygate.batch import Batch
 from paritygate.errors import InputFileError, MeasurementError, ParitygateError, UsageError
 from paritygate.importing import is_object_path, load_object
+from paritygate.text import counted
 from paritygate.validate.samples.arrow_tables import DATASET_FILE, SPLITS_FILE, read_dataset, read_parquet
 from paritygate.validate.samples.npy_stream import NpyStream, npz_names
 from paritygate.validate.samples.pictures import read_pictures
 from paritygate.validate.samples.source import DEFAULT_BATCH_SIZE, SampleSource, unreadable
 from paritygate.validate.samples.split import rows_for_calibration
 from paritygate.validate.samples.tables import SeenIds, read_jsonl, texts
-from paritygate.wording import counted
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -16,7 +16,7 @@ import numpy as np
 
 from paritygate.batch import Batch
 from paritygate.errors import InputFileError, UsageError
-from paritygate.row_names import row_name
+from paritygate.text import row_name
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

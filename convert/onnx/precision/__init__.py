@@ -1,1 +1,1 @@
-"""Rewriting an FP32 ONNX model to FP16 or BF16, node by node; `low_precision` is the way in."""
+"""Rewrites an FP32 ONNX model to FP16 or BF16, node by node, for `onnx_to_low_precision`."""

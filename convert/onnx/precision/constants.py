@@ -1,4 +1,4 @@
-"""Constants in a lower precision: rounded, clamped into its range, and what that changed.
+"""Rounds the constants of a model to a lower precision, clamps them into its range, and notes what that changed.
 
 Why are infinities left alone? Both dtypes have them, and a mask of -inf does in FP16 what it did in
 FP32. A mask of finfo(float32).min is another matter: rounding makes it -inf, and 0 * -inf is NaN where
@@ -16,13 +16,34 @@ from numpy.typing import NDArray
 
 from paritygate.convert.causes import one_line
 from paritygate.convert.onnx.precision.low_dtype import LowDtype
-from paritygate.convert.onnx.precision.result import ConstantChange
 from paritygate.errors import InputFileError
+from paritygate.models.onnx.graph import graphs_in
 
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["ConstantRounding", "load_external", "load_tensor"]
+__all__ = ["ConstantChange", "ConstantRounding", "load_external", "load_tensor", "make_dense"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ConstantChange:
+    """Values of one constant that the lower precision cannot hold, and what they became.
+
+    Attributes:
+        tensor: Name of the initializer, or of the value that the constant node makes.
+        count: Number of its elements this happened to.
+        before: Of these, the value of the largest magnitude.
+        after: What that one became.
+    """
+
+    tensor: str
+    count: int
+    before: float
+    after: float
+
+    def __str__(self) -> str:
+        values = "value" if self.count == 1 else "values"
+        return f"{self.tensor}: {self.count} {values}, {self.before:g} became {self.after:g}"
 
 
 def load_external(tensor: onnx.TensorProto, folder: Path | None) -> None:
@@ -126,3 +147,40 @@ def _change(name: str, values: NDArray[np.float32], rounded: NDArray[Any], where
         before=float(values.reshape(-1)[index]),
         after=float(rounded.reshape(-1)[index]),
     )
+
+
+def make_dense(graph: onnx.GraphProto, folder: Path | None) -> None:
+    """Replace the sparse constants of the graph and of those inside it by dense ones, in place.
+
+    Args:
+        graph: The graph.
+        folder: Where external data is; None if there is none.
+
+    Raises:
+        InputFileError: The data of one cannot be read.
+    """
+    import onnx
+
+    for each in graphs_in(graph):
+        for sparse in each.sparse_initializer:
+            each.initializer.append(_dense(sparse, folder))
+        del each.sparse_initializer[:]
+        for node in each.node:
+            for attribute in node.attribute:
+                if node.op_type == "Constant" and attribute.name == "sparse_value":
+                    dense = onnx.helper.make_attribute("value", _dense(attribute.sparse_tensor, folder))
+                    attribute.CopyFrom(dense)
+
+
+def _dense(sparse: onnx.SparseTensorProto, folder: Path | None) -> onnx.TensorProto:
+    """Return the tensor; indices are linear, or one row of coordinates for each value."""
+    import onnx
+
+    values, indices = load_tensor(sparse.values, folder), load_tensor(sparse.indices, folder)
+    dense = np.zeros(tuple(sparse.dims), values.dtype)
+    try:
+        dense[np.unravel_index(indices, dense.shape) if indices.ndim == 1 else tuple(indices.T)] = values
+    except (ValueError, IndexError) as err:
+        msg = f"the indices of sparse tensor {sparse.values.name!r} are not those of its shape {list(sparse.dims)}"
+        raise InputFileError(msg, hint="export the model again; the file may be damaged") from err
+    return onnx.numpy_helper.from_array(dense, sparse.values.name)

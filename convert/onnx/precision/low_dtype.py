@@ -1,20 +1,36 @@
-"""The two dtypes that a model is rewritten to."""
+"""The two dtypes that a model is rewritten to, FP16 and BF16, and what ONNX lets a node compute in them.
+
+The schemas of ONNX say which inputs and outputs of an operator can have which dtype.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from paritygate.errors import UsageError
+from paritygate.models.onnx.graph import NOT_A_TENSOR, element_of
 from paritygate.precision import Precision
 
-__all__ = ["FLOAT", "LowDtype", "low_dtype"]
+if TYPE_CHECKING:
+    import onnx
+
+__all__ = ["FLOAT", "LowDtype", "Support", "fills_with", "low_dtype", "schema_of", "support_of"]
 
 # onnx.TensorProto.FLOAT, which cannot be read without importing onnx.
 FLOAT = 1
+# Inputs that hold counts and coordinates, not values: FP16 has no 2049. Their dtype is their own matter in the schema.
+_COORDINATES = frozenset({("Resize", "roi"), ("OneHot", "indices"), ("OneHot", "depth")})
+_OWN_DOMAIN = frozenset({"", "ai.onnx"})
+# The bits of the value are what these are about.
+_BITWISE = frozenset({"BitCast"})
+# ONNX Runtime's CPU provider takes these in float16, loads them, and refuses to run them with a reduction. (1.31)
+_NO_FP16_REDUCTION = frozenset({"ScatterElements", "ScatterND"})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,3 +85,129 @@ def low_dtype(precision: Precision) -> LowDtype:
         largest=float(info.max),
         smallest=float(info.smallest_subnormal),
     )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Support:
+    """What the schema allows of one node.
+
+    Attributes:
+        low_inputs: Positions of the FP32 inputs that can be of the lower precision.
+        low_outputs: Positions of the FP32 outputs that are of the lower precision once the inputs are.
+        reason: Why there are none, as a part of a sentence; empty if there are.
+    """
+
+    low_inputs: frozenset[int] = frozenset()
+    low_outputs: frozenset[int] = frozenset()
+    reason: str = ""
+
+
+@lru_cache(maxsize=4096)
+def schema_of(operator: str, opset: int) -> onnx.defs.OpSchema | None:
+    """Return the schema of an operator of the default domain; None if the opset has no such operator."""
+    import onnx
+
+    try:
+        return onnx.defs.get_schema(operator, opset, "")
+    except onnx.defs.SchemaError:
+        return None
+
+
+def support_of(
+    node: onnx.NodeProto, inputs: Sequence[int | None], outputs: Sequence[int | None], *, opset: int, dtype: LowDtype
+) -> Support:
+    """Return which inputs and outputs of the node can be of the lower precision.
+
+    Args:
+        node: A node that reads or makes FP32 values, without graphs inside.
+        inputs: Element type of each input (see `element_types`); 0 for one left out, None for one
+            that is unknown.
+        outputs: The same of each output.
+        opset: Version of the default operator set that the node is read in.
+        dtype: The lower precision.
+    """
+    schema = schema_of(node.op_type, opset)
+    barriers = (
+        (node.domain not in _OWN_DOMAIN, f"the operators of {node.domain!r} have no rules for their dtypes here"),
+        (None in inputs or None in outputs, "the dtype of one of its values is not known"),
+        (NOT_A_TENSOR in inputs or NOT_A_TENSOR in outputs, "it works on sequences or optionals"),
+        (node.op_type in _BITWISE, "it works on the bits of its input"),
+        (dtype.precision is Precision.FP16 and _reduces(node), "ONNX Runtime does not run its reduction in float16"),
+    )
+    reason = next((reason for is_barred, reason in barriers if is_barred), "")
+    if schema is None or reason:
+        return Support(reason=reason or f"ONNX has no such operator in opset {opset}")
+    return _support_in(schema, node, inputs, outputs, dtype)
+
+
+def _reduces(node: onnx.NodeProto) -> bool:
+    modes = (attribute.s for attribute in node.attribute if attribute.name == "reduction")
+    return node.op_type in _NO_FP16_REDUCTION and next(modes, b"none") != b"none"
+
+
+def _support_in(
+    schema: onnx.defs.OpSchema,
+    node: onnx.NodeProto,
+    inputs: Sequence[int | None],
+    outputs: Sequence[int | None],
+    dtype: LowDtype,
+) -> Support:
+    allowed = {each.type_param_str: each.allowed_type_strs for each in schema.type_constraints}
+    wanted = {}
+    for position, element in enumerate(inputs):
+        formal = _formal(schema.inputs, position)
+        if element == FLOAT and formal is not None and (schema.name, formal.name) not in _COORDINATES:
+            wanted[position] = formal.type_str
+    low = {name for name in wanted.values() if dtype.tensor_type in allowed.get(name, ())}
+    made = {position: _formal(schema.outputs, position) for position, element in enumerate(outputs) if element == FLOAT}
+    low_outputs = frozenset(position for position, formal in made.items() if formal and formal.type_str in low)
+    since = f"{schema.name} of opset {schema.since_version}"
+    if made and not low_outputs:
+        tied = any(formal and formal.type_str in wanted.values() for formal in made.values())
+        reason = f"{since} does not take {dtype.tensor_type[7:-1]}" if tied else f"{since} makes FP32 on its own"
+        return Support(reason=reason)
+    low_inputs = frozenset(position for position, name in wanted.items() if name in low)
+    if not low_inputs:
+        return Support(reason=f"{since} does not take {dtype.tensor_type[7:-1]}")
+    if len(low_outputs) < len(made):
+        # What is tied to no input, such as the mean that LayerNormalization makes, has a dtype of its own.
+        elements = [dtype.element if position in low_inputs else each for position, each in enumerate(inputs)]
+        inferred = _inferred(schema, node, elements)
+        low_outputs |= {position for position in made if inferred.get(node.output[position]) == dtype.element}
+    return Support(low_inputs=low_inputs, low_outputs=low_outputs)
+
+
+def _inferred(schema: onnx.defs.OpSchema, node: onnx.NodeProto, elements: Sequence[int | None]) -> dict[str, int]:
+    """Return the element type of each output, as the schema infers it of the inputs' element types."""
+    import onnx
+
+    types = {
+        name: onnx.helper.make_tensor_type_proto(element or 0, None)
+        for name, element in zip(node.input, elements, strict=True)
+        if name
+    }
+    try:
+        inferred = onnx.shape_inference.infer_node_outputs(schema, node, types)
+    except (onnx.shape_inference.InferenceError, RuntimeError, ValueError):
+        return {}
+    return {name: element_of(each) for name, each in inferred.items()}
+
+
+def _formal(
+    parameters: Sequence[onnx.defs.OpSchema.FormalParameter], position: int
+) -> onnx.defs.OpSchema.FormalParameter | None:
+    """Return the parameter at a position; the last one stands for all that follow, if it is variadic."""
+    import onnx
+
+    if position < len(parameters):
+        return parameters[position]
+    last = parameters[-1] if parameters else None
+    is_variadic = last is not None and last.option == onnx.defs.OpSchema.FormalParameterOption.Variadic
+    return last if is_variadic else None
+
+
+def fills_with(opset: int, dtype: LowDtype) -> bool:
+    """Whether ConstantOfShape of this opset makes tensors of the lower precision."""
+    schema = schema_of("ConstantOfShape", opset)
+    allowed = {each.type_param_str: each.allowed_type_strs for each in schema.type_constraints} if schema else {}
+    return schema is not None and dtype.tensor_type in allowed[schema.outputs[0].type_str]

@@ -11,9 +11,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from paritygate.convert.onnx.precision.keeping import Keeping
-from paritygate.convert.onnx.precision.low_dtype import FLOAT, LowDtype
-from paritygate.convert.onnx.precision.operator_support import schema_of, support_of
+from paritygate.convert.onnx.precision.low_dtype import FLOAT, LowDtype, schema_of, support_of
+from paritygate.convert.onnx.precision.plan import Keeping
 from paritygate.models.onnx.file import opset_of
 from paritygate.models.onnx.graph import NOT_A_TENSOR, UniqueNames, element_of, names_in, nodes_in, subgraphs_of
 

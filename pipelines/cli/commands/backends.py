@@ -21,7 +21,7 @@ def command(*, json_target: str | None) -> int:
     from paritygate.backends import BACKENDS, backend_state
     from paritygate.pipelines.cli.console import print_table, write_json
     from paritygate.pipelines.spec.schema import AVAILABLE_TARGETS
-    from paritygate.printing import echo
+    from paritygate.text import echo
 
     states = [backend_state(name) for name in BACKENDS]
     if json_target != "-":

@@ -53,7 +53,7 @@ def command(
     from paritygate.pipelines.cli.run_summary import made_to_json, print_made
     from paritygate.pipelines.run.build import build_stage
     from paritygate.pipelines.run.workspace import open_run, worst_code
-    from paritygate.printing import echo
+    from paritygate.text import echo
 
     if run_folder is None:
         msg = "build needs --run DIR"

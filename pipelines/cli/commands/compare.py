@@ -126,6 +126,13 @@ __all__ = ["command"]
     help="The least cosine similarity, -1 to 1, of the two answers to any row, such as two embeddings.",
 )
 @click.option(
+    "--valid-where",
+    "valid_where",
+    multiple=True,
+    metavar="OUTPUT=INPUT",
+    help="Which positions of an output count: those where the input is set, such as logits=attention_mask.",
+)
+@click.option(
     "--non-finite",
     type=click.Choice(["refuse", "match"]),
     default="refuse",
@@ -156,6 +163,13 @@ __all__ = ["command"]
     help="Run the candidate (ONNX) as a device of --precision fp16 or bf16 would: every value rounded to it.",
 )
 @probes_option
+@click.option(
+    "--edge",
+    type=click.Choice(["fail", "warn", "off"]),
+    default="warn",
+    show_default=True,
+    help="What a difference in made-up rows unlike every sample comes to: a failure, a finding, or none are asked.",
+)
 @click.option(
     "--failures",
     type=click.Path(file_okay=False, path_type=Path),
@@ -191,6 +205,7 @@ def command(
     ignored: tuple[str, ...],
     axes: tuple[str, ...],
     cosines: tuple[str, ...],
+    valid_where: tuple[str, ...],
     non_finite: str,
     min_rows: int,
     batch_size: int,
@@ -198,6 +213,7 @@ def command(
     seed: int,
     emulate: bool,
     probes: str | None,
+    edge: str,
     failures: Path | None,
     device: str,
     provider: str | None,
@@ -245,11 +261,13 @@ def command(
         ignored=reasons_by_name("--ignore", ignored, example="random by design"),
         axes=whole_numbers("--axis", axes),
         min_cosine_similarity=numbers("--min-cosine-similarity", cosines, example="embedding=0.999"),
+        valid_where=pairs("--valid-where", valid_where, example="logits=attention_mask"),
         non_finite=non_finite,
         min_rows=min_rows,
         seed=seed,
         emulate=emulate,
         probes=probe_names(probes),
+        edge=edge,
         failures=failures,
         device=device,
         provider=provider,

@@ -105,7 +105,7 @@ def command(
     from paritygate.pipelines.cli.console import progress_of, write_json
     from paritygate.pipelines.run.record import RecordRequest, record_model, record_stage
     from paritygate.pipelines.run.workspace import open_run
-    from paritygate.printing import echo
+    from paritygate.text import echo
 
     if (model is None) == (run_folder is None):
         msg = "record takes either --run DIR or a MODEL"

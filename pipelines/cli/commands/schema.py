@@ -21,7 +21,7 @@ def command(kind: str) -> int:
     from paritygate.pipelines.compare.result import schema_of_result
     from paritygate.pipelines.selftest.result import schema_of_selftest
     from paritygate.pipelines.spec.schema import schema_of_spec
-    from paritygate.printing import echo_block
+    from paritygate.text import echo_block
 
     schemas = {"spec": schema_of_spec, "comparison": schema_of_result, "selftest": schema_of_selftest}
     echo_block(json.dumps(schemas[kind](), indent=2))

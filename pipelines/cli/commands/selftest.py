@@ -62,13 +62,13 @@ def command(
     from paritygate.pipelines.cli.console import print_table, progress_of, write_json
     from paritygate.pipelines.cli.options import probe_names
     from paritygate.pipelines.run.workspace import new_run
+    from paritygate.pipelines.selftest.mutations.mutation import chosen_mutations
     from paritygate.pipelines.selftest.page import COLUMNS, lines_below, rows_of
-    from paritygate.pipelines.selftest.request import chosen_plants
     from paritygate.pipelines.selftest.stage import SELFTEST_PAGE, SelftestOptions, selftest_stage, spec_of_selftest
     from paritygate.pipelines.spec.loading import load_spec_to_run
-    from paritygate.printing import echo
+    from paritygate.text import echo
 
-    options = SelftestOptions(plants=chosen_plants(faults), time_limit_s=time_limit)
+    options = SelftestOptions(mutations=chosen_mutations(faults), time_limit_s=time_limit)
     resolved = load_spec_to_run(spec, samples_path=samples_path)
     run = new_run(
         spec_of_selftest(resolved, probes=probe_names(probes), seed=seed), root=root, samples_path=samples_path

@@ -63,7 +63,7 @@ def command(
     from paritygate.pipelines.run.validate import validate_stage
     from paritygate.pipelines.run.workspace import open_run
     from paritygate.pipelines.run_spec import RunOutcome, exit_code_of_run
-    from paritygate.printing import echo
+    from paritygate.text import echo
 
     if run_folder is None:
         msg = "validate needs --run DIR"

@@ -151,6 +151,8 @@ def _version_before(state: ModelState, model: str, alias: str, to: int | None) -
     before = ", ".join(map(str, past)) or "none"
     elsewhere = to if to is not None and to != current else "VERSION"
     hint = f"move it to any version with: convert-and-validate alias {model} {alias} {elsewhere}"
+    if set(state.releases) == {current}:
+        hint = "it is the only release: there is another to go to after the next run that passes"
     if to is None:
         msg = f"alias {alias!r} of {model!r} is at version {current}, and there is no version before it to go back to"
     else:

@@ -125,6 +125,9 @@ class Provenance:
         constant_decisions: The decisions that are said to be the same for all rows, by output, each with the reason.
         asked_less: What the spec asks less than failed runs of the same source did, by variant and run.
         probes_not_asked: By variant, the probes that were switched off or could not be asked.
+        edge_findings: By variant, what it answers otherwise where no sample is.
+        edge_not_asked: The variants that were not asked what is unlike every sample.
+        emulated_not_passed: By variant, what fails where its precision is real, as its emulated row says.
         pack: Digest of the pack that the run came in; None where it was not unpacked.
         spec: The resolved spec, where there is one.
     """
@@ -139,7 +142,10 @@ class Provenance:
     ignored_outputs: Mapping[str, str] = field(default_factory=dict)
     constant_decisions: Mapping[str, str] = field(default_factory=dict)
     probes_not_asked: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    edge_findings: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
+    edge_not_asked: Sequence[str] = ()
     asked_less: Sequence[Mapping[str, Any]] = ()
+    emulated_not_passed: Mapping[str, str] = field(default_factory=dict)
     machines: Mapping[str, Any] = field(default_factory=dict)
     pack: str | None = None
     spec: Mapping[str, Any] | None = None

@@ -12,6 +12,8 @@ from paritygate.pipelines.report.tables.table import Table, facts, text
 __all__ = ["conversion_table", "fact_words"]
 
 _OPERATOR = "operator"
+# The keys of an attempt to export a PyTorch module.
+_ATTEMPT = {"exporter", "said"}
 
 
 def conversion_table(recorded: Mapping[str, Any]) -> Table | None:
@@ -35,6 +37,8 @@ def fact_words(fact: object) -> str:
 
 
 def _mapping_words(fact: Mapping[str, Any]) -> str:
+    if set(fact) == _ATTEMPT:
+        return f"{fact['exporter']}: {fact['said']}"
     parts = []
     for name, value in fact.items():
         words = fact_words(value)

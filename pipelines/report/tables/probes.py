@@ -22,8 +22,9 @@ _LEAD = (
     "where the rows of a probe did not suffice, its result is a warning."
 )
 _OF_FINDINGS = (
-    "A right conversion may honestly answer rows otherwise that are unlike every sample: an empty row of a mask, NaN, "
-    "infinity. A difference there is a warning, and a failure as soon as samples hold such rows."
+    "A right conversion may honestly answer rows otherwise that are unlike every sample. A difference there is an edge "
+    "finding: it fails nothing, unless the spec says edge: fail. Where the service can get such rows, say so in the "
+    "spec, and they have to hold; where it never can, say that, and they are not asked."
 )
 _UNFIT = "what the candidate does not take or is not held to"
 _PROBE_COLUMNS = (
@@ -68,6 +69,8 @@ def probe_words(result: ComparisonResult) -> tuple[str, ...]:
     found = [f"No probe was asked: {probes.skipped}."] if probes.skipped else [_LEAD]
     if any(probe.findings for probe in probes.asked.values()):
         found.append(_OF_FINDINGS)
+    if any(probe.edge_off for probe in probes.asked.values()):
+        found.append("The spec says edge: off, so rows that are unlike every sample were not asked.")
     if probes.switched_off:
         found.append(f"Switched off: {', '.join(probes.switched_off)}.")
     if probes.not_recorded:
@@ -141,6 +144,8 @@ def _finding_rows(probes: ProbesResult, folder: Path) -> Iterable[tuple[Cell, ..
                 text(finding.about),
                 figure(number(finding.batches)),
                 text(f"{finding.check}: {finding.detail}"),
+                code(finding.if_it_occurs),
+                code(finding.if_it_never_occurs),
                 code(within_run(finding.inputs, folder) if finding.inputs else "-"),
             )
 
@@ -152,6 +157,8 @@ def _findings_table(rows: tuple[tuple[Cell, ...], ...]) -> Table:
         Column(title="first at"),
         Column(title="batches", is_figure=True),
         Column(title="what differs"),
+        Column(title="if it can occur, write"),
+        Column(title="if it never can, write"),
         Column(title="inputs, in the run's folder"),
     )
     return Table(caption=FOUND_AT, columns=columns, rows=rows)

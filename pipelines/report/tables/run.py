@@ -162,9 +162,9 @@ def _match_diffs(match: MatchResult) -> str:
 
 
 def _why(result: ComparisonResult | None, output: str) -> str:
-    """Return the checks that a verdict comes from, as far as they are about the output, in words."""
+    """Return the checks that a verdict comes from, as far as they are about the output; of a pass, findings."""
     if result is None or result.verdict == "pass":
-        return ""
+        return "" if result is None else result.edge_words
     bad = [check for check in result.checks if check.status == result.verdict]
     names = dict.fromkeys(check.name for check in bad if check.output in {None, output})
     # A variant has one verdict, whichever of its outputs it comes from.

@@ -14,6 +14,7 @@ SYMBOLS = {
     "error": "!",
     "inconclusive": "?",
     "warning": "△",
+    "edge": "△",
     "looser": "△",
     "not measured": "○",
     "not run here": "○",

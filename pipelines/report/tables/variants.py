@@ -20,11 +20,11 @@ from paritygate.pipelines.report.figures import near_one, number, number_pair, p
 from paritygate.pipelines.report.tables.probes import failed_words
 from paritygate.pipelines.report.tables.table import Cell, Column, Table, code, facts, figure, status, text
 from paritygate.precision import Precision
-from paritygate.row_names import row_name
 from paritygate.signature import is_float_dtype
+from paritygate.text import one_or_many, row_name
 from paritygate.validate.gate.bounds import upper_bound_text
 from paritygate.validate.gate.tolerance import DEFAULT_TOLERANCES
-from paritygate.wording import one_or_many
+from paritygate.validate.gate.verdict import flips_allowed
 
 __all__ = [
     "agreement_table",
@@ -38,7 +38,7 @@ __all__ = [
     "worst_rows_table",
 ]
 
-_SEVERITY = ("fail", "error", "inconclusive", "warning", "pass")
+_SEVERITY = ("fail", "error", "inconclusive", "edge", "warning", "pass")
 # Its limit is the least that is asked for: more is better, so it is no part of anything.
 _AT_LEAST = {"rows", "strata_coverage"}
 _METRIC = "gold_"
@@ -324,8 +324,8 @@ def tolerance_table(result: ComparisonResult) -> Table:
     rows = tuple(
         (
             text(name),
-            figure(_limit(name, result.tolerance.get(name))),
-            figure(_limit(name, default[name])),
+            figure(_limit(name, result.tolerance.get(name), result.precision)),
+            figure(_limit(name, default[name], result.precision)),
             text("declared: holds as written" if name in declared else "default"),
             status("looser") if name in result.looser_than_default else text("-"),
         )
@@ -341,9 +341,10 @@ def tolerance_table(result: ComparisonResult) -> Table:
     return Table(caption="Limits: defaults are multiplied by the scale of the output", columns=columns, rows=rows)
 
 
-def _limit(name: str, limit: float | None) -> str:
+def _limit(name: str, limit: float | None, precision: str) -> str:
     if limit is None:
-        return "0.5 %, near the boundary only" if name == "decision_mismatches" else "none"
+        _, share = flips_allowed(Precision(precision))
+        return f"{share * 100:g} %, near the boundary only" if name == "decision_mismatches" else "none"
     return number(limit)
 
 

@@ -12,8 +12,7 @@ from functools import cache
 from types import ModuleType
 from typing import Any
 
-from paritygate.engine.dtypes import DTYPE_OF_PRECISION
-from paritygate.engine.library import TENSORRT_RTX, EngineLibrary
+from paritygate.engine.library import DTYPE_OF_PRECISION, TENSORRT_RTX, EngineLibrary
 from paritygate.engine.settings import EngineSettings, HardwareCompatibility
 from paritygate.errors import UsageError
 from paritygate.precision import Precision

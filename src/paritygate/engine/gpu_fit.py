@@ -1,6 +1,6 @@
-"""On which GPUs an engine runs: an engine is no model, but code for kinds of GPUs.
+"""Says on which GPUs an engine runs, and whether a format can be built on this machine.
 
-The library refuses others too, in words that do not say what to do, or after it has loaded all of the engine.
+An engine is no model, but code for kinds of GPUs.
 """
 
 from __future__ import annotations
@@ -9,13 +9,15 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from paritygate.engine.library import TENSORRT, TENSORRT_RTX
+from paritygate.backends import require_backend
+from paritygate.engine.library import TENSORRT, TENSORRT_RTX, TITLES
 from paritygate.engine.record import EngineRecord
 from paritygate.engine.settings import EngineSettings, HardwareCompatibility
-from paritygate.errors import BackendError
-from paritygate.machine import Gpu
+from paritygate.errors import BackendError, MissingGpuError
+from paritygate.formats import FORMATS
+from paritygate.machine import Gpu, gpu_of_machine
 
-__all__ = ["BUILD_HERE", "RTX_CAPABILITIES", "check_gpu", "targets_in_words", "why_not_built_for"]
+__all__ = ["BUILD_HERE", "RTX_CAPABILITIES", "check_gpu", "require_builder", "targets_in_words", "why_not_built_for"]
 
 # It knows no data centre GPU of capability 9.0 or 10.0.
 # Source: ComputeCapability of tensorrt_rtx 1.7.
@@ -144,3 +146,24 @@ def _why_not_tensorrt(
     if _is_for(level, built_for, capability):
         return ""
     return f"was built on cuda:sm{built_for} with hardware compatibility {level}, not for {device}"
+
+
+def require_builder(name: str) -> None:
+    """Do nothing if artifacts of the format can be built and checked here.
+
+    Args:
+        name: The format.
+
+    Raises:
+        MissingGpuError: It is built on the GPU that will run it, and there is none.
+        MissingBackendError: Its backend is not installed; the hint is the command that installs it.
+    """
+    # Before the packages: on a machine without a GPU they would be installed for nothing.
+    if FORMATS[name].is_built_on_gpu and gpu_of_machine() is None:
+        msg = f"{TITLES[name]} builds an engine on the GPU that it will run on, and there is none here"
+        hint = (
+            "take the run to a machine with one: convert-and-validate pack --run DIR here, "
+            "unpack and build --run DIR there"
+        )
+        raise MissingGpuError(msg, hint=hint)
+    require_backend(FORMATS[name].runtime)

@@ -1,8 +1,6 @@
-"""The library behind engines: TensorRT or TensorRT-RTX, opened once a process, together with Polygraphy.
+"""Opens the library behind engines, TensorRT or TensorRT-RTX, once a process, together with Polygraphy.
 
-Polygraphy drives both through the same loaders. Which of the two, an environment variable tells it, read when it is
-imported. It looks for TensorRT-RTX under the name `tensorrt_rtx`; the packages that pip finds are named otherwise, and
-are put in under that name for this process alone.
+The names that the library has for dtypes and layers stand here too.
 """
 
 from __future__ import annotations
@@ -17,8 +15,19 @@ from types import ModuleType
 
 from paritygate.backends import install_command, require_backend
 from paritygate.errors import BackendError, MissingBackendError
+from paritygate.precision import Precision
 
-__all__ = ["TENSORRT", "TENSORRT_RTX", "TITLES", "EngineLibrary", "open_library"]
+__all__ = [
+    "DTYPE_OF_PRECISION",
+    "MOVING",
+    "NUMPY_DTYPES",
+    "QUANTIZE",
+    "TENSORRT",
+    "TENSORRT_RTX",
+    "TITLES",
+    "EngineLibrary",
+    "open_library",
+]
 
 TENSORRT = "tensorrt"
 TENSORRT_RTX = "tensorrt-rtx"
@@ -26,6 +35,34 @@ _SWITCH = "POLYGRAPHY_USE_TENSORRT_RTX"
 _RTX_MODULE = "tensorrt_rtx"
 _RTX_BINDINGS = "tensorrt_rtx_bindings"
 TITLES: Mapping[str, str] = {TENSORRT: "TensorRT", TENSORRT_RTX: "TensorRT-RTX"}
+# NumPy's names, by the library's; the libraries have others, of weights alone.
+NUMPY_DTYPES: Mapping[str, str] = {
+    "FLOAT": "float32",
+    "HALF": "float16",
+    "BF16": "bfloat16",
+    "INT8": "int8",
+    "INT32": "int32",
+    "INT64": "int64",
+    "UINT8": "uint8",
+    "BOOL": "bool",
+}
+# What an engine of a precision computes in, in the library's words; no engine has another one.
+DTYPE_OF_PRECISION: Mapping[Precision, str] = {
+    Precision.FP32: "FLOAT",
+    Precision.TF32: "FLOAT",
+    Precision.FP16: "HALF",
+    Precision.BF16: "BF16",
+    Precision.INT8: "INT8",
+}
+QUANTIZE = "QUANTIZE"
+# In the words of networks and of engines: a cast to HALF is no computation in it. Why not a list of what computes? A
+# layer of a later version computes until it is known to do not.
+MOVING = frozenset(
+    {"ASSERTION", "CAST", "CONCATENATION", "CONDITION", "CONDITIONAL_INPUT", "CONDITIONAL_OUTPUT", "CONSTANT",
+     "DEQUANTIZE", "FILL", "GATHER", "IDENTITY", "ITERATOR", "LOOP_OUTPUT", "NON_ZERO", "NOOP", "ONE_HOT", "PADDING",
+     QUANTIZE, "RECURRENCE", "REFORMAT", "REVERSE_SEQUENCE", "SCATTER", "SELECT", "SHAPE", "SHUFFLE", "SLICE",
+     "SQUEEZE", "TOPK", "TRIP_LIMIT", "UNSQUEEZE"}
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

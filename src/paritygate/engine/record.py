@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from paritygate.codec import from_data, to_data
-from paritygate.engine.profile import ProfileShapes
-from paritygate.engine.settings import EngineSettings
+from paritygate.engine.settings import EngineSettings, ProfileShapes
 from paritygate.errors import InputFileError
 from paritygate.files import read_json, write_json_atomically
 from paritygate.precision import Precision

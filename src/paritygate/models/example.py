@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from paritygate.errors import UsageError, ZeroRowsError
 from paritygate.models.named_call import is_default_output_name, outputs_by_name
-from paritygate.models.unknown_dims import BATCH, name_unknown_dims
-from paritygate.signature import Signature, TensorSpec
+from paritygate.signature import BATCH, Signature, TensorSpec, name_unknown_dims
 
 if TYPE_CHECKING:
     import numpy as np

@@ -9,7 +9,7 @@ from typing import Any
 
 from paritygate.errors import UsageError
 from paritygate.signature import Signature, TensorSpec
-from paritygate.wording import counted
+from paritygate.text import counted
 
 __all__ = [
     "check_rename",

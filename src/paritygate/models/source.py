@@ -79,7 +79,7 @@ class ModelRef:
         text: What the user wrote: `module:callable`, or a path.
         folder: The folder that relative paths and user modules are looked up in.
         kind: The kind of model; CALLABLE until the callable has been called in a child process, LIVE until it is
-            looked at what the object is that Python code gave (see `paritygate.models.live`), and RECORDED where the
+            looked at what the object is that Python code gave (see `paritygate.models.loading`), and RECORDED where the
             path is an npz file or a recording with the outputs of a model that ran elsewhere.
         name: What messages and results call it.
         signature: Names (as served), order and dtypes of inputs and outputs where the model itself does not say them

@@ -12,7 +12,7 @@ from tests.convert.conftest import Bench, Converted, sign
 
 from paritygate.convert.engine import check_tensorrt
 from paritygate.convert.engine.check_tensorrt import check
-from paritygate.engine.deserialized import LoadedEngine
+from paritygate.engine.inspecting import LoadedEngine
 from paritygate.engine.library import open_library
 from paritygate.engine.record import EngineRecord
 from paritygate.engine.settings import EngineSettings

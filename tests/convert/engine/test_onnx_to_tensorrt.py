@@ -17,10 +17,9 @@ from paritygate.convert.conversion import ConversionJob
 from paritygate.convert.engine import build as build_module
 from paritygate.convert.engine import network as network_module
 from paritygate.convert.engine.census import check_census
-from paritygate.convert.engine.network import library_errors, parse_network
+from paritygate.convert.engine.network import library_errors, parse_network, parser_error
 from paritygate.convert.engine.onnx_to_tensorrt import convert
-from paritygate.convert.engine.parser_errors import parser_error
-from paritygate.engine import building
+from paritygate.engine import gpu_fit
 from paritygate.engine.builder_log import BuilderLog
 from paritygate.engine.capabilities import capabilities_of
 from paritygate.engine.gpu_fit import targets_in_words
@@ -56,7 +55,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> EngineLibrary:
 
 
 def test_without_a_gpu_nothing_is_built(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(building, "gpu_of_machine", lambda: None)
+    monkeypatch.setattr(gpu_fit, "gpu_of_machine", lambda: None)
     with pytest.raises(
         MissingGpuError, match="builds an engine on the GPU that it will run on, and there is"
     ) as caught:

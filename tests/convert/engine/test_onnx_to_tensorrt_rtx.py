@@ -16,7 +16,7 @@ from tests.convert.conftest import Bench, Converted, sign
 from paritygate.codec import to_data
 from paritygate.convert.conversion import Calibration
 from paritygate.convert.engine import build as build_module
-from paritygate.convert.engine import config as config_module
+from paritygate.convert.engine import build as config_module
 from paritygate.convert.engine.quantized import fold_integer_biases, has_integer_biases
 from paritygate.engine.library import open_library
 from paritygate.engine.record import EngineRecord

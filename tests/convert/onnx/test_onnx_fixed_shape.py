@@ -10,8 +10,8 @@ import onnxruntime
 import pytest
 from tests.convert.conftest import sign
 
+from paritygate.convert.checked import FIXERS, fix_and_check
 from paritygate.convert.conversion import Conversion, ConversionJob
-from paritygate.convert.fixed_shape import FIXERS, fix_and_check
 from paritygate.errors import ConversionError, StorageError
 from paritygate.models.fixed_shape import FIXED_SHAPE_FILE, FixedShape, read_fixed_shape
 from paritygate.models.onnx.file import signature_of_onnx

@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper
 from tests.convert.conftest import Bench, assert_near, sign
 
-from paritygate.convert.onnx.load import highest_ir_version
+from paritygate.convert.onnx.check_onnx import highest_ir_version
 from paritygate.errors import ConversionError, InputFileError, UnsupportedOperatorsError, UsageError
 
 _SUM_AND_DIFFERENCE = """

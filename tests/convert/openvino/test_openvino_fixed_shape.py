@@ -9,9 +9,8 @@ import onnx
 import pytest
 from tests.convert.conftest import sign
 
-from paritygate.convert.checked import convert_and_check
+from paritygate.convert.checked import convert_and_check, fix_and_check
 from paritygate.convert.conversion import Conversion, ConversionJob
-from paritygate.convert.fixed_shape import fix_and_check
 from paritygate.errors import ConversionError
 from paritygate.models.fixed_shape import FixedShape
 from paritygate.models.loading import LoadedModel

@@ -167,7 +167,10 @@ def test_an_opset_that_the_exporter_could_not_write_is_an_error(bench: Bench) ->
 
     signature = sign({"x": "float32[batch, 4]"}, {"y": "float32[rows, 2]"})
     with pytest.raises(ConversionError, match=r"opset 13 was asked for, .* from opset 18 to it"):
-        bench.convert("torch", model=Reshaped(), signature=signature, opset=13)
+        bench.convert("torch", model=Reshaped(), signature=signature, opset=13, exporter="dynamo")
+    other = Bench(folder=bench.folder / "other")
+    converted = other.convert("torch", model=Reshaped(), signature=signature, opset=13)
+    assert (converted.conversion.facts["opset"], converted.conversion.facts["exporter"]) == (13, "torchscript")
 
 
 def test_unsupported_operators_come_as_one_table(bench: Bench) -> None:
@@ -221,7 +224,10 @@ def test_a_module_that_fixes_a_promised_dim_is_refused(bench: Bench) -> None:
 
     signature = sign({"x": "float32[batch, 4]"}, {"y": "float32[batch, 4]"}, batch=(2, 8, 16))
     with pytest.raises(ConversionError, match="dim 0 of input 'x' is fixed at 8, promised is batch"):
-        bench.convert("torch", model=Fixed(), signature=signature)
+        bench.convert("torch", model=Fixed(), signature=signature, exporter="dynamo")
+    other = Bench(folder=bench.folder / "other")
+    with pytest.raises(ConversionError, match=r"the module itself does not answer at batch=2 \(dim 'batch'\)"):
+        other.convert("torch", model=Fixed(), signature=signature)
 
 
 def test_an_output_whose_dim_is_an_expression_is_not_taken_for_the_batch(bench: Bench) -> None:
@@ -255,10 +261,10 @@ def test_a_module_without_a_signature_is_refused(bench: Bench) -> None:
         bench.convert("torch", model=torch.nn.ReLU())
 
 
-def test_torchscript_is_refused_with_what_to_give_instead(bench: Bench) -> None:
+def test_torchscript_is_refused_by_dynamo_with_what_to_give_instead(bench: Bench) -> None:
     traced = torch.jit.trace(torch.nn.ReLU(), torch.ones(2, 4))  # type: ignore[no-untyped-call]  # torch has no type for it
     with pytest.raises(ConversionError, match="is TorchScript") as caught:
-        bench.convert("torch", model=traced, signature=_FOUR_TO_FOUR)
+        bench.convert("torch", model=traced, signature=_FOUR_TO_FOUR, exporter="dynamo")
     assert "return the module itself" in caught.value.hint
 
 
@@ -345,3 +351,53 @@ def test_a_random_module_is_left_to_the_gate_with_a_note(bench: Bench) -> None:
 
     converted = bench.convert("torch", model=Random(), signature=_FOUR_TO_FOUR)
     assert any("its values were not compared: on random inputs" in note for note in converted.conversion.notes)
+
+
+class _NamedLikeOperators(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.table = torch.nn.Embedding(9, 4)
+
+    def forward(self, mean: torch.Tensor, relu: torch.Tensor) -> dict[str, torch.Tensor]:
+        hidden = self.table(mean)
+        return {"embedding": hidden.mean(dim=1), "linear": torch.relu(hidden) + relu[:, None], "x": hidden.sum(2)}
+
+
+_LIKE_OPERATORS = sign(
+    {"mean": "int64[batch, time]", "relu": "float32[batch, 4]"},
+    {"embedding": "float32[batch, 4]", "linear": "float32[batch, time, 4]", "table.weight": "float32[batch, time]"},
+    batch=(1, 2, 4),
+    time=(1, 3, 6),
+)
+
+
+@pytest.mark.parametrize("through", ["torch", "pt2", "torchscript"])
+def test_tensors_may_be_named_like_operators_and_parameters(bench: Bench, through: str) -> None:
+    model = _NamedLikeOperators().eval()
+    fields: dict[str, Any] = {"model": model, "signature": _LIKE_OPERATORS, "rename": {"x": "table.weight"}}
+    if through == "torch":
+        converted = bench.convert("torch", **fields)
+    else:
+        file = bench.convert("torch", to=through, **fields).main
+        converted = Bench(folder=bench.folder / "again").convert(through, file)
+    assert converted.conversion.signature.outputs == _LIKE_OPERATORS.outputs
+    ids, shift = np.array([[1, 2, 3, 4, 5]]), np.ones((1, 4), np.float32)
+    actual = converted.run({"mean": ids, "relu": shift})
+    expected = model(torch.from_numpy(ids), torch.from_numpy(shift))
+    for served, name in (("embedding", "embedding"), ("linear", "linear"), ("table.weight", "x")):
+        assert_near(actual[served], expected[name].detach())
+
+
+def test_one_name_for_an_input_and_an_output_is_refused_with_how_to_tell_them_apart(bench: Bench) -> None:
+    class Next(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+            return {"x": x + 1}
+
+    inputs = {"x": "float32[batch, 4]"}
+    with pytest.raises(UsageError, match="'x' is the name of an input and of an output, and ONNX has one") as caught:
+        bench.convert("torch", model=Next(), signature=sign(inputs, inputs))
+    assert "model.rename: {x: x_out}" in caught.value.hint
+    renamed = sign(inputs, {"x_out": "float32[batch, 4]"})
+    converted = bench.convert("torch", model=Next(), signature=renamed, rename={"x": "x_out"})
+    assert_near(converted.run({"x": np.ones((2, 4), np.float32)})["x_out"], np.full((2, 4), 2, np.float32))

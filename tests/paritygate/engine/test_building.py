@@ -8,8 +8,8 @@ import pytest
 
 from paritygate import backends
 from paritygate.backends import install_command
-from paritygate.engine import building
-from paritygate.engine.building import require_builder
+from paritygate.engine import gpu_fit
+from paritygate.engine.gpu_fit import require_builder
 from paritygate.errors import MissingBackendError, MissingGpuError
 from paritygate.formats import ENGINE_FORMATS, FORMATS
 from paritygate.machine import Gpu
@@ -24,7 +24,7 @@ def _nothing_installed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_without_a_gpu_nothing_is_to_be_installed_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(building, "gpu_of_machine", lambda: None)
+    monkeypatch.setattr(gpu_fit, "gpu_of_machine", lambda: None)
 
     with pytest.raises(MissingGpuError) as caught:
         require_builder("tensorrt")
@@ -36,7 +36,7 @@ def test_without_a_gpu_nothing_is_to_be_installed_first(monkeypatch: pytest.Monk
 
 
 def test_with_a_gpu_the_library_is_to_be_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(building, "gpu_of_machine", lambda: _GPU)
+    monkeypatch.setattr(gpu_fit, "gpu_of_machine", lambda: _GPU)
 
     with pytest.raises(MissingBackendError, match="tensorrt is needed to make and run engines") as caught:
         require_builder("tensorrt")
@@ -47,7 +47,7 @@ def test_with_a_gpu_the_library_is_to_be_installed(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("name", sorted(set(FORMATS) - {"tensorrt"}))
 def test_what_is_built_ahead_of_time_needs_its_package_alone(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(building, "gpu_of_machine", lambda: None)
+    monkeypatch.setattr(gpu_fit, "gpu_of_machine", lambda: None)
 
     with pytest.raises(MissingBackendError, match="is not available") as caught:
         require_builder(name)

@@ -15,9 +15,8 @@ import pytest
 from paritygate.backends import install_command
 from paritygate.codec import from_data, to_data
 from paritygate.engine.library import TENSORRT, TENSORRT_RTX, EngineLibrary
-from paritygate.engine.profile import ProfileShapes, profile_of
 from paritygate.engine.record import ENGINE_FILE, RECORD_FILE, EngineRecord
-from paritygate.engine.settings import EngineSettings, HardwareCompatibility
+from paritygate.engine.settings import EngineSettings, HardwareCompatibility, ProfileShapes, profile_of
 from paritygate.errors import InputFileError, UsageError
 from paritygate.precision import Precision
 from paritygate.signature import Dim, Signature, TensorSpec

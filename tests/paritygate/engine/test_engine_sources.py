@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from paritygate.engine.profile import profile_of
 from paritygate.engine.record import ENGINE_FILE, RECORD_FILE, EngineRecord
-from paritygate.engine.settings import EngineSettings
+from paritygate.engine.settings import EngineSettings, profile_of
 from paritygate.errors import InputFileError
 from paritygate.models.digest import digest_of_model
 from paritygate.models.source import SourceKind, parse_source

@@ -12,8 +12,7 @@ from paritygate.errors import BackendError, InputFileError, UsageError
 from paritygate.models.tensorflow.importing import import_keras, import_tensorflow
 from paritygate.models.tensorflow.keras_model import as_named_function, notes_on_names, signature_of_keras
 from paritygate.models.tensorflow.savedmodel import load_savedmodel, signature_of_savedmodel
-from paritygate.models.unknown_dims import name_unknown_dims
-from paritygate.signature import Signature, TensorSpec
+from paritygate.signature import Signature, TensorSpec, name_unknown_dims
 
 pytestmark = pytest.mark.tensorflow
 

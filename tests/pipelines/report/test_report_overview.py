@@ -139,6 +139,7 @@ def test_what_a_converter_recorded_is_said_in_words(report: ReportData) -> None:
             "constants_flushed": ["a became b", "c became d"],
             "operators": {"ADD": 2, "MUL": 1},
             "quantized": {"nodes": {"Gemm": 5}, "weights": 1500, "by_channel": True},
+            "attempts": [{"exporter": "dynamo", "said": "no"}, {"exporter": "torchscript", "said": "converted"}],
         }
     )
 
@@ -149,6 +150,7 @@ def test_what_a_converter_recorded_is_said_in_words(report: ReportData) -> None:
         "constants flushed": "a became b; c became d",
         "operators": "ADD 2, MUL 1",
         "quantized": "nodes: Gemm 5; weights 1,500; by channel yes",
+        "attempts": "dynamo: no; torchscript: converted",
     }
     assert conversion_table({"nodes_kept": []}) is None
     made = section_of(report, "onnx-fp32").made

@@ -99,6 +99,15 @@ def test_a_rollback_records_who_where_and_why(repository: Path) -> None:
     assert (record.reason, record.who, record.host) == ("too slow", "kim", "box")
 
 
+def test_a_rollback_of_the_only_release_says_that_there_is_no_other(tmp_path: Path, make_candidate: Make) -> None:
+    promote(tmp_path, make_candidate())
+
+    with pytest.raises(UsageError, match="there is no version before it to go back to") as caught:
+        roll_back(tmp_path, _MODEL)
+
+    assert caught.value.hint == "it is the only release: there is another to go to after the next run that passes"
+
+
 def test_a_rollback_to_a_version_that_is_not_in_the_past_names_the_past(repository: Path, make_candidate: Make) -> None:
     promote(repository, make_candidate(alias="canary"))
 

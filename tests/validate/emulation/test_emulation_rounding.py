@@ -12,7 +12,7 @@ from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
 from paritygate.precision import Precision
-from paritygate.validate.emulation.rounding import DTYPES, ELEMENT_TYPES, FLOAT, convert_values, round_values
+from paritygate.validate.emulation.constants import DTYPES, ELEMENT_TYPES, FLOAT, convert_values, round_values
 
 _PRECISIONS = [Precision.FP16, Precision.BF16]
 _FLOAT32 = st.floats(width=32, allow_nan=True, allow_infinity=True, allow_subnormal=True)

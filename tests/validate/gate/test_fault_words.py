@@ -117,6 +117,23 @@ def test_a_scale_of_values_that_hardly_vary_is_told_from_an_offset() -> None:
     assert _of(expected, expected * np.float32(1.5)) == ("scaled: the candidate is 1.5 times the reference",)
 
 
+@pytest.mark.parametrize("is_exact", [True, False])
+def test_one_huge_row_that_is_scaled_is_no_scale_of_all(*, is_exact: bool) -> None:
+    expected = _normal(_ROWS, 4)
+    expected[111] *= np.float32(1e5)
+    actual = expected.copy() if is_exact else _noisy(expected)
+    actual[111] = expected[111] * np.float32(1.001)
+
+    assert _of(expected, actual) == (f"few rows: 1 of {_ROWS} differ (row 'r111'), the others are within the limits",)
+
+
+def test_a_scale_of_all_is_seen_beside_a_huge_row() -> None:
+    expected = _normal(_ROWS, 4)
+    expected[111] *= np.float32(1e5)
+
+    assert _of(expected, expected * np.float32(1.5)) == ("scaled: the candidate is 1.5 times the reference",)
+
+
 def test_an_approximated_function() -> None:
     expected = _normal(_ROWS, 4)
     too_much = np.abs(_normal(_ROWS, 4, seed=1)) * np.float32(1e-3)

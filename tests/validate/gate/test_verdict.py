@@ -13,11 +13,12 @@ import pytest
 from paritygate.batch import Batch
 from paritygate.errors import ExitCode
 from paritygate.precision import Precision
+from paritygate.validate.gate.decisions import Decision, Rule
 from paritygate.validate.gate.measurement import Comparison, ComparisonPlan, Measurement
-from paritygate.validate.gate.precision_steps import below_steps, step_of
+from paritygate.validate.gate.precision_steps import Step, below_steps
 from paritygate.validate.gate.rules import GateRules
 from paritygate.validate.gate.statistics import WorstRow
-from paritygate.validate.gate.tolerance import DEFAULT_TOLERANCES, limits_for
+from paritygate.validate.gate.tolerance import DEFAULT_TOLERANCES, limits_for, parse_tolerance
 from paritygate.validate.gate.verdict import Check, JudgePlan, Status, Verdict, exit_code_of, judge, verdict_of
 from paritygate.validate.reference.profile import profile_outputs
 
@@ -99,6 +100,22 @@ def test_a_number_that_is_none_is_never_within_its_limit(field: str, check: str)
     assert _statuses(replace(measured, statistics={"y": broken}), plan)[check] is not Status.PASS
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "status", "words"),
+    [
+        (-3.0, 1.0, Status.PASS, ", which is half the limit 0.5 of the mean; the interval holds 0"),
+        (-3.0, -1.0, Status.WARNING, ", which is half the limit 0.5 of the mean"),
+    ],
+)
+def test_a_bias_whose_interval_holds_0_is_no_warning(low: float, high: float, status: Status, words: str) -> None:
+    measured, plan = _measured()
+    plan = replace(plan, limits={"y": replace(plan.limits["y"], mean_abs_diff=np.array([0.5]))})
+    biased = replace(measured.statistics["y"], bias=-1.0, bias_low_95=low, bias_high_95=high)
+    (check,) = (item for item in judge(replace(measured, statistics={"y": biased}), plan) if item.name == "bias")
+
+    assert (check.status, check.detail) == (status, f"-1 (95 %: {low:g} to {high:g}), above 0.25{words}")
+
+
 def _nearest(difference: float, limit: float) -> WorstRow:
     return WorstRow(
         in_limits=difference / limit,
@@ -132,24 +149,24 @@ def test_what_is_exactly_at_a_limit_passes_and_the_next_value_fails() -> None:
         assert _statuses(replace(measured, statistics={"y": at_limit}), plan)["max_abs_diff"] is status
 
 
-def _far_from_zero(precision: Precision, difference: float) -> dict[str, Check]:
-    """Judge an output near 11 that is computed in FP16 and returned as float32, against the limits of FP16."""
+def _far_from_zero(precision: Precision, difference: float, **declared: float) -> dict[str, Check]:
+    """Judge an output near 11 that is computed in FP16 and returned as float32, against declared limits."""
     expected = (11 + np.random.default_rng(0).standard_normal((64, 2)) / 100).astype(np.float32)
     profile = profile_outputs("y", [(expected, 64)], axis=None, dtype="float32")
-    tolerance = DEFAULT_TOLERANCES[Precision.FP16]
+    tolerance = parse_tolerance(precision, declared)
     limits = limits_for(tolerance, profile)
-    rules = GateRules(tolerance=replace(tolerance, precision=precision))
     comparison = Comparison(ComparisonPlan(profiles={"y": profile}, limits={"y": limits}))
     batch = Batch(inputs={}, ids=[str(row) for row in range(64)])
     comparison.add(batch, {"y": expected + np.float32(difference)}, {"y": expected})
     comparison.end_pass()
-    plan = JudgePlan(rules=rules, limits={"y": limits}, profiles={"y": profile})
+    plan = JudgePlan(rules=GateRules(tolerance=tolerance), limits={"y": limits}, profiles={"y": profile})
     return {check.name: check for check in judge(comparison.finish(), plan)}
 
 
 def test_a_limit_below_what_the_precision_holds_there_is_said_where_it_fails() -> None:
     remark = "; limit and difference are below 4 steps of fp16 at 11"
-    half, single = (_far_from_zero(each, 0.016) for each in (Precision.FP16, Precision.FP32))
+    declared = {"max_abs_diff": 1e-2, "mean_abs_diff": 2e-3}
+    half, single = (_far_from_zero(each, 0.016, **declared) for each in (Precision.FP16, Precision.FP32))
 
     for name in ("max_abs_diff", "mean_abs_diff"):
         # The limit itself is the same: what is said changes no verdict.
@@ -160,6 +177,53 @@ def test_a_limit_below_what_the_precision_holds_there_is_said_where_it_fails() -
     assert "steps of" not in _far_from_zero(Precision.FP16, 0.0)["max_abs_diff"].detail
 
 
+def test_a_default_limit_of_the_mean_has_no_floor_and_says_where_rounding_is_beyond_it() -> None:
+    found = _far_from_zero(Precision.FP16, 0.016)
+
+    # Two steps of FP16 at 11: a single value may be off by them, not every one to the same side.
+    assert found["max_abs_diff"].status is Status.PASS
+    assert found["mean_abs_diff"].status is Status.FAIL
+    assert found["mean_abs_diff"].detail.endswith("and a tolerance of your own would say what is right")
+
+
+@pytest.mark.parametrize(
+    ("precision", "rows", "allowed"),
+    [
+        (Precision.FP32, 100, 1),
+        (Precision.FP16, 100, 1),
+        (Precision.TF32, 399, 1),
+        (Precision.MIXED, 400, 2),
+        (Precision.BF16, 40, 2),
+        (Precision.INT8, 69, 2),
+        (Precision.BF16, 149, 2),
+        (Precision.INT8, 150, 3),
+    ],
+)
+@pytest.mark.parametrize("more", [0, 1])
+def test_flips_next_to_the_boundary_are_capped_by_the_precision(
+    precision: Precision, rows: int, allowed: int, more: int
+) -> None:
+    expected = np.where(np.arange(rows) % 2, 1.0, -1.0).astype(np.float32)
+    expected[: allowed + more] = 1e-6
+    actual = expected.copy()
+    actual[: allowed + more] = -1e-6
+    profile = profile_outputs("y", [(expected, rows)], axis=None, dtype="float32")
+    tolerance = DEFAULT_TOLERANCES[precision]
+    limits = {"y": limits_for(tolerance, profile)}
+    plan = ComparisonPlan(
+        profiles={"y": profile}, limits=limits, decisions={"y": Decision(output="y", rule=Rule.THRESHOLD)}
+    )
+    comparison = Comparison(plan)
+    comparison.add(Batch(inputs={}, ids=list(map(str, range(rows)))), {"y": actual}, {"y": expected})
+    comparison.end_pass()
+    rules = GateRules(tolerance=tolerance)
+    checks = judge(comparison.finish(), JudgePlan(rules=rules, limits=limits, profiles={"y": profile}))
+
+    found = next(check for check in checks if check.name == "decision_mismatches")
+    assert found.status is (Status.FAIL if more else Status.PASS)
+    assert found.detail.endswith(f"allowed near the boundary are {allowed}")
+
+
 @pytest.mark.parametrize(
     ("precision", "step"),
     [
@@ -168,11 +232,17 @@ def test_a_limit_below_what_the_precision_holds_there_is_said_where_it_fails() -
         (Precision.FP16, 2.0**-7),
         (Precision.MIXED, 2.0**-7),
         (Precision.BF16, 2.0**-4),
-        (Precision.INT8, None),
+        # The steps of INT8 are the converter's: those of the output's dtype are left.
+        (Precision.INT8, 2.0**-20),
     ],
 )
-def test_each_precision_has_its_step_at_eleven(precision: Precision, step: float | None) -> None:
-    assert step_of(precision, 11.0) == step
+def test_each_precision_has_its_step_at_eleven(precision: Precision, step: float) -> None:
+    assert Step(precision=precision, dtype="float32").at(np.array([11.0])).tolist() == [step]
+    # An output in FP16 is no finer than that, whatever it was computed in.
+    assert Step(precision=precision, dtype="float16").at(np.array(11.0)) == max(step, 2.0**-7)
+
+
+_HALF = Step(precision=Precision.FP16, dtype="float32")
 
 
 @pytest.mark.parametrize(("steps", "is_said"), [(4.0, True), (4.1, False), (400.0, False), (math.nan, False)])
@@ -180,11 +250,11 @@ def test_only_of_a_difference_of_few_steps_it_is_said_that_rounding_may_be_beyon
     steps: float,
     is_said: bool,  # noqa: FBT001 - one case each
 ) -> None:
-    assert bool(below_steps(Precision.FP16, steps * 2**-7, 11.0, is_own_limit=False)) is is_said
+    assert bool(below_steps(_HALF, steps * 2**-7, 11.0, is_own_limit=False)) is is_said
 
 
 def test_whoever_declared_the_limit_is_not_told_to_declare_one() -> None:
-    said = [below_steps(Precision.FP16, 2**-7, 11.0, is_own_limit=is_own) for is_own in (False, True)]
+    said = [below_steps(_HALF, 2**-7, 11.0, is_own_limit=is_own) for is_own in (False, True)]
     assert said[0].endswith(
         "rounding alone may be beyond such a limit, and a tolerance of your own would say what is right"
     )

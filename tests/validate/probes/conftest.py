@@ -19,7 +19,7 @@ from paritygate.signature import Dim
 from paritygate.validate.gate.candidate import ModelCandidate
 from paritygate.validate.gate.decisions import Decision
 from paritygate.validate.gate.measurement import Comparison, ComparisonPlan
-from paritygate.validate.gate.rules import GateRules
+from paritygate.validate.gate.rules import EdgeRule, GateRules
 from paritygate.validate.gate.tolerance import limits_for, parse_tolerance
 from paritygate.validate.gate.verdict import JudgePlan, Status, judge
 from paritygate.validate.probes.graph.uses import uses_of_inputs
@@ -27,7 +27,7 @@ from paritygate.validate.probes.probe import PROBES, ProbeContext
 from paritygate.validate.probes.record import ProbePlan, record_probes
 from paritygate.validate.probes.recording import ProbesRecording
 from paritygate.validate.probes.role_inference import infer_roles
-from paritygate.validate.probes.roles import InputRole
+from paritygate.validate.probes.roles import DeclaredRole
 from paritygate.validate.probes.run import ProbeOutcome, ProbeQuestion, run_probes
 from paritygate.validate.probes.surveyor import Surveyor
 from paritygate.validate.reference.record import RecordPlan, record_reference
@@ -124,7 +124,7 @@ class ProbeDesk:
         samples: Iterable[dict[str, Array]],
         *,
         dims: Mapping[str, Dim] | None = None,
-        declared: Mapping[str, InputRole] | None = None,
+        declared: Mapping[str, DeclaredRole] | None = None,
         names: Iterable[str] = tuple(PROBES),
         seed: int = 0,
         max_rows: int = 64,
@@ -136,7 +136,9 @@ class ProbeDesk:
         (folder / "reference").mkdir()
         (folder / "probes").mkdir()
         samples = list(samples)
-        surveyor = Surveyor(runner.signature, seed=seed)
+        uses = uses_of_inputs(graph or model) if has_graph else None
+        pads = {name: use.equals for name, use in (uses or {}).items() if use.equals is not None}
+        surveyor = Surveyor(runner.signature, seed=seed, pads=pads)
         recording = record_reference(
             runner,
             lambda: iter(_batches(samples)),
@@ -144,12 +146,12 @@ class ProbeDesk:
             watch=surveyor.add,
         )
         survey = surveyor.finish()
-        uses = uses_of_inputs(graph or model) if has_graph else None
+        roles = infer_roles(runner.signature, survey, uses=uses, declared=declared)
         context = ProbeContext(
             signature=runner.signature,
             dims=dims or {},
-            roles=infer_roles(runner.signature, survey, uses=uses, declared=declared),
-            survey=survey,
+            roles=roles,
+            survey=survey.widened(roles),
             seed=seed,
             max_rows=max_rows,
         )
@@ -167,11 +169,17 @@ class ProbeDesk:
         decisions: tuple[Decision, ...] = (),
         argmax_of: Mapping[str, str] | None = None,
         runtime: str = "",
+        edge: str = "fail",
     ) -> Answered:
-        """Ask a candidate the probes, and hold it to the plain samples as well."""
+        """Ask a candidate the probes, at the edge as well by default, and hold it to the plain samples."""
         kind = Precision(precision)
         question = ProbeQuestion(
-            rules=GateRules(tolerance=parse_tolerance(kind, {}), decisions=decisions, argmax_of=argmax_of or {}),
+            rules=GateRules(
+                tolerance=parse_tolerance(kind, {}),
+                decisions=decisions,
+                argmax_of=argmax_of or {},
+                edge=EdgeRule(edge),
+            ),
             outputs=tuple(asked.recording.profiles),
             runtime=runtime,
         )

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from paritygate.validate.gate.verdict import Status
-from paritygate.validate.probes.edges import edges_of
+from paritygate.validate.probes.edges import EdgeKind, edges_of
+from paritygate.validate.probes.probe import ProbeBatch
 from paritygate.validate.probes.recording import ProbesRecording
-from paritygate.validate.probes.roles import InputRole, Role
+from paritygate.validate.probes.roles import DeclaredRole, Role
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -69,7 +70,7 @@ def _samples(*, has_empty: bool = False, mask: str = "attention_mask") -> list[d
 def _answer(desk: ProbeDesk, end: str, *, has_empty: bool = False) -> Answered:
     right, candidate = (desk.model(_POOLED.format(end=one, mask="attention_mask", more=""), _WEIGHTS)
                         for one in (_RIGHT, end))  # fmt: skip
-    return desk.answer(desk.ask(right, _samples(has_empty=has_empty), names=["masks"]), candidate)
+    return desk.answer(desk.ask(right, _samples(has_empty=has_empty), names=["masks"]), candidate, edge="warn")
 
 
 def _outcome(answered: Answered) -> ProbeOutcome:
@@ -78,18 +79,17 @@ def _outcome(answered: Answered) -> ProbeOutcome:
 
 
 @pytest.mark.parametrize("end", [_MEAN_OF_NOTHING, _NAN_OF_NOTHING], ids=["mean", "NaN"])
-def test_an_empty_mask_row_that_no_sample_has_is_a_warning(desk: ProbeDesk, end: str) -> None:
+def test_an_empty_mask_row_that_no_sample_has_is_a_finding(desk: ProbeDesk, end: str) -> None:
     outcome = _outcome(_answer(desk, end))
 
-    assert (outcome.status, outcome.failed) == (Status.WARNING, 0)
+    assert (outcome.status, outcome.failed) == (Status.EDGE, 0)
     assert outcome.found == {"an empty row of attention_mask": 2}
     (finding,) = outcome.findings
     assert finding.about == "an empty row alone (attention_mask)"
     assert outcome.detail == (
         "an empty row of attention_mask, as no sample has, is answered otherwise at an empty row alone "
         f"(attention_mask), and 1 more batch: {finding.check}: {finding.detail}; the rest of {outcome.rows} rows "
-        "answered alike; if the service can get such a row, put one into the samples, where it has to hold; if not, "
-        "ignore this"
+        "answered alike"
     )
 
 
@@ -103,8 +103,9 @@ def test_what_an_empty_row_changes_in_the_rows_beside_it_is_a_failure(desk: Prob
     outcome = _outcome(_answer(desk, _LEAKS))
 
     assert outcome.status is Status.FAIL
-    (failure,) = outcome.failures
+    failure = outcome.failures[-1]
     assert failure.about == "an empty row beside a full one (attention_mask)"
+    assert all("empty row" in other.about or "different padding" in other.about for other in outcome.failures)
     # The full row is the first, the empty one the last.
     assert f"masks/{failure.batch}/0" in failure.detail
 
@@ -132,13 +133,15 @@ def test_a_shape_that_differs_at_an_empty_row_is_a_failure(desk: ProbeDesk) -> N
 
 @pytest.mark.parametrize("declared", [True, False])
 def test_only_a_mask_has_empty_rows(desk: ProbeDesk, *, declared: bool) -> None:
-    survey = desk.ask(desk.model(_POOLED.format(end=_RIGHT, mask="chosen", more=""), _WEIGHTS), _samples(mask="chosen"))
-    roles = {"chosen": InputRole(role=Role.MASK if declared else Role.NUMBER, why="the test says so")}
-    inputs = {"chosen": np.array([[1, 0], [0, 0]])}
+    model = desk.model(_POOLED.format(end=_RIGHT, mask="chosen", more=""), _WEIGHTS)
+    said = {"chosen": DeclaredRole(role=Role.MASK if declared else Role.NUMBER)}
+    asked = desk.ask(model, _samples(mask="chosen"), declared=said, names=[])
+    ids, chosen = np.ones((2, 6), dtype=np.int64), np.array([[1, 1, 0, 0, 0, 0], [0] * 6])
 
-    found = edges_of(inputs, 2, roles, survey.context.survey)
+    found = edges_of(asked.context, ProbeBatch(inputs={"ids": ids, "chosen": chosen}, rows=2, about=""))
 
-    assert [(str(edge), edge.rows) for edge in found] == ([("an empty row of chosen", (1,))] if declared else [])
+    empty = [(str(edge), edge.rows) for edge in found if edge.kind is EdgeKind.EMPTY_MASK]
+    assert empty == ([("an empty row of chosen", (1,))] if declared else [])
 
 
 def test_an_output_without_rows_hangs_on_the_empty_one(desk: ProbeDesk) -> None:
@@ -148,9 +151,9 @@ def test_an_output_without_rows_hangs_on_the_empty_one(desk: ProbeDesk) -> None:
     samples = [{name: array[:3] for name, array in batch.items()} for batch in _samples()]
     asked = desk.ask(desk.model(texts[0], _WEIGHTS), samples, names=["masks"])
 
-    outcome = _outcome(desk.answer(asked, desk.model(texts[1], _WEIGHTS)))
+    outcome = _outcome(desk.answer(asked, desk.model(texts[1], _WEIGHTS), edge="warn"))
 
-    assert (outcome.status, outcome.failed) == (Status.WARNING, 0)
+    assert (outcome.status, outcome.failed) == (Status.EDGE, 0)
 
 
 def test_edges_are_recorded_with_the_probes(desk: ProbeDesk) -> None:
@@ -158,7 +161,11 @@ def test_edges_are_recorded_with_the_probes(desk: ProbeDesk) -> None:
     asked = desk.ask(model, _samples(), names=["masks"])
 
     (probe,) = ProbesRecording.load(asked.probes.folder).probes
-    edges = {batch.about: [(str(edge), edge.rows) for edge in batch.edges] for batch in probe.batches if batch.edges}
+    edges = {
+        batch.about: [(str(edge), edge.rows) for edge in batch.edges]
+        for batch in probe.batches
+        if "an empty row" in batch.about
+    }
 
     assert edges == {
         "an empty row alone (attention_mask)": [("an empty row of attention_mask", (0,))],

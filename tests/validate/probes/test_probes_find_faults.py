@@ -781,11 +781,12 @@ def test_the_right_probe_finds_a_fault_that_ordinary_samples_hide(fault: Fault, 
     assert fault.old in kind.text
     asked = desk.ask(desk.model(kind.text, kind.weights), kind.samples, dims=kind.dims, max_rows=kind.max_rows)
     text = kind.text.replace(fault.old, fault.new) if fault.old else kind.text
-    answered = desk.answer(asked, desk.model(text, {**kind.weights, **fault.weights(kind.weights)}))
+    edge = "warn" if fault.edge else "fail"
+    answered = desk.answer(asked, desk.model(text, {**kind.weights, **fault.weights(kind.weights)}), edge=edge)
     assert answered.gate == (), "the samples show it: they are to hide it"
     assert (fault.probe in answered.failed) is not bool(fault.edge), answered.failed
     found = {finding.edge for item in answered.outcomes if item.name == fault.probe for finding in item.findings}
-    assert not fault.edge or found == {fault.edge}
+    assert not fault.edge or fault.edge in found
 
 
 def _with_edge(samples: Samples, edge: str) -> Samples:
@@ -804,10 +805,11 @@ def test_what_samples_hold_is_no_edge(fault: Fault, desk: ProbeDesk) -> None:
     asked = desk.ask(desk.model(kind.text, kind.weights), samples, dims=kind.dims, max_rows=kind.max_rows)
     text = kind.text.replace(fault.old, fault.new) if fault.old else kind.text
 
-    answered = desk.answer(asked, desk.model(text, {**kind.weights, **fault.weights(kind.weights)}))
+    candidate = desk.model(text, {**kind.weights, **fault.weights(kind.weights)})
+    answered = desk.answer(asked, candidate, edge="warn")
 
     assert fault.probe in answered.failed
-    assert all(not item.findings for item in answered.outcomes)
+    assert all(finding.edge != fault.edge for item in answered.outcomes for finding in item.findings)
 
 
 @pytest.mark.parametrize("kind", _kinds())

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from paritygate.validate.probes.roles import Form, InputRole, Role
+from paritygate.validate.probes.roles import DeclaredRole, Form, Role
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -69,7 +69,7 @@ def test_what_breaks_the_form_of_all_samples_is_not_asked(
 
 
 def test_a_role_that_the_spec_says_sets_numbers_free(desk: ProbeDesk) -> None:
-    free = {"x": InputRole(role=Role.NUMBER, why="the spec says so")}
+    free = {"x": DeclaredRole(role=Role.NUMBER)}
     asked = desk.ask(desk.model(_OF_CLASSES, _WEIGHTS), _classes(), names=["values"], declared=free)
 
     assert set(desk.answer(asked, desk.model(_BY_INDEX, _WEIGHTS)).failed) == {"values"}

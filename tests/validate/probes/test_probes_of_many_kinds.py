@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from paritygate.batch import Batch
 from paritygate.signature import Dim, Signature, TensorSpec
 from paritygate.validate.probes.probe import PROBES, ProbeBatch, ProbeContext
-from paritygate.validate.probes.roles import InputRole, Role
+from paritygate.validate.probes.roles import DeclaredRole, Role
 from paritygate.validate.probes.survey import Survey
 from paritygate.validate.probes.surveyor import Surveyor
 
@@ -284,10 +284,10 @@ def test_a_copy_of_any_kind_fails_no_probe(kind: str, desk: ProbeDesk) -> None:
 def test_a_declared_role_stands_and_what_it_leaves_open_is_inferred(desk: ProbeDesk) -> None:
     made = _kinds()["ids alone"]
     model = desk.model(made.text, made.weights)
-    same = desk.ask(model, made.samples, declared={"x": InputRole(role=Role.ID, why="it is said", high=30)})
-    other = desk.ask(model, made.samples, declared={"x": InputRole(role=Role.NUMBER, why="it is said")})
+    same = desk.ask(model, made.samples, declared={"x": DeclaredRole(role=Role.ID, high=30)})
+    other = desk.ask(model, made.samples, declared={"x": DeclaredRole(role=Role.NUMBER)})
     role = same.context.roles["x"]
-    assert (role.role, role.why, role.low, role.high) == (Role.ID, "it is said", 0, 30)
+    assert (role.role, role.why, role.low, role.high) == (Role.ID, "the spec says so", 0, 30)
     assert other.roles == {"x": "number"}
 
 

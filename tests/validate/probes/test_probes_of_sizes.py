@@ -10,7 +10,7 @@ import pytest
 from paritygate.signature import Dim
 from paritygate.validate.probes.drops import DropKind, drop_words
 from paritygate.validate.probes.graph.sizes import inputs_of_sizes
-from paritygate.validate.probes.roles import Form, InputRole, Role
+from paritygate.validate.probes.roles import DeclaredRole, Form, Role
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -160,7 +160,7 @@ def test_the_trip_count_of_a_loop_is_asked_as_it_was_seen(desk: ProbeDesk, has_g
 
 
 def test_a_role_that_the_spec_says_sets_no_size_free(desk: ProbeDesk) -> None:
-    free = {"n": InputRole(role=Role.LENGTH, why="the spec says so", low=0, high=10**6)}
+    free = {"n": DeclaredRole(role=Role.LENGTH, low=0, high=10**6)}
 
     asked = desk.ask(desk.model(_TRIPS, _WEIGHTS), _trips(), names=["values"], declared=free)
 

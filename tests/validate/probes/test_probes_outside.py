@@ -40,6 +40,8 @@ def test_a_table_that_was_cut_is_found_though_only_the_cut_one_is_looked_at(desk
 
     assert answered.gate == ()
     assert set(answered.failed) == {"ids"}
+    # The reference refuses what no table holds, so that these are ids of its own: they are no edge.
+    assert set(desk.answer(asked, cut, edge="warn").failed) == {"ids"}
     assert desk.answer(asked, _lookup(desk, 100)).failed == {}
 
 
@@ -66,11 +68,11 @@ def test_infinity_that_nobody_looks_for_is_asked_of_the_same_runtime_alone(
     )
     asked = desk.ask(reference, _features(), names=["values"])
 
-    answered = desk.answer(asked, faulty, runtime=runtime)
+    answered = desk.answer(asked, faulty, runtime=runtime, edge="warn")
 
     (outcome,) = answered.outcomes
     assert answered.failed == {}
-    assert [finding.edge for finding in outcome.findings] == (["infinity in x"] if is_held else [])
+    assert ("infinity in x" in [finding.edge for finding in outcome.findings]) is is_held
     assert (
         any("another may treat NaN and infinity otherwise than onnxruntime" in why for why in outcome.unfit)
         is not is_held
@@ -90,7 +92,7 @@ def test_what_is_quantized_is_not_held_to_infinity(desk: ProbeDesk) -> None:
 def test_nan_that_the_model_looks_for_is_asked_of_every_runtime(desk: ProbeDesk, runtime: str) -> None:
     asked = desk.ask(desk.model(_CLEARED, {"fill": np.float32(0)}), _features(), names=["values"])
 
-    answered = desk.answer(asked, desk.model(_CLEARED, {"fill": np.float32(1)}), runtime=runtime)
+    answered = desk.answer(asked, desk.model(_CLEARED, {"fill": np.float32(1)}), runtime=runtime, edge="warn")
 
     assert answered.gate == ()
     assert answered.failed == {}

@@ -21,8 +21,8 @@ from paritygate.validate.gate.gate import GateResult, run_gate
 from paritygate.validate.gate.rules import GateRules
 from paritygate.validate.gate.tolerance import parse_tolerance
 from paritygate.validate.gate.verdict import Check, Status, Verdict, verdict_of
+from paritygate.validate.reference.asked_again import OtherBatches
 from paritygate.validate.reference.noise_floor import NoiseFloor, largest_difference
-from paritygate.validate.reference.other_batches import OtherBatches
 from paritygate.validate.reference.profile import profile_outputs
 from paritygate.validate.reference.record import RecordPlan, record_reference
 from paritygate.validate.reference.recorded import expected_from_recording, open_recording_reader

@@ -14,7 +14,7 @@ import pytest
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from paritygate.convert.onnx.precision.low_precision import rewrite_precision
+from paritygate.convert.onnx.onnx_to_low_precision import rewrite_precision
 from paritygate.errors import BackendError, ParitygateError
 from paritygate.models.loading import LoadedModel
 from paritygate.models.source import ModelRef, SourceKind

@@ -10,7 +10,7 @@ import pytest
 
 from paritygate.errors import BackendError, UsageError
 from paritygate.precision import Precision
-from paritygate.validate.runners.onnxruntime.overflow_watch import open_overflow_watch
+from paritygate.validate.runners.emulated import open_overflow_watch
 from paritygate.validate.runners.onnxruntime.providers import check_provider
 
 _ROWS_OF_8 = """

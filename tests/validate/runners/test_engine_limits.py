@@ -9,18 +9,16 @@ import numpy as np
 import pytest
 
 from paritygate.engine.gpu_fit import check_gpu
-from paritygate.engine.inspected import inspected_dtypes
-from paritygate.engine.profile import profile_of
+from paritygate.engine.inspecting import inspected_dtypes
 from paritygate.engine.record import EngineRecord
-from paritygate.engine.settings import EngineSettings, HardwareCompatibility
+from paritygate.engine.settings import EngineSettings, HardwareCompatibility, profile_of
 from paritygate.errors import BackendError
 from paritygate.machine import Gpu
 from paritygate.precision import Precision
 from paritygate.signature import Dim, Signature, TensorSpec
-from paritygate.validate.runners.engine import fit as engine_fit
-from paritygate.validate.runners.engine.fit import check_version, gpu_for_engines
-from paritygate.validate.runners.engine.precision import describe_census, precision_of_dtypes
-from paritygate.validate.runners.engine.profile_limits import check_profile, describe_profile
+from paritygate.validate.runners import tensorrt
+from paritygate.validate.runners.engine_profile import check_profile, describe_profile
+from paritygate.validate.runners.tensorrt import check_version, describe_census, gpu_for_engines, precision_of_dtypes
 
 _SIGNATURE = Signature(
     inputs=(
@@ -215,7 +213,7 @@ def test_says_that_there_are_no_engines_for_a_gpu(targets: tuple[str, ...]) -> N
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_says_that_engines_need_a_gpu_whatever_was_asked_for(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine_fit, "gpu_of_machine", lambda: None)
+    monkeypatch.setattr(tensorrt, "gpu_of_machine", lambda: None)
 
     with pytest.raises(BackendError) as caught:
         gpu_for_engines(device)
@@ -226,7 +224,7 @@ def test_says_that_engines_need_a_gpu_whatever_was_asked_for(device: str, monkey
 
 
 def test_says_that_another_device_was_asked_for_where_there_is_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine_fit, "gpu_of_machine", lambda: _H100)
+    monkeypatch.setattr(tensorrt, "gpu_of_machine", lambda: _H100)
 
     with pytest.raises(BackendError, match="GPUs only, and the device asked for is 'cpu'") as caught:
         gpu_for_engines("cpu")

@@ -18,13 +18,13 @@ from paritygate.models.source import ModelRef, SourceKind, parse_source
 from paritygate.models.tensorflow.importing import import_keras, import_tensorflow
 from paritygate.precision import Precision
 from paritygate.signature import TensorSpec
+from paritygate.validate.runners import litert
 from paritygate.validate.runners.opening import open_runner
-from paritygate.validate.runners.tensorflow import litert
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from paritygate.validate.runners.tensorflow.litert import LiteRtRunner
+    from paritygate.validate.runners.litert import LiteRtRunner
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.litert]
 _RANDOM = np.random.default_rng(1)

@@ -16,15 +16,13 @@ from paritygate.models.source import ModelRef, SourceKind, parse_source
 from paritygate.models.tensorflow.importing import import_keras, import_tensorflow
 from paritygate.precision import Precision
 from paritygate.signature import Signature, TensorSpec
-from paritygate.validate.runners.tensorflow import keras as keras_runner
-from paritygate.validate.runners.tensorflow import savedmodel as savedmodel_runner
-from paritygate.validate.runners.tensorflow.device import precision_of_operations, tensorflow_reason
+from paritygate.validate.runners import tensorflow as tensorflow_runner
+from paritygate.validate.runners.tensorflow import precision_of_operations, tensorflow_reason
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from paritygate.validate.runners.tensorflow.keras import KerasRunner
-    from paritygate.validate.runners.tensorflow.savedmodel import SavedModelRunner
+    from paritygate.validate.runners.tensorflow import KerasRunner, SavedModelRunner
 
 pytestmark = pytest.mark.tensorflow
 _X = np.random.default_rng(0).standard_normal((4, 8)).astype(np.float32)
@@ -33,7 +31,7 @@ _WEIGHTS = np.random.default_rng(1).standard_normal((8, 16)).astype(np.float32)
 
 def _keras(model: Any, signature: Signature | None = None) -> KerasRunner:  # noqa: ANN401 - a keras.Model
     source = ModelRef(text="somewhere:model", folder=Path(), kind=SourceKind.KERAS)
-    return keras_runner.open_model(LoadedModel(ref=replace(source, signature=signature), model=model))
+    return tensorflow_runner.open_model(LoadedModel(ref=replace(source, signature=signature), model=model))
 
 
 def _dense(**options: object) -> Any:  # noqa: ANN401 - a keras.Model
@@ -51,7 +49,7 @@ def _saved(folder: Path, function: Callable[..., Any], *, element: str = "float3
         input_signature=[tf.TensorSpec((None, 8), tf.as_dtype(element), name="x")],
     )
     tf.saved_model.save(module, str(folder), signatures=call)
-    return savedmodel_runner.open_model(LoadedModel(ref=parse_source(folder.name, folder.parent)))
+    return tensorflow_runner.open_model(LoadedModel(ref=parse_source(folder.name, folder.parent)))
 
 
 def test_tf32_is_switched_off() -> None:
@@ -100,7 +98,7 @@ def test_a_keras_file_that_is_none_is_an_input_file_error(tmp_path: Path) -> Non
     with zipfile.ZipFile(tmp_path / "m.keras", "w") as archive:
         archive.writestr("config.json", "{}")
     with pytest.raises(InputFileError, match=r"m\.keras"):
-        keras_runner.open_model(LoadedModel(ref=parse_source("m.keras", tmp_path)))
+        tensorflow_runner.open_model(LoadedModel(ref=parse_source("m.keras", tmp_path)))
 
 
 def test_a_subclassed_model_needs_a_signature_and_runs_with_one() -> None:
@@ -150,7 +148,7 @@ def test_a_saved_model_without_serving_signature_is_refused(tmp_path: Path) -> N
     tf = import_tensorflow()
     tf.saved_model.save(tf.Module(), str(tmp_path / "m"))
     with pytest.raises(InputFileError, match="has no signature 'serving_default'"):
-        savedmodel_runner.open_model(LoadedModel(ref=parse_source("m", tmp_path)))
+        tensorflow_runner.open_model(LoadedModel(ref=parse_source("m", tmp_path)))
 
 
 def test_a_saved_model_that_is_cut_off_is_refused(tmp_path: Path) -> None:
@@ -158,14 +156,14 @@ def test_a_saved_model_that_is_cut_off_is_refused(tmp_path: Path) -> None:
     for file in (tmp_path / "m" / "variables").iterdir():
         file.write_bytes(file.read_bytes()[:20])
     with pytest.raises(BackendError, match="does not load"):
-        savedmodel_runner.open_model(LoadedModel(ref=parse_source("m", tmp_path)))
+        tensorflow_runner.open_model(LoadedModel(ref=parse_source("m", tmp_path)))
 
 
 @pytest.mark.skipif(gpu_of_machine() is not None, reason="says what happens where there is no GPU")
 def test_cuda_without_a_gpu_is_refused() -> None:
     source = ModelRef(text="somewhere:model", folder=Path(), kind=SourceKind.KERAS)
     with pytest.raises(BackendError, match="the CUDA driver shows no GPU"):
-        keras_runner.open_model(LoadedModel(ref=source, model=_dense(), device="cuda"))
+        tensorflow_runner.open_model(LoadedModel(ref=source, model=_dense(), device="cuda"))
 
 
 def test_an_error_without_a_graph_is_told_by_class_and_first_line() -> None:

@@ -24,25 +24,21 @@ import pytest
 from paritygate.backends import backend_state
 from paritygate.convert.checked import convert_and_check
 from paritygate.convert.conversion import ConversionJob
-from paritygate.engine import builder_log, deserialized, inspected
+from paritygate.engine import builder_log, inspecting
 from paritygate.engine.capabilities import capabilities_of
-from paritygate.engine.deserialized import LoadedEngine, check_engine, load_engine
-from paritygate.engine.dtypes import NUMPY_DTYPES
-from paritygate.engine.library import EngineLibrary, open_library
-from paritygate.engine.profile import ProfileShapes, profile_of
+from paritygate.engine.inspecting import LoadedEngine, check_engine, load_engine
+from paritygate.engine.library import NUMPY_DTYPES, EngineLibrary, open_library
 from paritygate.engine.record import RECORD_FILE, EngineRecord
-from paritygate.engine.settings import EngineSettings
+from paritygate.engine.settings import EngineSettings, ProfileShapes, profile_of
 from paritygate.errors import BackendError, InputFileError, UsageError
-from paritygate.machine import Gpu, gpu_of_machine
+from paritygate.machine import Gpu, gpu_of_machine, show_cuda_runtime
 from paritygate.models.loading import LoadedModel
 from paritygate.models.source import ModelRef, SourceKind, parse_source
 from paritygate.precision import Precision
 from paritygate.signature import Dim, Signature, TensorSpec, rename_signature
-from paritygate.validate.runners.engine import fit as engine_fit
-from paritygate.validate.runners.engine import tensorrt
-from paritygate.validate.runners.engine.cuda_runtime import show_cuda_runtime
-from paritygate.validate.runners.engine.tensorrt import TensorrtRunner, engine_facts, open_model
+from paritygate.validate.runners import tensorrt
 from paritygate.validate.runners.opening import open_runner
+from paritygate.validate.runners.tensorrt import TensorrtRunner, engine_facts, open_model
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -146,7 +142,7 @@ def _plan(folder: Path, record: EngineRecord, content: bytes = b"an engine") -> 
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> Gpu:
     """Have the machine show a GPU, so that what comes after is reached."""
-    monkeypatch.setattr(engine_fit, "gpu_of_machine", lambda: _GPU)
+    monkeypatch.setattr(tensorrt, "gpu_of_machine", lambda: _GPU)
     monkeypatch.setattr("paritygate.machine.gpu_of_machine", lambda: _GPU)
     return _GPU
 
@@ -205,7 +201,7 @@ class TestEngineAgainstRecord:
 
 class TestOpening:
     def test_refuses_an_engine_without_a_gpu(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(engine_fit, "gpu_of_machine", lambda: None)
+        monkeypatch.setattr(tensorrt, "gpu_of_machine", lambda: None)
 
         with pytest.raises(BackendError, match="engines run on NVIDIA GPUs only, and the CUDA driver shows none"):
             open_runner(_plan(tmp_path, _record()))
@@ -665,7 +661,7 @@ class TestRunning:
 @pytest.mark.rtx
 def test_every_member_of_an_engine_that_is_used_exists() -> None:
     trt = open_library("tensorrt-rtx").module
-    trees = [ast.parse(Path(str(found.__file__)).read_text("utf-8")) for found in (tensorrt, deserialized, inspected)]
+    trees = [ast.parse(Path(str(found.__file__)).read_text("utf-8")) for found in (tensorrt, inspecting, inspecting)]
     engines = {"engine", "cuda_engine"}
     used = {
         node.attr
@@ -731,7 +727,7 @@ def test_an_engine_that_was_built_here_gets_as_far_as_the_driver(
     assert model.ref.kind is SourceKind.TENSORRT_RTX
     with pytest.raises(BackendError, match="engines run on NVIDIA GPUs only"):
         open_runner(model)
-    monkeypatch.setattr(engine_fit, "gpu_of_machine", lambda: _GPU)
+    monkeypatch.setattr(tensorrt, "gpu_of_machine", lambda: _GPU)
 
     with pytest.raises(BackendError, match=r"could not load the engine .*CUDA driver version is insufficient"):
         open_runner(model)

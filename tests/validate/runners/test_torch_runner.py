@@ -16,7 +16,7 @@ from paritygate.models.loading import LoadedModel
 from paritygate.models.source import ModelRef, SourceKind
 from paritygate.precision import Precision
 from paritygate.signature import Signature, TensorSpec
-from paritygate.validate.runners.torch.torch import TorchRunner, open_model
+from paritygate.validate.runners.torch import TorchRunner, open_model
 
 if TYPE_CHECKING:
     import torch

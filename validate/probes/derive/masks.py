@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from paritygate.validate.probes.derive.sizes import batch_sizes
+from paritygate.validate.probes.padding import Padding
 from paritygate.validate.probes.probe import ProbeBatch, ProbeContext
 from paritygate.validate.probes.roles import InputRole, Role
 from paritygate.validate.probes.survey import Rows
@@ -42,24 +43,37 @@ def derive(context: ProbeContext) -> Iterator[ProbeBatch]:
                 yield from _of_lengths(context, rows, name, role)
 
 
-def _patterns(positions: int) -> Iterator[tuple[str, Pattern]]:
-    """Yield masks over so many positions, by name."""
+def _patterns(positions: int, shortest: int) -> Iterator[tuple[str, Padding, Pattern]]:
+    """Yield masks over so many positions, by name, with the kind of padding; no sample has fewer than `shortest`."""
     at = np.arange(positions)
-    half = max(1, positions // 2)
-    third = max(1, positions // 3)
-    yield "no padding", at >= 0
-    yield "padding on the right", at < half
-    yield "padding on the left", at >= positions - half
-    yield "padding inside", (at < third) | (at >= positions - third)
-    yield "every other position masked", at % 2 == 0
-    yield "one position", at == 0
-    yield "the last position alone", at == positions - 1
+    half = min(positions, max(1, positions // 2, shortest))
+    third = max(1, positions // 3, -(-shortest // 2))
+    yield "no padding", Padding.NONE, at >= 0
+    yield "padding on the right", Padding.RIGHT, at < half
+    yield "padding on the left", Padding.LEFT, at >= positions - half
+    yield "padding inside", Padding.INSIDE, (at < third) | (at >= positions - third)
+    yield "every other position masked", Padding.INSIDE, at % 2 == 0
+    yield "as few positions as in any sample", Padding.RIGHT, at < max(1, shortest)
+    yield "one position", Padding.RIGHT, at == 0
+    yield "the last position alone", Padding.LEFT, at == positions - 1
+
+
+def _may_occur(role: InputRole, kind: Padding) -> bool:
+    """Return whether a kind of padding is not declared not to occur."""
+    declared = role.declared
+    if kind is Padding.EMPTY:
+        return declared.empty is not False
+    return declared.padding is None or kind is Padding.NONE or kind in declared.padding
 
 
 def _masked(context: ProbeContext, rows: Rows, name: str, random: np.random.Generator) -> Iterator[ProbeBatch]:
     masker = _Masker(context, rows, name)
-    positions = rows.inputs[name].shape[1]
-    patterns = list(_patterns(positions))
+    positions, role = rows.inputs[name].shape[1], context.roles[name]
+    patterns = [
+        (about, pattern)
+        for about, kind, pattern in _patterns(positions, context.survey.inputs[name].padding.shortest or 1)
+        if _may_occur(role, kind) and pattern.sum() >= (role.declared.shortest or 0)
+    ]
     low, high = min(batch_sizes(context)), max(batch_sizes(context))
     order = [int(at) for at in random.permutation(len(rows.ids))]
     for number, (about, pattern) in enumerate(patterns):
@@ -75,6 +89,8 @@ def _masked(context: ProbeContext, rows: Rows, name: str, random: np.random.Gene
     yield masker.batch(at, mixed[::-1], "the same with other rows padded", is_unlike=True)
     if masker.has_padding_id:
         yield masker.batch(at, mixed, "real ids where the mask is 0", is_unlike=True, is_filled=True)
+    if not _may_occur(role, Padding.EMPTY):
+        return
     nothing = np.zeros(positions, dtype=bool)
     yield masker.batch(order[:1] * low, [nothing] * low, "an empty row alone", is_unlike=True)
     if high > 1:

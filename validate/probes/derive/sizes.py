@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
@@ -28,6 +29,8 @@ _FAR_FACTORS = (4, 8, 16)
 _FAR_SIZE = 2048
 # Where two dims are open, as in a picture, the only multiple.
 _FAR_FACTOR_OF_TWO = 4
+# What converters write where they know no name.
+_NO_NAME = re.compile(r"\?.*|unk__\d+|unknown\w*|DynamicDimension\.\d+|dynamic_axes_\d+|None")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,6 +39,7 @@ class OpenDim:
 
     Attributes:
         name: The symbolic dim, or in words which dim it is.
+        is_named: Whether the model has a name for it, other than what tools put where nothing is known.
         places: Where it stands: `(input, axis)` each.
         size: What it is in the rows at hand.
         others: Other sizes to try, in order.
@@ -45,6 +49,7 @@ class OpenDim:
     """
 
     name: str
+    is_named: bool
     places: tuple[tuple[str, int], ...]
     size: int
     others: tuple[int, ...]
@@ -141,8 +146,14 @@ def open_dims(context: ProbeContext, rows: Rows) -> tuple[OpenDim, ...]:
             key = (dim,) if dim else (before, array.shape[axis], *_sizes_of(place, context.survey.groups))
             found.setdefault(key, (name, []))[1].append(place)
     plain = [
-        OpenDim(name=name, places=tuple(places), size=int(rows.inputs[places[0][0]].shape[places[0][1]]), others=())
-        for name, places in found.values()
+        OpenDim(
+            name=name,
+            is_named=key[0] == name and _NO_NAME.fullmatch(name) is None,
+            places=tuple(places),
+            size=int(rows.inputs[places[0][0]].shape[places[0][1]]),
+            others=(),
+        )
+        for key, (name, places) in found.items()
     ]
     sums = sums_of(
         {dim.places: (dim.name, _sizes_of(dim.places[0], context.survey.groups)) for dim in plain},

@@ -13,6 +13,10 @@ _Places = tuple[tuple[str, int], ...]
 _Sizes = tuple[int, ...]
 
 
+# So many sizes a step further than those of another dim are none by chance: a decoder that is given one token a call.
+_SHAPES_OF_A_STEP = 3
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sum:
     """What a dim is the sum of.
@@ -46,7 +50,21 @@ def sums_of(dims: Mapping[_Places, tuple[str, _Sizes]], masks: Collection[str] =
             if sizes == tuple(a + b for a, b in zip(dims[one][1], dims[two][1], strict=True)):
                 found[whole] = Sum(parts=(one, two), is_sure=len(set(sizes)) > 1)
                 break
+        else:
+            found |= _longer(whole, dims, found)
     return found
+
+
+def _longer(
+    whole: _Places, dims: Mapping[_Places, tuple[str, _Sizes]], found: Mapping[_Places, Sum]
+) -> dict[_Places, Sum]:
+    """Return that the dim is always longer than another one by so many, where enough shapes show it."""
+    sizes = dims[whole][1]
+    for part in _apart(whole, dims, found) if len(set(sizes)) >= _SHAPES_OF_A_STEP else ():
+        steps = {size - other for size, other in zip(sizes, dims[part][1], strict=True)}
+        if len(steps) == 1 and min(steps) > 0:
+            return {whole: Sum(parts=(part,), plus=min(steps), is_sure=True)}
+    return {}
 
 
 def _apart(

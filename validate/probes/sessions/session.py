@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, Protocol, cast
 import numpy as np
 
 from paritygate.distance import distance
+from paritygate.text import counted
 from paritygate.validate.detections.repeats import changed_detections
 from paritygate.validate.gate.candidate import Candidate, RefusedInputsError
 from paritygate.validate.gate.measurement import repeat_difference
 from paritygate.validate.gate.tolerance import limits_for, limits_of_made_up
+from paritygate.validate.gate.valid_positions import like
 from paritygate.validate.gate.verdict import Status
 from paritygate.validate.probes.catalogue import ASKED_AGAIN, SESSION_PROBES
 from paritygate.validate.probes.outcome import ProbeFailure, failed_itself
@@ -31,7 +33,6 @@ from paritygate.validate.probes.run import (
     ProbeQuestion,
     with_labels,
 )
-from paritygate.wording import counted
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -171,6 +172,7 @@ class SessionProbe:
         return found[:FAILURES_KEPT], len(found)
 
     def _hold_to_first(self, asked: AskedBatch, actual: Outputs, first: Outputs, *, is_same_build: bool) -> None:
+        first = like(first, asked.stored.outputs)
         what = "own first answer" if is_same_build else "answer as it is deployed"
         failed = self._changed_values(asked, actual, first, what, is_same_build=is_same_build)
         failed = failed or self._changed_matches(asked, actual, first, what)

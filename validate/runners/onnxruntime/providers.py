@@ -15,12 +15,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from paritygate.engine.profile import ProfileShapes, profile_of
+from paritygate.engine.settings import ProfileShapes, profile_of
 from paritygate.errors import BackendError, UsageError
 from paritygate.models.onnx.graph import QUANTIZATION_OPERATORS, graphs_in, nodes_in
 from paritygate.signature import Signature
+from paritygate.text import counted, one_or_many
 from paritygate.validate.runners.onnxruntime.placement import GraphNode, PlacedNode, Placement, judge, say_nodes
-from paritygate.wording import counted, one_or_many
 
 if TYPE_CHECKING:
     import onnx

@@ -15,10 +15,9 @@ from typing import Any
 
 from paritygate.backends import require_backend
 from paritygate.errors import BackendError, InputFileError
-from paritygate.models.unknown_dims import name_unknown_dims
 from paritygate.models.weights import WeightTally
 from paritygate.precision import Precision
-from paritygate.signature import Signature, TensorSpec
+from paritygate.signature import Signature, TensorSpec, name_unknown_dims
 
 __all__ = [
     "element_type",

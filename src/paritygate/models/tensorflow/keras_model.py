@@ -17,8 +17,7 @@ from paritygate.models.named_call import (
     source_names,
 )
 from paritygate.models.tensorflow.importing import import_keras
-from paritygate.models.unknown_dims import name_unknown_dims
-from paritygate.signature import Signature, TensorSpec
+from paritygate.signature import Signature, TensorSpec, name_unknown_dims
 
 __all__ = [
     "NamedKerasModel",

@@ -9,8 +9,7 @@ from typing import Any
 
 from paritygate.errors import BackendError, InputFileError, UsageError
 from paritygate.models.tensorflow.importing import import_tensorflow
-from paritygate.models.unknown_dims import name_unknown_dims
-from paritygate.signature import Signature, TensorSpec
+from paritygate.signature import Signature, TensorSpec, name_unknown_dims
 
 __all__ = ["SERVING_SIGNATURE", "SavedFunction", "load_savedmodel", "signature_of_savedmodel"]
 

@@ -14,8 +14,7 @@ from paritygate.backends import backend_state, require_backend
 from paritygate.errors import BackendError, InputFileError
 from paritygate.models.tensorflow.savedmodel import SERVING_SIGNATURE
 from paritygate.models.tensorflow.tflite_graph import TensorFacts, custom_operators, dtype_name, tensor_facts
-from paritygate.models.unknown_dims import name_unknown_dims
-from paritygate.signature import Signature, TensorSpec
+from paritygate.signature import Signature, TensorSpec, name_unknown_dims
 
 if TYPE_CHECKING:
     import numpy as np

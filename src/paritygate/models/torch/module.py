@@ -147,8 +147,18 @@ def signature_of_module(module: torch.nn.Module, example: Example, rename: Mappi
         seen = "; ".join(f"{name}: {array.dtype}{list(array.shape)}" for name, array in rows.items())
         text = (str(err).strip() or "no message").splitlines()[0]
         msg = f"the PyTorch module failed on {seen}: {type(err).__name__}: {text}"
-        raise BackendError(msg, hint="check that the samples are within what the module takes") from err
+        raise BackendError(msg, hint=_why_failed(module, rows)) from err
     return signature_seen(example, inputs, answer, rename)
+
+
+def _why_failed(module: torch.nn.Module, rows: Mapping[str, NDArray[np.generic]]) -> str:
+    """Return what to do where a module fails: float64 that NumPy made of itself, or samples that it does not take."""
+    own = {str(tensor.dtype).removeprefix("torch.") for tensor in module.parameters() if tensor.is_floating_point()}
+    name = next((name for name, array in rows.items() if array.dtype.kind == "f" and array.dtype.name not in own), None)
+    if name is None or not own:
+        return "check that the samples are within what the module takes"
+    dtypes = ", ".join(sorted(own))
+    return f"the samples hold {name!r} as {rows[name].dtype}, and the parameters of the module are {dtypes}: give that"
 
 
 def _parameters(module: torch.nn.Module) -> Mapping[str, inspect.Parameter]:

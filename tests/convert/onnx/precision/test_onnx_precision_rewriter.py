@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto
 from onnx.reference import ReferenceEvaluator
 
-from paritygate.convert.onnx.precision.low_precision import rewrite_precision
-from paritygate.convert.onnx.precision.result import RewriteResult
+from paritygate.convert.onnx.onnx_to_low_precision import RewriteResult, rewrite_precision
 from paritygate.errors import ConversionError, UsageError
 from paritygate.models.onnx.graph import element_types, infer_value_types, nodes_in
 from paritygate.precision import Precision

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto
 
-from paritygate.convert.onnx.precision.low_precision import rewrite_precision
+from paritygate.convert.onnx.onnx_to_low_precision import rewrite_precision
 from paritygate.models.onnx.graph import element_types, infer_value_types
 from paritygate.precision import Precision
 

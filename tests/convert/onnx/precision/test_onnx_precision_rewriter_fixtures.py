@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 from tests.convert.conftest import Bench, Converted, sign
 
-from paritygate.convert.onnx.precision.low_precision import rewrite_precision
+from paritygate.convert.onnx.onnx_to_low_precision import rewrite_precision
 from paritygate.fixtures import linear_model, sts
 from paritygate.models.onnx.file import precision_of_onnx, read_onnx
 from paritygate.precision import Precision

@@ -14,8 +14,7 @@ import onnx
 import pytest
 from numpy.typing import NDArray
 
-from paritygate.convert.onnx.precision.low_precision import rewrite_precision
-from paritygate.convert.onnx.precision.result import RewriteResult
+from paritygate.convert.onnx.onnx_to_low_precision import RewriteResult, rewrite_precision
 from paritygate.errors import ConversionError
 from paritygate.models.onnx.file import opset_of
 from paritygate.models.onnx.graph import QUANTIZATION_OPERATORS, nodes_in

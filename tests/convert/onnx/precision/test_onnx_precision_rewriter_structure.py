@@ -12,8 +12,7 @@ import pytest
 from numpy.typing import NDArray
 from onnx import TensorProto
 
-from paritygate.convert.onnx.precision.low_precision import rewrite_precision
-from paritygate.convert.onnx.precision.result import RewriteResult
+from paritygate.convert.onnx.onnx_to_low_precision import RewriteResult, rewrite_precision
 from paritygate.errors import ConversionError, InputFileError
 from paritygate.models.onnx.file import read_onnx
 from paritygate.models.onnx.graph import graphs_in, nodes_in

@@ -1,0 +1,261 @@
+"""Rows that fail by no more than the reference differs from itself in them: it is asked again about the worst ones.
+
+Each is asked alone and in its batch. Its limit is that difference, where it is more. Where it is far more than a limit,
+it is the reference that is unsound, which is said, and nothing is excused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from paritygate.errors import BackendError, UsageError
+from paritygate.text import row_name
+from paritygate.validate.gate.candidate import Candidate
+from paritygate.validate.gate.gate import GateResult, run_gate
+from paritygate.validate.gate.rules import GateRules
+from paritygate.validate.gate.verdict import Check, Status
+from paritygate.validate.reference.own_noise import (
+    NOISE_FACTOR,
+    RowNoise,
+    largest_in_limits,
+    noise_by_row,
+    rows_within,
+)
+from paritygate.validate.reference.recorded import ExpectedOutputs
+from paritygate.validate.samples.feeding import fit_inputs
+from paritygate.validate.samples.row_digest import has_rows
+from paritygate.validate.samples.split import RowsLeftOut
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from paritygate.batch import Batch
+    from paritygate.validate.runners.runner import Runner
+
+    Arrays = Mapping[str, NDArray[np.generic]]
+
+__all__ = ["Again", "with_own_noise"]
+
+# The checks that single rows fail; a mean is not made by the noise of a few.
+_OF_ROWS = frozenset({"max_abs_diff", "p9999_abs_diff", "max_row_rel_diff", "decision_mismatches"})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Again:
+    """What a comparison is made by, once more.
+
+    Attributes:
+        candidate: What answers.
+        expected: The reference's outputs.
+        read: Starts reading the samples.
+        rules: What is asked.
+        left_out: The rows that the candidate is not judged by.
+        workspace: An empty folder.
+        open_reference: Opens the reference; None where it is not there to be asked.
+    """
+
+    candidate: Candidate
+    expected: ExpectedOutputs
+    read: Callable[[], Iterator[Batch]]
+    rules: GateRules
+    left_out: RowsLeftOut
+    workspace: Path
+    open_reference: Callable[[], Runner | None]
+
+
+def with_own_noise(result: GateResult, again: Again) -> GateResult:
+    """Return the result, in which rows are held to the reference's own noise where that is more than their limit.
+
+    The figures stay as they are: only what fails by such rows alone passes.
+    """
+    rows = _rows_beyond(result)
+    runner = again.open_reference() if rows else None
+    if runner is None:
+        return result
+    noise = _noise_of(rows, result, again, runner)
+    unsound = tuple(item.warning for item in noise.values() if item.warning is not None)
+    excusing = {place: item for place, item in noise.items() if item.warning is None and item.noise}
+    if not excusing:
+        return replace(result, checks=(*result.checks, *unsound))
+    held = _HeldToNoise(again.candidate, excusing, result, again)
+    found = run_gate(held, again.expected, again.read, again.rules, workspace=again.workspace, left_out=again.left_out)
+    passed = {(check.name, check.output): check for check in found.checks if check.status is Status.PASS}
+    checks = tuple(
+        replace(passed[check.name, check.output], detail=_excused_words(check, passed[check.name, check.output]))
+        if check.status is Status.FAIL and check.name in _OF_ROWS and (check.name, check.output) in passed
+        else check
+        for check in result.checks
+    )
+    failed = {check.output for check in checks if check.status is Status.FAIL}
+    return replace(
+        result,
+        checks=(*checks, *held.checks(), *unsound),
+        looks_like={name: words for name, words in result.looks_like.items() if name in failed},
+    )
+
+
+def _excused_words(before: Check, after: Check) -> str:
+    return f"{after.detail}, but for rows within the reference's own noise: {before.detail}"
+
+
+def _rows_beyond(result: GateResult) -> frozenset[str]:
+    """Return the ids of the worst rows of outputs that fail by single rows; none where one is beyond all excuse."""
+    failed = {check.output for check in result.checks if check.status is Status.FAIL and check.name in _OF_ROWS}
+    ids: set[str] = set()
+    for name in failed:
+        statistics = result.measurement.statistics.get(name or "")
+        if statistics is not None:
+            if any(row.in_limits > NOISE_FACTOR for row in statistics.worst_rows):
+                return frozenset()
+            ids.update(row.row_id for row in statistics.worst_rows if row.in_limits > 1)
+            ids.update({statistics.max_row_rel_id} - {""})
+        decision = result.measurement.decisions.get(name or "")
+        if decision is not None:
+            ids.update(decision.examples)
+    return frozenset(ids)
+
+
+# The number of a batch in a pass, and of a row in it.
+_Place = tuple[int, int]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _NoisyRow:
+    """One row: by output what the reference answers, and its own noise; a warning where that is far beyond a limit."""
+
+    row_id: str
+    expected: Arrays
+    noise: Mapping[str, RowNoise]
+    warning: Check | None = None
+
+
+def _noise_of(rows: frozenset[str], result: GateResult, again: Again, runner: Runner) -> dict[_Place, _NoisyRow]:
+    """Ask the reference about these rows, each alone and in its batch."""
+    reader = again.expected.open_reader()
+    found: dict[_Place, _NoisyRow] = {}
+    for number, batch in enumerate(batch for batch in again.read() if batch.rows):
+        wanted = reader.take(batch)
+        at = [row for row, row_id in enumerate(batch.ids) if row_id in rows]
+        if not at or not has_rows(batch):
+            continue
+        inputs = fit_inputs(batch, runner.signature)
+        try:
+            whole = runner.run(inputs)
+            for row in at:
+                found[number, row] = _noisy_row(
+                    row, batch, wanted, (whole, runner.run(_alone(inputs, row, batch))), result
+                )
+        except (BackendError, UsageError):
+            # What the reference does not answer alone shows no noise.
+            continue
+    return found
+
+
+def _alone(inputs: Arrays, row: int, batch: Batch) -> dict[str, NDArray[np.generic]]:
+    return {
+        name: array[row : row + 1] if array.ndim and len(array) == batch.rows else array
+        for name, array in inputs.items()
+    }
+
+
+def _noisy_row(row: int, batch: Batch, wanted: Arrays, answers: tuple[Arrays, Arrays], result: GateResult) -> _NoisyRow:
+    noise: dict[str, RowNoise] = {}
+    warning: Check | None = None
+    own = slice(row, row + 1)
+    for name, limits in result.limits.items():
+        array, (whole, alone) = wanted[name], answers
+        if array.dtype.kind not in "fV" or not array.ndim or len(array) != batch.rows or not limits.fits(array.shape):
+            continue
+        (found,) = noise_by_row([array[own], whole[name][own], alone[name]])
+        _, ratio = largest_in_limits([found], array[own], limits)
+        # What is below the limits changes nothing.
+        if ratio > 1 or found.norm > limits.max_row_rel_diff * float(np.linalg.norm(array[own].astype(np.float64))):
+            noise[name] = found
+        if ratio > NOISE_FACTOR:
+            detail = (
+                f"asked again about {row_name(batch.ids[row])}, alone and in its batch, the reference differs from "
+                f"itself by {found.max_abs_diff:.3g}, {ratio:.3g} limits: that excuses nothing"
+            )
+            warning = Check(name="reference_batch", status=Status.WARNING, detail=detail, output=name)
+    return _NoisyRow(
+        row_id=batch.ids[row], expected={name: wanted[name][own] for name in noise}, noise=noise, warning=warning
+    )
+
+
+class _HeldToNoise:
+    """A candidate, of whose answers those within the reference's own noise are taken for the reference's."""
+
+    def __init__(
+        self, candidate: Candidate, rows: Mapping[_Place, _NoisyRow], result: GateResult, again: Again
+    ) -> None:
+        self._candidate = candidate
+        self._rows = rows
+        self._limits = result.limits
+        self._profiles = again.expected.profiles
+        self._number = -1
+        self._excused: dict[tuple[str, str], str] = {}
+
+    @property
+    def output_names(self) -> frozenset[str]:
+        """All outputs that it has."""
+        return self._candidate.output_names
+
+    @property
+    def input_names(self) -> frozenset[str] | None:
+        """All inputs that it takes."""
+        return self._candidate.input_names
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What of it was not seen by now."""
+        return self._candidate.warnings
+
+    def start_pass(self) -> None:
+        """Begin the sequence of batches."""
+        self._number = -1
+        self._candidate.start_pass()
+
+    def answer(self, batch: Batch) -> dict[str, NDArray[np.generic]]:
+        """Return all outputs for one batch.
+
+        Raises:
+            RefusedInputsError: It did not answer.
+        """
+        self._number += 1
+        found = dict(self._candidate.answer(batch))
+        for row in range(batch.rows):
+            noisy = self._rows.get((self._number, row))
+            for name in () if noisy is None else noisy.noise:
+                assert noisy is not None  # noqa: S101 - it has noise
+                found[name] = self._held(name, found[name], row, noisy)
+        return found
+
+    def _held(self, name: str, actual: NDArray[np.generic], row: int, noisy: _NoisyRow) -> NDArray[np.generic]:
+        own, expected, noise = actual[row : row + 1], noisy.expected[name], noisy.noise[name]
+        limits, profile = self._limits[name], self._profiles[name]
+        if own.shape != expected.shape or rows_within(own, expected, None, limits=limits, profile=profile).all():
+            return actual
+        if not rows_within(own, expected, [noise], limits=limits, profile=profile).all():
+            return actual
+        difference = float(np.abs(own.astype(np.float64) - expected.astype(np.float64)).max())
+        self._excused[name, noisy.row_id] = (
+            f"{row_name(noisy.row_id)} differs by {difference:.3g}, and the reference there from itself by "
+            f"{noise.max_abs_diff:.3g}, alone and in its batch: that is its limit"
+        )
+        held: NDArray[np.generic] = actual.copy()
+        held[row : row + 1] = expected
+        return held
+
+    def end_pass(self, samples_digest: str) -> None:
+        """End the sequence of batches."""
+        self._candidate.end_pass(samples_digest)
+
+    def checks(self) -> Iterator[Check]:
+        """Yield a warning for each row that was excused."""
+        for (output, _), detail in self._excused.items():
+            yield Check(name="noise_floor", status=Status.WARNING, detail=detail, output=output)

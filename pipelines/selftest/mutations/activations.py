@@ -1,0 +1,174 @@
+"""Approximates, loses or replaces activations and normalisations."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from paritygate.pipelines.selftest.mutations.mutation import Mutated, MutationContext, NotApplicable
+from paritygate.text import counted
+
+if TYPE_CHECKING:
+    import onnx
+
+    from paritygate.pipelines.selftest.mutations.graph_edit import GraphEdit
+
+__all__ = [
+    "epsilon_lost",
+    "float16_range",
+    "gelu_tanh",
+    "relu_leaky",
+    "relu_lost",
+    "sigmoid_hard",
+    "softmax_axis",
+    "softmax_temperature",
+]
+
+_NORMALISATIONS = (
+    "LayerNormalization",
+    "BatchNormalization",
+    "InstanceNormalization",
+    "GroupNormalization",
+    "RMSNormalization",
+)
+_DEFAULT_EPSILON = 1e-5
+_SMALL = 1e-2
+_LEAK = 0.01
+_TEMPERATURE = 1.1
+_FLOAT16_LARGEST = 65504.0
+_CUBE = 0.044715
+_WIDE = ("MatMul", "Gemm", "Conv", "Mul", "Pow", "Add", "ReduceSum", "Exp")
+
+
+def gelu_tanh(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
+    """Compute every Erf as the tanh of the usual approximation of GELU."""
+    del context
+    gelus = [node for node in edit.nodes("Gelu") if not any(item.name == "approximate" for item in node.attribute)]
+    for node in gelus:
+        attribute = node.attribute.add()
+        attribute.name, attribute.type, attribute.s = "approximate", attribute.STRING, b"tanh"
+    nodes = [node for node in edit.nodes("Erf") if edit.is_float32(node.output[0])]
+    for node in nodes:
+        # Erf takes x / sqrt(2).
+        source, output = node.input[0], node.output[0]
+        edit.remove(node)
+        x = edit.node("Mul", [source, edit.constant(math.sqrt(2), np.float32)])
+        square = edit.node("Mul", [x, x])
+        factor = edit.node("Mul", [square, edit.constant(_CUBE, np.float32)])
+        bent = edit.node("Mul", [x, edit.node("Add", [factor, edit.constant(1, np.float32)])])
+        edit.node("Tanh", [edit.node("Mul", [bent, edit.constant(math.sqrt(2 / math.pi), np.float32)])], output=output)
+    count = len(gelus) + len(nodes)
+    return Mutated(what=f"{count} GELU with tanh in place of erf") if count else NotApplicable("no Erf and no Gelu")
+
+
+def _one(edit: GraphEdit, context: MutationContext, operator: str) -> onnx.NodeProto | None:
+    nodes = edit.nodes(operator)
+    return nodes[int(context.random.integers(len(nodes)))] if nodes else None
+
+
+def relu_lost(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
+    """Let negative values through one Relu."""
+    node = _one(edit, context, "Relu")
+    if node is None:
+        return NotApplicable("no Relu")
+    node.op_type = "Identity"
+    return Mutated(what=f"Relu {node.name} left out", reached_by="a negative value before it")
+
+
+def relu_leaky(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
+    """Let a hundredth of negative values through one Relu."""
+    node = _one(edit, context, "Relu")
+    if node is None:
+        return NotApplicable("no Relu")
+    source, output, name = node.input[0], node.output[0], node.name
+    edit.remove(node)
+    edit.node("LeakyRelu", [source], output=output, alpha=_LEAK)
+    return Mutated(what=f"Relu {name} leaks {_LEAK} of negative values", reached_by="a negative value before it")
+
+
+def sigmoid_hard(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
+    """Compute every Sigmoid by straight lines."""
+    del context
+    nodes = edit.nodes("Sigmoid")
+    for node in nodes:
+        node.op_type = "HardSigmoid"
+    return Mutated(what=f"{len(nodes)} Sigmoid as HardSigmoid") if nodes else NotApplicable("no Sigmoid")
+
+
+def softmax_axis(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
+    """Take one Softmax over the axis before its own."""
+    nodes = [node for node in edit.nodes("Softmax") if len(edit.shape(node.output[0]) or ()) > 1]
+    if not nodes:
+        return NotApplicable("no Softmax of two axes or more")
+    node = nodes[int(context.random.integers(len(nodes)))]
+    rank = len(edit.shape(node.output[0]) or ())
+    before = next((item.i for item in node.attribute if item.name == "axis"), -1) % rank
+    after = before - 1 if before else 1
+    for item in [item for item in node.attribute if item.name == "axis"]:
+        node.attribute.remove(item)
+    attribute = node.attribute.add()
+    attribute.name, attribute.type, attribute.i = "axis", attribute.INT, after
+    return Mutated(what=f"Softmax {node.name} over axis {after} instead of {before}")
+
+
+def softmax_temperature(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
+    """Divide what one Softmax takes by 1.1."""
+    node = _one(edit, context, "Softmax")
+    if node is None or edit.dtype(node.input[0]) is None:
+        return NotApplicable("no Softmax")
+    cooler = edit.constant(1 / _TEMPERATURE, edit.dtype(node.input[0]))
+    node.input[0] = edit.node("Mul", [node.input[0], cooler])
+    return Mutated(what=f"Softmax {node.name} at temperature {_TEMPERATURE}")
+
+
+def epsilon_lost(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
+    """Zero what every normalisation adds to the variance."""
+    del context
+    found = []
+    for node in edit.nodes(*_NORMALISATIONS):
+        item = next((each for each in node.attribute if each.name == "epsilon"), None)
+        found.append(item.f if item is not None else _DEFAULT_EPSILON)
+        attribute = item if item is not None else node.attribute.add()
+        attribute.name, attribute.type, attribute.f = "epsilon", attribute.FLOAT, 0.0
+    for name in dict.fromkeys(_epsilons(edit)):
+        array = edit.array(name)
+        if array is not None:
+            found.append(float(array.item()))
+            edit.set_array(name, np.zeros_like(array))
+    if not any(found):
+        return NotApplicable("no normalisation with an epsilon")
+    return Mutated(
+        what=f"epsilon of {counted(len(found), 'normalisation')} set to 0, was {max(found):.3g}",
+        reached_by="a row whose values before the normalisation are nearly all the same",
+    )
+
+
+def _epsilons(edit: GraphEdit) -> Iterator[str]:
+    """Yield the small constants that are added to what a root is taken of."""
+    for root in edit.nodes("Sqrt"):
+        node = edit.producer(root.input[0])
+        if node is None or node.op_type != "Add":
+            continue
+        for at, name in enumerate(node.input):
+            array = edit.array(name)
+            if array is not None and array.size == 1 and 0 < array.item() <= _SMALL:
+                yield edit.own_constant(node, at)
+
+
+def float16_range(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
+    """Clip what products and sums make to the range of float16."""
+    del context
+    low, high = (edit.constant(sign * _FLOAT16_LARGEST, np.float32) for sign in (-1, 1))
+    names = [node.output[0] for node in edit.nodes(*_WIDE) if edit.is_float32(node.output[0])]
+    for name in names:
+        inner = edit.in_place_of(name)
+        edit.node("Clip", [inner, low, high], output=name)
+    if not names:
+        return NotApplicable("no product or sum is float32")
+    return Mutated(
+        what=f"{counted(len(names), 'inner value')} clipped to +-{_FLOAT16_LARGEST:g}",
+        reached_by=f"an input by which an inner value exceeds {_FLOAT16_LARGEST:g}",
+    )

@@ -1,0 +1,273 @@
+"""Edits an ONNX graph in place: finds values, puts nodes in between, replaces them, and puts nodes in order again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from paritygate.models.onnx.functions import inline_functions
+from paritygate.models.onnx.graph import (
+    UniqueNames,
+    element_types,
+    graphs_in,
+    infer_value_types,
+    name_nodes,
+    names_in,
+    subgraphs_of,
+)
+
+if TYPE_CHECKING:
+    import onnx
+    from numpy.typing import NDArray
+
+__all__ = ["GraphEdit", "needs_of_nodes"]
+
+_Shape = tuple[int | str | None, ...]
+
+
+class GraphEdit:
+    """A model that is being changed.
+
+    Only the model's own graph is edited; graphs inside its nodes follow where a value they read is renamed. Nodes may
+    be added in any order: `finish` sorts them.
+    """
+
+    def __init__(self, model: onnx.ModelProto) -> None:
+        self.take(model)
+
+    def take(self, model: onnx.ModelProto) -> None:
+        """Go on with another model in place of this one."""
+        inline_functions(model)
+        name_nodes(model.graph)
+        infer_value_types(model)
+        self.model = model
+        self.graph = model.graph
+        self._names = UniqueNames(names_in(model.graph))
+        self._node_names = UniqueNames(node.name for node in model.graph.node)
+        self._types = element_types(model.graph)
+        values = (*self.graph.value_info, *self.graph.input, *self.graph.output)
+        self._shapes: dict[str, _Shape] = {
+            value.name: shape for value in values if (shape := _shape_of(value)) is not None
+        }
+        self._initializers = {tensor.name: tensor for tensor in self.graph.initializer}
+        self._constant_nodes = {
+            node.output[0]: node.attribute[0].t
+            for node in self.graph.node
+            if node.op_type == "Constant" and node.attribute and node.attribute[0].name == "value"
+        }
+
+    @property
+    def opset(self) -> int:
+        """Version of ONNX's own operators."""
+        return next(int(entry.version) for entry in self.model.opset_import if entry.domain in {"", "ai.onnx"})
+
+    @property
+    def inputs(self) -> list[onnx.ValueInfoProto]:
+        """What is fed: inputs that no initializer stands for."""
+        return [value for value in self.graph.input if value.name not in self._initializers]
+
+    def nodes(self, *operators: str) -> list[onnx.NodeProto]:
+        """Return the nodes of ONNX's own operators of these types."""
+        return [node for node in self.graph.node if node.op_type in operators and node.domain in {"", "ai.onnx"}]
+
+    def producer(self, name: str) -> onnx.NodeProto | None:
+        """Return the node that makes a value; None for inputs and constants."""
+        return next((node for node in self.graph.node if name in node.output), None)
+
+    def readers(self, name: str) -> list[onnx.NodeProto]:
+        """Return the nodes that read a value."""
+        return [node for node in self.graph.node if name in node.input]
+
+    def dtype(self, name: str) -> np.dtype[Any] | None:
+        """Return NumPy's dtype of a value; None where it is not known or is none of NumPy's."""
+        import onnx
+
+        element = self._types.get(name, 0)
+        if element <= 0 or element == onnx.TensorProto.STRING:
+            return None
+        found = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(element))
+        return found if found.kind in "fiub" else None
+
+    def is_float32(self, name: str) -> bool:
+        """Return whether a value is float32."""
+        return self.dtype(name) == np.float32
+
+    def shape(self, name: str) -> _Shape | None:
+        """Return the shape of a value, sizes that are open by name or None; None where not even the rank is known."""
+        if (tensor := self._tensor(name)) is not None:
+            return tuple(tensor.dims)
+        return self._shapes.get(name)
+
+    def _tensor(self, name: str) -> onnx.TensorProto | None:
+        return self._initializers.get(name) or self._constant_nodes.get(name)
+
+    def constants(self) -> list[str]:
+        """Return the names of all constants."""
+        return [*self._initializers, *self._constant_nodes]
+
+    def is_constant(self, name: str) -> bool:
+        """Return whether a value is a constant."""
+        return self._tensor(name) is not None
+
+    def array(self, name: str) -> NDArray[Any] | None:
+        """Return the values of a constant, as a copy; None if it is none."""
+        import onnx
+
+        tensor = self._tensor(name)
+        return None if tensor is None else np.array(onnx.numpy_helper.to_array(tensor))
+
+    def set_array(self, name: str, array: NDArray[Any]) -> None:
+        """Give a constant other values of the same dtype and shape, for all that read it."""
+        import onnx
+
+        tensor = self._tensor(name)
+        assert tensor is not None  # noqa: S101 - callers have read it
+        tensor.CopyFrom(onnx.numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape), tensor.name))
+
+    def new_name(self, stem: str) -> str:
+        """Return a name that no value has."""
+        return self._names.new(stem)
+
+    def constant(self, values: Any, dtype: Any, stem: str = "planted") -> str:  # noqa: ANN401 - as numpy takes them
+        """Add a constant and return its name."""
+        import onnx
+
+        name = self._names.new(f"{stem}_constant")
+        array = np.asarray(values, dtype=dtype)
+        self.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+        self._initializers[name] = self.graph.initializer[-1]
+        return name
+
+    def node(self, operator: str, inputs: Sequence[str], *, output: str | None = None, **attributes: Any) -> str:  # noqa: ANN401 - as onnx takes them
+        """Add a node with one output and return the output's name."""
+        import onnx
+
+        made = output or self._names.new(f"planted_{operator.lower()}")
+        name = self._node_names.new(f"planted_{operator}")
+        self.graph.node.append(onnx.helper.make_node(operator, list(inputs), [made], name=name, **attributes))
+        return made
+
+    def remove(self, node: onnx.NodeProto) -> None:
+        """Take a node out."""
+        self.graph.node.remove(node)
+
+    def in_place_of(self, name: str) -> str:
+        """Return the new name of a value, whose old one is free now for what is put between it and its readers.
+
+        For a value that a node makes. What reads it, the model's outputs included, reads what is put in between.
+        """
+        producer = self.producer(name)
+        assert producer is not None  # noqa: S101 - callers ask for values that nodes make
+        inner = self._named_as(name)
+        producer.output[:] = [inner if each == name else each for each in producer.output]
+        return inner
+
+    def before_output(self, name: str) -> str:
+        """Return the new name of what an output was, which all other nodes go on reading."""
+        inner = self.in_place_of(name)
+        self.rename_reads({name: inner})
+        return inner
+
+    def after_input(self, name: str) -> str:
+        """Return a new name, under which all that read an input read what is put between from now on."""
+        inner = self._named_as(name)
+        self.rename_reads({name: inner})
+        return inner
+
+    def _named_as(self, name: str) -> str:
+        """Return a new name for a value of the dtype and shape of this one."""
+        inner = self._names.new(f"{name}_planted")
+        if name in self._types:
+            self._types[inner] = self._types[name]
+        if name in self._shapes:
+            self._shapes[inner] = self._shapes[name]
+        return inner
+
+    def rename_reads(self, names: dict[str, str], nodes: Iterable[onnx.NodeProto] | None = None) -> None:
+        """Let nodes, and the graphs inside them, read other values; all nodes if none are named."""
+        for node in list(self.graph.node) if nodes is None else nodes:
+            for each in (node, *_nodes_inside(node)):
+                each.input[:] = [names.get(name, name) for name in each.input]
+
+    def own_constant(self, node: onnx.NodeProto, position: int) -> str:
+        """Return the constant that a node reads, copied first if others read it too."""
+        name: str = node.input[position]
+        if len(self.readers(name)) == 1:
+            return name
+        array = self.array(name)
+        assert array is not None  # noqa: S101 - callers have read it
+        copied = self.constant(array, array.dtype, stem=name)
+        node.input[position] = copied
+        return copied
+
+    def arrange(self, order: Sequence[int]) -> None:
+        """Bring the nodes into this order of their positions, each of them once."""
+        _arrange(self.graph, order)
+
+    def finish(self) -> onnx.ModelProto:
+        """Return the model, its nodes in order and without the inferred types, which may not hold any more."""
+        _sort(self.graph)
+        for graph in graphs_in(self.graph):
+            del graph.value_info[:]
+        return self.model
+
+
+def _shape_of(value: onnx.ValueInfoProto) -> _Shape | None:
+    if not value.type.HasField("tensor_type") or not value.type.tensor_type.HasField("shape"):
+        return None
+    return tuple(
+        dim.dim_value if dim.HasField("dim_value") else (dim.dim_param or None)
+        for dim in value.type.tensor_type.shape.dim
+    )
+
+
+def _nodes_inside(node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
+    for graph in subgraphs_of(node):
+        for each in graphs_in(graph):
+            yield from each.node
+
+
+def needs_of_nodes(graph: onnx.GraphProto) -> list[set[int]]:
+    """Return for each node the positions of the nodes that make what it, or a graph inside it, reads."""
+    makers = {name: at for at, node in enumerate(graph.node) for name in node.output if name}
+    return [
+        {
+            makers[name]
+            for each in (node, *_nodes_inside(node))
+            for name in each.input
+            if name in makers and makers[name] != at
+        }
+        for at, node in enumerate(graph.node)
+    ]
+
+
+def _sort(graph: onnx.GraphProto) -> None:
+    """Bring nodes into an order in which each reads only what was made before, those that can stay staying."""
+    needs = needs_of_nodes(graph)
+    order: list[int] = []
+    done: set[int] = set()
+    for first in range(len(needs)):
+        stack = [first]
+        while stack:
+            at = stack[-1]
+            missing = [need for need in sorted(needs[at]) if need not in done]
+            if at in done or not missing:
+                stack.pop()
+                if at not in done:
+                    done.add(at)
+                    order.append(at)
+            else:
+                stack += missing
+    _arrange(graph, order)
+
+
+def _arrange(graph: onnx.GraphProto, order: Sequence[int]) -> None:
+    copies = []
+    for at in order:
+        copy = type(graph.node[at])()
+        copy.CopyFrom(graph.node[at])
+        copies.append(copy)
+    del graph.node[:]
+    graph.node.extend(copies)

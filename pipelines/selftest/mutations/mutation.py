@@ -1,0 +1,294 @@
+"""Lists the mutations of a model, and makes one of them in an ONNX file: a known fault, or an equivalent rewrite.
+
+The table says which function makes which mutation, and the classes what these functions take and return. The file
+made is another one, checked to be valid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from paritygate.convert.onnx.rewrite import save_onnx
+from paritygate.errors import InputFileError, UsageError
+from paritygate.models.onnx.file import check_onnx, read_onnx
+from paritygate.pipelines.selftest.mutations.graph_edit import GraphEdit
+
+if TYPE_CHECKING:
+    import numpy as np
+    import onnx
+
+__all__ = [
+    "MUTATIONS",
+    "Mutated",
+    "Mutation",
+    "MutationContext",
+    "NotApplicable",
+    "chosen_mutations",
+    "mutate",
+    "mutate_file",
+]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MutationContext:
+    """Holds what is known of the model besides its graph.
+
+    Attributes:
+        random: Where choices come from.
+        masks: Inputs that are masks.
+        ids: Inputs that are ids: the largest one that the model takes, or None where that is not known.
+        seen_ids: Inputs that are ids: those that the samples hold.
+        sizes: Every input: its shape in the first batch of the samples.
+        largest_batch: Rows of the largest batch of the samples.
+        most_rows: The most rows that a batch may have; None where that is not declared.
+        scales: Float outputs: what the limits are scaled by.
+    """
+
+    random: np.random.Generator
+    masks: tuple[str, ...] = ()
+    ids: Mapping[str, int | None] = field(default_factory=dict)
+    seen_ids: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    sizes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    largest_batch: int = 1
+    most_rows: int | None = None
+    scales: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Mutated:
+    """Says what a mutation changed.
+
+    Attributes:
+        what: In words, with names and numbers.
+        reached_by: The inputs that show it; empty where any does.
+    """
+
+    what: str
+    reached_by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NotApplicable:
+    """Says why the model has nothing that this mutation could change."""
+
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Mutation:
+    """One row of the table of mutations.
+
+    Attributes:
+        name: Its name in options and reports.
+        module: Where its function is.
+        function: `function(edit, context)`, which changes the model or says why it has nothing to change.
+        title: The class, in words.
+        is_equivalent: Whether a right conversion may do this.
+    """
+
+    name: str
+    module: str
+    function: str
+    title: str
+    is_equivalent: bool
+
+    def apply(self, edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
+        """Change the model, or say why it has nothing to change."""
+        import importlib
+
+        found: Mutated | NotApplicable = getattr(importlib.import_module(self.module), self.function)(edit, context)
+        return found
+
+
+def _family(module: str, titles: Mapping[str, str], *, is_equivalent: bool = False) -> tuple[Mutation, ...]:
+    return tuple(
+        Mutation(
+            name=name,
+            module=f"paritygate.pipelines.selftest.mutations.{module}",
+            function=name.replace("-", "_"),
+            title=title,
+            is_equivalent=is_equivalent,
+        )
+        for name, title in titles.items()
+    )
+
+
+_FAMILIES = (
+    _family(
+        "weights",
+        {
+            "weights-bf16": "weights rounded to bfloat16 behind a float32 name",
+            "weights-fp16": "weights rounded to float16 behind a float32 name",
+            "weights-tf32": "weights of products rounded to TF32",
+            "weights-int8": "weights rounded to 255 steps a tensor",
+        },
+    ),
+    _family(
+        "weights",
+        {
+            "weight-row-zeroed": "one row of a weight lost",
+            "embedding-row-lost": "one row of an embedding lost",
+            "weight-transposed": "a square weight transposed",
+            "bias-dropped": "a bias dropped",
+            "constant-off": "a constant off by 0.001",
+        },
+    ),
+    _family(
+        "outputs",
+        {
+            "offset-added": "a constant offset on an output",
+            "output-scaled": "an output 1 % too large",
+            "outputs-swapped": "two outputs swapped under their names",
+            "output-off-by-one": "an integer output off by one",
+            "output-squeezed": "an output without its dim of size 1",
+            "output-dtype": "an output in another dtype",
+            "output-nan-cleared": "NaN in an output replaced by 0",
+            "output-not-activated": "the last activation lost: scores instead of probabilities",
+        },
+    ),
+    _family(
+        "rows",
+        {
+            "rows-reversed": "rows returned in reverse order",
+            "last-row-as-first": "the last row of a batch answered as the first",
+            "rows-as-first": "all rows of a batch answered as the first",
+            "rows-beyond-seen": "rows beyond the samples' largest batch answered as the first",
+            "row-noise": "noise on a few rows of some calls",
+        },
+    ),
+    _family(
+        "inputs",
+        {
+            "input-ignored": "an input taken from the first row for all rows",
+            "inputs-swapped": "two inputs swapped",
+            "mask-dropped": "a mask ignored",
+            "mask-of-first-row": "the first row's mask applied to all rows",
+            "mask-as-length": "a mask taken for filled up on the right",
+            "ids-float32": "ids passed through float32",
+            "ids-int16": "ids passed through int16",
+            "input-nan-cleared": "NaN in an input replaced by 0",
+            "negatives-lost": "negative values of an input taken for 0",
+            "channels-reversed": "the channels of an image in reverse order",
+        },
+    ),
+    _family("rows", {"size-baked": "an open size traced as a constant"}),
+    _family(
+        "activations",
+        {
+            "gelu-tanh": "GELU with erf approximated by tanh",
+            "relu-lost": "a ReLU lost",
+            "relu-leaky": "a ReLU that leaks",
+            "sigmoid-hard": "a sigmoid approximated by straight lines",
+            "softmax-axis": "a softmax over another axis",
+            "softmax-temperature": "a softmax at temperature 1.1",
+            "epsilon-lost": "the epsilon of a normalisation lost",
+            "float16-range": "inner values clipped to the range of float16",
+        },
+    ),
+    _family(
+        "structure",
+        {
+            "layer-skipped": "a layer skipped",
+            "branch-lost": "one side of a choice taken for all values",
+            "concat-swapped": "the two parts of a concatenation swapped",
+            "pad-value": "padding with another value",
+            "padding-side": "padding on the other side",
+            "floor-truncates": "a floor that rounds towards zero",
+            "ties-last": "ties of an argmax to the last index",
+        },
+    ),
+    _family(
+        "equivalents",
+        {
+            "tensors-renamed": "inner tensors and nodes renamed",
+            "outputs-reordered": "outputs in another order",
+            "inputs-reordered": "inputs in another order",
+            "nodes-reordered": "nodes in another valid order",
+            "identities-added": "operators that do nothing, at every input and output",
+            "weights-as-constants": "weights as nodes of the graph",
+            "newer-opset": "a newer operator set",
+        },
+        is_equivalent=True,
+    ),
+    _family(
+        "equivalents",
+        {
+            "constants-folded": "constants folded",
+            "operators-fused": "operators fused by ONNX Runtime",
+            "layernorm-unfused": "LayerNormalization as single operators",
+            "batchnorm-unfused": "BatchNormalization as one product and one sum",
+            "gemm-unfused": "Gemm as a product and a sum",
+            "sums-reassociated": "the sums of products added up in another order",
+        },
+        is_equivalent=True,
+    ),
+)
+
+
+MUTATIONS: Mapping[str, Mutation] = {kind.name: kind for family in _FAMILIES for kind in family}
+
+
+def chosen_mutations(names: Iterable[str]) -> tuple[str, ...]:
+    """Return the mutations to make, in the order of the table; all of them if nothing is named.
+
+    Raises:
+        UsageError: A name is not in the table.
+    """
+    wanted = list(names)
+    for name in wanted:
+        if name not in MUTATIONS:
+            msg = f"--fault {name!r} is none of the faults and innocent rewrites that are planted"
+            raise UsageError(msg, hint=f"write one of: {', '.join(MUTATIONS)}")
+    return tuple(name for name in MUTATIONS if not wanted or name in wanted)
+
+
+def mutate(
+    model: onnx.ModelProto, name: str, context: MutationContext
+) -> tuple[onnx.ModelProto, Mutated] | NotApplicable:
+    """Return the model with the fault in it, and what was changed; the model given is used up.
+
+    Raises:
+        UsageError: There is no such fault.
+    """
+    if name not in MUTATIONS:
+        msg = f"there is no fault {name!r}"
+        raise UsageError(msg, hint=f"faults and innocent rewrites are: {', '.join(MUTATIONS)}")
+    edit = GraphEdit(model)
+    found = MUTATIONS[name].apply(edit, context)
+    return found if isinstance(found, NotApplicable) else (edit.finish(), found)
+
+
+def mutate_file(source: Path, name: str, context: MutationContext, target: Path) -> Mutated | NotApplicable:
+    """Write the model in `source` with the fault in it to `target`, and check that it is valid.
+
+    Args:
+        source: An ONNX file.
+        name: The fault, by the table.
+        context: What is known of the model besides its graph.
+        target: The file to write.
+
+    Returns:
+        What was changed; or why nothing could be, or that what came of it is no valid model.
+
+    Raises:
+        UsageError: There is no such fault.
+        InputFileError: `source` is no ONNX model.
+        StorageError: The disk is full.
+    """
+    import onnx
+
+    model = read_onnx(source)
+    onnx.external_data_helper.load_external_data_for_model(model, str(source.parent))
+    found = mutate(model, name, context)
+    if isinstance(found, NotApplicable):
+        return found
+    changed, mutated = found
+    save_onnx(changed, target)
+    try:
+        check_onnx(target)
+    except InputFileError as err:
+        return NotApplicable(f"what comes of it is no valid model: {err}")
+    return mutated

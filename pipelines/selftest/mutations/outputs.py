@@ -1,0 +1,159 @@
+"""Changes outputs on their way out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from paritygate.pipelines.selftest.mutations.mutation import Mutated, MutationContext, NotApplicable
+
+if TYPE_CHECKING:
+    import onnx
+
+    from paritygate.pipelines.selftest.mutations.graph_edit import GraphEdit
+
+__all__ = [
+    "offset_added",
+    "output_dtype",
+    "output_nan_cleared",
+    "output_not_activated",
+    "output_off_by_one",
+    "output_scaled",
+    "output_squeezed",
+    "outputs_swapped",
+]
+
+_OFFSET = 1e-3
+_SCALE = 1.01
+_NO_FLOAT = "no output of dtype float32 is made by an operator"
+
+
+def _made(edit: GraphEdit, kinds: str) -> list[onnx.ValueInfoProto]:
+    """Return the outputs that operators make, of dtypes of these kinds."""
+    return [
+        value
+        for value in edit.graph.output
+        if (dtype := edit.dtype(value.name)) is not None
+        and dtype.kind in kinds
+        and edit.producer(value.name) is not None
+    ]
+
+
+def _chosen(edit: GraphEdit, context: MutationContext, kinds: str = "f") -> onnx.ValueInfoProto | None:
+    found = _made(edit, kinds)
+    return found[int(context.random.integers(len(found)))] if found else None
+
+
+def offset_added(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
+    """Add a thousandth of its scale to every value of an output."""
+    value = _chosen(edit, context)
+    if value is None:
+        return NotApplicable(_NO_FLOAT)
+    offset = _OFFSET * context.scales.get(value.name, 1.0)
+    inner = edit.before_output(value.name)
+    edit.node("Add", [inner, edit.constant(offset, edit.dtype(value.name))], output=value.name)
+    return Mutated(what=f"{offset:.3g} added to {value.name}")
+
+
+def output_scaled(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
+    """Multiply an output by 1.01."""
+    value = _chosen(edit, context)
+    if value is None:
+        return NotApplicable(_NO_FLOAT)
+    inner = edit.before_output(value.name)
+    edit.node("Mul", [inner, edit.constant(_SCALE, edit.dtype(value.name))], output=value.name)
+    return Mutated(what=f"{value.name} multiplied by {_SCALE}")
+
+
+def outputs_swapped(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
+    """Return two outputs of one dtype and shape under each other's name."""
+    del context
+    values = _made(edit, "fiub")
+    pair = next(
+        (
+            (first.name, second.name)
+            for at, first in enumerate(values)
+            for second in values[at + 1 :]
+            if edit.dtype(first.name) == edit.dtype(second.name) and edit.shape(first.name) == edit.shape(second.name)
+        ),
+        None,
+    )
+    if pair is None:
+        return NotApplicable("no two outputs have one dtype and shape")
+    inner = [edit.before_output(name) for name in pair]
+    edit.node("Identity", [inner[1]], output=pair[0])
+    edit.node("Identity", [inner[0]], output=pair[1])
+    return Mutated(what=f"{pair[0]} and {pair[1]} swapped")
+
+
+def output_off_by_one(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
+    """Add 1 to an integer output."""
+    value = _chosen(edit, context, "iu")
+    if value is None:
+        return NotApplicable("no integer output is made by an operator")
+    inner = edit.before_output(value.name)
+    edit.node("Add", [inner, edit.constant(1, edit.dtype(value.name))], output=value.name)
+    return Mutated(what=f"1 added to {value.name}")
+
+
+def output_squeezed(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
+    """Return an output without a dim of size 1."""
+    del context
+    for value in _made(edit, "fiub"):
+        shape = edit.shape(value.name) or ()
+        axes = [axis for axis, size in enumerate(shape) if axis and size == 1]
+        if axes:
+            inner = edit.before_output(value.name)
+            edit.node("Squeeze", [inner, edit.constant([axes[-1]], np.int64)], output=value.name)
+            del value.type.tensor_type.shape.dim[axes[-1]]
+            return Mutated(what=f"{value.name} without axis {axes[-1]}, whose size is 1")
+    return NotApplicable("no output has a dim of size 1 besides its rows")
+
+
+def output_dtype(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
+    """Return an output in a dtype of twice or half the size."""
+    import onnx
+
+    value = _chosen(edit, context, "fi")
+    if value is None:
+        return NotApplicable("no output is a number that an operator makes")
+    before = np.dtype(edit.dtype(value.name))
+    others = {"float32": "float64", "float64": "float32", "int64": "int32", "int32": "int64", "float16": "float32"}
+    if before.name not in others:
+        return NotApplicable(f"{value.name} is {before.name}, which is not converted here")
+    element = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(others[before.name]))
+    inner = edit.before_output(value.name)
+    edit.node("Cast", [inner], output=value.name, to=element)
+    value.type.tensor_type.elem_type = element
+    return Mutated(what=f"{value.name} in {others[before.name]} instead of {before.name}")
+
+
+def output_nan_cleared(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
+    """Replace NaN in all float outputs by 0."""
+    del context
+    values = _made(edit, "f")
+    for value in values:
+        inner = edit.before_output(value.name)
+        zero = edit.constant(0, edit.dtype(value.name))
+        edit.node("Where", [edit.node("IsNaN", [inner]), zero, inner], output=value.name)
+    if not values:
+        return NotApplicable(_NO_FLOAT)
+    names = ", ".join(value.name for value in values)
+    return Mutated(
+        what=f"NaN in {names} replaced by 0",
+        reached_by="an input that the reference answers with NaN, declared by non_finite: match",
+    )
+
+
+def output_not_activated(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
+    """Leave out the Softmax or Sigmoid that makes an output."""
+    del context
+    for value in edit.graph.output:
+        node = edit.producer(value.name)
+        if node is not None and node.op_type in {"Softmax", "LogSoftmax", "Sigmoid", "Tanh"}:
+            source, operator = node.input[0], node.op_type
+            edit.remove(node)
+            edit.node("Identity", [source], output=value.name)
+            return Mutated(what=f"{value.name} without its {operator}")
+    return NotApplicable("no output is made by a Softmax, Sigmoid or Tanh")

@@ -1,0 +1,117 @@
+"""Writes what people read: counts and names in messages, and output to the terminal that is safe to look at."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable
+
+import click
+
+__all__ = [
+    "HIDDEN",
+    "as_message",
+    "counted",
+    "echo",
+    "echo_block",
+    "meant",
+    "nearest_first",
+    "one_line",
+    "one_or_many",
+    "printable",
+    "row_name",
+    "row_names",
+    "row_range",
+    "without_row_ids",
+]
+
+_HISSING = ("s", "x", "ch", "sh")
+HIDDEN = "(hidden)"
+# What is cut off, as a long message is in a table, has no closing quote.
+_QUOTED = r"""(?:'(?:[^'\\]|\\.)*(?:'|\\?$)|"(?:[^"\\]|\\.)*(?:"|\\?$))"""
+_NAMED = re.compile(rf"\b(rows?|ids?) {_QUOTED}(?:(?:, |\.\.){_QUOTED})*")
+# Control characters but tab and newline, the marks and overrides of writing direction (which could make one word
+# read as another), line separators, lone surrogates (which cannot be written as UTF-8) and the byte-order mark.
+_HIDDEN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060\u2066-\u2069\ud800-\udfff\ufeff]"
+)
+# A message quotes lines of a log, and the log's path, below itself, and a hint what is to be pasted into a spec; any
+# other line break came with a name or a text.
+_FOREIGN_BREAK = re.compile(r"\n(?!  (?:\| |log: |inputs: \{|outputs: \{))")
+
+
+def counted(count: int, noun: str) -> str:
+    """Return the count with its noun: `1 batch`, `2 batches`.
+
+    Args:
+        count: How many.
+        noun: In the singular; its last word takes the ending.
+    """
+    return f"{count} {noun if count == 1 else noun + ('es' if noun.endswith(_HISSING) else 's')}"
+
+
+def one_or_many(count: int, one: str, many: str) -> str:
+    """Return the word that agrees with the count: `is` or `are`, `differs` or `differ`."""
+    return one if count == 1 else many
+
+
+def meant(name: str, known: Iterable[str]) -> str:
+    """Return `: did you mean 'logits'?` for the name that is most like the one given; empty where none is near."""
+    found = difflib.get_close_matches(name, list(known), n=1)
+    return f": did you mean {found[0]!r}?" if found else ""
+
+
+def nearest_first(name: str, known: Iterable[str]) -> list[str]:
+    """Return the names that are known, those first that are most like the one given; the others keep their order."""
+    return sorted(known, key=lambda each: -difflib.SequenceMatcher(None, name, each).ratio())
+
+
+def row_name(row_id: str) -> str:
+    """Return how a message names a row: `row 'a-1'`."""
+    return f"row {row_id!r}"
+
+
+def row_names(ids: Iterable[str]) -> str:
+    """Return how a message names rows: `rows 'a-1', 'a-2'`, or `row 'a-1'` of one."""
+    found = list(ids)
+    return f"{'row' if len(found) == 1 else 'rows'} {', '.join(map(repr, found))}"
+
+
+def row_range(first: str, last: str) -> str:
+    """Return how a message names the rows of a batch: `rows 'a-1'..'a-9'`."""
+    return f"rows {first!r}..{last!r}"
+
+
+def without_row_ids(text: str) -> str:
+    """Return a message without the ids of rows in it: `row (hidden)`."""
+    return _NAMED.sub(lambda found: f"{found[1]} {HIDDEN}", text)
+
+
+def printable(text: str) -> str:
+    r"""Return `text` with every hidden character written out, such as `\u202e`; line breaks stay."""
+    return _HIDDEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def one_line(text: str) -> str:
+    r"""Return `text` with every hidden character and line break written out, such as `\u202e` and `\n`."""
+    return printable(text).replace("\n", "\\n")
+
+
+def echo(message: str, *, err: bool = False) -> None:
+    r"""Print one message, on standard error if `err`.
+
+    A line break within it is written out as `\n`, so that no name can pose as a line of its own; the lines of a log
+    that a message quotes (`  | ...`), the log's path (`  log: ...`), and `  inputs: {` and `  outputs: {` of a spec are
+    kept.
+    """
+    click.echo(as_message(message), err=err)
+
+
+def as_message(message: str) -> str:
+    """Return a message as `echo` prints it."""
+    return _FOREIGN_BREAK.sub(r"\\n", printable(message))
+
+
+def echo_block(text: str, *, err: bool = False) -> None:
+    """Print text whose line breaks are its own: JSON, where what is written out means the same, or a traceback."""
+    click.echo(printable(text), err=err)

@@ -1,0 +1,252 @@
+"""PyTorch to ONNX by the first exporter that converts a module: what each said, and what is never tried."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from tests.convert.conftest import Bench, assert_near, sign
+
+from paritygate.convert.torch import torch_to_onnx
+from paritygate.errors import ConversionError, UsageError
+from paritygate.signature import Signature
+
+if TYPE_CHECKING:
+    import torch
+else:
+    torch = pytest.importorskip("torch", reason="needs PyTorch: pip install 'paritygate[torch]'")
+
+pytestmark = pytest.mark.torch
+
+_NOT_WRITTEN = "no graph is made of this"
+_EAGER = 'dynamo with attn_implementation="eager"'
+_FOUR_TO_FOUR = sign({"x": "float32[batch, 4]"}, {"y": "float32[batch, 4]"}, batch=(1, 8, 16))
+_LENGTHS = {"x": "float32[batch, time, 3]", "lengths": "int64[batch]"}
+
+
+class _Packed(torch.nn.Module):
+    """A packed LSTM, which torch.export does not trace."""
+
+    def __init__(self, *, is_last: bool) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.rnn, self.is_last = torch.nn.LSTM(3, 4, batch_first=True), is_last
+
+    def forward(self, x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+        utils = torch.nn.utils.rnn
+        packed = utils.pack_padded_sequence(x, lengths.cpu(), batch_first=True, enforce_sorted=False)
+        answers, (last, _) = self.rnn(packed)
+        if self.is_last:
+            return last[0]
+        answer: torch.Tensor = utils.pad_packed_sequence(answers, batch_first=True, total_length=x.shape[1])[0]
+        return answer
+
+
+@pytest.mark.parametrize("is_last", [True, False], ids=["last state", "all states"])
+def test_a_packed_lstm_is_exported_by_torchscript_and_the_reason_is_recorded(bench: Bench, *, is_last: bool) -> None:
+    outputs = {"y": "float32[batch, 4]" if is_last else "float32[batch, time, 4]"}
+    signature = sign(_LENGTHS, outputs, batch=(1, 4, 6), time=(1, 7, 9))
+    module = _Packed(is_last=is_last).eval()
+    converted = bench.convert("torch", model=module, signature=signature)
+    facts, notes = converted.conversion.facts, converted.conversion.notes
+    assert facts["exporter"] == "torchscript"
+    assert [attempt["exporter"] for attempt in facts["attempts"]] == ["dynamo", "torchscript"]
+    assert facts["attempts"][0]["said"].startswith("torch.export does not trace the module: TypeError: zeros()")
+    assert facts["attempts"][1]["said"] == "converted"
+    assert notes[0].startswith("exported by torchscript; dynamo did not convert it: torch.export does not trace")
+    assert "/" not in notes[0], "the folders of this machine are nobody's concern"
+    for lengths in ([5, 2, 4], [1]):
+        x = np.random.default_rng(0).standard_normal((len(lengths), max(lengths), 3)).astype(np.float32)
+        fed = {"x": x, "lengths": np.array(lengths)}
+        with torch.inference_mode():
+            expected = module(*(torch.from_numpy(array) for array in fed.values()))
+        actual = converted.run(fed)
+        assert list(actual) == ["y"]
+        assert_near(actual["y"], expected)
+
+
+def test_what_python_computed_in_a_trace_is_noted(bench: Bench) -> None:
+    class Rounded(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * 2 if x.shape[0] > 0 else x
+
+    converted = bench.convert("torch", model=Rounded(), signature=_FOUR_TO_FOUR, exporter="torchscript")
+    (note,) = [note for note in converted.conversion.notes if "constant of the trace" in note]
+    assert note.startswith("what Python computes at test_torch_exporters.py:")
+
+
+class _Config:
+    """As configurations of transformers: those within it are set with it."""
+
+    def __init__(self, within: _Config | None = None) -> None:
+        self._attn_implementation_internal, self.within = "sdpa", within
+
+    @property
+    def _attn_implementation(self) -> str:
+        return self._attn_implementation_internal
+
+    @_attn_implementation.setter
+    def _attn_implementation(self, value: str) -> None:
+        self._attn_implementation_internal = value
+        if self.within is not None:
+            self.within._attn_implementation = value
+
+
+class _Attending(torch.nn.Module):
+    """Computes what torch.export does not trace unless its attention is written out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.config = _Config(_Config())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        within = self.config.within
+        is_eager = within is not None and within._attn_implementation == "eager"
+        if torch.compiler.is_exporting() and not is_eager:
+            raise RuntimeError(_NOT_WRITTEN)
+        return x.exp()
+
+
+def test_attention_of_transformers_is_written_out_for_the_export_alone(bench: Bench) -> None:
+    module = _Attending().eval()
+    converted = bench.convert("torch", model=module, signature=_FOUR_TO_FOUR)
+    assert converted.conversion.facts["exporter"] == _EAGER
+    assert [attempt["exporter"] for attempt in converted.conversion.facts["attempts"]] == ["dynamo", _EAGER]
+    settings = [vars(config) for config in (module.config, module.config.within)]
+    assert [setting["_attn_implementation_internal"] for setting in settings] == ["sdpa", "sdpa"]
+    x = np.random.default_rng(0).standard_normal((3, 4)).astype(np.float32)
+    assert_near(converted.run({"x": x})["y"], module(torch.from_numpy(x)))
+
+
+def test_where_no_exporter_converts_it_the_message_says_what_each_said(bench: Bench) -> None:
+    class Unexported(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.config = _Config()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if torch.compiler.is_exporting() or torch.jit.is_tracing():
+                raise RuntimeError(_NOT_WRITTEN)
+            return x
+
+    module = Unexported()
+    with pytest.raises(ConversionError) as caught:
+        bench.convert("torch", model=module, signature=_FOUR_TO_FOUR)
+    first, _, others = str(caught.value).partition(f"; {_EAGER}: ")
+    eager, _, torchscript = others.partition("; torchscript: ")
+    assert first.startswith(f"torch.export does not trace the module: RuntimeError: {_NOT_WRITTEN}")
+    assert eager.startswith(f"torch.export does not trace the module: RuntimeError: {_NOT_WRITTEN}")
+    assert torchscript.startswith(f"torch.jit.trace does not trace the module: RuntimeError: {_NOT_WRITTEN}")
+    assert module.config._attn_implementation == "sdpa"
+
+
+def test_a_branch_on_values_is_never_traced_away(bench: Bench) -> None:
+    class Branching(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * 2 if x.mean() > -100 else x
+
+    with pytest.raises(ConversionError, match="branches on the values of a tensor") as caught:
+        bench.convert("torch", model=Branching(), signature=_FOUR_TO_FOUR)
+    assert "torchscript" not in str(caught.value)
+
+
+def test_an_exporter_asked_for_is_the_only_one_tried(bench: Bench) -> None:
+    signature = sign(_LENGTHS, {"y": "float32[batch, 4]"}, batch=(1, 4, 6), time=(1, 7, 9))
+    with pytest.raises(ConversionError, match=r"torch\.export does not trace the module") as caught:
+        bench.convert("torch", model=_Packed(is_last=True), signature=signature, exporter="dynamo")
+    assert "torchscript" not in str(caught.value)
+    other = Bench(folder=bench.folder / "other")
+    facts = other.convert(
+        "torch", model=torch.nn.ReLU(), signature=_FOUR_TO_FOUR, exporter="torchscript"
+    ).conversion.facts
+    assert facts["exporter"] == "torchscript"
+    assert "attempts" not in facts
+
+
+def test_torchscript_from_a_callable_is_exported(bench: Bench) -> None:
+    script = torch.jit.script(torch.nn.ReLU())
+    converted = bench.convert("torch", model=script, signature=_FOUR_TO_FOUR)
+    assert converted.conversion.facts["exporter"] == "torchscript"
+    assert_near(converted.run({"x": np.array([[-1, 0, 1, 2]], np.float32)})["y"], np.array([[0, 0, 1, 2]], np.float32))
+
+
+def test_a_file_that_answers_otherwise_at_some_size_is_not_taken_and_the_next_exporter_is_tried(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Wrong(torch.nn.Module):
+        """Right at the size that it is traced with."""
+
+        def forward(self, *arrays: torch.Tensor) -> tuple[torch.Tensor]:
+            return (arrays[0] * 2 + (arrays[0].shape[0] - 8),)
+
+    class Right(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * 2
+
+    export = torch_to_onnx._export
+    monkeypatch.setattr(torch_to_onnx, "_export", lambda module: export(replace(module, named=Wrong().eval())))
+    converted = bench.convert("torch", model=Right(), signature=_FOUR_TO_FOUR)
+    assert converted.conversion.facts["exporter"] == "torchscript"
+    assert (
+        "output 'y' of the converted model is another at batch=1" in converted.conversion.facts["attempts"][0]["said"]
+    )
+    assert list(converted.files) == ["model.onnx"]
+    assert_near(converted.run({"x": np.ones((1, 4), np.float32)})["y"], np.full((1, 4), 2, np.float32))
+
+
+def test_what_one_exporter_told_of_sizes_the_next_one_is_tried_at(bench: Bench) -> None:
+    class OnSize(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            doubled = x * 2
+            return doubled + 1 if x.shape[0] == 7 else doubled
+
+    with pytest.raises(ConversionError, match=r"torchscript: output 'y' .* is another at batch=7"):
+        bench.convert("torch", model=OnSize(), signature=_FOUR_TO_FOUR)
+
+
+def test_an_exporter_is_chosen_for_pytorch_modules_only(bench: Bench) -> None:
+    source = bench.onnx_file(
+        '<ir_version: 8, opset_import: ["": 18]> g (float[N, 4] x) => (float[N, 4] y) { y = Relu(x) }'
+    )
+    with pytest.raises(
+        UsageError, match=r"exports PyTorch modules, and .*source\.onnx is a model of kind 'onnx'"
+    ) as caught:
+        bench.convert("onnx", source, exporter="dynamo")
+    assert "leave model.exporter out" in caught.value.hint
+
+
+def _of_transformers(name: str) -> Any:  # noqa: ANN401 - a module
+    transformers = pytest.importorskip("transformers", reason="needs transformers")
+    torch.manual_seed(0)
+    if name == "t5":
+        config = transformers.T5Config(vocab_size=50, d_model=16, d_kv=8, d_ff=32, num_layers=1, num_heads=2)
+        return transformers.T5EncoderModel(config).eval()
+    config = transformers.SwinConfig(image_size=16, patch_size=2, embed_dim=8, depths=[2], num_heads=[2], window_size=4)
+    return transformers.SwinModel(config).eval()
+
+
+_HIDDEN = {"last_hidden_state": "float32[batch, sequence, 16]"}
+_TEXT = sign({"input_ids": "int64[batch, sequence]"}, _HIDDEN, batch=(1, 2, 4), sequence=(1, 6, 12))
+_IMAGE = sign(
+    {"pixel_values": "float32[batch, 3, 16, 16]"}, {"last_hidden_state": "float32[batch, 64, 8]"}, batch=(1, 2, 4)
+)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("exporter", [None, "torchscript"])
+@pytest.mark.parametrize(("name", "signature"), [("t5", _TEXT), ("swin", _IMAGE)])
+def test_t5_and_swin_of_transformers_are_exported(
+    bench: Bench, name: str, signature: Signature, exporter: str | None
+) -> None:
+    module = _of_transformers(name)
+    before = module.config._attn_implementation
+    converted = bench.convert("torch", model=module, signature=signature, exporter=exporter)
+    assert converted.conversion.facts["exporter"] == (exporter or _EAGER)
+    assert module.config._attn_implementation == before
+    random = np.random.default_rng(0)
+    x: Any = random.integers(0, 50, (3, 7)) if name == "t5" else random.normal(size=(3, 3, 16, 16)).astype(np.float32)
+    with torch.inference_mode():
+        expected = module(torch.from_numpy(x)).last_hidden_state
+    assert_near(converted.run({signature.inputs[0].name: x})["last_hidden_state"], expected)

@@ -1,0 +1,79 @@
+"""A row that fails by no more than the reference differs from itself in it passes, and a warning says so."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from onnx import helper
+
+if TYPE_CHECKING:
+    from tests.pipelines.conftest import Bench, Outcome
+
+
+def _model(bench: Bench, name: str, *, noise: float, is_always: bool = False) -> str:
+    """Write x, and in odd batches, or always, a bit more where x is above 0.9: in one row of the samples."""
+    nodes = [
+        helper.make_node("Shape", ["x"], ["rows"], end=1),
+        helper.make_node("Mod", ["rows", "two"], ["odd"]),
+        helper.make_node("Cast", ["one" if is_always else "odd"], ["some"], to=1),
+        helper.make_node("Greater", ["x", "high"], ["is_high"]),
+        helper.make_node("Cast", ["is_high"], ["high_ones"], to=1),
+        helper.make_node("Mul", ["high_ones", "noise"], ["of_high"]),
+        helper.make_node("Mul", ["of_high", "some"], ["more"]),
+        helper.make_node("Add", ["x", "more"], ["y"]),
+    ]
+    weights: dict[str, Any] = {
+        "two": np.array([2]),
+        "one": np.array([1]),
+        "high": np.float32(0.9),
+        "noise": np.float32(noise),
+    }
+    return bench.model(
+        name,
+        nodes,
+        inputs={"x": ("float", ["batch", 3])},
+        outputs={"y": ("float", ["batch", 3])},
+        weights={key: np.asarray(value) for key, value in weights.items()},
+    )
+
+
+def _compare(bench: Bench, *, of_reference: float, of_candidate: float, is_recorded: bool = False) -> Outcome:
+    x = np.random.default_rng(0).uniform(-0.8, 0.8, size=(64, 3)).astype(np.float32)
+    x[40, 1] = 0.95
+    samples = bench.npz("samples.npz", {"x": x})
+    reference = _model(bench, "a", noise=of_reference)
+    if is_recorded:
+        reference = bench.npz("outputs.npz", {"y": x})
+    candidate = _model(bench, "b", noise=of_candidate, is_always=True)
+    return bench.compare(reference, candidate, "--samples", samples, "--probes", "none")
+
+
+@pytest.mark.parametrize(
+    ("of_reference", "of_candidate", "code"), [(0.0, 3e-4, 1), (4e-4, 3e-4, 0), (4e-4, 6e-4, 1), (5e-3, 3e-4, 1)]
+)
+def test_the_limit_of_a_row_is_what_the_reference_differs_by_there(
+    bench: Bench, *, of_reference: float, of_candidate: float, code: int
+) -> None:
+    found = _compare(bench, of_reference=of_reference, of_candidate=of_candidate)
+
+    assert found.code == code, found.out
+    said = "row '40' differs by 0.0003, and the reference there from itself by 0.0004, alone and in its batch"
+    assert (said in found.out) is (code == 0)
+    unsound = "asked again about row '40', alone and in its batch, the reference differs from itself by 0.005"
+    assert (unsound in found.out) is (of_reference == 5e-3)
+
+
+def test_the_figures_of_a_row_that_is_excused_stay_as_measured(bench: Bench) -> None:
+    found = _compare(bench, of_reference=4e-4, of_candidate=3e-4)
+
+    assert found.result["outputs"]["y"]["max_abs_diff"] == pytest.approx(3e-4, rel=1e-3)
+    assert "but for rows within the reference's own noise" in found.check("max_abs_diff")["detail"]
+    assert found.result["outputs"]["y"]["looks_like"] == []
+
+
+def test_outputs_that_were_recorded_excuse_nothing(bench: Bench) -> None:
+    found = _compare(bench, of_reference=4e-4, of_candidate=3e-4, is_recorded=True)
+
+    assert (found.code, "max_abs_diff" in found.failed) == (1, True)

@@ -1,0 +1,275 @@
+"""`valid_where`: an output is compared only where an input, such as an attention mask, is set."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+import paritygate as pg
+from paritygate.__main__ import _run as main
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from tests.pipelines.conftest import Bench
+
+_ROWS, _WIDTH = 60, 6
+
+
+def _tokens(bench: Bench, name: str, *, padded: float = 0.0, valid: float = 0.0, dim: str = "sequence") -> str:
+    """Write `logits = x * weight`, off by one number where the mask is not set, and by another in class 1 where it is.
+
+    A number that is NaN or infinite comes of a division by the mask.
+    """
+    import onnx
+
+    node = onnx.helper.make_node
+    nodes = [
+        node("Cast", ["mask"], ["set"], to=1),
+        node("Unsqueeze", ["set", "last"], ["column"]),
+        node("Mul", ["x", "weight"], ["scaled"]),
+        node("Mul", ["column", "valid"], ["wrong"]),
+        node("Sub", ["one", "column"], ["unset"]),
+        node("Greater", ["unset", "half"], ["is_unset"]),
+        node("Where", ["is_unset", "padded", "wrong"], ["error"]),
+        node("Add", ["scaled", "error"], ["logits"]),
+    ]
+    return bench.model(
+        name,
+        nodes,
+        inputs={"x": ("float", ["batch", "sequence", 3]), "mask": ("int64", ["batch", "sequence"])},
+        outputs={"logits": ("float", ["batch", dim, 3])},
+        weights={
+            "last": np.int64([-1]),
+            "weight": np.float32([1, 2, 3]),
+            "one": np.float32([1]),
+            "half": np.float32([0.5]),
+            "valid": np.float32([0, valid, 0]),
+            "padded": np.float32([padded]),
+        },
+    )
+
+
+def _padded(bench: Bench) -> dict[str, NDArray[np.generic]]:
+    lengths = np.random.default_rng(0).integers(1, _WIDTH + 1, _ROWS)
+    lengths[0] = _WIDTH
+    mask = (np.arange(_WIDTH) < lengths[:, None]).astype(np.int64)
+    return {"x": bench.normal(_ROWS, _WIDTH, 3), "mask": mask}
+
+
+@pytest.fixture
+def samples(bench: Bench) -> str:
+    """Rows of 1 to 6 positions, padded on the right."""
+    return bench.npz("padded.npz", _padded(bench))
+
+
+_DECISION = ("--decision", "logits:argmax,axis=2")
+
+
+@pytest.mark.usefixtures("asks_probes")
+@pytest.mark.parametrize("padded", [3.0, 1e9, float("nan"), float("-inf")])
+def test_a_difference_where_the_mask_is_not_set_passes_and_is_counted(
+    bench: Bench, samples: str, padded: float
+) -> None:
+    sides = _tokens(bench, "reference"), _tokens(bench, "candidate", padded=padded)
+    asked = ("--samples", samples, *_DECISION, "--repeat", "2")
+
+    outcome = bench.compare(*sides, *asked, "--valid-where", "logits=mask")
+
+    assert (outcome.code, outcome.result["verdict"]) == (0, "pass"), outcome.out
+    every, count = 3 * _ROWS * _WIDTH, 3 * int(_padded(bench)["mask"].sum())
+    assert outcome.check("valid_where")["detail"] == (
+        f"{count} of {every} values count, those where mask is set; {every - count} are left out"
+    )
+    assert outcome.result["outputs"]["logits"]["values"] == count
+    assert bench.compare(*sides, *asked).code == 1
+
+
+@pytest.mark.usefixtures("asks_probes")
+@pytest.mark.parametrize("valid", [1e-2, 3.0])
+def test_a_difference_where_the_mask_is_set_fails(bench: Bench, samples: str, valid: float) -> None:
+    sides = _tokens(bench, "reference"), _tokens(bench, "candidate", padded=7.0, valid=valid)
+
+    outcome = bench.compare(*sides, "--samples", samples, *_DECISION, "--valid-where", "logits=mask")
+
+    assert outcome.code == 1
+    failed = {check["name"] for check in outcome.result["checks"] if check["status"] == "fail"}
+    assert failed >= {"max_abs_diff", "mean_abs_diff", "max_row_rel_diff", "probe_batches"}
+
+
+@pytest.mark.usefixtures("asks_probes")
+def test_a_reference_that_is_nan_where_nothing_counts_is_judged_by_the_rest(bench: Bench, samples: str) -> None:
+    reference = _tokens(bench, "reference", padded=float("nan"))
+    asked = ("--samples", samples, "--valid-where", "logits=mask")
+
+    right = bench.compare(reference, _tokens(bench, "right", padded=5.0), *asked)
+    assert (right.code, right.result["verdict"]) == (0, "pass"), right.out
+    assert bench.compare(reference, _tokens(bench, "wrong", valid=0.01), *asked).code == 1
+    # Undeclared, such a reference is refused.
+    refused = bench.compare(reference, _tokens(bench, "again", padded=5.0), "--samples", samples)
+    assert (refused.code, refused.result["error"]["kind"]) == (5, "ReferenceRefusedError")
+
+
+def test_recorded_outputs_are_judged_by_what_counts_of_them(bench: Bench, samples: str) -> None:
+    arrays = _padded(bench)
+    logits = arrays["x"] * np.float32([1, 2, 3])
+    logits[arrays["mask"] == 0] = np.nan
+    recorded = bench.npz("expected.npz", {"logits": logits})
+    asked = ("--samples", samples, "--valid-where", "logits=mask")
+
+    assert bench.compare(recorded, _tokens(bench, "right"), *asked).code == 0
+    assert bench.compare(recorded, _tokens(bench, "wrong", valid=0.01), *asked).code == 1
+
+
+def test_a_recording_that_counts_every_position_has_another_scale(bench: Bench, samples: str) -> None:
+    reference = str(bench.folder / "recorded")
+    assert main(["record", _tokens(bench, "reference"), "--samples", samples, "--out", reference]) == 0
+
+    outcome = bench.compare(reference, _tokens(bench, "other"), "--samples", samples, "--valid-where", "logits=mask")
+
+    assert outcome.code == 2
+    assert "recorded with valid_where none, and asked is logits=mask: its scale is another" in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("dim", "asked", "message"),
+    [
+        ("positions", "logits=mask", "dim 'sequence' of the mask is none of the output's"),
+        ("sequence", "logits=musk", "'musk' is no input (inputs: x, mask)"),
+        ("sequence", "scores=mask", "valid_where scores=mask names 'scores', which is no output that is compared"),
+        ("sequence", "logits", "--valid-where 'logits' is not of the form NAME=VALUE"),
+    ],
+)
+def test_what_does_not_fit_is_wrong_usage(bench: Bench, samples: str, dim: str, asked: str, message: str) -> None:
+    sides = _tokens(bench, "reference", dim=dim), _tokens(bench, "candidate", dim=dim)
+
+    outcome = bench.compare(*sides, "--samples", samples, "--valid-where", asked)
+
+    assert outcome.code == 2
+    assert message in outcome.err
+
+
+def test_in_python_it_is_a_mapping(bench: Bench, samples: str) -> None:
+    sides = _tokens(bench, "reference"), _tokens(bench, "candidate", padded=3.0)
+    call = {"samples": samples, "probes": "none"}
+
+    assert pg.compare(*sides, **call, valid_where={"logits": "mask"}).verdict == "pass"
+    assert pg.compare(*sides, **call).verdict == "fail"
+
+
+_SPEC = """
+model: {{name: tokens, source: {source}}}
+samples: {{source: {samples}}}
+targets: [onnx-fp32]
+min_rows: 10
+outputs: {{logits: {{valid_where: {mask}}}}}
+promote: {{fallback: none}}
+"""
+
+
+def test_a_run_records_and_judges_by_it(bench: Bench, samples: str, tmp_path: Path) -> None:
+    import yaml
+
+    source = _tokens(bench, "source", padded=float("nan"))
+    spec = yaml.safe_load(_SPEC.format(source=source, samples=samples, mask="mask"))
+
+    outcome = pg.run(spec, root=tmp_path, promote=False, probes="none")
+
+    assert outcome.results["onnx-fp32"].verdict == "pass"
+    checks = {check.name: check.detail for check in outcome.results["onnx-fp32"].checks}
+    assert "values count, those where mask is set" in checks["valid_where"]
+
+
+def test_a_spec_whose_mask_does_not_fit_is_refused_before_anything_runs(
+    bench: Bench, samples: str, tmp_path: Path
+) -> None:
+    import yaml
+
+    spec = yaml.safe_load(_SPEC.format(source=_tokens(bench, "source"), samples=samples, mask="musk"))
+
+    with pytest.raises(pg.ParitygateError, match=r"outputs: valid_where logits=musk: 'musk' is no input"):
+        pg.run(spec, root=tmp_path, promote=False, probes="none")
+
+
+def _texts(is_left: bool) -> dict[str, NDArray[np.generic]]:  # noqa: FBT001 - where the padding is
+    rng = np.random.default_rng(0)
+    places, lengths = np.arange(12), rng.integers(1, 13, 96)
+    mask = places >= 12 - lengths[:, None] if is_left else places < lengths[:, None]
+    # A text of nothing at all: every position attends to nothing.
+    mask[5] &= is_left
+    return {"input_ids": rng.integers(1, 100, (96, 12)) * mask, "attention_mask": mask.astype(np.int64)}
+
+
+@pytest.mark.slow
+@pytest.mark.torch
+@pytest.mark.parametrize("kind", ["bert", "gpt2"])
+def test_a_transformer_whose_attention_is_to_nothing_is_judged_by_its_texts(tmp_path: Path, kind: str) -> None:
+    transformers = pytest.importorskip("transformers")
+    import torch
+
+    torch.manual_seed(0)
+    if kind == "bert":
+        sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+        made = transformers.BertModel(
+            transformers.BertConfig(vocab_size=100, attn_implementation="sdpa", **sizes), add_pooling_layer=False
+        )
+    else:
+        sizes = {"n_embd": 32, "n_layer": 2, "n_head": 4, "use_cache": False}
+        config = transformers.GPT2Config(
+            vocab_size=100, bos_token_id=0, eos_token_id=0, attn_implementation="sdpa", **sizes
+        )
+        made = transformers.GPT2Model(config)
+
+    class Hidden(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = made
+
+        def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> dict[str, torch.Tensor]:
+            return {"hidden": self.inner(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state}
+
+    model = Hidden().eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter), alpha=0.1)
+    arrays = _texts(kind == "gpt2")
+    np.savez(tmp_path / "texts.npz", **arrays)  # type: ignore[arg-type]  # keys are free in a mapping
+    dims = {0: torch.export.Dim("batch"), 1: torch.export.Dim("sequence", max=32)}
+    torch.onnx.export(
+        model,
+        tuple(torch.from_numpy(array[:4]) for array in arrays.values()),
+        str(tmp_path / "exported.onnx"),
+        input_names=list(arrays),
+        output_names=["hidden"],
+        dynamic_shapes=(dims, dims),
+        dynamo=True,
+        verbose=False,
+    )
+
+    def verdict(valid_where: dict[str, str]) -> str:
+        asked = {"samples": tmp_path / "texts.npz", "valid_where": valid_where, "probes": "none"}
+        return pg.compare(model, tmp_path / "exported.onnx", **asked).verdict
+
+    # PyTorch answers 0 where a position attends to nothing, the ONNX file the mean.
+    assert verdict({}) == "fail"
+    assert verdict({"hidden": "attention_mask"}) == "pass"
+    with torch.no_grad():
+        list(model.parameters())[-1][3] += 1e-3
+    assert verdict({"hidden": "attention_mask"}) == "fail"
+
+
+def test_a_mask_that_is_declared_after_a_failure_needs_a_reason(bench: Bench, samples: str, tmp_path: Path) -> None:
+    import yaml
+
+    spec = yaml.safe_load(_SPEC.format(source=_tokens(bench, "source", padded=0.1), samples=samples, mask="mask"))
+    # FP16 rounds nothing of the model but what stands where the mask is not set.
+    spec |= {"targets": ["onnx-fp16"], "tolerance": {"onnx-fp16": {"max_abs_diff": 1e-12}}}
+    asked = {"root": tmp_path, "promote": False, "probes": "none"}
+    failed = pg.run({**spec, "outputs": {}}, **asked)
+    assert failed.results["onnx-fp16"].verdict == "fail"
+
+    with pytest.raises(pg.ParitygateError, match="logits is compared only where mask is set"):
+        pg.run(spec, **asked)
+    assert pg.run({**spec, "reason": "padding"}, **asked).results["onnx-fp16"].verdict == "pass"

@@ -1,0 +1,59 @@
+"""Where the reference answers a row otherwise alone than in company, a candidate is held to that, and to no less."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from tests.validate.probes.conftest import Answered, ProbeDesk
+
+_RANDOM = np.random.default_rng(11)
+# Adds a little to every row where the batch is odd, which is what noise looks like.
+_NOISY = """(float[B, 3] x) => (float[B, 3] out) {
+  plain = Tanh(x)
+  shape = Shape<start=0, end=1>(x)
+  rest = Mod(shape, two)
+  some = Cast<to=1>(rest)
+  more = Mul(some, noise)
+  out = Add(plain, more)
+}"""
+_ALWAYS = """(float[B, 3] x) => (float[B, 3] out) { plain = Tanh(x) out = Add(plain, noise) }"""
+
+
+def _samples() -> list[dict[str, NDArray[Any]]]:
+    return [{"x": _RANDOM.uniform(-1, 1, size=(4, 3)).astype(np.float32)} for _ in range(8)]
+
+
+def _answered(desk: ProbeDesk, *, of_reference: float, of_candidate: float) -> Answered:
+    reference = desk.model(_NOISY, {"two": np.array([2]), "noise": np.float32(of_reference)})
+    asked = desk.ask(reference, _samples(), names=["values"])
+    return desk.answer(asked, desk.model(_ALWAYS, {"noise": np.float32(of_candidate)}), edge="warn")
+
+
+@pytest.mark.parametrize(
+    ("of_reference", "of_candidate", "is_failed", "is_warned"),
+    [
+        (0.0, 3e-4, True, False),
+        (4e-4, 3e-4, False, False),
+        (4e-4, 5e-4, True, False),
+        # More than ten limits: the reference is the one to look at.
+        (4e-3, 3e-3, True, True),
+    ],
+)
+def test_a_probe_is_held_to_the_noise_of_the_reference(
+    desk: ProbeDesk, *, of_reference: float, of_candidate: float, is_failed: bool, is_warned: bool
+) -> None:
+    answered = _answered(desk, of_reference=of_reference, of_candidate=of_candidate)
+
+    (outcome,) = answered.outcomes
+    assert bool(answered.failed) is is_failed, outcome.detail
+    assert bool(outcome.warnings) is is_warned
+    if is_warned:
+        assert "the reference itself differs by 0.004 in 'out' between a row alone and in company" in (
+            outcome.warnings[0].detail
+        )
+        assert outcome.warnings[0].detail.endswith("that excuses nothing")

@@ -1,0 +1,168 @@
+"""Positions of an output that count: those where an input, such as an attention mask, is set.
+
+The reference's answer carries them as a masked array of NumPy. Whoever measures asks `left_out_of` it; whoever does not
+know of masks compares every position, which is stricter and never less.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from paritygate.errors import UsageError
+from paritygate.signature import Signature, TensorSpec
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Arrays = Mapping[str, NDArray[np.generic]]
+
+__all__ = ["ValidWhere", "blanked", "left_out_of", "like", "not_a_number", "only_valid", "valid_positions"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ValidWhere:
+    """The input that says which positions of an output count, and how its dims lie in the output.
+
+    Attributes:
+        input: The input; a position counts where it is not zero.
+        axes: For each axis of the input, the axes of the output that have the dim's name; none for an axis of size 1.
+            Of several, as of attention between positions, each of them has to be set.
+    """
+
+    input: str
+    axes: tuple[tuple[int, ...], ...]
+
+    def left_out(self, inputs: Arrays, output: str, shape: tuple[int, ...]) -> NDArray[np.bool_]:
+        """Return which positions of an output of this shape do not count.
+
+        Raises:
+            UsageError: The samples lack the input, or it does not fit the output.
+        """
+        where = f"valid_where: {output} counts where {self.input} is set"
+        if self.input not in inputs:
+            msg = f"{where}, and the samples hold no {self.input!r} (they hold: {', '.join(inputs)})"
+            raise UsageError(msg, hint="name an input that every batch of the samples holds")
+        mask = inputs[self.input]
+        try:
+            named = np.asarray(mask != 0).reshape([mask.shape[at] for at, axes in enumerate(self.axes) if axes])
+            is_valid = np.ones(shape, dtype=bool)
+            for places in itertools.product(*(axes for axes in self.axes if axes)):
+                spread = [1] * len(shape)
+                for size, at in zip(named.shape, places, strict=True):
+                    spread[at] = size
+                is_valid &= named.transpose(np.argsort(places)).reshape(spread)
+        except (IndexError, ValueError):
+            msg = f"{where}, and their shapes do not fit: {list(mask.shape)} beside {list(shape)} of the output"
+            raise UsageError(msg, hint="dims of one name have one size in a batch: check the names declared") from None
+        return ~is_valid
+
+
+def valid_positions(valid_where: Mapping[str, str], signatures: Iterable[Signature | None]) -> dict[str, ValidWhere]:
+    """Return how each input lies in the output whose positions it says, by output; dims are matched by their names.
+
+    Args:
+        valid_where: The input by output.
+        signatures: Those of the reference and of the candidate, as far as they are known; the first that names the dims
+            of both counts.
+
+    Raises:
+        UsageError: There is no such input or output, or not every dim of the input is one of the output's.
+    """
+    known = [signature for signature in signatures if signature is not None]
+    return {output: _valid_where(output, name, known) for output, name in valid_where.items()}
+
+
+def _valid_where(output: str, name: str, signatures: list[Signature]) -> ValidWhere:
+    where = f"valid_where {output}={name}"
+    pairs = []
+    for signature in signatures:
+        inputs = {spec.name: spec for spec in signature.inputs}
+        outputs = {spec.name: spec for spec in signature.outputs}
+        for what, specs, asked in (("input", inputs, name), ("output", outputs, output)):
+            if asked not in specs:
+                msg = f"{where}: {asked!r} is no {what} ({what}s: {', '.join(specs)})"
+                raise UsageError(msg, hint="write OUTPUT=INPUT by the names served, such as logits=attention_mask")
+        pairs.append((inputs[name], outputs[output]))
+    named = [(mask, found) for mask, found in pairs if mask.shape is not None and found.shape is not None]
+    if not named:
+        seen = "; ".join(f"{mask}, {found}" for mask, found in pairs) or "no signature is known"
+        msg = f"{where}: dims are matched by name, and neither side names the dims of both ({seen})"
+        raise UsageError(
+            msg, hint="declare shapes with names in model.inputs and model.outputs, or compare an ONNX file"
+        )
+    found = [_axes(*pair) for pair in named]
+    fitting = next((axes for axes in found if not isinstance(axes, str)), None)
+    if fitting is None:
+        msg = f"{where}: {found[0]}: {named[0][0]} beside {named[0][1]}"
+        raise UsageError(msg, hint="every dim of the mask has to be a dim of the output, by the same name")
+    return ValidWhere(input=name, axes=fitting)
+
+
+def _axes(mask: TensorSpec, output: TensorSpec) -> tuple[tuple[int, ...], ...] | str:
+    """Return the axes of the output for each axis of the mask, or why there are none, in words."""
+    if mask.dtype == "string":
+        return "texts are no mask"
+    of_mask, of_output = mask.shape or (), output.shape or ()
+    names = [dim for dim in of_mask if dim != 1]
+    found = tuple(() if dim == 1 else tuple(at for at, own in enumerate(of_output) if own == dim) for dim in of_mask)
+    missing = [dim for dim in names if not isinstance(dim, str) or dim not in of_output]
+    if not names or len(missing) == len(names):
+        return "they share no dim by name"
+    if missing:
+        return f"dim {missing[0]!r} of the mask is none of the output's"
+    return "a dim stands twice in the mask" if len(set(names)) < len(names) else found
+
+
+def only_valid(outputs: Arrays, inputs: Arrays, positions: Mapping[str, ValidWhere]) -> dict[str, NDArray[np.generic]]:
+    """Return the reference's answer to a batch with the positions that do not count masked.
+
+    Raises:
+        UsageError: The inputs lack a mask, or it does not fit.
+    """
+    found = dict(outputs)
+    for name, where in positions.items():
+        if name in found:
+            found[name] = _masked(found[name], where.left_out(inputs, name, found[name].shape))
+    return found
+
+
+def like(outputs: Arrays, others: Arrays) -> dict[str, NDArray[np.generic]]:
+    """Return outputs with those positions masked that are in others of the same names; where shapes differ, none."""
+    found = dict(outputs)
+    for name, array in outputs.items():
+        left_out = left_out_of(others[name]) if name in others else None
+        if left_out is not None and left_out.shape == array.shape:
+            found[name] = _masked(array, left_out)
+    return found
+
+
+def _masked(array: NDArray[np.generic], left_out: NDArray[np.bool_]) -> NDArray[np.generic]:
+    masked: NDArray[Any] = np.ma.MaskedArray(np.asarray(array), mask=left_out)
+    return masked
+
+
+def left_out_of(array: NDArray[np.generic]) -> NDArray[np.bool_] | None:
+    """Return which positions of an array do not count; None where all do."""
+    if not isinstance(array, np.ma.MaskedArray):
+        return None
+    left_out: NDArray[np.bool_] = np.ma.getmaskarray(array)
+    return left_out if left_out.any() else None
+
+
+def not_a_number(array: NDArray[np.generic], left_out: NDArray[np.bool_] | None) -> NDArray[np.float64]:
+    """Return an array in float64, with NaN where a position does not count."""
+    wide = np.asarray(array).astype(np.float64)
+    if left_out is not None:
+        wide[left_out] = np.nan
+    return wide
+
+
+def blanked(array: NDArray[np.generic], left_out: NDArray[np.bool_] | None) -> NDArray[np.generic]:
+    """Return an array with zeros where a position does not count: two that are blanked alike do not differ there."""
+    plain = np.asarray(array)
+    return plain if left_out is None else np.where(left_out, np.zeros((), plain.dtype), plain)

@@ -1,0 +1,152 @@
+"""Asks the reference for some rows again, in batches of other sizes and on one thread, to measure its own noise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from paritygate.errors import BackendError, ParitygateError, UsageError
+from paritygate.validate.reference.noise_floor import largest_difference
+from paritygate.validate.samples.row_digest import has_rows
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from paritygate.batch import Batch
+    from paritygate.validate.reference.profile import OutputProfile
+    from paritygate.validate.reference.recording import StoredBatch
+    from paritygate.validate.runners.runner import Runner
+
+    Arrays = Mapping[str, NDArray[np.generic]]
+
+__all__ = ["OtherBatches", "OtherThreads"]
+
+# Rows that are answered one by one, in all and of one batch.
+_ROWS_ALONE = 16
+_ROWS_ALONE_OF_BATCH = 4
+# Rows that are answered on one thread; a first batch of fixed size may have more.
+_ROWS = 32
+
+
+class _Asked(Protocol):
+    """What answers."""
+
+    def run(self, inputs: Arrays) -> Arrays:
+        """Return all outputs."""
+        ...
+
+
+class OtherBatches:
+    """Asks the reference for some rows again, in batches of other sizes."""
+
+    def __init__(self, runner: _Asked, outputs: tuple[str, ...], *, is_batch_fixed: bool) -> None:
+        self._runner = runner
+        self._outputs = outputs
+        self._rows_left = 0 if is_batch_fixed else _ROWS_ALONE
+        self.why_not = "its batch size is fixed" if is_batch_fixed else "no batch held several rows"
+
+    def answers(self, batch: Batch, inputs: Arrays, outputs: Arrays, head: Arrays | None) -> dict[str, Any]:
+        """Return some rows as answered in their batch and otherwise, by keys that `measure_noise` knows.
+
+        Args:
+            batch: The batch, for its rows.
+            inputs: Its inputs as the model takes them.
+            outputs: What was answered.
+            head: What the first rows alone were answered, where they were asked.
+        """
+        rows = min(self._rows_left, _ROWS_ALONE_OF_BATCH, batch.rows)
+        if batch.rows == 1 or not rows or not has_rows(batch):
+            return {}
+        self._rows_left -= rows
+        try:
+            alone = [self._runner.run(_row(inputs, row, batch.rows)) for row in range(rows)]
+        except (BackendError, UsageError) as err:
+            self._rows_left = 0
+            self.why_not = f"it does not answer a row alone ({err})"
+            return {}
+        self.why_not = ""
+        found: dict[str, Any] = {}
+        for name in self._outputs:
+            whole = outputs[name]
+            if not whole.ndim or len(whole) != batch.rows:
+                continue
+            if head is not None:
+                found[f"head-whole/{name}"], found[f"head/{name}"] = whole[: len(head[name])], head[name]
+            found[f"alone-whole/{name}"] = whole[:rows]
+            found[f"alone/{name}"] = _stacked([answer[name] for answer in alone])
+        return found
+
+
+def _row(inputs: Arrays, row: int, of: int) -> dict[str, NDArray[np.generic]]:
+    return {name: array[row : row + 1] if array.ndim and len(array) == of else array for name, array in inputs.items()}
+
+
+def _stacked(rows: list[NDArray[np.generic]]) -> NDArray[np.generic]:
+    # Rows of several shapes are not those of one batch: the first alone shows that the shape is another one.
+    if len({row.shape for row in rows}) > 1 or not rows[0].ndim:
+        return rows[0]
+    return np.concatenate(rows)
+
+
+class OtherThreads:
+    """Keeps the inputs of the first rows that were run twice, and asks them once more on one thread."""
+
+    def __init__(self, runner: Runner, blank: Callable[[Arrays, Arrays], Arrays] = lambda outputs, _: outputs) -> None:
+        """Begin.
+
+        Args:
+            runner: The reference.
+            blank: Puts zeros into outputs where, by the inputs, they do not count, as in what it is compared with.
+        """
+        self._runner = runner
+        self._blank = blank
+        self._kept: list[dict[str, NDArray[np.generic]]] = []
+        self._rows_left = _ROWS
+        self.why_not = ""
+
+    def keep(self, inputs: Arrays, rows: int) -> None:
+        """Keep a copy of what was run twice, while there are rows left.
+
+        Args:
+            inputs: The inputs of the batch, cut to the rows that were run twice.
+            rows: How many these are.
+        """
+        if self._kept and rows > self._rows_left:
+            # No later one is taken either: those kept are the first that were run twice.
+            self._rows_left = 0
+            return
+        self._rows_left -= rows
+        self._kept.append({name: np.array(array, order="C") for name, array in inputs.items()})
+
+    def measure(
+        self, batches: Iterable[StoredBatch], profiles: Mapping[str, OutputProfile]
+    ) -> dict[str, NDArray[np.float64]]:
+        """Return the largest difference of an answer on one thread, by float output, one a channel.
+
+        Empty where it was not measured: `why_not` then says why. What was kept is dropped.
+
+        Args:
+            batches: What was run twice, in the order in which it was kept: outputs by `first/NAME`.
+            profiles: The profile of each output.
+        """
+        kept, self._kept = self._kept, []
+        floats = [profile for profile in profiles.values() if profile.is_float]
+        opened = self._runner.on_one_thread() if floats else ""
+        if isinstance(opened, str):
+            self.why_not = opened
+            return {}
+        largest = {profile.name: np.zeros(profile.channels) for profile in floats}
+        try:
+            with opened as alone:
+                for inputs, batch in zip(kept, batches, strict=False):
+                    answer = self._blank(alone.run(inputs), inputs)
+                    for profile in floats:
+                        pair = answer[profile.name], batch.outputs[f"first/{profile.name}"]
+                        found = largest_difference(*pair, profile)
+                        largest[profile.name] = np.maximum(largest[profile.name], found)
+        except ParitygateError as err:
+            self.why_not = f"it does not answer on one thread ({err})"
+            return {}
+        return largest

@@ -1,0 +1,109 @@
+"""The reference's own noise, row by row: how far its answers differ alone and in company, and what that excuses.
+
+No candidate can be held to less than the reference keeps itself: the limit of a row is the difference of the reference
+there, where that is more. A reference that differs by far more than a limit says nothing, and excuses nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from paritygate.validate.gate.tolerance import Limits
+from paritygate.validate.reference.profile import OutputProfile
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["NOISE_FACTOR", "RowNoise", "largest_in_limits", "noise_by_row", "rows_within"]
+
+# Where the reference differs by more than so many limits, it is the reference that is wrong.
+NOISE_FACTOR = 10.0
+# Files hold no infinity.
+_LARGEST = float(np.finfo(np.float64).max)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RowNoise:
+    """How far the reference differs from itself in one row of an output.
+
+    Attributes:
+        max_abs_diff: The largest difference of a value; the largest number there is where shape or finiteness differ.
+        norm: The 2-norm of the difference.
+    """
+
+    max_abs_diff: float
+    norm: float
+
+
+def noise_by_row(answers: Sequence[NDArray[np.generic]]) -> tuple[RowNoise, ...]:
+    """Return how far several answers to the same rows differ from the first of them."""
+    first = answers[0].astype(np.float64).reshape(len(answers[0]), -1)
+    largest, norms = np.zeros(len(first)), np.zeros(len(first))
+    for answer in answers[1:]:
+        if answer.shape != answers[0].shape:
+            return tuple(RowNoise(max_abs_diff=_LARGEST, norm=_LARGEST) for _ in first)
+        other = answer.astype(np.float64).reshape(first.shape)
+        same = (other == first) | (np.isnan(other) & np.isnan(first))
+        with np.errstate(invalid="ignore"):
+            difference = np.where(same, 0.0, np.abs(other - first))
+        difference = np.where(np.isfinite(difference), difference, _LARGEST)
+        largest = np.maximum(largest, difference.max(axis=1, initial=0.0))
+        with np.errstate(over="ignore"):
+            norms = np.maximum(norms, np.minimum(np.linalg.norm(difference, axis=1), _LARGEST))
+    return tuple(RowNoise(max_abs_diff=float(a), norm=float(b)) for a, b in zip(largest, norms, strict=True))
+
+
+def largest_in_limits(noise: Sequence[RowNoise], expected: NDArray[np.generic], limits: Limits) -> tuple[int, float]:
+    """Return the row whose noise is the most limits of its own, and how many these are."""
+    own = _limits_of_rows(expected, limits).min(axis=1, initial=np.inf)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = np.array([row.max_abs_diff for row in noise]) / own
+    ratio = np.where(np.isnan(ratio), 0.0, ratio)
+    at = int(ratio.argmax())
+    return at, float(ratio[at])
+
+
+def rows_within(
+    actual: NDArray[np.generic],
+    expected: NDArray[np.generic],
+    noise: Sequence[RowNoise] | None,
+    *,
+    limits: Limits,
+    profile: OutputProfile,
+) -> NDArray[np.bool_]:
+    """Return which rows are within their limits, where these are the reference's own noise if that is more.
+
+    A row in which the reference differs by more than `NOISE_FACTOR` limits is held to the limits alone.
+
+    Args:
+        actual: The candidate's answers, one row each along axis 0.
+        expected: The reference's, of the same shape.
+        noise: The reference's own noise, of the same rows; None for none.
+        limits: The limits of the output.
+        profile: Its profile.
+    """
+    rows = len(expected)
+    wide = expected.astype(np.float64).reshape(rows, -1)
+    with np.errstate(invalid="ignore"):
+        difference = np.abs(actual.astype(np.float64).reshape(wide.shape) - wide)
+    of_values = _limits_of_rows(expected, limits)
+    noise = [RowNoise(max_abs_diff=0.0, norm=0.0)] * rows if noise is None else noise
+    own = np.array([row.max_abs_diff for row in noise])
+    is_sound = own <= NOISE_FACTOR * of_values.min(axis=1, initial=np.inf)
+    own_norms = np.array([row.norm for row in noise])
+    allowed = np.maximum(of_values, np.where(is_sound, own, 0.0)[:, None])
+    norms = limits.max_row_rel_diff * np.maximum(np.linalg.norm(wide, axis=1), profile.row_norm)
+    is_near = np.linalg.norm(difference, axis=1) <= np.maximum(norms, np.where(is_sound, own_norms, 0.0))
+    # NaN is within no limit.
+    found: NDArray[np.bool_] = (difference <= allowed).all(axis=1) & is_near
+    return found
+
+
+def _limits_of_rows(expected: NDArray[np.generic], limits: Limits) -> NDArray[np.float64]:
+    wide = expected.astype(np.float64)
+    found = np.broadcast_to(limits.of_values("max_abs_diff", wide), wide.shape)
+    return found.reshape(len(wide), -1)

@@ -1,1 +1,0 @@
-"""Runs TensorRT and TensorRT-RTX engines."""

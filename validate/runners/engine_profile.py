@@ -1,0 +1,110 @@
+"""Checks that a batch lies within the shapes that an engine was built for, before the engine is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from paritygate.engine.record import EngineRecord
+from paritygate.engine.settings import ProfileShapes
+from paritygate.errors import BackendError
+from paritygate.signature import Signature
+from paritygate.validate.runners.runner import Runner, RuntimeFacts
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+__all__ = ["WithinProfile", "check_profile", "describe_profile"]
+
+
+def check_profile(
+    signature: Signature, profile: Mapping[str, ProfileShapes], inputs: Mapping[str, NDArray[np.generic]]
+) -> None:
+    """Check that every input has a shape that the engine was built for.
+
+    Args:
+        signature: Inputs and outputs under the names served.
+        profile: The shapes of each input of the signature, by the name served.
+        inputs: The batch; it has passed `check_inputs`.
+
+    Raises:
+        BackendError: A size lies outside; the message names every such input, its shape, and the smallest and the
+            largest allowed.
+    """
+    refused = [name for name, array in inputs.items() if not _is_within(profile[name], array.shape)]
+    if not refused:
+        return
+    msg = "; ".join(_refusal(profile[name], name, inputs[name].shape) for name in refused)
+    shapes = {name: inputs[name].shape for name in refused}
+    raise BackendError(msg, hint=_hint(signature, profile, shapes))
+
+
+def describe_profile(profile: Mapping[str, ProfileShapes]) -> str:
+    """Return the shapes that an engine takes in one line, such as `ids: [1, 8] to [64, 128], tuned for [8, 64]`."""
+    return "; ".join(
+        f"{name}: {list(shapes.min)}"
+        + ("" if shapes.min == shapes.max else f" to {list(shapes.max)}, tuned for {list(shapes.opt)}")
+        for name, shapes in profile.items()
+    )
+
+
+def _is_within(shapes: ProfileShapes, shape: tuple[int, ...]) -> bool:
+    return len(shape) == len(shapes.min) and all(
+        least <= size <= most for least, size, most in zip(shapes.min, shape, shapes.max, strict=True)
+    )
+
+
+def _refusal(shapes: ProfileShapes, name: str, shape: tuple[int, ...]) -> str:
+    return (
+        f"input {name!r} has shape {list(shape)}, and the engine was built for shapes from {list(shapes.min)} "
+        f"to {list(shapes.max)}"
+    )
+
+
+def _hint(signature: Signature, profile: Mapping[str, ProfileShapes], shapes: Mapping[str, tuple[int, ...]]) -> str:
+    wider: dict[str, tuple[int, int, int]] = {}
+    for spec in signature.inputs:
+        if spec.name not in shapes:
+            continue
+        known = profile[spec.name]
+        # Not strict: of another rank no dim can be widened.
+        for dim, size, low, opt, high in zip(
+            spec.shape or (), shapes[spec.name], known.min, known.opt, known.max, strict=False
+        ):
+            if isinstance(dim, str) and not low <= size <= high:
+                least, _, most = wider.get(dim, (low, opt, high))
+                wider[dim] = (min(least, size), opt, max(most, size))
+    if not wider or any(0 in shape for shape in shapes.values()):
+        return "give samples of the shapes above: an engine takes no others, and nothing of size 0"
+    dims = ", ".join(f"{dim}: {{min: {low}, opt: {opt}, max: {high}}}" for dim, (low, opt, high) in wider.items())
+    return f"declare wider model.dims, such as {{{dims}}}, and build the engine again: convert-and-validate build"
+
+
+class WithinProfile(Runner):
+    """A runner of the ONNX file that an engine was built from, on the shapes alone that the engine takes.
+
+    An ONNX file answers batches of any size. Where it runs in an engine's place, what the engine would refuse is
+    refused.
+    """
+
+    def __init__(self, runner: Runner, record: EngineRecord) -> None:
+        """Wrap the runner.
+
+        Args:
+            runner: Of the file; its inputs and outputs are those of the engine.
+            record: The engine's.
+        """
+        super().__init__(record.signature, runner.facts)
+        self._runner = runner
+        self._profile = record.profile
+
+    @property
+    def facts(self) -> RuntimeFacts:
+        """What runs: the file."""
+        return self._runner.facts
+
+    def _call(self, feed: Mapping[str, NDArray[np.generic]]) -> Sequence[NDArray[np.generic]]:
+        check_profile(self.signature, self._profile, feed)
+        found = self._runner.run(feed)
+        return [found[spec.name] for spec in self.signature.outputs]

@@ -1,1 +1,0 @@
-"""Runs Keras models, SavedModels and TFLite files."""

@@ -1,0 +1,307 @@
+"""Run a TensorRT or TensorRT-RTX engine on the GPU, through Polygraphy.
+
+Whether an engine runs here at all is checked before the library is asked: it refuses such an engine too, in words that
+do not say what to do, or after it has loaded all of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import weakref
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from paritygate.engine.builder_log import BuilderLog, make_logger
+from paritygate.engine.capabilities import capabilities_of
+from paritygate.engine.gpu_fit import BUILD_HERE, check_gpu
+from paritygate.engine.inspecting import BUILD_AGAIN, LoadedEngine, check_engine, inspect_engine, load_engine
+from paritygate.engine.library import DTYPE_OF_PRECISION, MOVING, QUANTIZE, TITLES, open_library
+from paritygate.engine.record import RECORD_FILE, EngineRecord
+from paritygate.errors import BackendError, InputFileError
+from paritygate.machine import Gpu, device_name, gpu_of_machine, show_cuda_runtime
+from paritygate.models.loading import LoadedModel
+from paritygate.precision import Precision
+from paritygate.signature import Signature, TensorSpec, rename_signature
+from paritygate.validate.runners.engine_profile import check_profile, describe_profile
+from paritygate.validate.runners.runner import ON_THE_GPU, Runner, RuntimeFacts, reason_of
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = [
+    "TensorrtRunner",
+    "check_version",
+    "describe_census",
+    "engine_facts",
+    "gpu_for_engines",
+    "open_model",
+    "precision_of_dtypes",
+]
+
+_BFLOAT16 = "bfloat16"
+_ELSEWHERE = (
+    "validate it where there is one, with --device cuda, or accept the emulated row of its precision: promote.accept"
+)
+# That the answers of QUANTIZE are INT8 is what tells a quantized network.
+_NOT_COMPUTING = MOVING - {QUANTIZE}
+# TF32 is how FLOAT is computed: no layer says it.
+_PRECISIONS = {dtype: precision for precision, dtype in DTYPE_OF_PRECISION.items() if precision is not Precision.TF32}
+
+
+def open_model(loaded: LoadedModel) -> TensorrtRunner:
+    """Return the engine, loaded on the GPU and ready to run.
+
+    Its record is held against the library, the GPU and the engine itself.
+
+    Raises:
+        BackendError: There is no GPU, or another device was asked for; the engine was built by another version of
+            the library or for other GPUs, or the library refused it, or it is not what its record says.
+        InputFileError: The engine has no record beside it, or a damaged one; or it is empty.
+        MissingBackendError: The library or Polygraphy is not installed.
+        UsageError: A name to be renamed is not in the engine.
+    """
+    gpu = gpu_for_engines(loaded.device)
+    path = loaded.ref.path
+    record = _read_record(path, str(loaded.ref.kind))
+    served = rename_signature(record.signature, loaded.ref.rename)
+    library = open_library(record.library)
+    offered = capabilities_of(library).compute_capabilities
+    notes = (*check_version(record, library.version), *check_gpu(record, gpu, offered))
+    engine = load_engine(path, library)
+    check_engine(engine.cuda_engine, record)
+    facts = engine_facts(engine, record, gpu, device=device_name(loaded.device), notes=notes)
+    show_cuda_runtime(gpu)
+    return TensorrtRunner(engine=engine, runner=_activate(engine), record=record, served=served, facts=facts)
+
+
+def _read_record(path: Path, kind: str) -> EngineRecord:
+    record = EngineRecord.load(path)
+    if record.library != kind:
+        msg = f"{path} was built by {record.library!r} by its {RECORD_FILE}, and is to be run as {kind!r}"
+        raise InputFileError(msg, hint=BUILD_AGAIN)
+    if set(record.profile) != {spec.name for spec in record.signature.inputs}:
+        msg = (
+            f"{path.parent / RECORD_FILE} is damaged: it has shapes of {', '.join(record.profile) or 'nothing'}, and "
+            f"the inputs {', '.join(spec.name for spec in record.signature.inputs)}"
+        )
+        raise InputFileError(msg, hint=BUILD_AGAIN)
+    if record.built_on is not None and not {"name", "capability"} <= set(record.built_on):
+        msg = f"{path.parent / RECORD_FILE} is damaged: it does not say name and capability of the GPU it was built on"
+        raise InputFileError(msg, hint=BUILD_AGAIN)
+    return record
+
+
+def _activate(engine: LoadedEngine) -> Any:  # noqa: ANN401 - a TrtRunner, and Polygraphy has no types
+    from polygraphy.backend.trt import TrtRunner
+
+    log = BuilderLog(engine.library.title)
+    make_logger(engine.library, log)
+    runner = TrtRunner(engine.cuda_engine)
+    try:
+        runner.activate()
+    except Exception as err:
+        msg = f"{engine.library.title} could not make the engine ready to run: {log.reason() or reason_of(err)}"
+        hint = "check that the GPU has memory left, and that the CUDA runtime is installed: nvidia-cuda-runtime"
+        raise BackendError(msg, hint=hint) from err
+    return runner
+
+
+def engine_facts(
+    engine: LoadedEngine, record: EngineRecord, gpu: Gpu, *, device: str, notes: tuple[str, ...]
+) -> RuntimeFacts:
+    """Return what runs: the library, the GPU, and what the engine and its record say.
+
+    Args:
+        engine: The engine.
+        record: What is known of it; it was held against the engine.
+        gpu: The GPU that it runs on.
+        device: Its name in evidence.
+        notes: What else is to be noted.
+    """
+    inspected = inspect_engine(engine)
+    level = record.settings.optimization_level
+    compatibility = engine.cuda_engine.hardware_compatibility_level.name.lower()
+    said = [
+        f"it ran on {gpu.name}, driver {gpu.driver or 'of unknown version'}, CUDA {gpu.cuda}",
+        *notes,
+        f"it takes {describe_profile(record.profile)}",
+    ]
+    if record.census:
+        said.append(f"outputs of layers in its network, by dtype: {describe_census(record.census)}")
+    if inspected:
+        said.append(f"outputs of layers in the engine, by dtype: {describe_census(inspected)}")
+    return RuntimeFacts(
+        runtime=record.library,
+        version=engine.library.version,
+        device=device,
+        # The engine's own word where it gives one: the network was what it was built from.
+        precision_found=precision_of_dtypes(inspected) or precision_of_dtypes(record.census),
+        tf32=record.tf32,
+        optimisation=(
+            f"builder optimization level {'of the library' if level is None else level}, "
+            f"hardware compatibility {compatibility}"
+        ),
+        notes=tuple(said),
+    )
+
+
+class TensorrtRunner(Runner):
+    """One engine in one execution context, from its opening to the end of the process or its last use."""
+
+    _hint = "the log of the job holds all that the library said"
+
+    def __init__(
+        self,
+        *,
+        engine: LoadedEngine,
+        runner: Any,  # noqa: ANN401 - a TrtRunner, and Polygraphy has no types
+        record: EngineRecord,
+        served: Signature,
+        facts: RuntimeFacts,
+    ) -> None:
+        super().__init__(served, facts, record.signature)
+        self._engine = engine
+        self._runner = runner
+        self._what = f"{engine.library.title} failed"
+        self._log = BuilderLog(engine.library.title)
+        self._profile = {
+            its.name: record.profile[own.name] for own, its in zip(record.signature.inputs, served.inputs, strict=True)
+        }
+        # Why not __del__? At the end of a process it comes after the library is half gone.
+        weakref.finalize(self, _close, runner)
+
+    def _call(self, feed: Mapping[str, NDArray[np.generic]]) -> Sequence[NDArray[np.generic]]:
+        served = {spec.name: array for spec, array in zip(self._served.inputs, feed.values(), strict=True)}
+        check_profile(self._served, self._profile, served)
+        # Those that the library reads on the host have to live as long as the call does.
+        arrays = {name: _to_feed(array) for name, array in feed.items()}
+        # The logger is the process's: of several engines that are open, it is told who speaks.
+        self._log = BuilderLog(self._engine.library.title)
+        make_logger(self._engine.library, self._log)
+        found = self._runner.infer(arrays, check_inputs=False, return_raw_buffers=True)
+        return [_own_array(found, own) for own in self._own.outputs]
+
+    def _reason(self, err: Exception) -> str:
+        return self._log.reason() or reason_of(err)
+
+    def on_one_thread(self) -> str:
+        """Return why it does not answer on one thread."""
+        return ON_THE_GPU
+
+
+def _close(runner: Any) -> None:  # noqa: ANN401 - a TrtRunner
+    # Its answers were had: what goes wrong with giving memory back is nobody's to know.
+    with contextlib.suppress(Exception):
+        if runner.is_active:
+            runner.deactivate()
+
+
+def _to_feed(array: NDArray[Any]) -> NDArray[Any]:
+    if array.dtype.name == _BFLOAT16:
+        # Polygraphy knows the dtypes of NumPy alone; what it copies are bytes.
+        return np.asarray(array, order="C").view(np.uint16)
+    return np.asarray(array, dtype=array.dtype.newbyteorder("="), order="C")
+
+
+def _own_array(found: Mapping[str, Any], spec: TensorSpec) -> NDArray[np.generic]:
+    """Return a copy of one output: Polygraphy writes the next one to where this one is."""
+    if spec.name not in found:
+        msg = f"the engine returned {', '.join(found) or 'nothing'}, and not the output {spec.name!r}"
+        raise BackendError(msg, hint=BUILD_AGAIN)
+    raw = np.asarray(found[spec.name].array)
+    shape = tuple(int(size) for size in found[spec.name].shape)
+    dtype = _numpy_dtype(spec.dtype)
+    if raw.nbytes != math.prod(shape) * dtype.itemsize or (spec.shape is not None and len(shape) != len(spec.shape)):
+        msg = f"the engine returned {raw.nbytes} bytes of shape {list(shape)} for the output {spec}"
+        raise BackendError(msg, hint=BUILD_AGAIN)
+    own: NDArray[np.generic] = raw.reshape(-1).view(np.uint8).copy().view(dtype).reshape(shape)
+    return own
+
+
+def _numpy_dtype(name: str) -> np.dtype[Any]:
+    if name != _BFLOAT16:
+        return np.dtype(name)
+    import ml_dtypes
+
+    bfloat16: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+    return bfloat16
+
+
+def gpu_for_engines(device: str) -> Gpu:
+    """Return the GPU that engines run on.
+
+    Args:
+        device: What was asked for: `cpu`, or `cuda`.
+
+    Raises:
+        BackendError: There is none, or another device was asked for.
+    """
+    gpu = gpu_of_machine()
+    if gpu is None:
+        msg = "engines run on NVIDIA GPUs only, and the CUDA driver shows none to this process"
+        raise BackendError(msg, hint=_ELSEWHERE)
+    if device != "cuda":
+        msg = f"engines run on NVIDIA GPUs only, and the device asked for is {device!r}"
+        raise BackendError(msg, hint="run it on the GPU: --device cuda")
+    return gpu
+
+
+def check_version(record: EngineRecord, version: str) -> tuple[str, ...]:
+    """Return what is to be noted of the library's version, once it is one that runs the engine.
+
+    Args:
+        record: What is known of the engine.
+        version: Version of the library that is here.
+
+    Raises:
+        BackendError: An engine runs in the very version that built it, or, if it was built to, in later ones; and
+            this is neither.
+    """
+    if version == record.version:
+        return ()
+    title = TITLES[record.library]
+    built = f"the engine was built by {title} {record.version}, and {title} {version} is installed"
+    if not record.settings.version_compatible:
+        msg = f"{built}: it runs in the version that built it alone"
+        raise BackendError(msg, hint=f"{BUILD_HERE}; or install {title} {record.version}")
+    if _numbers(version) < _numbers(record.version):
+        msg = f"{built}: it was built to run in later versions, not in earlier ones"
+        raise BackendError(msg, hint=f"{BUILD_HERE}; or install {title} {record.version} or later")
+    return (f"{built}: it was built to run in later versions too",)
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".") if part.isdigit())
+
+
+def precision_of_dtypes(census: Mapping[str, Mapping[str, int]]) -> Precision | None:
+    """Return the precision of the layers that compute: the lowest there is; None if none computes in floats.
+
+    Args:
+        census: How many outputs of layers there are, by dtype and type of layer, in the library's words.
+
+    Returns:
+        `mixed` where layers compute in FP16 and others in BF16.
+    """
+    found = {
+        _PRECISIONS[dtype]
+        for dtype, layers in census.items()
+        if dtype in _PRECISIONS and any(count for layer, count in layers.items() if layer.upper() not in _NOT_COMPUTING)
+    }
+    if Precision.INT8 in found:
+        return Precision.INT8
+    if {Precision.FP16, Precision.BF16} <= found:
+        return Precision.MIXED
+    lower = found - {Precision.FP32}
+    return lower.pop() if lower else next(iter(found), None)
+
+
+def describe_census(census: Mapping[str, Mapping[str, int]]) -> str:
+    """Return how many outputs of layers are of each dtype, such as `HALF 138, FLOAT 2`, the most first."""
+    counts = Counter({dtype: sum(layers.values()) for dtype, layers in census.items()})
+    return ", ".join(f"{dtype} {count}" for dtype, count in counts.most_common())

@@ -1,0 +1,293 @@
+"""Run PyTorch modules, TorchScript and `.pt2` files: eval mode, no autocast, float32 computed in float32."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+
+from paritygate.backends import require_backend
+from paritygate.errors import BackendError, MissingBackendError, UsageError
+from paritygate.machine import device_name
+from paritygate.models.loading import LoadedModel
+from paritygate.models.source import SourceKind
+from paritygate.models.torch import pt2_file, torchscript_file
+from paritygate.models.torch.archive import names_in_archive
+from paritygate.models.torch.module import (
+    as_named_module,
+    device_of,
+    parts_with_fp32_precision,
+    put_in_eval_mode,
+    signature_of_module,
+    unused_outputs,
+)
+from paritygate.models.torch.names import KnownNames, named_file
+from paritygate.models.weights import WeightTally
+from paritygate.precision import Precision
+from paritygate.signature import Signature
+from paritygate.validate.runners.runner import ALL_THERE_IS, ON_THE_GPU, Runner, RuntimeFacts, reason_of
+
+if TYPE_CHECKING:
+    import torch
+    from numpy.typing import NDArray
+
+    from paritygate.models.example import Example
+
+__all__ = ["TorchRunner", "open_model"]
+
+# Modules of these packages hold their weights packed, where no parameter shows them.
+_QUANTIZED = ("torch.ao.nn.quantized", "torch.ao.nn.intrinsic.quantized", "torch.nn.quantized")
+_BFLOAT16 = "bfloat16"
+
+
+def open_model(loaded: LoadedModel) -> TorchRunner:
+    """Return the module, or the one in the file, in eval mode and on the device.
+
+    Loading a file may run code of its author's. Reads all weights, to find their precision.
+
+    Raises:
+        MissingBackendError: PyTorch is not installed, or has no CUDA where CUDA is asked for.
+        InputFileError: The file is no TorchScript or no program of torch.export, or damaged.
+        BackendError: The module cannot be moved to the device.
+        UsageError: There is no signature, or it does not fit the module; or neither the file nor the spec says the
+            names, or they are not those of the file.
+    """
+    require_backend("torch")
+    if loaded.ref.kind is SourceKind.TORCHSCRIPT:
+        return _open_torchscript(loaded)
+    return _open_pt2(loaded) if loaded.ref.kind is SourceKind.PT2 else _open_module(loaded)
+
+
+def _open_module(loaded: LoadedModel) -> TorchRunner:
+    if loaded.ref.signature is None and loaded.example is None:
+        msg = f"the names and dtypes of {loaded.ref.text} are not known: a PyTorch module does not say them"
+        raise UsageError(msg, hint="declare inputs: and outputs: in the spec")
+    module: torch.nn.Module = loaded.model
+    note = put_in_eval_mode(module)
+    _move(module, loaded.device)
+    signature = loaded.ref.signature
+    if signature is None:
+        signature = signature_of_module(module, cast("Example", loaded.example), loaded.ref.rename)
+    return TorchRunner(
+        named=as_named_module(module, signature, loaded.ref.rename),
+        signature=signature,
+        facts=_torch_facts(device_of(module).type, _precision_of_module(module), [note]),
+    )
+
+
+def _move(module: torch.nn.Module, device: str) -> None:
+    _check_device(device)
+    try:
+        module.to(device)
+    except Exception as err:
+        msg = f"the module cannot be moved to device {device!r}: {reason_of(err)}"
+        raise BackendError(msg, hint="load all weights in the callable, and leave the device to paritygate") from err
+
+
+def _precision_of_module(module: torch.nn.Module) -> Precision | None:
+    if any(type(part).__module__.startswith(_QUANTIZED) for part in module.modules()):
+        return Precision.INT8
+    return _precision_of_tensors((*module.parameters(), *module.buffers()))
+
+
+def _open_torchscript(loaded: LoadedModel) -> TorchRunner:
+    _check_device(loaded.device)
+    path = loaded.ref.path
+    module = torchscript_file.load_torchscript(path, loaded.device)
+    note = put_in_eval_mode(module)
+    known = KnownNames(file=path, said=names_in_archive(path), declared=loaded.ref.signature, rename=loaded.ref.rename)
+    named, signature = named_file(torchscript_file.taking_its_names(module), known)
+    weights = (*module.parameters(), *module.buffers(), *torchscript_file.constants_of(module))
+    device = next((tensor.device.type for tensor in weights), loaded.device)
+    facts = _torch_facts(device, _precision_of_tensors(weights), (note, *torchscript_file.notes_of(module)))
+    return TorchRunner(named=named, signature=signature, facts=facts)
+
+
+def _open_pt2(loaded: LoadedModel) -> TorchRunner:
+    _check_device(loaded.device)
+    program = pt2_file.load_pt2(loaded.ref.path)
+    known = pt2_file.known_names(loaded.ref.path, program, loaded.ref.signature, loaded.ref.rename)
+    program = _moved(program, loaded.device)
+    module = program.module()
+    named, signature = named_file(pt2_file.taking_its_names(program, module, module), known)
+    weights = (*program.state_dict.values(), *_tensors(program))
+    device = next((tensor.device.type for tensor in weights), loaded.device)
+    facts = _torch_facts(device, _precision_of_tensors(weights), pt2_file.notes_of(program))
+    return TorchRunner(named=named, signature=signature, facts=facts)
+
+
+def _moved(program: torch.export.ExportedProgram, device: str) -> torch.export.ExportedProgram:
+    from torch.export.passes import move_to_device_pass
+
+    try:
+        return move_to_device_pass(program, device)
+    except Exception as err:
+        msg = f"the program cannot be moved to device {device!r}: {reason_of(err)}"
+        raise BackendError(msg, hint=f"export the model again on {device!r}") from err
+
+
+def _tensors(program: torch.export.ExportedProgram) -> list[torch.Tensor]:
+    import torch
+
+    return [item for item in program.constants.values() if isinstance(item, torch.Tensor)]
+
+
+def _check_device(device: str) -> None:
+    """Do nothing if this PyTorch runs on the device.
+
+    Raises:
+        MissingBackendError: It has no CUDA, where CUDA is asked for.
+        BackendError: There is no such device.
+    """
+    import torch
+
+    device_name(device)
+    if device == "cuda" and not torch.cuda.is_available():
+        msg = f"this build of torch ({torch.__version__}) does not run on CUDA here"
+        raise MissingBackendError(
+            msg, hint="install torch for the CUDA version that nvidia-smi shows, or use device cpu"
+        )
+
+
+def _precision_of_tensors(tensors: Iterable[torch.Tensor]) -> Precision | None:
+    """Return the precision of weights; None where they are packed, or there are none.
+
+    Reads all of them.
+    """
+    import torch
+
+    tally = WeightTally()
+    for tensor in tensors:
+        if type(tensor) not in {torch.Tensor, torch.nn.Parameter, torch.nn.Buffer}:
+            # A tensor class of its own, such as quantized or not yet initialised weights.
+            return None
+        if tensor.is_quantized:
+            return Precision.INT8
+        if tensor.dtype == torch.float32:
+            tally.add(tensor.detach().cpu().numpy())
+        else:
+            tally.add_stored(str(tensor.dtype).removeprefix("torch."), tensor.numel())
+    return tally.precision_of_parameters()
+
+
+def _torch_facts(device: str, precision: Precision | None, notes: Iterable[str | None]) -> RuntimeFacts:
+    """Return what runs, read back from PyTorch.
+
+    Args:
+        device: The type of the device that the model's weights are on.
+        precision: The precision found in the weights.
+        notes: What the user should know; None where there is nothing.
+    """
+    import torch
+
+    with _full_precision(device):
+        tf32 = _is_tf32_allowed() if device == "cuda" else None
+    found = [note for note in notes if note]
+    if precision is None:
+        found.append("the precision of the weights could not be read: they are packed, or none is a float")
+    return RuntimeFacts(
+        runtime="torch",
+        version=str(torch.__version__),
+        device=device_name(device),
+        precision_found=precision,
+        tf32=tf32,
+        notes=tuple(found),
+        # No gradients and no switch of a call's own: what is set for every batch is the same for all.
+        may_be_called_at_once=device == "cpu",
+    )
+
+
+@contextlib.contextmanager
+def _full_precision(device: str) -> Iterator[None]:
+    """Compute without gradients, autocast, TF32 and bfloat16 kernels for float32.
+
+    The switches are those of the process. They are set for every batch, because importing somebody's
+    module may turn them.
+    """
+    import torch
+
+    torch.set_float32_matmul_precision("highest")
+    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cudnn.allow_tf32 = False
+    for part in parts_with_fp32_precision():
+        part.fp32_precision = "ieee"
+    with torch.inference_mode(), torch.autocast(device_type=device, enabled=False):
+        yield
+
+
+def _is_tf32_allowed() -> bool:
+    import torch
+
+    switches = [getattr(part, "fp32_precision", "ieee") != "ieee" for part in parts_with_fp32_precision()]
+    return torch.backends.cuda.matmul.allow_tf32 or torch.backends.cudnn.allow_tf32 or any(switches)
+
+
+class TorchRunner(Runner):
+    """One PyTorch module, or what was loaded from a file of PyTorch's."""
+
+    _what = "the PyTorch module failed"
+    _hint = "check that the samples are within what the module takes"
+
+    def __init__(self, *, named: torch.nn.Module, signature: Signature, facts: RuntimeFacts) -> None:
+        super().__init__(signature, facts)
+        self._named = named
+        self._device = facts.device.partition(":")[0]
+
+    @property
+    def facts(self) -> RuntimeFacts:
+        """What runs, read back; after the first batch also which outputs the signature leaves out."""
+        unused = unused_outputs(self._named)
+        if not unused:
+            return self._facts
+        note = f"the module also returns {', '.join(unused)}, which the signature does not have"
+        return replace(self._facts, notes=(*self._facts.notes, note))
+
+    def _call(self, feed: Mapping[str, NDArray[np.generic]]) -> Sequence[NDArray[np.generic]]:
+        with _full_precision(self._device):
+            tensors = [_tensor(array, self._device) for array in feed.values()]
+            return [_array(output) for output in self._named(*tensors)]
+
+    def on_one_thread(self) -> contextlib.AbstractContextManager[TorchRunner] | str:
+        """Return what sets PyTorch to one thread while it is open, or why it is not."""
+        import torch
+
+        if self._device != "cpu":
+            return ON_THE_GPU
+        return self._on_one_thread() if torch.get_num_threads() > 1 else ALL_THERE_IS
+
+    @contextlib.contextmanager
+    def _on_one_thread(self) -> Iterator[TorchRunner]:
+        import torch
+
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
+            yield self
+        finally:
+            torch.set_num_threads(threads)
+
+
+def _tensor(array: NDArray[np.generic], device: str) -> torch.Tensor:
+    import torch
+
+    # A copy, because the module may change its inputs in place, and they are the caller's.
+    own = np.array(array, order="C")
+    if own.dtype.name == _BFLOAT16:
+        return torch.from_numpy(own.view(np.int16)).view(torch.bfloat16).to(device)
+    return torch.from_numpy(own).to(device)
+
+
+def _array(tensor: torch.Tensor) -> NDArray[np.generic]:
+    import torch
+
+    # A copy, because it may be one with a weight, an input or another output.
+    own = tensor.detach().to("cpu", copy=True).contiguous()
+    if own.dtype != torch.bfloat16:
+        array: NDArray[np.generic] = own.numpy()
+        return array
+    import ml_dtypes
+
+    return own.view(torch.int16).numpy().view(np.dtype(ml_dtypes.bfloat16))

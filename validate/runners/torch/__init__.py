@@ -1,1 +1,0 @@
-"""Runs PyTorch modules, TorchScript and `.pt2` files."""
