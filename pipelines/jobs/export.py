@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from paritygate.codec import from_data, to_data
 from paritygate.convert.checked import convert_and_check, fix_and_check
@@ -32,6 +32,9 @@ from paritygate.precision import Precision
 from paritygate.signature import Dim, Signature
 from paritygate.validate.samples.feeding import check_shapes, fit_inputs
 from paritygate.validate.samples.samples import SampleSource
+
+if TYPE_CHECKING:
+    import torch
 
 __all__ = ["run"]
 
@@ -62,7 +65,7 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
             check_declared_outputs(loaded, signature, first.batch)
     is_tried = ref.kind in _TRIED_KINDS
     if signature is None and ref.kind is SourceKind.TORCH:
-        raise _undeclared(ref.text, declaration_of(loaded.model, first.inputs))
+        raise _undeclared(ref.text, _declaration(loaded.model, args))
     report(f"converting {ref.kind} to {args['format']}", 0, 0)
     job = ConversionJob(
         source=ref,
@@ -127,14 +130,19 @@ def _check_fit(args: Mapping[str, Any], signature: Signature | None, report: Pro
     return seen.ties()
 
 
+def _declaration(model: torch.nn.Module, args: Mapping[str, Any]) -> str:
+    samples = args["samples"]
+    return declaration_of(model, () if samples is None else readable_batches(from_data(SampleSource, samples)))
+
+
 def _undeclared(name: str, declaration: str) -> UsageError:
     msg = f"{name} is a PyTorch module, which does not say what its inputs and outputs are"
     if not declaration:
         return UsageError(msg, hint="declare model.inputs and model.outputs in the spec")
     return UsageError(
         msg,
-        hint="add this below model: in the spec, as the first batch of the samples shows it; give a name such as "
-        f"sequence to every dim whose size varies{declaration}",
+        hint="add this below model: in the spec, as all rows of the samples show it; give a name such as sequence to "
+        f"every dim that is to take sizes which no row has{declaration}",
     )
 
 

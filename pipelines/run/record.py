@@ -107,7 +107,12 @@ def _rules(run: RunFolder) -> str:
     samples = resolved.samples(run.samples_path)
     return digest_of(
         {
-            "samples": {"batch_size": samples.batch_size, "pad": samples.pad, "split": samples.split},
+            "samples": {
+                "batch_size": samples.batch_size,
+                "pad": samples.pad,
+                "split": samples.split,
+                "images": samples.images,
+            },
             "signature": resolved.signature,
             "rename": resolved.rename,
             "files": resolved.spec.model.files,

@@ -20,6 +20,7 @@ from paritygate.validate.gold.metrics import METRICS
 from paritygate.validate.probes.catalogue import ALL_PROBES
 from paritygate.validate.probes.padding import Padding
 from paritygate.validate.probes.roles import DeclaredRole, Role
+from paritygate.validate.samples.pictures import PictureRules
 
 __all__ = [
     "BenchmarkPart",
@@ -28,6 +29,7 @@ __all__ = [
     "DimPart",
     "GoldPart",
     "GoldParts",
+    "ImagesPart",
     "MatchPart",
     "ModelPart",
     "OnnxruntimePart",
@@ -104,13 +106,66 @@ class ModelPart(Part):
     )
 
 
+class ImagesPart(Part):
+    """How the pictures of a folder are prepared."""
+
+    input: str = Field(min_length=1, description="The input that a picture is.")
+    size: Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=2, max_length=2)] = Field(
+        description="Height and width of the input."
+    )
+    resize: Literal["shorter", "exact"] = "shorter"
+    shorter: int | None = Field(
+        default=None, ge=1, description="With resize: shorter, the length of the shorter side before the crop."
+    )
+    resample: Literal["nearest", "bilinear", "bicubic", "lanczos"] = "bilinear"
+    crop: Literal["center", "none"] = "center"
+    layout: Literal["NCHW", "NHWC"] = "NCHW"
+    channels: Literal["RGB", "BGR", "L"] = "RGB"
+    scale: float | None = Field(default=None, description="What bytes are multiplied by; a 255th if absent.")
+    mean: list[float] = Field(default=[0.0], min_length=1)
+    std: list[float] = Field(default=[1.0], min_length=1)
+    dtype: Literal["float32", "uint8"] = "float32"
+
+    @model_validator(mode="after")
+    def _says_what_can_be_done(self) -> ImagesPart:
+        # Making the rules raises what contradicts another.
+        _ = self.rules
+        return self
+
+    @property
+    def rules(self) -> PictureRules:
+        """How they are prepared.
+
+        Raises:
+            ValueError: The values contradict one another.
+        """
+        height, width = self.size
+        return PictureRules(
+            input=self.input,
+            size=(height, width),
+            channels=self.channels,
+            resize=self.resize,
+            shorter=self.shorter,
+            resample=self.resample,
+            crop=self.crop,
+            scale=self.scale,
+            mean=tuple(self.mean),
+            std=tuple(self.std),
+            dtype=self.dtype,
+            layout=self.layout,
+        )
+
+
 class SamplesPart(Part):
     """The real inputs."""
 
-    source: str = Field(description="A .npz, .safetensors or .jsonl file, or module:callable.")
+    source: str = Field(description="A file, a folder, or module:callable: see the kinds of samples in docs/spec.md.")
     path: str | None = Field(default=None, description="What a callable is given as its path.")
     batch_size: int | None = Field(default=None, ge=1)
     pad: dict[str, float] = Field(default_factory=dict)
+    images: ImagesPart | None = Field(
+        default=None, description="Needed where the source is a folder of pictures: how they are prepared."
+    )
     strata: list[str] = Field(default_factory=list)
 
 

@@ -233,7 +233,15 @@ class ResolvedSpec:
         text = part.source
         if path is not None and not is_object_path(text):
             text, chosen = str(Path(path).resolve()), None
-        return SampleSource(text=text, folder=self.folder, path=chosen, batch_size=size, pad=part.pad, key="samples")
+        return SampleSource(
+            text=text,
+            folder=self.folder,
+            path=chosen,
+            batch_size=size,
+            pad=part.pad,
+            images=None if part.images is None else part.images.rules,
+            key="samples",
+        )
 
     def calibration_samples(self, path: str | None = None) -> SampleSource:
         """Return where the rows come from that int8 targets are calibrated on.
@@ -251,6 +259,7 @@ class ResolvedSpec:
             path=None if part.path is None else str((self.folder / part.path).resolve()),
             batch_size=part.batch_size or samples.batch_size,
             pad=part.pad,
+            images=samples.images if (self.folder / part.source).is_dir() else None,
             key="calibration",
         )
 

@@ -86,6 +86,8 @@ BACKENDS: dict[str, Backend] = {
             "tensorrt-rtx",
             "make engines ahead of time, without a GPU",
         ),
+        _backend("pyarrow", "pyarrow", ("pyarrow",), "parquet", "read Parquet files and data sets as samples"),
+        _backend("pillow", "PIL", ("pillow",), "images", "read pictures as samples"),
         _backend("litert", "ai_edge_litert", ("ai-edge-litert",), "litert", "run TFLite models"),
     )
 }

@@ -14,6 +14,7 @@ from typing import TypedDict
 import pytest
 
 HEAVY = (
+    "PIL",
     "keras",
     "onnx",
     "onnxruntime",
@@ -21,6 +22,7 @@ HEAVY = (
     "openvino",
     "pandas",
     "polygraphy",
+    "pyarrow",
     "scipy",
     "tensorflow",
     "tensorrt",

@@ -14,6 +14,7 @@ import pytest
 
 # Where the module has another name than its distribution.
 DISTRIBUTION_OF = {
+    "PIL": "pillow",
     "google": "onnx",
     "keras": "tensorflow",
     "tensorrt_rtx_bindings": "tensorrt-rtx-cu13-bindings",
@@ -23,7 +24,19 @@ DISTRIBUTION_OF = {
 # protobuf and Keras 3 are parts of what onnx and TensorFlow offer, and come with every version we allow. Of TensorRT's
 # bindings the tests read the names.
 PINNED_BESIDE = {"keras", "tensorrt-cu12-bindings", "tensorrt-cu13-bindings"}
-EXTRAS_PINNED = {"cpu", "torch", "tensorflow", "openvino", "nncf", "litert", "report", "tensorrt-rtx", "dev"}
+EXTRAS_PINNED = {
+    "cpu",
+    "torch",
+    "tensorflow",
+    "openvino",
+    "nncf",
+    "images",
+    "litert",
+    "parquet",
+    "report",
+    "tensorrt-rtx",
+    "dev",
+}
 
 
 def normal(name: str) -> str:

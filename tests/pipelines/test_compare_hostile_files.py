@@ -118,7 +118,7 @@ def test_safetensors_of_a_dtype_that_numpy_lacks_are_not_read(bench: Bench, dtyp
 
 @pytest.mark.parametrize("recent", [1, 1 << 17])
 def test_an_id_that_stands_twice_is_wrong_usage(bench: Bench, monkeypatch: pytest.MonkeyPatch, recent: int) -> None:
-    monkeypatch.setattr("paritygate.validate.samples.samples._RECENT_IDS", recent)
+    monkeypatch.setattr("paritygate.validate.samples.tables._RECENT_IDS", recent)
     path = bench.folder / "rows.jsonl"
     rows = [{"id": f"r{row % 5}", "x": [float(row), 0.5, 1, 2]} for row in range(6)]
     path.write_text("\n".join(map(json.dumps, rows)))
@@ -163,11 +163,11 @@ def test_a_name_that_is_too_long_for_a_file_is_a_missing_input_file(bench: Bench
     assert "cannot be read: File name too long" in outcome.err
 
 
-def test_a_folder_where_a_file_is_expected_is_said_to_be_one(bench: Bench) -> None:
+def test_a_folder_of_no_known_kind_is_said_to_be_one(bench: Bench) -> None:
     folder = bench.folder / "folder.npz"
     folder.mkdir()
 
-    assert "are no file" in _compare(bench, str(folder)).message
+    assert "are a folder of no known kind" in _compare(bench, str(folder)).message
     assert "is not a file" in bench.compare(str(folder), bench.linear("b"), "--samples", bench.samples()).err
 
 

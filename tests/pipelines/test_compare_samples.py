@@ -76,6 +76,43 @@ def test_ragged_lists_of_integers_stay_integers_when_padded(bench: Bench) -> Non
     assert padded.result["outputs"]["logits"]["values"] == 9
 
 
+def test_rows_of_boxes_are_filled_up_and_asked_about_like_other_rows(bench: Bench) -> None:
+    def boxes(name: str) -> str:
+        return bench.model(
+            name,
+            [
+                helper.make_node("Cast", ["bbox"], ["float"], to=1),
+                helper.make_node("Add", ["float", "x"], ["logits"]),
+            ],
+            inputs={"bbox": ("int64", ["batch", "length", 4]), "x": ("float", ["batch", "length", 1])},
+            outputs={"logits": ("float", ["batch", "length", 4])},
+        )
+
+    rows = (
+        {"bbox": [[n, 1, 2, 3]] * (1 + n % 3), "x": [[0.5 * n]] * (1 + n % 3), "text": f"row {n}"} for n in range(9)
+    )
+    samples = _jsonl(bench, *rows)
+
+    outcome = bench.compare(boxes("a"), boxes("b"), "--samples", samples, "--pad", "bbox=0", "--pad", "x=0")
+
+    assert (outcome.code, outcome.result["rows"]) == (0, 9), outcome.err
+    assert outcome.result["outputs"]["logits"]["values"] == 9 * 3 * 4
+
+
+def test_a_data_set_on_disk_is_read_as_rows(bench: Bench) -> None:
+    pa = pytest.importorskip("pyarrow", reason="the extra `parquet` is not installed")
+    folder = bench.folder / "dataset"
+    folder.mkdir()
+    table = pa.table({"x": pa.array(bench.normal(10, 4).tolist(), pa.list_(pa.float32())), "label": [1] * 10})
+    with pa.OSFile(str(folder / "rows.arrow"), "wb") as sink, pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    (folder / "state.json").write_text('{"_data_files": [{"filename": "rows.arrow"}]}')
+
+    outcome = _compare(bench, str(folder), "--batch-size", "4")
+
+    assert (outcome.code, outcome.result["rows"], outcome.result["batches"]) == (0, 10, 3), outcome.err
+
+
 def test_a_pad_for_what_is_no_input_is_wrong_usage(bench: Bench) -> None:
     samples = bench.samples()
 
@@ -94,7 +131,8 @@ def test_a_pad_for_what_is_no_input_is_wrong_usage(bench: Bench) -> None:
         (b"[1, 2]\n", "line 1: a list, not an object of inputs by name"),
         (b'{"x": [1, 2, 3, 4]}\n{"y": 1}\n', "line 2: the inputs are ['y'], those before ['x']"),
         (b'{"x": [[1, 2], [3]]}\n', "the values of 'x' do not form an array"),
-        (b'{"x": "text"}\n', "the values of 'x' are no numbers"),
+        (b'{"x": "text"}\n', "the samples hold 'x' as string, and the model takes float32"),
+        (b'{"x": null}\n', "the values of 'x' are neither numbers nor text"),
     ],
 )
 def test_json_lines_that_are_wrong_say_where(bench: Bench, content: bytes, message: str) -> None:
@@ -234,6 +272,7 @@ def test_a_scalar_input_of_a_case_reaches_the_model_as_a_scalar(bench: Bench) ->
 _MODULE = """
 import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -279,6 +318,14 @@ def nothing() -> None:
     return None
 
 
+def text_of_python() -> Iterator[Batch]:
+    yield replace(_batch(2), inputs={**_batch(2).inputs, "text": np.array(["a", "longer"], dtype=object)})
+
+
+def text_and_numbers() -> Iterator[Batch]:
+    yield Batch(inputs={"x": np.array(["a", 1], dtype=object)}, ids=["a", "b"])
+
+
 def raising() -> Iterator[Batch]:
     yield _batch(8)
     raise OverflowError("the source of samples broke down")
@@ -301,6 +348,8 @@ number = 3
         ("short_stratum", 2, "stratum 'source' has 1 value for 8 rows"),
         ("short_gold", 2, "3 gold values for 8 rows"),
         ("lists", 2, "yielded 'x' as a list, not a NumPy array"),
+        ("text_of_python", 0, ""),
+        ("text_and_numbers", 2, "as an array of Python objects, and one of the values is of the type int and no text"),
         ("no_batch", 2, "yielded a dict, not a Batch"),
         ("nothing", 2, "returned a NoneType, not an iterator of Batch"),
         ("raising", 5, "OverflowError: the source of samples broke down"),

@@ -265,7 +265,7 @@ def test_a_spec_without_outputs_is_answered_with_what_to_paste(desk: Desk) -> No
     )
     assert hint.startswith("add this below model: in the spec")
     assert lines == [
-        "  inputs: {x: {dtype: float32, shape: [batch, 4]}}",
+        "  inputs: {x: {dtype: float32, shape: [batch, 4]}}  # in all 120 rows: axis 1 of x is 4",
         "  outputs: {logits: {dtype: float32, shape: [batch, 3]}}",
     ]
     assert again.code == 0, str(again)

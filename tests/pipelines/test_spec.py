@@ -9,12 +9,15 @@ import jsonschema
 import pytest
 import yaml
 
+from paritygate.codec import from_data, to_data
 from paritygate.errors import InputFileError, UsageError
 from paritygate.pipelines.run.workspace import RunFolder
 from paritygate.pipelines.run_spec import repository_of
 from paritygate.pipelines.spec.loading import load_spec, load_spec_to_run, packaged_specs, parse_spec
 from paritygate.pipelines.spec.schema import ResolvedSpec, schema_of_spec
 from paritygate.precision import Variant
+from paritygate.validate.samples.pictures import PictureRules
+from paritygate.validate.samples.samples import SampleSource
 
 _MODULE = """
 model:
@@ -329,3 +332,33 @@ def test_declared_files_must_lie_below_the_spec(tmp_path: Path) -> None:
 
     with pytest.raises(UsageError, match="which is outside of"):
         load_spec_to_run(str(tmp_path / "specs/spec.yaml"))
+
+
+def _images(text: str) -> str:
+    return _with("{source: net:samples}", f"{{source: pictures, images: {{input: x, {text}}}}}")
+
+
+def test_pictures_are_prepared_as_the_spec_says_and_those_to_calibrate_on_alike(tmp_path: Path) -> None:
+    (tmp_path / "others").mkdir()
+    text = _images("size: [8, 6], resize: exact, mean: [0.5]").replace("[onnx-fp32]", "[onnx-int8]")
+
+    resolved = _parse(f"{text}calibration: {{source: others}}\n", tmp_path)
+    samples = resolved.samples()
+
+    assert samples.images == PictureRules(input="x", size=(8, 6), resize="exact", mean=(0.5,))
+    assert resolved.calibration_samples().images == samples.images
+    # A child is handed them as JSON data.
+    assert from_data(SampleSource, to_data(samples)) == samples
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("size: [8, 6], crop: none", "crop: none leaves pictures of different sizes (allowed with it: resize: exact)"),
+        ("size: [8]", "samples.images.size"),
+        ("size: [8, 6], layout: CHW", "samples.images.layout"),
+        ("size: [8, 6], sizes: 3", "samples.images.sizes"),
+    ],
+)
+def test_pictures_that_cannot_be_prepared_so_are_refused(text: str, words: str) -> None:
+    assert words in str(_refusal(_images(text)))

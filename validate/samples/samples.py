@@ -1,7 +1,7 @@
 """Samples: batches of real inputs from a file or from a callable, read as a stream.
 
-A file may be `.npz`, `.safetensors` or `.jsonl`. Keys `CASE/INPUT` in an npz file are batches of their
-own shapes, run as they are; plain keys and rows are cut into batches.
+Keys `CASE/INPUT` in an npz file are batches of their own shapes, run as they are; plain keys and rows are cut into
+batches. Tables are read in `tables` and `arrow_tables`.
 """
 
 from __future__ import annotations
@@ -9,63 +9,35 @@ from __future__ import annotations
 import difflib
 import hashlib
 import inspect
-import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from paritygate.backends import require_backend
 from paritygate.batch import Batch
 from paritygate.errors import InputFileError, MeasurementError, ParitygateError, UsageError
 from paritygate.importing import is_object_path, load_object
 from paritygate.text import counted
+from paritygate.validate.samples.arrow_tables import DATASET_FILE, SPLITS_FILE, read_dataset, read_parquet
 from paritygate.validate.samples.npy_stream import NpyStream, npz_names
-from paritygate.validate.samples.split import SampleSplit, rows_for_calibration
+from paritygate.validate.samples.pictures import read_pictures
+from paritygate.validate.samples.source import DEFAULT_BATCH_SIZE, SampleSource, unreadable
+from paritygate.validate.samples.split import rows_for_calibration
+from paritygate.validate.samples.tables import SeenIds, read_jsonl, texts
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 __all__ = ["DEFAULT_BATCH_SIZE", "BatchDigest", "SampleSource", "check_batch", "common_rows", "open_samples"]
 
-DEFAULT_BATCH_SIZE = 16
-_SUFFIXES = (".npz", ".safetensors", ".jsonl")
+_KINDS = "a file of a kind that is read, the folder of a data set, of .npy files or of pictures, or module:callable"
 _SAFETENSORS_DTYPES = frozenset(
     {"F16", "F32", "F64", "BF16", "BOOL", "I8", "I16", "I32", "I64", "U8", "U16", "U32", "U64"}
 )
-# Ids that are kept as Python objects before they are packed.
-_RECENT_IDS = 1 << 17
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SampleSource:
-    """Where samples come from, as JSON data may say it.
-
-    Attributes:
-        text: A path, or `module:callable` with `(path: str | None) -> Iterator[Batch]`.
-        folder: What relative paths and user modules are relative to.
-        path: What a callable is given as its path.
-        batch_size: Rows a batch, where the file does not say.
-        pad: For ragged lists in JSON lines: the value to pad each input with. Of samples that come filled up, what
-            they are filled up with.
-        split: Which of the rows are read, those for calibration; None for all.
-        key: The part of the spec that names them, for hints; empty where the command line does.
-    """
-
-    text: str
-    folder: Path
-    path: str | None = None
-    batch_size: int = DEFAULT_BATCH_SIZE
-    pad: Mapping[str, float] = field(default_factory=dict)
-    split: SampleSplit | None = None
-    key: str = ""
-
-    @property
-    def fill(self) -> dict[str, tuple[float, ...]]:
-        """What rows are filled up with, as `digests_of_rows` takes it."""
-        return {name: (value,) for name, value in self.pad.items()}
 
 
 def open_samples(source: SampleSource) -> Callable[[], Iterator[Batch]]:
@@ -92,8 +64,8 @@ def _of_known_pads(batches: Iterator[Batch], source: SampleSource) -> Iterator[B
     for batch in batches:
         for name in source.pad:
             if name not in batch.inputs:
-                where = f"{source.key}.pad" if source.key else "--pad"
-                msg = f"{where} names {name!r}, which is no input of the samples (seen: {', '.join(batch.inputs)})"
+                seen = ", ".join(batch.inputs)
+                msg = f"{source.pad_option} names {name!r}, which is no input of the samples (seen: {seen})"
                 close = difflib.get_close_matches(name, batch.inputs, n=1)
                 raise UsageError(
                     msg, hint=f"did you mean {close[0]!r}?" if close else "name one of these, or leave it out"
@@ -105,27 +77,59 @@ def _open_all(source: SampleSource) -> Callable[[], Iterator[Batch]]:
     if source.batch_size < 1:
         msg = f"batch size {source.batch_size} is not allowed (allowed: 1 and more)"
         raise UsageError(msg, hint="--batch-size 16 is the default")
-    if is_object_path(source.text) and not (source.folder / source.text).exists():
-        return _from_callable(source)
     path = source.folder / source.text
+    if source.images is not None and not path.is_dir():
+        msg = f"{source.key}.images belongs to a folder of pictures, and {source.text!r} is no folder"
+        raise InputFileError(msg, hint="name the folder, or leave images out")
+    if is_object_path(source.text) and not path.exists():
+        return _from_callable(source)
     try:
-        is_file = path.is_file()
-        if is_file:
-            path.open("rb").close()
+        return _from_folder(path, source) if path.is_dir() else _from_file(path, source)
+    except ParitygateError:
+        raise
     except OSError as err:
-        raise _broken(path, err) from err
-    if not is_file:
+        raise unreadable(path, err) from err
+
+
+def _from_file(path: Path, source: SampleSource) -> Callable[[], Iterator[Batch]]:
+    if not path.is_file():
         msg = f"samples {path} are no file" if path.exists() else f"samples {path} do not exist"
-        raise InputFileError(msg, hint=f"give a file of one of the kinds {', '.join(_SUFFIXES)}, or module:callable")
+        raise InputFileError(msg, hint=f"give {_KINDS}")
+    path.open("rb").close()
     readers: Mapping[str, Callable[[Path, SampleSource], Iterator[Batch]]] = {
         ".npz": _read_npz,
+        ".npy": lambda path, source: _read_npy([path], source),
         ".safetensors": _read_safetensors,
-        ".jsonl": _read_jsonl,
+        ".jsonl": read_jsonl,
+        ".parquet": read_parquet,
     }
     if path.suffix not in readers:
-        msg = f"samples {path} are of an unknown kind {path.suffix!r} (allowed: {', '.join(_SUFFIXES)})"
-        raise InputFileError(msg, hint="write them with numpy.savez, or give module:callable")
+        msg = f"samples {path} are of an unknown kind {path.suffix!r} (allowed: {', '.join(readers)})"
+        raise InputFileError(msg, hint=f"give {_KINDS}")
+    if path.suffix == ".parquet":
+        require_backend("pyarrow")
     return lambda: readers[path.suffix](path, source)
+
+
+def _from_folder(path: Path, source: SampleSource) -> Callable[[], Iterator[Batch]]:
+    rules = source.images
+    if rules is not None:
+        require_backend("pillow")
+        return lambda: read_pictures(path, rules, source.batch_size)
+    if (path / SPLITS_FILE).is_file():
+        splits = sorted(file.parent.name for file in path.glob(f"*/{DATASET_FILE}"))
+        msg = f"samples {path} are a data set of several splits: {', '.join(splits) or 'none is there'}"
+        raise InputFileError(msg, hint=f"name one of them: {path / splits[0]}" if splits else "save it again")
+    if (path / DATASET_FILE).is_file():
+        require_backend("pyarrow")
+        return lambda: read_dataset(path, source)
+    # A pipe would be waited at.
+    arrays = sorted(file for file in path.glob("*.npy") if file.is_file())
+    if arrays:
+        return lambda: _read_npy(arrays, source)
+    allowed = "a data set as Dataset.save_to_disk writes it, .npy files, or pictures with samples.images in a spec"
+    msg = f"samples {path} are a folder of no known kind (allowed: {allowed})"
+    raise InputFileError(msg, hint=f"give {_KINDS}")
 
 
 def _from_callable(source: SampleSource) -> Callable[[], Iterator[Batch]]:
@@ -164,15 +168,15 @@ def _checked(text: str, batches: object) -> Iterator[Batch]:
     if not isinstance(batches, Iterable):
         msg = f"samples {text!r} returned a {type(batches).__name__}, not an iterator of Batch"
         raise UsageError(msg, hint="yield paritygate.batch.Batch objects")
-    seen = _SeenIds()
+    seen = SeenIds()
     for batch in batches:
-        check_batch(text, batch)
-        seen.add(batch.ids, f"samples {text!r}")
-        yield batch
+        checked = check_batch(text, batch)
+        seen.add(checked.ids, f"samples {text!r}")
+        yield checked
 
 
 def check_batch(text: str, batch: object) -> Batch:
-    """Return a batch that code of the user's made, checked.
+    """Return a batch that code of the user's made, checked; arrays of Python strings are made NumPy's.
 
     Args:
         text: What it came from, for messages.
@@ -190,8 +194,7 @@ def check_batch(text: str, batch: object) -> Batch:
         if not isinstance(row_id, str):
             msg = f"samples {text!r} yielded {row_id!r} as the id of a row, a {type(row_id).__name__} and not a str"
             raise UsageError(msg, hint="convert it with str")
-    for name, array in batch.inputs.items():
-        _check_input(text, name, array)
+    inputs = {name: _checked_input(text, name, array) for name, array in batch.inputs.items()}
     for name, values in batch.strata.items():
         if len(values) != batch.rows:
             both = f"{counted(len(values), 'value')} for {counted(batch.rows, 'row')}"
@@ -200,53 +203,22 @@ def check_batch(text: str, batch: object) -> Batch:
     if batch.gold is not None and len(batch.gold) != batch.rows:
         msg = f"samples {text!r}: {counted(len(batch.gold), 'gold value')} for {counted(batch.rows, 'row')}"
         raise UsageError(msg, hint="give one value a row")
-    return batch
+    return replace(batch, inputs=inputs)
 
 
-def _check_input(text: str, name: object, array: object) -> None:
+def _checked_input(text: str, name: object, array: object) -> NDArray[np.generic]:
     if not isinstance(name, str):
         msg = f"samples {text!r} yielded an input called {name!r}, a {type(name).__name__} and not a str"
         raise UsageError(msg, hint="call it as the model does")
     if not isinstance(array, np.ndarray):
         msg = f"samples {text!r} yielded {name!r} as a {type(array).__name__}, not a NumPy array"
         raise UsageError(msg, hint="convert it with numpy.asarray")
+    if array.dtype.kind == "O":
+        return texts(array, f"samples {text!r} yielded {name!r} as an array of Python objects")
     if array.dtype.hasobject:
         msg = f"samples {text!r} yielded {name!r} as an array of Python objects"
         raise UsageError(msg, hint="say the dtype of numbers; for strings: numpy.asarray(values, dtype=str)")
-
-
-def _broken(path: Path, err: BaseException) -> InputFileError:
-    reason = (str(err).strip() or type(err).__name__).splitlines()[0]
-    return InputFileError(f"samples {path} cannot be read: {reason}", hint="check the file, or write it again")
-
-
-class _SeenIds:
-    """The ids of all rows so far, by their hashes: 8 bytes an id, in sorted order, but for the latest."""
-
-    def __init__(self) -> None:
-        self._packed = np.zeros(0, dtype=np.int64)
-        self._recent: set[int] = set()
-
-    def add(self, ids: Sequence[str], what: str) -> None:
-        """Take in the ids of one batch.
-
-        Raises:
-            UsageError: One of them was there before.
-        """
-        values = np.fromiter(map(hash, ids), dtype=np.int64, count=len(ids))
-        at = np.searchsorted(self._packed, values)
-        packed = (
-            self._packed[np.minimum(at, self._packed.size - 1)] == values if self._packed.size else [False] * len(ids)
-        )
-        for row_id, value, is_packed in zip(ids, values.tolist(), packed, strict=True):
-            if is_packed or value in self._recent:
-                msg = f"{what}: the id {row_id!r} stands twice"
-                raise UsageError(msg, hint="give every row an id of its own: results are reported by it")
-            self._recent.add(value)
-        if len(self._recent) >= _RECENT_IDS:
-            recent = np.fromiter(self._recent, dtype=np.int64, count=len(self._recent))
-            self._packed = np.sort(np.concatenate([self._packed, recent]))
-            self._recent.clear()
+    return array
 
 
 def _read_npz(path: Path, source: SampleSource) -> Iterator[Batch]:
@@ -302,6 +274,28 @@ def _cut(
         yield Batch(inputs=inputs, ids=[str(row) for row in range(start, start + rows)])
 
 
+def _read_npy(paths: Sequence[Path], source: SampleSource) -> Iterator[Batch]:
+    """Yield the rows of one array a file, mapped into memory: pages that were read may leave it again."""
+    arrays = {path.stem: _mapped(path) for path in paths}
+    position = dict.fromkeys(arrays, 0)
+
+    def take(name: str, rows: int) -> NDArray[np.generic]:
+        start = position[name]
+        position[name] = start + rows
+        part = arrays[name][start : start + rows]
+        return np.array(part, dtype=part.dtype.newbyteorder("="), order="C")
+
+    yield from _cut({name: array.shape[0] if array.ndim else None for name, array in arrays.items()}, source, take)
+
+
+def _mapped(path: Path) -> NDArray[np.generic]:
+    try:
+        array: NDArray[np.generic] = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, EOFError, OSError) as err:
+        raise unreadable(path, err) from err
+    return array
+
+
 def _read_safetensors(path: Path, source: SampleSource) -> Iterator[Batch]:
     from safetensors import SafetensorError, safe_open
 
@@ -323,67 +317,7 @@ def _read_safetensors(path: Path, source: SampleSource) -> Iterator[Batch]:
 
             yield from _cut(sizes, source, take)
     except (SafetensorError, ValueError) as err:
-        raise _broken(path, err) from err
-
-
-def _read_jsonl(path: Path, source: SampleSource) -> Iterator[Batch]:
-    seen = _SeenIds()
-    with path.open("rb") as stream:
-        lines = (line for line in enumerate(stream, start=1) if line[1].strip())
-        while chunk := list(itertools.islice(lines, source.batch_size)):
-            rows = [_parse_line(path, number, line) for number, line in chunk]
-            ids = [str(row.pop("id", number)) for row, (number, _) in zip(rows, chunk, strict=True)]
-            seen.add(ids, f"samples {path}")
-            names = list(rows[0])
-            for row, (number, _) in zip(rows, chunk, strict=True):
-                if set(row) != set(names):
-                    msg = f"samples {path}, line {number}: the inputs are {sorted(row)}, those before {sorted(names)}"
-                    raise InputFileError(msg, hint="give the same inputs in every line")
-            yield Batch(
-                inputs={name: _stack(path, name, [row[name] for row in rows], source) for name in names},
-                ids=ids,
-                lengths={name: [len(row[name]) for row in rows] for name in names if isinstance(rows[0][name], list)},
-            )
-
-
-def _parse_line(path: Path, number: int, line: bytes) -> dict[str, Any]:
-    try:
-        row = json.loads(line)
-        # Half of a surrogate pair is JSON, but no text.
-        json.dumps(row, ensure_ascii=False).encode() if b"\\ud" in line.lower() else None
-    except (ValueError, RecursionError) as err:
-        msg = f"samples {path}, line {number}: not JSON: {err}"
-        raise InputFileError(msg, hint="write one JSON object a line") from err
-    if not isinstance(row, dict):
-        msg = f"samples {path}, line {number}: a {type(row).__name__}, not an object of inputs by name"
-        raise InputFileError(msg, hint='write for example {"id": "a", "input_ids": [1, 2]}')
-    return row
-
-
-def _stack(path: Path, name: str, values: list[Any], source: SampleSource) -> NDArray[np.generic]:
-    lengths = {len(value) for value in values if isinstance(value, list)}
-    if len(lengths) > 1:
-        if name not in source.pad:
-            msg = f"samples {path}: the lists of {name!r} have different lengths ({min(lengths)} to {max(lengths)})"
-            how = f"{source.key}.pad: {{{name}: 0}} in the spec" if source.key else f"--pad {name}=0"
-            raise InputFileError(msg, hint=f"correct the rows, or say what to fill shorter ones up with: {how}")
-        width = max(lengths)
-        # A whole number pads integers without making floats of them.
-        pad = source.pad[name]
-        fill = int(pad) if float(pad).is_integer() else pad
-        values = [[*value, *[fill] * (width - len(value))] for value in values]
-    try:
-        array = np.asarray(values)
-    except ValueError as err:
-        msg = f"samples {path}: the values of {name!r} do not form an array: {err}"
-        raise InputFileError(msg, hint="only the first level of a list may be ragged") from err
-    if array.dtype.kind == "f":
-        # JSON has one kind of number; float32 is what models take.
-        return array.astype(np.float32)
-    if array.dtype.kind not in "iub":
-        msg = f"samples {path}: the values of {name!r} are no numbers"
-        raise InputFileError(msg, hint="give numbers, or lists of numbers")
-    return array
+        raise unreadable(path, err) from err
 
 
 class BatchDigest:

@@ -31,7 +31,7 @@ __all__ = ["command"]
     "--samples",
     required=True,
     metavar="FILE|MODULE:CALLABLE",
-    help="The inputs: .npz, .safetensors, .jsonl, or a function that yields batches.",
+    help="The inputs: .npz, .safetensors, .jsonl, .parquet, a data set, or a function that yields batches.",
 )
 @click.option(
     "--precision", default="fp32", show_default=True, help="Precision of the candidate: selects the default tolerances."
@@ -149,7 +149,7 @@ __all__ = ["command"]
     type=click.IntRange(min=1),
     help="Rows a batch, where the samples do not say.",
 )
-@click.option("--pad", multiple=True, metavar="INPUT=VALUE", help="What to pad ragged lists of .jsonl samples with.")
+@click.option("--pad", multiple=True, metavar="INPUT=VALUE", help="What to pad ragged lists of tables with.")
 @click.option(
     "--seed",
     default=0,

@@ -57,7 +57,7 @@ def _check_options(*, is_of_run: bool) -> None:
     type=click.IntRange(min=1),
     help="Rows a batch, where the samples do not say.",
 )
-@click.option("--pad", multiple=True, metavar="INPUT=VALUE", help="What to pad ragged lists of .jsonl samples with.")
+@click.option("--pad", multiple=True, metavar="INPUT=VALUE", help="What to pad ragged lists of tables with.")
 @click.option(
     "--non-finite",
     type=click.Choice(["refuse", "match"]),

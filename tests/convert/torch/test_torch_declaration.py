@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import yaml
 
+from paritygate.batch import Batch
 from paritygate.convert.torch.declaration import declaration_of
 
 if TYPE_CHECKING:
@@ -33,8 +34,13 @@ def _module(answer: Any) -> torch.nn.Module:  # noqa: ANN401 - any function of x
     return Net()
 
 
-def _declared(module: torch.nn.Module, rows: dict[str, Any]) -> Any:  # noqa: ANN401 - what YAML says
-    return yaml.safe_load(declaration_of(module, rows))
+def _batch(inputs: dict[str, Any], **fields: Any) -> Batch:  # noqa: ANN401 - of a batch
+    return Batch(inputs=inputs, ids=[str(row) for row in range(len(next(iter(inputs.values()))))], **fields)
+
+
+def _declared(module: torch.nn.Module, *batches: dict[str, Any] | Batch) -> Any:  # noqa: ANN401 - what YAML says
+    given = [batch if isinstance(batch, Batch) else _batch(batch) for batch in batches]
+    return yaml.safe_load(declaration_of(module, given))
 
 
 @pytest.mark.parametrize(
@@ -66,6 +72,57 @@ def test_inputs_that_are_no_parameters_are_given_in_their_order() -> None:
 
 
 def test_a_module_that_does_not_answer_declares_nothing() -> None:
-    assert declaration_of(_module(lambda x: x.no_such_thing), {"x": _X}) == ""
-    assert declaration_of(_module(lambda _: "text"), {"x": _X}) == ""
-    assert declaration_of(_module(lambda x: x), {}) == ""
+    assert declaration_of(_module(lambda x: x.no_such_thing), [_batch({"x": _X})]) == ""
+    assert declaration_of(_module(lambda _: "text"), [_batch({"x": _X})]) == ""
+    assert declaration_of(_module(lambda x: x), []) == ""
+
+
+def _two_inputs() -> torch.nn.Module:
+    import torch
+
+    class Net(torch.nn.Module):
+        def forward(self, input_ids: torch.Tensor, mask: torch.Tensor, boxes: torch.Tensor) -> dict[str, torch.Tensor]:
+            hidden = input_ids * mask + boxes.sum(-1)
+            return {"hidden": hidden, "logits": hidden[:, :1].expand(-1, 3), "twice": torch.cat([hidden, hidden], 1)}
+
+    return Net()
+
+
+def _of_lengths(rows: int, length: int, **fields: Any) -> Batch:  # noqa: ANN401 - of a batch
+    ids = np.ones((rows, length), np.int64)
+    return _batch({"input_ids": ids, "mask": ids, "boxes": np.ones((rows, length, 4), np.int64)}, **fields)
+
+
+def test_dims_that_vary_over_all_rows_are_named_and_equal_ones_share_a_name() -> None:
+    # In the first batch, the length is that of the logits as well.
+    found = _declared(_two_inputs(), _of_lengths(4, 3), _of_lengths(2, 3), _of_lengths(2, 5))
+
+    shapes = {name: item["shape"] for part in found.values() for name, item in part.items()}
+    assert shapes == {
+        "input_ids": ["batch", "input_ids_1"],
+        "mask": ["batch", "input_ids_1"],
+        "boxes": ["batch", "input_ids_1", 4],
+        "hidden": ["batch", "input_ids_1"],
+        "logits": ["batch", 3],
+        "twice": ["batch", "twice_1"],
+    }
+
+
+def test_rows_that_were_filled_up_in_one_batch_vary_as_well() -> None:
+    lengths = {"input_ids": [7, 2], "mask": [7, 2], "boxes": [7, 6]}
+
+    found = _declared(_two_inputs(), _of_lengths(2, 7, lengths=lengths))
+
+    assert found["inputs"]["mask"]["shape"] == ["batch", "input_ids_1"]
+    # These two differ in length in a row, so they are two dims.
+    assert found["inputs"]["boxes"]["shape"] == ["batch", "boxes_1", 4]
+
+
+def test_dims_that_never_vary_are_said_to_be_fixed() -> None:
+    batches = [_of_lengths(2, 7), _of_lengths(3, 5)]
+
+    assert "  # in all 5 rows: axis 2 of boxes is 4\n  outputs: {" in declaration_of(_two_inputs(), batches)
+
+
+def test_text_beside_the_inputs_is_left_out() -> None:
+    assert list(_declared(_module(lambda x: x), {"x": _X, "text": np.array(["a"] * 5)})["inputs"]) == ["x"]

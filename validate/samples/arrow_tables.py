@@ -1,0 +1,198 @@
+"""Tables in Arrow's memory layout as samples: Parquet files, and what the package `datasets` saves to disk.
+
+Both are read by pyarrow alone, some rows at a time: memory does not grow with the file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from paritygate.batch import Batch
+from paritygate.errors import InputFileError, ParitygateError
+from paritygate.file_names import path_below
+from paritygate.files import read_json
+from paritygate.text import row_range
+from paritygate.validate.samples.source import SampleSource, unreadable
+from paritygate.validate.samples.tables import ID_COLUMN, SeenIds, batch_of_rows, not_an_array, texts
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+__all__ = ["DATASET_FILE", "SPLITS_FILE", "read_dataset", "read_parquet"]
+
+# What `save_to_disk` writes beside the rows: of a data set the names of its files, of several those of their folders.
+DATASET_FILE = "state.json"
+SPLITS_FILE = "dataset_dict.json"
+_READ_BYTES = 1 << 20
+
+
+def read_parquet(path: Path, source: SampleSource) -> Iterator[Batch]:
+    """Yield the rows of a Parquet file as batches."""
+    import pyarrow.parquet as pq
+
+    with _errors_of(path), pq.ParquetFile(path, buffer_size=_READ_BYTES, pre_buffer=False) as file:
+        yield from _batches(path, file.schema_arrow, file.iter_batches(batch_size=source.batch_size), source)
+
+
+def read_dataset(folder: Path, source: SampleSource) -> Iterator[Batch]:
+    """Yield the rows of a data set as batches, from the Arrow files in the order that its state names them in."""
+    with _errors_of(folder):
+        files = _files_of(folder)
+        schema = next(_schemas(files), None)
+        if schema is not None:
+            yield from _batches(folder, schema, _record_batches(files), source)
+
+
+def _files_of(folder: Path) -> list[Path]:
+    state = read_json(folder / DATASET_FILE)
+    named = state.get("_data_files") if isinstance(state, dict) else None
+    names = [item.get("filename") if isinstance(item, dict) else None for item in named or ()]
+    if not isinstance(named, list) or not all(isinstance(name, str) for name in names):
+        msg = f"samples {folder}: {DATASET_FILE} does not name the files of a data set"
+        raise InputFileError(msg, hint="save it again with Dataset.save_to_disk")
+    if state.get("_indices_data_files"):
+        msg = f"samples {folder}: an old version of datasets saved them, with the order of the rows in other files"
+        raise InputFileError(msg, hint="save it again with Dataset.save_to_disk of a version from 2.0 on")
+    files = [path_below(folder, str(name)) for name in names]
+    for file in files:
+        # A pipe would be waited at.
+        if not file.is_file():
+            msg = f"{file.name}, which {DATASET_FILE} names, is no file" if file.exists() else f"{file.name} is missing"
+            raise unreadable(folder, FileNotFoundError(msg))
+    return files
+
+
+def _schemas(files: Iterable[Path]) -> Iterator[pa.Schema]:
+    import pyarrow as pa
+
+    for file in files:
+        with pa.memory_map(str(file)) as stream, pa.ipc.open_stream(stream) as reader:
+            yield reader.schema
+
+
+def _record_batches(files: Iterable[Path]) -> Iterator[pa.RecordBatch]:
+    import pyarrow as pa
+
+    for file in files:
+        with pa.memory_map(str(file)) as stream, pa.ipc.open_stream(stream) as reader:
+            yield from reader
+
+
+@contextlib.contextmanager
+def _errors_of(path: Path) -> Iterator[None]:
+    import pyarrow as pa
+
+    try:
+        yield
+    except ParitygateError:
+        raise
+    except (pa.ArrowException, OSError, ValueError) as err:
+        raise unreadable(path, err) from err
+
+
+def _batches(path: Path, schema: pa.Schema, parts: Iterable[pa.RecordBatch], source: SampleSource) -> Iterator[Batch]:
+    for name in schema.names:
+        if schema.names.count(name) > 1:
+            msg = f"samples {path} hold two columns {name!r}"
+            raise InputFileError(msg, hint="give every column a name of its own")
+    names = [name for name in schema.names if name != ID_COLUMN]
+    for name in names:
+        _check_type(path, name, schema.field(name).type)
+    seen, start = SeenIds(), 0
+    for table in _cut(parts, source.batch_size):
+        rows = range(start, start + table.num_rows)
+        ids = [str(value) for value in (table[ID_COLUMN].to_pylist() if ID_COLUMN in schema.names else rows)]
+        seen.add(ids, f"samples {path}")
+        columns = {name: _rows(path, name, ids, table[name].combine_chunks()) for name in names}
+        yield batch_of_rows(path, ids, columns, source)
+        start = rows.stop
+
+
+def _cut(parts: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.Table]:
+    """Yield tables of `size` rows, but for the last one, whatever sizes the parts have."""
+    import pyarrow as pa
+
+    held: list[pa.RecordBatch] = []
+    rows = 0
+    for part in parts:
+        held.append(part)
+        rows += part.num_rows
+        if rows < size:
+            continue
+        table = pa.Table.from_batches(held)
+        while rows >= size:
+            yield table.slice(0, size)
+            table, rows = table.slice(size), rows - size
+        held = table.to_batches()
+    if rows:
+        yield pa.Table.from_batches(held)
+
+
+def _inner(kind: pa.DataType) -> pa.DataType | None:
+    """Return what a type is a list of; None if it is no list."""
+    from pyarrow import types
+
+    is_list = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
+    return kind.value_type if is_list else None
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    """Return what the values of a type are: of a dictionary its entries, of an extension what it is stored as."""
+    from pyarrow import BaseExtensionType, types
+
+    if types.is_dictionary(kind):
+        return kind.value_type
+    return kind.storage_type if isinstance(kind, BaseExtensionType) else kind
+
+
+def _check_type(path: Path, name: str, kind: pa.DataType) -> None:
+    from pyarrow import types
+
+    leaf = _plain(kind)
+    while (inner := _inner(leaf)) is not None:
+        leaf = _plain(inner)
+    is_number = types.is_integer(leaf) or types.is_floating(leaf) or types.is_boolean(leaf)
+    if not (is_number or types.is_string(leaf) or types.is_large_string(leaf)):
+        msg = f"samples {path}: the column {name!r} holds {kind} (allowed: numbers, bool, text, and lists of these)"
+        raise InputFileError(msg, hint=f"leave the column {name!r} out, or convert it to one of these")
+
+
+def _rows(path: Path, name: str, ids: list[str], column: Any) -> list[NDArray[np.generic]]:  # noqa: ANN401 - pyarrow has no types
+    """Return the value of each row of a column.
+
+    Raises:
+        InputFileError: One is missing, or lists within lists differ in length.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    levels: list[NDArray[np.generic]] = []
+    while True:
+        while (plain := _plain(column.type)) != column.type:
+            column = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column.storage
+        if column.null_count:
+            msg = f"samples {path}: {name!r} holds null in one of the {row_range(ids[0], ids[-1])}"
+            raise InputFileError(msg, hint="give every row a value, or leave the column out")
+        if _inner(plain) is None:
+            break
+        levels.append(pc.list_value_length(column).to_numpy(zero_copy_only=False))
+        column = column.flatten()
+    values = column.to_numpy(zero_copy_only=False)
+    if values.dtype.kind == "O":
+        values = texts(values, f"samples {path}: {name!r} holds text")
+    if not levels:
+        return [values[row, ...] for row in range(len(ids))]
+    if not values.size:
+        return [values[:0]] * len(ids)
+    sizes = []
+    for lengths in levels[1:]:
+        if lengths.min() != lengths.max():
+            raise not_an_array(path, name, f"lists in it hold {lengths.min()} to {lengths.max()} entries")
+        sizes.append(int(lengths[0]))
+    return np.split(values.reshape(int(levels[0].sum()), *sizes), np.cumsum(levels[0])[:-1])

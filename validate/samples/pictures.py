@@ -1,0 +1,154 @@
+"""A folder of pictures as samples, prepared for the model as is declared."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from paritygate.batch import Batch
+from paritygate.errors import InputFileError
+from paritygate.text import row_name
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from PIL import Image
+
+__all__ = ["PictureRules", "read_pictures"]
+
+# The stratum that says of a picture which subfolder it is in.
+_FOLDER = "folder"
+_SUFFIXES = (".bmp", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
+_BYTE = 255
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PictureRules:
+    """How a picture becomes the values that a model takes, in the order of the attributes.
+
+    Attributes:
+        input: The input that it is.
+        channels: The colours, in their order; `L` is grey.
+        resize: `shorter` keeps its proportions, `exact` does not.
+        shorter: With `shorter`, the length of its shorter side afterwards; as small as covers `size` if None.
+        resample: How pixels are interpolated. Where a picture becomes smaller, all of it counts.
+        size: Height and width of what is left.
+        crop: `center` cuts it out of the middle; `none` needs `exact`.
+        scale: What bytes are multiplied by; a 255th if None.
+        mean: Subtracted afterwards, one value a channel or one for all.
+        std: Divided by afterwards, one value a channel or one for all.
+        dtype: `uint8` keeps the bytes.
+        layout: Of the input.
+
+    Raises:
+        ValueError: They contradict one another.
+    """
+
+    input: str
+    size: tuple[int, int]
+    channels: Literal["RGB", "BGR", "L"] = "RGB"
+    resize: Literal["shorter", "exact"] = "shorter"
+    shorter: int | None = None
+    resample: Literal["nearest", "bilinear", "bicubic", "lanczos"] = "bilinear"
+    crop: Literal["center", "none"] = "center"
+    scale: float | None = None
+    mean: tuple[float, ...] = (0.0,)
+    std: tuple[float, ...] = (1.0,)
+    dtype: Literal["float32", "uint8"] = "float32"
+    layout: Literal["NCHW", "NHWC"] = "NCHW"
+
+    def __post_init__(self) -> None:
+        if reason := self._contradiction():
+            raise ValueError(reason)
+
+    def _contradiction(self) -> str | None:
+        if min(self.size) < 1:
+            return f"size {list(self.size)} is not allowed (allowed: 1 and more)"
+        if self.crop == "none" and self.resize == "shorter":
+            return "crop: none leaves pictures of different sizes (allowed with it: resize: exact)"
+        if self.shorter is not None and (self.resize != "shorter" or self.shorter < max(self.size)):
+            return f"shorter: {self.shorter} needs resize: shorter, and {max(self.size)} or more to cut size out of"
+        if self.dtype == "uint8" and (self.scale, self.mean, self.std) != (None, (0.0,), (1.0,)):
+            return "dtype: uint8 keeps the bytes, and leaves no place for scale, mean and std"
+        for name, values in (("mean", self.mean), ("std", self.std)):
+            if len(values) not in {1, len(self.channels)}:
+                return f"{name} has {len(values)} values (allowed: 1, or one for each of {self.channels})"
+        return "std holds a 0, which nothing is divided by" if 0 in self.std else None
+
+
+def read_pictures(folder: Path, rules: PictureRules, batch_size: int) -> Iterator[Batch]:
+    """Yield the pictures below a folder, in the order of their paths, which are their ids."""
+    names = iter(_names(folder))
+    while chunk := list(itertools.islice(names, batch_size)):
+        yield Batch(
+            inputs={rules.input: np.stack([_read(folder, name, rules) for name in chunk])},
+            ids=chunk,
+            strata={_FOLDER: [str(Path(name).parent) for name in chunk]},
+        )
+
+
+def _names(folder: Path) -> Sequence[str]:
+    names = []
+    for path in folder.rglob("*"):
+        name = path.relative_to(folder).as_posix()
+        if path.name.startswith(".") or path.is_dir():
+            continue
+        # A pipe would be waited at.
+        if path.suffix.lower() not in _SUFFIXES or not path.is_file():
+            msg = f"samples {folder}: {name!r} is no picture (allowed: {', '.join(_SUFFIXES)})"
+            raise InputFileError(msg, hint="move it out of the folder: no row is left out of a comparison unsaid")
+        names.append(name)
+    return sorted(names)
+
+
+def _read(folder: Path, name: str, rules: PictureRules) -> NDArray[np.generic]:
+    from PIL import Image, ImageOps
+
+    try:
+        with Image.open(folder / name) as image:
+            if image.mode.startswith(("I", "F")):
+                msg = f"its pixels are of the mode {image.mode}, and no bytes"
+                raise ValueError(msg)  # noqa: TRY301 - one message for all that is wrong with a picture
+            upright = ImageOps.exif_transpose(image).convert("L" if rules.channels == "L" else "RGB")
+    except Exception as err:  # damaged pictures make decoders raise whatever they raise
+        reason = (str(err).strip() or type(err).__name__).splitlines()[0]
+        msg = f"samples {folder}: the picture of {row_name(name)} cannot be read: {reason}"
+        raise InputFileError(msg, hint="replace the picture, or take it out of the folder") from err
+    return _values(_fitted(upright, rules), rules)
+
+
+def _fitted(image: Image.Image, rules: PictureRules) -> Image.Image:
+    """Return the picture resized and cut; sizes are rounded as torchvision rounds them."""
+    from PIL.Image import Resampling
+
+    height, width = rules.size
+    if rules.resize == "exact":
+        wanted = (width, height)
+    elif rules.shorter is not None or height == width:
+        shorter = rules.shorter or height
+        wanted = (
+            max(shorter, shorter * image.width // image.height),
+            max(shorter, shorter * image.height // image.width),
+        )
+    elif image.width * height > image.height * width:
+        wanted = (max(width, height * image.width // image.height), height)
+    else:
+        wanted = (width, max(height, width * image.height // image.width))
+    resized = image.resize(wanted, Resampling[rules.resample.upper()])
+    left, top = round((resized.width - width) / 2), round((resized.height - height) / 2)
+    return resized.crop((left, top, left + width, top + height))
+
+
+def _values(image: Image.Image, rules: PictureRules) -> NDArray[np.generic]:
+    values: NDArray[np.generic] = np.array(image, dtype=np.uint8).reshape(*rules.size, -1)
+    if rules.channels == "BGR":
+        values = values[..., ::-1]
+    if rules.dtype == "float32":
+        scale = np.float32(1 / _BYTE if rules.scale is None else rules.scale)
+        scaled = values.astype(np.float32) * scale
+        values = (scaled - np.array(rules.mean, np.float32)) / np.array(rules.std, np.float32)
+    return np.ascontiguousarray(values.transpose(2, 0, 1) if rules.layout == "NCHW" else values)

@@ -1,0 +1,219 @@
+"""Rows of a table as batches: each column is an input, and lists of different lengths are filled up to one.
+
+Here are JSON lines, one object a row, and what all kinds of tables share.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from paritygate.batch import Batch
+from paritygate.errors import InputFileError, UsageError
+from paritygate.text import row_name
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from paritygate.validate.samples.source import SampleSource
+
+__all__ = ["ID_COLUMN", "SeenIds", "batch_of_rows", "not_an_array", "read_jsonl", "texts"]
+
+# The column that names the rows.
+ID_COLUMN = "id"
+# Ids that are kept as Python objects before they are packed.
+_RECENT_IDS = 1 << 17
+
+
+class SeenIds:
+    """The ids of all rows so far, by their hashes: 8 bytes an id, in sorted order, but for the latest."""
+
+    def __init__(self) -> None:
+        self._packed = np.zeros(0, dtype=np.int64)
+        self._recent: set[int] = set()
+
+    def add(self, ids: Sequence[str], what: str) -> None:
+        """Take in the ids of one batch.
+
+        Raises:
+            UsageError: One of them was there before.
+        """
+        values = np.fromiter(map(hash, ids), dtype=np.int64, count=len(ids))
+        at = np.searchsorted(self._packed, values)
+        packed = (
+            self._packed[np.minimum(at, self._packed.size - 1)] == values if self._packed.size else [False] * len(ids)
+        )
+        for row_id, value, is_packed in zip(ids, values.tolist(), packed, strict=True):
+            if is_packed or value in self._recent:
+                msg = f"{what}: the id {row_id!r} stands twice"
+                raise UsageError(msg, hint="give every row an id of its own: results are reported by it")
+            self._recent.add(value)
+        if len(self._recent) >= _RECENT_IDS:
+            recent = np.fromiter(self._recent, dtype=np.int64, count=len(self._recent))
+            self._packed = np.sort(np.concatenate([self._packed, recent]))
+            self._recent.clear()
+
+
+def batch_of_rows(
+    path: Path, ids: Sequence[str], columns: Mapping[str, Sequence[NDArray[np.generic]]], source: SampleSource
+) -> Batch:
+    """Return rows of a table as one batch.
+
+    Args:
+        path: The table, for messages.
+        ids: One a row.
+        columns: By input, the value of each row. Where these are lists, they may differ in length along axis 0.
+        source: How they are filled up.
+
+    Raises:
+        InputFileError: The values of a column do not form an array.
+        UsageError: What a column is to be filled up with is none of its values.
+    """
+    return Batch(
+        inputs={name: _stack(path, name, ids, values, source) for name, values in columns.items()},
+        ids=ids,
+        lengths={name: [len(value) for value in values] for name, values in columns.items() if values[0].ndim},
+    )
+
+
+def _stack(
+    path: Path, name: str, ids: Sequence[str], values: Sequence[NDArray[np.generic]], source: SampleSource
+) -> NDArray[np.generic]:
+    # An empty list says neither what it is a list of, nor of which dtype.
+    known = [(row_id, value) for row_id, value in zip(ids, values, strict=True) if value.shape != (0,)]
+    for row_id, value in known[1:]:
+        first_id, first = known[0]
+        if (first.ndim, first.shape[1:], first.dtype.kind == "U") != (
+            value.ndim,
+            value.shape[1:],
+            value.dtype.kind == "U",
+        ):
+            why = f"{row_name(first_id)} holds {_words(first)}, {row_name(row_id)} {_words(value)}"
+            raise not_an_array(path, name, why)
+    if not known:
+        return np.stack(values)
+    dtype = np.result_type(*(value.dtype for _, value in known))
+    lengths = [len(value) if value.ndim else 1 for value in values]
+    if min(lengths) == max(lengths):
+        return np.stack(values).astype(dtype, copy=False)
+    fill = _fill(path, name, lengths, dtype, source)
+    stacked = np.full((len(values), max(lengths), *known[0][1].shape[1:]), fill, np.result_type(dtype, fill))
+    for row, (value, length) in enumerate(zip(values, lengths, strict=True)):
+        if length:
+            stacked[row, :length] = value
+    return stacked
+
+
+def _words(value: NDArray[np.generic]) -> str:
+    kind = "text" if value.dtype.kind == "U" else "numbers"
+    if value.ndim <= 1:
+        return f"a list of {kind}" if value.ndim else {"text": "a text", "numbers": "a number"}[kind]
+    return f"a list of {kind} in the shape {list(value.shape[1:])}"
+
+
+def _fill(
+    path: Path, name: str, lengths: Sequence[int], dtype: np.dtype[np.generic], source: SampleSource
+) -> float | bool:
+    if name not in source.pad or dtype.kind == "U":
+        msg = f"samples {path}: the lists of {name!r} have different lengths ({min(lengths)} to {max(lengths)})"
+        how = f"{source.key}.pad: {{{name}: 0}} in the spec" if source.key else f"--pad {name}=0"
+        hint = f"correct the rows, or say what to fill shorter ones up with: {how}"
+        raise InputFileError(msg, hint="correct the rows: text is not filled up" if dtype.kind == "U" else hint)
+    pad = source.pad[name]
+    if dtype.kind == "b" and pad in {0, 1}:
+        return bool(pad)
+    if dtype.kind in "iu" and float(pad).is_integer():
+        # A whole number pads integers without making floats of them.
+        limits = np.iinfo(dtype.name)
+        if not limits.min <= pad <= limits.max:
+            msg = f"{source.pad_option} fills {name!r} up with {int(pad)}, and its values are {dtype}"
+            raise UsageError(msg, hint=f"give a value from {limits.min} to {limits.max}")
+        return int(pad)
+    return pad
+
+
+def not_an_array(path: Path, name: str, why: object) -> InputFileError:
+    """Return the error of values that do not form an array."""
+    msg = f"samples {path}: the values of {name!r} do not form an array: {why}"
+    return InputFileError(msg, hint="only the first level of a list may be ragged")
+
+
+def texts(values: NDArray[np.generic], what: str) -> NDArray[np.str_]:
+    """Return an array of Python strings as one of NumPy's.
+
+    Args:
+        values: Of dtype object.
+        what: What holds them, as the beginning of a message.
+
+    Raises:
+        UsageError: One is no text, or ends in a null character, which NumPy's strings would lose.
+    """
+    for value in values.ravel().tolist():
+        if not isinstance(value, str):
+            msg = f"{what}, and one of the values is of the type {type(value).__name__} and no text"
+            raise UsageError(msg, hint="say the dtype of numbers; of text, make every value a str")
+        if value.endswith("\0"):
+            msg = f"{what}, and {value!r} ends in a null character: NumPy's strings would lose it"
+            raise UsageError(msg, hint="leave null characters out at the end of text")
+    # By way of a list: of an array of objects, NumPy takes the width from more than its text.
+    return np.asarray(values.tolist(), dtype=str)
+
+
+def read_jsonl(path: Path, source: SampleSource) -> Iterator[Batch]:
+    """Yield the batches in a file of JSON lines."""
+    seen = SeenIds()
+    with path.open("rb") as stream:
+        lines = (line for line in enumerate(stream, start=1) if line[1].strip())
+        while chunk := list(itertools.islice(lines, source.batch_size)):
+            rows = [_parse_line(path, number, line) for number, line in chunk]
+            ids = [str(row.pop(ID_COLUMN, number)) for row, (number, _) in zip(rows, chunk, strict=True)]
+            seen.add(ids, f"samples {path}")
+            names = list(rows[0])
+            for row, (number, _) in zip(rows, chunk, strict=True):
+                if set(row) != set(names):
+                    msg = f"samples {path}, line {number}: the inputs are {sorted(row)}, those before {sorted(names)}"
+                    raise InputFileError(msg, hint="give the same inputs in every line")
+            columns = {name: [_json_array(path, name, row[name]) for row in rows] for name in names}
+            batch = batch_of_rows(path, ids, columns, source)
+            # JSON has one kind of number; float32 is what models take.
+            yield replace(
+                batch,
+                inputs={
+                    name: array.astype(np.float32) if array.dtype.kind == "f" else array
+                    for name, array in batch.inputs.items()
+                },
+            )
+
+
+def _parse_line(path: Path, number: int, line: bytes) -> dict[str, Any]:
+    try:
+        row = json.loads(line)
+        # Half of a surrogate pair is JSON, but no text.
+        json.dumps(row, ensure_ascii=False).encode() if b"\\ud" in line.lower() else None
+    except (ValueError, RecursionError) as err:
+        msg = f"samples {path}, line {number}: not JSON: {err}"
+        raise InputFileError(msg, hint="write one JSON object a line") from err
+    if not isinstance(row, dict):
+        msg = f"samples {path}, line {number}: a {type(row).__name__}, not an object of inputs by name"
+        raise InputFileError(msg, hint='write for example {"id": "a", "input_ids": [1, 2]}')
+    return row
+
+
+def _json_array(path: Path, name: str, value: object) -> NDArray[np.generic]:
+    try:
+        array = np.asarray(value)
+    except ValueError as err:
+        raise not_an_array(path, name, err) from err
+    if array.dtype.kind == "U":
+        # Among text, NumPy makes text of numbers as well.
+        return texts(np.asarray(value, dtype=object), f"samples {path}: {name!r} holds text")
+    if array.dtype.kind not in "iubf":
+        msg = f"samples {path}: the values of {name!r} are neither numbers nor text"
+        raise InputFileError(msg, hint="give numbers, text, or lists of one of them")
+    return array
