@@ -29,6 +29,7 @@ EXAMPLE: Mapping[str, Any] = {
         "rename": {"output_0": "logits"},
         "dims": {"batch": {"min": 1, "opt": 8, "max": 64}},
         "files": ["weights.safetensors"],
+        "exporter": "dynamo",
     },
     "samples": {
         "source": "inputs.npz",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +13,7 @@ import yaml
 from paritygate.backends import backend_state
 from paritygate.pipelines.choice.eligibility import can_run_on
 from paritygate.pipelines.run import workspace
+from paritygate.pipelines.run.evidence import Evidence, ReferenceFacts, SamplesFacts
 from paritygate.pipelines.run.validate import _why_not_run
 from paritygate.pipelines.run.workspace import FailedVariant, RunFolder, required_variants
 from paritygate.pipelines.run_spec import exit_code_of_run
@@ -62,19 +62,31 @@ def test_what_runs_on_the_cpu_only_is_not_required_on_a_gpu(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("evidence", "required"),
+    ("device", "required"),
     [
         (None, ("onnx-fp32",)),
-        ({"device": "cpu"}, ("onnx-fp32",)),
-        ({"device": "cuda:sm90"}, ("onnx-fp32", "tensorrt-rtx-fp16")),
-        ([], ("onnx-fp32",)),
+        ("cpu", ("onnx-fp32",)),
+        ("cuda:sm90", ("onnx-fp32", "tensorrt-rtx-fp16")),
+        ("", ("onnx-fp32",)),
     ],
 )
 def test_where_no_device_is_named_it_is_that_of_the_evidence(
-    tmp_path: Path, evidence: object, required: tuple[str, ...]
+    tmp_path: Path, device: str | None, required: tuple[str, ...]
 ) -> None:
-    if evidence is not None:
-        (tmp_path / "evidence.json").write_text(json.dumps(evidence), encoding="utf-8")
+    if device is not None:
+        evidence = Evidence(
+            paritygate="0.2.0",
+            model="tiny",
+            run="run",
+            device=device,
+            machine={"cores": 4},
+            samples=SamplesFacts(digest="digest of samples", rows=100),
+            reference=ReferenceFacts(model={}, digest="digest of outputs", runtime={}),
+            variants=(),
+        )
+        evidence.write(tmp_path / "evidence.json")
+    if device == "":
+        (tmp_path / "evidence.json").write_text("[]", encoding="utf-8")
 
     assert required_variants(_run(tmp_path)) == required
 

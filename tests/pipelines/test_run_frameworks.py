@@ -291,6 +291,10 @@ def test_an_optional_variant_that_crashes_is_reported_and_the_other_released(des
         .replace('"required": [\n      "onnx-fp32"\n    ]', '"required": null')
     )
     again = open_run(folder)
-    result = again.result("onnx-fp32")
+    evidence = again.evidence()
+    assert evidence is not None
+    entry = evidence.entry("onnx-fp32")
+    assert entry is not None
+    result = entry.result
     assert result is not None
     assert exit_code_of_run(again, {"onnx-fp32": result}, again.failures()) == 4
