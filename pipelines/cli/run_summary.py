@@ -164,11 +164,11 @@ def print_outcome(outcome: RunOutcome, *, to_stderr: bool = False) -> None:
         print_benchmark(outcome.run.resolved.name, benchmark, not_run_here=not_run, to_stderr=to_stderr)
     print_failures(outcome.failures)
     _print_not_run(outcome.results, to_stderr=to_stderr)
-    results = dict(outcome.results)
+    results, emulated_results = dict(outcome.results), outcome.emulated
     shown: dict[str, ComparisonResult] = {}
     for name, result in outcome.results.items():
         shown[name] = result
-        emulated = outcome.emulated.get(name)
+        emulated = emulated_results.get(name)
         if emulated is not None:
             shown[f"{name}, emulated"] = results[f"{name} (emulated)"] = emulated
     for name, result in shown.items():

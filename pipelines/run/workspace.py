@@ -282,30 +282,19 @@ def required_variants(run: RunFolder, device: str | None = None) -> tuple[str, .
     spec = run.resolved.spec
     if spec.required is not None:
         return tuple(spec.required)
-    where = device or _device_of(run)
+    evidence = _readable_evidence(run)
+    where = device or ("cpu" if evidence is None else evidence.device.partition(":")[0])
+    not_run_here = {name for name, failure in run.failures().items() if failure.verdict == NOT_RUN_HERE}
+    if evidence is not None:
+        not_run_here |= {entry.variant for entry in evidence.variants if entry.verdict == NOT_RUN_HERE}
     runnable = tuple(
         str(variant)
         for variant in run.resolved.variants
         if all(backend_state(name).is_available for name in needed_backends(variant, spec))
         and why_not_run(variant, where) is None
-        and not _is_not_run_here(run, str(variant))
+        and str(variant) not in not_run_here
     )
     return runnable or run.resolved.target_names
-
-
-def _is_not_run_here(run: RunFolder, name: str) -> bool:
-    failure = run.failures().get(name)
-    if failure is not None and failure.verdict == NOT_RUN_HERE:
-        return True
-    evidence = _readable_evidence(run)
-    entry = None if evidence is None else evidence.entry(name)
-    return entry is not None and entry.verdict == NOT_RUN_HERE
-
-
-def _device_of(run: RunFolder) -> str:
-    """Return the device that the run was validated on; `cpu` where it was not, or where its evidence is damaged."""
-    evidence = _readable_evidence(run)
-    return "cpu" if evidence is None else evidence.device.partition(":")[0]
 
 
 def _readable_evidence(run: RunFolder) -> Evidence | None:
