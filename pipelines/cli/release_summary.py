@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +29,14 @@ __all__ = [
 _NOT_PASSED = frozenset({"fail", "error", "inconclusive"})
 
 
-def print_release(release: Release, *, to_stderr: bool = False) -> None:
-    """Print what was released, or that it was there already."""
+def print_release(release: Release, *, findings_are_said: bool = False, to_stderr: bool = False) -> None:
+    """Print what was released, or that it was there already.
+
+    Args:
+        release: The release.
+        findings_are_said: Whether what it answers otherwise where no sample is was printed before, as `run` does.
+        to_stderr: Whether to print on standard error, where standard output holds JSON.
+    """
     if not release.is_new:
         _print_same(release, to_stderr=to_stderr)
         return
@@ -46,11 +52,11 @@ def print_release(release: Release, *, to_stderr: bool = False) -> None:
         echo(f"reason: {release.reason}", err=to_stderr)
     if release.despite:
         echo(f"released despite: {release.despite}", err=to_stderr)
-    for line in concessions(read_json(release.folder / MANIFEST_FILE)):
+    for line in concessions(read_json(release.folder / MANIFEST_FILE), with_findings=not findings_are_said):
         echo(line, err=to_stderr)
 
 
-def concessions(manifest: Mapping[str, Any]) -> Iterator[str]:
+def concessions(manifest: Mapping[str, Any], *, with_findings: bool = True) -> Iterator[str]:
     """Yield what was not asked of a release, or asked with looser limits, and what failed earlier, one line each."""
     # Releases of 0.1.0 lack some of it.
     provenance = manifest.get("provenance", {})
@@ -58,7 +64,10 @@ def concessions(manifest: Mapping[str, Any]) -> Iterator[str]:
     if failed:
         words = ", ".join(f"{item['variant']} ({item['verdict']})" for item in failed)
         yield f"did not pass in the same run: {words}"
-    yield from _concessions_of_variants([item["name"] for item in manifest.get("variants", ())], provenance)
+    released = [item["name"] for item in manifest.get("variants", ())]
+    yield from _concessions_of_variants(released, provenance)
+    if with_findings:
+        yield from _findings(provenance, released)
     if manifest.get("trust"):
         yield f"evidence that came with a pack and was trusted: {manifest['trust']}"
     elif provenance.get("pack"):
@@ -74,10 +83,8 @@ def concessions(manifest: Mapping[str, Any]) -> Iterator[str]:
         yield f"reason for asking less: {provenance['spec']['reason']}"
 
 
-def _edge_lines(provenance: Mapping[str, Any], released: Sequence[str]) -> Iterator[str]:
-    """Yield what a release answers otherwise where no sample is, and of what it was not asked."""
-    for name in (name for name in released if name in provenance.get("edge_not_asked", ())):
-        yield f"not asked of {name}: made-up rows that are unlike every sample, as edge: off says"
+def _findings(provenance: Mapping[str, Any], released: Iterable[str]) -> Iterator[str]:
+    """Yield what a release answers otherwise where no sample is."""
     for name in released:
         for finding in provenance.get("edge_findings", {}).get(name, ()):
             yield (
@@ -93,7 +100,8 @@ def _concessions_of_variants(released: Iterable[str], provenance: Mapping[str, A
         yield f"{name} passed as it ran, and does not on {provenance['emulated_not_passed'][name]}"
     for name in (name for name in names if name in provenance.get("probes_not_asked", {})):
         yield f"not asked of {name}: the probes {', '.join(provenance['probes_not_asked'][name])}"
-    yield from _edge_lines(provenance, names)
+    for name in (name for name in names if name in provenance.get("edge_not_asked", ())):
+        yield f"not asked of {name}: made-up rows that are unlike every sample, as edge: off says"
     for name in (name for name in names if name in provenance.get("looser_tolerances", {})):
         limits = provenance["looser_tolerances"][name]
         values = (f"{limit} {provenance['tolerances'][name][limit]:g}" for limit in limits)

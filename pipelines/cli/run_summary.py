@@ -187,7 +187,7 @@ def print_outcome(outcome: RunOutcome, *, to_stderr: bool = False) -> None:
 
 def _print_release_or_why_not(outcome: RunOutcome, *, to_stderr: bool) -> None:
     if outcome.release is not None:
-        print_release(outcome.release, to_stderr=to_stderr)
+        print_release(outcome.release, findings_are_said=True, to_stderr=to_stderr)
         return
     echo(f"not released: {outcome.not_released}", err=to_stderr)
     if outcome.would_release:
