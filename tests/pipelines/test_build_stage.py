@@ -41,7 +41,13 @@ class _Builder:
             raise MissingBackendError(msg, hint="pip install 'paritygate[gpu]'")
         self.built.append(f"{job.args['format']}-{job.args['precision']}")
         Path(job.args["folder"], "model.plan").write_text(f"engine {len(self.built)}", encoding="utf-8")
-        return {"main": "model.plan", "signature": job.args["signature"], "notes": [], "facts": {}, "source": {}}
+        return {
+            "main": "model.plan",
+            "signature": job.args["source"]["signature"],
+            "notes": [],
+            "facts": {},
+            "source": {},
+        }
 
 
 @pytest.fixture

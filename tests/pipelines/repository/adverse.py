@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from paritygate.pipelines.release.repository import ReleaseCandidate, promote, roll_back
+from paritygate.pipelines.release.repository.log import read_records
 
 _GROWING = {"os.mkdir", "os.link"}
 _CHANGING = {*_GROWING, "os.rename", "os.remove", "os.rmdir", "os.chmod"}
@@ -148,6 +149,8 @@ def _race(repository: Path, act: Callable[[Path], object], times: int) -> list[d
 
 def _unprivileged(repository: Path, candidate: ReleaseCandidate) -> list[dict[str, Any]]:
     """Promote as a user who may read the repository and not write it."""
+    # What reading a log takes is imported first: Python's own files need not be readable to that user.
+    read_records(repository, candidate.model)
 
     def task() -> None:
         if os.geteuid() == 0:
