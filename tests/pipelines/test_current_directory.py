@@ -110,7 +110,7 @@ def test_a_metric_beside_the_spec_is_found_though_the_samples_are_ours(desk: Des
 
     assert called.code == 0, str(called)
     (entry,) = desk.evidence()["variants"]
-    assert "metric mine:score is code of yours" in entry["notes"]
+    assert "metric mine:score is code of yours" in entry["result"]["notes"]
 
 
 def _mean(path: Path) -> None:
