@@ -137,7 +137,7 @@ def test_engines_are_built_and_emulated_and_released_only_as_the_spec_accepts(bu
     assert [(name, entry["evidence"], entry["verdict"]) for name, entry in emulated.items()] == [
         (name, "emulated", "pass") for name in (_FP32, _FP16)
     ]
-    differences = [output["max_abs_diff"] for output in emulated[_FP16]["outputs"].values()]
+    differences = [output["max_abs_diff"] for output in emulated[_FP16]["result"]["outputs"].values()]
     assert all(0 < difference < 0.05 for difference in differences), differences
 
     spec = desk.run_folder / "spec.json"
