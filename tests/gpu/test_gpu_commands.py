@@ -101,9 +101,9 @@ def test_a_model_becomes_a_released_engine_on_one_machine(folder: Path) -> None:
     for name in ("onnx-fp32", "tensorrt-fp32", "tensorrt-fp16"):
         assert entries[name]["verdict"] == "pass", entries[name]
         assert entries[name]["evidence"] == "verified"
-        assert entries[name]["device"] == device_name("cuda")
+        assert entries[name]["result"]["candidate"]["device"] == device_name("cuda")
     # FP16 that is not there would answer as FP32 does.
-    assert entries["tensorrt-fp16"]["precision_found"] == "fp16"
+    assert entries["tensorrt-fp16"]["result"]["candidate"]["precision_found"] == "fp16"
     largest = {name: entry["result"]["outputs"]["logits"]["max_abs_diff"] for name, entry in entries.items()}
     assert largest["tensorrt-fp16"] > largest["tensorrt-fp32"]
     tool(folder, "verify", "scores", "prod")
