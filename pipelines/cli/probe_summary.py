@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from paritygate.pipelines.compare.result import (
     NOT_ASKED,
@@ -11,19 +11,38 @@ from paritygate.pipelines.compare.result import (
     ProbeResult,
     ProbesResult,
 )
+from paritygate.text import counted
 from paritygate.validate.probes.catalogue import in_order
 from paritygate.validate.probes.drops import DropKind, batches_in_words, drop_words
 from paritygate.validate.probes.outcome import DOES_NOT_APPLY, finding_words
 
-__all__ = ["finding_lines", "probe_lines"]
+__all__ = ["finding_lines", "probe_lines", "probe_remarks", "probes_of_all_line"]
 
 
 def probe_lines(result: ComparisonResult) -> Iterator[str]:
     """Yield what there is to say of the probes of a comparison, one line each."""
-    probes = result.probes
-    asked = {name: probe for name, probe in probes.asked.items() if probe.status != NOT_ASKED}
+    asked = _asked(result.probes)
     if asked:
-        yield f"probes: {sum(probe.rows for probe in asked.values())} rows for {', '.join(asked)}; {_times(probes)}"
+        rows = sum(probe.rows for probe in asked.values())
+        yield f"probes: {rows} rows for {', '.join(asked)}; {_times([result.probes])}"
+    yield from probe_remarks(result)
+
+
+def probes_of_all_line(results: Iterable[ComparisonResult]) -> Iterator[str]:
+    """Yield how much was asked of several variants and how long that took, in one line; none where nothing was."""
+    probes = [result.probes for result in results if _asked(result.probes)]
+    if probes:
+        rows = sum(probe.rows for found in probes for probe in _asked(found).values())
+        yield f"probes: {rows} rows for {counted(len(probes), 'comparison')}; {_times(probes)}"
+
+
+def _asked(probes: ProbesResult) -> dict[str, ProbeResult]:
+    return {name: probe for name, probe in probes.asked.items() if probe.status != NOT_ASKED}
+
+
+def probe_remarks(result: ComparisonResult) -> Iterator[str]:
+    """Yield what was not asked and why, and how to see a failure again, one line each."""
+    probes, asked = result.probes, _asked(result.probes)
     left_out = _left_out(probes)
     if left_out:
         yield f"probes: left out: {', '.join(left_out)}"
@@ -95,6 +114,6 @@ def _left_out(probes: ProbesResult) -> list[str]:
     return drop_words(counts)
 
 
-def _times(probes: ProbesResult) -> str:
-    samples, of_probes = probes.seconds()
+def _times(probes: Iterable[ProbesResult]) -> str:
+    samples, of_probes = map(sum, zip(*(found.seconds() for found in probes), strict=True))
     return f"{of_probes:.1f} s, the samples {samples:.1f} s"

@@ -11,7 +11,7 @@ from paritygate.errors import ParitygateError
 from paritygate.models.source import SourceKind
 from paritygate.pipelines.cli.benchmark_table import print_benchmark
 from paritygate.pipelines.cli.console import PARITY_COLUMNS, parity_rows, print_table, table_text
-from paritygate.pipelines.cli.probe_summary import finding_lines, probe_lines
+from paritygate.pipelines.cli.probe_summary import finding_lines, probe_lines, probe_remarks, probes_of_all_line
 from paritygate.pipelines.cli.release_summary import print_release
 from paritygate.pipelines.compare.result import NOT_RUN_HERE, ComparisonResult, MatchResult, MatchStratumResult, reasons
 from paritygate.pipelines.run.evidence import read_evidence
@@ -173,8 +173,7 @@ def print_outcome(outcome: RunOutcome, *, to_stderr: bool = False) -> None:
             shown[f"{name}, emulated"] = results[f"{name} (emulated)"] = emulated
     for name, result in shown.items():
         _print_result(name, result, to_stderr=to_stderr)
-    _print_notes(shown, to_stderr=to_stderr)
-    for line in finding_lines(results):
+    for line in (*probes_of_all_line(shown.values()), *_shared(shown), *finding_lines(results)):
         echo(line, err=to_stderr)
     _print_release_or_why_not(outcome, to_stderr=to_stderr)
     for line in outcome.advice:
@@ -226,7 +225,7 @@ def _outcome_rows(outcome: RunOutcome) -> list[Sequence[str]]:
 
 
 def _print_result(name: str, result: ComparisonResult, *, to_stderr: bool) -> None:
-    """Print what is to be said of a variant, but for its notes."""
+    """Print what is to be said of a variant alone."""
     if result.error is not None:
         echo(f"error: {name}: {result.error.message}", err=True)
         if result.error.hint:
@@ -234,19 +233,19 @@ def _print_result(name: str, result: ComparisonResult, *, to_stderr: bool) -> No
         return
     if result.not_run_here:
         return
-    for line in (*reasons(result, with_findings=False), *match_lines(result), *probe_lines(result)):
+    for line in (*reasons(result, with_findings=False), *match_lines(result)):
         echo(f"{name}: {line}", err=to_stderr)
 
 
-def _print_notes(results: Mapping[str, ComparisonResult], *, to_stderr: bool) -> None:
-    """Print every note once, with the names of all rows that it holds for."""
+def _shared(results: Mapping[str, ComparisonResult]) -> Iterator[str]:
+    """Yield every remark on probes and every note once, with the names of all rows that it holds for."""
     names: dict[str, list[str]] = {}
     for name, result in results.items():
         if result.error is None and not result.not_run_here:
-            for note in result.notes:
-                names.setdefault(note, []).append(name)
-    for note, found in names.items():
-        echo(f"{'; '.join(found)}: note: {note}", err=to_stderr)
+            for line in (*probe_remarks(result), *(f"note: {note}" for note in result.notes)):
+                names.setdefault(line, []).append(name)
+    for line, found in names.items():
+        yield f"{'; '.join(found)}: {line}"
 
 
 def _source_words(outcome: RunOutcome) -> str:
