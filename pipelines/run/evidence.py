@@ -29,6 +29,7 @@ VERIFIED = "verified"
 EMULATED = "emulated"
 BUILT = "built"
 NONE = "none"
+_OF_GPU = frozenset({"name", "device", "driver", "cuda"})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,7 +63,7 @@ class EvidenceEntry:
         elif (found.verdict, found.exit_code) != (self.verdict, self.exit_code):
             wrong = f"its verdict is {self.verdict} ({self.exit_code}), and that of its result {found.verdict}"
         else:
-            wrong = _wrong_limits(found)
+            wrong = _wrong_limits(found) or _wrong_machine(found.machine)
         if self.artifact is not None and self.stage is None:
             wrong = "it does not say what it follows from"
         if wrong:
@@ -110,6 +111,14 @@ class EvidenceEntry:
         """The largest difference of any output; None where none was measured."""
         outputs = () if self.result is None else self.result.outputs.values()
         return max((item.max_abs_diff for item in outputs if item.max_abs_diff is not None), default=None)
+
+
+def _wrong_machine(machine: Mapping[str, Any]) -> str:
+    """Return what is wrong with what is said of a machine; empty for nothing."""
+    cpu, gpu, versions = (machine.get(name) for name in ("cpu", "gpu", "versions"))
+    are_mappings = all(isinstance(part, dict | None) for part in (cpu, gpu, versions))
+    has_parts = are_mappings and isinstance((cpu or {}).get("flags", []), list) and (not gpu or gpu.keys() >= _OF_GPU)
+    return "" if has_parts else "it does not say on which machine it was made"
 
 
 def _wrong_limits(result: ComparisonResult) -> str:
@@ -223,8 +232,7 @@ class Evidence:
     others: tuple[Evidence, ...] = ()
 
     def __post_init__(self) -> None:
-        parts = (self.machine.get(name) for name in ("cpu", "gpu"))
-        if "cores" not in self.machine or not all(isinstance(part, dict | None) for part in parts):
+        if "cores" not in self.machine or _wrong_machine(self.machine):
             msg = f"the evidence of {self.device} does not say on which machine it was made"
             raise ValueError(msg)
         devices = [self.device, *(item.device for item in self.others)]
