@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from paritygate.codec import digest_of
-
 __all__ = ["RULES", "Stage"]
 
 # How a change of the rules is named beside the names of what is read.
@@ -26,10 +24,6 @@ class Stage:
     name: str
     reads: Mapping[str, str | None]
     rules: str
-
-    def key(self) -> str:
-        """Return one digest of all that the results follow from, the same on every machine."""
-        return digest_of(self)
 
     def changes(self, now: Stage) -> tuple[str, ...]:
         """Return what would be otherwise if it were done now: names of what is read, and `RULES`."""

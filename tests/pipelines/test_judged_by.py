@@ -14,6 +14,7 @@ import pytest
 from tests.pipelines.conftest import make_desk
 
 from paritygate.artifact import Artifact
+from paritygate.codec import digest_of
 from paritygate.errors import MeasurementError
 from paritygate.files import digest_of_json, write_json_atomically
 from paritygate.pipelines.compare.job import ComparisonJob, failed_comparison
@@ -441,11 +442,11 @@ def test_of_files_only_what_is_in_them_counts(validated: Desk, tmp_path: Path, m
     for path, text in zip(rows, ("1", "1", "2"), strict=True):
         path.write_text(text, encoding="utf-8")
     same, alike, other, gone = (
-        _stage(validated, replace(job, calibrated_rows=path), monkeypatch).key()
+        digest_of(_stage(validated, replace(job, calibrated_rows=path), monkeypatch))
         for path in (*rows, tmp_path / "gone.json")
     )
     moved = SampleSource(text="moved.npz", folder=tmp_path, path="x", batch_size=job.samples.batch_size)
 
     assert same == alike
-    assert len({same, other, gone, _stage(validated, job, monkeypatch).key()}) == 4
+    assert len({same, other, gone, digest_of(_stage(validated, job, monkeypatch))}) == 4
     assert _stage(validated, replace(job, samples=moved), monkeypatch) == _stage(validated, job, monkeypatch)
