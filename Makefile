@@ -22,20 +22,40 @@ GPU_VENV := .venv-gpu
 GPU_BIN := $(GPU_VENV)/bin
 GPU_ENVIRONMENT := $(GPU_VENV)/.installed
 
-.PHONY: help install demo demo-cost test test-all gpu-test gpu-is-there lint format bench snapshots clean
+# Packages that build other people's architectures; nothing but the zoo needs them.
+ZOO_VENV := .venv-zoo
+ZOO_BIN := $(ZOO_VENV)/bin
+ZOO_ENVIRONMENT := $(ZOO_VENV)/.installed
+ZOO_OUT ?= build/zoo
+
+# What builds the site, and nothing of the product.
+DOCS_VENV := .venv-docs
+DOCS_ENVIRONMENT := $(DOCS_VENV)/.installed
+
+# A real Triton server for tests: the wheel that carries its binary is unpacked and installed nowhere, since it asks for
+# an older NumPy; what its backend runs is an environment of its own.
+TRITON_VENV := .venv-triton
+TRITON_ENVIRONMENT := $(TRITON_VENV)/.installed
+
+# Servers written in Python, each in an environment of its own: some do not resolve together.
+SERVERS_VENV := .venv-servers
+SERVERS := fastapi litserve bentoml mlserver kserve ray
+SERVERS_ENVIRONMENTS := $(SERVERS:%=$(SERVERS_VENV)/%/.installed)
+
+.PHONY: help install install-cost demo demo-cost triton-cost triton-demo triton-tune test test-all triton-test servers-test gpu-test gpu-is-there lint format docs bench snapshots zoo clean
 
 help: ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile
 
 $(DEMO_ENVIRONMENT): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(INSTALL) '.[cpu,torch,tensorflow,openvino,nncf,litert,report,tensorrt-rtx]'
+	$(INSTALL) '.[cpu,torch,tensorflow,openvino,nncf,endpoint,litert,tensorrt-rtx]'
 	touch $@
 
 # The wheels are not installed, since they import beside a GPU alone: tests read the names of TensorRT 10 and 11 in them.
 $(TEST_ENVIRONMENT): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(INSTALL) '.[cpu,torch,tensorflow,openvino,nncf,images,litert,parquet,report,tensorrt-rtx,dev]'
+	$(INSTALL) '.[cpu,torch,tensorflow,openvino,nncf,endpoint,images,litert,parquet,tensorrt-rtx,dev]'
 	$(BIN)/python -m pip download --constraint constraints.txt --no-deps --only-binary=:all: \
 	  --dest $(VENV)/wheels tensorrt-cu12-bindings tensorrt-cu13-bindings
 	touch $@
@@ -53,20 +73,33 @@ gpu-is-there:
 
 install: $(DEMO_ENVIRONMENT) ## Make .venv with all that a machine without a GPU runs, and do nothing else
 
+# On a machine that is too busy to tell which format is the fastest a run ends in 3 and releases nothing, and says how to
+# measure again: everything else can be seen all the same.
+GO_ON_WITHOUT_A_CHOICE := || test $$? -eq 3
+
 # Prerequisites are made in this order: what it costs is said before anything is downloaded.
 demo: demo-cost $(DEMO_ENVIRONMENT) ## Export, compare, gate and release the two demo models
-	$(BIN)/convert-and-validate run klue-sts
-	$(BIN)/convert-and-validate run klue-sts-tf
+	$(BIN)/convert-and-validate run klue-sts $(GO_ON_WITHOUT_A_CHOICE)
+	$(BIN)/convert-and-validate run klue-sts-tf $(GO_ON_WITHOUT_A_CHOICE)
 	$(BIN)/convert-and-validate export face-resnet50 --target tensorrt-rtx-fp32 --target tensorrt-rtx-fp16
 
-demo-cost:
+install-cost:
 	@test -e $(DEMO_ENVIRONMENT) || printf '%s\n' \
-	  'make demo first installs into $(VENV)/: 1 GB to download, 4 GB of disk, about' \
-	  '4 minutes. Where pip finds no CPU build of torch, it downloads gigabytes of' \
-	  'CUDA libraries besides: README.md, Install, says how to spare them.'
+	  'First $(VENV)/ is installed: 1 GB to download, 4 GB of disk, about 4 minutes.' \
+	  'Where pip finds no CPU build of torch, it downloads gigabytes of CUDA libraries' \
+	  'besides: README.md, Install, says how to spare them.'
+
+demo-cost: install-cost
 	@printf '%s\n' \
 	  'Then it converts and compares two small models for about 15 minutes on 2 cores,' \
 	  'without a GPU or a network, and writes to artifacts/ alone.'
+
+triton-cost: install-cost
+	@test -e $(TRITON_ENVIRONMENT) || printf '%s\n' \
+	  'A real Triton is unpacked into $(TRITON_VENV)/: 90 MB to download, 430 MB of disk.'
+	@printf '%s\n' \
+	  'Then it converts, serves and compares a small model for about 5 minutes on 2' \
+	  'cores, without a GPU or a network, and writes to artifacts/ alone.'
 
 # Passive: where each core has a worker, threads of PyTorch that wait busily take the core from the other one.
 PYTEST := OMP_WAIT_POLICY=passive $(BIN)/python -m pytest --numprocesses auto --dist worksteal
@@ -76,6 +109,35 @@ test: lint ## Lint, check the types and run the tests, but for the thorough ones
 
 test-all: lint ## The same with all tests
 	$(PYTEST)
+
+$(TRITON_ENVIRONMENT): benchmarks/triton/requirements.txt benchmarks/triton/unpack.py
+	$(PYTHON) -m venv $(TRITON_VENV)
+	$(TRITON_VENV)/bin/python -m pip install --only-binary=:all: --requirement benchmarks/triton/requirements.txt
+	$(TRITON_VENV)/bin/python -m pip download --no-deps --only-binary=:all: --dest $(TRITON_VENV)/wheels nvidia-pytriton==0.7.0
+	$(TRITON_VENV)/bin/python benchmarks/triton/unpack.py $(TRITON_VENV)/wheels $(TRITON_VENV)/server
+	touch $@
+
+triton-test: $(TEST_ENVIRONMENT) $(TRITON_ENVIRONMENT) ## Release to a real Triton server and hold its answers against the model's
+	$(BIN)/python -m pytest -m triton tests/triton
+
+triton-demo: triton-cost $(DEMO_ENVIRONMENT) $(TRITON_ENVIRONMENT) ## From a release to a real Triton server that answers it, compared over gRPC
+	$(BIN)/python benchmarks/triton/demo.py $(TRITON_VENV)
+
+$(SERVERS_VENV)/%/.installed: benchmarks/servers/requirements/%.txt pyproject.toml
+	$(PYTHON) -m venv $(SERVERS_VENV)/$*
+	$(SERVERS_VENV)/$*/bin/python -m pip install --requirement $< --editable '.[cpu]'
+	touch $@
+
+servers-test: $(TEST_ENVIRONMENT) $(SERVERS_ENVIRONMENTS) ## Release to six servers written in Python, judge their answers, write the table of docs/servers.md
+	rm -rf build/servers
+	status=0; \
+	$(BIN)/python -m pytest -m servers tests/servers || status=$$?; \
+	$(BIN)/python benchmarks/servers/table.py || status=$$?; \
+	exit $$status
+
+TUNE_ARGUMENTS ?=
+triton-tune: $(DEMO_ENVIRONMENT) $(TRITON_ENVIRONMENT) ## Tune a model on a real Triton server; TUNE_ARGUMENTS runs Model Analyzer beside it
+	$(BIN)/python benchmarks/triton/tune.py $(TRITON_VENV) --out build/triton-tune.json $(TUNE_ARGUMENTS)
 
 gpu-test: gpu-is-there $(GPU_ENVIRONMENT) ## On a GPU machine: run what needs a GPU, write benchmarks/results/gpu_parity.json
 	status=0; \
@@ -92,13 +154,36 @@ format: $(TEST_ENVIRONMENT) ## Sort imports, mend what can be mended, format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(DEMO_ENVIRONMENT) ## Measure what comparing costs beside inference
+bench: $(DEMO_ENVIRONMENT) ## Measure what comparing, the whole gate and its cache cost beside inference
 	$(BIN)/python benchmarks/compare_overhead.py
+	$(BIN)/python benchmarks/gate_cost.py
+	$(BIN)/python benchmarks/cache_cost.py
+
+# Not installed with the product: its pages are read, and none of its code is imported.
+$(DOCS_ENVIRONMENT): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(DOCS_VENV)
+	$(DOCS_VENV)/bin/python -m pip install --constraint constraints.txt --editable '.[docs]'
+	touch $@
+
+docs: $(DOCS_ENVIRONMENT) ## Build the site from docs/ into build/docs; a link that leads nowhere is an error
+	$(DOCS_VENV)/bin/python -m sphinx -W --keep-going -q -b html docs build/docs
+	@echo 'open build/docs/index.html'
+
+$(ZOO_ENVIRONMENT): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(ZOO_VENV)
+	$(ZOO_BIN)/python -m pip install --constraint constraints.txt --editable \
+	  '.[cpu,torch,tensorflow,openvino,litert,zoo]'
+	touch $@
+
+# Resumes where it was broken off; SHARD=1/4 does every fourth case. ZOO_ARGUMENTS takes what zoo.py takes.
+zoo: $(ZOO_ENVIRONMENT) ## Convert, judge and check many architectures: hours; results go to ZOO_OUT=build/zoo, the table to docs/zoo.md
+	nice $(ZOO_BIN)/python benchmarks/zoo/zoo.py --out $(ZOO_OUT) $(ZOO_ARGUMENTS)
+	$(ZOO_BIN)/python benchmarks/zoo/table.py $(ZOO_OUT)/results.jsonl --machine "$$(nproc) cores, $$(uname -m)"
 
 OUT ?= build/snapshots
 snapshots: $(TEST_ENVIRONMENT) ## Write what users and programs see to OUT=build/snapshots, for a diff with another version's
 	$(BIN)/python benchmarks/snapshots.py $(OUT)
 
 clean: ## Remove the environment, builds and caches; artifacts/ stays
-	rm -rf $(VENV) $(GPU_VENV) build dist src/paritygate.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(GPU_VENV) $(ZOO_VENV) $(DOCS_VENV) $(TRITON_VENV) $(SERVERS_VENV) build dist src/paritygate.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find convert validate pipelines fixtures src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -7,7 +7,7 @@ from pathlib import Path
 
 __all__ = ["causes", "one_line", "users_line"]
 
-_CONVERT = Path(__file__).parent
+_PACKAGE = Path(__file__).parents[1]
 _LONGEST = 300
 
 
@@ -32,7 +32,8 @@ def users_line(err: BaseException) -> str:
     for frame in reversed(traceback.extract_tb(err.__traceback__)):
         path = Path(frame.filename)
         is_library = "site-packages" in path.parts or frame.filename.startswith("<")
-        is_ours = path.parent in {_CONVERT, _CONVERT.parent}
+        # The demo's models stand for a user's.
+        is_ours = _PACKAGE in path.parents and _PACKAGE / "fixtures" not in path.parents
         if not is_library and not is_ours:
             # Sentences go on after a colon of their own.
             return f" at {frame.filename}:{frame.lineno}: {(frame.line or '').rstrip(' :')}"

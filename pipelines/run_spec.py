@@ -9,13 +9,15 @@ from typing import Any
 
 from paritygate.codec import to_data
 from paritygate.errors import ExitCode, ParitygateError, StorageError, UsageError
+from paritygate.pipelines.cache.cache import JobDone
 from paritygate.pipelines.choice.choose import choose_stage
 from paritygate.pipelines.compare.result import ComparisonResult
 from paritygate.pipelines.process.child import Progress
+from paritygate.pipelines.release.following import FollowingView, write_following_views
 from paritygate.pipelines.release.promote import FailedRunError, NothingToRelease, failed_run, promote_stage
 from paritygate.pipelines.release.repository.release import Release
 from paritygate.pipelines.report import write_reports
-from paritygate.pipelines.run.benchmark import benchmark_stage
+from paritygate.pipelines.run.benchmark import benchmark_stage, take_over_benchmark
 from paritygate.pipelines.run.export import export_stage
 from paritygate.pipelines.run.record import record_stage
 from paritygate.pipelines.run.validate import validate_stage
@@ -81,6 +83,8 @@ class RunOutcome:
         advice: What to know and to do about that, one line each.
         exit_code: The worst of the required variants.
         reports: The report files.
+        views: The views on model servers that follow the alias, where it was moved.
+        jobs: Which jobs were taken over from an earlier run, and which were done; empty where all were to be done.
     """
 
     run: RunFolder
@@ -93,6 +97,8 @@ class RunOutcome:
     reports: tuple[Path, ...]
     would_release: str = ""
     advice: tuple[str, ...] = ()
+    views: tuple[FollowingView, ...] = ()
+    jobs: tuple[JobDone, ...] = ()
 
     @property
     def verdicts(self) -> dict[str, str]:
@@ -135,7 +141,9 @@ class RunOutcome:
             "release": to_data(self.release) if self.release is not None else None,
             "not_released": self.not_released,
             "would_release": self.would_release,
+            "views": [view.to_json() for view in self.views],
             "reports": [str(path) for path in self.reports],
+            "jobs": [to_data(job) for job in self.jobs],
         }
 
 
@@ -220,6 +228,14 @@ def run_spec(run: RunFolder, options: RunOptions, progress: Progress) -> RunOutc
     Raises:
         ParitygateError: Something that concerns all variants: the source, the samples, the reference, the disk.
     """
+    try:
+        return _run(run, options, progress)
+    finally:
+        if run.cache is not None:
+            run.cache.close()
+
+
+def _run(run: RunFolder, options: RunOptions, progress: Progress) -> RunOutcome:
     failures = export_stage(run, time_limit_s=options.time_limit_s, progress=progress)
     record_stage(run, time_limit_s=options.time_limit_s, progress=progress, device=options.device)
     results = validate_stage(run, time_limit_s=options.time_limit_s, progress=progress, device=options.device)
@@ -246,8 +262,10 @@ def run_spec(run: RunFolder, options: RunOptions, progress: Progress) -> RunOutc
         not_released=promotion.not_released,
         would_release=promotion.would_release,
         advice=advice,
+        views=() if release is None else write_following_views(repository, release.model, release.alias),
         exit_code=worst_code([code, promotion.exit_code]),
         reports=reports,
+        jobs=() if run.cache is None else tuple(run.cache.done),
     )
 
 
@@ -257,6 +275,9 @@ def _benchmark(run: RunFolder, options: RunOptions, progress: Progress) -> None:
         is_wanted = is_benchmark_wanted(run.resolved, options.limits)
     if is_wanted:
         plan = plan_of(run.resolved)
+        # Asked for by name, it is measured; figures of another moment may be others.
+        if options.is_benchmarking is None and take_over_benchmark(run, plan, options.device):
+            return
         benchmark_stage(run, plan, time_limit_s=options.time_limit_s, progress=progress, device=options.device)
 
 

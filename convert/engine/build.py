@@ -16,7 +16,7 @@ from paritygate.backends import version_of
 from paritygate.codec import to_data
 from paritygate.convert.contract import agreed_signature
 from paritygate.convert.conversion import Conversion, ConversionJob
-from paritygate.convert.engine.census import check_census, quantized_products, take_census
+from paritygate.convert.engine.dtype_counts import check_dtypes, count_dtypes, quantized_products
 from paritygate.convert.engine.network import (
     ParsedNetwork,
     check_inputs_and_outputs,
@@ -124,9 +124,9 @@ def _build(work: _Work, parsed: ParsedNetwork) -> _Built:
     check_inputs_and_outputs(network, work.model, title=library.title)
     # By names and dtypes alone: a network has no names for the dims of its outputs.
     signature = agreed_signature(signature_of_network(network), work.promised, keeps_names=False)
-    census, products = take_census(network), quantized_products(network)
+    counts, products = count_dtypes(network), quantized_products(network)
     given = _low_dtypes(work.model)
-    computes = check_census(census, job.precision, products=products, given=given, title=library.title)
+    computes = check_dtypes(counts, job.precision, products=products, given=given, title=library.title)
     size = _write_engine(work, parsed)
     gpu = gpu_of_machine() if library.name == TENSORRT else None
     record = EngineRecord(
@@ -137,7 +137,7 @@ def _build(work: _Work, parsed: ParsedNetwork) -> _Built:
         profile=work.profile,
         tf32=False,
         settings=job.engine,
-        census=census,
+        census=counts,
         built_on=None if gpu is None else asdict(gpu),
         targets=targets_in_words(job.engine, gpu),
     )

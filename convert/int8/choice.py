@@ -9,12 +9,20 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from paritygate.models.onnx.graph import graphs_in, subgraphs_of
+from paritygate.errors import NotAvailableError
+from paritygate.models.onnx.graph import graphs_in, nodes_in, subgraphs_of
 
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["has_attention", "inner_nodes", "names_used_inside", "nodes_to_quantize"]
+__all__ = [
+    "has_attention",
+    "has_products",
+    "inner_nodes",
+    "names_used_inside",
+    "nodes_to_quantize",
+    "nothing_to_quantize",
+]
 
 # Such a node is quantized if all that it works on are integers already: they then go from convolution to convolution.
 _BETWEEN = frozenset(
@@ -22,6 +30,24 @@ _BETWEEN = frozenset(
      "Transpose", "Unsqueeze"}
 )  # fmt: skip
 _MATRIX_RANK = 2
+_PRODUCTS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
+_SHOWN = 5
+
+
+def has_products(graph: onnx.GraphProto) -> bool:
+    """Return whether the model has a convolution or a product of matrices, whatever it is multiplied by."""
+    return any(node.op_type in _PRODUCTS for node in nodes_in(graph))
+
+
+def nothing_to_quantize(graph: onnx.GraphProto) -> NotAvailableError:
+    """Return the error of a model that INT8 makes no faster, which names the operators that it has."""
+    found = sorted({f"{node.domain}::{node.op_type}" if node.domain else node.op_type for node in nodes_in(graph)})
+    listed = ", ".join(found[:_SHOWN]) + (f" and {len(found) - _SHOWN} others" if len(found) > _SHOWN else "")
+    msg = (
+        "no node of the model has constant weights that INT8 would make faster (Conv, MatMul, Gemm); its operators "
+        f"are: {listed or 'none'}"
+    )
+    return NotAvailableError(msg, hint="remove the int8 target")
 
 
 def nodes_to_quantize(graph: onnx.GraphProto) -> tuple[str, ...]:

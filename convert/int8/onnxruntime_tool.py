@@ -10,10 +10,10 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from paritygate.convert.int8.choice import nodes_to_quantize
+from paritygate.convert.int8.choice import nodes_to_quantize, nothing_to_quantize
 from paritygate.convert.int8.settings import Int8Settings
-from paritygate.convert.onnx.rewrite import EXTERNAL_DATA_BYTES, save_onnx
-from paritygate.errors import ConversionError, UsageError
+from paritygate.convert.onnx.rewrite import is_too_large, save_onnx
+from paritygate.errors import UsageError
 from paritygate.models.onnx.graph import nodes_in
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ __all__ = ["quantize_dynamically", "quantize_statically"]
 
 _PREPARED, _QUANTIZED = "prepared.onnx", "quantized.onnx"
 _CONVOLUTIONS = frozenset({"Conv", "ConvTranspose"})
-_NOTHING = "no node of the model has constant weights that INT8 would make faster (Conv, MatMul, Gemm)"
 _PAIR = ("QuantizeLinear", "DequantizeLinear")
 
 
@@ -45,16 +44,16 @@ def quantize_statically(
         calibration: What the ranges of activations are chosen by.
 
     Raises:
-        ConversionError: There is nothing to quantize.
+        NotAvailableError: There is nothing to quantize.
     """
     from onnxruntime import quantization
 
     names = nodes_to_quantize(model.graph)
     if not names:
         # With an empty list, every node would be quantized.
-        raise ConversionError(_NOTHING, hint="remove the int8 target")
+        raise nothing_to_quantize(model.graph)
     is_symmetric = settings.activations == "int8"
-    is_large = model.ByteSize() >= EXTERNAL_DATA_BYTES
+    is_large = is_too_large(model)
     save_onnx(model, folder / _PREPARED)
     with _quiet():
         quantization.quantize_static(
@@ -91,7 +90,7 @@ def quantize_dynamically(model: onnx.ModelProto, folder: Path) -> onnx.ModelProt
 
     Raises:
         UsageError: The model has convolutions.
-        ConversionError: There is nothing to quantize.
+        NotAvailableError: There is nothing to quantize.
     """
     from onnxruntime import quantization
 
@@ -102,7 +101,7 @@ def quantize_dynamically(model: onnx.ModelProto, folder: Path) -> onnx.ModelProt
             "quantized so, ResNet50 was about 5 times slower than in FP32"
         )
         raise UsageError(msg, hint="write calibration: {method: minmax}; benchmarks/int8_tools.py has the figures")
-    is_large = model.ByteSize() >= EXTERNAL_DATA_BYTES
+    is_large = is_too_large(model)
     save_onnx(model, folder / _PREPARED)
     with _quiet():
         quantization.quantize_dynamic(
@@ -116,7 +115,7 @@ def quantize_dynamically(model: onnx.ModelProto, folder: Path) -> onnx.ModelProt
         )
     quantized = _load(folder / _QUANTIZED)
     if not any(node.op_type == "MatMulInteger" for node in quantized.graph.node):
-        raise ConversionError(_NOTHING, hint="remove the int8 target")
+        raise nothing_to_quantize(model.graph)
     return quantized
 
 

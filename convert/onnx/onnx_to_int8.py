@@ -12,12 +12,18 @@ from typing import TYPE_CHECKING
 
 from paritygate.backends import require_backend, version_of
 from paritygate.convert.conversion import Calibration, Conversion, ConversionJob
-from paritygate.convert.int8.census import Census, take_census
-from paritygate.convert.int8.choice import has_attention, inner_nodes, names_used_inside
+from paritygate.convert.int8.choice import (
+    has_attention,
+    has_products,
+    inner_nodes,
+    names_used_inside,
+    nothing_to_quantize,
+)
 from paritygate.convert.int8.nncf_tool import check_nncf_settings, quantize_with_nncf
 from paritygate.convert.int8.onnxruntime_tool import quantize_dynamically, quantize_statically
+from paritygate.convert.int8.quantized_counts import QuantizedCounts, count_quantized
 from paritygate.convert.int8.settings import DYNAMIC, Int8Settings, settings_of
-from paritygate.convert.onnx.rewrite import EXTERNAL_DATA_BYTES, lower_ir_version, save_onnx
+from paritygate.convert.onnx.rewrite import EXTERNAL_DATA_BYTES, is_too_large, lower_ir_version, save_onnx
 from paritygate.errors import ConversionError
 from paritygate.models.onnx.file import external_files, opset_of, read_onnx, signature_of_onnx
 from paritygate.models.onnx.functions import inline_functions
@@ -41,7 +47,7 @@ def convert(job: ConversionJob) -> Conversion:
 
     Raises:
         UsageError: There is no calibration, or it asks for what the tool or the model does not allow.
-        ConversionError: There is nothing to quantize, or the ranges found are not finite.
+        ConversionError: The ranges found are not finite; NotAvailableError where there is nothing to quantize.
         MissingBackendError: The tool is not installed.
     """
     settings, calibration = settings_of(job)
@@ -55,19 +61,19 @@ def convert(job: ConversionJob) -> Conversion:
     lower_ir_version(quantized)
     # Shapes as a tool left them: they are found again where they are needed.
     del quantized.graph.value_info[:]
-    census = take_census(quantized)
+    counts = count_quantized(quantized)
     path = job.folder / _MAIN
     save_onnx(quantized, path)
     written = read_onnx(path)
     return Conversion(
         main=_MAIN,
         signature=signature_of_onnx(written),
-        notes=_notes(settings, census, inner),
+        notes=_notes(settings, counts, inner),
         facts={
             "opset": opset_of(written),
             "ir_version": written.ir_version,
             settings.tool: version_of(settings.tool),
-            "quantized": census.to_json(),
+            "quantized": counts.to_json(),
             "calibration": {**calibration.facts, **asdict(settings)},
         },
     )
@@ -77,8 +83,8 @@ def _quantized(
     model: onnx.ModelProto, folder: Path, settings: Int8Settings, calibration: Calibration
 ) -> onnx.ModelProto:
     if settings.tool == "nncf":
-        if model.ByteSize() >= EXTERNAL_DATA_BYTES:
-            msg = f"NNCF takes ONNX models that fit into one file, and this one has {model.ByteSize()} bytes"
+        if is_too_large(model):
+            msg = f"NNCF takes ONNX models that fit into one file of {EXTERNAL_DATA_BYTES} bytes, and this one does not"
             raise ConversionError(msg, hint="write calibration: {tool: onnxruntime}")
         quantized: onnx.ModelProto = quantize_with_nncf(model, calibration, is_transformer=has_attention(model.graph))
         return quantized
@@ -89,11 +95,11 @@ def _quantized(
         return quantize_statically(model, Path(place), settings, calibration)
 
 
-def _notes(settings: Int8Settings, census: Census, inner: int) -> tuple[str, ...]:
+def _notes(settings: Int8Settings, counts: QuantizedCounts, inner: int) -> tuple[str, ...]:
     how = f"{settings.tool} {version_of(settings.tool)}"
     if settings.tool != "nncf":
         how += f", {settings.method}"
-    notes = [f"quantized to int8 by {how}: {census}"]
+    notes = [f"quantized to int8 by {how}: {counts}"]
     if inner:
         notes.append(f"{inner} nodes inside of If, Loop or Scan were left in fp32")
     return tuple(notes)
@@ -103,13 +109,16 @@ def prepared_model(path: Path) -> onnx.ModelProto:
     """Return the model in `path` with its weights loaded, ready to be quantized; it computes what it did.
 
     Raises:
-        ConversionError: Its opset has no quantization by channel.
+        ConversionError: Its opset has no quantization by channel; NotAvailableError where it has no products at all.
     """
     import onnx
 
     model = read_onnx(path)
     opset = opset_of(model)
     if opset < _LOWEST_OPSET:
+        if not has_products(model.graph):
+            # Another opset would be no help.
+            raise nothing_to_quantize(model.graph)
         msg = f"a model of opset {opset} cannot be quantized by channel (needed: {_LOWEST_OPSET} and up)"
         raise ConversionError(msg, hint=f"set opset: {_LOWEST_OPSET} or higher in the spec, or export the model so")
     if external_files(model):

@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING
 from paritygate.convert.causes import one_line
 from paritygate.convert.conversion import Conversion, ConversionJob
 from paritygate.convert.onnx.precision.constants import ConstantChange, ConstantRounding, load_external, make_dense
+from paritygate.convert.onnx.precision.crashes import crashing_transposes
+from paritygate.convert.onnx.precision.guards import guarding_nodes
 from paritygate.convert.onnx.precision.low_dtype import LowDtype, low_dtype
 from paritygate.convert.onnx.precision.opset import raise_opset
 from paritygate.convert.onnx.precision.plan import GraphPlan, Keeping, NodePlan, Planner, keeping_of
+from paritygate.convert.onnx.precision.sensitive import sensitive_nodes
 from paritygate.convert.onnx.precision.writing import ConstantNodes, Writer
-from paritygate.convert.onnx.rewrite import save_onnx
-from paritygate.errors import ConversionError
+from paritygate.convert.onnx.rewrite import is_too_large, save_onnx
+from paritygate.errors import ConversionError, NotAvailableError
 from paritygate.models.onnx.file import opset_of, read_onnx, signature_of_onnx
 from paritygate.models.onnx.functions import inline_functions
 from paritygate.models.onnx.graph import (
@@ -42,8 +45,11 @@ _SHOWN = 3
 _OLDEST = {Precision.FP16: 6, Precision.BF16: 13}
 # The first IR version in which a weight need not be an input of the graph as well.
 _IR_WITH_FREE_WEIGHTS = 4
-# A protocol buffer, which the checker is given, ends at 2 GiB.
-_CHECKABLE_BYTES = 2**31 - 1
+# Operators that hand values on as they are: to round these alone is no computing in the precision.
+_MOVING = frozenset(
+    {"Cast", "Concat", "Expand", "Flatten", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Transpose",
+     "Unsqueeze"}
+)  # fmt: skip
 # The values of small tensors, such as shapes, are needed to infer types.
 _SMALL_TENSOR = 1024
 
@@ -55,16 +61,16 @@ def convert(job: ConversionJob) -> Conversion:
         job: Its source is an ONNX artifact in FP32.
 
     Raises:
-        ConversionError: Nothing of the model would compute in the precision; it cannot be rewritten, or the
-            result is not valid ONNX.
+        NotAvailableError: Nothing of the model would compute in the precision.
+        ConversionError: It cannot be rewritten, or the result is not valid ONNX.
     """
     source = job.source.path
     result = rewrite_precision(read_onnx(source), precision=job.precision, folder=source.parent)
-    if not result.nodes_converted:
+    if not _computes(result):
         # It would be the FP32 model, held to looser limits under another name.
-        kept = len(result.nodes_kept)
-        msg = f"nothing to compute in {job.precision}: no node of the model is converted to it, {kept} stay in fp32"
-        raise ConversionError(msg, hint=f"remove the {job.precision} target")
+        listed = ", ".join(dict.fromkeys(node.operator for node in result.nodes_kept)) or "none"
+        msg = f"nothing to compute in {job.precision}: no node that computes is converted; in fp32 stay: {listed}"
+        raise NotAvailableError(msg, hint=f"remove the {job.precision} target")
     path = job.folder / _MAIN
     save_onnx(result.model, path)
     converted, kept = len(result.nodes_converted), len(result.nodes_kept)
@@ -88,6 +94,11 @@ def convert(job: ConversionJob) -> Conversion:
         "constants_flushed": [str(change) for change in result.flushes],
     }
     return Conversion(main=_MAIN, signature=signature_of_onnx(model), notes=tuple(notes), facts=facts)
+
+
+def _computes(result: RewriteResult) -> bool:
+    converted = set(result.nodes_converted)
+    return any(node.name in converted and node.op_type not in _MOVING for node in nodes_in(result.model.graph))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -182,6 +193,10 @@ def rewrite_precision(  # noqa: PLR0913 - one argument for each choice there is
         came_from, notes = raise_opset(work, dtype, keeping)
         keeping = _followed(keeping, came_from)
         infer_value_types(work)
+    unasked = guarding_nodes(work.graph, dtype.smallest_normal) | sensitive_nodes(work.graph)
+    if precision is Precision.FP16:
+        unasked |= crashing_transposes(work.graph)
+    keeping = replace(keeping, unasked=unasked)
     planner = Planner(dtype=dtype, keeping=keeping, opset=opset_of(work), keep_io=keep_io, declared=declared)
     plan = planner.plan(work.graph)
     _refuse_old_opset(plan, opset_of(work), dtype)
@@ -314,7 +329,7 @@ def _unsoundness(model: onnx.ModelProto) -> str:
     """Return why the model is not valid; empty if it is, or is too large to be looked at here."""
     import onnx
 
-    if model.ByteSize() > _CHECKABLE_BYTES:
+    if is_too_large(model):
         return ""
     try:
         onnx.checker.check_model(model, full_check=True)

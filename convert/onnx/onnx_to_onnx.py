@@ -1,4 +1,4 @@
-"""ONNX as it is: a copy with its external data, rewritten only where names, dims or the IR version ask for it."""
+"""ONNX as it is: a copy with its external data, rewritten only where names, dims, a ZipMap or the IR version ask it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import shutil
 
 from paritygate.convert.conversion import Conversion, ConversionJob
 from paritygate.convert.onnx.check_onnx import highest_ir_version
-from paritygate.convert.onnx.rewrite import apply_signature, lower_ir_version
+from paritygate.convert.onnx.rewrite import apply_signature, lower_ir_version, take_zip_maps_apart
 from paritygate.errors import ConversionError
 from paritygate.models.onnx.file import external_files, opset_of, read_onnx, signature_of_onnx
 
@@ -19,7 +19,7 @@ def convert(job: ConversionJob) -> Conversion:
     """Copy the model to `model.onnx`, and its external data beside it under the names it refers to.
 
     The file stays the same byte for byte, unless the job's signature asks for other names, another order
-    or names of dims, or the installed ONNX Runtime does not read its IR version.
+    or names of dims, the model answers with mappings, or the installed ONNX Runtime does not read its IR version.
 
     Raises:
         InputFileError: The source is no ONNX model, or its external data is missing or elsewhere.
@@ -34,7 +34,8 @@ def convert(job: ConversionJob) -> Conversion:
         msg = f"opset {job.opset} was asked for, and an ONNX model is served as it is, with opset {opset}"
         raise ConversionError(msg, hint=f"ask for opset {opset}, leave it out, or export the model again")
     before = model.SerializeToString(deterministic=True)
-    notes = list(apply_signature(model, job.signature, job.rename))
+    notes = [*take_zip_maps_apart(model)]
+    notes += apply_signature(model, job.signature, job.rename)
     limit = highest_ir_version()
     ir_note = lower_ir_version(model, limit) if limit is not None else None
     if ir_note:

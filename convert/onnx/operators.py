@@ -31,11 +31,12 @@ def unknown_operators(
 ) -> list[OperatorRow]:
     """Return a row for every node whose operator ONNX does not have in the opset that the model imports.
 
-    Nodes of ONNX Runtime's own domain and of functions that the model brings along are left out.
+    A node with a reason of its own has one too. Nodes of ONNX Runtime's own domain and of functions that the model
+    brings along are left out.
 
     Args:
         model: The model; its weights are not needed.
-        reason_of: The reason known for a node, or None for a general one.
+        reason_of: Why a node was not converted; None where that is not known, and it is looked for in ONNX.
         hint: What to do about such a node.
     """
     versions = {entry.domain or "ai.onnx": entry.version for entry in model.opset_import}
@@ -44,10 +45,11 @@ def unknown_operators(
     for node in _nodes(model):
         if (node.domain, node.op_type) in local or node.domain in _RUNTIME_DOMAINS:
             continue
-        reason = _reason(node, versions.get(node.domain or "ai.onnx", 0))
+        # What could not be converted may be called like an operator of ONNX's that does something else.
+        reason = reason_of(node) or _reason(node, versions.get(node.domain or "ai.onnx", 0))
         if reason:
             operator = f"{node.domain}::{node.op_type}" if node.domain else node.op_type
-            rows.append((operator, node_name(node), reason_of(node) or reason, hint))
+            rows.append((operator, node_name(node), reason, hint))
     return rows
 
 

@@ -5,27 +5,41 @@ None of this touches what the model computes.
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from paritygate.convert.dim_expressions import are_equal
 from paritygate.errors import ConversionError, UsageError
-from paritygate.models.onnx.file import signature_of_onnx
-from paritygate.models.onnx.graph import graphs_in
+from paritygate.models.onnx.file import opset_of, signature_of_onnx
+from paritygate.models.onnx.graph import graphs_in, names_in
+from paritygate.models.onnx.zipmap import zip_maps
 from paritygate.signature import Signature, TensorSpec
 
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["EXTERNAL_DATA_BYTES", "apply_signature", "lower_ir_version", "rename_values", "save_onnx"]
+__all__ = [
+    "EXTERNAL_DATA_BYTES",
+    "apply_signature",
+    "is_too_large",
+    "lower_ir_version",
+    "rename_values",
+    "save_onnx",
+    "take_zip_maps_apart",
+]
 
 # Below this, weights are stored in the file itself: a file of its own breaks when one of the two is renamed.
 # A protocol buffer ends at 2 GiB; the rest is room for the graph.
 EXTERNAL_DATA_BYTES = 1_800_000_000
+# The element types whose values have no size of their own: undefined, and strings.
+_WITHOUT_SIZE = frozenset({0, 8})
 # ONNX Runtime reads version 10 since 1.18, the oldest that is supported here; exporters write newer ones for no need.
 _IR_VERSION = 10
+# That of the oldest IR version that is still written.
+_OPSET_OF_IDENTITY = 8
 
 
 def rename_values(model: onnx.ModelProto, names: Mapping[str, str]) -> None:
@@ -55,7 +69,7 @@ def rename_values(model: onnx.ModelProto, names: Mapping[str, str]) -> None:
 
 def _with_room_made(graph: onnx.GraphProto, changed: dict[str, str]) -> dict[str, str]:
     """Return the renaming with one more entry for each inner value whose name is taken from it."""
-    used = set(_value_names(graph))
+    used = set(names_in(graph))
     moved = {}
     for new in changed.values():
         if new in used and new not in changed:
@@ -66,15 +80,41 @@ def _with_room_made(graph: onnx.GraphProto, changed: dict[str, str]) -> dict[str
     return {**changed, **moved}
 
 
-def _value_names(root: onnx.GraphProto) -> Iterator[str]:
-    for graph in graphs_in(root):
-        for item in (*graph.input, *graph.output, *graph.value_info, *graph.initializer):
-            yield item.name
-        for sparse in graph.sparse_initializer:
-            yield sparse.values.name
-        for node in graph.node:
-            yield from node.input
-            yield from node.output
+def take_zip_maps_apart(model: onnx.ModelProto) -> tuple[str, ...]:
+    """Make each output that a ZipMap makes the table that it is made of, under the same name; return notes.
+
+    Args:
+        model: The model, changed in place.
+    """
+    import onnx
+
+    graph, notes = model.graph, []
+    for name, found in zip_maps(model).items():
+        at = next(at for at, node in enumerate(graph.node) if name in node.output)
+        shape = [None, len(found.classes)]
+        table = onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape)
+        next(value for value in graph.output if value.name == name).CopyFrom(table)
+        made_by_nodes = {value for node in graph.node for value in node.output}
+        if found.table in made_by_nodes and found.table not in {value.name for value in graph.output}:
+            del graph.node[at]
+            for other in (*graph.output, *graph.value_info):
+                # The two become one value.
+                other.name = found.table if other.name == name else other.name
+            rename_values(model, {found.table: name})
+        else:
+            # The table has a name of its own that is needed: that of an input, a weight or another output.
+            graph.node[at].CopyFrom(onnx.helper.make_node("Identity", [found.table], [name], graph.node[at].name))
+            _import_default_opset(model)
+        classes = ", ".join(map(repr, found.classes))
+        notes.append(f"the ZipMap of {name!r} was taken apart: a table, whose columns are the classes {classes}")
+    return tuple(notes)
+
+
+def _import_default_opset(model: onnx.ModelProto) -> None:
+    import onnx
+
+    if opset_of(model) == 0:
+        model.opset_import.append(onnx.helper.make_opsetid("", _OPSET_OF_IDENTITY))
 
 
 def apply_signature(
@@ -231,11 +271,27 @@ def lower_ir_version(model: onnx.ModelProto, limit: int | None = None) -> str | 
     return note
 
 
+def is_too_large(model: onnx.ModelProto) -> bool:
+    """Return whether the model with the weights that are in it has to be saved as two files.
+
+    Above 2 GiB protobuf does not even say how many bytes there are: weights are counted by their shapes first.
+    """
+    import onnx
+
+    weights = 0
+    for graph in graphs_in(model.graph):
+        attributes = (attribute for node in graph.node for attribute in node.attribute if attribute.HasField("t"))
+        for tensor in (*graph.initializer, *(attribute.t for attribute in attributes)):
+            if tensor.data_location != tensor.EXTERNAL and tensor.data_type not in _WITHOUT_SIZE:
+                weights += math.prod(tensor.dims) * onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
+    return weights >= EXTERNAL_DATA_BYTES or model.ByteSize() >= EXTERNAL_DATA_BYTES
+
+
 def save_onnx(model: onnx.ModelProto, path: Path) -> None:
     """Write the model to `path`, its weights to a file beside it if they are too large for one."""
     import onnx
 
-    if model.ByteSize() < EXTERNAL_DATA_BYTES:
+    if not is_too_large(model):
         onnx.save_model(model, str(path))
         return
     onnx.save_model(

@@ -7,7 +7,7 @@ from typing import Any
 
 from paritygate.convert.contract import as_promised, our_file
 from paritygate.convert.conversion import Conversion, ConversionJob
-from paritygate.errors import ConversionError
+from paritygate.errors import NotAvailableError
 from paritygate.models.openvino.model import openvino_version, read_openvino, signature_of_openvino
 from paritygate.models.openvino.settings import (
     DEFAULT_HINT,
@@ -26,7 +26,7 @@ def check(job: ConversionJob, conversion: Conversion) -> Conversion:
     """Return the conversion with the signature promised, once the files have proved sound.
 
     Raises:
-        ConversionError: They are not, or nothing of a model in BF16 is computed in it.
+        ConversionError: They are not; NotAvailableError where nothing of a model in BF16 is computed in it.
         MissingBackendError: OpenVINO is not installed.
     """
     path = job.folder / conversion.main
@@ -45,7 +45,7 @@ def check(job: ConversionJob, conversion: Conversion) -> Conversion:
     if hint == _BF16 == compiled.hint and _BF16 not in compiled.operators and not compiled.has_bodies:
         # It would be the FP32 model, held to looser limits under another name.
         msg = f"nothing to compute in bf16: of the model's operators compute {compiled.describe_operators()}"
-        raise ConversionError(msg, hint="remove the bf16 target")
+        raise NotAvailableError(msg, hint="remove the bf16 target")
     facts |= {"precision_hint": compiled.hint, "operators_by_precision": dict(compiled.operators)}
     # OpenVINO has no names for dims.
     return as_promised(job, replace(conversion, notes=notes), signature_of_openvino(model), facts, keeps_names=False)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from paritygate.convert.conversion import Conversion, ConversionJob
 from paritygate.convert.onnx.operators import OperatorRow, node_name, unsupported_operators
-from paritygate.errors import ConversionError
+from paritygate.errors import ConversionError, NotAvailableError
 from paritygate.models.onnx.file import opset_of, read_onnx, signature_of_onnx
 from paritygate.models.onnx.graph import graphs_in
 from paritygate.models.openvino.model import (
@@ -50,7 +50,8 @@ def convert(job: ConversionJob) -> Conversion:
         job: Its source is an ONNX artifact in FP32; its precision, `fp32` or `bf16`, becomes the precision hint.
 
     Raises:
-        UnsupportedOperatorsError: OpenVINO does not have an operator of the model.
+        NotAvailableError: The model takes or answers text; UnsupportedOperatorsError where OpenVINO does not have an
+            operator of the model.
         ConversionError: OpenVINO does not convert the model.
         MissingBackendError: OpenVINO is not installed.
     """
@@ -58,6 +59,7 @@ def convert(job: ConversionJob) -> Conversion:
     source = job.source.path
     onnx_model = read_onnx(source)
     model = _converted(source, onnx_model)
+    _refuse_text(onnx_model)
     _restore_ports(model, onnx_model)
     path = job.folder / _MAIN
     openvino.save_model(model, str(path), compress_to_fp16=False)
@@ -86,6 +88,14 @@ def _converted(source: Path, onnx_model: onnx.ModelProto) -> Any:  # noqa: ANN40
         node = f" (node {failed['node']})" if failed and failed["node"] else ""
         msg = f"{name} does not convert {what}{node}: {reason}"
         raise ConversionError(msg, hint=_HINT if failed else "serve the model in ONNX") from err
+
+
+def _refuse_text(model: onnx.ModelProto) -> None:
+    signature = signature_of_onnx(model)
+    texts = [spec.name for spec in (*signature.inputs, *signature.outputs) if spec.dtype == "string"]
+    if texts:
+        msg = f"OpenVINO {openvino_version()} is given no text here, and {texts[0]!r} of the model is text"
+        raise NotAvailableError(msg, hint="serve the model in ONNX, or take the text out of the model")
 
 
 def _operator(named: str) -> str:

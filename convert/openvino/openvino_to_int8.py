@@ -9,7 +9,7 @@ from paritygate.backends import version_of
 from paritygate.convert.conversion import Conversion, ConversionJob
 from paritygate.convert.int8.nncf_tool import quantize_with_nncf
 from paritygate.convert.int8.settings import settings_of
-from paritygate.errors import ConversionError
+from paritygate.errors import NotAvailableError
 from paritygate.models.openvino.model import import_openvino, openvino_version, read_openvino, signature_of_openvino
 from paritygate.models.openvino.settings import write_settings
 
@@ -34,7 +34,7 @@ def convert(job: ConversionJob) -> Conversion:
 
     Raises:
         UsageError: There is no calibration.
-        ConversionError: There is nothing to quantize.
+        NotAvailableError: There is nothing to quantize.
         MissingBackendError: OpenVINO or NNCF is not installed.
     """
     _, calibration = settings_of(job)
@@ -47,7 +47,7 @@ def convert(job: ConversionJob) -> Conversion:
     nodes = _quantized_products(model)
     if not nodes:
         msg = "NNCF quantized no product with constant weights: the model would compute in fp32"
-        raise ConversionError(msg, hint="remove the int8 target")
+        raise NotAvailableError(msg, hint="remove the int8 target")
     path = job.folder / _MAIN
     openvino.save_model(model, str(path), compress_to_fp16=False)
     write_settings(path, job.precision)

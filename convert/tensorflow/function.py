@@ -18,6 +18,7 @@ from paritygate.convert.conversion import Conversion
 from paritygate.convert.onnx.operators import check_operators
 from paritygate.convert.onnx.rewrite import apply_signature, lower_ir_version, save_onnx
 from paritygate.convert.tensorflow.operators import HANDLERS
+from paritygate.convert.tensorflow.tables import handlers, take_tables
 from paritygate.errors import ConversionError
 from paritygate.models.onnx.file import opset_of, signature_of_onnx
 from paritygate.models.tensorflow.importing import import_tensorflow
@@ -119,13 +120,14 @@ def _converted(concrete: Any, specs: list[Any], opset: int) -> onnx.ModelProto: 
     inputs = {tensor.name: spec.name for tensor, spec in zip(concrete.inputs[: len(specs)], specs, strict=True)}
     outputs = {tensor.name: name for name, tensor in concrete.structured_outputs.items()}
     frozen = tf_loader.from_function(concrete, list(inputs), list(outputs))
+    tables = take_tables(concrete, frozen)
     with tf.Graph().as_default() as graph:
         tf.import_graph_def(frozen, name="")
         converted = tfonnx.process_tf_graph(
             graph,
             continue_on_error=True,
             opset=opset,
-            custom_op_handlers=HANDLERS,
+            custom_op_handlers={**HANDLERS, **handlers(tables)},
             input_names=list(inputs),
             output_names=list(outputs),
             tensors_to_rename={**inputs, **outputs},

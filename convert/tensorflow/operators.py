@@ -90,11 +90,100 @@ def _write_select(graph: Any, node: Any, _name: str, _: Any) -> None:  # noqa: A
     Select.version_9(graph, node)
 
 
+def _write_bucketize(graph: Any, node: Any, _name: str, _: Any) -> None:  # noqa: ANN401 - objects of tf2onnx's
+    """Write the number of boundaries that the value is not below: at a boundary it counts, and NaN is below none.
+
+    TensorFlow compares integers with its float32 boundaries in float32, as it is done here.
+    """
+    import numpy as np
+    import onnx
+    from tf2onnx import utils
+    from tf2onnx.graph_builder import GraphBuilder
+
+    kinds, build = onnx.TensorProto, GraphBuilder(graph)
+    value, name, outputs = node.input[0], node.name, node.output
+    shape, dtype = graph.get_shape(value), graph.get_dtype(value)
+    boundaries = np.asarray(node.get_attr_value("boundaries", []), dtype=np.float32)
+    graph.remove_node(name)
+    if dtype not in (kinds.FLOAT, kinds.DOUBLE):
+        value, dtype = graph.make_node("Cast", [value], attr={"to": kinds.FLOAT}).output[0], kinds.FLOAT
+    limits = graph.make_const(utils.make_name(name), boundaries.astype(utils.map_onnx_to_numpy_type(dtype)))
+    column = build.make_unsqueeze({"data": value, "axes": [-1]})
+    is_below = graph.make_node("Less", [column, limits.output[0]]).output[0]
+    reached = graph.make_node("Not", [is_below]).output[0]
+    counted = graph.make_node("Cast", [reached], attr={"to": kinds.INT32}).output[0]
+    build.make_reduce_sum(
+        {"data": counted, "axes": [-1], "keepdims": 0, "outputs": outputs},
+        name=name,
+        shapes=[shape],
+        dtypes=[kinds.INT32],
+    )
+
+
+def _write_bitcast(graph: Any, node: Any, _name: str, _: Any) -> None:  # noqa: ANN401 - objects of tf2onnx's
+    """Write the bits of a float of which the sign alone is looked at, as keras.ops.argmax, argmin and signbit do.
+
+    A number is negative where it or its reciprocal is below 0, which tells -0.0. The sign of NaN is taken as positive.
+
+    Raises:
+        ValueError: Other bits are looked at: up to its opset 18, ONNX has no operator for them.
+    """
+    import numpy as np
+    from onnx import TensorProto
+    from tf2onnx import utils
+
+    value, name, outputs = node.input[0], node.name, node.output
+    sign = np.int32(-(2**31))
+    readers = graph.find_output_consumers(outputs[0])
+    masks = [part for reader in readers for part in reader.inputs if part.output[0] != outputs[0]]
+    is_sign_alone = (
+        graph.get_dtype(value) == TensorProto.FLOAT
+        and graph.get_dtype(outputs[0]) == TensorProto.INT32
+        and all(reader.type == "BitwiseAnd" for reader in readers)
+        and all(mask.is_const() and (mask.get_tensor_value(as_list=False) == sign).all() for mask in masks)
+    )
+    if not is_sign_alone:
+        msg = "ONNX gives access to the sign of a number alone, and not to its other bits"
+        raise ValueError(msg)
+    shape = graph.get_shape(value)
+    graph.remove_node(name)
+
+    def constant(array: Any) -> str:  # noqa: ANN401 - a number of NumPy's
+        return str(graph.make_const(utils.make_name(name), np.asarray(array)).output[0])
+
+    zero = constant(np.float32(0))
+    reciprocal = graph.make_node("Reciprocal", [value]).output[0]
+    below = [graph.make_node("Less", [number, zero]).output[0] for number in (value, reciprocal)]
+    is_negative = graph.make_node("Or", below).output[0]
+    graph.make_node(
+        "Where",
+        [is_negative, constant(sign), constant(np.int32(0))],
+        name=name,
+        outputs=outputs,
+        shapes=[shape],
+        dtypes=[TensorProto.INT32],
+    )
+
+
+def _refuse_case(_graph: Any, _node: Any, _name: str, _: Any) -> None:  # noqa: ANN401 - objects of tf2onnx's
+    """Write nothing: what tf2onnx writes changes all letters, by a locale that not every machine has.
+
+    Raises:
+        ValueError: Always.
+    """
+    msg = "TensorFlow changes the case of ASCII letters, and ONNX that of all letters by a locale of the machine"
+    raise ValueError(msg)
+
+
 # As tf2onnx takes them: the function and its arguments, by operator.
 HANDLERS: dict[str, tuple[Any, list[str]]] = {
+    "Bitcast": (_write_bitcast, []),
+    "Bucketize": (_write_bucketize, []),
     "Erfc": (_write_erfc, []),
     "Expm1": (_write_expm1, []),
     "Log1p": (_write_log1p, []),
     "Select": (_write_select, []),
     "SelectV2": (_write_select, []),
+    "StringLower": (_refuse_case, []),
+    "StringUpper": (_refuse_case, []),
 }

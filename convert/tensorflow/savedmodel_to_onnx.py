@@ -1,4 +1,4 @@
-"""TensorFlow SavedModel to ONNX: its signature serving_default, by tf2onnx."""
+"""TensorFlow SavedModel to ONNX: one of its signatures, by tf2onnx."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ __all__ = ["convert"]
 
 
 def convert(job: ConversionJob) -> Conversion:
-    """Write the signature serving_default as `model.onnx`.
+    """Write the signature that the source names, or serving_default, as `model.onnx`.
 
     Args:
         job: Without a signature, the model's own is taken, its inputs and outputs sorted by name.
 
     Raises:
-        InputFileError: The source is no SavedModel.
+        InputFileError: The source is no SavedModel, or has no such signature.
         UsageError: The job's signature names tensors that the model does not have.
         ConversionError: It cannot be converted; UnsupportedOperatorsError where it is for operators.
         MissingBackendError: TensorFlow or tf2onnx is not installed.
     """
-    saved = load_savedmodel(job.source.path)
+    saved = load_savedmodel(job.source.path, job.source.signature_key)
     signature = job.signature or _served(saved.signature, job)
     check_rename(signature, job.rename)
     inputs = source_names(signature.inputs, job.rename)

@@ -15,12 +15,12 @@ from paritygate.convert.torch.inputs import Rows, full_shape, input_draws
 from paritygate.convert.torch.sizes import example_sizes, fitting_sizes, possible_dims
 from paritygate.errors import ConversionError, ParitygateError
 from paritygate.models.torch.module import device_of
-from paritygate.signature import Signature
+from paritygate.signature import Signature, TensorSpec
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["check_answers", "module_call", "onnx_call"]
+__all__ = ["Answered", "check_answers", "module_call", "onnx_call"]
 
 # Finite differences are the gate's to judge, on real inputs: this is to tell another computation from the same one.
 _LARGEST_DIFFERENCE = 1e-3
@@ -55,6 +55,20 @@ class _Trial:
 _Call = Callable[[Sequence["torch.Tensor"]], Sequence["torch.Tensor"]]
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Answered:
+    """What a check of the answers has to say of a model that passed it.
+
+    Attributes:
+        note: What could not be looked at; None where there is nothing to say.
+        is_near: Whether it answers within rounding at the sizes of its trace, to real rows where there are any. Where
+            it does not, another runtime may round far otherwise, or the file is wrong: the gate tells.
+    """
+
+    note: str | None
+    is_near: bool = True
+
+
 def check_answers(  # noqa: PLR0913 - what is compared, and how closely
     candidate: _Call,
     signature: Signature,
@@ -65,7 +79,7 @@ def check_answers(  # noqa: PLR0913 - what is compared, and how closely
     other_sizes: Mapping[str, Sequence[int]] | None = None,
     rows: Rows | None = None,
     ties: Mapping[str, str] | None = None,
-) -> str | None:
+) -> Answered:
     """Check that the model answers at the sizes of its trace, and at the ends of the range of each symbolic dim.
 
     The inputs are real rows brought to these sizes, and others that are made up: floats normal, integers 0 or 1,
@@ -83,9 +97,6 @@ def check_answers(  # noqa: PLR0913 - what is compared, and how closely
         other_sizes: More sizes to run at, by dim.
         rows: Real inputs.
         ties: What a dim is in all samples, as a sum of others: it is so at all sizes tried.
-
-    Returns:
-        A note on what could not be looked at; None where there is nothing to say.
 
     Raises:
         ConversionError: It fails, or answers otherwise, at a size that is promised; the message names the dim.
@@ -112,7 +123,9 @@ def check_answers(  # noqa: PLR0913 - what is compared, and how closely
         if refusal is None:
             continue
         if is_other_runtime and trial.dim is None:
-            return f"it was not tried at other sizes: the module takes neither random inputs nor zeros at {trial}"
+            return Answered(
+                note=f"it was not tried at other sizes: the module takes neither random inputs nor zeros at {trial}"
+            )
         if not trial.is_declared:
             continue
         instead = _tried_instead(pair, trial, most_values) if is_module else None
@@ -120,7 +133,9 @@ def check_answers(  # noqa: PLR0913 - what is compared, and how closely
             notes.append(_refused_note(trial, instead))
         else:
             raise _fails_itself(refusal.inputs, trial, refusal.cause, is_source=expected is not None) from refusal.cause
-    return "; ".join(dict.fromkeys((*notes, *pair.notes))) or None
+    note = "; ".join(dict.fromkeys((*notes, *pair.notes))) or None
+    # The first kind of inputs is of real rows, if there are any.
+    return Answered(note=note, is_near=0 not in pair.uncompared)
 
 
 def _tried_instead(pair: _Pair, trial: _Trial, most_values: int) -> _Trial | None:
@@ -352,6 +367,19 @@ def _differs(actual: Sequence[torch.Tensor], expected: Sequence[torch.Tensor]) -
     )
 
 
+def _not_as_declared(spec: TensorSpec, answer: torch.Tensor, trial: _Trial) -> str | None:
+    """Return the dim that an axis of the module's answer is declared by, and does not have the size of."""
+    shape = spec.shape if spec.shape is not None and len(spec.shape) == answer.ndim else ()
+    return next(
+        (
+            dim
+            for dim, size in zip(shape, answer.shape, strict=False)
+            if isinstance(dim, str) and trial.sizes.get(dim, size) != size
+        ),
+        None,
+    )
+
+
 def _check_same(  # noqa: PLR0913, PLR0917 - what is compared, where, and how closely
     actual: Sequence[torch.Tensor],
     expected: Sequence[torch.Tensor],
@@ -364,6 +392,14 @@ def _check_same(  # noqa: PLR0913, PLR0917 - what is compared, where, and how cl
     for spec, there, wanted in zip(signature.outputs, actual, expected, strict=True):
         if there.shape != wanted.shape or there.dtype != wanted.dtype:
             found, was = _described(there), _described(wanted)
+            dim = _not_as_declared(spec, wanted, trial)
+            if dim is not None:
+                msg = (
+                    f"the module answers output {spec.name!r} as {was} at {trial}, and {found} was converted: its size "
+                    f"is not that of {dim!r}, as declared, but hangs on the values of the inputs"
+                )
+                hint = f"make it as large as {dim!r} in the module; pad_packed_sequence does so with total_length"
+                raise ConversionError(msg, hint=hint)
             msg = f"output {spec.name!r} of the converted model is {found} at {trial}, and was {was}{_blame(trial)}"
             raise ConversionError(msg, hint=_hint(trial))
         if not compares_values or (only_floats and not wanted.is_floating_point()):

@@ -41,7 +41,7 @@ def check(job: ConversionJob, conversion: Conversion) -> Conversion:
     module = program.module()
     named, signature = named_file(taking_its_names(program, module, module), known)
     expected = None if job.model is None else module_call(as_named_module(job.model, signature, job.rename))
-    note = check_answers(
+    answered = check_answers(
         module_call(named),
         signature,
         expected=expected,
@@ -54,7 +54,7 @@ def check(job: ConversionJob, conversion: Conversion) -> Conversion:
     return replace(
         checked,
         signature=replace(checked.signature, dims=dims),
-        notes=(*checked.notes, *([note] if note else [])),
+        notes=(*checked.notes, *([answered.note] if answered.note else [])),
     )
 
 

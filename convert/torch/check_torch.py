@@ -46,10 +46,12 @@ def check(job: ConversionJob, conversion: Conversion) -> Conversion:
         with _missing_files(job):
             return call_copied(inputs)
 
-    note = check_answers(call, signature, expected=module_call(source), is_module=True, rows=job.rows, ties=job.ties)
+    answered = check_answers(
+        call, signature, expected=module_call(source), is_module=True, rows=job.rows, ties=job.ties
+    )
     facts = {"loaded_in": f"torch {version_of('torch')}"}
     checked = as_promised(job, conversion, signature, facts, keeps_names=True)
-    return replace(checked, notes=(*checked.notes, *([note] if note else [])))
+    return replace(checked, notes=(*checked.notes, *([answered.note] if answered.note else [])))
 
 
 @contextmanager

@@ -29,7 +29,7 @@ def check(job: ConversionJob, conversion: Conversion) -> Conversion:
         said = names_in_archive(path)
     named, signature = named_file(taking_its_names(module), KnownNames(file=path, said=said, rename={}))
     expected = None if job.model is None else module_call(as_named_module(job.model, conversion.signature, job.rename))
-    note = check_answers(
+    answered = check_answers(
         module_call(named),
         signature,
         expected=expected,
@@ -39,4 +39,4 @@ def check(job: ConversionJob, conversion: Conversion) -> Conversion:
     )
     facts = {"loaded_in": f"torch {version_of('torch')}"}
     checked = as_promised(job, conversion, signature, facts, keeps_names=False)
-    return replace(checked, notes=(*checked.notes, *([note] if note else [])))
+    return replace(checked, notes=(*checked.notes, *([answered.note] if answered.note else [])))

@@ -1,8 +1,10 @@
 """What is done to a module while it is exported, so that an exporter takes it: the module itself stays as it was.
 
-Attention of transformers is written out, because not every fused one is translated. What recurrent layers return for
+Attention of transformers is written out, and its experts are computed by one matrix product a batch, because what is
+fused or grouped is not always translated. What recurrent layers return for
 packed sequences becomes more outputs: the TorchScript exporter crashes on a layer of which nothing but the last state
-is used, as of a classifier of texts.
+is used, as of a classifier of texts. An autograd function of the module's own is computed by its forward alone: a trace
+would hold a call of Python, which no file can.
 """
 
 from __future__ import annotations
@@ -14,21 +16,30 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["eager_attention", "may_be_eager", "with_packed_outputs"]
+__all__ = ["forward_alone", "plain_settings", "plainly_computed", "with_packed_outputs"]
 
-# Where configurations of transformers say which attention their model computes, and what is written out.
+# Where configurations of transformers say how their model computes attention and experts, and how exporters take it.
+_PLAIN = {"_attn_implementation": "eager", "_experts_implementation": "batched_mm"}
 _SETTING = "_attn_implementation"
-_EAGER = "eager"
 
 
-def may_be_eager(module: torch.nn.Module) -> bool:
-    """Return whether a part of the module computes an attention of transformers that is not written out."""
-    return any(getattr(config, _SETTING) not in {None, _EAGER} for config in _configs(module))
+def plain_settings(module: torch.nn.Module) -> dict[str, str]:
+    """Return the settings of transformers under which exporters take what the module computes otherwise."""
+    configs = list(_configs(module))
+    return {
+        name.removeprefix("_"): plain
+        for name, plain in _PLAIN.items()
+        if any(_is_fused(config, name) for config in configs)
+    }
+
+
+def _is_fused(config: Any, name: str) -> bool:  # noqa: ANN401 - a configuration of transformers
+    return getattr(config, name, None) not in {None, "eager", _PLAIN[name]}
 
 
 @contextmanager
-def eager_attention(module: torch.nn.Module) -> Iterator[None]:
-    """Let all parts of the module compute written out attention, and what they computed before when this is left.
+def plainly_computed(module: torch.nn.Module) -> Iterator[None]:
+    """Let all parts of the module compute by these settings, and as they did before when this is left.
 
     The module itself is changed for the while, and not a copy: its weights may fill the memory.
     """
@@ -36,12 +47,37 @@ def eager_attention(module: torch.nn.Module) -> Iterator[None]:
     before = [(config, dict(vars(config))) for config in _configs(module)]
     try:
         for config, _ in before:
-            setattr(config, _SETTING, _EAGER)
+            for name, plain in _PLAIN.items():
+                if _is_fused(config, name):
+                    setattr(config, name, plain)
         yield
     finally:
         for config, values in before:
             vars(config).clear()
             vars(config).update(values)
+
+
+@contextmanager
+def forward_alone() -> Iterator[None]:
+    """Let autograd functions that are written in Python compute their forward alone, without a way back."""
+    import torch
+
+    function = torch.autograd.Function
+    inherited = vars(function)["apply"]
+    without_context = function.setup_context
+
+    def apply(cls: Any, *inputs: Any, **named: Any) -> Any:  # noqa: ANN401 - whatever the function takes
+        if cls.setup_context is not without_context:
+            return cls.forward(*inputs, **named)
+        context = torch.autograd.function.FunctionCtx()
+        context.needs_input_grad = (False,) * len(inputs)  # type: ignore[attr-defined]  # the engine sets it
+        return cls.forward(context, *inputs, **named)
+
+    function.apply = classmethod(apply)  # type: ignore[method-assign,assignment]
+    try:
+        yield
+    finally:
+        function.apply = inherited  # type: ignore[method-assign]
 
 
 def with_packed_outputs(named: torch.nn.Module) -> torch.nn.Module:

@@ -17,7 +17,7 @@ from paritygate.convert.onnx.rewrite import EXTERNAL_DATA_BYTES
 from paritygate.convert.torch.answers import check_answers, module_call, onnx_call
 from paritygate.convert.torch.branches import branching_sizes
 from paritygate.convert.torch.export_errors import ModuleError, explained
-from paritygate.convert.torch.exportable import eager_attention, may_be_eager, with_packed_outputs
+from paritygate.convert.torch.exportable import plain_settings, plainly_computed, with_packed_outputs
 from paritygate.convert.torch.onnx_file import finished, neutral_names
 from paritygate.convert.torch.program import check_ranges, declared_signature, example, refuse_script_module, tied_dims
 from paritygate.convert.torch.sizes import example_sizes
@@ -31,12 +31,11 @@ from paritygate.signature import Signature
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["EXPORTERS", "convert"]
+__all__ = ["convert"]
 
-# As a spec names them.
-EXPORTERS = ("dynamo", "torchscript")
-_EAGER = 'dynamo with attn_implementation="eager"'
 _MAIN = "model.onnx"
+_ASIDE = ".aside"
+_FAR = "what it wrote answers otherwise than the module, to real rows where there are any"
 # What the exporter writes itself; every other opset goes through a conversion that may fail in silence.
 _OPSET = 18
 # No runtime here computes in it, either.
@@ -49,8 +48,10 @@ def convert(job: ConversionJob) -> Conversion:
     """Write the module as `model.onnx`, its weights beside it only where one file cannot hold them.
 
     The exporters are tried in turn, as somebody would who knows them: the one on top of torch.export; the same with the
-    attention of transformers written out, which is rounded otherwise; the one of TorchScript. The facts of the
-    conversion say which one wrote the file, and why those before it did not.
+    attention of transformers written out, which is rounded otherwise; the one of TorchScript. A file that answers real
+    rows far otherwise at the sizes of its trace is set aside, and is taken where no other exporter does better: whether
+    that is rounding is for the gate to say. The facts of the conversion say which one wrote the file, and why those
+    before it did not.
 
     Args:
         job: Its `model` is a `torch.nn.Module`; it is put into eval mode, and a note says so if it was not.
@@ -67,17 +68,29 @@ def convert(job: ConversionJob) -> Conversion:
     eval_note = put_in_eval_mode(job.model)
     module = _Module(job=job, signature=signature, named=as_named_module(job.model, signature, job.rename))
     failed: list[tuple[str, ConversionError]] = []
+    far: tuple[str, Conversion] | None = None
     for exporter, attempt in _attempts(module):
         try:
-            conversion = attempt()
+            conversion, is_near = attempt()
         except ModuleError:
             raise
         except ConversionError as err:
             failed.append((exporter, err))
             _empty(job.folder)
             continue
-        return _with_attempts(conversion, exporter, failed, eval_note)
-    raise _none_converts(failed)
+        if is_near:
+            _empty(job.folder / _ASIDE)
+            return _with_attempts(conversion, exporter, failed, eval_note)
+        failed.append((exporter, ConversionError(_FAR, hint="compare the file with the module: the gate does")))
+        if far is None:
+            far = exporter, conversion
+            _move(job.folder, job.folder / _ASIDE)
+        _empty(job.folder)
+    if far is None:
+        raise _none_converts(failed)
+    exporter, conversion = far
+    _move(job.folder / _ASIDE, job.folder)
+    return _with_attempts(conversion, exporter, [item for item in failed if item[0] != exporter], eval_note)
 
 
 @dataclass(kw_only=True, slots=True)
@@ -97,20 +110,26 @@ class _Module:
     sizes: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
 
-def _attempts(module: _Module) -> Iterator[tuple[str, Callable[[], Conversion]]]:
+# A conversion, and whether it answers like the module at the sizes of its trace.
+_Attempt = Callable[[], tuple[Conversion, bool]]
+
+
+def _attempts(module: _Module) -> Iterator[tuple[str, _Attempt]]:
     if module.job.exporter in {None, "dynamo"}:
         yield "dynamo", partial(_by_dynamo, module)
-        if may_be_eager(module.job.model):
-            yield _EAGER, partial(_by_dynamo, module, is_eager=True)
+        settings = plain_settings(module.job.model)
+        if settings:
+            said = ", ".join(f'{name}="{value}"' for name, value in settings.items())
+            yield f"dynamo with {said}", partial(_by_dynamo, module, is_plain=True)
     if module.job.exporter in {None, "torchscript"}:
         yield "torchscript", partial(_by_torchscript, module)
 
 
-def _by_dynamo(module: _Module, *, is_eager: bool = False) -> Conversion:
+def _by_dynamo(module: _Module, *, is_plain: bool = False) -> tuple[Conversion, bool]:
     job, signature = module.job, module.signature
     refuse_script_module(job.model)
-    if is_eager:
-        with eager_attention(job.model):
+    if is_plain:
+        with plainly_computed(job.model):
             program = _export(module)
     else:
         program = _export(module)
@@ -125,7 +144,7 @@ def _by_dynamo(module: _Module, *, is_eager: bool = False) -> Conversion:
     return _checked(module, (), ties)
 
 
-def _by_torchscript(module: _Module) -> Conversion:
+def _by_torchscript(module: _Module) -> tuple[Conversion, bool]:
     job, signature = module.job, module.signature
     script, arrays, traces = traced(with_packed_outputs(module.named), signature, job.rows, job.ties)
     export_script(script, arrays, signature, job.opset, job.folder / _MAIN)
@@ -137,7 +156,7 @@ def _by_torchscript(module: _Module) -> Conversion:
     return _checked(module, (_fixed_note(traces),), job.ties)
 
 
-def _checked(module: _Module, notes: Sequence[str | None], ties: Mapping[str, str]) -> Conversion:
+def _checked(module: _Module, notes: Sequence[str | None], ties: Mapping[str, str]) -> tuple[Conversion, bool]:
     """Return the conversion that the file is, once it answers like the module, and not like what was traced of it."""
     job, signature = module.job, module.signature
     path = job.folder / _MAIN
@@ -148,8 +167,8 @@ def _checked(module: _Module, notes: Sequence[str | None], ties: Mapping[str, st
     as_promised(job, conversion, conversion.signature, {}, keeps_names=True, ties=job.ties)
     # The exporters take 1 for a size like any other, and trace one branch on a size.
     if not signature.symbols or _NOT_IN_NUMPY in {spec.dtype for spec in (*signature.inputs, *signature.outputs)}:
-        return conversion
-    note = check_answers(
+        return conversion, True
+    answered = check_answers(
         onnx_call(path, signature),
         signature,
         expected=module_call(module.named),
@@ -159,7 +178,8 @@ def _checked(module: _Module, notes: Sequence[str | None], ties: Mapping[str, st
         rows=job.rows,
         ties=job.ties,
     )
-    return replace(conversion, notes=(*conversion.notes, *([note] if note else [])))
+    noted = replace(conversion, notes=(*conversion.notes, *([answered.note] if answered.note else [])))
+    return noted, answered.is_near
 
 
 def _with_attempts(
@@ -199,11 +219,25 @@ def _fixed_note(traces: Sequence[str]) -> str | None:
 
 
 def _empty(folder: Path) -> None:
+    """Remove what an attempt wrote, and not what was set aside; the folder itself where it is what was."""
+    if folder.name == _ASIDE:
+        shutil.rmtree(folder, ignore_errors=True)
+        return
     for path in folder.iterdir():
-        if path.is_dir():
+        if path.is_dir() and path.name != _ASIDE:
             shutil.rmtree(path)
-        elif path.name != MARKER:
+        elif path.is_file() and path.name != MARKER:
             path.unlink()
+
+
+def _move(folder: Path, to: Path) -> None:
+    """Move what an attempt wrote to another folder."""
+    to.mkdir(exist_ok=True)
+    for path in list(folder.iterdir()):
+        if path.name not in {MARKER, _ASIDE}:
+            path.rename(to / path.name)
+    if folder.name == _ASIDE:
+        folder.rmdir()
 
 
 def _weight_bytes(module: torch.nn.Module) -> int:

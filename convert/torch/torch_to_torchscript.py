@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from paritygate.backends import require_backend, version_of
 from paritygate.convert.conversion import Conversion, ConversionJob
+from paritygate.convert.torch.exportable import forward_alone
 from paritygate.convert.torch.inputs import Rows, input_draws
 from paritygate.convert.torch.program import declared_signature, untraceable
 from paritygate.convert.torch.sizes import example_sizes
@@ -97,7 +98,8 @@ def traced(
 def _traced_with(named: torch.nn.Module, arrays: tuple[torch.Tensor, ...]) -> tuple[Any, tuple[str, ...]]:
     import torch
 
-    with warnings.catch_warnings(record=True) as seen, torch.no_grad(), torch.autocast("cpu", enabled=False):
+    inference = torch.no_grad()
+    with warnings.catch_warnings(record=True) as seen, inference, torch.autocast("cpu", enabled=False), forward_alone():
         warnings.simplefilter("always")
         # Not strict, because a dict inside of the module is no concern: what comes out is a tuple.
         script = torch.jit.trace(named, arrays, strict=False, check_trace=True)  # type: ignore[no-untyped-call]

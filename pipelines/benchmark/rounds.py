@@ -40,6 +40,9 @@ _MIN_ROUNDS = 2
 Point = tuple[int, int]
 # Seconds of rounds that are added to those that were asked for.
 MOST_SECONDS = 60.0
+# Their turns take this share of one that was asked for: on a busy machine a model is slow or fast for whole turns, and
+# more turns tell more than longer ones.
+_ADDED_TURN_SHARE = 0.2
 # A round is added only where a worker has time left for this many: what was not asked for uses up no time limit.
 _ROUNDS_LEFT = 4
 # For the first estimate of what is left: calls that are not timed, and the wait for idle threads.
@@ -195,9 +198,9 @@ def run_rounds(  # noqa: PLR0913 - what takes turns, where, in which order and b
     """
     order = np.random.default_rng(seed)
 
-    def take_turns(point: Point, number: int) -> None:
+    def take_turns(point: Point, number: int, seconds: float) -> None:
         for index in order.permutation(len(subjects)):
-            _take_turn(subjects[index], point, plan, start=number * cycles[point], cycle=cycles[point])
+            _take_turn(subjects[index], point, seconds, start=number * cycles[point], cycle=cycles[point])
 
     begin = clock()
     round_s = _expected_seconds(subjects, plan, cycles)
@@ -205,9 +208,9 @@ def run_rounds(  # noqa: PLR0913 - what takes turns, where, in which order and b
         if number:
             round_s = (clock() - begin) / number
         left = f"about {max(1.0, round_s * (plan.rounds - number)):.0f} s left"
-        progress(f"benchmark: round {number + 1} of {plan.rounds}, {left}", 0, 0)
+        progress(f"benchmark: round {number + 1} of {plan.rounds}, {left}", number, plan.rounds)
         for point in cycles:
-            take_turns(point, number)
+            take_turns(point, number, plan.seconds)
     number = plan.rounds
     added = clock()
     while (found := uncertain(subjects, chosen_at)) and clock() - added < MOST_SECONDS:
@@ -215,7 +218,7 @@ def run_rounds(  # noqa: PLR0913 - what takes turns, where, in which order and b
             break
         words = "; ".join(f"{one} against {other}" for one, other in found)
         progress(f"benchmark: round {number + 1}, added while the speed is uncertain: {words}", 0, 0)
-        take_turns(chosen_at, number)
+        take_turns(chosen_at, number, _ADDED_TURN_SHARE * plan.seconds)
         number += 1
 
 
@@ -258,11 +261,11 @@ def _expected_seconds(subjects: Sequence[BenchmarkSubject], plan: BenchmarkPlan,
     )
 
 
-def _take_turn(subject: BenchmarkSubject, point: Point, plan: BenchmarkPlan, *, start: int, cycle: int) -> None:
+def _take_turn(subject: BenchmarkSubject, point: Point, seconds: float, *, start: int, cycle: int) -> None:
     if subject.worker is None or point not in subject.turns:
         return
     try:
-        turn = subject.worker.take_turn(point, start=start, cycle=cycle, seconds=plan.seconds)
+        turn = subject.worker.take_turn(point, start=start, cycle=cycle, seconds=seconds)
     except RefusedError as err:
         subject.note(err, point_words(point))
         del subject.turns[point]

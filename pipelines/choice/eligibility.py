@@ -12,7 +12,7 @@ from typing import Any
 
 from paritygate.engine.gpu_fit import why_not_built_for
 from paritygate.formats import CPU_FORMATS, ENGINE_FORMATS
-from paritygate.pipelines.compare.result import NOT_RUN_HERE
+from paritygate.pipelines.compare.result import NOT_AVAILABLE, NOT_RUN_HERE
 from paritygate.pipelines.run.evidence import Evidence, EvidenceEntry
 from paritygate.pipelines.run.workspace import RunFolder, required_variants
 from paritygate.precision import Variant
@@ -179,7 +179,7 @@ def _is_built(entry: EvidenceEntry) -> bool:
     return entry.evidence == "built" and entry.verdict == NOT_RUN_HERE
 
 
-_WORST_FIRST = ("error", "fail", "inconclusive")
+_WORST_FIRST = ("error", NOT_AVAILABLE, "fail", "inconclusive")
 
 
 def unmet_requirements(run: RunFolder, evidence: Evidence, devices: Collection[str]) -> dict[str, str]:

@@ -13,7 +13,15 @@ from paritygate.pipelines.benchmark.result import SOURCE, BenchmarkPoint, Benchm
 from paritygate.pipelines.run.evidence import Evidence, EvidenceEntry
 from paritygate.pipelines.spec.limits import CONSTRAINTS
 
-__all__ = ["Figures", "MeasuringRules", "Point", "figures_of_source", "figures_of_variant", "point_in_words"]
+__all__ = [
+    "Figures",
+    "MeasuringRules",
+    "Point",
+    "figures_of_source",
+    "figures_of_variant",
+    "machine_in_words",
+    "point_in_words",
+]
 
 _MEGABYTE = 1e6
 _NO_BENCHMARK = "no benchmark was made"
@@ -135,11 +143,12 @@ def _why_elsewhere(found: VariantBenchmark, benchmark: BenchmarkResult, rules: M
         return f"benchmarked on {found.device} only" if found.device else found.error or "it did not run"
     # It counts on the machine where that device was validated, whatever was validated since elsewhere.
     judged_on = rules.evidence.by_device().get(str(found.device), rules.evidence).machine
-    here, there = (_machine_in_words(facts, found.device) for facts in (judged_on, benchmark.machine))
+    here, there = (machine_in_words(facts, found.device) for facts in (judged_on, benchmark.machine))
     return "" if here == there else f"benchmarked on {there}, validated on {here}"
 
 
-def _machine_in_words(facts: Mapping[str, Any], device: str | None) -> str:
+def machine_in_words(facts: Mapping[str, Any], device: str | None) -> str:
+    """Return the machine that a device is part of, as far as speed depends on it."""
     cpu, gpu = facts.get("cpu") or {}, facts.get("gpu") or {}
     words = f"{cpu.get('model', 'a processor that is not known')} with {facts.get('cores', '?')} cores"
     return f"{words} and {gpu.get('name', 'no GPU')}" if device is not None and device != "cpu" else words

@@ -11,22 +11,32 @@ import click
 from paritygate import __version__
 from paritygate.errors import UsageError
 
-__all__ = ["COMMANDS", "cli"]
+__all__ = ["COMMANDS", "FOLDERS", "cli"]
 
 # Short helps stand here because Click would import every command to get them.
 COMMANDS: Mapping[str, str] = {
+    "init": "Write a first spec of a model: what it says is read, the rest is guessed and marked.",
+    "inspect": "Show what a model is: inputs, outputs, operators, precision, size.",
     "run": "Do everything one or several specs ask for: export, record, validate, benchmark, report, promote.",
+    "plan": "Show what a run would take over from earlier runs, what it would do, and why.",
     "compare": "Hold one model against another, or against recorded outputs: the gate without a spec.",
     "export": "Convert a spec's model to its target formats.",
     "build": "Make the targets that a run lacks, such as engines, from what it has.",
     "record": "Record the reference outputs of a spec's model, or of a model file.",
     "validate": "Hold every exported variant of a run against the recorded reference.",
     "selftest": "Plant faults into a spec's own model, and say which of them the gate catches.",
+    "gate": "Fail where a run is worse than the released version, by more than declared factors.",
     "choose": "Say which variant of a run would be released within limits on speed and size, and why.",
     "benchmark": "Measure how fast the variants of a run are, beside its source.",
+    "report": "Set two runs side by side: verdicts, differences, size, speed, and what was changed.",
     "promote": "Release the variants of a run that passed.",
     "rollback": "Move an alias back to the version that it was at before.",
     "alias": "Point an alias to a release.",
+    "runs": "List the runs that are there: verdict, what was released, size on disk.",
+    "clean": "Remove old runs, and the stage cache; never a run that something was released of.",
+    "triton": "Write a release to where a Triton server looks for models.",
+    "tune": "Search the settings of a running server under a limit on latency, every answer checked.",
+    "tfserving": "Write a release to where a TensorFlow Serving looks for models.",
     "pack": "Make one file of a run folder, for another machine.",
     "unpack": "Restore a run from the file that pack made, every digest checked.",
     "list": "List the models and releases in a repository.",
@@ -34,6 +44,15 @@ COMMANDS: Mapping[str, str] = {
     "verify": "Check a release byte for byte against its manifest.",
     "backends": "List frameworks and runtimes: which are there, and how to install the others.",
     "schema": "Print a JSON Schema: of a spec, of a comparison's result, or of a selftest's.",
+}
+# The folder in `commands/` that each command lies in.
+FOLDERS: Mapping[str, tuple[str, ...]] = {
+    "starting": ("init", "inspect", "backends", "schema"),
+    "running": ("run", "plan", "export", "build", "record", "benchmark"),
+    "judging": ("compare", "validate", "selftest", "gate", "choose", "report"),
+    "releasing": ("promote", "rollback", "alias", "list", "show", "verify"),
+    "serving": ("triton", "tune", "tfserving"),
+    "keeping": ("runs", "clean", "pack", "unpack"),
 }
 
 
@@ -71,7 +90,8 @@ class _LazyGroup(click.Group):
         del ctx
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f"paritygate.pipelines.cli.commands.{cmd_name}")
+        folder = next(folder for folder, names in FOLDERS.items() if cmd_name in names)
+        module = importlib.import_module(f"paritygate.pipelines.cli.commands.{folder}.{cmd_name}")
         return cast("click.Command", module.command)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -11,7 +11,8 @@ from paritygate.pipelines.choice.figures import Figures
 from paritygate.pipelines.choice.limit_share import limit_share
 from paritygate.pipelines.choice.options import ReleaseOption
 from paritygate.pipelines.cli.console import print_table
-from paritygate.pipelines.report.figures import share
+from paritygate.pipelines.report.figures import number, share, times
+from paritygate.pipelines.report.tables.table import of_texts
 from paritygate.pipelines.run.workspace import RunFolder
 from paritygate.pipelines.spec.benchmark_plan import price_of
 from paritygate.text import echo
@@ -39,7 +40,7 @@ def print_choice(choice: Choice, run: RunFolder, *, to_stderr: bool = False) -> 
         at = "" if choice.batch_size is None else f" at batch size {choice.batch_size}"
         title = f"{run.resolved.name}: candidates for {', '.join(choice.rules.devices)}{at}"
         rows = [_row(candidate, has_limits=bool(choice.rules.limits)) for candidate in choice.candidates]
-        print_table(title, _COLUMNS, [_source_row(choice), *rows])
+        print_table(of_texts(title, _COLUMNS, [_source_row(choice), *rows]))
     if choice.chosen:
         names = ", ".join(candidate.name for candidate in choice.chosen)
         echo(f"choice: {names}" + (f", because {choice.reason}" if choice.reason else ""), err=to_stderr)
@@ -65,7 +66,7 @@ def _row(candidate: ReleaseOption, *, has_limits: bool) -> Sequence[str]:
         candidate.name,
         entry.verdict,
         entry.evidence,
-        "-" if largest is None else f"{largest:.3g}",
+        number(largest, missing="-"),
         "-" if part is None else share(part, 1.0),
         *_speed_cells(candidate.figures),
         within,
@@ -81,7 +82,7 @@ def _speed_cells(figures: Figures) -> tuple[str, ...]:
     speedup = figures.speedup
     size = figures.by_name["size_mb"]
     return (
-        *("-" if (found := figures.by_name[name]) is None else f"{found:.3g}" for name in names),
-        "-" if speedup is None else f"{speedup.ratio:.3g}x ({speedup.low:.3g}-{speedup.high:.3g})",
-        "-" if size is None else f"{size:.3g}",
+        *(number(figures.by_name[name], missing="-") for name in names),
+        "-" if speedup is None else f"{times(speedup.ratio)} ({number(speedup.low)}-{number(speedup.high)})",
+        number(size, missing="-"),
     )

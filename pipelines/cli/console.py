@@ -1,4 +1,4 @@
-"""What people see: tables, progress and plain lines, on standard output and standard error."""
+"""What people see: tables, lines and progress, on standard output and standard error."""
 
 from __future__ import annotations
 
@@ -6,130 +6,234 @@ import contextlib
 import io
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from paritygate.errors import UsageError
 from paritygate.files import storage_errors, write_json_atomically
-from paritygate.pipelines.compare.result import NOT_RUN_HERE, ComparisonResult
-from paritygate.pipelines.process.child import Progress
-from paritygate.signature import is_float_dtype
+from paritygate.pipelines.cli.screen import WIDTH, wrapped
+from paritygate.pipelines.report.figures import seconds_words
+from paritygate.pipelines.report.tables.table import Cell, Table
 from paritygate.text import echo, echo_block, one_line, printable
-from paritygate.validate.gate.bounds import upper_bound_text
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from rich.progress import Progress, TaskID
+    from rich.table import Table as RichTable
 
-__all__ = ["PARITY_COLUMNS", "parity_rows", "print_table", "progress_of", "table_text", "write_json"]
+__all__ = [
+    "Shown",
+    "print_lines",
+    "print_table",
+    "progress_of",
+    "table_text",
+    "write_json",
+]
 
-PARITY_COLUMNS = (
-    "variant",
-    "output",
-    "rows",
-    "mismatches",
-    "95 % bound",
-    "max diff",
-    "min diff",
-    "mean diff",
-    "std diff",
-    "device",
-    "evidence",
-    "verdict",
-)
+# The first that a word begins with counts.
 _STYLES = {
+    "pass, edge": "yellow",
     "pass": "green",
     "fail": "red",
+    "worse": "red",
+    "ok": "green",
     "error": "red",
     "inconclusive": "yellow",
     "warning": "yellow",
     "edge": "yellow",
-    NOT_RUN_HERE: "bright_black",
+    "not run here": "bright_black",
+    "not available": "bright_black",
 }
-_PLAIN_WIDTH = 160
+_VERDICT = "verdict: "
+_PLAIN_WIDTH = 200
+# Speed is judged by all of a stage: a variant may take minutes.
+_ESTIMATED_OVER_S = 3600.0
 
 
-def parity_rows(variant: str, result: ComparisonResult, evidence: str) -> list[Sequence[str]]:
-    """Return the rows of the parity table for one variant, one an output."""
-    device = result.candidate.device or "-"
-    if not result.outputs:
-        return [(variant, "-", str(result.rows), *["-"] * 6, device, evidence, result.verdict_words)]
-    rows: list[Sequence[str]] = []
-    for name, output in result.outputs.items():
-        decision = result.decisions.get(name)
-        count = "-" if decision is None else str(decision.mismatches)
-        bound = "-" if decision is None else f"< {upper_bound_text(decision.mismatch_rate_upper_95)}"
-        if decision is None and not is_float_dtype(output.dtype):
-            # Integers are compared exactly: their count is of values that differ.
-            count = str(output.mismatches)
-        numbers = [output.max_abs_diff, output.min_abs_diff, output.mean_abs_diff, output.std_abs_diff]
-        shown = ["-" if number is None else f"{number:.3g}" for number in numbers]
-        rows.append((variant, name, str(result.rows), count, bound, *shown, device, evidence, result.verdict_words))
-    return rows
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Shown:
+    """How much a command prints, and where.
+
+    Attributes:
+        is_quiet: Whether the line with the verdict is all, beside errors.
+        is_verbose: Whether all tables and remarks are printed as well, as wide as they are.
+        to_stderr: Whether it goes to standard error, since standard output holds JSON.
+    """
+
+    is_quiet: bool = False
+    is_verbose: bool = False
+    to_stderr: bool = False
+
+    @classmethod
+    def of(cls, *, quiet: bool, verbose: bool, json_target: str | None) -> Shown:
+        """Return what options ask for.
+
+        Raises:
+            UsageError: They contradict each other.
+        """
+        if quiet and verbose:
+            msg = "--quiet and --verbose contradict each other"
+            raise UsageError(msg, hint="give one of them, or neither")
+        return cls(is_quiet=quiet, is_verbose=verbose, to_stderr=json_target == "-")
+
+    @property
+    def width(self) -> int | None:
+        """How wide lines may be; None for as wide as they are."""
+        return None if self.is_verbose else WIDTH
 
 
-def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+def print_table(table: Table) -> None:
     """Print a table on standard output; as wide as it needs to be where that is no terminal."""
     from rich.console import Console
 
-    is_terminal = sys.stdout.isatty()
-    console = Console(file=sys.stdout, width=None if is_terminal else _PLAIN_WIDTH, highlight=False)
-    console.print(_table(title, columns, rows))
+    console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else _PLAIN_WIDTH, highlight=False)
+    console.print(_drawn(table))
 
 
-def table_text(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def table_text(table: Table) -> str:
     """Return a table as `print_table` prints it where standard output is no terminal."""
     from rich.console import Console
 
     text = io.StringIO()
-    Console(file=text, width=_PLAIN_WIDTH, highlight=False, force_terminal=False, force_jupyter=False).print(
-        _table(title, columns, rows)
-    )
+    console = Console(file=text, width=_PLAIN_WIDTH, highlight=False, force_terminal=False, force_jupyter=False)
+    console.print(_drawn(table))
     return text.getvalue().rstrip("\n")
 
 
-def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
-    from rich.table import Table
+def _drawn(table: Table) -> RichTable:
+    from rich.table import Table as RichTable
     from rich.text import Text
 
     # As Text, in which rich reads no markup.
-    table = Table(title=Text(one_line(title)), title_justify="left", title_style="bold")
-    for column in columns:
-        table.add_column(Text(one_line(column)), overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(one_line(cell), style=_STYLES.get(cell, "")) for cell in row))
-    return table
+    drawn = RichTable(title=Text(one_line(table.caption)), title_justify="left", title_style="bold")
+    for column in table.columns:
+        drawn.add_column(Text(one_line(column.title)), overflow="fold")
+    for row in table.rows:
+        drawn.add_row(*(Text(one_line(_words(cell)), style=_style_of(cell.text)) for cell in row))
+    return drawn
+
+
+def _words(cell: Cell) -> str:
+    return f"{cell.text} ({cell.remark})" if cell.remark else cell.text
+
+
+def _style_of(words: str) -> str:
+    return next((style for word, style in _STYLES.items() if words.startswith(word)), "")
+
+
+def print_lines(lines: Iterable[str], *, err: bool = False) -> None:
+    """Print lines of a screen; on a terminal the verdicts are coloured."""
+    stream = sys.stderr if err else sys.stdout
+    if not stream.isatty():
+        for line in lines:
+            echo(line, err=err)
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(file=stream, highlight=False)
+    for line in map(one_line, lines):
+        shown, start = Text(line), len(_VERDICT) if line.startswith(_VERDICT) else 0
+        style = _style_of(line[start:])
+        word = next((word for word in _STYLES if line[start:].startswith(word)), "")
+        shown.stylize(style, start, start + len(word))
+        console.print(shown, soft_wrap=True)
 
 
 @contextlib.contextmanager
-def progress_of(what: str, *, is_quiet: bool = False) -> Iterator[Progress]:
-    """Show the progress of one piece of work on standard error: a live line on a terminal, plain lines elsewhere."""
+def progress_of(what: str, *, is_quiet: bool = False) -> Iterator[Callable[[str, int, int], None]]:
+    """Show the progress on standard error: one moving line on a terminal, one line for each stage elsewhere.
+
+    What is yielded takes stages as well, by `paritygate.pipelines.process.stages`.
+    """
     if is_quiet:
         yield lambda *_: None
         return
-    if sys.stderr.isatty():
-        from rich.console import Console
-        from rich.text import Text
-
-        with Console(stderr=True).status(Text(one_line(what))) as status:
-            yield lambda stage, done, total: status.update(
-                Text(one_line(f"{what}: {_progress_text(stage, done, total)}"))
-            )
+    if not sys.stderr.isatty():
+        yield _Lines(what)
         return
-    seen: set[str] = set()
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+    from rich.table import Column
 
-    def line(stage: str, done: int, total: int) -> None:
-        del done, total
-        if stage not in seen:
-            seen.add(stage)
-            echo(f"{what}: {stage}", err=True)
+    console = Console(stderr=True)
+    with Progress(
+        TextColumn("{task.description}", markup=False, table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")),
+        BarColumn(bar_width=10),
+        TaskProgressColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        expand=True,
+        transient=True,
+        speed_estimate_period=_ESTIMATED_OVER_S,
+    ) as progress:
+        yield _Line(what, progress)
 
-    yield line
+
+class _Lines:
+    """Prints what each stage did, and how long it took."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._begin = time.monotonic()
+
+    def __call__(self, stage: str, done: int, total: int) -> None:
+        """Say nothing of what is done within a stage."""
+
+    def begin(self, doing: str, names: Sequence[str]) -> None:
+        """Take the time."""
+        del doing, names
+        self._begin = time.monotonic()
+
+    def end(self, did: str) -> None:
+        """Print what the stage did."""
+        if did:
+            for line in wrapped(f"{self._what}: {did} in {seconds_words(time.monotonic() - self._begin)}"):
+                echo(line, err=True)
 
 
-def _progress_text(stage: str, done: int, total: int) -> str:
-    if not done:
-        return stage
-    return f"{stage}, {done} of {total} rows" if total else f"{stage}, {done} rows"
+class _Line:
+    """Moves one line: what is done, the share of the stage, and the time left."""
+
+    def __init__(self, what: str, progress: Progress) -> None:
+        self._what = what
+        self._doing = ""
+        self._names: Sequence[str] = ()
+        self._progress = progress
+        self._task: TaskID | None = None
+        self._share = 0.0
+
+    def __call__(self, stage: str, done: int, total: int) -> None:
+        """Show what is done within the stage."""
+        within = done / total if total else 0.0
+        name = stage.partition(": ")[0]
+        if name in self._names:
+            within = (self._names.index(name) + within) / len(self._names)
+        # How many rows are asked is not known before: the line does not go back for it.
+        self._share = max(self._share, min(within, 1.0))
+        self._show(stage)
+
+    def begin(self, doing: str, names: Sequence[str]) -> None:
+        """Show that a stage begins."""
+        self._doing, self._names, self._share = doing, names, 0.0
+        if self._task is not None:
+            self._progress.remove_task(self._task)
+        self._task = None
+        self._show("")
+
+    def end(self, did: str) -> None:
+        """Leave the line until the next stage begins."""
+
+    def _show(self, stage: str) -> None:
+        words = one_line(": ".join(filter(None, (self._what, self._doing, stage))))
+        if self._task is None:
+            # Without an end, which the bar shows, until a share of the stage is known.
+            self._task = self._progress.add_task(words, total=None)
+        if self._share:
+            self._progress.update(self._task, total=1.0)
+        self._progress.update(self._task, description=words, completed=self._share)
 
 
 def write_json(target: str | None, data: Mapping[str, Any]) -> None:

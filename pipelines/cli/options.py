@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -14,25 +13,32 @@ import click
 
 from paritygate.errors import ParitygateError, StorageError, UsageError
 from paritygate.pipelines.process.child_memory import MEMORY_SHARE, memory_limit
+from paritygate.sizes import SIZES_ALLOWED, bytes_of
 
 __all__ = [
     "AMOUNT",
+    "batch_size_option",
     "constraint_option",
     "device_option",
     "json_option",
     "memory_limit_option",
     "numbers",
+    "pad_option",
     "pairs",
     "probe_names",
     "probes_option",
     "quiet_option",
     "reason_option",
     "reasons_by_name",
+    "releases_option",
     "repository_option",
     "root_option",
+    "run_and_root_options",
     "run_option",
+    "run_path",
     "target_option",
     "time_limit_option",
+    "verbose_option",
     "whole_numbers",
 ]
 
@@ -113,7 +119,17 @@ json_option = click.option(
     is_eager=True,
     help="Write the result as JSON to this file; - is standard output.",
 )
-quiet_option = click.option("--quiet", "-q", is_flag=True, help="Show no progress.")
+quiet_option = click.option(
+    "--quiet",
+    "-q",
+    is_flag=True,
+    # Known when a run is looked for by a short name.
+    is_eager=True,
+    help="Show no progress; where there is a verdict, print its line alone, and errors.",
+)
+verbose_option = click.option(
+    "--verbose", "-v", is_flag=True, help="Print every figure and remark as well, as wide as they are."
+)
 time_limit_option = click.option(
     "--time-limit",
     default=3600.0,
@@ -122,13 +138,6 @@ time_limit_option = click.option(
     metavar="SECONDS",
     help="Stop a conversion or comparison that takes longer than this; the others go on.",
 )
-
-_SIZE = re.compile(r"(?P<number>\d{1,9}(\.\d{1,9})?) ?(?P<unit>[kmgt]i?b)", re.ASCII | re.IGNORECASE)
-_UNITS = {
-    f"{letter}{form}": base**power
-    for power, letter in enumerate("kmgt", start=1)
-    for form, base in (("b", 1000), ("ib", 1024))
-}
 
 
 def _limit_memory(ctx: click.Context, param: click.Parameter, text: str | None) -> None:
@@ -140,10 +149,9 @@ def _limit_memory(ctx: click.Context, param: click.Parameter, text: str | None) 
     del param
     if text is None:
         return
-    found = _SIZE.fullmatch(text)
-    limit = 0 if found is None else int(float(found["number"]) * _UNITS[found["unit"].lower()])
-    if limit <= 0:
-        msg = f"{text!r} is no size (allowed: a number above 0 with kB, MB, GB, TB, KiB, MiB, GiB or TiB, such as 8GB)"
+    limit = bytes_of(text)
+    if limit is None:
+        msg = f"{text!r} is no size (allowed: {SIZES_ALLOWED})"
         raise click.BadParameter(msg)
     ctx.with_resource(memory_limit(limit))
 
@@ -160,26 +168,98 @@ memory_limit_option = click.option(
 device_option = click.option(
     "--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True, help="Where models run."
 )
-
+batch_size_option = click.option(
+    "--batch-size",
+    default=16,
+    show_default=True,
+    type=click.IntRange(min=1),
+    help="Rows a batch, where the samples do not say.",
+)
+pad_option = click.option(
+    "--pad", multiple=True, metavar="INPUT=VALUE", help="What to pad ragged lists of tables with."
+)
 probes_option = click.option(
     "--probes",
     "probes",
     metavar="none|NAME,...",
     help="Ask only these of the inputs that are derived from the samples, beside the samples; all of them if absent.",
 )
+_ROOT = "paritygate.root"
+
+
+def _keep_root(ctx: click.Context, param: click.Parameter, root: Path) -> Path:
+    """Keep the folder that runs lie below, for the options that name one."""
+    del param
+    ctx.meta[_ROOT] = root
+    return root
+
+
+class _RunPath(click.Path):
+    """A run folder: its path, or `latest`, `latest:MODEL`, the id of a run below --root, or the beginning of one."""
+
+    def __init__(self) -> None:
+        super().__init__(file_okay=False, path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401 - as in click
+        """Return the path of the folder that is meant.
+
+        Raises:
+            UsageError: There is no such run, or more than one may be meant.
+        """
+        from paritygate.pipelines.past_runs.finding import find_run
+        from paritygate.text import echo
+
+        if ctx is None or ctx.resilient_parsing:
+            return super().convert(value, param, ctx)
+        found = find_run(str(value), ctx.meta.get(_ROOT, Path("artifacts")))
+        if found != Path(value) and not ctx.params.get("quiet"):
+            # Nobody is to find out afterwards which run it was.
+            echo(f"run: {found}", err=True)
+        return super().convert(found, param, ctx)
+
+
+run_path = _RunPath()
 root_option = click.option(
     "--root",
     type=click.Path(file_okay=False, path_type=Path),
-    default=Path("artifacts"),
+    default="artifacts",
     show_default=True,
+    # Before a run is looked for there.
+    is_eager=True,
+    callback=_keep_root,
     help="The folder of runs and repository.",
 )
 run_option = click.option(
     "--run",
     "run_folder",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=run_path,
     metavar="DIR",
-    help="The run folder, as export or run printed it.",
+    help="The run folder, as export or run printed it; or latest, latest:MODEL, a run's id, or the beginning of one.",
+)
+
+
+def run_and_root_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the option --run, and --root where it is looked for: for commands that need no root themselves."""
+    root = click.option(
+        "--root",
+        type=click.Path(file_okay=False, path_type=Path),
+        default="artifacts",
+        show_default=True,
+        is_eager=True,
+        expose_value=False,
+        callback=_keep_root,
+        help="The folder where --run latest and ids of runs are looked for.",
+    )
+    return run_option(root(command))
+
+
+releases_option = click.option(
+    "--releases",
+    "repositories",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    multiple=True,
+    metavar="DIR",
+    help="A repository of releases, beside that below --root and those in the specs of the runs; may be repeated.",
 )
 target_option = click.option(
     "--target",
@@ -210,7 +290,7 @@ def repository_option(command: Callable[..., Any]) -> Callable[..., Any]:
     # Eager, so that it is known before the repository is looked for.
     hidden = click.option("--root", type=path, hidden=True, expose_value=False, is_eager=True, callback=_look_below)
     listed = click.option(
-        "--repository", type=path, default=Path("artifacts/repository"), show_default=True, help="The repository."
+        "--repository", type=path, default="artifacts/repository", show_default=True, help="The repository."
     )
     return listed(hidden(command))
 

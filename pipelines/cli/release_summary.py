@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from paritygate.files import read_json
-from paritygate.pipelines.cli.console import PARITY_COLUMNS, print_table
+from paritygate.pipelines.cli.console import Shown, print_lines, print_table
+from paritygate.pipelines.cli.screen import command_lines, from_here, wrapped
 from paritygate.pipelines.release.repository.aliases import AliasMove
 from paritygate.pipelines.release.repository.candidate import MANIFEST_FILE
 from paritygate.pipelines.release.repository.inspect import ReleaseDetails, Verification, list_models
 from paritygate.pipelines.release.repository.record import Record
 from paritygate.pipelines.release.repository.release import Release
+from paritygate.pipelines.report.tables.parity import released_table
+from paritygate.pipelines.report.tables.table import of_texts
 from paritygate.text import echo
-from paritygate.validate.gate.bounds import upper_bound_text
 
 __all__ = [
     "concessions",
@@ -23,37 +26,57 @@ __all__ = [
     "print_release_details",
     "print_repositories",
     "print_verification",
+    "release_lines",
+    "show_command",
 ]
 
+# Where releases go unless a spec or an option says otherwise.
+_REPOSITORY = "artifacts/repository"
 # Verdicts of what was measured, or was to be, and did not pass.
 _NOT_PASSED = frozenset({"fail", "error", "inconclusive"})
 
 
-def print_release(release: Release, *, findings_are_said: bool = False, to_stderr: bool = False) -> None:
-    """Print what was released, or that it was there already.
+def print_release(release: Release, repository: Path, shown: Shown) -> None:
+    """Print what was released, or that it was there already, and how to look at it."""
+    found = release_lines(release)
+    lines = [line for message in found for line in wrapped(message, width=shown.width)]
+    if shown.is_quiet:
+        lines = wrapped(next(release_lines(release)), width=None)
+    print_lines(lines, err=shown.to_stderr)
+    if shown.is_verbose:
+        print_repositories([repository], to_stderr=shown.to_stderr)
+    if not shown.is_quiet:
+        command = ("next:", *show_command(release.model, release.alias, repository))
+        print_lines(command_lines(" ".join(command), width=shown.width), err=shown.to_stderr)
+
+
+def show_command(model: str, alias: str | None, repository: Path) -> Sequence[str]:
+    """Return the words of the command that shows a release."""
+    place = from_here(repository)
+    elsewhere = () if place == _REPOSITORY else ("--repository", shlex.quote(place))
+    return ("convert-and-validate", "show", shlex.quote(model), *((shlex.quote(alias),) if alias else ()), *elsewhere)
+
+
+def release_lines(release: Release, *, in_run: bool = False) -> Iterator[str]:
+    """Yield what was released and why, or that it was there already, one message each.
 
     Args:
         release: The release.
-        findings_are_said: Whether what it answers otherwise where no sample is was printed before, as `run` does.
-        to_stderr: Whether to print on standard error, where standard output holds JSON.
+        in_run: Whether the variants of its run stand above, and with them what differs where no sample is.
     """
     if not release.is_new:
-        _print_same(release, to_stderr=to_stderr)
+        yield _same(release)
         return
     alias = f", alias {release.alias}" if release.alias else ""
     # What was preferred is said in one breath; why it became the source, or is let in, has a line of its own.
     is_preferred = isinstance(release.choice.get("prefer"), str) and bool(release.choice["chosen"])
     because = f", because {release.reason}" if is_preferred else ""
-    echo(
-        f"released {release.model} version {release.version}{alias}: {', '.join(release.variants)}{because}",
-        err=to_stderr,
-    )
+    yield f"released {release.model} version {release.version}{alias}: {', '.join(release.variants)}{because}"
     if release.reason and not is_preferred:
-        echo(f"reason: {release.reason}", err=to_stderr)
+        yield f"reason: {release.reason}"
     if release.despite:
-        echo(f"released despite: {release.despite}", err=to_stderr)
-    for line in concessions(read_json(release.folder / MANIFEST_FILE), with_findings=not findings_are_said):
-        echo(line, err=to_stderr)
+        yield f"released despite: {release.despite}"
+    yield from concessions(read_json(release.folder / MANIFEST_FILE), with_findings=not in_run)
 
 
 def concessions(manifest: Mapping[str, Any], *, with_findings: bool = True) -> Iterator[str]:
@@ -92,6 +115,8 @@ def _findings(provenance: Mapping[str, Any], released: Iterable[str]) -> Iterato
                 f"{finding['check']}: {finding['detail']}; if it can occur: {finding['if_it_occurs']}; "
                 f"if it never can: {finding['if_it_never_occurs']}"
             )
+        for detail in provenance.get("padding_findings", {}).get(name, ()):
+            yield f"padding finding of {name}: {detail}"
 
 
 def _concessions_of_variants(released: Iterable[str], provenance: Mapping[str, Any]) -> Iterator[str]:
@@ -108,11 +133,11 @@ def _concessions_of_variants(released: Iterable[str], provenance: Mapping[str, A
         yield f"looser than the defaults for {name}: {', '.join(values)}"
 
 
-def _print_same(release: Release, *, to_stderr: bool) -> None:
+def _same(release: Release) -> str:
     said = f"{release.model} version {release.version} already holds exactly this: no new version was made"
     if release.alias:
         said += f"; alias {release.alias} {'is at' if release.record is None else 'was moved to'} {release.version}"
-    echo(said, err=to_stderr)
+    return said
 
 
 def print_alias_move(move: AliasMove, *, to_stderr: bool = False) -> None:
@@ -144,7 +169,7 @@ def print_repositories(repositories: Iterable[Path], *, to_stderr: bool = False)
             for row in rows:
                 echo(f"{title}: " + ", ".join(row), err=True)
         else:
-            print_table(title, ("model", "versions", "aliases", "last change"), rows)
+            print_table(of_texts(title, ("model", "versions", "aliases", "last change"), rows))
 
 
 def print_release_details(details: ReleaseDetails) -> None:
@@ -160,29 +185,13 @@ def print_release_details(details: ReleaseDetails) -> None:
         (entry["name"], entry["digest"], _evidence_of(entry.get("evidence")))
         for entry in details.manifest.get("variants", ())
     ]
-    print_table("Variants", ("variant", "digest", "evidence"), variants)
+    print_table(of_texts("Variants", ("variant", "digest", "evidence"), variants))
     if details.numbers:
-        print_table("Numbers", PARITY_COLUMNS, [_parity_row(item) for item in details.numbers])
+        print_table(released_table(details.numbers))
     for line in concessions(details.manifest):
         echo(line)
     history = [_history_row(number, record) for number, record in enumerate(details.history, start=1)]
-    print_table("History", ("record", "time", "what", "version", "aliases", "reason"), history)
-
-
-def _parity_row(numbers: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return one row of the parity table, as `run` prints it."""
-    names = ("max_abs_diff", "min_abs_diff", "mean_abs_diff", "std_abs_diff")
-    bound = numbers["mismatch_rate_upper_95"]
-    return (
-        numbers["variant"],
-        numbers["output"],
-        *("-" if numbers[name] is None else str(numbers[name]) for name in ("rows", "mismatches")),
-        "-" if bound is None else f"< {upper_bound_text(bound)}",
-        *("-" if numbers[name] is None else f"{numbers[name]:.3g}" for name in names),
-        numbers["device"] or "-",
-        numbers["evidence"],
-        numbers["verdict"],
-    )
+    print_table(of_texts("History", ("record", "time", "what", "version", "aliases", "reason"), history))
 
 
 def _history_row(number: int, record: Record) -> tuple[str, ...]:

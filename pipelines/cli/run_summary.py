@@ -1,91 +1,112 @@
-"""Comparisons and runs in the terminal: the parity table, what failed and why, and the verdict."""
+"""Runs and comparisons in the terminal: one screen with the verdict of each variant, why, and what to do next."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from paritygate.artifact import Artifact
 from paritygate.codec import to_data
 from paritygate.errors import ParitygateError
 from paritygate.models.source import SourceKind
-from paritygate.pipelines.cli.benchmark_table import print_benchmark
-from paritygate.pipelines.cli.console import PARITY_COLUMNS, parity_rows, print_table, table_text
-from paritygate.pipelines.cli.probe_summary import finding_lines, probe_lines, probe_remarks, probes_of_all_line
-from paritygate.pipelines.cli.release_summary import print_release
-from paritygate.pipelines.compare.result import NOT_RUN_HERE, ComparisonResult, MatchResult, MatchStratumResult, reasons
-from paritygate.pipelines.run.evidence import read_evidence
+from paritygate.pipelines.cli.console import Shown, print_lines, print_table, table_text
+from paritygate.pipelines.cli.details import (
+    comparison_details,
+    print_failures,
+    print_outcome_details,
+    print_result_error,
+)
+from paritygate.pipelines.cli.release_summary import release_lines, show_command
+from paritygate.pipelines.cli.screen import command_lines, from_here, path_line, screen_table, wrapped
+from paritygate.pipelines.cli.serving_summary import following_lines
+from paritygate.pipelines.compare.result import ComparisonResult
+from paritygate.pipelines.report.figures import size_words
+from paritygate.pipelines.report.report_data import ReportData, collect_report
+from paritygate.pipelines.report.summary import (
+    Remark,
+    comparison_remarks,
+    comparison_summary,
+    run_remarks,
+    run_summary,
+    variants_in_words,
+)
+from paritygate.pipelines.report.tables.parity import comparison_table
+from paritygate.pipelines.report.tables.table import Column, Table, figure, status, text
+from paritygate.pipelines.report.why import first_line
 from paritygate.text import as_message, echo
 
 if TYPE_CHECKING:
+    from paritygate.pipelines.release.following import FollowingView
     from paritygate.pipelines.run.workspace import FailedVariant, RunFolder
     from paritygate.pipelines.run_spec import RunOutcome
 
 __all__ = [
     "comparison_text",
-    "export_rows",
     "made_to_json",
-    "match_lines",
     "print_comparison",
     "print_error",
-    "print_failures",
     "print_made",
     "print_outcome",
 ]
 
-_HINT = "hint: "
 _NAMES_DIFFER = {"contract.inputs", "contract.outputs"}
 # A candidate of another kind was not run here: its outputs were recorded before.
 _RUN_KINDS = {str(kind) for kind in SourceKind}
+_NOT_ASKED_FOR = "not asked for"
 
 
-def print_comparison(result: ComparisonResult, *, to_stderr: bool = False) -> None:
-    """Print the comparison for people; on standard error where standard output holds JSON."""
-    if result.error is None and not to_stderr:
-        print_table(*_parity_table(result))
-    for line in _lines(result):
-        echo(line, err=to_stderr or result.error is not None or line.startswith(_HINT))
+def print_comparison(result: ComparisonResult, shown: Shown) -> None:
+    """Print the comparison for people; an error, and all where standard output holds JSON, on standard error."""
+    err = shown.to_stderr or result.error is not None
+    if shown.is_quiet and result.error is None:
+        echo(_verdict_line(result), err=err)
+        return
+    if shown.is_verbose and result.error is None:
+        if not err:
+            print_table(_table(result))
+        print_lines(comparison_details(result), err=err)
+    print_lines(_comparison_lines(result, shown.width), err=err)
 
 
 def comparison_text(result: ComparisonResult) -> str:
-    """Return what `print_comparison` prints, on either stream, where that is no terminal."""
-    table = [] if result.error is not None else [table_text(*_parity_table(result))]
-    return "\n".join((*table, *map(as_message, _lines(result))))
+    """Return all that `print_comparison` prints if it is to be verbose, on either stream, where that is no terminal."""
+    table = [] if result.error is not None else [table_text(_table(result))]
+    details = [] if result.error is not None else map(as_message, comparison_details(result))
+    return "\n".join((*table, *details, *_comparison_lines(result, None)))
 
 
-def _parity_table(result: ComparisonResult) -> tuple[str, Sequence[str], Sequence[Sequence[str]]]:
-    title = f"{result.candidate.name} against {result.reference.name}, judged as {result.precision}"
-    return title, PARITY_COLUMNS, parity_rows(result.precision, result, _evidence_in_words(result))
+def _table(result: ComparisonResult) -> Table:
+    return comparison_table(result, _evidence_in_words(result))
 
 
-def _lines(result: ComparisonResult) -> Iterator[str]:
-    """Yield what is said below the table, or in place of it where nothing was measured."""
+def _comparison_lines(result: ComparisonResult, width: int | None) -> Iterator[str]:
     if result.error is not None:
-        yield f"error: {result.error.message}"
+        # As every other error is printed: logs are searched by line, and paths in it are copied.
+        yield from wrapped(f"error: {result.error.message}", width=None)
         if result.error.hint:
-            yield f"{_HINT}{result.error.hint}"
+            yield from wrapped(f"hint: {result.error.hint}", width=None)
         return
-    yield from (*reasons(result, with_findings=False), *match_lines(result), *probe_lines(result))
-    yield from finding_lines({"": result})
-    yield from (f"note: {note}" for note in result.notes)
-    yield from _declared(result)
+    yield from screen_table(comparison_summary(result), width)
+    yield from _remark_lines(comparison_remarks(result), width)
     if result.candidate.kind != "recording" and any(
         check.status == "fail" and check.name in _NAMES_DIFFER for check in result.checks
     ):
         # A folder of recorded outputs has the names that they were recorded under.
-        yield f"{_HINT}where one is the other under another name, rename it: --map CANDIDATE=REFERENCE"
-    yield f"verdict: {result.verdict_words}"
+        words = "hint: where one is the other under another name, rename it: --map CANDIDATE=REFERENCE"
+        yield from wrapped(words, width=width)
+    yield from wrapped(_verdict_line(result), width=width)
 
 
-def _declared(result: ComparisonResult) -> Iterator[str]:
-    """Yield what was left out of the comparison, or said to be constant, one line each."""
-    if result.outputs_left_out:
-        yield f"not compared: {', '.join(result.outputs_left_out)}"
-    for name, reason in result.outputs_ignored.items():
-        yield f"ignored: {name}: {reason}"
-    for name, decision in result.decisions.items():
-        if decision.constant:
-            yield f"constant decision: {name}: {decision.constant}"
+def _verdict_line(result: ComparisonResult) -> str:
+    return f"verdict: {result.verdict_words}"
+
+
+def _remark_lines(remarks: Iterable[Remark], width: int | None) -> Iterator[str]:
+    for remark in remarks:
+        # In full where lines may be as wide as they are.
+        names = ", ".join(remark.names) if width is None else variants_in_words(remark.names)
+        yield from wrapped(": ".join(filter(None, (remark.kind, names, remark.words))), width=width)
 
 
 def _evidence_in_words(result: ComparisonResult) -> str:
@@ -102,33 +123,64 @@ def print_error(name: str, error: ParitygateError) -> None:
         echo(f"hint: {error.hint}", err=True)
 
 
-def export_rows(artifacts: Mapping[str, Artifact]) -> list[tuple[str, str, str, str]]:
-    """Return one row for each artifact made: variant, size, digest, notes."""
-    return [
-        (
-            name,
-            f"{artifact.size_bytes / 1e6:.2f} MB",
-            artifact.digest[:19],
-            "; ".join(artifact.made_by.get("notes", ())),
-        )
-        for name, artifact in artifacts.items()
-    ]
-
-
 def print_made(
     run: RunFolder,
     what: str,
     artifacts: Mapping[str, Artifact],
     failures: Mapping[str, FailedVariant],
-    *,
-    to_stderr: bool = False,
+    shown: Shown,
 ) -> None:
     """Print what was made of a run, what could not be and why, and where the run is."""
-    if artifacts and not to_stderr:
-        title = f"{run.resolved.name}: {what}"
-        print_table(title, ("variant", "size", "digest", "notes"), export_rows(artifacts))
-    print_failures(failures)
-    echo(f"run: {run.folder}", err=to_stderr)
+    if shown.is_quiet or shown.is_verbose:
+        print_failures(failures)
+    if shown.is_quiet:
+        words = f"{what}: {', '.join(artifacts) or 'nothing'}"
+        echo(words + (f"; not {what}: {', '.join(failures)}" if failures else ""), err=shown.to_stderr)
+        return
+    lines = [
+        *(screen_table(_made_table(run, what, artifacts, failures), shown.width) if artifacts or failures else ()),
+        *_hints_of_failures(failures, shown.width),
+        *(_notes_of(artifacts) if shown.is_verbose else ()),
+        *path_line("run", run.folder, shown.width),
+    ]
+    print_lines(lines, err=shown.to_stderr)
+
+
+def _made_table(
+    run: RunFolder, what: str, artifacts: Mapping[str, Artifact], failures: Mapping[str, FailedVariant]
+) -> Table:
+    rows = []
+    for name in (name for name in run.resolved.target_names if name in artifacts or name in failures):
+        if name in artifacts:
+            made = artifacts[name]
+            rows.append((status(what), text(name), figure(size_words(made.size_bytes)), text(made.digest[:19])))
+        else:
+            failure = failures[name]
+            rows.append(
+                (status(failure.verdict, remark=first_line(failure.message)), text(name), figure("-"), text("-"))
+            )
+    columns = (
+        Column(title="outcome"),
+        Column(title="variant"),
+        Column(title="size", is_figure=True),
+        Column(title="digest"),
+    )
+    return Table(caption=f"{run.resolved.name}: {what}", columns=columns, rows=tuple(rows))
+
+
+def _hints_of_failures(failures: Mapping[str, FailedVariant], width: int | None) -> Iterator[str]:
+    names: dict[str, list[str]] = {}
+    for name, failure in failures.items():
+        if failure.hint:
+            names.setdefault(failure.hint, []).append(name)
+    yield from _remark_lines(
+        (Remark(kind="hint", names=tuple(found), words=first_line(hint)) for hint, found in names.items()), width
+    )
+
+
+def _notes_of(artifacts: Mapping[str, Artifact]) -> Iterator[str]:
+    for name, artifact in artifacts.items():
+        yield from (f"{name}: note: {note}" for note in artifact.made_by.get("notes", ()))
 
 
 def made_to_json(
@@ -143,136 +195,92 @@ def made_to_json(
     }
 
 
-def print_failures(failures: Mapping[str, FailedVariant]) -> None:
-    """Print, for each variant that could not be made, why, with the table of operators where that is the reason."""
-    for name, failure in failures.items():
-        echo(f"{failure.verdict}: {name}: {failure.message}", err=True)
-        for operator, node, reason, hint in failure.operators:
-            echo(f"  {operator}  at {node}: {reason}" + (f"  ({hint})" if hint else ""), err=True)
-        if failure.hint and all(failure.hint != hint for *_, hint in failure.operators):
-            echo(f"hint: {failure.hint}", err=True)
+def print_outcome(outcome: RunOutcome, shown: Shown) -> None:
+    """Print a run: a line a variant, why it is no pass, the release, where the report is, and what to do next."""
+    report = collect_report(outcome.run, release=None if outcome.release is None else to_data(outcome.release))
+    if shown.is_quiet:
+        _print_errors(outcome, report)
+        echo(_verdict_of_run(report), err=shown.to_stderr)
+        return
+    if shown.is_verbose:
+        print_outcome_details(outcome, report, to_stderr=shown.to_stderr)
+    print_lines(_outcome_lines(outcome, report, shown.width), err=shown.to_stderr)
 
 
-def print_outcome(outcome: RunOutcome, *, to_stderr: bool = False) -> None:
-    """Print a run: the parity table, what is not a pass and why, the release, and where the report is."""
-    if not to_stderr:
-        title = f"{outcome.run.resolved.name}: parity with its {_source_words(outcome)}"
-        print_table(title, PARITY_COLUMNS, _outcome_rows(outcome))
-    benchmark = outcome.run.benchmark()
-    if benchmark is not None:
-        not_run = {name for name, verdict in outcome.verdicts.items() if verdict == NOT_RUN_HERE}
-        print_benchmark(outcome.run.resolved.name, benchmark, not_run_here=not_run, to_stderr=to_stderr)
+def _verdict_of_run(report: ReportData) -> str:
+    return f"verdict: {report.verdict}: {report.model}: {report.headline}"
+
+
+def _print_errors(outcome: RunOutcome, report: ReportData) -> None:
+    """Print what went wrong, in place of all else: what could not be made or measured, and a release not made."""
     print_failures(outcome.failures)
-    _print_not_run(outcome.results, to_stderr=to_stderr)
-    results, emulated_results = dict(outcome.results), outcome.emulated
-    shown: dict[str, ComparisonResult] = {}
     for name, result in outcome.results.items():
-        shown[name] = result
-        emulated = emulated_results.get(name)
-        if emulated is not None:
-            shown[f"{name}, emulated"] = results[f"{name} (emulated)"] = emulated
-    for name, result in shown.items():
-        _print_result(name, result, to_stderr=to_stderr)
-    for line in (*probes_of_all_line(shown.values()), *_shared(shown), *finding_lines(results)):
-        echo(line, err=to_stderr)
-    _print_release_or_why_not(outcome, to_stderr=to_stderr)
-    for line in outcome.advice:
-        echo(line, err=to_stderr)
-    echo(f"run: {outcome.run.folder}", err=to_stderr)
+        print_result_error(name, result)
+    print_lines(_view_lines(outcome, [view for view in outcome.views if view.error is not None], None), err=True)
+    if outcome.exit_code not in {0, report.exit_code}:
+        echo(f"not released: {outcome.not_released}", err=True)
+
+
+def _outcome_lines(outcome: RunOutcome, report: ReportData, width: int | None) -> Iterator[str]:
+    def lines(*messages: str) -> Iterator[str]:
+        for message in messages:
+            yield from wrapped(message, width=width)
+
+    yield from lines(*_taken_over(outcome))
+    yield from screen_table(run_summary(report), width)
+    yield from _remark_lines(run_remarks(report), width)
+    yield from lines(_verdict_of_run(report))
+    if outcome.release is not None:
+        yield from lines(*release_lines(outcome.release, in_run=True))
+    elif outcome.not_released != _NOT_ASKED_FOR or width is None:
+        yield from lines(f"not released: {outcome.not_released}")
+        if outcome.would_release:
+            yield from lines(f"would have released: {outcome.would_release}")
+    yield from _view_lines(outcome, outcome.views, width)
+    yield from lines(*outcome.advice)
+    if width is None:
+        yield f"run: {outcome.folder}"
     for path in outcome.reports:
         if path.suffix == ".html":
-            echo(f"report: {path}", err=to_stderr)
+            yield from path_line("report", path, width)
+    if command := _next_command(outcome):
+        yield from command_lines(" ".join(("next:", *command)), width=width)
 
 
-def _print_release_or_why_not(outcome: RunOutcome, *, to_stderr: bool) -> None:
-    if outcome.release is not None:
-        print_release(outcome.release, findings_are_said=True, to_stderr=to_stderr)
+def _view_lines(outcome: RunOutcome, views: Iterable[FollowingView], width: int | None) -> Iterator[str]:
+    """Yield what became of views that follow the alias; there are none where nothing was released."""
+    if outcome.repository is not None:
+        yield from following_lines(views, outcome.repository, width)
+
+
+def _taken_over(outcome: RunOutcome) -> Iterator[str]:
+    """Yield how much was taken over from earlier runs."""
+    taken = [job for job in outcome.jobs if job.taken_from]
+    changed = [job for job in outcome.jobs if job.why]
+    if changed:
+        jobs = "1 job was" if len(changed) == 1 else f"{len(changed)} jobs were"
+        yield f"{jobs} done again: {changed[0].why}"
+    if not taken:
         return
-    echo(f"not released: {outcome.not_released}", err=to_stderr)
-    if outcome.would_release:
-        echo(f"would have released: {outcome.would_release}", err=to_stderr)
-
-
-def _print_not_run(results: Mapping[str, ComparisonResult], *, to_stderr: bool) -> None:
-    """Print which variants do not run on this machine, those of one reason together."""
-    names: dict[str, list[str]] = {}
-    for name, result in results.items():
-        if result.not_run_here:
-            names.setdefault(result.not_run_here, []).append(name)
-    for reason, found in names.items():
-        echo(f"{NOT_RUN_HERE}: {', '.join(found)}: {reason}", err=to_stderr)
-
-
-def _verdict_without_result(failure: FailedVariant | None) -> str:
-    return "error" if failure is None else failure.verdict
-
-
-def _outcome_rows(outcome: RunOutcome) -> list[Sequence[str]]:
-    rows: list[Sequence[str]] = []
-    evidence = read_evidence(outcome.run.evidence_file)
-    for name in outcome.run.resolved.target_names:
-        if name in outcome.results:
-            entries = (evidence.entry(name), evidence.emulated_entry(name))
-            rows += [
-                row
-                for entry in entries
-                if entry is not None and entry.result is not None
-                for row in parity_rows(name, entry.result, entry.evidence)
-            ]
-        else:
-            rows.append((name, "-", "0", *["-"] * 7, "none", _verdict_without_result(outcome.failures.get(name))))
-    return rows
-
-
-def _print_result(name: str, result: ComparisonResult, *, to_stderr: bool) -> None:
-    """Print what is to be said of a variant alone."""
-    if result.error is not None:
-        echo(f"error: {name}: {result.error.message}", err=True)
-        if result.error.hint:
-            echo(f"hint: {result.error.hint}", err=True)
+    judged = sum(job.is_judged_anew for job in taken)
+    if judged:
+        were = "1 comparison was" if judged == 1 else f"{judged} comparisons were"
+        yield f"{were} judged anew by what is asked now, and no model was asked"
+    taken = [job for job in taken if not job.is_judged_anew]
+    if not taken:
         return
-    if result.not_run_here:
-        return
-    for line in (*reasons(result, with_findings=False), *match_lines(result)):
-        echo(f"{name}: {line}", err=to_stderr)
+    runs = sorted({job.taken_from for job in taken})
+    whence = f"run {runs[0]}" if len(runs) == 1 else f"{len(runs)} earlier runs"
+    how_many = f"all {len(taken)}" if len(taken) == len(outcome.jobs) else f"{len(taken)} of {len(outcome.jobs)}"
+    why = "since nothing that they read has changed"
+    were = "was" if len(taken) == 1 else "were"
+    yield f"{how_many} jobs {were} taken over from {whence}, {why}; --no-cache does them anew"
 
 
-def _shared(results: Mapping[str, ComparisonResult]) -> Iterator[str]:
-    """Yield every remark on probes and every note once, with the names of all rows that it holds for."""
-    names: dict[str, list[str]] = {}
-    for name, result in results.items():
-        if result.error is None and not result.not_run_here:
-            for line in (*probe_remarks(result), *(f"note: {note}" for note in result.notes)):
-                names.setdefault(line, []).append(name)
-    for line, found in names.items():
-        yield f"{'; '.join(found)}: {line}"
-
-
-def _source_words(outcome: RunOutcome) -> str:
-    for result in outcome.results.values():
-        if result.reference.runtime:
-            return f"{result.reference.runtime} {result.reference.version} source"
-    return "source"
-
-
-# More values of a stratum than this stand in the report only.
-_NAMED_VALUES = 5
-
-
-def match_lines(result: ComparisonResult) -> Iterator[str]:
-    """Yield one line for each list of detections, and one for each stratum of it: the worst values first."""
-    for name, found in result.matches.items():
-        yield f"detections {name}: {_counted(found)}, {found.missing} missing, {found.extra} extra (rows: {found.rows})"
-        for stratum, values in found.strata.items():
-            yield f"detections {name} by {stratum}: {_by_value(values)}"
-
-
-def _counted(found: MatchResult | MatchStratumResult) -> str:
-    return f"{found.matched} of {found.expected} matched"
-
-
-def _by_value(values: Mapping[str, MatchStratumResult]) -> str:
-    worst = sorted(values.items(), key=lambda item: -(item[1].missing + item[1].extra))
-    words = [f"{value!r} {_counted(found)} (rows: {found.rows})" for value, found in worst[:_NAMED_VALUES]]
-    more = f", and {len(values) - len(words)} other values" if len(values) > len(words) else ""
-    return ", ".join(words) + more
+def _next_command(outcome: RunOutcome) -> Sequence[str]:
+    """Return the words of the command that follows a run which went well; nothing where its advice says what to do."""
+    if outcome.release is not None and outcome.repository is not None:
+        return show_command(outcome.release.model, outcome.release.alias, outcome.repository)
+    if outcome.not_released == _NOT_ASKED_FOR and outcome.exit_code == 0:
+        return ("convert-and-validate", "promote", "--run", shlex.quote(from_here(outcome.folder)))
+    return ()

@@ -8,7 +8,7 @@ from pathlib import Path
 from paritygate.errors import UsageError
 from paritygate.models.source import ModelRef
 from paritygate.pipelines.compare.job import ComparisonJob
-from paritygate.pipelines.compare.models import with_provider
+from paritygate.pipelines.compare.models import with_endpoint_limits, with_provider, with_signatures, with_takes
 from paritygate.precision import parse_precision
 from paritygate.text import meant, nearest_first
 from paritygate.validate.detections.rule import parse_match_rule
@@ -17,6 +17,7 @@ from paritygate.validate.gate.rules import EdgeRule, GateRules
 from paritygate.validate.gate.tolerance import parse_tolerance
 from paritygate.validate.gold.rule import parse_gold_rule
 from paritygate.validate.probes.catalogue import ALL_PROBES, in_order
+from paritygate.validate.probes.roles import DeclaredRole
 from paritygate.validate.samples.samples import SampleSource
 
 __all__ = ["check_choice", "check_least", "comparison_of", "known_probes"]
@@ -43,6 +44,7 @@ def comparison_of(  # noqa: PLR0913 - one argument an option of the command
     axes: Mapping[str, int],
     min_cosine_similarity: Mapping[str, float],
     valid_where: Mapping[str, str],
+    roles: Mapping[str, DeclaredRole],
     non_finite: str,
     min_rows: int,
     seed: int,
@@ -52,6 +54,9 @@ def comparison_of(  # noqa: PLR0913 - one argument an option of the command
     failures: Path | None,
     device: str,
     provider: str | None,
+    signatures: Mapping[str, str],
+    takes: Mapping[str, str],
+    endpoint: Mapping[str, float],
 ) -> ComparisonJob:
     """Return the comparison; the arguments are those of the command, and rules are written as there.
 
@@ -68,6 +73,9 @@ def comparison_of(  # noqa: PLR0913 - one argument an option of the command
             msg = f"min_cosine_similarity {output}={cosine:g} is no cosine similarity (allowed: -1 to 1)"
             raise UsageError(msg, hint=f"write for example {output}=0.999")
     kind = parse_precision(precision)
+    reference, candidate = with_signatures(reference, candidate, signatures)
+    reference, candidate = with_takes(reference, candidate, takes)
+    reference, candidate = with_endpoint_limits((reference, candidate), endpoint)
     return ComparisonJob(
         reference=reference,
         candidate=with_provider(candidate, provider, device=device, is_emulated=emulate),
@@ -92,6 +100,7 @@ def comparison_of(  # noqa: PLR0913 - one argument an option of the command
         ),
         is_emulated=emulate,
         failures=failures,
+        roles=dict(roles),
         device=device,
     )
 
@@ -107,8 +116,8 @@ def known_probes(names: Iterable[str]) -> tuple[str, ...]:
         return ()
     for name in found:
         if name not in ALL_PROBES:
-            msg = f"--probes {name!r} is no probe (allowed: none, {', '.join(nearest_first(name, ALL_PROBES))})"
-            raise UsageError(msg, hint=f"write for example --probes batches,masks{meant(name, ALL_PROBES)}")
+            msg = f"{name!r} is no probe (allowed: none, {', '.join(nearest_first(name, ALL_PROBES))})"
+            raise UsageError(msg, hint=f"name probes of these, such as batches,masks{meant(name, ALL_PROBES)}")
     return in_order(found)
 
 

@@ -1,7 +1,7 @@
 """What is left out of results, evidence and reports where inputs are hidden: rows are data of the user.
 
 Figures, checks and verdicts stay. Which rows differ most and how they were answered, examples, ids of rows in messages,
-and the places of the batches that a probe failed at do not.
+the places of the batches that a probe failed at, and actual against expected values do not.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["hidden", "without_inputs"]
 
 _T = TypeVar("_T")
 
-_WORST, _EXAMPLES, _ROW_ID = "worst_rows", "examples", "max_row_rel_id"
+_WORST, _EXAMPLES, _ROW_ID, _GRID = "worst_rows", "examples", "max_row_rel_id", "grid"
 _OF_WORST: dict[str, Any] = {"row_id": "", "index": [], "actual": None, "expected": None}
 _OF_FAILURE = frozenset({"about", "check", "inputs", "again"})
 
@@ -43,6 +43,9 @@ def _without(key: str, value: Any) -> Any:  # noqa: ANN401 - any JSON data
         return []
     if key == _ROW_ID and isinstance(value, str):
         return ""
+    if key == _GRID and isinstance(value, Mapping) and "cells" in value:
+        # A cell with one value in it says how one row was answered.
+        return None
     return without_inputs(value)
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from paritygate.codec import from_data, to_data
 from paritygate.errors import BackendError, ExitCode, NotRunHereError, ParitygateError
@@ -20,8 +22,9 @@ from paritygate.pipelines.compare.result import (
     SideResult,
     error_result,
 )
-from paritygate.pipelines.process.child import ChildJob, Progress, run_child, run_here
+from paritygate.pipelines.process.child import ChildJob, DoJob, ModelAnswers, Progress, do_job, run_here
 from paritygate.validate.gate.rules import GateRules
+from paritygate.validate.probes.roles import DeclaredRole
 from paritygate.validate.samples.samples import SampleSource
 
 __all__ = ["ComparisonJob", "compare", "comparison_not_run", "failed_comparison"]
@@ -51,6 +54,8 @@ class ComparisonJob:
     again: str | None = None
     # The model whose outputs the reference is, where that is recorded: it is asked again about rows that fail.
     source: ModelRef | None = None
+    # What the user says that inputs are, where the reference is yet to be asked.
+    roles: Mapping[str, DeclaredRole] = field(default_factory=dict)
     device: str = "cpu"
 
     @property
@@ -65,6 +70,7 @@ def compare(
     time_limit_s: float,
     folder: Path | None = None,
     progress: Progress = lambda *_: None,
+    do: DoJob = do_job,
 ) -> ComparisonResult:
     """Run the comparison in a child process, or in this one if it needs an object of it, and return its result.
 
@@ -77,6 +83,7 @@ def compare(
         folder: Where job, log and temporary files go; a temporary folder by default, which is kept if
             something went wrong, for the log in it.
         progress: Called with the stage and the rows done.
+        do: How the job is done, where it is not done in this process.
     """
     own = Path(tempfile.mkdtemp(prefix="paritygate-compare-")) if folder is None else None
     place = own or folder
@@ -84,16 +91,27 @@ def compare(
     (place / MARKER).touch() if own else None
     is_clean = False
     try:
-        value = (run_here if job.is_here else run_child)(
-            ChildJob(
-                name="compare",
-                args={"job": to_data(job), "folder": str(place), "time_limit_s": time_limit_s},
-                folder=place,
-                what=f"the comparison of {job.candidate.name} with {job.reference.name}",
-                time_limit_s=time_limit_s,
-                crash_error=BackendError,
-            ),
-            progress,
+        args = {"job": to_data(job), "folder": str(place), "time_limit_s": time_limit_s}
+        child = ChildJob(
+            name="compare",
+            args=args,
+            folder=place,
+            # Of one model there may be both.
+            what=f"the {'emulated ' if job.is_emulated else ''}comparison "
+            f"of {job.candidate.name} with {job.reference.name}",
+            time_limit_s=time_limit_s,
+            crash_error=BackendError,
+        )
+        value = (
+            run_here(child, progress)
+            if job.is_here
+            else do(
+                child,
+                progress,
+                makes=[job.failures] if job.failures else (),
+                is_kept=_is_kept,
+                answers=ModelAnswers(folder=place / "answers", asked=_asked_of_models(args)),
+            )
         )
         result = from_data(ComparisonResult, value)
         if job.is_here:
@@ -115,6 +133,18 @@ def compare(
     finally:
         if own and is_clean:
             shutil.rmtree(own, ignore_errors=True)
+
+
+def _asked_of_models(args: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments without what their answers come to; whatever is asked of them is seen as it is asked."""
+    job = {**args["job"], "rules": args["job"]["rules"]["tolerance"]["precision"]}
+    return {**args, "job": job}
+
+
+def _is_kept(value: Any) -> bool:  # noqa: ANN401 - the result as JSON data
+    """Return whether a later run may take the result over: what failed, or was not asked, is asked again."""
+    is_whole = not any(item.get("error") for item in value["probes"]["asked"].values())
+    return value["verdict"] in {"pass", "inconclusive"} and is_whole
 
 
 def failed_comparison(job: ComparisonJob, error: ParitygateError) -> ComparisonResult:

@@ -2,35 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from paritygate.artifact import Artifact
 from paritygate.errors import InputFileError, UsageError
 from paritygate.formats import FORMATS
+from paritygate.models.endpoint import Protocol, is_url, limits_of, parse_endpoint
 from paritygate.models.fixed_shape import FIXED_SHAPE_FILE
-from paritygate.models.source import ModelRef, SourceKind, is_there, parse_source
+from paritygate.models.json_mapping import JsonMapping
+from paritygate.models.source import ModelRef, SourceKind, is_there, parse_source, with_signature_key
 from paritygate.models.source_copy import SOURCE_FILE, read_source_copy
 from paritygate.validate.reference.recorded import is_recorded_outputs
 from paritygate.validate.runners.onnxruntime.providers import check_provider
 
-__all__ = ["artifact_model", "parse_model", "recorded_model", "with_provider"]
+__all__ = [
+    "artifact_model",
+    "check_mapping_is_used",
+    "parse_model",
+    "recorded_model",
+    "with_endpoint_limits",
+    "with_provider",
+    "with_signatures",
+    "with_takes",
+]
+
+_SIDES = ("reference", "candidate")
+_TAKES_EXAMPLE = "write for example --takes candidate=text"
 
 
-def parse_model(text: str, folder: Path, *, rename: Mapping[str, str] | None = None) -> ModelRef:
+def parse_model(
+    text: str, folder: Path, *, rename: Mapping[str, str] | None = None, endpoint_json: JsonMapping | None = None
+) -> ModelRef:
     """Return the model written as `text`.
 
     Args:
-        text: A path of a model, of an npz file with outputs, or of a recording, or `module:callable`.
+        text: A path of a model, of an npz file with outputs, or of a recording, or `module:callable`, or the address of
+            a model on a server.
         folder: What a relative path is relative to.
         rename: The model's own name: the name compared by.
+        endpoint_json: How a server is asked whose address no known protocol has.
 
     Raises:
         InputFileError: The path does not exist or is neither model nor recorded outputs.
+        UsageError: It is an address, and none of a model.
     """
     path = folder / text
     names = dict(rename or {})
+    if is_url(text):
+        endpoint = parse_endpoint(text, is_mapped=endpoint_json is not None)
+        return ModelRef(
+            text=text,
+            folder=folder,
+            kind=SourceKind.ENDPOINT,
+            name=endpoint.model,
+            rename=names,
+            endpoint_json=endpoint_json if endpoint.protocol is Protocol.JSON else None,
+        )
     if is_there(path) and is_recorded_outputs(path):
         return replace(recorded_model(path, name=text), rename=names)
     if path.is_dir() and not (path / "saved_model.pb").exists():
@@ -48,6 +77,81 @@ def parse_model(text: str, folder: Path, *, rename: Mapping[str, str] | None = N
 def recorded_model(path: Path, *, name: str) -> ModelRef:
     """Return what stands for a model whose outputs were recorded, in an npz file or a recording's folder."""
     return ModelRef(text=path.name, folder=path.parent, kind=SourceKind.RECORDED, name=name)
+
+
+def check_mapping_is_used(models: Iterable[ModelRef], mapping: JsonMapping | None) -> None:
+    """Check that a mapping of JSON is one of a model that is compared.
+
+    Raises:
+        UsageError: No model is a server that is asked by it.
+    """
+    if mapping is not None and all(model.endpoint_json is None for model in models):
+        msg = "a mapping of JSON is given, and no model is the address of a server that speaks no known protocol"
+        raise UsageError(
+            msg, hint="leave --endpoint-json out, or give an address such as http://127.0.0.1:8000/predict"
+        )
+
+
+def with_endpoint_limits(models: Iterable[ModelRef], limits: Mapping[str, float]) -> tuple[ModelRef, ...]:
+    """Return the models, those on a server to be asked within these limits.
+
+    Raises:
+        UsageError: A limit is none, or is not above 0, or no model is on a server.
+    """
+    found = tuple(models)
+    if not limits:
+        return found
+    given = limits_of(limits)
+    if all(model.kind is not SourceKind.ENDPOINT for model in found):
+        msg = f"endpoint limits are given ({', '.join(limits)}), and no model is the address of a server"
+        raise UsageError(
+            msg, hint="leave --endpoint out, or give an address such as http://127.0.0.1:8000/v2/models/NAME"
+        )
+    return tuple(
+        replace(model, endpoint_limits=given) if model.kind is SourceKind.ENDPOINT else model for model in found
+    )
+
+
+def with_signatures(
+    reference: ModelRef, candidate: ModelRef, signatures: Mapping[str, str]
+) -> tuple[ModelRef, ModelRef]:
+    """Return the two models with the signatures of SavedModels chosen that are named by side.
+
+    Raises:
+        UsageError: A name is no side, or a side is no SavedModel.
+    """
+    for side in signatures:
+        if side not in _SIDES:
+            msg = f"--signature names {side!r}, which is no side of the comparison (allowed: {', '.join(_SIDES)})"
+            raise UsageError(msg, hint="write for example --signature reference=serving_default")
+    chosen = (
+        with_signature_key(model, signatures.get(side), f"--signature {side}")
+        for side, model in zip(_SIDES, (reference, candidate), strict=True)
+    )
+    return next(chosen), next(chosen)
+
+
+def with_takes(reference: ModelRef, candidate: ModelRef, takes: Mapping[str, str]) -> tuple[ModelRef, ModelRef]:
+    """Return the two models, with what of the samples those take that are named by side.
+
+    Raises:
+        UsageError: A name is no side, a side is recorded outputs, or no name of an input is given.
+    """
+    found = {}
+    for side, model in zip(_SIDES, (reference, candidate), strict=True):
+        names = tuple(name.strip() for name in takes[side].split(",")) if side in takes else ()
+        if names and model.is_recorded:
+            msg = f"--takes says what the {side} takes, and {model.name} is recorded outputs, which take nothing"
+            raise UsageError(msg, hint=f"leave {side} out of --takes")
+        if not all(names):
+            msg = f"--takes {side}={takes[side]!r} names an input without a name"
+            raise UsageError(msg, hint=_TAKES_EXAMPLE)
+        found[side] = replace(model, takes=names)
+    for side in takes:
+        if side not in _SIDES:
+            msg = f"--takes names {side!r}, which is no side of the comparison (allowed: {', '.join(_SIDES)})"
+            raise UsageError(msg, hint=_TAKES_EXAMPLE)
+    return found["reference"], found["candidate"]
 
 
 def with_provider(model: ModelRef, provider: str | None, *, device: str, is_emulated: bool = False) -> ModelRef:

@@ -6,7 +6,7 @@ it is the reference that is unsound, which is said, and nothing is excused.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -209,6 +209,11 @@ class _HeldToNoise:
     def input_names(self) -> frozenset[str] | None:
         """All inputs that it takes."""
         return self._candidate.input_names
+
+    @property
+    def classes(self) -> Mapping[str, Sequence[int | str]]:
+        """By output, the classes that its columns stand for, where it names them."""
+        return self._candidate.classes
 
     @property
     def warnings(self) -> tuple[str, ...]:

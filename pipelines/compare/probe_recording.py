@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from paritygate.errors import InputFileError
 from paritygate.pipelines.process.child import Progress
-from paritygate.signature import Dim
+from paritygate.signature import Dim, Signature
+from paritygate.validate.gate.valid_positions import PaddingMask
+from paritygate.validate.probes.allowance import Allowance, SamplesCost
 from paritygate.validate.probes.catalogue import to_record
 from paritygate.validate.probes.graph.uses import GraphUse, uses_of_inputs
 from paritygate.validate.probes.probe import PROBES, ProbeContext
 from paritygate.validate.probes.record import ProbePlan, record_probes
 from paritygate.validate.probes.recording import ProbesRecording
 from paritygate.validate.probes.role_inference import infer_roles
-from paritygate.validate.probes.roles import DeclaredRole
+from paritygate.validate.probes.roles import DeclaredRole, InputRole
+from paritygate.validate.probes.survey import Survey
 from paritygate.validate.probes.surveyor import Surveyor
-from paritygate.validate.reference.recorded import positions_of
+from paritygate.validate.probes.undeclared_padding import padding_masks, unread_by
+from paritygate.validate.reference.recorded import padding_of, positions_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -80,10 +84,29 @@ class Prober:
         pads = {name: use.equals for name, use in self._uses.items() if use.equals is not None}
         pads |= {name: role.pad for name, role in request.roles.items() if role.pad is not None}
         self._surveyor = Surveyor(runner.signature, seed=request.seed, pads=pads)
+        self._seconds = 0.0
 
-    def watch(self, batch: Batch, inputs: Mapping[str, NDArray[np.generic]]) -> None:
-        """Take in one batch of the samples."""
+    def watch(self, batch: Batch, inputs: Mapping[str, NDArray[np.generic]], seconds: float) -> None:
+        """Take in one batch of the samples, and the seconds of CPU that the reference took."""
         self._surveyor.add(batch, inputs)
+        self._seconds += seconds
+
+    def _inferred(self) -> tuple[Survey, dict[str, InputRole]]:
+        """Return what the samples hold, and what each input is."""
+        survey = self._surveyor.finish()
+        return survey, infer_roles(self._runner.signature, survey, uses=self._uses, declared=self._request.roles)
+
+    def padding(self, signatures: Sequence[Signature | None] = ()) -> dict[str, PaddingMask]:
+        """Return by output the mask of padding that nobody declared, once all samples were taken in.
+
+        Args:
+            signatures: Others that name the dims of outputs, beside that of the reference.
+        """
+        if not self._uses:
+            return {}
+        survey, roles = self._inferred()
+        masks = padding_masks(self._runner.signature, survey, roles, self._uses, others=signatures)
+        return unread_by(self._runner, survey, roles, masks) if masks else {}
 
     def record(self, recording: Recording, folder: Path, report: Progress) -> ProbesRecording:
         """Ask the reference, and store what it answers in `folder`, which is made.
@@ -91,9 +114,9 @@ class Prober:
         Raises:
             StorageError: The disk is full.
         """
-        request, survey = self._request, self._surveyor.finish()
+        request = self._request
+        survey, roles = self._inferred()
         folder.mkdir()
-        roles = infer_roles(self._runner.signature, survey, uses=self._uses, declared=request.roles)
         context = ProbeContext(
             signature=self._runner.signature,
             dims=request.dims,
@@ -111,6 +134,14 @@ class Prober:
                 names=to_record(request.names),
                 is_non_finite_declared=recording.settings.get("non_finite") == "match",
                 positions=positions_of(recording),
+                padding=padding_of(recording),
+                allowance=Allowance(
+                    SamplesCost(
+                        rows=survey.rows,
+                        values=sum(seen.values for seen in survey.inputs.values()),
+                        seconds=self._seconds,
+                    )
+                ),
             ),
             progress=lambda name, rows: report(f"asking the reference: probe {name}", rows, 0),
         )

@@ -42,6 +42,7 @@ __all__ = [
 ]
 
 _SHOWN = 3
+_ACCEPTS = "accepts_inputs"
 _GIVEN = "outputs that were recorded elsewhere cannot be asked"
 
 
@@ -68,7 +69,7 @@ def request_of(job: ComparisonJob) -> ProbeRequest:
     models = (job.reference, job.candidate)
     found = next((model for model in models if model.kind is SourceKind.ONNX), None)
     graph = None if found is None else Graph(path=found.path, rename=found.rename)
-    return ProbeRequest(names=job.rules.probes, graph=graph, seed=job.rules.seed)
+    return ProbeRequest(names=job.rules.probes, roles=job.roles, graph=graph, seed=job.rules.seed)
 
 
 def recorded_probes(outputs: Path) -> ProbesRecording | None:
@@ -113,7 +114,7 @@ def ask(
         outputs: The outputs that are compared.
         report: Takes the progress.
     """
-    skipped = _why_not(candidate, recording) if job.rules.probes else ""
+    skipped = _why_not(candidate, recording)
     if not job.rules.probes or skipped or recording is None or not isinstance(candidate, ModelCandidate):
         return not_asked(job, skipped)
     store = FailureStore(job, recording)
@@ -165,8 +166,9 @@ def ask_session_probes(
     return Answers(checks=_checks(outcomes), result=ProbesResult(asked=results))
 
 
-def not_asked(job: ComparisonJob, reason: str) -> Answers:
+def not_asked(job: ComparisonJob, why: str) -> Answers:
     """Return that nothing was asked: for a reason, or because all of it is switched off."""
+    reason = why if job.rules.probes else ""
     checks = (Check(name="probes", status=Status.WARNING, detail=f"not asked: {reason}"),) if reason else ()
     return Answers(
         checks=checks, result=ProbesResult(switched_off=_switched_off(job), skipped=reason, edge=str(job.rules.edge))
@@ -174,9 +176,13 @@ def not_asked(job: ComparisonJob, reason: str) -> Answers:
 
 
 def broken_contract(checks: Sequence[Check]) -> str:
-    """Return that the candidate breaks the contract on the samples already, in words; nothing where it does not."""
+    """Return how the candidate breaks the contract on the samples already, in words; nothing where it does not."""
     broken = next((check for check in checks if check.status is Status.FAIL and _is_of_contract(check)), None)
-    return "" if broken is None else f"the candidate breaks the contract on the samples already ({broken.name})"
+    if broken is None:
+        return ""
+    if broken.name == _ACCEPTS:
+        return "the candidate does not answer all samples"
+    return f"the candidate's inputs or outputs are not those of the reference ({broken.name})"
 
 
 def _switched_off(job: ComparisonJob) -> list[str]:
@@ -184,7 +190,7 @@ def _switched_off(job: ComparisonJob) -> list[str]:
 
 
 def _checks(outcomes: Sequence[ProbeOutcome]) -> tuple[Check, ...]:
-    return tuple(check for item in outcomes if item.is_check for check in (item.check, *item.warnings))
+    return tuple(check for item in outcomes if item.is_check for check in (item.check, *item.padded, *item.warnings))
 
 
 def _why_not(candidate: Candidate, recording: ProbesRecording | None) -> str:
@@ -194,7 +200,7 @@ def _why_not(candidate: Candidate, recording: ProbesRecording | None) -> str:
 
 
 def _is_of_contract(check: Check) -> bool:
-    return check.name == "accepts_inputs" or check.name.startswith("contract")
+    return check.name == _ACCEPTS or check.name.startswith("contract")
 
 
 def _checks_of_missing(missing: Sequence[str], job: ComparisonJob) -> tuple[Check, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from paritygate.codec import to_data
 from paritygate.files import storage_errors
 from paritygate.models.source import ModelRef, SourceKind
 from paritygate.models.source_copy import is_source_copy
@@ -19,6 +21,7 @@ from paritygate.validate.gate.tolerance import DECISION_LIMITS
 from paritygate.validate.probes.catalogue import SESSION_PROBES
 from paritygate.validate.probes.outcome import ProbeFailure
 from paritygate.validate.probes.recording import ProbesRecording, StoredProbeBatch
+from paritygate.validate.probes.roles import DeclaredRole
 from paritygate.validate.probes.run import FailedBatch
 from paritygate.validate.samples.samples import DEFAULT_BATCH_SIZE
 
@@ -29,7 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FailureStore", "command_of_probe"]
 
-_PROBE, _COMPANY = "probe", "company"
+_PROBE, _VARIED = "probe", "varied"
 _LIMITS = frozenset({"max_abs_diff", "mean_abs_diff", "max_row_rel_diff"})
 
 
@@ -54,12 +57,12 @@ class FailureStore:
         folder = self._job.failures
         if folder is None or not all(_is_storable(name, array) for name, array in failed.stored.inputs.items()):
             return ""
-        company = None if _varies(failed.stored.outputs) else self._company()
+        varied = None if _varies(failed.stored.outputs) else self._varied_batch()
         path = folder / f"{probe}-{failed.at}.npz"
         with storage_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
-            _write(path, failed.stored.inputs, None if company is None else company.inputs)
-            _write(_expected(path), failed.stored.outputs, None if company is None else company.outputs)
+            _write(path, failed.stored.inputs, None if varied is None else varied.inputs)
+            _write(_expected(path), failed.stored.outputs, None if varied is None else varied.outputs)
             if failed.actual is not None:
                 _write(path.with_suffix(".actual.npz"), failed.actual, None)
         self._commands[str(path)] = _command_of_batch(self._job, probe, failed, path)
@@ -69,7 +72,7 @@ class FailureStore:
         """Return the command that fails again by a batch; of the probe it belongs to, where the batch was not kept."""
         return self._commands.get(failure.inputs) or command_of_probe(self._job, probe)
 
-    def _company(self) -> StoredProbeBatch | None:
+    def _varied_batch(self) -> StoredProbeBatch | None:
         found = None
         for probe in self._recording.probes:
             for stored in self._recording.batches(probe):
@@ -85,17 +88,17 @@ class FailureStore:
 
 def _is_storable(name: str, array: NDArray[np.generic]) -> bool:
     # A slash parts the case from the name, and NumPy's files hold no bfloat16.
-    return "/" not in name and array.dtype.kind in "biuf"
+    return "/" not in name and array.dtype.kind in "biufU"
 
 
 def _varies(outputs: Arrays) -> bool:
     return any(len(array) > 1 and not (array == array[:1]).all() for array in outputs.values() if array.ndim)
 
 
-def _write(path: Path, arrays: Arrays, company: Arrays | None) -> None:
+def _write(path: Path, arrays: Arrays, varied: Arrays | None) -> None:
     # What does not count is written like all else: NumPy's files hold no masked arrays.
     parts = {f"{_PROBE}/{name}": np.asarray(array) for name, array in arrays.items()}
-    parts |= {f"{_COMPANY}/{name}": np.asarray(array) for name, array in (company or {}).items()}
+    parts |= {f"{_VARIED}/{name}": np.asarray(array) for name, array in (varied or {}).items()}
     np.savez_compressed(path, **parts)  # type: ignore[arg-type]  # keys are free in a mapping
 
 
@@ -117,6 +120,7 @@ def command_of_probe(job: ComparisonJob, probe: str) -> str:
         *_options(job, job.rules.outputs),
         *(["--seed", str(job.rules.seed)] if job.rules.seed else []),
         *(["--edge", str(job.rules.edge)] if job.rules.edge is not EdgeRule.WARN else []),
+        *(word for name, role in job.roles.items() for word in ("--role", f"{name}={_in_yaml(role)}")),
     ]
     if job.samples.batch_size != DEFAULT_BATCH_SIZE:
         words += ["--batch-size", str(job.samples.batch_size)]
@@ -124,6 +128,11 @@ def command_of_probe(job: ComparisonJob, probe: str) -> str:
     # The folder is named in a command that finds no such batch yet.
     words += ["--failures", str(job.failures or "failures")]
     return _joined(words)
+
+
+def _in_yaml(role: DeclaredRole) -> str:
+    """Return a role as `roles` of a spec says it, in one line; JSON is YAML."""
+    return json.dumps({key: value for key, value in to_data(role).items() if value is not None})
 
 
 def _command_of_batch(job: ComparisonJob, probe: str, failed: FailedBatch, path: Path) -> str:
@@ -141,6 +150,8 @@ def _command_of_batch(job: ComparisonJob, probe: str, failed: FailedBatch, path:
     outputs = _outputs_alone(job, failed)
     words = ["compare", reference, _place(job.candidate), "--samples", str(path), "--probes", "none"]
     words += _options(job, outputs)
+    # Given as samples, such rows may be taken for padding, which is excused.
+    words += ["--edge", "fail"] if failed.edges else []
     if failed.limit is not None and failed.check in _LIMITS and failed.check not in job.rules.tolerance.declared:
         # Alone, the batch would be held to limits scaled by itself.
         words += ["--tolerance", f"{failed.check}={failed.limit!r}"]
@@ -161,8 +172,20 @@ def _joined(words: Sequence[str]) -> str:
 
 
 def _place(model: ModelRef) -> str:
+    if model.kind is SourceKind.ENDPOINT:
+        return model.text
     place = model.path.resolve()
     return model.name if Path(model.name).resolve() == place else str(place)
+
+
+def _endpoint_limits(job: ComparisonJob) -> list[str]:
+    limits = job.candidate.endpoint_limits or job.reference.endpoint_limits
+    return [] if limits is None else [f"{name}={value:g}" for name, value in to_data(limits).items()]
+
+
+def _mappings(job: ComparisonJob) -> list[str]:
+    mappings = [model.endpoint_json for model in (job.candidate, job.reference)]
+    return [mapping.file for mapping in mappings if mapping is not None and mapping.file][:1]
 
 
 def _options(job: ComparisonJob, outputs: Sequence[str]) -> Iterator[str]:
@@ -184,6 +207,14 @@ def _options(job: ComparisonJob, outputs: Sequence[str]) -> Iterator[str]:
         ("--constant-decision", [f"{rule.output}={rule.constant}" for rule in rules if rule.constant]),
         ("--tolerance", [f"{name}={getattr(job.rules.tolerance, name)!r}" for name in sorted(limits)]),
         ("--map", [f"{own}={served}" for own, served in job.candidate.rename.items()]),
+        (
+            "--signature",
+            [
+                f"{side}={model.signature_key}"
+                for side, model in (("reference", job.reference), ("candidate", job.candidate))
+                if model.signature_key is not None
+            ],
+        ),
         ("--outputs", list(outputs)),
         ("--argmax-of", argmax_of),
         ("--match", [str(rule) for rule in job.rules.matches if not compared or set(rule.outputs) <= compared]),
@@ -192,6 +223,8 @@ def _options(job: ComparisonJob, outputs: Sequence[str]) -> Iterator[str]:
         ("--axis", [f"{name}={axis}" for name, axis in job.rules.axes.items() if not compared or name in compared]),
         ("--valid-where", [f"{name}={mask}" for name, mask in valid_where.items() if not compared or name in compared]),
         ("--non-finite", ["match"] if job.rules.is_non_finite_declared else []),
+        ("--endpoint", _endpoint_limits(job)),
+        ("--endpoint-json", _mappings(job)),
         ("--device", [job.device] if job.device != "cpu" else []),
         ("--provider", [job.candidate.provider] if job.candidate.provider is not None else []),
     ]

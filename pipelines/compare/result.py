@@ -12,6 +12,7 @@ from typing import Any
 
 from paritygate import __version__
 from paritygate.codec import schema_of
+from paritygate.pipelines.compare.drawing import DrawingResult, drawing_result
 from paritygate.text import counted
 from paritygate.validate.detections.measurement import MatchStatistics
 from paritygate.validate.detections.tally import MatchFigures
@@ -19,6 +20,7 @@ from paritygate.validate.gate.decisions import DecisionStatistics
 from paritygate.validate.gate.measurement import Measurement
 from paritygate.validate.gate.statistics import DiffStatistics
 from paritygate.validate.gate.tolerance import Limits
+from paritygate.validate.gate.undeclared_padding import UNDECLARED_PADDING
 from paritygate.validate.gate.verdict import Check, Status
 from paritygate.validate.gold.measurement import GoldStatistics
 from paritygate.validate.reference.profile import OutputProfile
@@ -26,6 +28,7 @@ from paritygate.validate.reference.profile import OutputProfile
 __all__ = [
     "CHILD_PROCESS",
     "NOT_ASKED",
+    "NOT_AVAILABLE",
     "NOT_RUN_HERE",
     "THIS_PROCESS",
     "CheckResult",
@@ -65,6 +68,8 @@ SCHEMA_VERSION = 1
 NOT_ASKED = "not asked"
 # The verdict of a variant that this machine cannot run, such as an engine without a GPU: no error, and no pass.
 NOT_RUN_HERE = "not run here"
+# The verdict of a variant that cannot be made of this model, since the target lacks what the model needs.
+NOT_AVAILABLE = "not available for this model"
 # What a check may come to.
 _STATUSES = (*map(str, Status), NOT_RUN_HERE)
 # Where a comparison is made: a model that is an object of Python code is known to its process alone.
@@ -84,7 +89,8 @@ class LimitRange:
 class WorstRowResult:
     """One of the rows that differ most: its value that is nearest to its limit, or furthest beyond it.
 
-    `limit` is the max limit of that value; 0 where it is compared exactly.
+    `limit` is the max limit of that value; 0 where it is compared exactly. Of text, which counts as 1 where it differs,
+    `actual` and `expected` are null.
     """
 
     row_id: str
@@ -103,6 +109,7 @@ class OutputResult:
     it, and `limits` are those of the bulk. `fill_values` were compared exactly.
     `reference_spread` is that spread itself, the largest over the channels: variants that are equally fast are told
     apart by the largest difference as a part of it.
+    `drawing` is what a report draws; null where that is nothing, or the result was written before there was any.
     `mismatches` counts the values that differ of an output that is compared exactly; of a float output it is null, and
     what differs in its answers is in `decisions`. `rows_beyond` counts rows beyond a limit, null where the output has
     no row of its own per input; `looks_like` says of an output that failed what its difference looks like.
@@ -140,6 +147,7 @@ class OutputResult:
     fill_mismatches: int = 0
     looks_like: list[str] = field(default_factory=list)
     reference_spread: float | None = None
+    drawing: DrawingResult | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -455,9 +463,15 @@ class ComparisonResult:
         return self.error is None and not self.not_run_here
 
     @property
+    def padding_findings(self) -> list[CheckResult]:
+        """What differs where a mask leaves out that nobody declared, one for each output."""
+        return [check for check in self.checks if check.name == UNDECLARED_PADDING and check.status == Status.EDGE]
+
+    @property
     def edge_words(self) -> str:
-        """How much is answered otherwise where no sample is, such as `2 edge findings`; empty for nothing."""
-        return counted(len(self.edge_findings), "edge finding") if self.edge_findings else ""
+        """How much is answered otherwise and fails nothing, such as `2 edge findings`; empty for nothing."""
+        counts = {"edge finding": len(self.edge_findings), "padding finding": len(self.padding_findings)}
+        return ", ".join(counted(count, what) for what, count in counts.items() if count)
 
     @property
     def verdict_words(self) -> str:
@@ -512,6 +526,7 @@ def output_result(
     """Return the result of one output, and what its difference looks like where it failed."""
     statistics = measured.statistics[name]
     repeat_max_abs_diff = measured.repeat_max_abs_diff.get(name)
+    is_text = profile.dtype == "string"
     return OutputResult(
         dtype=profile.dtype,
         axis=profile.axis,
@@ -535,8 +550,9 @@ def output_result(
                 row_id=row.row_id,
                 max_abs_diff=_number(row.max_abs_diff),
                 index=list(row.index),
-                actual=_number(row.actual),
-                expected=_number(row.expected),
+                # Of text, that it differs was measured, and no number.
+                actual=None if is_text else _number(row.actual),
+                expected=None if is_text else _number(row.expected),
                 limit=_number(row.limit),
             )
             for row in statistics.worst_rows
@@ -546,6 +562,7 @@ def output_result(
         fill_mismatches=statistics.fill_mismatches,
         looks_like=list(looks_like),
         reference_spread=_number(float(profile.spread.max())),
+        drawing=drawing_result(measured.drawings[name], statistics.beyond) if name in measured.drawings else None,
     )
 
 

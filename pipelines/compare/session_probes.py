@@ -12,8 +12,10 @@ from paritygate.codec import to_data
 from paritygate.errors import BackendError
 from paritygate.models.source import SourceKind
 from paritygate.pipelines.compare.job import ComparisonJob
-from paritygate.pipelines.process.child import ChildJob, Progress, run_child
+from paritygate.pipelines.compare.kept_answers import KeptAnswers
+from paritygate.pipelines.process.child import ChildJob, Progress, run_child, run_here
 from paritygate.validate.gate.candidate import Candidate, ModelCandidate
+from paritygate.validate.probes.allowance import SamplesCost, rows_asked_again
 from paritygate.validate.probes.outcome import ProbeFailure
 from paritygate.validate.probes.recording import ProbesRecording
 from paritygate.validate.probes.sessions.session import AskedBatch, FreshProcessAnswers, SessionPlan
@@ -33,12 +35,16 @@ class Place:
     Attributes:
         folder: Its folder.
         deadline: When its time is over, by the monotonic clock.
+        samples: What the candidate's pass over the samples was.
         report: Takes the progress.
+        models: Keeps the answers of models, or has them.
     """
 
     folder: Path
     deadline: float
+    samples: SamplesCost
     report: Progress
+    models: KeptAnswers
 
 
 def session_plan(
@@ -53,9 +59,10 @@ def session_plan(
         seed=job.rules.seed,
         why_not_at_once="" if candidate.may_be_called_at_once else "its runner is called once at a time",
         why_not_plain=_why_not_plain(job),
-        open_plain=_opener(job),
+        open_plain=_opener(job, place.models),
         why_not_afresh=_why_not_afresh(job),
         answer_afresh=_FreshProcess(job, recording, outputs, place),
+        most_rows=rows_asked_again(place.samples),
         progress=lambda name: place.report(f"asking the candidate: probe {name}", 0, 0),
     )
 
@@ -71,12 +78,15 @@ def _why_not_plain(job: ComparisonJob) -> str:
 def _why_not_afresh(job: ComparisonJob) -> str:
     if job.candidate.kind is SourceKind.LIVE:
         return "the candidate is an object, which no other process has"
+    if job.candidate.kind is SourceKind.ENDPOINT:
+        return "the candidate is on a server, which another process asks no otherwise"
     return _EMULATED if job.is_emulated else ""
 
 
-def _opener(job: ComparisonJob) -> Callable[[], Candidate]:
+def _opener(job: ComparisonJob, models: KeptAnswers) -> Callable[[], Candidate]:
     def opened() -> Candidate:
-        return ModelCandidate(open_model(job.candidate, job.device, is_optimised=False))
+        ref = job.candidate
+        return ModelCandidate(models.opened("plain", ref, lambda: open_model(ref, job.device, is_optimised=False)))
 
     return opened
 
@@ -106,8 +116,12 @@ class _FreshProcess:
             "chunks": writer.chunks,
             "failed": [item.at for item in kept if item.is_failed],
         }
+        answers_in, is_judged_only = self._place.models.of_another_process()
+        if answers_in is not None:
+            args |= {"kept": str(answers_in), "is_judged_only": is_judged_only}
         try:
-            found = run_child(self._child(args))
+            # What is looked up is the same in any process.
+            found = (run_here if is_judged_only else run_child)(self._child(args))
         except BackendError as err:
             # It answered here: that another process does not is what this looks for.
             failure = ProbeFailure(batch=-1, about="all batches", check="refused", detail=str(err))

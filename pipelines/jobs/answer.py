@@ -9,6 +9,7 @@ from typing import Any
 
 from paritygate.codec import from_data
 from paritygate.pipelines.compare.job import ComparisonJob
+from paritygate.pipelines.compare.kept_answers import kept_answers
 from paritygate.pipelines.compare.probes import question_of
 from paritygate.pipelines.compare.reproduction import FailureStore
 from paritygate.pipelines.process.child import Progress
@@ -29,7 +30,9 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
     prepare_process(job.candidate.provider)
     recording = ProbesRecording.load(Path(args["probes"]))
     report("loading the candidate", 0, 0)
-    candidate = ModelCandidate(open_model(job.candidate, job.device))
+    kept_in = args.get("kept")
+    models = kept_answers(None if kept_in is None else Path(kept_in), is_judged_only=bool(args.get("is_judged_only")))
+    candidate = ModelCandidate(models.opened("candidate", job.candidate, lambda: open_model(job.candidate, job.device)))
     question = with_labels(recording, question_of(job, candidate, FailureStore(job, recording), tuple(args["outputs"])))
     probe = probe_asked(recording)
     assert probe is not None  # noqa: S101 - its batches were asked before
@@ -44,6 +47,7 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
         session.judge(item, session.answer(item, candidate))
         report("answering", session.rows, 0)
     failures, failed = session.failures()
+    models.close()
     return {
         "batches": session.batches,
         "rows": session.rows,

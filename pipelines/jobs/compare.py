@@ -10,17 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 from paritygate.batch import Batch
 from paritygate.codec import from_data, to_data
-from paritygate.errors import ArtifactIntegrityError, ParitygateError, UsageError
+from paritygate.errors import ArtifactIntegrityError, NotAskedBeforeError, ParitygateError, UsageError
 from paritygate.files import digest_of_file
 from paritygate.importing import use_folder
 from paritygate.machine import is_int8_cut_off, machine_facts
 from paritygate.models.example import Example, example_of
-from paritygate.models.loading import load_model
+from paritygate.models.loading import load_model, naming_signatures
 from paritygate.models.named_call import is_default_output_name
 from paritygate.models.source import ModelRef, SourceKind
 from paritygate.models.source_copy import is_source_copy, read_source_copy
 from paritygate.pipelines.calibration.rows import CalibratedRows
 from paritygate.pipelines.compare.job import ComparisonJob
+from paritygate.pipelines.compare.kept_answers import KeptAnswers, kept_answers
 from paritygate.pipelines.compare.own_noise import Again, with_own_noise
 from paritygate.pipelines.compare.probe_recording import PROBES_FOLDER, Prober
 from paritygate.pipelines.compare.probes import (
@@ -46,12 +47,16 @@ from paritygate.pipelines.compare.result import (
 from paritygate.pipelines.compare.session_probes import Place
 from paritygate.pipelines.process.child import Progress
 from paritygate.precision import Precision
+from paritygate.signature import is_integer_dtype
+from paritygate.text import meant
 from paritygate.validate.gate.candidate import Candidate, ModelCandidate, RecordedCandidate
 from paritygate.validate.gate.gate import GateResult, check_asked, run_gate
 from paritygate.validate.gate.strata import strata_left_out
 from paritygate.validate.gate.tolerance import looser_than_default
+from paritygate.validate.gate.undeclared_padding import said_once
 from paritygate.validate.gate.valid_positions import ValidWhere, valid_positions
 from paritygate.validate.gate.verdict import Check, Status, Verdict, exit_code_of, verdict_of
+from paritygate.validate.probes.allowance import SamplesCost
 from paritygate.validate.probes.recording import PROBES_FILE, ProbesRecording
 from paritygate.validate.reference.record import RecordPlan, record_reference
 from paritygate.validate.reference.recorded import (
@@ -75,7 +80,7 @@ if TYPE_CHECKING:
 __all__ = ["run"]
 
 # Models that may say nothing of what they take and return.
-_OBJECTS = frozenset({SourceKind.CALLABLE, SourceKind.LIVE})
+_OBJECTS = frozenset({SourceKind.CALLABLE, SourceKind.LIVE, SourceKind.ENDPOINT})
 
 
 def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
@@ -89,20 +94,28 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
     if any(rule.is_function for rule in job.rules.gold):
         use_folder(job.samples.folder)
     read = open_samples(job.samples)
+    answers_in = args.get("answers")
+    models = kept_answers(
+        None if answers_in is None else Path(answers_in), is_judged_only=bool(args.get("is_judged_only"))
+    )
     opened = _open_reference(job, folder, read, report)
     expected = opened.expected
-    candidate, candidate_side, job = _open_candidate(job, opened, read, report)
+    candidate, candidate_side, job = _open_candidate(job, opened, read, report, models)
     takes = (expected.inputs or frozenset()) | (candidate.input_names or frozenset())
-    unused: dict[str, None] = {}
+    apart = _apart(job, expected.inputs, candidate.input_names)
+    if apart:
+        # Each was held to what was said of it.
+        expected = replace(expected, inputs=None)
+    held: dict[str, str] = {}
 
     def read_watched() -> Iterator[Batch]:
         for batch in read():
-            unused.update(dict.fromkeys(name for name in batch.inputs if takes and name not in takes))
+            held.update((name, array.dtype.name) for name, array in batch.inputs.items())
             yield batch
 
     workspace = folder / "passes"
     workspace.mkdir(exist_ok=True)
-    before = time.monotonic()
+    before, spent_before = time.monotonic(), time.process_time()
     result = run_gate(
         candidate,
         expected,
@@ -112,7 +125,12 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
         left_out=left_out,
         progress=lambda number, rows: report(f"running the candidate, pass {number} of {job.rules.passes}", rows, 0),
     )
-    passed = time.monotonic() - before
+    passed = models.measured("passes", time.monotonic() - before)
+    samples = SamplesCost(
+        rows=result.measurement.rows * job.rules.passes,
+        values=0,
+        seconds=models.measured("passes_cpu", time.process_time() - spent_before),
+    )
     again_folder = folder / "again"
     again_folder.mkdir(exist_ok=True)
     result = with_own_noise(
@@ -124,23 +142,59 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
             rules=job.rules,
             left_out=left_out,
             workspace=again_folder,
-            open_reference=lambda: _reference_again(job, opened, read),
+            open_reference=lambda: _reference_again(job, opened, read, models),
         ),
     )
-    place = Place(folder=folder, deadline=started + float(args["time_limit_s"]), report=report)
-    answers = _ask(job, candidate, opened.probes, result, place)
-    notes = [*strata_left_out(left_out), *_unused_inputs(unused)]
+    deadline = started + float(args["time_limit_s"])
+    place = Place(folder=folder, deadline=deadline, samples=samples, report=report, models=models)
+    answers = not_asked(job, apart) if apart else _ask(job, candidate, opened.probes, result, place)
+    unused = [name for name in held if takes and name not in takes]
+    notes = [*strata_left_out(left_out), *_unused_inputs(unused), *_cast_inputs(held, opened.signature, candidate)]
     if isinstance(candidate, ModelCandidate):
         # Some notes count calls: they are right only now.
         candidate_side = replace(candidate_side, notes=list(candidate.notes))
-    found = _result(
-        job, replace(result, checks=(*result.checks, *answers.checks)), expected, (opened.side, candidate_side)
-    )
+    checks = tuple(said_once((*result.checks, *_check_samples(job), *answers.checks)))
+    found = _result(job, replace(result, checks=checks), expected, (opened.side, candidate_side))
     seconds = time.monotonic() - started
     asked = replace(answers.result, samples_seconds=passed, reference_samples_seconds=opened.seconds)
     findings = edge_findings_of(asked)
     notes = [*found.notes, *notes]
+    models.close()
     return to_data(replace(found, notes=notes, probes=asked, edge_findings=findings, seconds=seconds))
+
+
+def _check_samples(job: ComparisonJob) -> tuple[Check, ...]:
+    """Return the check that samples are real: none where they are read, whatever they hold."""
+    if job.samples.random is None:
+        return ()
+    detail = (
+        "the samples are random: they show that the model converts, not that it answers alike; give real inputs, with "
+        "--samples FILE or as samples.source in the spec"
+    )
+    return (Check(name="samples", status=Status.INCONCLUSIVE, detail=detail),)
+
+
+def _apart(job: ComparisonJob, reference: frozenset[str] | None, candidate: frozenset[str] | None) -> str:
+    """Return why probes are not asked, where it was said of a side that it takes others of the samples' inputs.
+
+    Raises:
+        UsageError: A side takes something else than was said, or nothing that the other does not take.
+    """
+    sides = (("reference", job.reference, reference), ("candidate", job.candidate, candidate))
+    for side, model, inputs in sides:
+        if model.takes and frozenset(model.takes) != inputs:
+            said, takes = ", ".join(model.takes), ", ".join(sorted(inputs or ()))
+            msg = f"--takes says that the {side} takes {said}, and it takes {takes}"
+            raise UsageError(msg, hint=f"name what it takes: --takes {side}={','.join(sorted(inputs or ()))}")
+    if not any(model.takes for _, model, _ in sides):
+        return ""
+    known = [(side, inputs) for side, _, inputs in sides if inputs is not None]
+    words = " and ".join(f"the {side} takes {', '.join(sorted(inputs))}" for side, inputs in known)
+    if reference is not None and candidate is not None and (reference <= candidate or candidate <= reference):
+        # A candidate that lacks an input, or has one more, is another model.
+        msg = f"--takes is for sides that each take what the other does not, and {words}"
+        raise UsageError(msg, hint="leave --takes out")
+    return f"{words}: inputs that are made up for one cannot be sent to the other"
 
 
 def _unused_inputs(names: Iterable[str]) -> list[str]:
@@ -149,11 +203,29 @@ def _unused_inputs(names: Iterable[str]) -> list[str]:
     return [f"the samples also hold {listed}, which is no input of the model: it was not used"] if listed else []
 
 
+def _cast_inputs(held: Mapping[str, str], reference: Signature | None, candidate: Candidate) -> Iterator[str]:
+    """Yield a note on each input that the samples hold as other integers than a side takes.
+
+    Args:
+        held: The dtype of each input in the samples.
+        reference: What the reference takes, where that is known.
+        candidate: The candidate.
+    """
+    signatures = [reference, candidate.signature if isinstance(candidate, ModelCandidate) else None]
+    specs = [spec for signature in signatures if signature is not None for spec in signature.inputs]
+    for name, dtype in held.items():
+        taken = dict.fromkeys(spec.dtype for spec in specs if spec.name == name and spec.dtype != dtype)
+        # Nothing but integers is cast; text has another name in NumPy.
+        if taken and is_integer_dtype(dtype):
+            casts = " and ".join(taken)
+            yield f"the samples hold {name!r} as {dtype}, and were cast to {casts}, which holds every value"
+
+
 def _ask(
     job: ComparisonJob, candidate: Candidate, probes: ProbesRecording | None, result: GateResult, place: Place
 ) -> Answers:
     broken = broken_contract(result.checks)
-    if job.rules.probes and broken:
+    if broken:
         return not_asked(job, broken)
     outputs = tuple(result.limits)
     first = ask(job, candidate, probes, outputs, place.report)
@@ -178,6 +250,7 @@ def _open_reference(
 ) -> _Reference:
     ref = job.reference
     if ref.is_recorded:
+        _check_no_roles(job)
         report("reading the reference", 0, 0)
         if (ref.path / RECORD_FILE).is_file():
             recording = Recording.load(ref.path)
@@ -202,51 +275,82 @@ def _open_reference(
         return _Reference(expected=expected, signature=None, side=described, probes=None)
     report("loading the reference", 0, 0)
     ref = _asked_by_order(ref, (*job.rules.outputs_named(), *job.candidate.rename.values()))
-    runner = open_model(ref, job.device, example=_example(ref, read, lambda: _signature_of_file(job.candidate)))
+    runner = open_model(
+        ref, job.device, example=_example(ref, job.candidate, read, lambda: _signature_of_file(job.candidate))
+    )
     check_asked({spec.name: spec.dtype for spec in runner.signature.outputs}, job.rules)
+    _check_roles(job, runner.signature)
     described = _describe(ref, runner)
+    # What is made up for one cannot be sent to the other.
+    is_probed = not (ref.takes or job.candidate.takes)
     place = folder / "reference"
     place.mkdir(exist_ok=True)
     prober = Prober(runner, request_of(job))
     started = time.monotonic()
-    recording = record_reference(
-        runner,
-        read,
-        RecordPlan(
-            folder=place,
-            model={"name": ref.name, "digest": described.digest},
-            axes=job.rules.axes,
-            is_non_finite_declared=job.rules.is_non_finite_declared,
-            selected=job.rules.outputs,
-            ignored=job.rules.ignored,
-            seed=job.rules.seed,
-            positions=_positions(job, runner.signature),
-        ),
-        progress=lambda rows: report("running the reference", rows, 0),
-        watch=prober.watch,
-    )
+    with naming_signatures(ref):
+        recording = record_reference(
+            runner,
+            read,
+            RecordPlan(
+                folder=place,
+                model={"name": ref.name, "digest": described.digest},
+                axes=job.rules.axes,
+                is_non_finite_declared=job.rules.is_non_finite_declared,
+                selected=job.rules.outputs,
+                ignored=job.rules.ignored,
+                seed=job.rules.seed,
+                positions=_positions(job, runner.signature),
+                padding=lambda: prober.padding([_signature_of_file(job.candidate)]),
+            ),
+            progress=lambda rows: report("running the reference", rows, 0),
+            watch=prober.watch,
+        )
     return _Reference(
         expected=expected_from_recording(recording),
         signature=runner.signature,
         side=described,
         seconds=time.monotonic() - started,
-        probes=prober.record(recording, place / PROBES_FOLDER, report),
+        probes=prober.record(recording, place / PROBES_FOLDER, report) if is_probed else None,
         second_names=runner.second_names,
     )
 
 
-def _reference_again(job: ComparisonJob, opened: _Reference, read: Callable[[], Iterator[Batch]]) -> Runner | None:
+def _check_no_roles(job: ComparisonJob) -> None:
+    if job.roles:
+        msg = f"a role is said of {next(iter(job.roles))!r}, and the reference was recorded before: it is not asked"
+        raise UsageError(msg, hint="compare with the model itself, or write roles into a spec and record it by that")
+
+
+def _check_roles(job: ComparisonJob, signature: Signature) -> None:
+    inputs = [spec.name for spec in signature.inputs]
+    for name in job.roles:
+        if name not in inputs:
+            msg = f"a role is said of {name!r}, which is no input (inputs: {', '.join(inputs)})"
+            raise UsageError(msg, hint=f"name an input of the reference{meant(name, inputs)}")
+
+
+def _reference_again(
+    job: ComparisonJob, opened: _Reference, read: Callable[[], Iterator[Batch]], models: KeptAnswers
+) -> Runner | None:
     """Return the reference, loaded once more; None where its outputs alone are here, or it is not the same any more."""
     ref = job.source if job.reference.is_recorded else job.reference
     if ref is None:
         return None
     ref = _asked_by_order(ref, (*job.rules.outputs_named(), *job.candidate.rename.values()))
+
+    def opens() -> Runner:
+        return open_model(
+            ref, job.device, example=_example(ref, job.candidate, read, lambda: _signature_of_file(job.candidate))
+        )
+
     try:
-        runner = open_model(ref, job.device, example=_example(ref, read, lambda: _signature_of_file(job.candidate)))
+        runner = models.opened("reference", ref, opens)
+    except NotAskedBeforeError:
+        raise
     except ParitygateError:
         # On another machine, neither the source nor what runs it need be there.
         return None
-    return runner if opened.side.digest in {None, runner.loaded.describe()["digest"]} else None
+    return runner if opened.side.digest in {None, runner.loaded.digest} else None
 
 
 def _positions(job: ComparisonJob, signature: Signature | None) -> dict[str, ValidWhere]:
@@ -257,12 +361,22 @@ def _positions(job: ComparisonJob, signature: Signature | None) -> dict[str, Val
 
 
 def _example(
-    ref: ModelRef, read: Callable[[], Iterator[Batch]], like: Callable[[], Signature | None]
+    ref: ModelRef, other: ModelRef, read: Callable[[], Iterator[Batch]], like: Callable[[], Signature | None]
 ) -> Example | None:
     """Return what a model object is asked for its signature with; None where it is none, or has a signature."""
     if ref.kind not in _OBJECTS or ref.signature is not None:
         return None
-    return example_of(read, like())
+    return example_of(read if ref.takes else _without(other.takes, read), like(), ref.takes)
+
+
+def _without(names: tuple[str, ...], read: Callable[[], Iterator[Batch]]) -> Callable[[], Iterator[Batch]]:
+    """Return the samples without the inputs that the other side takes, where that leaves any."""
+
+    def rest(batch: Batch) -> Batch:
+        inputs = {name: array for name, array in batch.inputs.items() if name not in names}
+        return replace(batch, inputs=inputs or batch.inputs)
+
+    return lambda: map(rest, read())
 
 
 def _signature_of_file(ref: ModelRef) -> Signature | None:
@@ -294,7 +408,11 @@ def _check_probes(recording: Recording) -> None:
 
 
 def _open_candidate(
-    job: ComparisonJob, reference: _Reference, read: Callable[[], Iterator[Batch]], report: Progress
+    job: ComparisonJob,
+    reference: _Reference,
+    read: Callable[[], Iterator[Batch]],
+    report: Progress,
+    models: KeptAnswers,
 ) -> tuple[Candidate, SideResult, ComparisonJob]:
     """Return the candidate, what it is, and the job with the names by which its outputs are compared."""
     ref = job.candidate
@@ -314,8 +432,8 @@ def _open_candidate(
     report("loading the candidate", 0, 0)
     ref = _asked_by_order(ref, reference.expected.output_names)
     emulate = job.rules.precision if job.is_emulated else None
-    example = _example(ref, read, lambda: reference.signature)
-    runner = open_model(ref, job.device, emulate=emulate, example=example)
+    example = _example(ref, job.reference, read, lambda: reference.signature)
+    runner = models.opened("candidate", ref, lambda: open_model(ref, job.device, emulate=emulate, example=example))
     has = {spec.name for spec in runner.signature.outputs}
     pairs = {(own, name) for pair in reference.second_names.items() for own, name in (pair, pair[::-1])}
     answers_to = {*has, *runner.second_names.values()} - set(ref.rename.values())
@@ -324,8 +442,11 @@ def _open_candidate(
     }
     if again:
         # One of the two is a Keras model with outputs by their layers, the other has them by their order.
-        ref = replace(ref, rename={**ref.rename, **again})
-        runner = open_model(ref, job.device, emulate=emulate, example=example)
+        named = replace(ref, rename={**ref.rename, **again})
+        runner = models.opened(
+            "candidate-by-order", named, lambda: open_model(named, job.device, emulate=emulate, example=example)
+        )
+        ref = named
     if example is not None:
         # A process that opens it afresh is to have the same.
         ref = replace(ref, signature=runner.signature)

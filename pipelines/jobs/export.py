@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 from paritygate.codec import from_data, to_data
 from paritygate.convert.checked import convert_and_check, fix_and_check
 from paritygate.convert.conversion import ConversionJob
-from paritygate.convert.torch.declaration import declaration_of
 from paritygate.engine.settings import EngineSettings
 from paritygate.errors import UsageError
 from paritygate.formats import ENGINE_FORMATS
+from paritygate.models.declaration import declaration_of
 from paritygate.models.fixed_shape import FixedShape
-from paritygate.models.loading import load_model
-from paritygate.models.source import ModelRef, SourceKind
+from paritygate.models.loading import load_model, naming_signatures
+from paritygate.models.source import ModelRef, SourceKind, check_is_no_function
+from paritygate.models.torch.module import tensors_of
 from paritygate.pipelines.calibration.calibration import CalibrationRequest, note_of_calibration, open_calibration
 from paritygate.pipelines.calibration.rows import keep_calibrated_rows
 from paritygate.pipelines.compare.first_rows import (
@@ -47,6 +48,7 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
     report("loading the source", 0, 0)
     loaded = load_model(from_data(ModelRef, args["source"]))
     ref = loaded.ref
+    check_is_no_function(ref)
     # Before it runs, as for the recording: a model may keep a state in its buffers.
     digest = loaded.describe()["digest"]
     signature = ref.signature
@@ -58,8 +60,9 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
     if args["samples"] is not None:
         first = first_rows(from_data(SampleSource, args["samples"]))
     ties: dict[str, str] = args["ties"]
-    if args["run"] is not None:
-        ties = _check_fit(args, signature or loaded.signature_said(), report)
+    if args["spec"] is not None:
+        with naming_signatures(ref):
+            ties = _check_fit(args, signature or loaded.signature_said(), report)
         if signature is not None and first.batch is not None and first.batch.rows:
             report("running the source on the first rows", 0, 0)
             check_declared_outputs(loaded, signature, first.batch)
@@ -112,10 +115,14 @@ def _check_fit(args: Mapping[str, Any], signature: Signature | None, report: Pro
         UsageError: It has not, or does not.
     """
     # What is converted from an artifact needs no spec, which takes half a second to import.
-    from paritygate.pipelines.run.workspace import open_run
     from paritygate.pipelines.spec.checks import check_output_uses
+    from paritygate.pipelines.spec.schema import ResolvedSpec, Spec
 
-    check_output_uses(open_run(Path(args["run"])).resolved, signature)
+    asked = args["spec"]
+    resolved = ResolvedSpec(
+        spec=Spec.model_validate(asked["spec"]), folder=Path(asked["folder"]), origin=asked["origin"]
+    )
+    check_output_uses(resolved, signature)
     if signature is None:
         return {}
     takes = _with_dims(signature, args["dims"])
@@ -132,7 +139,9 @@ def _check_fit(args: Mapping[str, Any], signature: Signature | None, report: Pro
 
 def _declaration(model: torch.nn.Module, args: Mapping[str, Any]) -> str:
     samples = args["samples"]
-    return declaration_of(model, () if samples is None else readable_batches(from_data(SampleSource, samples)))
+    return declaration_of(
+        tensors_of(model), () if samples is None else readable_batches(from_data(SampleSource, samples))
+    )
 
 
 def _undeclared(name: str, declaration: str) -> UsageError:

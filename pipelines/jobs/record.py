@@ -9,6 +9,7 @@ from typing import Any
 
 from paritygate.codec import from_data
 from paritygate.files import digest_of_file
+from paritygate.models.loading import naming_signatures
 from paritygate.models.source import ModelRef
 from paritygate.pipelines.compare.first_rows import HOW_TO_RENAME
 from paritygate.pipelines.compare.probe_recording import PROBES_FOLDER, Prober, ProbeRequest
@@ -31,24 +32,26 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
     folder = Path(args["folder"])
     probes = from_data(ProbeRequest, args["probes"])
     prober = Prober(runner, probes)
-    recording = record_reference(
-        runner,
-        read,
-        RecordPlan(
-            folder=folder,
-            model=model,
-            axes=args["axes"],
-            is_non_finite_declared=args["is_non_finite_declared"],
-            ignored=args["ignored"],
-            seed=args["seed"],
-            # A model file that is recorded without a spec is not renamed.
-            rename=HOW_TO_RENAME if args["rules_digest"] is not None else "",
-            dims=probes.dims,
-            positions=valid_positions(args["valid_where"], [runner.signature]),
-        ),
-        progress=lambda rows: report("running the reference", rows, 0),
-        watch=prober.watch,
-    )
+    with naming_signatures(runner.loaded.ref):
+        recording = record_reference(
+            runner,
+            read,
+            RecordPlan(
+                folder=folder,
+                model=model,
+                axes=args["axes"],
+                is_non_finite_declared=args["is_non_finite_declared"],
+                ignored=args["ignored"],
+                seed=args["seed"],
+                # A model file that is recorded without a spec is not renamed.
+                rename=HOW_TO_RENAME if args["rules_digest"] is not None else "",
+                dims=probes.dims,
+                positions=valid_positions(args["valid_where"], [runner.signature]),
+                padding=prober.padding,
+            ),
+            progress=lambda rows: report("running the reference", rows, 0),
+            watch=prober.watch,
+        )
     prober.record(recording, folder / PROBES_FOLDER, report)
     # The probes belong to these answers: without them, or with others, the folder is not what was recorded.
     digest = digest_of_file(folder / PROBES_FOLDER / PROBES_FILE)

@@ -24,7 +24,7 @@ __all__ = ["check_run", "files_in", "files_of_run"]
 # passes are the outputs of a candidate while they are compared.
 _LEFT_OUT = ("jobs/*/*.job.json", "jobs/*/passes/*", ".*.tmp", "*/.*.tmp", "*.lock", "*/__pycache__/*")
 # Data of the user, or made of it: reports are made again from evidence, and what a job wrote is whatever it wrote.
-_WITH_INPUTS = ("jobs/*", "probes/*", "report.html", "report.md", "selftest.json", "selftest.md")
+_WITH_INPUTS = ("jobs/*", "probes/*", "report.html", "report.md", "report-against-*", "selftest.json", "selftest.md")
 _SPEC = "spec.json"
 _AGAIN = "record the reference again: convert-and-validate record --run"
 

@@ -68,7 +68,9 @@ def inputs_of(run: RunFolder) -> RunInputs:
         place = os.path.relpath(found.folder / name, found.folder)
         found.add(place, path_below(found.folder, place))
     given = None if run.samples_path is None else Path(run.samples_path)
-    _gather_samples(found, "samples", spec.samples.source, spec.samples.path, given)
+    # What is made up is in no file.
+    if spec.samples.random is None:
+        _gather_samples(found, "samples", spec.samples.source, spec.samples.path, given)
     if run.resolved.calibrated and spec.calibration.source is not None:
         _gather_samples(found, "calibration", spec.calibration.source, spec.calibration.path, None)
     for rule in run.resolved.gold:

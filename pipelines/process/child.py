@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import paritygate.errors
 from paritygate.errors import ParitygateError, UnsupportedOperatorsError
@@ -27,11 +27,18 @@ from paritygate.files import storage_errors
 from paritygate.pipelines.process.child_main import JOBS
 from paritygate.pipelines.process.child_memory import MemoryWatch, family_of
 from paritygate.pipelines.process.crash_dump import innermost_frames
+from paritygate.pipelines.process.witness.listener import Listener
+from paritygate.telemetry import send_nothing
 
 __all__ = [
+    "ANSWERS_FILE",
     "ChildJob",
+    "DoJob",
+    "ModelAnswers",
     "Progress",
     "StartedChild",
+    "do_job",
+    "environment_of_child",
     "garbage_error",
     "receive",
     "result_of_child",
@@ -138,19 +145,84 @@ class StartedChild:
     memory: MemoryWatch
 
 
-def run_child(job: ChildJob, progress: Progress = lambda *_: None) -> Any:  # noqa: ANN401 - the job's JSON
+def run_child(job: ChildJob, progress: Progress = lambda *_: None, *, listener: Listener | None = None) -> Any:  # noqa: ANN401 - the job's JSON
     """Run the job in a child process and return its result.
+
+    Args:
+        job: The job.
+        progress: Told what is done.
+        listener: Told what the child reads; None where nobody wants to know.
 
     Raises:
         ParitygateError: What the job raised, or `job.crash_error` if the child crashed, hung or was killed.
     """
-    child = start_child(job)
+    child = start_child(job, listener=listener)
     try:
         last_stage = _watch(child, progress)
     finally:
         # Whatever ends the wait, Ctrl-C included, no child is left behind.
         stop_child(child)
-    return result_of_child(child, last_stage)
+    result = result_of_child(child, last_stage)
+    if listener is not None:
+        listener.add_of_python(_outcome(child).get("read"))
+    return result
+
+
+# Once it is there, the answers of the models of a job are all in its folder.
+ANSWERS_FILE = "answers.json"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelAnswers:
+    """What the models of a job answered, which is kept apart: much of what is asked of the job does not change it.
+
+    Attributes:
+        folder: Where the job puts it, and finds it where it is told that it is there.
+        asked: All of the job's arguments that it follows from, JSON data.
+    """
+
+    folder: Path
+    asked: Mapping[str, Any]
+
+
+class DoJob(Protocol):
+    """How a job is done: in a child process, or not at all where what comes of it is known."""
+
+    def __call__(
+        self,
+        job: ChildJob,
+        progress: Progress,
+        *,
+        makes: Sequence[Path] = (),
+        is_kept: Callable[[Any], bool] = lambda _: True,
+        answers: ModelAnswers | None = None,
+    ) -> Any:  # noqa: ANN401 - the job's JSON
+        """Return what the job returns.
+
+        Args:
+            job: The job.
+            progress: Told what is done.
+            makes: The folders that it writes files to.
+            is_kept: Whether a later run may take a result over.
+            answers: What its models answer, where that may be kept apart.
+        """
+
+
+def do_job(
+    job: ChildJob,
+    progress: Progress,
+    *,
+    makes: Sequence[Path] = (),
+    is_kept: Callable[[Any], bool] = lambda _: True,
+    answers: ModelAnswers | None = None,
+) -> Any:  # noqa: ANN401 - the job's JSON
+    """Do a job in a child process, whatever was done before.
+
+    Raises:
+        ParitygateError: As `run_child`.
+    """
+    del makes, is_kept, answers
+    return run_child(job, progress)
 
 
 def run_here(job: ChildJob, progress: Progress = lambda *_: None) -> Any:  # noqa: ANN401 - the job's JSON
@@ -161,6 +233,7 @@ def run_here(job: ChildJob, progress: Progress = lambda *_: None) -> Any:  # noq
     Raises:
         ParitygateError: What the job raised, or `job.crash_error` for any other exception.
     """
+    send_nothing()
     try:
         return importlib.import_module(JOBS[job.name]).run(job.args, progress)
     except ParitygateError:
@@ -171,12 +244,13 @@ def run_here(job: ChildJob, progress: Progress = lambda *_: None) -> Any:  # noq
         raise job.crash_error(msg, hint="the exception that this one was raised from says where") from err
 
 
-def start_child(job: ChildJob, *, inherited: Sequence[int] = ()) -> StartedChild:
+def start_child(job: ChildJob, *, inherited: Sequence[int] = (), listener: Listener | None = None) -> StartedChild:
     """Start the job in a child process; `stop_child` is to be called in the end, whatever happens.
 
     Args:
         job: The job.
         inherited: File descriptors that the child keeps, beside that of its progress.
+        listener: Told what the child reads; None where nobody wants to know.
 
     Raises:
         StorageError: The job's folder cannot be written.
@@ -186,7 +260,11 @@ def start_child(job: ChildJob, *, inherited: Sequence[int] = ()) -> StartedChild
         result = job.folder / f"{job.name}.result.json"
         result.unlink(missing_ok=True)
         request = job.folder / f"{job.name}.job.json"
-        request.write_text(json.dumps({"job": job.name, "args": dict(job.args), "result": str(result)}))
+        asked: dict[str, Any] = {"job": job.name, "args": dict(job.args), "result": str(result)}
+        if listener is not None:
+            asked["watch"] = listener.childs_end.fileno()
+            inherited = (*inherited, asked["watch"])
+        request.write_text(json.dumps(asked))
     read_end, write_end = os.pipe()
     command = [*_python(), "-c", _START, _PLACE, str(os.getpid()), str(request), str(write_end)]
     events = FileIO(read_end, "rb")
@@ -198,7 +276,7 @@ def start_child(job: ChildJob, *, inherited: Sequence[int] = ()) -> StartedChild
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 pass_fds=(write_end, *inherited),
-                env={**os.environ, **_ENVIRONMENT},
+                env=environment_of_child(),
                 # Ctrl-C reaches the parent only, which then ends the child and all it started.
                 start_new_session=True,
             )
@@ -207,7 +285,16 @@ def start_child(job: ChildJob, *, inherited: Sequence[int] = ()) -> StartedChild
         raise
     finally:
         os.close(write_end)
+    if listener is not None:
+        listener.start()
     return StartedChild(job=job, process=process, events=events, result=result, memory=MemoryWatch(process.pid))
+
+
+def environment_of_child() -> dict[str, str]:
+    """Return the environment variables that a child is started with."""
+    # Not by its names one by one, which would be reading them all where this process is itself watched.
+    given = {os.fsdecode(name): os.fsdecode(value) for name, value in os.environ._data.items()}  # type: ignore[attr-defined]  # noqa: SLF001 - as said
+    return {**given, **_ENVIRONMENT}
 
 
 def _python() -> list[str]:

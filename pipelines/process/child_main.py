@@ -17,6 +17,7 @@ from typing import Any
 from paritygate.errors import ParitygateError, StorageError, UnsupportedOperatorsError
 from paritygate.files import storage_errors, write_json_atomically
 from paritygate.pipelines.process.child_memory import unlimited_memory
+from paritygate.telemetry import send_nothing
 
 __all__ = ["JOBS", "main"]
 
@@ -26,6 +27,7 @@ JOBS: Mapping[str, str] = {
     "benchmark": "paritygate.pipelines.jobs.benchmark",
     "compare": "paritygate.pipelines.jobs.compare",
     "export": "paritygate.pipelines.jobs.export",
+    "inspect": "paritygate.pipelines.jobs.inspect",
     "overflow": "paritygate.pipelines.jobs.overflow",
     "record": "paritygate.pipelines.jobs.record",
     "selftest": "paritygate.pipelines.jobs.selftest",
@@ -99,6 +101,15 @@ def main(request: str, descriptor: str) -> int:
     _keep_to_oneself(int(descriptor))
     data = json.loads(Path(request).read_text(encoding="utf-8"))
     outcome: dict[str, Any]
+    send_nothing()
+    is_watched = "watch" in data
+    if is_watched:
+        # Before anything is imported that the result may follow from.
+        from paritygate.pipelines.process.witness.asking import ask_to_be_watched
+        from paritygate.pipelines.process.witness.python import read_in_python, watch_python
+
+        ask_to_be_watched(data["watch"])
+        watch_python()
     try:
         module = importlib.import_module(JOBS[data["job"]])
         # The parent watches all that comes from here.
@@ -116,6 +127,8 @@ def main(request: str, descriptor: str) -> int:
     except Exception as err:  # noqa: BLE001 - the parent turns whatever it was into an error of the variant
         traceback.print_exc()
         outcome = _crash(err)
+    if is_watched:
+        outcome["read"] = read_in_python()
     _end_copies()
     write_json_atomically(Path(data["result"]), outcome)
     sys.stdout.flush()

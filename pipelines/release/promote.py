@@ -5,8 +5,9 @@ from __future__ import annotations
 import platform
 import shutil
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from paritygate.files import (
     MARKER,
     digest_of_file,
     digest_of_files,
-    make_marked_folder,
+    json_bytes,
     read_json,
     storage_errors,
     write_json_atomically,
@@ -44,11 +45,12 @@ from paritygate.pipelines.release.repository.candidate import (
 from paritygate.pipelines.release.repository.log import read_records
 from paritygate.pipelines.release.repository.release import Release, promote
 from paritygate.pipelines.release.repository.state import state_of
-from paritygate.pipelines.report.report_data import collect_report, report_without_inputs
-from paritygate.pipelines.report.write import write_pages
+from paritygate.pipelines.report.html_report import render_html
+from paritygate.pipelines.report.markdown_report import render_markdown
+from paritygate.pipelines.report.report_data import ReportData, collect_report, report_without_inputs
 from paritygate.pipelines.run.comparisons import RAN, Binding
 from paritygate.pipelines.run.evidence import Evidence, EvidenceEntry
-from paritygate.pipelines.run.probes_left_out import edge_findings, edge_not_asked, probes_not_asked
+from paritygate.pipelines.run.probes_left_out import edge_findings, edge_not_asked, padding_findings, probes_not_asked
 from paritygate.pipelines.run.workspace import RunFolder
 from paritygate.pipelines.spec.benchmark_plan import price_of
 from paritygate.validate.reference.recording import Recording
@@ -140,11 +142,9 @@ def promote_stage(  # noqa: PLR0913 - one argument for each option of the comman
             provenance=replace(_provenance(run, evidence), pack=found.pack),
             evidence=to_data(evidence),
             alias=alias,
-            reports=_reports(
-                run, replace(found, evidence=evidence), choice, make_marked_folder(Path(place) / "reports")
-            ),
+            reports=_reports(run, replace(found, evidence=evidence), choice),
             accepted={item.name: "emulated" for item in choice.chosen if item.entry.evidence == "emulated"},
-            reason=reason,
+            reason=_with_word_of_spec(reason, run, evidence),
             choice=choice.to_json(),
             despite=despite,
             trust=found.trust,
@@ -152,6 +152,14 @@ def promote_stage(  # noqa: PLR0913 - one argument for each option of the comman
             host=platform.node(),
         )
         return promote(repository, candidate)
+
+
+def _with_word_of_spec(reason: str, run: RunFolder, evidence: Evidence) -> str:
+    """Return the reason of a release with why less is asked than failed runs asked, where the spec has to say it."""
+    if not any(item.asked_less for item in evidence.earlier_failures):
+        return reason
+    asked_less = f"less is asked than by a run that failed: {run.resolved.spec.reason}"
+    return f"{reason}; {asked_less}" if reason else asked_less
 
 
 def _check_requirements(run: RunFolder, evidence: Evidence, choice: Choice, alias: str | None, despite: str) -> None:
@@ -354,6 +362,7 @@ def _provenance(run: RunFolder, evidence: Evidence) -> Provenance:
         asked_less=[to_data(item) for item in evidence.earlier_failures if item.asked_less],
         probes_not_asked=probes_not_asked(evidence.by_device().values()),
         edge_findings=edge_findings(evidence.by_device().values()),
+        padding_findings=padding_findings(evidence.by_device().values()),
         edge_not_asked=edge_not_asked(evidence.by_device().values()),
         emulated_not_passed=_emulated_not_passed(evidence),
         spec=run.resolved.spec.model_dump(mode="json", by_alias=True),
@@ -372,15 +381,22 @@ def _emulated_not_passed(evidence: Evidence) -> dict[str, str]:
     return found
 
 
-def _reports(run: RunFolder, found: Believed, choice: Choice, place: Path) -> dict[str, Path]:
-    """Return what is kept with the release: reports that are made now, of what it rests on, and the benchmark."""
+def _reports(run: RunFolder, found: Believed, choice: Choice) -> dict[str, Callable[[], bytes]]:
+    """Return what is kept with the release: reports of what it rests on, and the benchmark."""
     is_hiding = run.resolved.hides_inputs(is_leaving=True)
-    report = replace(collect_report(run, choice=choice, evidence=found.evidence), trust=found.trust)
-    report = report_without_inputs(report) if is_hiding else report
-    made = write_pages(report, report, place)
-    if run.is_without_benchmark or not run.benchmark_file.is_file():
-        return {path.name: path for path in made}
-    benchmark = read_json(run.benchmark_file)
-    copy = place / run.benchmark_file.name
-    write_json_atomically(copy, without_inputs(benchmark) if is_hiding else benchmark)
-    return {path.name: path for path in (*made, copy)}
+
+    @cache
+    def report() -> ReportData:
+        collected = replace(collect_report(run, choice=choice, evidence=found.evidence), trust=found.trust)
+        return report_without_inputs(collected) if is_hiding else collected
+
+    def benchmark() -> bytes:
+        data = read_json(run.benchmark_file)
+        return json_bytes(without_inputs(data) if is_hiding else data)
+
+    pages = {
+        "report.html": lambda: render_html(report()).encode(),
+        "report.md": lambda: render_markdown(report()).encode(),
+    }
+    is_measured = not run.is_without_benchmark and run.benchmark_file.is_file()
+    return {**pages, run.benchmark_file.name: benchmark} if is_measured else pages

@@ -5,7 +5,20 @@ from __future__ import annotations
 import math
 import re
 
-__all__ = ["near_one", "number", "number_pair", "percent", "share", "shorten", "size_words", "value"]
+from rich.cells import cell_len, chop_cells
+
+__all__ = [
+    "near_one",
+    "number",
+    "number_pair",
+    "percent",
+    "seconds_words",
+    "share",
+    "shorten",
+    "size_words",
+    "times",
+    "value",
+]
 
 _DIGITS = 3
 # Enough to tell two float32 numbers apart, and all that float64 has.
@@ -46,10 +59,18 @@ def number_pair(measured: float, limit: float) -> tuple[str, str]:
 def share(measured: float, limit: float) -> str:
     """Return what part of its limit a number is: in percent, from ten times on as a factor; rounded up."""
     part = measured / limit
+    if math.isinf(part):
+        return "beyond"
     if part >= 10:  # noqa: PLR2004 - where percents become hard to read
-        return f"{_short(part, _DIGITS)} times"
-    rounded = math.ceil(part * 100)
-    return f"{rounded} %" if part > 0.01 or part == 0 else "< 1 %"  # noqa: PLR2004 - one percent
+        rounded = float(f"{part:.{_DIGITS}g}")
+        return f"{rounded:,.0f} times" if 10**3 <= part < 10**6 else f"{_short(part, _DIGITS)} times"
+    percents = math.ceil(part * 100)
+    return f"{percents} %" if part > 0.01 or part == 0 else "< 1 %"  # noqa: PLR2004 - one percent
+
+
+def times(ratio: float) -> str:
+    """Return how many times as fast something is: `5.57x`."""
+    return f"{number(ratio)}x"
 
 
 def percent(part: float, whole: float) -> str:
@@ -75,8 +96,16 @@ def size_words(count: int | None) -> str:
     return f"{count} bytes"
 
 
+def seconds_words(seconds: float) -> str:
+    """Return a time: `0.4 s`, `41 s`, `6 min 17 s`."""
+    if round(seconds) < 60:  # noqa: PLR2004 - a minute
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"  # noqa: PLR2004 - two digits
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s"
+
+
 def shorten(words: str, length: int) -> str:
-    """Return the beginning of a text, at most so long, with an ellipsis where it goes on."""
-    if len(words) <= length:
+    """Return the beginning of a text, at most so many columns wide, with an ellipsis where it goes on."""
+    if cell_len(words) <= length:
         return words
-    return f"{words[: length - 1].rsplit(' ', 1)[0].rstrip(' ,;:(')} …"
+    return f"{chop_cells(words, length - 2)[0].rsplit(' ', 1)[0].rstrip(' ,;:(')} …"

@@ -2,61 +2,55 @@
 
 from __future__ import annotations
 
-import functools
+from collections.abc import Mapping
+from typing import Any
 
-import jinja2
-
-from paritygate.pipelines.report.quantile_strip import WIDTH
+from paritygate.pipelines.report.against.side_by_side import SideBySide
+from paritygate.pipelines.report.drawings.plot import WIDTH
 from paritygate.pipelines.report.report_data import ReportData
-from paritygate.pipelines.report.sections import contents_of
-from paritygate.pipelines.report.speed_section import SpeedSection
+from paritygate.pipelines.report.sections import VariantSection, contents_of
 from paritygate.pipelines.report.tables.table import SYMBOLS
-from paritygate.pipelines.report.tradeoff.chart import is_drawing_possible, tradeoff_svg
+from paritygate.pipelines.report.templating import Markup, template_environment
+from paritygate.pipelines.report.tradeoff.layout import layout_of
 from paritygate.text import printable
 
-__all__ = ["render_html"]
+__all__ = ["render_html", "render_html_against"]
+
+_MOST_BYTES = 2_000_000
 
 
 def render_html(report: ReportData) -> str:
-    """Return the report as a self-contained HTML page."""
-    template = _environment().get_template("report.html.j2")
+    """Return the report as a self-contained HTML page of at most 2 MB.
+
+    Where all of it would be more, the first variants that did not pass have their tables, then the first that did, and
+    as many of them their drawings as there is room for. What is left out is said, and its rows in the tables above are
+    there.
+    """
     contents = contents_of(report)
-    chart, no_chart = _chart(contents["speed"])
-    return template.render(contents, symbols=SYMBOLS, strip_width=WIDTH, chart=chart, no_chart=no_chart)
+    sections: tuple[VariantSection, ...] = contents["sections"]
+    template = template_environment(printable).get_template("variant.html.j2")
+    common = {"symbols": SYMBOLS, "plot_width": WIDTH}
+    room = _MOST_BYTES - len(_page(contents, {}).encode())
+    first_ones = sorted(sections, key=lambda section: not section.is_open)
+    told: dict[str, Markup] = {}
+    for is_drawn in (False, True):
+        for section in first_ones:
+            text = Markup(template.render(common, section=section, is_drawn=is_drawn))
+            size = len(text.encode()) - len(told.get(section.anchor, "").encode())
+            if size > room or (is_drawn and section.anchor not in told):
+                break
+            told[section.anchor] = text
+            room -= size
+    return _page(contents, told)
 
 
-def _chart(speed: SpeedSection | None) -> tuple[_Markup | None, str]:
-    """Return the chart of speed against difference, or None and why there is none."""
-    if speed is None:
-        return None, ""
-    if not speed.tradeoff.points:
-        return None, "There is no chart: no variant was both compared and benchmarked."
-    if not is_drawing_possible():
-        return None, "The chart was left out: altair and vl-convert-python are not installed (the extra `report`)."
-    return _Markup(tradeoff_svg(speed.tradeoff)), ""
+def render_html_against(both: SideBySide) -> str:
+    """Return two runs side by side as a self-contained HTML page."""
+    return template_environment(printable).get_template("against.html.j2").render(both=both, symbols=SYMBOLS)
 
 
-class _Markup(str):
-    """Text that is markup already: Jinja2 asks for `__html__` before it escapes."""
-
-    __slots__ = ()
-
-    def __html__(self) -> str:
-        return str(self)
-
-
-@functools.cache
-def _environment() -> jinja2.Environment:
-    return jinja2.Environment(
-        loader=jinja2.PackageLoader("paritygate.pipelines.report"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        finalize=_finalize,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-
-
-def _finalize(value: object) -> object:
-    """Make everything that a template prints fit to look at; what is markup already was made by a template."""
-    return value if hasattr(value, "__html__") else printable(str(value))
+def _page(contents: Mapping[str, Any], told: Mapping[str, Markup]) -> str:
+    speed = contents["speed"]
+    layout = layout_of(speed.tradeoff.points) if speed is not None and speed.tradeoff.points else None
+    template = template_environment(printable).get_template("report.html.j2")
+    return template.render(contents, symbols=SYMBOLS, layout=layout, told=told)

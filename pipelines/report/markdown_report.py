@@ -4,17 +4,27 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
-import jinja2
-
+from paritygate.pipelines.compare.result import ComparisonResult, reasons
+from paritygate.pipelines.report.against.side_by_side import SideBySide
 from paritygate.pipelines.report.report_data import ReportData
-from paritygate.pipelines.report.sections import contents_of
+from paritygate.pipelines.report.sections import VariantSection, contents_of
+from paritygate.pipelines.report.summary import comparison_remarks, comparison_summary
 from paritygate.pipelines.report.tables.table import SYMBOLS, Cell, Table
+from paritygate.pipelines.report.templating import Markup, template_environment
 from paritygate.text import printable
 
-__all__ = ["escape_markdown", "render_markdown"]
+if TYPE_CHECKING:
+    import jinja2
 
+__all__ = ["escape_markdown", "render_comparison", "render_markdown", "render_markdown_against"]
+
+_LONGEST = 60_000
+_MOST_ROWS = 40
+_CUT = f"\n\nThis page is cut off at {_LONGEST:,} characters: the HTML report has all of it.\n"
+_CUT_COMPARISON = f"\n\nThis page is cut off at {_LONGEST:,} characters: `compare --verbose` prints all of it.\n"
 # Entities for what HTML or a mention would be made of, a backslash for what Markdown reads.
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "@": "&#64;"}
 # An underscore within a word is an underscore; `://` and `www.` would make a link of what stands around them.
@@ -36,42 +46,80 @@ def _escape_cell(text: str) -> str:
 
 
 def render_markdown(report: ReportData) -> str:
-    """Return the report as Markdown with GitHub's tables."""
-    template = _environment().get_template("report.md.j2")
-    return template.render(contents_of(report))
+    """Return the report as Markdown with GitHub's tables, at most 60,000 characters of it.
+
+    What did not pass is told first and in full; a passing variant for which there is no room has its rows in the tables
+    above, and the page names it. A comment on GitHub takes 65,536 characters.
+    """
+    contents = contents_of(report)
+    sections: tuple[VariantSection, ...] = contents["sections"]
+    template = _environment().get_template("variant.md.j2")
+    texts = {section.anchor: template.render(section=section) for section in sections}
+    room = _LONGEST - len(_page(contents, sections, {}))
+    told = {}
+    for section in sorted(sections, key=lambda section: not section.is_open):
+        if len(texts[section.anchor]) < room:
+            told[section.anchor] = texts[section.anchor]
+            room -= len(texts[section.anchor]) + 1
+    return _cut_off(_page(contents, sections, told), _CUT)
+
+
+def render_markdown_against(both: SideBySide) -> str:
+    """Return two runs side by side as Markdown, at most 60,000 characters of it."""
+    return _cut_off(_environment().get_template("against.md.j2").render(both=both), _CUT)
+
+
+def render_comparison(result: ComparisonResult) -> str:
+    """Return one comparison as Markdown, at most 60,000 characters of it: what the terminal shows, and every reason."""
+    # Warnings, and what a difference looks like, are among the reasons.
+    said = [
+        ": ".join(filter(None, (remark.kind, *remark.names, remark.words)))
+        for remark in comparison_remarks(result)
+        if remark.kind not in {"warning", "looks like"}
+    ]
+    if result.error is not None:
+        said = [f"error: {result.error.message}", *filter(None, [result.error.hint and f"hint: {result.error.hint}"])]
+    lines = [
+        f"# {_verdict(result.verdict)}: {escape_markdown(f'{result.candidate.name} against {result.reference.name}')}",
+        "",
+        _table(comparison_summary(result)),
+        *(f"- {escape_markdown(words)}" for words in dict.fromkeys((*reasons(result, with_findings=False), *said))),
+    ]
+    return _cut_off("\n".join(lines) + "\n", _CUT_COMPARISON)
+
+
+def _cut_off(text: str, note: str) -> str:
+    if len(text) <= _LONGEST:
+        return text
+    return text[: text.rindex("\n", 0, _LONGEST - len(note))] + note
+
+
+def _page(contents: Mapping[str, Any], sections: Iterable[VariantSection], told: Mapping[str, str]) -> str:
+    return (
+        _environment()
+        .get_template("report.md.j2")
+        .render(
+            contents,
+            longest=f"{_LONGEST:,}",
+            most_rows=_MOST_ROWS,
+            told=[Markup(told[section.anchor]) for section in sections if section.anchor in told],
+            untold=[section.variant.name for section in sections if section.anchor not in told],
+        )
+    )
 
 
 @functools.cache
 def _environment() -> jinja2.Environment:
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("paritygate.pipelines.report"),
-        # What is escaped for Markdown is safe to Jinja2, which therefore leaves it alone.
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        finalize=_finalize,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    # What is escaped for Markdown is safe to Jinja2, which therefore leaves it alone.
+    environment = template_environment(lambda text: Markup(escape_markdown(text)))
     environment.filters["table"] = _table
     environment.filters["verdict"] = _verdict
     environment.filters["command"] = _command
+    environment.filters["first_ones"] = lambda found: found[:_MOST_ROWS]
     return environment
 
 
-class _Markdown(str):
-    """Text that is Markdown already: Jinja2 asks for `__html__` before it escapes."""
-
-    __slots__ = ()
-
-    def __html__(self) -> str:
-        return str(self)
-
-
-def _finalize(value: object) -> object:
-    return value if hasattr(value, "__html__") else _Markdown(escape_markdown(str(value)))
-
-
-def _table(table: Table) -> _Markdown:
+def _table(table: Table) -> Markup:
     head = [column.title for column in table.columns]
     rule = ["---:" if column.is_figure else "---" for column in table.columns]
     lines = [
@@ -79,10 +127,12 @@ def _table(table: Table) -> _Markdown:
         "",
         _line(_escape_cell(title) for title in head),
         _line(rule),
-        *(_line(_cell(cell) for cell in row) for row in table.rows),
+        *(_line(_cell(cell) for cell in row) for row in table.rows[:_MOST_ROWS]),
         "",
     ]
-    return _Markdown("\n".join(lines))
+    if len(table.rows) > _MOST_ROWS:
+        lines += [f"and {len(table.rows) - _MOST_ROWS} more rows, which the HTML report has", ""]
+    return Markup("\n".join(lines))
 
 
 def _line(cells: Iterable[str]) -> str:
@@ -95,12 +145,12 @@ def _cell(cell: Cell) -> str:
     return _escape_cell(f"{cell.text} ({cell.remark})" if cell.remark else cell.text)
 
 
-def _verdict(word: str) -> _Markdown:
-    return _Markdown(f"{SYMBOLS[word]} {word}")
+def _verdict(word: str) -> Markup:
+    return Markup(f"{SYMBOLS[word]} {word}")
 
 
-def _command(text: str) -> _Markdown:
+def _command(text: str) -> Markup:
     """Return a command as a block of code, behind a fence longer than any in it."""
     longest = max((len(run) for run in re.findall("`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
-    return _Markdown(f"{fence}\n{' '.join(printable(text).split())}\n{fence}")
+    return Markup(f"{fence}\n{' '.join(printable(text).split())}\n{fence}")

@@ -20,7 +20,7 @@ from paritygate.pipelines.benchmark.result import BenchmarkResult
 from paritygate.pipelines.choice.choice import Choice
 from paritygate.pipelines.choice.choose import read_benchmark
 from paritygate.pipelines.compare.hidden_inputs import hidden
-from paritygate.pipelines.compare.result import NOT_RUN_HERE, ComparisonResult
+from paritygate.pipelines.compare.result import NOT_AVAILABLE, NOT_RUN_HERE, ComparisonResult
 from paritygate.pipelines.run.evidence import EarlierFailure, Evidence, EvidenceEntry
 from paritygate.pipelines.run.workspace import FailedVariant, RunFolder, required_variants, worst_code
 from paritygate.text import without_row_ids
@@ -31,7 +31,7 @@ __all__ = ["NOT_MEASURED", "ReportData", "VariantReport", "collect_report", "rep
 NOT_MEASURED = "not measured"
 _NOTHING_REQUIRED = "nothing required"
 _VERDICT_OF_CODE = {ExitCode.PASS: "pass", ExitCode.PARITY_FAILED: "fail", ExitCode.INCONCLUSIVE: "inconclusive"}
-_ORDER = ("pass", "fail", "error", "inconclusive", NOT_RUN_HERE, NOT_MEASURED)
+_ORDER = ("pass", "fail", "error", "inconclusive", NOT_RUN_HERE, NOT_AVAILABLE, NOT_MEASURED)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,7 +41,8 @@ class VariantReport:
     Attributes:
         name: The variant.
         is_required: Whether the run's outcome depends on it.
-        verdict: `pass`, `fail`, `inconclusive`, `error`, `not run here`, or `not measured`.
+        verdict: `pass`, `fail`, `inconclusive`, `error`, `not run here`,
+            `not available for this model`, or `not measured`.
         exit_code: The exit code of that.
         evidence: `verified`, `emulated`, `built` or `none`.
         reason: Why it could not be made or measured; empty if it was.

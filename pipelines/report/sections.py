@@ -7,25 +7,29 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from paritygate.pipelines.compare.result import ComparisonResult, OutputResult, reasons
+from paritygate.pipelines.choice.limit_share import limit_share
+from paritygate.pipelines.compare.result import ComparisonResult, OutputResult, WorstRowResult, reasons
+from paritygate.pipelines.report.drawings.drawings import drawings_of
+from paritygate.pipelines.report.drawings.plot import Plot
 from paritygate.pipelines.report.failed_alone import FailedAlone, failed_alone
-from paritygate.pipelines.report.figures import number
-from paritygate.pipelines.report.quantile_strip import QuantileStrip, quantile_strip
+from paritygate.pipelines.report.figures import number, share, times
+from paritygate.pipelines.report.not_covered import not_covered
 from paritygate.pipelines.report.report_data import ReportData, VariantReport
 from paritygate.pipelines.report.speed_section import speed_section
+from paritygate.pipelines.report.summary import findings_of
 from paritygate.pipelines.report.tables.conversion import conversion_table
 from paritygate.pipelines.report.tables.machines import machine_tables, other_devices_table
+from paritygate.pipelines.report.tables.parity import anchor_of, parity_table
 from paritygate.pipelines.report.tables.probes import FAILED_AT, FOUND_AT, probe_tables, probe_words
 from paritygate.pipelines.report.tables.quality import quality_tables
 from paritygate.pipelines.report.tables.run import (
-    anchor_of,
     artifact_table,
     earlier_failures_table,
     evidence_words,
-    parity_table,
     reference_tables,
     release_table,
 )
+from paritygate.pipelines.report.tables.speed import measured_speed
 from paritygate.pipelines.report.tables.table import Table
 from paritygate.pipelines.report.tables.variants import (
     agreement_table,
@@ -38,17 +42,22 @@ from paritygate.pipelines.report.tables.variants import (
     tolerance_table,
     worst_rows_table,
 )
+from paritygate.pipelines.report.why import why_of_variant
 from paritygate.signature import is_float_dtype
 
 __all__ = ["OutputSection", "VariantSection", "contents_of", "variant_sections"]
 
+_FAILED = frozenset({"fail", "error", "inconclusive"})
+# The part of its limit from which on a difference is worth a look at its row.
+_NEAR_LIMIT = 0.5
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OutputSection:
-    """One output of a variant; `remark` says in words what the drawing would, where there is none."""
+    """One output of a variant; `remark` says in words what the drawings would, where there are none."""
 
     name: str
-    strip: QuantileStrip | None
+    drawings: tuple[Plot, ...]
     remark: str
     tables: tuple[Table, ...]
 
@@ -71,6 +80,7 @@ class VariantSection:
         apart: The strata.
         after: The limits, and what ran.
         made: How the artifact was made; None where nothing is recorded.
+        not_covered: What the comparison says nothing of, one sentence each.
         notes: What the user should know, one sentence each.
     """
 
@@ -87,7 +97,21 @@ class VariantSection:
     apart: tuple[Table, ...]
     after: tuple[Table, ...]
     made: Table | None
+    not_covered: tuple[str, ...]
     notes: tuple[str, ...]
+
+    @property
+    def why(self) -> str:
+        """Why it is no pass, in one sentence; empty where it is."""
+        return why_of_variant(self.variant)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is something in it to act on: all but a variant that passed without a finding."""
+        result = self.variant.result
+        return self.variant.verdict != "pass" or (
+            result is not None and bool(result.edge_findings or result.padding_findings)
+        )
 
 
 def variant_sections(report: ReportData) -> tuple[VariantSection, ...]:
@@ -117,7 +141,7 @@ def _section(variant: VariantReport, anchor: str, folder: Path) -> VariantSectio
         # What is there to do about a failure or a finding stands beside it.
         place = max((at for at, table in enumerate(probes, 1) if table.caption in {FAILED_AT, FOUND_AT}), default=1)
         alone, probes, details = failed_alone(result, folder), probes[:place], probes[place:]
-        apart = strata_tables(result.strata)
+        apart = strata_tables(result)
         after = (tolerance_table(result), sides_table(result))
     return VariantSection(
         anchor=anchor,
@@ -133,6 +157,7 @@ def _section(variant: VariantReport, anchor: str, folder: Path) -> VariantSectio
         apart=apart,
         after=after,
         made=conversion_table(variant.artifact.made_by.get("facts", {})) if variant.artifact is not None else None,
+        not_covered=not_covered(result) if result is not None and result.is_measured else (),
         notes=tuple(_notes(variant)),
     )
 
@@ -153,12 +178,17 @@ def _output(name: str, output: OutputResult, result: ComparisonResult) -> Output
     tables = [agreement_table(output)]
     if is_float_dtype(output.dtype) or output.mismatches:
         tables.insert(0, difference_table(output))
-    # A difference that is no number is not zero either: those rows are shown.
-    if any(row.row_id and row.max_abs_diff != 0 for row in output.worst_rows):
+    if any(row.row_id and _says_something(row) for row in output.worst_rows):
         tables.append(worst_rows_table(output))
     return OutputSection(
-        name=name, strip=quantile_strip(output), remark=_remark(name, output, result), tables=tuple(tables)
+        name=name, drawings=drawings_of(output), remark=_remark(name, output, result), tables=tuple(tables)
     )
+
+
+def _says_something(row: WorstRowResult) -> bool:
+    """Return whether a row comes near its limit, or beyond it: what is far from it is rounding, whichever row it is."""
+    # A difference that is no number is not zero either.
+    return row.max_abs_diff is None or row.limit is None or row.max_abs_diff > row.limit * _NEAR_LIMIT
 
 
 def _remark(name: str, output: OutputResult, result: ComparisonResult) -> str:
@@ -179,14 +209,6 @@ def _notes(variant: VariantReport) -> Iterable[str]:
         if result.looser_than_default:
             loose = ", ".join(result.looser_than_default)
             found.append(f"limits looser than the default for {result.precision}: {loose}")
-        if result.outputs_left_out:
-            found.append(f"not compared: {', '.join(result.outputs_left_out)}")
-        found += [f"output {name} is ignored: {why}" for name, why in result.outputs_ignored.items()]
-        found += [
-            f"the decision on {name} is the same for all rows: {decision.constant}"
-            for name, decision in result.decisions.items()
-            if decision.constant
-        ]
     if variant.emulated is not None:
         said = set(found)
         found += [
@@ -196,8 +218,39 @@ def _notes(variant: VariantReport) -> Iterable[str]:
     return dict.fromkeys(found)
 
 
+def release_words(report: ReportData) -> str:
+    """Return in one sentence what was released, how fast it is, and how near to its limits; empty if nothing was."""
+    if report.release is None:
+        return ""
+    alias = f" ({report.release['alias']})" if report.release["alias"] else ""
+    version = f"{report.release['model']} {report.release['version']}"
+    released = [_in_release(variant, report) for variant in report.variants if variant.name in report.marked]
+    return f"Released as {version}{alias}: {'; '.join(released)}."
+
+
+def _in_release(variant: VariantReport, report: ReportData) -> str:
+    words = [variant.name]
+    if report.benchmark is not None:
+        speed, _ = measured_speed(variant, report.benchmark)
+        point = None if speed is None else speed.at(report.benchmark.batch_sizes[0], report.benchmark.concurrency[0])
+        if point is not None and point.speedup is not None:
+            words.append(f"{times(point.speedup.ratio)} as fast as the source")
+    checks = variant.result.checks if variant.result is not None else ()
+    part = limit_share((check.name, check.measured, check.limit) for check in checks)
+    if part is not None:
+        words.append(f"its difference at {share(part, 1.0)} of the nearest limit" if part else "its answers equal")
+    return ", ".join(words)
+
+
+def failed_variants(sections: Iterable[VariantSection]) -> tuple[VariantSection, ...]:
+    """Return the variants that did not pass though they were tried, those that count towards the outcome first."""
+    failed = [section for section in sections if section.variant.verdict in _FAILED]
+    return tuple(sorted(failed, key=lambda section: not section.variant.is_required))
+
+
 def contents_of(report: ReportData) -> dict[str, Any]:
     """Return the variables of the templates, by name."""
+    sections = variant_sections(report)
     return {
         "report": report,
         "parity": parity_table(report),
@@ -206,7 +259,10 @@ def contents_of(report: ReportData) -> dict[str, Any]:
         "elsewhere": other_devices_table(report),
         "release": release_table(report.release, report) if report.release is not None else None,
         "speed": speed_section(report),
-        "sections": variant_sections(report),
+        "released": release_words(report),
+        "sections": sections,
+        "failed": failed_variants(sections),
+        "findings": findings_of(report),
         "reference": reference_tables(report.recording) if report.recording is not None else (),
         "artifacts": artifact_table(report),
         "machines": machine_tables(report),

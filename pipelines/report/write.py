@@ -9,10 +9,10 @@ from typing import Any
 from paritygate.files import write_bytes_atomically
 from paritygate.pipelines.report.html_report import render_html
 from paritygate.pipelines.report.markdown_report import render_markdown
-from paritygate.pipelines.report.report_data import ReportData, collect_report, report_without_inputs
+from paritygate.pipelines.report.report_data import collect_report, report_without_inputs
 from paritygate.pipelines.run.workspace import RunFolder
 
-__all__ = ["write_pages", "write_reports"]
+__all__ = ["write_reports"]
 
 
 def write_reports(run: RunFolder, *, release: Mapping[str, Any] | None = None) -> tuple[Path, ...]:
@@ -30,21 +30,10 @@ def write_reports(run: RunFolder, *, release: Mapping[str, Any] | None = None) -
     # Markdown is for pull requests and the summaries of builds: it is made to leave this machine.
     hidden = report_without_inputs(report)
     is_hiding, is_leaving_hidden = (run.resolved.hides_inputs(is_leaving=is_leaving) for is_leaving in (False, True))
-    return write_pages(hidden if is_hiding else report, hidden if is_leaving_hidden else report, run.findings)
-
-
-def write_pages(report: ReportData, leaving: ReportData, folder: Path) -> tuple[Path, ...]:
-    """Write `report.html` and `report.md` into a folder and return their paths.
-
-    Args:
-        report: What the HTML page says.
-        leaving: What the Markdown page says.
-        folder: The folder.
-
-    Raises:
-        StorageError: The disk is full, or the folder cannot be written.
-    """
-    pages = {"report.html": render_html(report), "report.md": render_markdown(leaving)}
+    pages = {
+        "report.html": render_html(hidden if is_hiding else report),
+        "report.md": render_markdown(hidden if is_leaving_hidden else report),
+    }
     for name, text in pages.items():
-        write_bytes_atomically(folder / name, text.encode())
-    return tuple(folder / name for name in pages)
+        write_bytes_atomically(run.findings / name, text.encode())
+    return tuple(run.findings / name for name in pages)

@@ -11,6 +11,7 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from typing import Any
 
 from paritygate.artifact import Artifact
 from paritygate.codec import to_data
@@ -32,16 +33,20 @@ from paritygate.pipelines.benchmark.rounds import (
 from paritygate.pipelines.benchmark.worker import RefusedError, Worker, WorkerJob
 from paritygate.pipelines.compare.models import artifact_model
 from paritygate.pipelines.process.child import Progress
+from paritygate.pipelines.process.stages import stage
 from paritygate.pipelines.run.workspace import RunFolder, required_variants
 from paritygate.pipelines.spec.benchmark_plan import BenchmarkPlan, plan_of
+from paritygate.precision import Variant
+from paritygate.text import counted
 from paritygate.validate.gate.verdict import Verdict
 from paritygate.validate.reference.recording import RECORD_FILE, Recording
 
-__all__ = ["benchmark_stage", "exit_code_of_benchmark", "subjects_of"]
+__all__ = ["benchmark_stage", "exit_code_of_benchmark", "subjects_of", "take_over_benchmark"]
 
 # Enough for a look at every input of most models, and bounded for slow ones.
 _WARM_UP_ROUNDS = 4
 _MIN_CYCLE = 3
+_WHAT = "the benchmark"
 
 
 def subjects_of(run: RunFolder, device: str = "cpu") -> list[BenchmarkSubject]:
@@ -72,6 +77,48 @@ def subjects_of(run: RunFolder, device: str = "cpu") -> list[BenchmarkSubject]:
     return found
 
 
+def take_over_benchmark(run: RunFolder, plan: BenchmarkPlan, device: str = "cpu") -> bool:
+    """Write the benchmark of an earlier run down as this one's, and say so in it, where it measured the same.
+
+    The same is: the files of all variants, the source, the samples, the plan, the machine and all that is installed.
+
+    Returns:
+        Whether there was one.
+    """
+    asked = None if run.cache is None else _asked(run, plan, device)
+    if run.cache is None or asked is None:
+        return False
+    found = run.cache.found(_WHAT, asked)
+    if found is None:
+        return False
+    data, done = found
+    result = BenchmarkResult.read(data)
+    note = f"measured on this machine at {done.made_at}, in run {done.taken_from}: --benchmark measures again"
+    result = replace(result, notes=(*result.notes, note))
+    write_json_atomically(run.benchmark_file, {**to_data(result), **run.made_here()})
+    return True
+
+
+def _asked(run: RunFolder, plan: BenchmarkPlan, device: str) -> dict[str, Any] | None:
+    """Return all that the figures follow from, beside what the jobs of the run read; None where that is not known."""
+    evidence = run.evidence()
+    if evidence is None or not (run.reference / RECORD_FILE).is_file():
+        return None
+    recording = Recording.load(run.reference)
+    return {
+        "variants": {
+            entry.variant: [entry.artifact, entry.verdict, run.resolved.provider(Variant.parse(entry.variant), device)]
+            for entry in evidence.variants
+        },
+        "source": recording.model.get("digest"),
+        "samples": recording.samples_digest,
+        "plan": to_data(plan),
+        "chosen_at": list(plan_of(run.resolved).points[0]),
+        "seed": run.resolved.spec.seed,
+        "device": device,
+    }
+
+
 def benchmark_stage(
     run: RunFolder, plan: BenchmarkPlan, *, time_limit_s: float, progress: Progress, device: str = "cpu"
 ) -> BenchmarkResult:
@@ -95,7 +142,7 @@ def benchmark_stage(
     device_name(device)
     load = mark_load()
     subjects = subjects_of(run, device)
-    with ExitStack() as stack:
+    with ExitStack() as stack, stage(progress, "measuring the speed") as did:
         for subject in subjects:
             if not subject.errors:
                 progress(f"benchmark: loading {subject.name}", 0, 0)
@@ -108,7 +155,10 @@ def benchmark_stage(
         for subject in subjects:
             if subject.worker is not None:
                 subject.peak_memory_bytes = subject.worker.peak_memory_bytes
+        measured = sum(subject.worker is not None for subject in subjects[1:])
+        did(f"measured the speed of {measured} of {counted(len(subjects) - 1, 'variant')}")
     others = others_cores(load, mark_load())
+    doubts = _uncertain_note(subjects, chosen_at)
     result = BenchmarkResult(
         batch_sizes=plan.batch_sizes,
         concurrency=plan.concurrency,
@@ -120,11 +170,21 @@ def benchmark_stage(
         device=device,
         round_seconds=plan.seconds,
         seed=run.resolved.spec.seed,
-        notes=(*load_note(others, cores()), *_point_note(run, plan), *_uncertain_note(subjects, chosen_at)),
+        notes=(*_point_note(run, plan), *load_note(others, cores()), *doubts),
     )
-    result = replace(result, notes=(*result.notes, *contradiction_note(result)))
+    contradictions = contradiction_note(result)
+    result = replace(result, notes=(*result.notes, *contradictions))
     write_json_atomically(run.benchmark_file, {**to_data(result), **run.made_here()})
+    # Figures that tell nothing are not for other runs, and what failed is tried again. Those of a busy machine say so.
+    if not (doubts or contradictions or any(subject.may_be_released and subject.errors for subject in subjects)):
+        _keep(run, plan, device, result)
     return result
+
+
+def _keep(run: RunFolder, plan: BenchmarkPlan, device: str, result: BenchmarkResult) -> None:
+    asked = _asked(run, plan, device)
+    if run.cache is not None and asked is not None:
+        run.cache.keep(_WHAT, asked, to_data(result))
 
 
 def _point_note(run: RunFolder, plan: BenchmarkPlan) -> tuple[str, ...]:

@@ -9,10 +9,12 @@ from paritygate.artifact import ARTIFACT_FILE, Artifact
 from paritygate.errors import ArtifactIntegrityError, InputFileError, UsageError
 from paritygate.formats import ENGINE_FORMATS
 from paritygate.pipelines.process.child import Progress
+from paritygate.pipelines.process.stages import stage
 from paritygate.pipelines.run.variant_maker import VariantMaker, bases_of
 from paritygate.pipelines.run.workspace import FailedVariant, RunFolder
 from paritygate.pipelines.spec.target_choice import check_names
 from paritygate.precision import Variant
+from paritygate.text import counted
 
 __all__ = ["BuildOutcome", "build_stage"]
 
@@ -70,7 +72,10 @@ def build_stage(
         for base in bases_of(Variant.parse(name)):
             # Raises if it was changed, before any time is spent.
             maker.there(base)
-    made = {name: maker.make(name) for name in wanted}
+    with stage(progress, "building", wanted) as did:
+        made = {name: maker.make(name) for name in wanted}
+        count = sum(isinstance(item, Artifact) for item in made.values())
+        did(f"built {count} of {counted(len(made), 'variant')}")
     failures = {name: item for name, item in made.items() if isinstance(item, FailedVariant)}
     earlier = {name: item for name, item in run.failures().items() if name not in made}
     found = {**earlier, **failures}

@@ -20,7 +20,7 @@ from paritygate.pipelines.run.workspace import RunFolder
 from paritygate.validate.gate.rules import EdgeRule
 from paritygate.validate.probes.catalogue import in_order
 
-__all__ = ["check_reason", "earlier_failures"]
+__all__ = ["check_reason", "earlier_failures", "holds_failures"]
 
 _CHECKS_NAMED = 5
 
@@ -53,6 +53,11 @@ def earlier_failures(run: RunFolder, source: str | None, jobs: Mapping[str, Comp
                 if item.asked_less or is_replaced:
                     found[item.run, item.variant, item.failed] = item
     return list(found.values())
+
+
+def holds_failures(evidence: Path) -> bool:
+    """Return whether evidence says of anything that it failed: later runs of the same source are held to it."""
+    return any(document.earlier_failures or any(_failures_in(document)) for document in _documents(evidence))
 
 
 def check_reason(run: RunFolder, failures: Iterable[EarlierFailure]) -> None:

@@ -29,6 +29,8 @@ VERIFIED = "verified"
 EMULATED = "emulated"
 BUILT = "built"
 NONE = "none"
+# What stands in a tolerance beside its limits.
+_NO_LIMITS = frozenset({"declared", "precision"})
 _OF_GPU = frozenset({"name", "device", "driver", "cuda"})
 
 
@@ -130,6 +132,9 @@ def _wrong_limits(result: ComparisonResult) -> str:
     for name in (*declared, *result.looser_than_default):
         if not isinstance(tolerance.get(name), int | float):
             return f"{name} is named as a limit of the tolerance, which holds no such number"
+    for name, value in tolerance.items():
+        if name not in _NO_LIMITS and not isinstance(value, int | float | None):
+            return f"{name} of the tolerance is {value!r}, and no number"
     return ""
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from paritygate.pipelines.process.child import Progress
+from paritygate.pipelines.process.stages import stage
 from paritygate.pipelines.run.variant_maker import VariantMaker
 from paritygate.pipelines.run.workspace import FailedVariant, RunFolder
+from paritygate.text import counted
 
 __all__ = ["export_stage"]
 
@@ -21,7 +23,9 @@ def export_stage(run: RunFolder, *, time_limit_s: float, progress: Progress) -> 
     _ = run.resolved.source
     names = run.resolved.target_names
     maker = VariantMaker(run, names, time_limit_s=time_limit_s, progress=progress)
-    made = {name: maker.make(name) for name in names}
-    failures = {name: item for name, item in made.items() if isinstance(item, FailedVariant)}
+    with stage(progress, "exporting", names) as did:
+        made = {name: maker.make(name) for name in names}
+        failures = {name: item for name, item in made.items() if isinstance(item, FailedVariant)}
+        did(f"exported {len(made) - len(failures)} of {counted(len(made), 'variant')}")
     run.save_failures(failures)
     return failures

@@ -16,7 +16,7 @@ from paritygate.codec import to_data
 from paritygate.convert.conversion import DERIVATIONS
 from paritygate.errors import BackendError, ConversionError, ParitygateError, StorageError
 from paritygate.pipelines.compare.models import artifact_model
-from paritygate.pipelines.process.child import ChildJob, Progress, run_child
+from paritygate.pipelines.process.child import ChildJob, Progress
 from paritygate.pipelines.run.workspace import RunFolder
 from paritygate.precision import Precision, Variant
 
@@ -129,7 +129,7 @@ def find_overflow(
         crash_error=BackendError,
     )
     try:
-        found: Mapping[str, Any] = run_child(job, progress)
+        found: Mapping[str, Any] = run.do(job, progress)
     except StorageError:
         raise
     except ParitygateError as err:

@@ -11,7 +11,7 @@ from paritygate.pipelines.run.evidence import Evidence
 from paritygate.validate.gate.rules import EdgeRule
 from paritygate.validate.probes.catalogue import ALL_PROBES, in_order
 
-__all__ = ["edge_findings", "edge_not_asked", "probes_not_asked"]
+__all__ = ["edge_findings", "edge_not_asked", "padding_findings", "probes_not_asked"]
 
 
 def probes_not_asked(documents: Iterable[Evidence]) -> dict[str, tuple[str, ...]]:
@@ -37,6 +37,16 @@ def edge_findings(documents: Iterable[Evidence]) -> dict[str, list[dict[str, Any
             findings = () if entry.result is None else entry.result.edge_findings
             kept += [data for finding in findings if (data := to_data(finding)) not in kept]
     return {name: kept for name, kept in found.items() if kept}
+
+
+def padding_findings(documents: Iterable[Evidence]) -> dict[str, list[str]]:
+    """Return, by variant, what differs where a mask leaves out that nobody declared, in words, on some device."""
+    found: dict[str, dict[str, None]] = {}
+    for document in documents:
+        for entry in document.variants:
+            for check in () if entry.result is None else entry.result.padding_findings:
+                found.setdefault(entry.variant, {})[check.detail] = None
+    return {name: list(details) for name, details in found.items()}
 
 
 def edge_not_asked(documents: Iterable[Evidence]) -> tuple[str, ...]:

@@ -11,17 +11,19 @@ from paritygate.artifact import ARTIFACT_FILE, Artifact
 from paritygate.codec import digest_of, to_data
 from paritygate.errors import ArtifactIntegrityError, BackendError, StorageError, UsageError
 from paritygate.files import MARKER, make_marked_folder, remove_marked_folder, storage_errors
-from paritygate.models.source import SourceKind, parse_source
+from paritygate.models.source import ModelRef, SourceKind, parse_source, with_signature_key
+from paritygate.pipelines.compare.models import artifact_model
 from paritygate.pipelines.compare.probe_recording import Graph, ProbeRequest
-from paritygate.pipelines.process.child import ChildJob, Progress, run_child
+from paritygate.pipelines.process.child import ChildJob, DoJob, Progress, do_job
+from paritygate.pipelines.process.stages import stage
 from paritygate.pipelines.run.workspace import RunFolder
 from paritygate.validate.reference.recording import Recording
 from paritygate.validate.samples.samples import SampleSource
 
-__all__ = ["RecordRequest", "check_recording_rules", "record_model", "record_stage"]
+__all__ = ["GRAPH_VARIANT", "RecordRequest", "check_recording_rules", "record_artifact", "record_model", "record_stage"]
 
 # The variant that shows what the model does with its inputs.
-_GRAPH = "onnx-fp32"
+GRAPH_VARIANT = "onnx-fp32"
 # The digest of the rules that a recording was made by, in its settings.
 _RULES = "rules_digest"
 
@@ -37,9 +39,11 @@ class RecordRequest:
         out: The folder to write; it must not exist, or be one of ours.
         batch_size: Rows a batch, where the samples do not say.
         pad: By input, what shorter lists of JSON lines are filled up with.
+        valid_where: By output, the input that says which of its positions count.
         is_non_finite_declared: Whether NaN and infinity in the outputs are right.
         seed: Seed of the choice of rows that are run twice.
         device: Where the model runs.
+        signature_key: Which signature of a SavedModel is meant; None for `serving_default`.
     """
 
     model: str
@@ -48,9 +52,11 @@ class RecordRequest:
     out: Path
     batch_size: int
     pad: Mapping[str, float]
+    valid_where: Mapping[str, str]
     is_non_finite_declared: bool
     seed: int
     device: str
+    signature_key: str | None = None
 
 
 def record_stage(run: RunFolder, *, time_limit_s: float, progress: Progress, device: str = "cpu") -> Recording:
@@ -78,7 +84,9 @@ def record_stage(run: RunFolder, *, time_limit_s: float, progress: Progress, dev
         "probes": to_data(replace(_probes(run), graph=_graph(run))),
         _RULES: _rules(run),
     }
-    return _record(args, out=run.reference, jobs=run.jobs("record"), time_limit_s=time_limit_s, progress=progress)
+    return _record(
+        args, out=run.reference, jobs=run.jobs("record"), time_limit_s=time_limit_s, progress=progress, do=run.do
+    )
 
 
 def check_recording_rules(run: RunFolder, recording: Recording) -> None:
@@ -115,6 +123,7 @@ def _rules(run: RunFolder) -> str:
             },
             "signature": resolved.signature,
             "rename": resolved.rename,
+            "signature_key": resolved.spec.model.signature,
             "files": resolved.spec.model.files,
             "axes": resolved.spec.axes,
             "valid_where": resolved.valid_where,
@@ -134,7 +143,7 @@ def _probes(run: RunFolder) -> ProbeRequest:
 
 def _graph(run: RunFolder) -> Graph | None:
     """Return the exported ONNX file, which says what the inputs are; None if there is none."""
-    for folder in (run.variant_folder(_GRAPH), run.base_folder(_GRAPH)):
+    for folder in (run.variant_folder(GRAPH_VARIANT), run.base_folder(GRAPH_VARIANT)):
         if (folder / ARTIFACT_FILE).is_file():
             return Graph(path=Artifact.read_record(folder).path)
     return None
@@ -147,35 +156,80 @@ def record_model(request: RecordRequest, *, time_limit_s: float, progress: Progr
         InputFileError: The model or the samples do not exist or are damaged.
         ParitygateError: As `record_stage`.
     """
-    source = parse_source(request.model, request.here)
+    source = with_signature_key(parse_source(request.model, request.here), request.signature_key, "--signature")
     if source.kind is SourceKind.CALLABLE:
         msg = f"{request.model!r} is a module:callable, whose inputs and outputs are not known here"
         raise UsageError(msg, hint="write a spec that names them and use: convert-and-validate export, record --run")
     samples = SampleSource(text=request.samples, folder=request.here, batch_size=request.batch_size, pad=request.pad)
-    args: dict[str, Any] = {
-        "name": request.model,
+    args = {
+        **_args_of(request.model, source, samples, is_non_finite_declared=request.is_non_finite_declared),
+        "valid_where": dict(request.valid_where),
+        "seed": request.seed,
+        "device": request.device,
+    }
+    return _record_alone(args, out=request.out, time_limit_s=time_limit_s, progress=progress)
+
+
+def record_artifact(  # noqa: PLR0913 - what is recorded, where to, and how
+    artifact: Artifact,
+    samples: SampleSource,
+    *,
+    out: Path,
+    ignored: Mapping[str, str],
+    is_non_finite_declared: bool,
+    time_limit_s: float,
+    progress: Progress,
+) -> Recording:
+    """Record the outputs of an artifact, but for those that are not compared.
+
+    Raises:
+        ParitygateError: As `record_stage`.
+    """
+    args = {
+        **_args_of(
+            str(artifact.variant),
+            artifact_model(artifact),
+            samples,
+            is_non_finite_declared=is_non_finite_declared,
+        ),
+        "ignored": dict(ignored),
+    }
+    return _record_alone(args, out=out, time_limit_s=time_limit_s, progress=progress)
+
+
+def _args_of(name: str, source: ModelRef, samples: SampleSource, *, is_non_finite_declared: bool) -> dict[str, Any]:
+    """Return what the job is told of a model that no spec is about."""
+    return {
+        "name": name,
         "source": to_data(source),
         "samples": to_data(samples),
         "files": [],
         "axes": {},
         "valid_where": {},
-        "is_non_finite_declared": request.is_non_finite_declared,
+        "is_non_finite_declared": is_non_finite_declared,
         "ignored": {},
-        "seed": request.seed,
-        "device": request.device,
-        # Of a model file alone, no candidate is asked anything.
-        "probes": to_data(ProbeRequest(names=())),
+        "seed": 0,
+        "device": "cpu",
+        # Of a model file alone, no candidate is asked anything; what its graph does with a mask is looked at.
+        "probes": to_data(
+            ProbeRequest(names=(), graph=Graph(path=source.path) if source.kind is SourceKind.ONNX else None)
+        ),
         _RULES: None,
     }
-    out = request.out.resolve()
+
+
+def _record_alone(args: dict[str, Any], *, out: Path, time_limit_s: float, progress: Progress) -> Recording:
+    out = out.resolve()
     jobs = make_marked_folder(out.with_name(f".{out.name}.jobs"))
-    recording = _record(args, out=out, jobs=jobs, time_limit_s=time_limit_s, progress=progress)
+    recording = _record(args, out=out, jobs=jobs, time_limit_s=time_limit_s, progress=progress, do=do_job)
     # The log is wanted where something went wrong, and nothing did.
     remove_marked_folder(jobs)
     return recording
 
 
-def _record(args: dict[str, Any], *, out: Path, jobs: Path, time_limit_s: float, progress: Progress) -> Recording:
+def _record(  # noqa: PLR0913 - what is recorded, where to, and how
+    args: dict[str, Any], *, out: Path, jobs: Path, time_limit_s: float, progress: Progress, do: DoJob
+) -> Recording:
     staged = out.with_name(f".{out.name}.partial")
     if out.exists() and not (out / MARKER).is_file():
         msg = f"{out} exists and was not made by paritygate: it is left alone"
@@ -183,17 +237,20 @@ def _record(args: dict[str, Any], *, out: Path, jobs: Path, time_limit_s: float,
     remove_marked_folder(staged)
     make_marked_folder(staged)
     try:
-        run_child(
-            ChildJob(
-                name="record",
-                args={**args, "folder": str(staged)},
-                folder=jobs,
-                what=f"the recording of {args['name']}",
-                time_limit_s=time_limit_s,
-                crash_error=BackendError,
-            ),
-            progress,
-        )
+        with stage(progress, "recording the reference") as did:
+            do(
+                ChildJob(
+                    name="record",
+                    args={**args, "folder": str(staged)},
+                    folder=jobs,
+                    what=f"the recording of {args['name']}",
+                    time_limit_s=time_limit_s,
+                    crash_error=BackendError,
+                ),
+                progress,
+                makes=[staged],
+            )
+            did("recorded the reference")
         remove_marked_folder(out)
         with storage_errors(out):
             staged.rename(out)

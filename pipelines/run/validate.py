@@ -16,11 +16,13 @@ from paritygate.pipelines.compare.hidden_inputs import hidden
 from paritygate.pipelines.compare.job import compare, comparison_not_run, failed_comparison
 from paritygate.pipelines.compare.result import ComparisonResult
 from paritygate.pipelines.process.child import Progress
+from paritygate.pipelines.process.stages import stage
 from paritygate.pipelines.run.comparisons import Binding, Comparison, comparison_of, emulated_comparison_of
 from paritygate.pipelines.run.earlier_failures import check_reason, earlier_failures
 from paritygate.pipelines.run.evidence import Evidence, EvidenceEntry
 from paritygate.pipelines.run.record import check_recording_rules
 from paritygate.pipelines.run.workspace import FailedVariant, RunFolder
+from paritygate.text import counted
 from paritygate.validate.probes.catalogue import in_order
 from paritygate.validate.reference.recording import Recording
 
@@ -58,6 +60,16 @@ def validate_stage(
         UsageError: The spec asks less than a failed run of the same source did, and does not say why.
         StorageError: The disk is full.
     """
+    made = run.exported()
+    with stage(progress, "comparing", [each for name in made for each in (name, f"{name}.emulated")]) as did:
+        results = _validate(run, time_limit_s=time_limit_s, progress=progress, device=device, probes=probes)
+        did(f"compared {sum(result.is_measured for result in results.values())} of {counted(len(made), 'variant')}")
+    return results
+
+
+def _validate(
+    run: RunFolder, *, time_limit_s: float, progress: Progress, device: str, probes: Collection[str] | None
+) -> dict[str, ComparisonResult]:
     recording = Recording.load(run.reference)
     check_recording_rules(run, recording)
     where = device_name(device)
@@ -67,6 +79,9 @@ def validate_stage(
     jobs = {name: comparison.job for name, comparison in comparisons.items()}
     earlier = [] if run.is_scratch else earlier_failures(run, recording.model.get("digest"), jobs)
     check_reason(run, earlier)
+    if run.cache is not None and any(comparison.damage is not None for comparison in comparisons.values()):
+        # A source that is another at every call: to do it again is of use only if it is done.
+        run.cache.forget()
     entries: dict[str, EvidenceEntry] = {}
     emulated: list[EvidenceEntry] = []
     for name, artifact in made.items():
@@ -149,6 +164,18 @@ def _damage(artifact: Artifact) -> ParitygateError | None:
     return None
 
 
+def _taken_over(run: RunFolder) -> tuple[str, ...]:
+    """Return that the last job of the run was taken over, if it was."""
+    last = run.cache.done[-1] if run.cache is not None and run.cache.done else None
+    if last is None or not last.taken_from:
+        return ()
+    if last.is_judged_anew:
+        return (
+            f"judged anew: the models answered at {last.made_at}, in run {last.taken_from}, and were not asked again",
+        )
+    return (f"compared at {last.made_at}, in run {last.taken_from}: nothing that was read then has changed since",)
+
+
 class _Validator:
     """Makes the comparisons of a run, each in a job of its own."""
 
@@ -183,8 +210,8 @@ class _Validator:
         def report(stage: str, done: int, total: int) -> None:
             self._progress(f"{name}: {stage}", done, total)
 
-        result = compare(job, time_limit_s=self._time_limit_s, folder=place, progress=report)
+        result = compare(job, time_limit_s=self._time_limit_s, folder=place, progress=report, do=self._run.do)
         # What the converter had to say belongs to the variant as much as what the runtimes had.
-        result = replace(result, notes=[*artifact.made_by.get("notes", ()), *result.notes])
+        result = replace(result, notes=[*artifact.made_by.get("notes", ()), *result.notes, *_taken_over(self._run)])
         is_hiding = self._run.resolved.hides_inputs(is_leaving=False)
         return hidden(result) if is_hiding else result

@@ -31,13 +31,20 @@ from paritygate.formats import ENGINE_FORMATS
 from paritygate.machine import machine_facts
 from paritygate.pipelines.calibration.calibration import CalibrationRequest
 from paritygate.pipelines.compare.models import artifact_model
-from paritygate.pipelines.process.child import ChildJob, Progress, run_child
+from paritygate.pipelines.process.child import ChildJob, Progress
 from paritygate.pipelines.run.overflow import OVERFLOW_PRECISIONS, OverflowFinding, find_overflow
 from paritygate.pipelines.run.workspace import FailedVariant, RunFolder
+from paritygate.pipelines.spec.schema import ResolvedSpec
 from paritygate.precision import Precision, Variant
 from paritygate.signature import Signature
 
 __all__ = ["VariantMaker", "base_of", "bases_of"]
+
+# Parts of a spec that name no input or output of the model.
+_NOT_ABOUT_OUTPUTS = frozenset({
+    "benchmark", "calibration", "edge", "min_rows", "onnxruntime", "opset", "probes", "promote", "reason", "repeat",
+    "report", "required", "seed", "targets", "tensorrt", "tensorrt_rtx", "tolerance",
+})  # fmt: skip
 
 
 class VariantMaker:
@@ -104,6 +111,7 @@ class VariantMaker:
                 hint=base.hint,
                 exit_code=base.exit_code,
                 operators=base.operators,
+                verdict=base.verdict,
             )
         try:
             finding = self._overflow_of(variant, base)
@@ -180,7 +188,7 @@ class VariantMaker:
     def _convert(self, variant: Variant, base: Artifact | None, files: Path) -> Mapping[str, Any]:
         run = self._run
         origin = _from_source(run, self._ties, is_fit_known=self._is_fit_known) if base is None else _from_base(base)
-        made: Mapping[str, Any] = run_child(
+        made: Mapping[str, Any] = run.do(
             ChildJob(
                 name="export",
                 args={
@@ -198,6 +206,7 @@ class VariantMaker:
                 crash_error=ConversionError,
             ),
             lambda stage, done, total: self._progress(f"{variant}: {stage}", done, total),
+            makes=[files],
         )
         if base is None:
             self._is_fit_known, self._ties = True, made["ties"]
@@ -267,9 +276,22 @@ def _from_source(run: RunFolder, ties: Mapping[str, str], *, is_fit_known: bool)
         "opset": resolved.spec.opset,
         "files": list(resolved.spec.model.files),
         "samples": to_data(resolved.samples(run.samples_path)),
-        "run": None if is_fit_known else str(run.folder),
+        "spec": None if is_fit_known else _spec_of_outputs(resolved),
         "ties": dict(ties),
         "exporter": resolved.spec.model.exporter,
+    }
+
+
+def _spec_of_outputs(resolved: ResolvedSpec) -> dict[str, Any]:
+    """Return the spec as far as it is held against the source: what is judged by other limits is converted alike."""
+    return {
+        "spec": {
+            **resolved.spec.model_dump(mode="json", by_alias=True, exclude=set(_NOT_ABOUT_OUTPUTS)),
+            # A spec has some, and which ones is the same to all of them.
+            "targets": ["onnx-fp32"],
+        },
+        "folder": str(resolved.folder),
+        "origin": resolved.origin,
     }
 
 
@@ -281,7 +303,7 @@ def _from_base(base: Artifact) -> dict[str, Any]:
         "opset": None,
         "files": [],
         "samples": None,
-        "run": None,
+        "spec": None,
         "ties": {},
         "exporter": None,
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -12,12 +12,15 @@ from typing import Any
 from paritygate.artifact import ARTIFACT_FILE, Artifact
 from paritygate.backends import backend_state
 from paritygate.codec import from_data, to_data
-from paritygate.errors import ExitCode, InputFileError, NotRunHereError, ParitygateError
+from paritygate.errors import ExitCode, InputFileError, NotAvailableError, NotRunHereError, ParitygateError
 from paritygate.files import MARKER, make_marked_folder, read_json, storage_errors, write_json_atomically
 from paritygate.formats import why_not_run
 from paritygate.pipelines.benchmark.result import BenchmarkResult
-from paritygate.pipelines.compare.result import NOT_RUN_HERE
+from paritygate.pipelines.cache.cache import Cache, cache_below
+from paritygate.pipelines.compare.result import NOT_AVAILABLE, NOT_RUN_HERE
+from paritygate.pipelines.process.child import DoJob, do_job
 from paritygate.pipelines.run.evidence import Evidence, read_evidence
+from paritygate.pipelines.run.in_use import Hold
 from paritygate.pipelines.spec.schema import ResolvedSpec, Spec
 from paritygate.pipelines.spec.target_choice import needed_backends
 
@@ -28,6 +31,7 @@ __all__ = [
     "FailedVariant",
     "RunFolder",
     "check_schema_of_run",
+    "is_run_folder",
     "new_run",
     "open_run",
     "required_variants",
@@ -46,7 +50,11 @@ _FAILURES_FILE = "export-failures.json"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FailedVariant:
-    """A variant that could not be made; its verdict is `error`, or `not run here` where the machine lacks the GPU."""
+    """A variant that could not be made.
+
+    Its verdict is `error`, `not run here` where the machine lacks the GPU, or `not available for this model` where the
+    target lacks what the model needs.
+    """
 
     variant: str
     message: str
@@ -65,8 +73,14 @@ class FailedVariant:
             hint=error.hint,
             exit_code=int(error.exit_code),
             operators=tuple(tuple(row) for row in rows),
-            verdict=NOT_RUN_HERE if isinstance(error, NotRunHereError) else "error",
+            verdict=_verdict_of(error),
         )
+
+
+def _verdict_of(error: ParitygateError) -> str:
+    if isinstance(error, NotRunHereError):
+        return NOT_RUN_HERE
+    return NOT_AVAILABLE if isinstance(error, NotAvailableError) else "error"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,6 +93,8 @@ class RunFolder:
         samples_path: What the command line gave as the samples' path.
         is_scratch: Whether what is found out now goes to a folder apart; the run's evidence, results and reports stay.
         is_without_benchmark: Whether the benchmark that is there does not count.
+        cache: Takes over what was done before; None where all is done.
+        hold: Says to others that the run is being worked on, for as long as it is open here.
     """
 
     folder: Path
@@ -86,6 +102,8 @@ class RunFolder:
     samples_path: str | None
     is_scratch: bool = False
     is_without_benchmark: bool = False
+    cache: Cache | None = None
+    hold: Hold | None = field(default=None, repr=False, compare=False)
 
     @property
     def run_id(self) -> str:
@@ -119,6 +137,11 @@ class RunFolder:
     def jobs(self, name: str) -> Path:
         """Return the folder for a job's request, result and log."""
         return self.findings / "jobs" / name
+
+    @property
+    def do(self) -> DoJob:
+        """How the jobs of the run are done."""
+        return do_job if self.cache is None else self.cache.run_job
 
     def variant_folder(self, variant: str) -> Path:
         """Return the folder of a variant's artifact."""
@@ -202,15 +225,25 @@ class RunFolder:
         return read_evidence(self.evidence_file) if self.evidence_file.is_file() else None
 
 
-def new_run(resolved: ResolvedSpec, *, root: Path, samples_path: str | None = None) -> RunFolder:
+def new_run(
+    resolved: ResolvedSpec, *, root: Path, samples_path: str | None = None, is_cached: bool = False
+) -> RunFolder:
     """Return a new run folder for a spec.
 
+    Args:
+        resolved: The spec.
+        root: What run folders lie below.
+        samples_path: What is given in place of the spec's own samples.
+        is_cached: Whether what was done before is taken over.
+
     Raises:
+        UsageError: The environment says of the cache what cannot be.
         StorageError: It cannot be written.
     """
     stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%SZ")
     folder = root / "runs" / resolved.name / f"{stamp}-{secrets.token_hex(2)}"
     make_marked_folder(folder)
+    hold = Hold(folder)
     path = None if samples_path is None else str(Path(samples_path).resolve())
     data = {
         "schema": _SCHEMA,
@@ -220,19 +253,35 @@ def new_run(resolved: ResolvedSpec, *, root: Path, samples_path: str | None = No
         "samples_path": path,
     }
     write_json_atomically(folder / _SPEC_FILE, data)
-    return RunFolder(folder=folder.resolve(), resolved=resolved, samples_path=path)
+    place = folder.resolve()
+    # What is hidden is not to lie in a second place either.
+    is_kept = is_cached and not resolved.hides_inputs(is_leaving=False)
+    cache = cache_below(root, place) if is_kept else None
+    return RunFolder(folder=place, resolved=resolved, samples_path=path, cache=cache, hold=hold)
 
 
-def open_run(folder: Path) -> RunFolder:
+def is_run_folder(folder: Path) -> bool:
+    """Return whether a folder is one of a run, sound or not: it bears the marker and holds a spec."""
+    return (folder / _SPEC_FILE).is_file() and (folder / MARKER).is_file()
+
+
+def open_run(folder: Path, *, is_held: bool = True) -> RunFolder:
     """Return the run in `folder`.
+
+    Args:
+        folder: The run folder.
+        is_held: Whether others are to see that the run is open.
 
     Raises:
         InputFileError: There is none, its spec is damaged, or another version of paritygate wrote it.
     """
     path = folder / _SPEC_FILE
-    if not path.is_file() or not (folder / MARKER).is_file():
+    if not is_run_folder(folder):
         msg = f"{folder} is no run folder"
-        raise InputFileError(msg, hint="give the folder that export or run printed: artifacts/runs/<model>/<run-id>")
+        hint = "give the folder that export or run printed, a run's id, or latest; see them: convert-and-validate runs"
+        raise InputFileError(msg, hint=hint)
+    # Before it is read: what is held is not removed meanwhile.
+    hold = Hold(folder) if is_held else None
     with storage_errors(path):
         try:
             data = read_json(path)
@@ -246,7 +295,7 @@ def open_run(folder: Path) -> RunFolder:
         except (KeyError, TypeError, ValueError) as err:
             msg = f"{path} is damaged: {str(err).splitlines()[0]}"
             raise InputFileError(msg, hint="start a new run: convert-and-validate run SPEC") from err
-    return RunFolder(folder=folder.resolve(), resolved=resolved, samples_path=data["samples_path"])
+    return RunFolder(folder=folder.resolve(), resolved=resolved, samples_path=data["samples_path"], hold=hold)
 
 
 def check_schema_of_run(where: str, data: Mapping[str, Any]) -> None:
@@ -272,8 +321,8 @@ def check_schema_of_run(where: str, data: Mapping[str, Any]) -> None:
 def required_variants(run: RunFolder, device: str | None = None) -> tuple[str, ...]:
     """Return the variants whose outcome is the run's: the declared ones, else those whose backends are installed.
 
-    What does not run on this machine or device is not required of itself. Where nothing is left, all are required: a
-    run that could measure nothing has not passed.
+    What does not run on this machine or device, or is not available for this model, is not required of itself. Where
+    nothing is left, all are required: a run that could measure nothing has not passed.
 
     Args:
         run: The run.
@@ -284,15 +333,16 @@ def required_variants(run: RunFolder, device: str | None = None) -> tuple[str, .
         return tuple(spec.required)
     evidence = _readable_evidence(run)
     where = device or ("cpu" if evidence is None else evidence.device.partition(":")[0])
-    not_run_here = {name for name, failure in run.failures().items() if failure.verdict == NOT_RUN_HERE}
+    excused = {NOT_AVAILABLE, NOT_RUN_HERE}
+    not_required = {name for name, failure in run.failures().items() if failure.verdict in excused}
     if evidence is not None:
-        not_run_here |= {entry.variant for entry in evidence.variants if entry.verdict == NOT_RUN_HERE}
+        not_required |= {entry.variant for entry in evidence.variants if entry.verdict in excused}
     runnable = tuple(
         str(variant)
         for variant in run.resolved.variants
         if all(backend_state(name).is_available for name in needed_backends(variant, spec))
         and why_not_run(variant, where) is None
-        and str(variant) not in not_run_here
+        and str(variant) not in not_required
     )
     return runnable or run.resolved.target_names
 

@@ -22,7 +22,7 @@ _PROBE = "probe_"
 
 
 def rows_of(result: SelftestResult, *, are_innocent: bool) -> list[tuple[str, ...]]:
-    """Return one row for each fault, or for each innocent rewrite, that was planted."""
+    """Return one row for each fault, or for each equivalent rewrite, that was planted."""
     return [
         (
             plant.name,

@@ -90,7 +90,7 @@ class EffectResult:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlantResult:
-    """What came of one fault or innocent rewrite.
+    """What came of one fault or equivalent rewrite.
 
     Attributes:
         name: Its name in the table.
@@ -166,7 +166,7 @@ class SelftestResult:
 
     @property
     def exit_code(self) -> int:
-        """0 unless the unchanged artifact does not pass or an innocent rewrite fails; a miss is information."""
+        """0 unless the unchanged artifact does not pass or an equivalent rewrite fails; a miss is information."""
         unchanged = {"pass": ExitCode.PASS, "inconclusive": ExitCode.INCONCLUSIVE, "fail": ExitCode.PARITY_FAILED}
         alarm = ExitCode.PARITY_FAILED if self.having(FALSE_ALARM) else ExitCode.PASS
         return worst_code([int(unchanged.get(self.unchanged, ExitCode.NOT_MEASURED)), int(alarm)])
@@ -185,7 +185,7 @@ class SelftestResult:
         alarms = len(self.having(FALSE_ALARM))
         return (
             f"{counted(on_samples + by_probes + len(missed), 'fault')} planted: {faults}; "
-            f"{counted(len(self.having(PASSED)) + alarms, 'innocent rewrite')}: {counted(alarms, 'false alarm')}"
+            f"{counted(len(self.having(PASSED)) + alarms, 'equivalent rewrite')}: {counted(alarms, 'false alarm')}"
         )
 
 
@@ -205,12 +205,10 @@ def why_missed(
         effects: How far the fault changes each output.
         reached_by: The inputs that show it; empty where any does.
         probes_off: The probes that were not asked.
-        at_edge: The probes that find it where no sample is, which fails nothing by itself.
+        at_edge: The checks that find it where no sample is, or at padding, which fails nothing by itself.
     """
     if at_edge:
-        return (
-            f"an edge finding of {', '.join(at_edge)}: no sample is like what shows it, and edge: fail would catch it"
-        )
+        return f"a finding of {', '.join(at_edge)}: where no sample is, or at padding; edge: fail would catch it"
     off = f"; probes that were not asked: {', '.join(probes_off)}" if probes_off else ""
     if all(effect.is_rounding for effect in effects):
         wanted = f"; what would show it: {reached_by}" if reached_by else ", so on what was asked it is no fault"

@@ -17,6 +17,7 @@ from paritygate.errors import (
 from paritygate.files import make_marked_folder, remove_marked_folder, write_bytes_atomically, write_json_atomically
 from paritygate.pipelines.compare.hidden_inputs import without_inputs
 from paritygate.pipelines.process.child import ChildJob, Progress, run_child
+from paritygate.pipelines.process.stages import stage
 from paritygate.pipelines.run.comparisons import comparison_job
 from paritygate.pipelines.run.export import export_stage
 from paritygate.pipelines.run.record import record_stage
@@ -26,6 +27,7 @@ from paritygate.pipelines.selftest.result import SelftestRequest, SelftestResult
 from paritygate.pipelines.spec.schema import ResolvedSpec
 from paritygate.pipelines.spec.target_choice import with_targets
 from paritygate.signature import Signature
+from paritygate.text import counted
 from paritygate.validate.probes.probe import PROBES
 
 __all__ = ["SELFTEST_FILE", "SELFTEST_PAGE", "SelftestOptions", "selftest_stage", "spec_of_selftest"]
@@ -111,18 +113,22 @@ def _try(run: RunFolder, options: SelftestOptions, progress: Progress) -> Selfte
         run=run.folder,
         seed=run.resolved.spec.seed,
     )
+    # As the job calls them.
+    names = [f"{at} of {len(options.mutations)}, {name}" for at, name in enumerate(options.mutations, start=1)]
     try:
-        found = run_child(
-            ChildJob(
-                name="selftest",
-                args=to_data(request),
-                folder=place,
-                what=f"the selftest of {run.resolved.name}",
-                time_limit_s=options.time_limit_s,
-                crash_error=BackendError,
-            ),
-            progress,
-        )
+        with stage(progress, "planting", names) as did:
+            found = run_child(
+                ChildJob(
+                    name="selftest",
+                    args=to_data(request),
+                    folder=place,
+                    what=f"the selftest of {run.resolved.name}",
+                    time_limit_s=options.time_limit_s,
+                    crash_error=BackendError,
+                ),
+                progress,
+            )
+            did(f"planted {counted(len(names), 'fault or rewrite')}")
     finally:
         remove_marked_folder(folder)
     return from_data(SelftestResult, found)

@@ -69,8 +69,9 @@ class Trial:
 
     @property
     def at_edge(self) -> list[str]:
-        """The probes in which something differs where no sample is, and nowhere else."""
-        return [check.name for check in self.probe_checks if check.status is Status.EDGE]
+        """The checks in which something differs where no sample is, or at padding, and nowhere else."""
+        found = (check.name for check in (*self.checks, *self.probe_checks) if check.status is Status.EDGE)
+        return list(dict.fromkeys(found))
 
     @property
     def no_passes(self) -> list[FindingResult]:

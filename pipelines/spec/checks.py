@@ -13,7 +13,7 @@ from paritygate.pipelines.spec.names import check_alias, check_name
 from paritygate.pipelines.spec.schema import AVAILABLE_TARGETS, ResolvedSpec
 from paritygate.pipelines.spec.targets import check_targets
 from paritygate.precision import Precision
-from paritygate.signature import Signature, TensorSpec, is_float_dtype
+from paritygate.signature import Signature, TensorSpec, is_float_dtype, is_integer_dtype
 from paritygate.text import nearest_first
 from paritygate.validate.detections.measurement import check_match_rules
 from paritygate.validate.gate.decisions import axes_of, check_classes, check_rank
@@ -201,7 +201,7 @@ def _check_decisions(resolved: ResolvedSpec, outputs: Mapping[str, TensorSpec]) 
 def _check_argmax_of(resolved: ResolvedSpec, outputs: Mapping[str, TensorSpec]) -> None:
     for label, scores in resolved.spec.argmax_of.items():
         where = f"spec {resolved.origin}: argmax_of.{label}"
-        is_label, is_score = (not is_float_dtype(outputs[label].dtype), is_float_dtype(outputs[scores].dtype))
+        is_label, is_score = (is_integer_dtype(outputs[label].dtype), is_float_dtype(outputs[scores].dtype))
         if not (is_label and is_score):
             msg = (
                 f"{where}: {label!r} is {outputs[label].dtype} and {scores!r} {outputs[scores].dtype}: "

@@ -14,7 +14,7 @@ from paritygate.errors import UsageError
 from paritygate.pipelines.spec.schema import Spec
 from paritygate.pipelines.spec.targets import place_in_spec
 
-__all__ = ["EXAMPLE", "example_of", "problems_in", "spec_error", "words_of"]
+__all__ = ["EXAMPLE", "example_of", "spec_error", "words_of"]
 
 # As pydantic describes it.
 _Problem = Mapping[str, Any]
@@ -29,6 +29,7 @@ EXAMPLE: Mapping[str, Any] = {
         "rename": {"output_0": "logits"},
         "dims": {"batch": {"min": 1, "opt": 8, "max": 64}},
         "files": ["weights.safetensors"],
+        "signature": "serving_default",
         "exporter": "dynamo",
     },
     "samples": {
@@ -49,6 +50,10 @@ EXAMPLE: Mapping[str, Any] = {
             "mean": [0.485, 0.456, 0.406],
             "std": [0.229, 0.224, 0.225],
             "dtype": "float32",
+        },
+        "random": {
+            "rows": 128,
+            "inputs": {"x": {"dtype": "float32", "shape": ["batch", 4], "low": 0, "high": 1, "mask": False}},
         },
         "strata": ["source"],
     },
@@ -138,10 +143,12 @@ EXAMPLE: Mapping[str, Any] = {
         "alias": "prod",
         "prefer": "fastest",
         "limits": {"latency_p95_ms": 20},
+        "against": {"size_mb": 1.05},
         "for": ["cpu"],
         "accept": {"tensorrt-fp16": "emulated"},
         "fallback": "source",
     },
+    "serve": {"triton": {"max_batch_size": 8}},
     "report": {"inputs": "hide"},
 }
 # Targets may be mappings as well, whose keys are not those of a target's name.
@@ -161,6 +168,8 @@ _SHORT: Mapping[tuple[str, ...], Any] = {
     ("matches", "faces"): {"boxes": "boxes", "scores": "scores"},
     ("model",): {"name": "scores", "source": "model.onnx"},
     ("samples",): {"source": "inputs.npz"},
+    ("samples", "random"): {"inputs": {"x": {"dtype": "float32", "shape": ["batch", 4]}}},
+    ("samples", "random", "inputs", "x"): {"dtype": "float32", "shape": ["batch", 4]},
     ("samples", "images"): {"input": "pixel_values", "size": [224, 224]},
     ("roles",): {"x": {"role": "number"}},
     ("roles", "x"): {"role": "number"},
@@ -220,12 +229,6 @@ def spec_error(origin: str, data: Mapping[str, Any], err: ValidationError) -> Us
     known = [place for place, found in problems.items() if found[0]["type"] != "extra_forbidden"]
     example = next(filter(None, map(_example_hint, known)), "")
     return UsageError(msg, hint=" ".join(meant) or example or "convert-and-validate schema spec prints what is allowed")
-
-
-def problems_in(data: object, err: ValidationError) -> list[str]:
-    """Return what is wrong with JSON data, a line for each place: what is needed there, and what was seen."""
-    found = _by_place([(problem["loc"], problem) for problem in err.errors()], data)
-    return [_line(place, problems) for place, problems in found.items()]
 
 
 def _by_place(

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from paritygate.errors import UsageError
+from paritygate.pipelines.spec.named_numbers import parse_named_numbers
 
 __all__ = [
     "CONSTRAINTS",
@@ -83,29 +83,9 @@ def parse_constraints(texts: Iterable[str]) -> dict[str, float]:
         UsageError: A text is not of that form, a name is not known or stands twice, or a value is not a finite
             number above 0.
     """
-    found: dict[str, float] = {}
-    for text in texts:
-        name, _, value = text.partition("=")
-        if not name or not value:
-            raise _wrong(text, "it is not of the form NAME=VALUE")
-        if name not in CONSTRAINTS:
-            raise _wrong(text, f"{name!r} is no limit")
-        if name in found:
-            raise _wrong(text, f"{name!r} stands twice")
-        try:
-            number = float(value)
-        except ValueError:
-            raise _wrong(text, f"{value!r} is no number") from None
-        try:
-            found |= check_limits({name: number})
-        except ValueError as err:
-            raise _wrong(text, str(err)) from err
-    return found
-
-
-def _wrong(text: str, problem: str) -> UsageError:
-    msg = f"--constraint {text!r}: {problem} (allowed names: {', '.join(CONSTRAINTS)})"
-    return UsageError(msg, hint="write for example --constraint latency_p95_ms=20")
+    return parse_named_numbers(
+        texts, check_limits, option="--constraint", names=CONSTRAINTS, example="latency_p95_ms=20"
+    )
 
 
 def broken_constraints(limits: Mapping[str, float], figures: Mapping[str, float | None]) -> tuple[str, ...]:

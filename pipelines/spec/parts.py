@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, field_validator, model_validator
 
@@ -12,6 +12,8 @@ from paritygate.convert.int8.nncf_tool import check_nncf_settings
 from paritygate.convert.int8.settings import Int8Settings
 from paritygate.engine.settings import EngineSettings, HardwareCompatibility
 from paritygate.pipelines.calibration.calibration import LEAST_ROWS
+from paritygate.pipelines.serving.triton.config import check_own
+from paritygate.pipelines.spec.against import check_factors
 from paritygate.pipelines.spec.limits import PREFERENCES, check_limits
 from paritygate.signature import DTYPES
 from paritygate.text import nearest_first
@@ -21,6 +23,7 @@ from paritygate.validate.probes.catalogue import ALL_PROBES
 from paritygate.validate.probes.padding import Padding
 from paritygate.validate.probes.roles import DeclaredRole, Role
 from paritygate.validate.samples.pictures import PictureRules
+from paritygate.validate.samples.random_rows import RANDOM, RandomInput
 
 __all__ = [
     "BenchmarkPart",
@@ -37,9 +40,12 @@ __all__ = [
     "Part",
     "ProbeName",
     "PromotePart",
+    "RandomInputPart",
+    "RandomPart",
     "ReportPart",
     "RolePart",
     "SamplesPart",
+    "ServePart",
     "TensorPart",
     "TensorrtPart",
     "TensorrtRtxPart",
@@ -99,6 +105,9 @@ class ModelPart(Part):
     rename: dict[str, str] = Field(default_factory=dict, description="The source's name: the name served.")
     dims: dict[str, DimPart] = Field(default_factory=dict)
     files: list[str] = Field(default_factory=list, description="Files the source reads besides the modules it imports.")
+    signature: str | None = Field(
+        default=None, min_length=1, description="Which signature of a SavedModel is meant; serving_default if absent."
+    )
     exporter: Literal["dynamo", "torchscript"] | None = Field(
         default=None,
         description="What exports a PyTorch module to ONNX: dynamo, torch.onnx on top of torch.export, with its own "
@@ -156,10 +165,43 @@ class ImagesPart(Part):
         )
 
 
+class RandomInputPart(TensorPart):
+    """How the values of one input are made up."""
+
+    low: float = 0.0
+    high: float = 1.0
+    mask: bool = Field(default=False, description="Ones up to some place of each row, and zeros from there on.")
+
+    @model_validator(mode="after")
+    def _can_be_made(self) -> RandomInputPart:
+        # Making the rule raises what contradicts another.
+        _ = self.rule
+        return self
+
+    @property
+    def rule(self) -> RandomInput:
+        """How they are made up.
+
+        Raises:
+            ValueError: The values contradict one another.
+        """
+        return RandomInput(dtype=self.dtype, shape=tuple(self.shape), low=self.low, high=self.high, mask=self.mask)
+
+
+class RandomPart(Part):
+    """Rows that are made up where there are no real ones: no verdict rests on them."""
+
+    rows: Annotated[int, Field(ge=1)] = 128
+    inputs: dict[str, RandomInputPart] = Field(min_length=1)
+
+
 class SamplesPart(Part):
     """The real inputs."""
 
     source: str = Field(description="A file, a folder, or module:callable: see the kinds of samples in docs/spec.md.")
+    random: RandomPart | None = Field(
+        default=None, description="Needed where the source is `random`: what is made up. The verdict is inconclusive."
+    )
     path: str | None = Field(default=None, description="What a callable is given as its path.")
     batch_size: int | None = Field(default=None, ge=1)
     pad: dict[str, float] = Field(default_factory=dict)
@@ -167,6 +209,13 @@ class SamplesPart(Part):
         default=None, description="Needed where the source is a folder of pictures: how they are prepared."
     )
     strata: list[str] = Field(default_factory=list)
+
+    @model_validator(mode="after")
+    def _says_what_is_random(self) -> SamplesPart:
+        if (self.source == RANDOM) != (self.random is not None):
+            msg = "source: random and random: {inputs: ...} belong together, and one of them is missing"
+            raise ValueError(msg)
+        return self
 
 
 class CalibrationPart(Part):
@@ -276,7 +325,12 @@ ProbeName = Annotated[str, AfterValidator(_known_probe)]
 
 
 class DecisionPart(Part):
-    """The rule that turns an output into an answer: exactly one of threshold, argmax, top_k, multilabel."""
+    """The rule that turns an output into an answer: exactly one of threshold, argmax, top_k, multilabel.
+
+    It may also be written as `--decision` has it behind the output, such as `argmax` or `threshold=3,axis=1`.
+    """
+
+    model_config = ConfigDict(json_schema_extra={"type": ["object", "string"]})
 
     threshold: float | str | None = None
     argmax: bool | None = None
@@ -289,6 +343,17 @@ class DecisionPart(Part):
         pattern=r"\S",
         description="Why it is right that all rows of the samples have the same answer; recorded in a release.",
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_text(cls, data: object) -> object:
+        if not isinstance(data, str):
+            return data
+        pairs = (part.partition("=") for part in data.split(","))
+        # Of all rules, argmax alone has no value.
+        return {
+            name.strip(): value.strip() if sign or name.strip() != "argmax" else True for name, sign, value in pairs
+        }
 
     @model_validator(mode="after")
     def _one_rule(self) -> DecisionPart:
@@ -391,6 +456,10 @@ class PromotePart(Part):
     limits: dict[str, float] = Field(
         default_factory=dict, description="Limits on speed and size, such as latency_p95_ms: 20 or size_mb: 50."
     )
+    against: dict[str, float] = Field(
+        default_factory=dict,
+        description="By how much a figure may be worse than that of the released version, as a factor: for `gate`.",
+    )
     devices: list[str] | None = Field(
         default=None,
         alias="for",
@@ -424,6 +493,27 @@ class PromotePart(Part):
     @classmethod
     def _known_limits(cls, value: dict[str, float]) -> dict[str, float]:
         return check_limits(value)
+
+    @field_validator("against")
+    @classmethod
+    def _known_factors(cls, value: dict[str, float]) -> dict[str, float]:
+        return check_factors(value)
+
+
+class ServePart(Part):
+    """What model servers are told of a release beside what follows from it."""
+
+    triton: dict[str, Any] | None = Field(
+        default=None,
+        description="Fields of Triton's model configuration, such as dynamic_batching or instance_group; each takes "
+        "the place of what the command triton would write, and null leaves it out.",
+    )
+
+    @field_validator("triton")
+    @classmethod
+    def _known_fields(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
+        check_own(value or {})
+        return value
 
 
 class OnnxruntimePart(Part):

@@ -17,7 +17,7 @@ from paritygate.engine.settings import EngineSettings
 from paritygate.importing import is_object_path
 from paritygate.models.fixed_shape import FixedShape
 from paritygate.models.named_call import is_default_output_name
-from paritygate.models.source import ModelRef, parse_source
+from paritygate.models.source import ModelRef, parse_source, with_signature_key
 from paritygate.pipelines.spec.parts import (
     BenchmarkPart,
     CalibrationPart,
@@ -34,6 +34,7 @@ from paritygate.pipelines.spec.parts import (
     ReportPart,
     RolePart,
     SamplesPart,
+    ServePart,
     TensorPart,
     TensorrtPart,
     TensorrtRtxPart,
@@ -48,6 +49,7 @@ from paritygate.validate.gate.tolerance import parse_tolerance
 from paritygate.validate.gold.rule import GoldRule, make_gold_rule
 from paritygate.validate.probes.catalogue import ALL_PROBES, in_order
 from paritygate.validate.probes.roles import DeclaredRole
+from paritygate.validate.samples.random_rows import RandomRows
 from paritygate.validate.samples.samples import DEFAULT_BATCH_SIZE, SampleSource
 from paritygate.validate.samples.split import SampleSplit
 
@@ -119,6 +121,7 @@ class Spec(Part):
     tensorrt: TensorrtPart = Field(default_factory=TensorrtPart)
     tensorrt_rtx: TensorrtRtxPart = Field(default_factory=TensorrtRtxPart)
     promote: PromotePart = Field(default_factory=PromotePart)
+    serve: ServePart = Field(default_factory=ServePart)
     report: ReportPart = Field(default_factory=ReportPart)
 
 
@@ -176,8 +179,10 @@ class ResolvedSpec:
 
         Raises:
             InputFileError: It does not exist.
+            UsageError: One of its signatures is named, and it is no SavedModel.
         """
         found = parse_source(self.spec.model.source, self.folder)
+        found = with_signature_key(found, self.spec.model.signature, "model.signature")
         return replace(found, name=self.name, signature=self.signature, rename=self.rename)
 
     @property
@@ -240,8 +245,17 @@ class ResolvedSpec:
             batch_size=size,
             pad=part.pad,
             images=None if part.images is None else part.images.rules,
+            random=self._random_rows if path is None else None,
             key="samples",
         )
+
+    @property
+    def _random_rows(self) -> RandomRows | None:
+        part = self.spec.samples.random
+        if part is None:
+            return None
+        inputs = {name: item.rule for name, item in part.inputs.items()}
+        return RandomRows(inputs=inputs, rows=part.rows, dims=self.dims, seed=self.spec.seed)
 
     def calibration_samples(self, path: str | None = None) -> SampleSource:
         """Return where the rows come from that int8 targets are calibrated on.

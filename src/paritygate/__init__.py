@@ -17,10 +17,13 @@ if TYPE_CHECKING:
         Outcome,
         ParityError,
         ParitygateError,
+        Plan,
         Release,
+        ReleasedModel,
         Repository,
         Spec,
         compare,
+        plan,
         run,
     )
 
@@ -30,11 +33,14 @@ __all__ = [
     "Outcome",
     "ParityError",
     "ParitygateError",
+    "Plan",
     "Release",
+    "ReleasedModel",
     "Repository",
     "Spec",
     "__version__",
     "compare",
+    "plan",
     "run",
 ]
 

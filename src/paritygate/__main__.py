@@ -103,7 +103,7 @@ def _check_encoding(args: list[str]) -> None:
     from pathlib import Path
 
     from paritygate.errors import UsageError
-    from paritygate.files import is_utf8
+    from paritygate.utf8 import is_utf8
 
     for what, text in (*(("the argument", text) for text in args), ("the current directory", str(Path.cwd()))):
         if not is_utf8(text):

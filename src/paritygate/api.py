@@ -20,13 +20,16 @@ import paritygate.errors
 from paritygate.batch import Batch
 from paritygate.codec import to_data
 from paritygate.errors import ArtifactIntegrityError, ExitCode, ParitygateError, UsageError
+from paritygate.models.json_mapping import JsonMapping, json_mapping_of, read_json_mapping
 from paritygate.models.loading import kind_of_live, live_objects
 from paritygate.models.source import ModelRef, SourceKind
 from paritygate.pipelines.cli.run_summary import comparison_text
 from paritygate.pipelines.compare.arguments import check_choice, comparison_of, known_probes
 from paritygate.pipelines.compare.job import compare as compare_job
-from paritygate.pipelines.compare.models import parse_model
+from paritygate.pipelines.compare.models import check_mapping_is_used, parse_model
 from paritygate.pipelines.compare.result import ComparisonResult
+from paritygate.pipelines.planning.plan import Plan, plan_run
+from paritygate.pipelines.release.released_model import ReleasedModel
 from paritygate.pipelines.release.repository.inspect import (
     ModelSummary,
     ReleaseDetails,
@@ -38,8 +41,10 @@ from paritygate.pipelines.release.repository.inspect import (
 from paritygate.pipelines.run.workspace import DEFAULT_ROOT, new_run
 from paritygate.pipelines.run_spec import RunOptions, RunOutcome, check_options, run_spec, spec_to_run
 from paritygate.pipelines.spec.limits import parse_constraints
-from paritygate.pipelines.spec.schema import Spec
-from paritygate.text import nearest_first
+from paritygate.pipelines.spec.roles import parse_roles
+from paritygate.pipelines.spec.schema import ResolvedSpec, Spec
+from paritygate.text import meant, nearest_first
+from paritygate.validate.probes.roles import DeclaredRole
 from paritygate.validate.samples.in_memory import store_samples
 from paritygate.validate.samples.samples import DEFAULT_BATCH_SIZE, SampleSource
 
@@ -55,10 +60,13 @@ __all__ = [
     "Outcome",
     "ParityError",
     "ParitygateError",
+    "Plan",
     "Release",
+    "ReleasedModel",
     "Repository",
     "Spec",
     "compare",
+    "plan",
     "run",
 ]
 
@@ -83,7 +91,7 @@ class ParityError(AssertionError):
 class Comparison(ComparisonResult):
     """One candidate against one reference: verdict, exit code, and what was measured, by the names of outputs.
 
-    `str` of it is what the command `compare` prints.
+    `str` of it is what the command `compare --verbose` prints.
     """
 
     __slots__ = ()
@@ -100,6 +108,8 @@ class Comparison(ComparisonResult):
         Raises:
             ParityError: It is anything else: `fail`, `inconclusive`, `error` or `not run here`.
         """
+        # pytest shows the line that called this, and our words.
+        __tracebackhide__ = True
         if self.verdict != "pass":
             raise ParityError(self)
 
@@ -134,6 +144,7 @@ class Outcome(RunOutcome):
         Raises:
             ParityError: It ended in another.
         """
+        __tracebackhide__ = True
         if self.exit_code != ExitCode.PASS:
             raise ParityError(self)
 
@@ -156,7 +167,9 @@ def _of_known_arguments(function: Callable[_Arguments, _Returned]) -> Callable[_
         unknown = next((name for name in given if name not in parameters), None)
         if unknown is not None:
             allowed = ", ".join(nearest_first(unknown, known))
-            hint = "limits are given as tolerance={'max_abs_diff': 1e-3}" if "tol" in unknown else "give one of these"
+            is_tolerance = "tol" in unknown and "tolerance" in known
+            hint = f"give one of these{meant(unknown, known)}"
+            hint = "limits are given as tolerance={'max_abs_diff': 1e-3}" if is_tolerance else hint
             msg = f"{function.__name__} has no argument {unknown!r} (allowed: {allowed})"
             raise UsageError(msg, hint=hint)
         return function(*args, **given)
@@ -176,6 +189,8 @@ def compare(  # noqa: PLR0913 - one argument an option of the command
     tolerance: Mapping[str, float] | None = None,
     repeat: int = 1,
     rename: Mapping[str, str] | None = None,
+    signatures: Mapping[str, str] | None = None,
+    takes: Mapping[str, str] | None = None,
     outputs: Sequence[str] = (),
     argmax_of: Mapping[str, str] | None = None,
     gold: Sequence[str] = (),
@@ -184,6 +199,7 @@ def compare(  # noqa: PLR0913 - one argument an option of the command
     axes: Mapping[str, int] | None = None,
     min_cosine_similarity: Mapping[str, float] | None = None,
     valid_where: Mapping[str, str] | None = None,
+    roles: Mapping[str, str | Mapping[str, Any]] | None = None,
     non_finite: str = "refuse",
     min_rows: int = 1,
     batch_size: int = DEFAULT_BATCH_SIZE,
@@ -195,12 +211,15 @@ def compare(  # noqa: PLR0913 - one argument an option of the command
     failures: str | os.PathLike[str] | None = None,
     device: str = "cpu",
     provider: str | None = None,
+    endpoint: Mapping[str, float] | None = None,
+    endpoint_json: str | os.PathLike[str] | Mapping[str, Any] | None = None,
     time_limit: float = _TIME_LIMIT_S,
     progress: _Progress | None = None,
 ) -> Comparison:
     """Hold a candidate against a reference on the same samples, as the command `compare` does.
 
-    Either side is a path (a model, or outputs recorded before), `module:callable`, or an object: a `torch.nn.Module`, a
+    Either side is a path (a model, or outputs recorded before), the address of a model on a server, `module:callable`,
+    or an object: a `torch.nn.Module`, a
     Keras model, or a function that takes a dict of arrays by name and returns one. An object is run in this process,
     where no limit holds and a crash ends Python, and `ran_in` of the result says so; everything else in a child
     process. A module is put into evaluation mode meanwhile.
@@ -216,6 +235,10 @@ def compare(  # noqa: PLR0913 - one argument an option of the command
         tolerance: Limits in place of the defaults, such as `{"max_abs_diff": 1e-3}`.
         repeat: How often the samples are run in one session.
         rename: By the candidate's name of an input or output, that of the reference.
+        signatures: Which signature of a SavedModel is meant, by `reference` and `candidate`; `serving_default` if it is
+            not named.
+        takes: What of the samples a side takes, by `reference` and `candidate`, with commas between names, where the
+            other takes other columns of the same rows: `{"candidate": "text"}`. Then no probes are asked.
         outputs: The outputs to compare; all of them if none is named.
         argmax_of: By an output of labels, that of the scores which it is the argmax of.
         gold: Metrics against gold, written as for `--gold`.
@@ -224,6 +247,7 @@ def compare(  # noqa: PLR0913 - one argument an option of the command
         axes: The channel axis of an output, by output.
         min_cosine_similarity: The least cosine similarity of the two answers to any row, by output.
         valid_where: The input that says which positions of an output count, those where it is set, by output.
+        roles: What an input is, by input, as for `--role`: `mask`, or `{"role": "mask", "empty": False}`.
         non_finite: What NaN and infinity in the reference mean: `refuse`, or `match`.
         min_rows: Fewer rows are inconclusive.
         batch_size: Rows a batch, where the samples do not say.
@@ -235,6 +259,8 @@ def compare(  # noqa: PLR0913 - one argument an option of the command
         failures: A folder for the batches that the candidate fails.
         device: `cpu` or `cuda`.
         provider: What of ONNX Runtime runs the candidate: `cpu`, `cuda` or `tensorrt`.
+        endpoint: How a server may be asked, such as `{"requests_per_second": 50}`; also `requests` and `timeout_s`.
+        endpoint_json: Which field of a server's JSON is which input and output, as a file or its data.
         time_limit: Seconds after which a child process is stopped.
         progress: Called with the stage in words, the rows done, and of how many (0 where that is not known).
 
@@ -246,9 +272,14 @@ def compare(  # noqa: PLR0913 - one argument an option of the command
     place = os.fspath(samples) if isinstance(samples, (str, os.PathLike)) else None
     fill = _by_name("pad", pad, 0.0, name="input")
     source = SampleSource(text=place or "", folder=here, batch_size=batch_size, pad=fill)
+    mapping = _json_mapping(endpoint_json)
+    models = (
+        _model(reference, here, {}, objects, mapping),
+        _model(candidate, here, _by_name("rename", rename, "reference", name="candidate"), objects, mapping),
+    )
+    check_mapping_is_used(models, mapping)
     job = comparison_of(
-        _model(reference, here, {}, objects),
-        _model(candidate, here, _by_name("rename", rename, "reference", name="candidate"), objects),
+        *models,
         source,
         precision=precision,
         decisions=[f"{output}:{rule}" for output, rule in _by_name("decisions", decisions, "argmax").items()],
@@ -263,15 +294,19 @@ def compare(  # noqa: PLR0913 - one argument an option of the command
         axes=_by_name("axes", axes, 1),
         min_cosine_similarity=_by_name("min_cosine_similarity", min_cosine_similarity, 0.999),
         valid_where=_by_name("valid_where", valid_where, "attention_mask"),
+        roles=_roles(roles),
         non_finite=non_finite,
         min_rows=min_rows,
         seed=seed,
         emulate=emulate,
-        probes=None if probes is None else _texts(probes),
+        probes=_probes(probes),
         edge=edge,
         failures=None if failures is None else Path(failures),
         device=device,
         provider=provider,
+        signatures=_by_name("signatures", signatures, "serving_default", name="reference"),
+        takes=_by_name("takes", takes, "text", name="candidate"),
+        endpoint=_by_name("endpoint", endpoint, 50.0, name="requests_per_second"),
     )
     _check_devices(objects, device)
     with contextlib.ExitStack() as stack:
@@ -300,6 +335,7 @@ def run(  # noqa: PLR0913 - one argument an option of the command
     promote: bool = True,
     repository: str | os.PathLike[str] | None = None,
     alias: str | None = None,
+    cache: bool = True,
     constraints: Mapping[str, float] | None = None,
     root: str | os.PathLike[str] = DEFAULT_ROOT,
     device: str = "cpu",
@@ -318,6 +354,7 @@ def run(  # noqa: PLR0913 - one argument an option of the command
         promote: Whether to release what passed.
         repository: Where to, in place of the spec's.
         alias: The alias to move, in place of the spec's.
+        cache: Whether to take over what an earlier run did with the same, and nothing that was read has changed since.
         constraints: Limits on speed and size beside the spec's, such as `{"latency_p95_ms": 20}`.
         root: The folder of runs and repository.
         device: `cpu` or `cuda`.
@@ -336,19 +373,75 @@ def run(  # noqa: PLR0913 - one argument an option of the command
         repository=None if repository is None else Path(repository),
         alias=alias,
         root=Path(root),
-        limits=parse_constraints(f"{name}={value!r}" for name, value in (constraints or {}).items()),
+        limits=_limits(constraints),
     )
     samples_path = None if samples is None else os.fspath(samples)
-    resolved = spec_to_run(
+    resolved = _to_run(spec, samples_path, targets, probes)
+    check_options(resolved, options)
+    found = run_spec(
+        new_run(resolved, root=options.root, samples_path=samples_path, is_cached=cache), options, progress or _silent
+    )
+    results = {name: _as(Comparison, result) for name, result in found.results.items()}
+    return _as(Outcome, replace(found, results=results))
+
+
+@_of_known_arguments
+def plan(  # noqa: PLR0913 - one argument an option of the command
+    spec: str | os.PathLike[str] | Spec | Mapping[str, Any],
+    *,
+    targets: Sequence[str] = (),
+    samples: str | os.PathLike[str] | None = None,
+    probes: Sequence[str] | None = None,
+    benchmark: bool | None = None,
+    constraints: Mapping[str, float] | None = None,
+    root: str | os.PathLike[str] = DEFAULT_ROOT,
+    device: str = "cpu",
+    time_limit: float = _TIME_LIMIT_S,
+) -> Plan:
+    """Return what `run` with the same arguments would take over, and what it would do; nothing is done.
+
+    Args:
+        spec: As of `run`.
+        targets: As of `run`.
+        samples: As of `run`.
+        probes: As of `run`.
+        benchmark: As of `run`.
+        constraints: As of `run`.
+        root: As of `run`.
+        device: As of `run`.
+        time_limit: As of `run`.
+
+    Raises:
+        ParitygateError: The run would not begin, or would end early.
+    """
+    check_choice("device", device, ("cpu", "cuda"))
+    options = RunOptions(
+        time_limit_s=time_limit,
+        device=device,
+        is_benchmarking=benchmark,
+        root=Path(root),
+        limits=_limits(constraints),
+    )
+    samples_path = None if samples is None else os.fspath(samples)
+    return plan_run(_to_run(spec, samples_path, targets, probes), options, samples_path=samples_path)
+
+
+def _limits(constraints: Mapping[str, float] | None) -> Mapping[str, float]:
+    return parse_constraints(f"{name}={value!r}" for name, value in (constraints or {}).items())
+
+
+def _to_run(
+    spec: str | os.PathLike[str] | Spec | Mapping[str, Any],
+    samples_path: str | None,
+    targets: Sequence[str],
+    probes: Sequence[str] | None,
+) -> ResolvedSpec:
+    return spec_to_run(
         os.fspath(spec) if isinstance(spec, os.PathLike) else spec,
         samples_path=samples_path,
         targets=_texts(targets),
-        probes=None if probes is None else known_probes(_texts(probes)),
+        probes=None if (names := _probes(probes)) is None else known_probes(names),
     )
-    check_options(resolved, options)
-    found = run_spec(new_run(resolved, root=options.root, samples_path=samples_path), options, progress or _silent)
-    results = {name: _as(Comparison, result) for name, result in found.results.items()}
-    return _as(Outcome, replace(found, results=results))
 
 
 @dataclass(frozen=True, slots=True)
@@ -424,12 +517,33 @@ class Release:
         Raises:
             UsageError: The release has no such variant; the message names those that it has.
         """
-        entries = {entry["name"]: entry for entry in self.details.manifest["variants"]}
+        name = self._named(variant)
+        main = {entry["name"]: entry["main"] for entry in self.details.manifest["variants"]}[name]
+        return self.details.folder / name / str(main)
+
+    def load(self, variant: str | None = None, *, device: str = "cpu") -> ReleasedModel:
+        """Return a variant in its runtime, ready to answer, after every file of the release was verified.
+
+        Args:
+            variant: Which variant; the preferred one if None.
+            device: Where it runs: `cpu`, or `cuda`.
+
+        Raises:
+            UsageError: The release has no such variant; the message names those that it has.
+            ArtifactIntegrityError: A file was changed, removed or added.
+            MissingBackendError: Its runtime is not installed.
+            BackendError: The runtime refused it.
+        """
+        name = self._named(variant)
+        self.verify()
+        return ReleasedModel(self.model, self.version, self.details.folder / name, device=device)
+
+    def _named(self, variant: str | None) -> str:
         name = self.variants[0] if variant is None else variant
-        if name not in entries:
-            msg = f"{self.model} version {self.version} has no variant {name!r} (variants: {', '.join(entries)})"
+        if name not in self.variants:
+            msg = f"{self.model} version {self.version} has no variant {name!r} (variants: {', '.join(self.variants)})"
             raise UsageError(msg, hint="name one of these, or none for the first")
-        return self.details.folder / name / str(entries[name]["main"])
+        return name
 
     def verify(self) -> Verification:
         """Read every file of the release, and return that all are what was released.
@@ -444,10 +558,22 @@ class Release:
         return found
 
 
-def _model(given: object, here: Path, rename: Mapping[str, str], objects: dict[str, object]) -> ModelRef:
+def _json_mapping(given: str | os.PathLike[str] | Mapping[str, Any] | None) -> JsonMapping | None:
+    if given is None or isinstance(given, Mapping):
+        return None if given is None else json_mapping_of(given)
+    return read_json_mapping(Path(given))
+
+
+def _model(
+    given: object,
+    here: Path,
+    rename: Mapping[str, str],
+    objects: dict[str, object],
+    endpoint_json: JsonMapping | None = None,
+) -> ModelRef:
     """Return a model to compare; what is an object is put into `objects`, by the text that stands for it."""
     if isinstance(given, (str, os.PathLike)):
-        return parse_model(os.fspath(given), here, rename=rename)
+        return parse_model(os.fspath(given), here, rename=rename, endpoint_json=endpoint_json)
     kind = kind_of_live(given)
     # The same object twice is the same model twice.
     text = next((text for text, known in objects.items() if known is given), f"object {len(objects)}")
@@ -521,6 +647,27 @@ def _by_name(argument: str, given: object, example: _Value, *, name: str = "logi
             msg = f"{argument} holds {key!r}: {value!r}: allowed is a {what} by name"
             raise UsageError(msg, hint=hint)
     return dict(given)
+
+
+def _roles(given: object) -> dict[str, DeclaredRole]:
+    """Return what inputs are said to be.
+
+    Raises:
+        UsageError: It is no mapping by input, or one of its values is none that the spec allows.
+    """
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        msg = f"roles is {given!r}, a {type(given).__name__}: allowed is a mapping by input"
+        raise UsageError(msg, hint="write for example roles={'attention_mask': 'mask'}")
+    return parse_roles(given)
+
+
+def _probes(given: Sequence[str] | None) -> tuple[str, ...] | None:
+    if given is None:
+        return None
+    # A text is read as the command reads it.
+    return tuple(name.strip() for name in given.split(",")) if isinstance(given, str) else tuple(given)
 
 
 def _texts(given: Sequence[str]) -> tuple[str, ...]:

@@ -75,8 +75,6 @@ BACKENDS: dict[str, Backend] = {
         _backend("tf2onnx", "tf2onnx", ("tf2onnx",), "tensorflow", "export TensorFlow models to ONNX"),
         _backend("openvino", "openvino", ("openvino",), "openvino", "make and run OpenVINO models"),
         _backend("nncf", "nncf", ("nncf",), "nncf", "quantize models to INT8 that OpenVINO and ONNX Runtime run fast"),
-        _backend("altair", "altair", ("altair",), "report", "describe the charts of reports"),
-        _backend("vl-convert", "vl_convert", ("vl-convert-python",), "report", "draw the charts of reports"),
         _backend("polygraphy", "polygraphy", ("polygraphy",), "tensorrt-rtx", "build and run engines"),
         _backend("tensorrt", "tensorrt", ("tensorrt", "tensorrt-cu13", "tensorrt-cu12"), "gpu", "make and run engines"),
         _backend(
@@ -88,6 +86,8 @@ BACKENDS: dict[str, Backend] = {
         ),
         _backend("pyarrow", "pyarrow", ("pyarrow",), "parquet", "read Parquet files and data sets as samples"),
         _backend("pillow", "PIL", ("pillow",), "images", "read pictures as samples"),
+        _backend("urllib3", "urllib3", ("urllib3",), "endpoint", "ask models on servers over HTTP"),
+        _backend("grpcio", "grpc", ("grpcio",), "endpoint", "ask models on servers over gRPC"),
         _backend("litert", "ai_edge_litert", ("ai-edge-litert",), "litert", "run TFLite models"),
     )
 }

@@ -16,6 +16,7 @@ __all__ = [
     "MeasurementError",
     "MissingBackendError",
     "MissingGpuError",
+    "NotAvailableError",
     "NotRunHereError",
     "ParitygateError",
     "ReferenceRefusedError",
@@ -76,7 +77,11 @@ class ConversionError(ParitygateError):
     exit_code = ExitCode.NOT_BUILT
 
 
-class UnsupportedOperatorsError(ConversionError):
+class NotAvailableError(ConversionError):
+    """There is no such variant of this model: the format cannot hold it, or nothing of it computes in the precision."""
+
+
+class UnsupportedOperatorsError(NotAvailableError):
     """The model uses operators that the target format does not have.
 
     Attributes:
@@ -120,6 +125,10 @@ class ZeroRowsError(MeasurementError):
 
 class ReferenceRefusedError(MeasurementError):
     """The reference is not fit to judge by: not finite, not repeatable, or constant."""
+
+
+class NotAskedBeforeError(MeasurementError):
+    """A model is not to be asked, and nothing is known of what it would answer."""
 
 
 class ArtifactIntegrityError(MeasurementError):

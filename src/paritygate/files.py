@@ -16,15 +16,17 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from paritygate.errors import StorageError
+from paritygate.utf8 import is_utf8
 
 __all__ = [
     "MARKER",
+    "check_marked_folder",
     "digest_of_file",
     "digest_of_files",
     "digest_of_json",
     "files_below",
     "fsync_tree",
-    "is_utf8",
+    "json_bytes",
     "make_marked_folder",
     "read_json",
     "remove_marked_folder",
@@ -184,8 +186,16 @@ def write_json_atomically(path: Path, data: Any) -> None:  # noqa: ANN401 - any 
         StorageError: The disk is full, or `path` cannot be written.
         ValueError: `data` holds NaN or infinity, which JSON cannot say.
     """
-    text = json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-    write_bytes_atomically(path, text.encode())
+    write_bytes_atomically(path, json_bytes(data))
+
+
+def json_bytes(data: Any) -> bytes:  # noqa: ANN401 - any JSON data
+    """Return JSON data as it is written to files: readable, keys in the order given.
+
+    Raises:
+        ValueError: `data` holds NaN or infinity, which JSON cannot say.
+    """
+    return (json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
 
 def read_json(path: Path) -> Any:  # noqa: ANN401 - any JSON data
@@ -237,25 +247,32 @@ def make_marked_folder(folder: Path) -> Path:
 def remove_marked_folder(folder: Path) -> None:
     """Delete `folder` with all it holds, if it is ours; do nothing if it does not exist.
 
+    The marker goes last: what is left where this is interrupted is ours to delete still.
+
     Raises:
         StorageError: The folder bears no marker file, so it is not ours to delete.
     """
     if not folder.exists():
         return
-    if folder.is_symlink() or not (folder / MARKER).is_file():
-        msg = f"{folder} bears no {MARKER} file: it is not ours to delete"
-        raise StorageError(msg, hint="remove it by hand if it is not needed")
+    check_marked_folder(folder)
     with storage_errors(folder):
+        for path in folder.iterdir():
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            elif path.name != MARKER:
+                path.unlink()
         shutil.rmtree(folder)
 
 
-def is_utf8(name: str) -> bool:
-    """Return whether a name can be written as UTF-8; one of other bytes holds halves of surrogate pairs."""
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+def check_marked_folder(folder: Path) -> None:
+    """Check that a folder is ours to delete.
+
+    Raises:
+        StorageError: It bears no marker file.
+    """
+    if folder.is_symlink() or not (folder / MARKER).is_file():
+        msg = f"{folder} bears no {MARKER} file: it is not ours to delete"
+        raise StorageError(msg, hint="remove it by hand if it is not needed")
 
 
 def files_below(folder: Path) -> Iterable[Path]:

@@ -183,6 +183,20 @@ def _cpuinfo_fields(block: str) -> Mapping[str, str]:
 
 
 def _versions() -> dict[str, str]:
+    # They are asked for many times in a run, and change only with a folder that Python looks in.
+    return dict(_versions_in(tuple((place, _written(place)) for place in sys.path)))
+
+
+def _written(place: str) -> int | None:
+    try:
+        return Path(place or ".").stat().st_mtime_ns
+    except OSError:
+        return None
+
+
+@functools.lru_cache(maxsize=1)
+def _versions_in(places: tuple[tuple[str, int | None], ...]) -> dict[str, str]:
+    del places
     found = {name: backend_state(name).version for name in BACKENDS}
     found["numpy"] = version_of("numpy")
     found["onnx"] = version_of("onnx")

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from paritygate.errors import UsageError
+
+if TYPE_CHECKING:
+    import numpy as np
 
 __all__ = [
     "BATCH",
@@ -13,6 +17,7 @@ __all__ = [
     "Dim",
     "Signature",
     "TensorSpec",
+    "dtype_name",
     "is_comparable_dtype",
     "is_float_dtype",
     "is_integer_dtype",
@@ -23,7 +28,13 @@ __all__ = [
 BATCH = "batch"
 _FLOAT_DTYPES = frozenset({"float16", "float32", "float64", "bfloat16"})
 _INTEGER_DTYPES = frozenset({"int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool"})
-DTYPES = _FLOAT_DTYPES | _INTEGER_DTYPES | {"string"}
+_STRING = "string"
+DTYPES = _FLOAT_DTYPES | _INTEGER_DTYPES | {_STRING}
+
+
+def dtype_name(dtype: np.dtype[np.generic]) -> str:
+    """Return the name that signatures have for a dtype: NumPy's own, and `string` for text of any width."""
+    return _STRING if dtype.kind == "U" else dtype.name
 
 
 def is_float_dtype(name: str) -> bool:
@@ -37,8 +48,8 @@ def is_integer_dtype(name: str) -> bool:
 
 
 def is_comparable_dtype(name: str) -> bool:
-    """Return whether outputs of the dtype are compared at all: by tolerance, or exactly."""
-    return is_float_dtype(name) or is_integer_dtype(name)
+    """Return whether outputs of the dtype are compared at all: by tolerance, or exactly, as numbers and text are."""
+    return name in DTYPES
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from paritygate.convert import causes
 from paritygate.convert.causes import users_line
 
 
@@ -27,3 +28,17 @@ def test_the_users_line_is_shown_without_a_colon_at_its_end(tmp_path: Path, line
         module.run()
 
     assert users_line(caught.value) == f" at {path}:2: {shown}"
+
+
+@pytest.mark.parametrize(
+    "place", ["convert/torch/exporters.py", "models/torch/loading.py", "validate/runners/torch.py"]
+)
+def test_a_line_of_this_package_is_never_shown_as_the_users(place: str) -> None:
+    package = Path(causes.__file__).parents[1]
+    with pytest.raises(ZeroDivisionError) as caught:
+        exec(compile("1 / 0", str(package / place), "exec"))  # noqa: S102 - a frame of that file
+    err = caught.value
+    assert err.__traceback__ is not None
+
+    # The first frame is this test's.
+    assert users_line(err.with_traceback(err.__traceback__.tb_next)) == ""

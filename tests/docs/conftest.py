@@ -99,6 +99,14 @@ class Page:
         """Return the files that the page says to write, by name."""
         return {block.options["file"]: block.text for block in self.blocks if "file" in block.options}
 
+    def toctree(self) -> list[str]:
+        """Return the pages that its toctrees name, by their path from the root."""
+        lines = [
+            line.strip() for block in self.blocks if block.language == "{toctree}" for line in block.text.splitlines()
+        ]
+        folder = Path(self.name).parent
+        return [os.path.normpath(folder / f"{line}.md") for line in lines if line and not line.startswith(":")]
+
     def commands(self) -> Iterator[list[str]]:
         """Yield the arguments of every call of the tool, in code blocks and within the text."""
         for block in self.blocks:
@@ -166,7 +174,9 @@ def parse_call() -> Callable[[list[str]], click.Context]:
         name, command, rest = cli.resolve_command(context, list(args))
         assert name is not None
         assert command is not None
-        return command.make_context(name, rest, parent=context)
+        # The newest run is looked for while options are parsed, and here there is none.
+        there = [arg if arg.partition(":")[0] != "latest" else "DIR" for arg in rest]
+        return command.make_context(name, there, parent=context)
 
     return parse
 

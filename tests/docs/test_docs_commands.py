@@ -23,16 +23,17 @@ def skeleton(output: str) -> list[list[str]]:
     """Return the lines of an output as their parts, without what is measured anew in every run."""
     lines: list[list[str]] = []
     masked: set[int] = set()
+    columns = 0
     for line in output.splitlines():
         if not re.search(r"\w", line):
             continue
-        cells = [cell.strip() for cell in re.split("[│┃]", line)]
-        if "┃" in line:
-            masked = {at for at, cell in enumerate(cells) if cell.endswith(" diff") or cell == "last change"}
-        elif "│" in line:
-            cells = ["#" if at in masked else cell for at, cell in enumerate(cells)]
+        cells = re.split(r" {2,}", line.strip())
+        if cells[:2] == ["verdict", "variant"]:
+            columns, masked = len(cells), {at for at, cell in enumerate(cells) if cell in {"of limit", "speed-up"}}
+        elif columns and len(cells) >= columns and not line.startswith(" "):
+            cells = ["#" if at in masked else cell for at, cell in enumerate(cells[:columns])]
         else:
-            text = re.sub(r"\S*/(artifacts/runs/[\w-]+)/[\w-]+", r"\1/RUN", line.strip())
+            text = re.sub(r"\S*artifacts/runs/([\w-]+)/[\w-]+", r"artifacts/runs/\1/RUN", line.strip())
             cells = [re.sub(r"\d+\.\d+\.\d+\S*", "VERSION", text)]
         lines.append(cells)
     return lines
@@ -64,19 +65,22 @@ def test_commands_of_a_page_run(
 @pytest.mark.parametrize(
     ("line", "other"),
     [
-        ("│ onnx-fp32 │ 519  │ 0 │ pass │", "│ onnx-fp32 │ 519  │ 0 │ fail │"),
-        ("│ onnx-fp32 │ 519  │ 0 │ pass │", "│ onnx-fp32 │ 519  │ 1 │ pass │"),
+        ("pass     onnx-fp32  0  1 %", "fail     onnx-fp32  0  1 %"),
+        ("pass     onnx-fp32  0  1 %", "pass     onnx-fp32  1  1 %"),
         ("released klue-sts version 1", "released klue-sts version 2"),
-        ("run: /a/artifacts/runs/klue-sts/2026-1", "run: /a/artifacts/runs/other/2026-1"),
+        ("report: artifacts/runs/klue-sts/2026-1/x", "report: artifacts/runs/other/2026-1/x"),
     ],
 )
 def test_another_outcome_than_the_one_shown_is_seen(line: str, other: str) -> None:
-    assert skeleton(line) != skeleton(other)
+    head = "verdict  variant    mismatches  of limit\n"
+
+    assert skeleton(head + line) != skeleton(head + other)
 
 
 def test_other_measured_numbers_are_the_same_outcome() -> None:
-    shown = "┃ variant ┃ max diff ┃\n│ onnx-fp32 │ 1.2e-06 │\nparity with its torch 2.13.0+cpu source"
-    printed = "┃ variant   ┃ max diff  ┃\n│ onnx-fp32 │ 9.87e-07  │\nparity with its torch 2.7.1 source"
+    head = "klue-sts against its torch {} source\nverdict  variant  mismatches  of limit  speed-up\n"
+    shown = head.format("2.13.0+cpu") + "pass     onnx-fp32  0  < 1 %  5.6x"
+    printed = head.format("2.7.1") + "pass       onnx-fp32   0  10 %  12.1x  released"
 
     assert skeleton(shown) == skeleton(printed)
 

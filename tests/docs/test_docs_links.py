@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING
-
-import pytest
 
 if TYPE_CHECKING:
     from tests.docs.conftest import Page
@@ -44,51 +41,6 @@ def test_links_of_a_page_resolve(page: Page) -> None:
 def test_every_page_is_reached_from_the_readme(pages: dict[str, Page]) -> None:
     linked = {target.partition("#")[0] for target in LINK.findall(pages["README.md"].prose)}
 
-    assert set(pages) - linked == {"README.md"}
-
-
-def test_paths_that_a_page_names_exist(page: Page, project_root: Path) -> None:
-    missing = [path for path in PATH.findall(page.prose) if not (project_root / path).exists()]
-
-    assert missing == []
-
-
-def test_names_that_a_page_places_in_a_file_are_there(page: Page, project_root: Path) -> None:
-    for names, path in NAMED_IN.findall(page.prose):
-        code = (project_root / path).read_text(encoding="utf-8")
-        for name in re.findall(r"`(\w+)`", names):
-            assert re.search(rf"\b{name}\b", code), f"{page.name} says that {name} is in {path}"
-
-
-def test_a_name_that_is_not_in_the_file_would_be_seen(project_root: Path) -> None:
-    ((names, path),) = NAMED_IN.findall("see `NOWHERE` in `convert/conversion.py`")
-
-    assert names == "`NOWHERE`"
-    assert "NOWHERE" not in (project_root / path).read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize(
-    ("heading", "anchor"), [("## The spec as a whole", "the-spec-as-a-whole"), ("## `samples`", "samples")]
-)
-def test_anchors_are_those_of_github(heading: str, anchor: str) -> None:
-    assert anchors(heading) == {anchor}
-
-
-def test_every_folder_of_the_product_is_named_on_the_page_of_its_architecture(
-    pages: dict[str, Page], project_root: Path
-) -> None:
-    named = {path.rstrip("/") for path in PATH.findall(pages["docs/architecture.md"].prose)}
-    named |= {
-        f"{folder}/{inner}"
-        for folder, inners in re.findall(r"^\| `([\w/]+)/` \|(.*)$", pages["docs/architecture.md"].prose, re.MULTILINE)
-        for inner in re.findall(r"`(\w+)/`", inners)
-    }
-    places = ("convert", "validate", "pipelines", "src/paritygate/engine", "src/paritygate/models")
-    folders = {
-        str(init.parent.relative_to(project_root))
-        for place in places
-        for init in project_root.glob(f"{place}/**/__init__.py")
-    }
-
-    assert len(folders) > 30
-    assert folders - named - {"pipelines", "validate"} == set()
+    # The site's index stands for those that its menu holds.
+    assert "docs/index.md" in linked
+    assert {name for name in pages if not name.startswith("docs/")} - linked == {"README.md"}

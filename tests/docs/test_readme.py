@@ -14,8 +14,13 @@ if TYPE_CHECKING:
 def blocks_of_example(readme: Page) -> tuple[Block, Block]:
     """Return the commands of the example, and the output that stands below them."""
     blocks = readme.blocks
-    at = next(index for index, block in enumerate(blocks) if block.language == "text" and "output" in block.words)
-    commands = [block for block in blocks[:at] if block.is_run]
+    at = next(
+        index
+        for index, block in enumerate(blocks)
+        if block.language == "text" and block.text.startswith("klue-sts against")
+    )
+    # The demo runs them, where nothing else keeps the machine busy: a release by speed needs timings to be trusted.
+    commands = [block for block in blocks[:at] if block.language == "shell"]
     return commands[-1], blocks[at]
 
 
@@ -23,15 +28,22 @@ def test_the_example_is_the_demo(readme: Page, project_root: Path) -> None:
     commands, _ = blocks_of_example(readme)
     makefile = (project_root / "Makefile").read_text(encoding="utf-8")
 
-    assert f"$(BIN)/{commands.text.splitlines()[0]}\n" in makefile
+    assert f"\t$(BIN)/{commands.text.splitlines()[0]} $(GO_ON_WITHOUT_A_CHOICE)\n" in makefile
 
 
 def test_the_output_shown_is_a_pass_on_519_rows(readme: Page) -> None:
     _, shown = blocks_of_example(readme)
-    rows = [line for line in shown.text.splitlines() if re.match(r"│ \w+-fp32 ", line)]
+    title, *rows = shown.text.splitlines()
 
-    assert len(rows) == 5
-    assert all("│ 519 " in row and row.rstrip("│ ").endswith(" pass") for row in rows)
+    assert title.endswith(" source on 519 rows")
+    assert sum(bool(re.match(r"pass +\w+-fp32 +0 ", row)) for row in rows) == 5
+
+
+def test_the_output_shown_fits_80_columns(readme: Page) -> None:
+    shown = [line for block in readme.blocks if block.language == "text" for line in block.text.splitlines()]
+
+    assert len(shown) > 20
+    assert max(map(len, shown)) <= 80
 
 
 def test_extras_are_those_of_the_package(readme: Page) -> None:

@@ -93,7 +93,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.mark.usefixtures("needs_tensorrt")
 def test_a_model_becomes_a_released_engine_on_one_machine(folder: Path) -> None:
-    result = result_of(folder, "run", "spec.yaml", "--device", "cuda", "--quiet")
+    result = result_of(folder, "run", "spec.yaml", "--device", "cuda", "--verbose")
 
     (run,) = result["runs"]
     evidence = json.loads((Path(run["run"]) / "evidence.json").read_text(encoding="utf-8"))
@@ -111,10 +111,10 @@ def test_a_model_becomes_a_released_engine_on_one_machine(folder: Path) -> None:
 
 @pytest.mark.usefixtures("needs_tensorrt")
 def test_a_rebuilt_engine_is_not_released_before_it_is_validated(folder: Path) -> None:
-    (run,) = result_of(folder, "run", "spec.yaml", "--device", "cuda", "--no-promote", "--quiet")["runs"]
+    (run,) = result_of(folder, "run", "spec.yaml", "--device", "cuda", "--no-promote", "--verbose")["runs"]
     where = ("--run", run["run"])
 
-    tool(folder, "build", *where, "--target", "tensorrt-fp16", "--rebuild", "--quiet")
+    tool(folder, "build", *where, "--target", "tensorrt-fp16", "--rebuild", "--verbose")
     refused = subprocess.run(
         [sys.executable, "-m", "paritygate", "promote", *where, "--for", device_name("cuda")],
         cwd=folder,
@@ -122,7 +122,7 @@ def test_a_rebuilt_engine_is_not_released_before_it_is_validated(folder: Path) -
         capture_output=True,
         text=True,
     )
-    tool(folder, "validate", *where, "--device", "cuda", "--quiet")
+    tool(folder, "validate", *where, "--device", "cuda", "--verbose")
     released = tool(folder, "promote", *where, "--for", device_name("cuda"))
 
     assert "tensorrt-fp16" not in released_variants(refused.stdout)
@@ -137,10 +137,10 @@ def test_pytorch_on_cuda_answers_as_on_the_cpu_without_tf32(tmp_path: Path) -> N
         pytest.skip(f"this build of torch ({torch.__version__}) does not run on CUDA here")
     (tmp_path / "spec.yaml").write_text(TORCH_SPEC, encoding="utf-8")
 
-    exported = result_of(tmp_path, "export", "spec.yaml", "--quiet")
+    exported = result_of(tmp_path, "export", "spec.yaml", "--verbose")
     where = ("--run", exported["run"])
     tool(tmp_path, "record", *where, "--quiet")
-    tool(tmp_path, "validate", *where, "--device", "cuda", "--quiet")
+    tool(tmp_path, "validate", *where, "--device", "cuda", "--verbose")
 
     evidence = json.loads((Path(exported["run"]) / "evidence.json").read_text(encoding="utf-8"))
     (entry,) = evidence["variants"]

@@ -14,11 +14,11 @@ import pytest
 
 # Where the module has another name than its distribution.
 DISTRIBUTION_OF = {
+    "grpc": "grpcio",
     "PIL": "pillow",
     "google": "onnx",
     "keras": "tensorflow",
     "tensorrt_rtx_bindings": "tensorrt-rtx-cu13-bindings",
-    "vl_convert": "vl-convert-python",
     "yaml": "pyyaml",
 }
 # protobuf and Keras 3 are parts of what onnx and TensorFlow offer, and come with every version we allow. Of TensorRT's
@@ -30,11 +30,13 @@ EXTRAS_PINNED = {
     "tensorflow",
     "openvino",
     "nncf",
+    "endpoint",
     "images",
     "litert",
     "parquet",
-    "report",
+    "zoo",
     "tensorrt-rtx",
+    "docs",
     "dev",
 }
 

@@ -28,8 +28,6 @@ _ROOT = Path(__file__).resolve().parents[2]
 _PLACES = (
     "src/paritygate/engine/*.py",
     "convert/engine/*.py",
-    "convert/onnx_to_tensorrt*.py",
-    "convert/engine/check_tensorrt.py",
     "validate/runners/engine_profile.py",
     "validate/runners/tensorrt.py",
 )

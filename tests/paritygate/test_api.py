@@ -15,8 +15,9 @@ import pytest
 
 import paritygate as pg
 import paritygate.api
-from paritygate.pipelines.cli.commands.compare import command as compare_command
-from paritygate.pipelines.cli.commands.run import command as run_command
+from paritygate.pipelines.cli.commands.judging.compare import command as compare_command
+from paritygate.pipelines.cli.commands.running.plan import command as plan_command
+from paritygate.pipelines.cli.commands.running.run import command as run_command
 
 if TYPE_CHECKING:
     import click
@@ -67,9 +68,12 @@ def test_type_checkers_are_shown_every_name(project_root: Path) -> None:
                 "map": "rename",
                 "match": "matches",
                 "axis": "axes",
+                "role": "roles",
+                "signature": "signatures",
             },
         ),
         (run_command, pg.run, {"target": "targets", "constraint": "constraints"}),
+        (plan_command, pg.plan, {"target": "targets", "constraint": "constraints"}),
     ],
 )
 def test_every_option_of_the_command_is_an_argument(
@@ -77,7 +81,7 @@ def test_every_option_of_the_command_is_an_argument(
 ) -> None:
     options = {item.opts[0].removeprefix("--").replace("-", "_") for item in command.params if item.opts[0][0] == "-"}
     # What a terminal has, and what holds for the children of a command.
-    options -= {"json", "quiet", "memory_limit"}
+    options -= {"format", "json", "quiet", "verbose", "memory_limit"}
     arguments = inspect.signature(function).parameters
 
     assert {other_names.get(name, name) for name in options} == {

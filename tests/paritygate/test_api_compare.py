@@ -79,7 +79,7 @@ def test_files_give_what_the_command_gives_and_the_error_has_its_words(
 ) -> None:
     paths = [str(files / name) for name in ("model.onnx", "wrong.onnx", "inputs.npz")]
     target = tmp_path / "result.json"
-    options = ["--decision", "logits:argmax", "--probes", "none", "--quiet", "--json", str(target)]
+    options = ["--decision", "logits:argmax", "--probes", "none", "--verbose", "--json", str(target)]
     code = _run(["compare", *paths[:2], "--samples", paths[2], *options])
     printed = capsys.readouterr().out
 
@@ -350,6 +350,7 @@ def test_no_rows_are_no_pass(samples: Any, is_object: bool, files: Path) -> None
         ({"seed": -1}, "seed -1 is not allowed (allowed: 0 and more)"),
         ({"batch_size": 0}, "batch size 0 is not allowed"),
         ({"probes": ["batches", "luck"]}, "'luck' is no probe (allowed: none, "),
+        ({"probes": "batches, luck"}, "'luck' is no probe (allowed: none, "),
         ({"decisions": {"logits": "maximum"}}, "decision rule 'maximum' of 'logits' is not known"),
         ({"tolerance": {"atol": 1e-3}}, "tolerance 'atol' is not known (allowed: max_abs_diff"),
         ({"tolerance": "max_abs_diff=1e-3"}, "tolerance is 'max_abs_diff=1e-3', a str: allowed is a mapping by name"),
@@ -367,6 +368,7 @@ def test_no_rows_are_no_pass(samples: Any, is_object: bool, files: Path) -> None
         ({"rename": "a=b"}, "rename is 'a=b', a str: allowed is a mapping by name"),
         ({"atol": 1e-3}, "compare has no argument 'atol' (allowed: "),
         ({"sample": 1}, "compare has no argument 'sample' (allowed: samples, "),
+        ({"decision": {}}, "compare has no argument 'decision' (allowed: decisions, "),
         ({"outputs": "scores"}, "scores"),
         ({"provider": "cpu"}, "provider 'cpu' is one of ONNX Runtime, which does not run right: it is a live model"),
     ],
@@ -383,7 +385,7 @@ def test_a_hint_of_a_wrong_argument_shows_it_as_python_takes_it(files: Path) -> 
         "tolerance": "write for example tolerance={'max_abs_diff': 0.001}",
         "ignore": "write for example ignore={'logits': 'REASON'}",
         "rtol": "limits are given as tolerance={'max_abs_diff': 1e-3}",
-        "sample": "give one of these",
+        "sample": "give one of these: did you mean 'samples'?",
     }
     for argument, hint in hints.items():
         wrong: Any = {argument: ["logits"]}

@@ -252,11 +252,14 @@ def test_samples_in_float64_are_said_to_be_what_a_float32_module_does_not_take()
     import torch
 
     wide = {"x": _X.astype(np.float64)}
-    result = pg.compare(torch.nn.Linear(4, 2), lambda arrays: arrays, samples=wide, probes=())
+    words = (
+        "the samples hold 'x' as float64, and the parameters of the module are float32: the PyTorch module failed on "
+        "x: float64[16, 4]: RuntimeError: mat1 and mat2"
+    )
+    with pytest.raises(UsageError, match=re.escape(words)) as caught:
+        pg.compare(torch.nn.Linear(4, 2), lambda arrays: arrays, samples=wide, probes=())
 
-    assert result.error is not None
-    hint = "the samples hold 'x' as float64, and the parameters of the module are float32: give that"
-    assert (result.verdict, result.error.hint) == ("error", hint)
+    assert caught.value.exit_code == 2
 
 
 @pytest.mark.torch
@@ -290,7 +293,7 @@ def test_a_module_callable_is_compared_in_a_child_process_by_the_command_as_well
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     result = pg.compare("api_net:net", "api_net:other", samples="inputs.npz", probes=())
-    code = _run(["compare", "api_net:net", "api_net:other", "--samples", "inputs.npz", "--probes", "none", "--quiet"])
+    code = _run(["compare", "api_net:net", "api_net:other", "--samples", "inputs.npz", "--probes", "none", "--verbose"])
 
     assert (result.verdict, result.exit_code, result.ran_in) == ("fail", code, "a child process")
     assert str(result) == capsys.readouterr().out.rstrip("\n")
@@ -298,6 +301,7 @@ def test_a_module_callable_is_compared_in_a_child_process_by_the_command_as_well
 
 
 @pytest.mark.torch
+@pytest.mark.thorough
 def test_a_module_callable_is_asked_afresh_and_is_not_compared_with_itself(folder: Path) -> None:
     result = pg.compare(
         as_onnx(folder / "net.onnx", net()), "api_net:net", samples="inputs.npz", probes=["batches", "fresh"]

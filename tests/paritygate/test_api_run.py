@@ -159,7 +159,7 @@ def test_a_run_that_fails_says_so_in_the_words_of_its_comparisons(
             "'onnx-int9' is no target of spec given in Python (targets: onnx-fp32, onnx-fp16)",
         ),
         (spec(), {"probes": ["luck"]}, "'luck' is no probe"),
-        (spec(), {"constraints": {"speed": 1}}, "'speed' is no limit"),
+        (spec(), {"constraints": {"speed": 1}}, "'speed' is not known"),
         (spec(), {"alias": "7"}, "alias name '7' is a number"),
         (spec(), {"device": "tpu"}, "device 'tpu' is not known (allowed: cpu, cuda)"),
         (spec(), {"samples": "absent.npz"}, "samples absent.npz do not exist"),
@@ -194,3 +194,42 @@ def test_a_release_by_speed_needs_the_benchmark_in_python_and_on_the_command_lin
 
     assert _run(["run", "fastest.yaml", "--no-benchmark"]) == 2
     assert "its release is chosen by speed, which --no-benchmark leaves unmeasured" in capsys.readouterr().err
+
+
+def test_a_released_variant_is_loaded_and_answers_like_the_source(outcome: pg.Outcome, desk: Path) -> None:
+    assert outcome.version == 1
+    release = pg.Repository(desk / "artifacts/repository").release("tiny", "prod")
+
+    model = release.load()
+
+    assert (repr(model), model.version) == ("<tiny version 1, onnx-fp32>", 1)
+    assert [str(spec) for spec in (*model.inputs, *model.outputs)] == [
+        "x: float32[batch, 4]",
+        "logits: float32[batch, 3]",
+    ]
+    inputs = {"x": np.random.default_rng(2).standard_normal((40, 4)).astype(np.float32)}
+    pg.compare(desk / "model.onnx", model, samples=inputs, rename={"logits": "output_0"}).assert_passed()
+    request = {"id": "7", "inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [1, 0, 0, 0]}]}
+    answer = model.infer(json.loads(json.dumps(request)))
+    assert (answer["model_name"], answer["model_version"], answer["id"]) == ("tiny", "1", "7")
+    (output,) = answer["outputs"]
+    assert (output["name"], output["datatype"], output["shape"]) == ("logits", "FP32", [1, 3])
+    expected = model({"x": np.array([[1, 0, 0, 0]], np.float32)})["logits"]
+    assert json.loads(json.dumps(output["data"])) == expected.ravel().tolist()
+    assert model.describe()["inputs"] == [{"name": "x", "datatype": "FP32", "shape": [-1, 4]}]
+
+
+def test_a_release_that_was_changed_is_not_loaded(outcome: pg.Outcome, desk: Path) -> None:
+    assert outcome.version == 1
+    release = pg.Repository(desk / "artifacts/repository").release("tiny", "prod")
+    before = release.path().read_bytes()
+    release.path().chmod(0o644)
+    release.path().write_bytes(before[:-1] + b"\1")
+    try:
+        with pytest.raises(ArtifactIntegrityError, match=r"tiny version 1 is not what was released: .*model\.onnx"):
+            release.load()
+    finally:
+        release.path().write_bytes(before)
+        release.path().chmod(0o444)
+    with pytest.raises(UsageError, match="has no variant 'onnx-fp16'"):
+        release.load("onnx-fp16")

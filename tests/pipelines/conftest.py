@@ -25,12 +25,12 @@ import paritygate.errors
 from paritygate.__main__ import _run
 from paritygate.artifact import Artifact
 from paritygate.codec import to_data
-from paritygate.pipelines.compare import job as comparison
 from paritygate.pipelines.compare import session_probes
 from paritygate.pipelines.compare.result import schema_of_result
+from paritygate.pipelines.inspecting import init
+from paritygate.pipelines.process import child
 from paritygate.pipelines.process.child import run_child
 from paritygate.pipelines.process.child_main import JOBS
-from paritygate.pipelines.run import overflow, record, variant_maker
 from paritygate.pipelines.run.comparisons import comparison_of
 from paritygate.pipelines.run.workspace import open_run
 from paritygate.pipelines.selftest import stage as selftest_stage
@@ -194,7 +194,10 @@ class Bench:
         self.capture.readouterr()
         if not self.is_probing and "--probes" not in options:
             options = (*options, "--probes", "none")
-        code = _run(["compare", reference, candidate, "--quiet", "--json", str(target), *options])
+        if not {"--quiet", "--verbose", "--json"} & set(options):
+            # What most tests look at are details.
+            options = (*options, "--verbose")
+        code = _run(["compare", reference, candidate, "--json", str(target), *options])
         streams = self.capture.readouterr()
         result = json.loads(target.read_text(encoding="utf-8")) if target.exists() else {}
         if result:
@@ -245,7 +248,7 @@ def _forget_modules_of_users(names: set[str]) -> None:
 def jobs_done_here(run: Callable[..., Any] = _run_here) -> Iterator[None]:
     """Have a run do its jobs in this process, or by another function in place of `run_child`."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (comparison, overflow, record, selftest_stage, session_probes, variant_maker):
+        for module in (child, init, selftest_stage, session_probes):
             patch.setattr(module, "run_child", run)
         yield
 
@@ -258,6 +261,12 @@ def jobs_here(request: pytest.FixtureRequest) -> Iterator[None]:
     """
     with jobs_done_here(run_child if request.node.get_closest_marker("children") else _run_here):
         yield
+
+
+@pytest.fixture(autouse=True)
+def _nothing_taken_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have every run do all of its jobs, but where the cache is what is tested."""
+    monkeypatch.setenv("PARITYGATE_CACHE", "off")
 
 
 @pytest.fixture(autouse=True)
@@ -477,7 +486,7 @@ def desk(tmp_path: Path) -> Desk:
 def _finished_once(tmp_path_factory: pytest.TempPathFactory) -> Desk:
     desk = make_desk(tmp_path_factory.mktemp("finished"))
     with jobs_done_here():
-        called = desk.json("run", "spec.yaml", "--quiet")
+        called = desk.json("run", "spec.yaml", "--verbose")
     assert called.code == 0, str(called)
     return desk
 

@@ -45,8 +45,10 @@ class _Timed:
         self.asked: list[tuple[Point, int]] = []
 
     def take_turn(self, point: Point, *, start: int, cycle: int, seconds: float) -> TurnAnswer:
-        assert (cycle, seconds) == (5, 0.1)
+        assert cycle == 5
         number = len([at for at, _ in self.asked if at == point])
+        # Rounds that are added are short, so that there are many of them.
+        assert seconds == pytest.approx(0.1 if number < _PLAN.rounds else 0.02)
         self.asked.append((point, start))
         self.clock.tick()
         self.left_s -= 1

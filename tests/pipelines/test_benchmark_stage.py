@@ -33,8 +33,10 @@ from paritygate.pipelines.benchmark.load import (
 from paritygate.pipelines.benchmark.result import SOURCE, BenchmarkResult, Speedup
 from paritygate.pipelines.benchmark.rounds import BenchmarkSubject, kind_of
 from paritygate.pipelines.benchmark.worker import Worker, WorkerJob
-from paritygate.pipelines.cli.benchmark_table import print_benchmark
+from paritygate.pipelines.cli.benchmark_summary import print_benchmark
+from paritygate.pipelines.cli.console import Shown
 from paritygate.pipelines.compare.models import artifact_model
+from paritygate.pipelines.report.report_data import collect_report
 from paritygate.pipelines.run.benchmark import benchmark_stage, exit_code_of_benchmark
 from paritygate.pipelines.run.workspace import RunFolder, open_run
 from paritygate.pipelines.spec.benchmark_plan import BenchmarkPlan
@@ -113,6 +115,7 @@ def test_speed_ups_are_against_the_source_at_the_same_point(measured: tuple[RunF
         assert ours.speedup.low <= ours.speedup.ratio <= ours.speedup.high
 
 
+@pytest.mark.thorough
 def test_what_reading_the_samples_took_is_no_memory_of_the_model(desk: Desk) -> None:
     (desk.folder / "rows.py").write_text(
         "import numpy as np\n"
@@ -127,7 +130,7 @@ def test_what_reading_the_samples_took_is_no_memory_of_the_model(desk: Desk) -> 
     desk.onnx()
     desk.spec(samples={"source": "rows:rows"}, benchmark={"rounds": 2, "seconds": 0.01})
 
-    (run,) = desk.json("run", "spec.yaml", "--quiet", "--no-promote").data["runs"]
+    (run,) = desk.json("run", "spec.yaml", "--verbose", "--no-promote").data["runs"]
 
     for item in run["benchmark"]["variants"]:
         assert 30e6 < item["peak_memory_bytes"] < 400e6
@@ -207,16 +210,21 @@ def test_the_copy_of_a_pytorch_source_is_loaded_as_the_source_is_with_pytorch_im
 def test_that_what_is_not_run_here_has_no_speed_is_no_error(
     measured: tuple[RunFolder, BenchmarkResult], capsys: pytest.CaptureFixture[str], not_run_here: tuple[str, ...]
 ) -> None:
-    _, result = measured
+    run, result = measured
     source, variant = result.variants[:2]
     broken = replace(result, variants=(source, replace(variant, points=(), error="no such operator")))
+    report = collect_report(run)
+    variants = [
+        replace(item, verdict="not run here") if item.name in not_run_here else item for item in report.variants
+    ]
 
-    print_benchmark("tiny", broken, not_run_here=not_run_here)
+    print_benchmark(replace(report, benchmark=broken, variants=tuple(variants)), Shown())
 
     said = "error: benchmark of onnx-fp32: no such operator" in capsys.readouterr().err
     assert said is not bool(not_run_here)
 
 
+@pytest.mark.thorough
 def test_other_work_on_the_machine_is_said(copied: Desk) -> None:
     if mark_load() is None:
         pytest.skip("this system does not tell what others do")
@@ -458,7 +466,7 @@ def torch_run(tmp_path_factory: pytest.TempPathFactory) -> Desk:
     desk.module("blocks", "FACTOR = 2.0")
     desk.module("torch_net", _TORCH)
     spec = desk.module_spec("torch_net:net")
-    assert desk.call("run", spec, "--no-promote", "--quiet").code == 0
+    assert desk.call("run", spec, "--no-promote", "--verbose").code == 0
     return desk
 
 

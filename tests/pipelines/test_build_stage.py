@@ -13,7 +13,8 @@ import pytest
 from paritygate.errors import MissingBackendError
 from paritygate.formats import ENGINE_FORMATS
 from paritygate.machine import gpu_of_machine
-from paritygate.pipelines.run import overflow, variant_maker
+from paritygate.pipelines.process import child
+from paritygate.pipelines.run import variant_maker
 
 if TYPE_CHECKING:
     from tests.pipelines.conftest import Called, Desk
@@ -30,7 +31,7 @@ class _Builder:
         self.is_there = True
         self.built: list[str] = []
         self.jobs: list[ChildJob] = []
-        self._do_other = variant_maker.run_child
+        self._do_other = child.run_child
 
     def __call__(self, job: ChildJob, progress: Progress = lambda *_: None) -> Any:  # noqa: ANN401 - the job's JSON
         self.jobs.append(job)
@@ -54,8 +55,7 @@ class _Builder:
 def builder(monkeypatch: pytest.MonkeyPatch) -> _Builder:
     """Return what builds engines in place of their libraries."""
     found = _Builder()
-    monkeypatch.setattr(variant_maker, "run_child", found)
-    monkeypatch.setattr(overflow, "run_child", found)
+    monkeypatch.setattr(child, "run_child", found)
     monkeypatch.setattr(variant_maker, "require_builder", lambda _: None)
     return found
 
@@ -65,7 +65,7 @@ def exported(desk: Desk, builder: _Builder) -> Desk:
     """Return a desk with a run whose engine could not be built, and without its source."""
     desk.spec(targets=_TARGETS)
     builder.is_there = False
-    called = desk.call("export", "spec.yaml")
+    called = desk.call("export", "--verbose", "spec.yaml")
     assert called.code == 0, str(called)
     builder.is_there = True
     builder.jobs.clear()
@@ -74,7 +74,7 @@ def exported(desk: Desk, builder: _Builder) -> Desk:
 
 
 def _build(desk: Desk, *options: str) -> Called:
-    return desk.json("build", "--run", str(desk.run_folder), *options)
+    return desk.json("build", "--verbose", "--run", str(desk.run_folder), *options)
 
 
 def _record(desk: Desk, place: str) -> dict[str, Any]:
@@ -91,7 +91,7 @@ def test_an_engine_that_cannot_be_built_here_says_how_to_build_it_elsewhere(desk
     desk.spec(targets=_TARGETS, required=["tensorrt-fp16"])
     builder.is_there = False
 
-    called = desk.json("export", "spec.yaml")
+    called = desk.json("export", "--verbose", "spec.yaml")
 
     assert called.code == 5
     assert "error: tensorrt-fp16: no engine is built here" in called.err
@@ -108,7 +108,7 @@ def test_an_engine_that_cannot_be_built_here_says_how_to_build_it_elsewhere(desk
 def test_without_a_gpu_the_run_is_to_be_taken_to_one(desk: Desk, target: str) -> None:
     desk.spec(targets=[target], required=[target])
 
-    called = desk.json("export", "spec.yaml")
+    called = desk.json("export", "--verbose", "spec.yaml")
 
     assert called.code == 5
     assert (
@@ -250,7 +250,7 @@ def test_evidence_of_the_engine_before_does_not_count_for_a_rebuilt_one(exported
     digest = _record(exported, "tensorrt-fp16")["digest"]
     exported.onnx()
     assert exported.call("record", "--run", run).code == 0
-    assert exported.call("validate", "--run", run).code == 0
+    assert exported.call("validate", "--verbose", "--run", run).code == 0
     # As if it had been validated on a machine that runs it.
     path = exported.run_folder / "evidence.json"
     evidence = json.loads(path.read_text(encoding="utf-8"))
@@ -264,7 +264,7 @@ def test_evidence_of_the_engine_before_does_not_count_for_a_rebuilt_one(exported
     assert chosen.code == 0, str(chosen)
 
     assert _build(exported, "--rebuild").code == 0
-    called = exported.call("promote", "--run", run)
+    called = exported.call("promote", "--verbose", "--run", run)
 
     assert called.code == 5
     rebuilt = _record(exported, "tensorrt-fp16")["digest"]
@@ -275,7 +275,7 @@ def test_evidence_of_the_engine_before_does_not_count_for_a_rebuilt_one(exported
 def test_only_the_base_of_an_int8_engine_is_calibrated(desk: Desk, builder: _Builder) -> None:
     desk.spec(targets=["tensorrt-int8"])
 
-    called = desk.call("export", "spec.yaml")
+    called = desk.call("export", "--verbose", "spec.yaml")
 
     assert called.code == 0, str(called)
     calibrated = {job.args["format"]: job.args["calibration"] is not None for job in builder.jobs}

@@ -72,9 +72,9 @@ def _variant(called: Called) -> dict[str, Any]:
 @pytest.mark.exact_int8
 def test_int8_is_not_judged_by_the_rows_it_was_calibrated_on_and_other_variants_keep_them(desk: Desk) -> None:
     np.savez(desk.folder / "inputs.npz", x=_bounded(300, seed=1))
-    desk.spec(**_INT8)
+    desk.spec(targets=["onnx-fp32", "onnx-int8"], decisions={})
 
-    called = desk.json("run", "spec.yaml")
+    called = desk.json("run", "--verbose", "spec.yaml")
 
     assert called.code == 0, str(called)
     result = _variant(called)
@@ -82,7 +82,7 @@ def test_int8_is_not_judged_by_the_rows_it_was_calibrated_on_and_other_variants_
     rows = int(note.split("calibrated on ")[1].split(" rows")[0])
     # A fifth of the rows, all of them used: what it is not judged by is what it was calibrated on.
     assert 40 < rows < 80
-    assert called.data["variants"]["onnx-fp32"]["rows"] == 300
+    assert called.data["runs"][0]["variants"]["onnx-fp32"]["rows"] == 300
     assert result["rows"] == 300 - rows
     assert note.endswith("of the samples, by which it is not judged")
     # What the export cannot know, the comparison says.
@@ -125,7 +125,7 @@ def test_a_row_that_stands_twice_is_left_out_twice(tmp_path: Path) -> None:
 def test_rows_that_are_compared_are_dropped_from_the_calibration_and_counted(tmp_path: Path) -> None:
     compared, own = _normal(50, seed=1), _normal(40, seed=2)
     np.savez(tmp_path / "inputs.npz", x=compared)
-    # In another place, and in other company.
+    # In another place, and among other rows.
     np.savez(tmp_path / "calibration.npz", x=np.concatenate([own[:30], compared[7:12], own[30:]]))
 
     calibration = open_calibration(_request(tmp_path), _SIGNATURE).calibration
@@ -266,7 +266,7 @@ def test_a_model_of_a_fixed_number_of_rows_is_refused(tmp_path: Path) -> None:
 def test_too_small_a_share_ends_the_run_with_what_to_do(desk: Desk) -> None:
     desk.spec(**_INT8, calibration={"share": 0.01})
 
-    called = desk.call("run", "spec.yaml")
+    called = desk.call("run", "--verbose", "spec.yaml")
 
     assert called.code == 2
     assert "different rows held out of" in called.err
@@ -294,7 +294,7 @@ def test_a_contradictory_calibration_is_refused(tmp_path: Path, part: dict[str, 
 def test_a_missing_calibration_file_is_said_before_anything_starts(desk: Desk) -> None:
     desk.spec(**_INT8, calibration={"source": "absent.npz"})
 
-    called = desk.call("run", "spec.yaml")
+    called = desk.call("run", "--verbose", "spec.yaml")
 
     assert called.code == 2
     assert "absent.npz do not exist" in called.err
@@ -305,7 +305,7 @@ def test_a_missing_calibration_file_is_said_before_anything_starts(desk: Desk) -
 def test_dynamic_quantization_in_a_run_compares_every_row(desk: Desk) -> None:
     desk.spec(**_INT8, calibration={"method": "dynamic"})
 
-    called = desk.json("run", "spec.yaml")
+    called = desk.json("run", "--verbose", "spec.yaml")
 
     assert called.code == 0, str(called)
     assert _variant(called)["rows"] == 120
@@ -316,7 +316,7 @@ def test_a_calibration_source_that_dynamic_quantization_leaves_unused_is_named(d
     desk.samples(40, name="calibration.npz", seed=5)
     desk.spec(**_INT8, calibration={"method": "dynamic", "source": "calibration.npz"})
 
-    called = desk.json("export", "spec.yaml")
+    called = desk.json("export", "--verbose", "spec.yaml")
 
     assert called.code == 0, str(called)
     record = json.loads((desk.run_folder / "onnx-int8/artifact.json").read_text(encoding="utf-8"))
@@ -331,14 +331,14 @@ def _validated(desk: Desk) -> Called:
     run = str(desk.run_folder)
     recorded = desk.call("record", "--run", run)
     assert recorded.code == 0, str(recorded)
-    return desk.call("validate", "--run", run)
+    return desk.call("validate", "--verbose", "--run", run)
 
 
 def test_rows_that_become_samples_after_the_export_are_left_out_too(desk: Desk) -> None:
     np.savez(desk.folder / "calibration.npz", x=_bounded(60, seed=2))
     fixed = {"name": "onnx-int8", "static": {"batch": 8}}
     desk.spec(targets=["onnx-fp32", "onnx-int8", fixed], calibration={"source": "calibration.npz"})
-    exported = desk.call("export", "spec.yaml")
+    exported = desk.call("export", "--verbose", "spec.yaml")
     assert exported.code == 0, str(exported)
     np.savez(desk.folder / "inputs.npz", x=np.concatenate([_bounded(90, seed=3), _bounded(60, seed=2)]))
 
@@ -358,7 +358,7 @@ def test_rows_that_become_samples_after_the_export_are_left_out_too(desk: Desk) 
 def test_where_it_was_calibrated_on_all_rows_nothing_is_measured(desk: Desk) -> None:
     np.savez(desk.folder / "calibration.npz", x=_bounded(60, seed=2))
     desk.spec(targets=["onnx-int8"], calibration={"source": "calibration.npz"}, min_rows=1)
-    exported = desk.call("export", "spec.yaml")
+    exported = desk.call("export", "--verbose", "spec.yaml")
     assert exported.code == 0, str(exported)
     np.savez(desk.folder / "inputs.npz", x=_bounded(60, seed=2))
 
@@ -420,7 +420,7 @@ def test_rows_and_strata_that_calibration_takes_away_are_said_of_int8_alone(desk
         """,
     )
     desk.spec(targets=["onnx-fp32", "onnx-int8"], samples={"source": "rows:read", "strata": ["row", "all"]})
-    exported = desk.call("export", "spec.yaml")
+    exported = desk.call("export", "--verbose", "spec.yaml")
     assert exported.code == 0, str(exported)
 
     called = _validated(desk)
@@ -441,7 +441,7 @@ def test_rows_and_strata_that_calibration_takes_away_are_said_of_int8_alone(desk
         f"{left_out} of 110 are left out, for INT8 was calibrated on them, and none would be with rows of their own in "
         "calibration.source"
     )
-    assert f": fewer than min_rows asks for, 100; {sentence}" in counted["detail"]
+    assert f": fewer than the 100 that min_rows asks for; {sentence}" in counted["detail"]
     (note,) = (note for note in entry["result"]["notes"] if note.startswith("stratum"))
     assert note.startswith("stratum 'row': nothing was measured for '")
     assert note.count("(rows: 1)") == 5

@@ -114,7 +114,7 @@ def test_no_engine_is_built_from_a_file_that_was_changed(arrived: Desk, tmp_path
     desk = arrived.copy(tmp_path)
     _change(desk.run_folder / name)
 
-    called = desk.call("build", "--run", str(desk.run_folder), "--rebuild")
+    called = desk.call("build", "--verbose", "--run", str(desk.run_folder), "--rebuild")
 
     assert called.code == 5
     assert _FILES[name].format(run=desk.run_folder) in called.err
@@ -125,7 +125,7 @@ def test_an_engine_that_was_changed_is_not_released(arrived: Desk, tmp_path: Pat
     desk = arrived.copy(tmp_path)
     _change(desk.run_folder / name)
 
-    called = desk.call("promote", "--run", str(desk.run_folder), *_GPU, "--trust", _digest_of_pack(desk))
+    called = desk.call("promote", "--verbose", "--run", str(desk.run_folder), *_GPU, "--trust", _digest_of_pack(desk))
 
     assert called.code == 5
     assert _FILES[name].format(run=desk.run_folder) in called.err
@@ -137,7 +137,7 @@ def test_a_record_forged_with_the_engine_is_not_what_the_evidence_is_about(arriv
     for name in ("model.plan", "engine.json", "artifact.json"):
         shutil.copy(desk.run_folder / "tensorrt-rtx-fp32" / name, desk.run_folder / "tensorrt-rtx-fp16" / name)
 
-    called = desk.call("promote", "--run", str(desk.run_folder), *_GPU, "--trust", _digest_of_pack(desk))
+    called = desk.call("promote", "--verbose", "--run", str(desk.run_folder), *_GPU, "--trust", _digest_of_pack(desk))
 
     assert called.code == 5, str(called)
     assert called.err.startswith("error: "), called.err

@@ -537,7 +537,7 @@ def test_a_result_that_cannot_be_written_is_said_before_anything_is_run(isolated
 def test_a_reader_that_goes_away_is_no_traceback(isolated_bench: Bench, tool: list[str]) -> None:
     bench = isolated_bench
     samples = ("--samples", bench.samples(), "--probes", "none")
-    command = [*tool, "compare", bench.linear("a"), bench.linear("b"), *samples, "--quiet"]
+    command = [*tool, "compare", bench.linear("a"), bench.linear("b"), *samples, "--verbose"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout is not None
     assert process.stderr is not None
@@ -578,5 +578,5 @@ def test_progress_goes_to_standard_error_only(isolated_bench: Bench, tool: list[
     )
 
     assert json.loads(process.stdout)["verdict"] == "pass"
-    assert process.stderr.splitlines()[:2] == ["compare: loading the reference", "compare: running the reference"]
+    assert re.match(r"b\.onnx: compared 32 rows in \d+\.\d s\n", process.stderr)
     assert process.stderr.rstrip().endswith("verdict: pass")

@@ -15,7 +15,7 @@ import pytest
 
 import paritygate
 from paritygate.backends import BACKENDS, backend_state
-from paritygate.pipelines.cli.app import COMMANDS, cli
+from paritygate.pipelines.cli.app import COMMANDS, FOLDERS, cli
 from paritygate.pipelines.compare.result import schema_of_result
 from paritygate.pipelines.spec.schema import AVAILABLE_TARGETS, schema_of_spec
 
@@ -34,8 +34,10 @@ def test_every_command_has_a_help_with_an_example_that_it_would_take(
     assert called.code == 0
     assert called.err == ""
     assert called.out.startswith(f"Usage: convert-and-validate {name} ")
-    _, _, examples = called.out.partition("Example:\n")
-    lines = [shlex.split(line) for line in examples.splitlines() if line.startswith("    convert-and-validate ")]
+    examples = called.out.partition("Example:\n")[2].partition("\nOptions:")[0]
+    commands = [line.strip() for line in examples.replace(" \\\n", "").splitlines()]
+    assert [line for line in examples.splitlines() if "  " in line.strip()] == []
+    lines = [shlex.split(line) for line in commands if line.startswith("convert-and-validate ")]
     assert lines, called.out
     command = cli.get_command(click.Context(cli), name)
     assert command is not None
@@ -52,8 +54,13 @@ def test_the_help_lists_every_command_and_file(desk: Desk, project_root: Path) -
     assert [
         line.split()[0] for line in called.out.partition("Commands:\n")[2].splitlines() if line[:3].strip()
     ] == list(COMMANDS)
-    files = {path.stem for path in project_root.glob("pipelines/cli/commands/*.py")} - {"__init__"}
-    assert files == set(COMMANDS)
+    files = {
+        (path.parent.name, path.stem)
+        for path in project_root.glob("pipelines/cli/commands/*/*.py")
+        if path.stem != "__init__"
+    }
+    assert files == {(folder, name) for folder, names in FOLDERS.items() for name in names}
+    assert sorted(name for _, name in files) == sorted(COMMANDS)
 
 
 def test_the_version_is_that_of_the_package(desk: Desk) -> None:
@@ -143,7 +150,7 @@ def test_the_module_runs_as_a_program_and_returns_the_exit_code(desk: Desk) -> N
 
 
 def test_debug_adds_the_traceback(desk: Desk) -> None:
-    plain, debug = desk.call("run", "absent.yaml"), desk.call("--debug", "run", "absent.yaml")
+    plain, debug = desk.call("run", "--verbose", "absent.yaml"), desk.call("--debug", "run", "absent.yaml")
 
     assert plain.code == debug.code == 2
     assert "Traceback" not in plain.err
@@ -153,7 +160,7 @@ def test_debug_adds_the_traceback(desk: Desk) -> None:
 def test_a_file_for_json_that_cannot_be_written_is_said_before_any_work(desk: Desk) -> None:
     (desk.folder / "folder.json").mkdir()
 
-    called = desk.call("run", "spec.yaml", "--json", "folder.json")
+    called = desk.call("run", "--verbose", "spec.yaml", "--json", "folder.json")
 
     assert called.code == 5
     assert "folder.json could not be written" in called.err

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.pipelines.conftest import make_desk
 
+from paritygate.pipelines.cli.console import Shown
 from paritygate.pipelines.cli.release_summary import print_release, print_release_details
 from paritygate.pipelines.release.repository import Record, RecordKind, Release, ReleaseDetails
 from paritygate.validate.gate.bounds import upper_bound_text
@@ -171,7 +172,7 @@ def test_verify_names_what_is_not_what_was_released(finished: Desk, tmp_path: Pa
 
 def test_a_source_that_was_released_says_why(desk: Desk) -> None:
     desk.spec(targets=["onnx-fp16"], tolerance={"onnx-fp16": {"max_abs_diff": 1e-12}}, required=[])
-    assert desk.call("run", "spec.yaml").code == 0
+    assert desk.call("run", "--verbose", "spec.yaml").code == 0
 
     called = desk.json("show", "tiny")
 
@@ -194,7 +195,7 @@ def _three_releases(tmp_path_factory: pytest.TempPathFactory) -> Desk:
     desk = make_desk(tmp_path_factory.mktemp("three"))
     for fill in (None, 1.0, 2.0):
         desk.onnx(fill=fill)
-        assert desk.call("run", "spec.yaml", "--quiet").code == 0
+        assert desk.call("run", "spec.yaml", "--verbose").code == 0
     return desk
 
 
@@ -226,6 +227,7 @@ def test_rollback_goes_back_and_again_further_back_and_says_where_it_is(three: D
         "past": [1],
         "record": 4,
         "is_rollback": True,
+        "views": [],
     }
     assert third.err == (
         "error: alias 'prod' of 'tiny' is at version 1, and there is no version before it to go back to\n"
@@ -275,11 +277,11 @@ def test_alias_makes_moves_and_leaves(three: Desk) -> None:
 
 
 def test_promoting_a_run_again_makes_no_version_and_says_so(desk: Desk) -> None:
-    assert desk.call("run", "spec.yaml", "--quiet").code == 0
+    assert desk.call("run", "spec.yaml", "--verbose").code == 0
 
-    again = desk.json("promote", "--run", str(desk.run_folder))
-    elsewhere = desk.json("promote", "--run", str(desk.run_folder), "--alias", "canary")
-    rerun = desk.json("run", "spec.yaml", "--quiet")
+    again = desk.json("promote", "--verbose", "--run", str(desk.run_folder))
+    elsewhere = desk.json("promote", "--verbose", "--run", str(desk.run_folder), "--alias", "canary")
+    rerun = desk.json("run", "spec.yaml", "--verbose")
 
     assert again.out.startswith(
         "tiny version 1 already holds exactly this: no new version was made; alias prod is at 1\n"
@@ -292,10 +294,10 @@ def test_promoting_a_run_again_makes_no_version_and_says_so(desk: Desk) -> None:
 
 
 def test_promoting_what_was_judged_by_other_rules_makes_a_version(desk: Desk) -> None:
-    assert desk.call("run", "spec.yaml", "--quiet").code == 0
+    assert desk.call("run", "spec.yaml", "--verbose").code == 0
     desk.spec(tolerance={"onnx-fp32": {"max_abs_diff": 1e-6}})
 
-    assert desk.call("run", "spec.yaml", "--quiet").code == 0
+    assert desk.call("run", "spec.yaml", "--verbose").code == 0
     assert desk.releases == ["tiny/1", "tiny/2"]
 
 
@@ -345,9 +347,10 @@ def test_a_release_despite_a_failed_run_is_shown_with_the_reason(
     (tmp_path / "manifest.json").write_text("{}", encoding="utf-8")
 
     print_release_details(details)
-    print_release(release)
+    print_release(release, Path("artifacts/repository"), Shown())
 
     out = capsys.readouterr().out
     assert "\nreleased despite: the demo\n" in out
     assert "fastest; released despite: the demo" in out
-    assert out.endswith("released tiny version 1, alias prod: onnx-fp32\nreleased despite: the demo\n")
+    released = "released tiny version 1, alias prod: onnx-fp32\nreleased despite: the demo\n"
+    assert out.endswith(f"{released}next: convert-and-validate show tiny prod\n")

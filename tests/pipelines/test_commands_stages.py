@@ -21,7 +21,7 @@ def staged(tmp_path_factory: pytest.TempPathFactory, finished: Desk) -> tuple[De
     folder = tmp_path_factory.mktemp("staged")
     desk = finished.copy(folder)
     shutil.rmtree(folder / "artifacts")
-    said = {"export": desk.json("export", "spec.yaml")}
+    said = {"export": desk.json("export", "--verbose", "spec.yaml")}
     for stage in ("record", "validate", "promote"):
         said[stage] = desk.json(stage, "--run", str(desk.run_folder))
     return desk, said
@@ -61,16 +61,16 @@ def test_each_stage_says_what_it_made(staged: tuple[Desk, dict[str, Called]]) ->
     assert said["export"].data["run"] == str(desk.run_folder)
     assert said["export"].data["artifacts"]["onnx-fp32"]["digest"] == record["digest"]
     assert record["digest"][:19] in said["export"].out
-    assert f"run: {desk.run_folder}" in said["export"].out
+    assert f"run: {desk.run_folder}\n" in said["export"].out
     assert said["record"].data["rows"] == 120
     assert f"recorded 120 rows in {desk.run_folder}/reference" in said["record"].out
     assert "reference_repeats: " in said["record"].out
     assert said["validate"].data["runs"][0]["variants"]["onnx-fp32"]["verdict"] == "pass"
     assert said["validate"].data["runs"][0]["release"] is None
-    assert "not released: not asked for" in said["validate"].out
+    assert "next: convert-and-validate promote --run " in said["validate"].out
     assert said["promote"].data["variants"] == ["onnx-fp32"]
     assert "released tiny version 1, alias prod: onnx-fp32" in said["promote"].out
-    assert "Repository artifacts/repository" in said["promote"].out
+    assert "next: convert-and-validate show tiny prod\n" in said["promote"].out
 
 
 @pytest.mark.parametrize("stage", ["record", "validate", "promote"])
@@ -93,7 +93,7 @@ def test_a_run_folder_with_a_damaged_spec_is_an_input_error(finished: Desk, tmp_
     desk = finished.copy(tmp_path)
     (desk.run_folder / "spec.json").write_text("{")
 
-    called = desk.call("validate", "--run", str(desk.run_folder))
+    called = desk.call("validate", "--verbose", "--run", str(desk.run_folder))
 
     assert called.code == 2
     assert "spec.json is damaged" in called.err
@@ -103,7 +103,7 @@ def test_a_run_that_was_not_recorded_is_not_validated(finished: Desk, tmp_path: 
     desk = finished.copy(tmp_path)
     shutil.rmtree(desk.run_folder / "reference")
 
-    called = desk.call("validate", "--run", str(desk.run_folder))
+    called = desk.call("validate", "--verbose", "--run", str(desk.run_folder))
 
     assert called.code == 2
     assert "holds no recorded outputs" in called.err
@@ -114,7 +114,7 @@ def test_a_variant_that_was_not_exported_is_not_measured(finished: Desk, tmp_pat
     desk = finished.copy(tmp_path)
     shutil.rmtree(desk.run_folder / "onnx-fp32")
 
-    called = desk.json("validate", "--run", str(desk.run_folder))
+    called = desk.json("validate", "--verbose", "--run", str(desk.run_folder))
 
     assert called.code == 5
     (entry,) = desk.evidence()["variants"]
@@ -135,7 +135,7 @@ def test_an_artifact_tampered_with_after_export_is_not_measured(
     desk = finished.copy(tmp_path)
     change(desk.run_folder / "onnx-fp32")
 
-    called = desk.json("validate", "--run", str(desk.run_folder))
+    called = desk.json("validate", "--verbose", "--run", str(desk.run_folder))
 
     assert called.code == 5
     assert f"is not what was recorded: {words}" in called.err
@@ -147,7 +147,7 @@ def test_a_damaged_record_of_an_artifact_is_an_input_error(finished: Desk, tmp_p
     desk = finished.copy(tmp_path)
     (desk.run_folder / "onnx-fp32/artifact.json").write_text("{", encoding="utf-8")
 
-    called = desk.call("validate", "--run", str(desk.run_folder))
+    called = desk.call("validate", "--verbose", "--run", str(desk.run_folder))
 
     assert called.code == 2
     assert "artifact.json is damaged" in called.err
@@ -160,7 +160,7 @@ def test_a_reference_tampered_with_is_not_judged_by(finished: Desk, tmp_path: Pa
     content[-1] ^= 1
     chunk.write_bytes(content)
 
-    called = desk.json("validate", "--run", str(desk.run_folder))
+    called = desk.json("validate", "--verbose", "--run", str(desk.run_folder))
 
     assert called.code == 5
     assert f"{chunk.name} was changed" in called.err

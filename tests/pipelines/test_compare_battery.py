@@ -1,4 +1,4 @@
-"""Pairs of models with a known, planted or really produced conversion fault, and innocent rewrites."""
+"""Pairs of models with a known, planted or really produced conversion fault, and equivalent rewrites."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ _WITHIN = {
 }
 
 
-@pytest.mark.parametrize("precision", ["fp16", "bf16"])
+@pytest.mark.parametrize("precision", ["fp16", pytest.param("bf16", marks=pytest.mark.thorough)])
 @pytest.mark.parametrize("name", _names())
 def test_a_fault_is_caught_in_a_precision_below_its_own_too(
     bench: Bench, battery: Path, name: str, precision: str
@@ -111,7 +111,7 @@ def test_a_fault_is_caught_in_a_precision_below_its_own_too(
 
 
 @pytest.mark.usefixtures("asks_probes")
-@pytest.mark.parametrize("edge", ["fail", "warn"])
+@pytest.mark.parametrize("edge", [pytest.param("fail", marks=pytest.mark.thorough), "warn"])
 @pytest.mark.parametrize("name", _names())
 def test_a_pair_gets_its_verdict_with_ordinary_samples_alone_and_probes(
     bench: Bench, battery: Path, name: str, edge: str
@@ -141,6 +141,7 @@ def _is_caught_naively(pair: Path) -> bool:
     return not all(np.allclose(actual, expected, rtol=1e-3, atol=1e-3) for expected, actual in zip(*sides, strict=True))
 
 
+@pytest.mark.thorough
 def test_the_readme_says_what_each_gate_catches(bench: Bench, battery: Path, project_root: Path) -> None:
     caught = {"naive": {"pass": 0, "fail": 0}, "ordinary": {"pass": 0, "fail": 0}}
     there = {"pass": 0, "fail": 0}

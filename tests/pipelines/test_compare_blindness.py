@@ -1,4 +1,4 @@
-"""Faults that one scale for a whole tensor does not see, and innocent rewrites that must pass."""
+"""Faults that one scale for a whole tensor does not see, and equivalent rewrites that must pass."""
 
 from __future__ import annotations
 

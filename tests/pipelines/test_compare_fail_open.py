@@ -373,5 +373,5 @@ def test_too_few_rows_for_the_claim_are_inconclusive_in_a_real_process(isolated_
     )
 
     assert process.returncode == 3
-    assert "inconclusive: rows: 8 rows in 1 batch, passes: 1: fewer than min_rows asks for, 9" in process.stdout
+    assert "8 rows in 1 batch: fewer than the 9 that min_rows asks for\nverdict: inconclusive" in process.stdout
     assert process.stdout.rstrip().endswith("verdict: inconclusive")

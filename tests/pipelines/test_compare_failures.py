@@ -97,10 +97,10 @@ def test_rows_that_are_put_beside_a_failed_batch_are_like_the_samples() -> None:
     others = (replace(like, is_beyond_seen=True), replace(like, is_unlike_seen=True), replace(like, edges=(edge,)))
     store: Any = FailureStore(cast("Any", None), cast("Any", _Recorded((*others, like))))
 
-    assert store._company().record is like
+    assert store._varied_batch().record is like
     # Where no rows are, rows of other values than the samples' are better than none.
     unlike: Any = FailureStore(cast("Any", None), cast("Any", _Recorded(others)))
-    assert unlike._company().record is others[1]
+    assert unlike._varied_batch().record is others[1]
 
 
 def test_without_a_folder_the_command_asks_the_probe_again_and_names_one(bench: Bench) -> None:
@@ -142,7 +142,7 @@ def test_a_batch_whose_rows_are_answered_alike_fails_alone_as_well(bench: Bench)
 
     assert found.code == 1
     with np.load(constant[0]["inputs"]) as inputs:
-        assert set(inputs.files) == {"probe/x", "company/x"}
+        assert set(inputs.files) == {"probe/x", "varied/x"}
     assert (alone.code, constant[0]["check"] in alone.failed) == (1, True), alone.message
 
 
@@ -165,11 +165,11 @@ def _clip(folder: Path) -> None:
 
 
 def test_a_run_keeps_what_a_variant_failed_in_its_folder(desk: Desk) -> None:
-    assert desk.call("export", desk.spec(probes=None, edge="fail"), "--quiet").code == 0
+    assert desk.call("export", desk.spec(probes=None, edge="fail"), "--verbose").code == 0
     _clip(desk.run_folder / "onnx-fp32")
     assert desk.call("record", "--run", str(desk.run_folder), "--quiet").code == 0
 
-    called = desk.json("validate", "--run", str(desk.run_folder), "--quiet")
+    called = desk.json("validate", "--run", str(desk.run_folder), "--verbose")
 
     (failed,) = [check for check in desk.evidence()["variants"][0]["result"]["checks"] if check["status"] == "fail"]
     assert (called.code, failed["name"]) == (1, "probe_values"), str(called)
@@ -185,7 +185,7 @@ def test_a_run_keeps_what_a_variant_failed_in_its_folder(desk: Desk) -> None:
 
 
 def test_what_is_switched_off_is_in_evidence_manifest_report_and_show(desk: Desk) -> None:
-    called = desk.json("run", "spec.yaml", "--quiet", "--probes", "batches,repeats")
+    called = desk.json("run", "spec.yaml", "--verbose", "--probes", "batches,repeats")
     shown = desk.json("show", "tiny")
 
     assert called.code == 0, str(called)
@@ -200,7 +200,7 @@ def test_what_is_switched_off_is_in_evidence_manifest_report_and_show(desk: Desk
 
 
 def test_all_probes_are_asked_by_default_and_the_release_leaves_none_out(desk: Desk) -> None:
-    called = desk.call("run", desk.spec(probes=None), "--quiet")
+    called = desk.call("run", desk.spec(probes=None), "--verbose")
     (entry,) = desk.evidence()["variants"]
     shown = desk.json("show", "tiny")
 
@@ -211,11 +211,11 @@ def test_all_probes_are_asked_by_default_and_the_release_leaves_none_out(desk: D
 
 
 def test_validate_may_ask_fewer_and_says_what_was_not_recorded(desk: Desk) -> None:
-    called = desk.call("run", "spec.yaml", "--quiet", "--no-promote", "--probes", "batches")
-    fewer = desk.json("validate", "--run", str(desk.run_folder), "--quiet", "--probes", "none")
+    called = desk.call("run", "spec.yaml", "--verbose", "--no-promote", "--probes", "batches")
+    fewer = desk.json("validate", "--run", str(desk.run_folder), "--verbose", "--probes", "none")
     scratch = json.loads((desk.run_folder / "scratch/evidence.json").read_text(encoding="utf-8"))
     unasked = scratch["variants"][0]["result"]["probes"]
-    more = desk.json("validate", "--run", str(desk.run_folder), "--quiet", "--probes", "batches,ids,values")
+    more = desk.json("validate", "--run", str(desk.run_folder), "--verbose", "--probes", "batches,ids,values")
     asked = desk.evidence()["variants"][0]["result"]["probes"]
 
     assert (called.code, fewer.code, more.code) == (0, 0, 0)

@@ -13,7 +13,7 @@ import numpy as np
 from onnx import helper
 
 from paritygate.codec import from_data
-from paritygate.pipelines.cli.probe_summary import finding_lines
+from paritygate.pipelines.cli.details import finding_lines
 from paritygate.pipelines.compare.result import ComparisonResult, reasons
 from paritygate.pipelines.report.failed_alone import failed_alone
 from paritygate.pipelines.report.tables.probes import FOUND_AT, probe_tables, probe_words
@@ -86,9 +86,9 @@ def test_a_finding_passes_and_says_how_the_row_is_unlike_the_samples_and_what_to
     assert re.search(
         rf"^edge finding: probe_masks: {_EDGE}, as no sample has, is answered otherwise at an empty row alone "
         r"\(attention_mask\), and 1 more batch: max_abs_diff: 0\.4 > 0\.0001, worst at row 'masks/\d+/0': [^\n]*\n"
-        r"  if the service can get such a row, it has to hold: write roles: {attention_mask: {empty: true}} in "
-        r"the spec, or put one into the samples\n"
-        r"  if it never can, it need not be asked: write roles: {attention_mask: {empty: false}} in the spec\n"
+        r"  if the service can get such a row, it has to hold: give --role 'attention_mask={empty: true}', "
+        r"or put one into the samples\n"
+        r"  if it never can, it need not be asked: give --role 'attention_mask={empty: false}'\n"
         r"  to see this alone: convert-and-validate compare .*$",
         found.out,
         re.MULTILINE,
@@ -113,7 +113,7 @@ def test_edge_fail_makes_a_failure_of_a_finding(bench: Bench) -> None:
     assert "verdict: fail, 1 edge finding" in found.out
     # The command that asks the probe alone asks no less.
     assert "--edge fail" in found.result["edge_findings"][0]["again"]
-    assert "if it never can, it need not be asked: write roles: {attention_mask: {empty: false}}" in found.out
+    assert "if it never can, it need not be asked: give --role 'attention_mask={empty: false}'" in found.out
 
 
 def test_edge_off_asks_nothing_of_the_kind_and_says_so(bench: Bench) -> None:
@@ -125,8 +125,11 @@ def test_edge_off_asks_nothing_of_the_kind_and_says_so(bench: Bench) -> None:
     assert "verdict: pass\n" in found.out
 
 
-def test_what_a_sample_holds_fails(bench: Bench) -> None:
+def test_an_empty_row_of_a_sample_fails_where_it_is_said_to_occur(bench: Bench) -> None:
     found = _compare(bench, empty=5)
+    assert (found.code, found.status("undeclared_padding")) == (0, "edge")
+
+    found = _compare(bench, "--role", "attention_mask={empty: true}", empty=5)
 
     assert found.code == 1
     assert {"max_abs_diff", "probe_masks"} <= found.failed
@@ -141,7 +144,7 @@ def test_the_command_of_a_finding_shows_it_alone(bench: Bench) -> None:
 
     assert Path(finding["inputs"]).parent == bench.folder / "kept"
     assert words[:2] == ["convert-and-validate", "compare"]
-    assert (alone.code, "max_abs_diff" in alone.failed) == (1, True)
+    assert (alone.code, alone.failed) == (1, {"undeclared_padding"})
 
 
 def test_variants_that_share_a_finding_share_its_line(bench: Bench) -> None:

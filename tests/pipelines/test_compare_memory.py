@@ -44,6 +44,7 @@ def _conv_net(bench: Bench, name: str, head: NDArray[np.float32]) -> str:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the unit of the peak is that of Linux")
+@pytest.mark.thorough
 def test_the_peak_does_not_grow_with_the_rows(bench: Bench, tool: list[str]) -> None:
     head = bench.normal(8, 10, seed=2)
     reference, candidate = _conv_net(bench, "reference", head), _conv_net(bench, "candidate", head * (1 + 1e-7))

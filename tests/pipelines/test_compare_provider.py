@@ -166,7 +166,7 @@ def test_a_spec_names_the_provider_of_its_onnx_targets_on_the_gpu(desk: Desk) ->
 def test_a_spec_with_a_provider_that_is_not_known_is_refused(desk: Desk) -> None:
     desk.onnx()
     desk.samples()
-    called = desk.call("export", desk.spec(onnxruntime={"provider": "dml"}))
+    called = desk.call("export", "--verbose", desk.spec(onnxruntime={"provider": "dml"}))
     assert called.code == 2
     assert "onnxruntime.provider" in called.err
     assert "'cuda' or 'tensorrt'" in called.err
@@ -175,7 +175,7 @@ def test_a_spec_with_a_provider_that_is_not_known_is_refused(desk: Desk) -> None
 def test_the_provider_of_the_spec_runs_validation_and_benchmark_on_the_gpu(desk: Desk) -> None:
     desk.onnx()
     desk.samples()
-    called = desk.call("export", desk.spec(onnxruntime={"provider": "tensorrt"}))
+    called = desk.call("export", "--verbose", desk.spec(onnxruntime={"provider": "tensorrt"}))
     assert called.code == 0, called
     run = open_run(desk.run_folder)
     artifact = Artifact.read_record(run.variant_folder("onnx-fp32"))
@@ -192,7 +192,7 @@ def test_the_provider_of_the_spec_runs_validation_and_benchmark_on_the_gpu(desk:
 def test_the_provider_that_ran_a_variant_is_in_its_evidence_of_a_run(desk: Desk) -> None:
     desk.onnx()
     desk.samples()
-    called = desk.call("run", desk.spec())
+    called = desk.call("run", "--verbose", desk.spec())
     assert called.code == 0, called
     evidence = open_run(desk.run_folder).evidence()
     entry = evidence.entry("onnx-fp32") if evidence is not None else None

@@ -428,6 +428,24 @@ def test_what_no_side_takes_of_the_samples_is_named_and_not_used(bench: Bench) -
     assert outcome.out.count(f"note: {note}\n") == 1
 
 
+def test_integers_that_were_cast_to_the_dtype_of_the_model_are_noted_once(bench: Bench) -> None:
+    def model(name: str) -> str:
+        nodes = [helper.make_node("Gather", ["table", "ids"], ["logits"])]
+        inputs, outputs = {"ids": ("int64", ["batch"])}, {"logits": ("float", ["batch", 3])}
+        return bench.model(name, nodes, inputs=inputs, outputs=outputs, weights={"table": bench.normal(9, 3)})
+
+    ids = np.arange(32) % 9
+    found = {
+        dtype: bench.compare(model("a"), model("b"), "--samples", bench.npz("ids.npz", {"ids": ids.astype(dtype)}))
+        for dtype in ("int32", "int64")
+    }
+
+    note = "note: the samples hold 'ids' as int32, and were cast to int64, which holds every value"
+    assert [outcome.code for outcome in found.values()] == [0, 0]
+    assert found["int32"].out.count(note) == 1
+    assert "were cast" not in found["int64"].out
+
+
 def test_nothing_is_said_of_samples_that_are_all_used(bench: Bench) -> None:
     outcome = bench.compare(bench.linear("a"), bench.linear("b"), "--samples", bench.samples(), "--probes", "none")
     assert not [note for note in outcome.result["notes"] if "the samples also hold" in note]
@@ -458,3 +476,20 @@ def test_an_int8_model_that_fails_on_a_processor_without_vnni_is_said_to_be_othe
     said = [note for note in outcome.result["notes"] if note.startswith("this processor has no VNNI, so that sums of")]
     assert len(said) == (1 if is_said else 0), outcome.result["notes"]
     assert ("on one with VNNI the same file may answer otherwise" in outcome.out) == is_said
+
+
+@pytest.mark.torch
+def test_samples_of_a_shape_that_neither_side_takes_are_wrong_usage(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(bench.folder)
+    (bench.folder / "net.py").write_text("import torch\n\ndef load():\n    return torch.nn.Linear(4, 3)\n")
+    wide = bench.npz("wide.npz", {"input": bench.normal(32, 5)})
+    named = ("--map", "x=input", "--map", "logits=output_0")
+    found = bench.compare("net:load", bench.linear("b"), "--samples", wide, *named)
+
+    assert found.code == 2
+    assert (
+        "the samples hold 'input' as float32[16, 5], and the other model takes input: float32[batch, 4]: the PyTorch "
+        "module failed on input: float32[16, 5]: RuntimeError: mat1 and mat2 shapes cannot be multiplied"
+    ) in found.err

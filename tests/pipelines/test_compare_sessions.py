@@ -214,7 +214,7 @@ def test_probes_that_are_named_are_known(bench: Bench) -> None:
     outcome = _compare(bench, bench.linear("b"), "repeat")
 
     assert outcome.code == 2
-    assert "--probes 'repeat' is no probe (allowed: none, repeats," in outcome.err
+    assert "'repeat' is no probe (allowed: none, repeats," in outcome.err
     assert {module.__name__.rpartition(".")[2] for module in (repeats, concurrency, fresh)} == {
         "repeats",
         "concurrency",

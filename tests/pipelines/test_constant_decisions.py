@@ -181,8 +181,8 @@ def test_a_reason_in_the_spec_is_on_record_to_the_release(desk: Desk) -> None:
     desk.spec("refused.yaml", decisions={"logits": {"threshold": 1000}}, promote={"fallback": "none"}, **targets)
     desk.spec(decisions={"logits": {"threshold": 1000, "constant": _WHY}}, **targets)
 
-    refused = desk.call("run", "refused.yaml")
-    called = desk.call("run", "spec.yaml")
+    refused = desk.call("run", "--verbose", "refused.yaml")
+    called = desk.call("run", "--verbose", "spec.yaml")
 
     assert (refused.code, called.code) == (3, 0), (refused, called)
     assert "0 positive, 360 negative in the reference: negative all over" in refused.out

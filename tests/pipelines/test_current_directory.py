@@ -83,6 +83,7 @@ def test_a_comparison_imports_nothing_from_the_current_directory(trap: Trap, des
     assert (done.returncode, trap.sprung) == (0, []), done.stderr
 
 
+@pytest.mark.thorough
 def test_samples_of_ours_need_nothing_from_the_current_directory(trap: Trap, desk: Desk) -> None:
     _double(desk.folder / "model.onnx")
     desk.spec(
@@ -96,6 +97,7 @@ def test_samples_of_ours_need_nothing_from_the_current_directory(trap: Trap, des
     assert (done.returncode, trap.sprung) == (0, []), done.stderr
 
 
+@pytest.mark.thorough
 def test_a_metric_beside_the_spec_is_found_though_the_samples_are_ours(desk: Desk) -> None:
     _mean(desk.folder / "model.onnx")
     desk.module("mine", "def score(predicted, gold):\n    return 1.0\n")
@@ -141,6 +143,7 @@ def _double(path: Path) -> None:
     onnx.save(model, str(path))
 
 
+@pytest.mark.thorough
 def test_python_m_imports_nothing_of_what_it_can_leave_out(
     desk: Desk, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

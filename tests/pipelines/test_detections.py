@@ -146,12 +146,12 @@ def _settling(number: int, found: dict[str, NDArray[np.float32]]) -> Arrays:
 def test_detections_that_change_from_call_to_call_are_held_to_the_first_ones(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, probe: str
 ) -> None:
-    innocent = _compare(bench, "--probes", probe)
+    equivalent = _compare(bench, "--probes", probe)
     _change(monkeypatch, _drifting)
     unasked = _compare(bench, "--probes", "none")
     asked = _compare(bench, "--probes", probe)
 
-    assert (innocent.code, innocent.result["probes"]["asked"][probe]["status"]) == (0, "pass"), innocent.out
+    assert (equivalent.code, equivalent.result["probes"]["asked"][probe]["status"]) == (0, "pass"), equivalent.out
     assert unasked.code == 0, unasked.out
     assert (asked.code, asked.failed) == (1, {f"probe_{probe}"})
     (failure, *_) = asked.result["probes"]["asked"][probe]["failures"]
@@ -183,13 +183,13 @@ def test_detections_without_optimisations_are_held_to_those_as_deployed(
 
 
 def test_a_fresh_process_is_held_to_the_first_detections(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    innocent = _compare(bench, "--probes", "fresh")
+    equivalent = _compare(bench, "--probes", "fresh")
     # The samples are four calls; the batches that are asked again are beyond the eighth only in the session itself.
     _change(monkeypatch, lambda number, found: _settling(number + 4, found))
     outcome = _compare(bench, "--probes", "fresh")
 
-    assert innocent.code == 0, innocent.out
-    assert innocent.result["probes"]["asked"]["fresh"]["rows"] > 0
+    assert equivalent.code == 0, equivalent.out
+    assert equivalent.result["probes"]["asked"]["fresh"]["rows"] > 0
     assert (outcome.code, outcome.failed) == (1, {"probe_fresh"})
     (failure, *_) = outcome.result["probes"]["asked"]["fresh"]["failures"]
     assert failure["check"] == "repeat_detections"
@@ -323,7 +323,7 @@ def detecting(desk: Desk) -> Desk:
 def _validated(desk: Desk, fault: str, *, logits: str = "") -> Called:
     """Export and record, plant the fault in the artifact as if it had been made so, and validate."""
     _detector(desk.folder / "model.onnx", noise=True, logits=logits)
-    assert desk.call("export", "spec.yaml", "--quiet").code == 0
+    assert desk.call("export", "spec.yaml", "--verbose").code == 0
     folder = desk.run_folder / "onnx-fp32"
     _detector(folder / "model.onnx", fault=fault, noise=True, logits=logits)
     record = json.loads((folder / ARTIFACT_FILE).read_text(encoding="utf-8"))
@@ -331,7 +331,7 @@ def _validated(desk: Desk, fault: str, *, logits: str = "") -> Called:
     record |= {"files": files, "digest": digest_of_files(files)}
     (folder / ARTIFACT_FILE).write_text(json.dumps(record), encoding="utf-8")
     assert desk.call("record", "--run", str(desk.run_folder), "--quiet").code == 0
-    return desk.json("validate", "--run", str(desk.run_folder), "--quiet")
+    return desk.json("validate", "--run", str(desk.run_folder), "--verbose")
 
 
 def test_detections_are_counted_by_stratum_to_the_report(detecting: Desk) -> None:
@@ -367,7 +367,7 @@ def _assert_reported(run: Path) -> None:
 
 
 def test_of_detections_alone_the_rows_of_strata_are_counted(detecting: Desk) -> None:
-    called = detecting.json("run", "spec.yaml", "--quiet")
+    called = detecting.json("run", "spec.yaml", "--verbose")
 
     assert called.code == 0, called
     (entry,) = detecting.evidence()["variants"]
@@ -434,7 +434,7 @@ def test_the_command_that_a_run_prints_of_a_session_asks_it_again(
 
     monkeypatch.setattr(onnxruntime_runner, "open_model", open_model)
 
-    called = detecting.json("run", "spec.yaml", "--quiet", "--no-promote")
+    called = detecting.json("run", "spec.yaml", "--verbose", "--no-promote")
     words = _command(called.out, "repeats")
     again = detecting.json(*words)
 

@@ -22,7 +22,7 @@ def _limit(value: float) -> dict[str, Any]:
 def _failed_once(desk: Desk, **parts: object) -> str:
     """Run a spec whose FP16 variant fails on a declared limit and return the run's name."""
     desk.spec(**{**_limit(1e-12), **parts})
-    called = desk.call("run", "spec.yaml", "--quiet")
+    called = desk.call("run", "spec.yaml", "--verbose")
     assert called.code == 1, str(called)
     return desk.runs[-1].name
 
@@ -31,7 +31,7 @@ def test_a_declared_limit_that_is_raised_after_a_failure_needs_a_reason(desk: De
     first = _failed_once(desk)
     desk.spec(**_limit(0.1))
 
-    called = desk.call("run", "spec.yaml", "--quiet")
+    called = desk.call("run", "spec.yaml", "--verbose")
 
     assert called.code == 2, str(called)
     assert f"asks less of onnx-fp16 than run {first} of the same source did, which failed" in called.err
@@ -44,7 +44,7 @@ def test_to_ask_less_at_the_edge_after_a_failure_needs_a_reason(desk: Desk) -> N
     _failed_once(desk, edge="fail")
     desk.spec(**_limit(1e-12))
 
-    called = desk.call("run", "spec.yaml", "--quiet")
+    called = desk.call("run", "spec.yaml", "--verbose")
 
     assert called.code == 2, str(called)
     assert "edge: warn, and it was fail" in called.err
@@ -54,7 +54,7 @@ def test_with_a_reason_it_is_judged_and_release_and_report_say_so(desk: Desk) ->
     first = _failed_once(desk)
     desk.spec(**_limit(0.1), reason="the service rounds to one decimal place")
 
-    called = desk.call("run", "spec.yaml", "--quiet")
+    called = desk.call("run", "spec.yaml", "--verbose")
 
     assert called.code == 0, str(called)
     assert f"asked less of onnx-fp16 than run {first}, which failed: max_abs_diff is 0.1, and was 1e-12" in called.out
@@ -68,6 +68,9 @@ def test_with_a_reason_it_is_judged_and_release_and_report_say_so(desk: Desk) ->
     (kept,) = evidence["earlier_failures"]
     assert (kept["run"], kept["variant"]) == (first, "onnx-fp16")
     assert kept["failed"][0].startswith("max_abs_diff [logits]:")
+    # Whether the release is a new version or one that is there already, the log has the move of the alias.
+    (record,) = (json.loads(path.read_bytes()) for path in desk.folder.glob("artifacts/repository/log/tiny/*.json"))
+    assert "less is asked than by a run that failed: the service rounds to one decimal place" in record["reason"]
 
 
 @pytest.mark.parametrize(
@@ -84,7 +87,7 @@ def test_a_cosine_similarity_that_is_lowered_after_a_failure_needs_a_reason(
     first = _failed_once(desk, outputs={"logits": {"min_cosine_similarity": 1}})
     desk.spec(**_limit(1e-12), outputs=outputs)
 
-    called = desk.call("run", "spec.yaml", "--quiet")
+    called = desk.call("run", "spec.yaml", "--verbose")
 
     assert called.code == 2, str(called)
     assert f"asks less of onnx-fp16 than run {first} of the same source did" in called.err
@@ -94,13 +97,13 @@ def test_a_cosine_similarity_that_is_lowered_after_a_failure_needs_a_reason(
 def test_a_limit_that_is_declared_for_the_first_time_needs_none(desk: Desk) -> None:
     # Between neighbouring floats the weights differ by more than FP16 holds, so the defaults fail.
     desk.spec(targets=_TARGETS, tolerance={"onnx-fp16": {"mean_abs_diff": 1e-12}})
-    assert desk.call("run", "spec.yaml", "--quiet").code == 1
+    assert desk.call("run", "spec.yaml", "--verbose").code == 1
     desk.spec(
         targets=_TARGETS,
         tolerance={"onnx-fp16": {"mean_abs_diff": 1e-12, "max_abs_diff": 1.0}},
     )
 
-    called = desk.call("run", "spec.yaml", "--quiet")
+    called = desk.call("run", "spec.yaml", "--verbose")
 
     # Judged, and failed by the limit that stayed.
     assert called.code == 1, str(called)
@@ -117,7 +120,7 @@ def test_what_is_dropped_after_a_failure_needs_a_reason(desk: Desk, parts: dict[
     _failed_once(desk)
     desk.spec(**parts)
 
-    called = desk.call("run", "spec.yaml", "--quiet")
+    called = desk.call("run", "spec.yaml", "--verbose")
 
     assert called.code == 2, str(called)
     assert words in called.err
@@ -127,9 +130,9 @@ def test_probes_that_are_left_out_after_a_failure_need_a_reason(desk: Desk) -> N
     _failed_once(desk, probes=["batches"])
     desk.spec(**_limit(1e-12))
 
-    by_spec = desk.call("run", "spec.yaml", "--quiet")
+    by_spec = desk.call("run", "spec.yaml", "--verbose")
     desk.spec(**_limit(1e-12), probes=["batches"])
-    by_option = desk.call("run", "spec.yaml", "--quiet", "--probes", "none")
+    by_option = desk.call("run", "spec.yaml", "--verbose", "--probes", "none")
 
     assert by_spec.code == by_option.code == 2, f"{by_spec}\n{by_option}"
     assert "without the probes batches" in by_spec.err
@@ -141,7 +144,7 @@ def test_another_source_is_another_matter(desk: Desk) -> None:
     desk.onnx(width=4)
     desk.spec(**_limit(0.1))
 
-    called = desk.call("run", "spec.yaml", "--quiet")
+    called = desk.call("run", "spec.yaml", "--verbose")
 
     assert "of the same source" not in called.err
     assert called.code == 0, str(called)
@@ -152,7 +155,7 @@ def test_fewer_probes_than_the_spec_asks_for_leave_the_evidence_alone(desk: Desk
     run = desk.run_folder
     before = {path: path.read_bytes() for path in (run / "evidence.json", run / "report.html")}
 
-    called = desk.call("validate", "--run", str(run), "--probes", "none", "--quiet")
+    called = desk.call("validate", "--run", str(run), "--probes", "none", "--verbose")
 
     assert called.code == 1, str(called)
     assert {path: path.read_bytes() for path in before} == before
@@ -165,7 +168,7 @@ def test_the_failure_that_a_new_validation_replaces_stays_in_the_report(desk: De
     first = _failed_once(desk)
     run = desk.run_folder
 
-    called = desk.call("validate", "--run", str(run), "--quiet")
+    called = desk.call("validate", "--run", str(run), "--verbose")
 
     assert called.code == 1, str(called)
     (kept,) = json.loads((run / "evidence.json").read_text(encoding="utf-8"))["earlier_failures"]
@@ -178,14 +181,14 @@ def test_a_spec_that_is_loosened_in_the_run_folder_needs_a_reason_too(desk: Desk
     path = desk.run_folder / "spec.json"
     path.write_text(path.read_text(encoding="utf-8").replace("1e-12", "0.5"), encoding="utf-8")
 
-    called = desk.call("validate", "--run", str(desk.run_folder), "--quiet")
+    called = desk.call("validate", "--run", str(desk.run_folder), "--verbose")
 
     assert called.code == 2, str(called)
     assert "max_abs_diff is 0.5, and was 1e-12" in called.err
 
 
 def test_what_was_switched_off_is_printed_with_the_release(desk: Desk) -> None:
-    called = desk.call("run", "spec.yaml", "--quiet")
+    called = desk.call("run", "spec.yaml", "--verbose")
 
     assert called.code == 0, str(called)
     assert "not asked of onnx-fp32: the probes " in called.out
@@ -205,7 +208,7 @@ def _excused(desk: Desk) -> None:
     _failed_once(desk)
     _edit(desk, "spec.json", lambda data: data["spec"]["tolerance"]["onnx-fp16"].update(max_abs_diff=0.5))
     _edit(desk, "spec.json", lambda data: data["spec"].update(reason="the service rounds"))
-    called = desk.call("validate", "--run", str(desk.run_folder), "--quiet")
+    called = desk.call("validate", "--run", str(desk.run_folder), "--verbose")
     assert called.code == 0, str(called)
 
 
@@ -213,7 +216,7 @@ def test_a_failure_that_was_excused_is_not_forgotten_without_the_reason(desk: De
     _excused(desk)
     _edit(desk, "spec.json", lambda data: data["spec"].update(reason=None))
 
-    called = desk.call("validate", "--run", str(desk.run_folder), "--quiet")
+    called = desk.call("validate", "--run", str(desk.run_folder), "--verbose")
 
     assert called.code == 2, str(called)
     assert "max_abs_diff is 0.5, and was 1e-12" in called.err
@@ -223,7 +226,7 @@ def test_a_failure_that_was_excused_stays_with_what_was_asked_then(desk: Desk) -
     _excused(desk)
 
     for _ in range(2):
-        assert desk.call("validate", "--run", str(desk.run_folder), "--quiet").code == 0
+        assert desk.call("validate", "--run", str(desk.run_folder), "--verbose").code == 0
 
     (kept,) = json.loads((desk.run_folder / "evidence.json").read_bytes())["earlier_failures"]
     assert kept["asked_less"] == ["max_abs_diff is 0.5, and was 1e-12"]
@@ -232,14 +235,14 @@ def test_a_failure_that_was_excused_stays_with_what_was_asked_then(desk: Desk) -
     # Who asks as much again needs no reason.
     _edit(desk, "spec.json", lambda data: data["spec"]["tolerance"]["onnx-fp16"].update(max_abs_diff=1e-12))
     _edit(desk, "spec.json", lambda data: data["spec"].update(reason=None))
-    assert desk.call("validate", "--run", str(desk.run_folder), "--quiet").code == 1
+    assert desk.call("validate", "--run", str(desk.run_folder), "--verbose").code == 1
 
 
 def test_a_failure_that_another_run_excused_needs_a_reason_in_the_next_one_too(desk: Desk) -> None:
     _excused(desk)
     desk.spec(**_limit(0.5))
 
-    called = desk.call("run", "spec.yaml", "--quiet")
+    called = desk.call("run", "spec.yaml", "--verbose")
 
     assert called.code == 2, str(called)
     assert "max_abs_diff is 0.5, and was 1e-12" in called.err
@@ -257,7 +260,7 @@ def test_what_failed_on_another_device_needs_a_reason_too(desk: Desk) -> None:
     _edit(desk, "evidence.json", pass_here)
     _edit(desk, "spec.json", lambda data: data["spec"]["tolerance"]["onnx-fp16"].update(max_abs_diff=0.5))
 
-    called = desk.call("validate", "--run", str(desk.run_folder), "--quiet")
+    called = desk.call("validate", "--run", str(desk.run_folder), "--verbose")
 
     assert called.code == 2, str(called)
     assert "asks less of onnx-fp16" in called.err

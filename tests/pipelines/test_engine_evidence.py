@@ -32,7 +32,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Desk:
     """Return a desk with a run of a model and its two TensorRT-RTX engines; not to be changed, but copied."""
     desk = make_desk(tmp_path_factory.mktemp("built"))
     desk.spec(model=_MODEL, targets=["onnx-fp32", *_RTX])
-    called = desk.json("run", "spec.yaml", "--quiet")
+    called = desk.json("run", "spec.yaml", "--verbose")
     assert called.code == 0, str(called)
     return desk
 
@@ -52,7 +52,7 @@ def _promise(desk: Desk, **promote: object) -> None:
 
 
 def _promote(desk: Desk, *options: str) -> Called:
-    return desk.json("promote", "--run", str(desk.run_folder), *options)
+    return desk.json("promote", "--verbose", "--run", str(desk.run_folder), *options)
 
 
 def _manifest(desk: Desk, version: int) -> dict[str, Any]:
@@ -94,7 +94,7 @@ def test_the_emulated_row_of_an_engine_is_held_to_the_limits_of_the_engine(run: 
     data["spec"]["tolerance"] = {"tensorrt-rtx-fp16": {"max_abs_diff": 1e-9}}
     path.write_text(json.dumps(data), encoding="utf-8")
 
-    run.json("validate", "--run", str(run.run_folder))
+    run.json("validate", "--verbose", "--run", str(run.run_folder))
 
     emulated = _rows(run, "emulated")
     assert [emulated[name]["verdict"] for name in _RTX] == ["pass", "fail"]
@@ -222,7 +222,7 @@ def test_without_the_file_that_it_was_built_from_an_engine_has_no_emulated_row(
     change(run.run_folder / "bases/onnx-fp16")
     _promise(run, **_ACCEPT)
 
-    called = run.json("validate", "--run", str(run.run_folder))
+    called = run.json("validate", "--verbose", "--run", str(run.run_folder))
 
     row = _rows(run, "emulated")["tensorrt-rtx-fp16"]
     assert (row["verdict"], row["evidence"], row["stage"]["reads"]["ran"]) == ("error", "built", None)
@@ -240,7 +240,7 @@ def test_an_onnx_file_made_again_says_nothing_of_the_engine_built_before(run: De
     _promise(run, **_ACCEPT)
 
     before = _promote(run, "--for", "cuda:sm89")
-    run.json("validate", "--run", str(run.run_folder))
+    run.json("validate", "--verbose", "--run", str(run.run_folder))
 
     assert before.code == 5
     assert "tensorrt-rtx-fp16 was built from onnx-fp16 with digest sha256:000" in before.err
@@ -257,7 +257,7 @@ def test_an_engine_without_a_word_of_its_making_has_no_emulated_row(run: Desk, b
     data["made_by"]["base"] = base
     record.write_text(json.dumps(data), encoding="utf-8")
 
-    called = run.json("validate", "--run", str(run.run_folder))
+    called = run.json("validate", "--verbose", "--run", str(run.run_folder))
 
     assert "the record of tensorrt-rtx-fp16 does not say which file it was built from" in called.err
     assert f"build the engine again: convert-and-validate build --run {run.run_folder}" in called.err

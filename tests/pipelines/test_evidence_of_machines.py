@@ -34,7 +34,7 @@ def validated(tmp_path_factory: pytest.TempPathFactory) -> Desk:
     desk = make_desk(tmp_path_factory.mktemp("validated"))
     # What is chosen is looked at, so that nothing stands in its way.
     desk.spec(targets=_TARGETS, required=[])
-    called = desk.json("run", "spec.yaml", "--quiet", "--no-promote")
+    called = desk.json("run", "spec.yaml", "--verbose", "--no-promote")
     assert called.code == 0, str(called)
     return desk
 
@@ -79,7 +79,7 @@ def _promise(desk: Desk, **promote: object) -> None:
 
 def _promote(desk: Desk, *devices: str) -> Called:
     options = [word for device in devices for word in ("--for", device)]
-    return desk.json("promote", "--run", str(desk.run_folder), *options)
+    return desk.json("promote", "--verbose", "--run", str(desk.run_folder), *options)
 
 
 def _stored(desk: Desk, name: str) -> dict[str, Any]:
@@ -245,7 +245,7 @@ def test_a_validation_keeps_what_was_found_on_other_devices(run: Desk) -> None:
     _with_gpu(run, is_last=True, onnx_fp16=_FAIL)
     gpu = {key: value for key, value in run.evidence().items() if key != "others"}
 
-    called = run.json("validate", "--run", str(run.run_folder))
+    called = run.json("validate", "--verbose", "--run", str(run.run_folder))
 
     assert called.code == 0, str(called)
     evidence = run.evidence()
@@ -259,7 +259,7 @@ def test_a_validation_of_another_reference_keeps_nothing(run: Desk) -> None:
     run.samples(seed=1)
     assert run.call("record", "--run", str(run.run_folder)).code == 0
 
-    assert run.json("validate", "--run", str(run.run_folder)).code == 0
+    assert run.json("validate", "--verbose", "--run", str(run.run_folder)).code == 0
 
     assert run.evidence()["others"] == []
 
@@ -300,7 +300,7 @@ def test_evidence_without_one_of_its_parts_is_none(run: Desk, key: str) -> None:
 def test_the_report_names_the_other_machine_and_what_was_found_there(run: Desk) -> None:
     _with_gpu(run, is_last=True, onnx_fp16={**_FAIL, "artifact": "sha256:" + "0" * 64})
 
-    run.json("validate", "--run", str(run.run_folder))
+    run.json("validate", "--verbose", "--run", str(run.run_folder))
 
     page = (run.run_folder / "report.md").read_text(encoding="utf-8")
     html = (run.run_folder / "report.html").read_text(encoding="utf-8")
@@ -316,6 +316,7 @@ def test_the_report_names_the_other_machine_and_what_was_found_there(run: Desk) 
         assert f"Validated on {_GPU}, on this machine" in text
 
 
+@pytest.mark.thorough
 def test_a_benchmark_counts_on_the_machine_of_its_device_whatever_was_validated_since(run: Desk) -> None:
     run.json("benchmark", "--run", str(run.run_folder), "--rounds", "2", "--seconds", "0.01")
     _with_gpu(run, is_last=True)

@@ -41,11 +41,11 @@ def _newest_run(desk: Desk) -> Path:
 
 
 def test_the_alias_stays_where_something_required_failed(desk: Desk) -> None:
-    assert desk.call("run", "spec.yaml", "--quiet").code == 0
+    assert desk.call("run", "spec.yaml", "--verbose").code == 0
     before = _repository(desk)
     desk.spec(**_FP16_FAILS)
 
-    called = desk.json("run", "spec.yaml", "--quiet")
+    called = desk.json("run", "spec.yaml", "--verbose")
 
     assert called.code == 1, str(called)
     assert _repository(desk) == before
@@ -68,19 +68,19 @@ def test_the_alias_stays_where_something_required_failed(desk: Desk) -> None:
     ],
 )
 def test_no_code_but_0_changes_the_repository(desk: Desk, parts: dict[str, Any], rows: int, code: int) -> None:
-    assert desk.call("run", "spec.yaml", "--quiet").code == 0
+    assert desk.call("run", "spec.yaml", "--verbose").code == 0
     before = _repository(desk)
     desk.samples(rows)
     desk.spec(**parts)
 
-    called = desk.call("run", "spec.yaml", "--quiet")
+    called = desk.call("run", "spec.yaml", "--verbose")
 
     assert called.code == code, str(called)
     assert _repository(desk) == before
 
 
 def test_a_result_that_cannot_be_written_is_found_out_before_anything_is_released(desk: Desk) -> None:
-    called = desk.call("run", "spec.yaml", "--quiet", "--json", "inputs.npz/result.json")
+    called = desk.call("run", "spec.yaml", "--verbose", "--json", "inputs.npz/result.json")
 
     assert called.code == 5, str(called)
     assert "inputs.npz/result.json could not be written" in called.err
@@ -99,7 +99,7 @@ def test_a_report_that_cannot_be_written_after_the_release_does_not_undo_it(
 
     monkeypatch.setattr(run, "write_reports", write)
 
-    called = desk.call("run", "spec.yaml", "--quiet")
+    called = desk.call("run", "spec.yaml", "--verbose")
 
     assert called.code == 0, str(called)
     assert desk.releases == ["tiny/1"]
@@ -111,7 +111,7 @@ def test_of_two_specs_only_the_one_that_passed_is_released(desk: Desk) -> None:
     other = {"name": "other", "source": "model.onnx", "rename": {"output_0": "logits"}}
     desk.spec("passes.yaml", model=other)
 
-    called = desk.json("run", "fails.yaml", "passes.yaml", "--quiet")
+    called = desk.json("run", "fails.yaml", "passes.yaml", "--verbose")
 
     assert called.code == 1, str(called)
     assert [run["release"] is not None for run in called.data["runs"]] == [False, True]
@@ -120,11 +120,11 @@ def test_of_two_specs_only_the_one_that_passed_is_released(desk: Desk) -> None:
 
 def test_a_failed_run_is_promoted_by_hand_for_a_reason_alone(desk: Desk) -> None:
     desk.spec(**_FP16_FAILS)
-    assert desk.call("run", "spec.yaml", "--quiet").code == 1
+    assert desk.call("run", "spec.yaml", "--verbose").code == 1
     folder = str(_newest_run(desk))
 
-    refused = desk.call("promote", "--run", folder)
-    given = desk.json("promote", "--run", folder, "--despite", "FP16 is not served yet")
+    refused = desk.call("promote", "--verbose", "--run", folder)
+    given = desk.json("promote", "--verbose", "--run", folder, "--despite", "FP16 is not served yet")
 
     assert refused.code == 5, str(refused)
     assert "required and not passed: onnx-fp16 (fail)" in refused.err
@@ -139,9 +139,9 @@ def test_a_failed_run_is_promoted_by_hand_for_a_reason_alone(desk: Desk) -> None
 
 def test_what_failed_is_never_released_whatever_the_reason(desk: Desk) -> None:
     desk.spec(targets=["onnx-fp16"], tolerance=_TIGHT, promote={"fallback": "none"})
-    assert desk.call("run", "spec.yaml", "--quiet").code == 1
+    assert desk.call("run", "spec.yaml", "--verbose").code == 1
 
-    called = desk.call("promote", "--run", str(_newest_run(desk)), "--despite", "it is urgent")
+    called = desk.call("promote", "--verbose", "--run", str(_newest_run(desk)), "--despite", "it is urgent")
 
     assert called.code == 5, str(called)
     assert "nothing to release: no converted variant passed for cpu (onnx-fp16: fail)" in called.err
@@ -149,9 +149,9 @@ def test_what_failed_is_never_released_whatever_the_reason(desk: Desk) -> None:
 
 
 def test_a_reason_where_everything_passed_is_wrong_usage(desk: Desk) -> None:
-    assert desk.call("run", "spec.yaml", "--quiet", "--no-promote").code == 0
+    assert desk.call("run", "spec.yaml", "--verbose", "--no-promote").code == 0
 
-    called = desk.call("promote", "--run", str(_newest_run(desk)), "--despite", "no reason")
+    called = desk.call("promote", "--verbose", "--run", str(_newest_run(desk)), "--despite", "no reason")
 
     assert called.code == 2, str(called)
     assert "there is nothing to release it despite" in called.err
@@ -161,7 +161,7 @@ def test_a_reason_where_everything_passed_is_wrong_usage(desk: Desk) -> None:
 def test_a_run_that_requires_nothing_ends_in_0_and_serves_the_source_at_first(desk: Desk) -> None:
     desk.spec(targets=["onnx-fp16"], tolerance=_TIGHT, required=[])
 
-    called = desk.json("run", "spec.yaml", "--quiet")
+    called = desk.json("run", "spec.yaml", "--verbose")
 
     assert called.code == 0, str(called)
     (done,) = called.data["runs"]
@@ -176,7 +176,7 @@ def test_a_run_that_requires_nothing_ends_in_0_and_serves_the_source_at_first(de
 def test_a_release_says_what_did_not_pass_beside_it(desk: Desk) -> None:
     desk.spec(**_FP16_FAILS, required=[])
 
-    called = desk.call("run", "spec.yaml", "--quiet")
+    called = desk.call("run", "spec.yaml", "--verbose")
     shown = desk.call("show", "tiny", "prod")
 
     assert called.code == 0, str(called)
@@ -186,18 +186,18 @@ def test_a_release_says_what_did_not_pass_beside_it(desk: Desk) -> None:
 
 
 def test_the_source_replaces_a_release_only_where_the_spec_says_replace(desk: Desk) -> None:
-    assert desk.call("run", "spec.yaml", "--quiet").code == 0
+    assert desk.call("run", "spec.yaml", "--verbose").code == 0
     before = _repository(desk)
     desk.spec(targets=["onnx-fp16"], tolerance=_TIGHT, required=[])
 
-    kept = desk.json("run", "spec.yaml", "--quiet")
+    kept = desk.json("run", "spec.yaml", "--verbose")
 
     assert kept.code == 0, str(kept)
     assert _repository(desk) == before
     assert "alias prod is at version 1, which the source does not replace" in kept.out
 
     desk.spec(targets=["onnx-fp16"], tolerance=_TIGHT, required=[], promote={"fallback": "replace"})
-    replaced = desk.json("run", "spec.yaml", "--quiet")
+    replaced = desk.json("run", "spec.yaml", "--verbose")
 
     assert replaced.code == 0, str(replaced)
     assert replaced.data["runs"][0]["release"]["variants"] == ["source"]
@@ -209,7 +209,7 @@ def test_the_source_takes_no_place_of_what_was_not_measured(desk: Desk, fallback
     desk.samples(99)
     desk.spec(required=[], promote={"fallback": fallback})
 
-    called = desk.json("run", "spec.yaml", "--quiet")
+    called = desk.json("run", "spec.yaml", "--verbose")
 
     assert called.code == 0, str(called)
     assert called.data["runs"][0]["variants"]["onnx-fp32"]["verdict"] == "inconclusive"
@@ -220,9 +220,9 @@ def test_the_source_takes_no_place_of_what_was_not_measured(desk: Desk, fallback
 def test_a_declared_fallback_without_effect_is_said(desk: Desk) -> None:
     desk.spec(targets=["onnx-fp16"], tolerance=_TIGHT, promote={"fallback": "source"})
 
-    declared = desk.call("run", "spec.yaml", "--quiet")
+    declared = desk.call("run", "spec.yaml", "--verbose")
     desk.spec(targets=["onnx-fp16"], tolerance=_TIGHT)
-    default = desk.call("run", "spec.yaml", "--quiet")
+    default = desk.call("run", "spec.yaml", "--verbose")
 
     words = "note: promote.fallback: source has no effect where something required did not pass"
     assert declared.code == default.code == 1
@@ -235,7 +235,7 @@ def test_a_declared_fallback_without_effect_is_said(desk: Desk) -> None:
 def test_what_cannot_run_here_is_no_error_and_no_obstacle(desk: Desk) -> None:
     desk.spec(targets=["onnx-fp32", "onnx-bf16", "tensorrt-fp16"])
 
-    called = desk.json("run", "spec.yaml", "--quiet")
+    called = desk.json("run", "spec.yaml", "--verbose")
 
     assert called.code == 0, str(called)
     (done,) = called.data["runs"]
@@ -255,7 +255,7 @@ def test_what_cannot_run_here_is_no_error_and_no_obstacle(desk: Desk) -> None:
 def test_what_cannot_run_here_is_an_obstacle_where_it_is_required(desk: Desk) -> None:
     desk.spec(targets=["onnx-fp32", "onnx-bf16"], required=["onnx-fp32", "onnx-bf16"])
 
-    called = desk.json("run", "spec.yaml", "--quiet")
+    called = desk.json("run", "spec.yaml", "--verbose")
 
     assert called.code == 5, str(called)
     assert "required and not passed: onnx-bf16 (not run here)" in called.out

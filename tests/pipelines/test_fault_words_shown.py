@@ -119,7 +119,7 @@ def rows_module(desk: Desk) -> str:
 def test_strata_are_shown_with_their_rows_and_those_of_few_rows_are_not_covered(desk: Desk, rows_module: str) -> None:
     desk.spec(samples={"source": f"{rows_module}:read", "strata": ["corpus"]}, probes="none")
 
-    called = desk.json("run", "spec.yaml")
+    called = desk.json("run", "--verbose", "spec.yaml")
 
     assert called.code == 0, str(called)
     strata = desk.evidence()["variants"][0]["result"]["strata"]["corpus"]

@@ -34,7 +34,7 @@ def _run(desk: Desk, **parts: object) -> str:
     ]
     (desk.folder / "rows.jsonl").write_text("\n".join(lines), encoding="utf-8")
     desk.spec(**{**_PARTS, "samples": {"source": "rows.jsonl"}, **parts})
-    called = desk.json("run", "spec.yaml", "--quiet")
+    called = desk.json("run", "spec.yaml", "--verbose")
     assert called.code == 0, str(called)
     return called.out + called.err + json.dumps(called.data)
 
@@ -105,17 +105,23 @@ def test_rows_are_named_on_this_machine_and_not_in_what_leaves_it(shared: tuple[
     assert "Rows that differ most" not in (desk.run_folder / "report.md").read_text(encoding="utf-8")
     assert _holding(_release(desk)) == set()
     assert "(hidden)" in (_release(desk) / "evidence.json").read_text(encoding="utf-8")
+    # How single rows were answered is seen in the drawing of actual against expected values.
+    assert '"cells"' in (desk.run_folder / "evidence.json").read_text(encoding="utf-8")
+    assert '"cells"' not in (_release(desk) / "evidence.json").read_text(encoding="utf-8")
     assert "Rows that differ most" not in (_release(desk) / "report.html").read_text(encoding="utf-8")
 
 
 def test_a_pack_without_inputs_holds_none_and_goes_on_elsewhere(ran: Desk) -> None:
+    # As `report --against` names what differs.
+    (ran.run_folder / "report-against-another.html").write_text(f"row {_PERSON!r}", encoding="utf-8")
+
     names, holding = _packed(ran, "--without-inputs")
 
     assert holding == set()
-    assert not [name for name in names if name.startswith(("run/probes/", "run/jobs/", "run/report."))]
+    assert not [name for name in names if name.startswith(("run/probes/", "run/jobs/", "run/report"))]
     unpacked = ran.json("unpack", "run.tar", "--root", "there", "--folder", str(ran.folder))
-    validated = ran.call("validate", "--run", unpacked.data["run"], "--quiet")
-    promoted = ran.call("promote", "--run", unpacked.data["run"], "--repository", "other")
+    validated = ran.call("validate", "--run", unpacked.data["run"], "--verbose")
+    promoted = ran.call("promote", "--verbose", "--run", unpacked.data["run"], "--repository", "other")
     assert (unpacked.code, validated.code, promoted.code) == (0, 0, 0), f"{unpacked}\n{validated}\n{promoted}"
 
 
@@ -176,18 +182,20 @@ def test_figures_stay_where_inputs_are_hidden(shared: tuple[Desk, str]) -> None:
     shown = json.loads((desk.run_folder / "evidence.json").read_bytes())["variants"][1]["result"]["outputs"]["logits"]
     hidden = json.loads((_release(desk) / "evidence.json").read_bytes())["variants"][1]["result"]["outputs"]["logits"]
 
-    rows = ("worst_rows", "max_row_rel_id", "looks_like")
+    rows = ("worst_rows", "max_row_rel_id", "looks_like", "drawing")
     assert {key: value for key, value in hidden.items() if key not in rows} == {
         key: value for key, value in shown.items() if key not in rows
     }
     assert [row["max_abs_diff"] for row in hidden["worst_rows"]] == [row["max_abs_diff"] for row in shown["worst_rows"]]
     assert {row["row_id"] for row in hidden["worst_rows"]} == {""}
+    assert shown["drawing"]["grid"] is not None
+    assert hidden["drawing"] == {**shown["drawing"], "grid": None}
 
 
 def test_another_word_than_show_or_hide_is_wrong_usage(desk: Desk) -> None:
     desk.spec(report={"inputs": "some"})
 
-    called = desk.call("run", "spec.yaml", "--quiet")
+    called = desk.call("run", "spec.yaml", "--verbose")
 
     assert called.code == 2, str(called)
     assert "report.inputs" in called.err

@@ -55,7 +55,7 @@ def test_a_pair_that_is_none_is_answered_with_one_of_that_option(
     [
         ("b", ["--decision", "logit:argmax"], "decide on one of the outputs compared: did you mean 'logits'?"),
         ("b", ["--outputs", "logtis"], "--outputs takes names of the reference: did you mean 'logits'?"),
-        ("b", ["--probes", "mask"], "write for example --probes batches,masks: did you mean 'masks'?"),
+        ("b", ["--probes", "mask"], "name probes of these, such as batches,masks: did you mean 'masks'?"),
         (
             "b",
             ["--tolerance", "logits:max_abs_diff=1e-3"],
@@ -131,7 +131,7 @@ def test_the_candidate_of_compare_is_renamed_as_the_hint_says(bench: Bench) -> N
     refused = bench.compare(*arguments)
 
     assert refused.code == 1
-    assert refused.err == "hint: where one is the other under another name, rename it: --map CANDIDATE=REFERENCE\n"
+    assert "where one is the other under another name, rename it: --map CANDIDATE=REFERENCE\n" in refused.out
     assert bench.compare(*arguments, "--map", "features=x").code == 0
 
 
@@ -139,7 +139,7 @@ def test_in_a_run_the_hint_is_the_key_of_the_spec(desk: Desk) -> None:
     desk.onnx()
     np.savez(desk.folder / "inputs.npz", features=np.zeros((120, 4), np.float32))
 
-    called = desk.call("run", desk.spec())
+    called = desk.call("run", "--verbose", desk.spec())
 
     assert called.code == 2, str(called)
     assert (
@@ -167,8 +167,8 @@ def _ragged(desk: Desk) -> None:
 def test_ragged_rows_of_a_spec_are_padded_by_its_key(desk: Desk) -> None:
     _ragged(desk)
 
-    called = desk.call("run", desk.spec(samples={"source": "rows.jsonl"}))
-    padded = desk.call("run", desk.spec(samples={"source": "rows.jsonl", "pad": {"x": 0}}, min_rows=1))
+    called = desk.call("run", "--verbose", desk.spec(samples={"source": "rows.jsonl"}))
+    padded = desk.call("run", "--verbose", desk.spec(samples={"source": "rows.jsonl", "pad": {"x": 0}}, min_rows=1))
 
     assert called.code == 2, str(called)
     assert called.err.endswith("fill shorter ones up with: samples.pad: {x: 0} in the spec\n")
@@ -219,9 +219,9 @@ def test_of_finite_samples_nothing_is_said(bench: Bench) -> None:
 def test_an_output_of_another_name_is_answered_with_map(bench: Bench) -> None:
     arguments = [bench.linear("a"), bench.linear("b", output="scores"), "--samples", bench.samples()]
 
-    assert bench.compare(*arguments).err.endswith("rename it: --map CANDIDATE=REFERENCE\n")
+    assert "rename it: --map CANDIDATE=REFERENCE\n" in bench.compare(*arguments).out
     assert bench.compare(*arguments, "--map", "scores=logits").code == 0
-    assert "hint" not in bench.compare(bench.linear("c"), bench.linear("d", error=1.0), *arguments[2:]).err
+    assert "hint" not in bench.compare(bench.linear("c"), bench.linear("d", error=1.0), *arguments[2:]).out
 
 
 _NET = """
@@ -253,10 +253,10 @@ def test_a_spec_without_outputs_is_answered_with_what_to_paste(desk: Desk) -> No
     desk.module("net", _NET)
     parts = {"samples": {"source": "net:samples"}}
 
-    refused = desk.call("run", desk.spec(model={"name": "tiny", "source": "net:model"}, **parts))
+    refused = desk.call("run", "--verbose", desk.spec(model={"name": "tiny", "source": "net:model"}, **parts))
     hint, *lines = refused.err.partition("\nhint: ")[2].splitlines()
     pasted = yaml.safe_load("\n".join(line.strip() for line in lines))
-    again = desk.call("run", desk.spec(model={"name": "tiny", "source": "net:model", **pasted}, **parts))
+    again = desk.call("run", "--verbose", desk.spec(model={"name": "tiny", "source": "net:model", **pasted}, **parts))
 
     assert refused.code == 2, str(refused)
     assert (
@@ -274,7 +274,7 @@ def test_a_spec_without_outputs_is_answered_with_what_to_paste(desk: Desk) -> No
 def test_a_spec_with_inputs_alone_is_told_how_to_get_both(desk: Desk) -> None:
     model = {"name": "tiny", "source": "net:model", "inputs": {"x": {"dtype": "float32", "shape": ["batch", 4]}}}
 
-    called = desk.call("run", desk.spec(model=model))
+    called = desk.call("run", "--verbose", desk.spec(model=model))
 
     assert called.code == 2
     assert called.err.endswith(

@@ -109,7 +109,7 @@ def test_a_pipe_in_a_run_is_said_and_not_waited_at(finished: Desk, tmp_path: Pat
     desk = finished.copy(tmp_path)
     os.mkfifo(desk.run_folder / "onnx-fp32/pipe")
 
-    called = desk.call("promote", "--run", str(desk.run_folder))
+    called = desk.call("promote", "--verbose", "--run", str(desk.run_folder))
 
     assert called.code == 5, str(called)
     assert "pipe is a pipe, a socket or a device, and no file" in called.err

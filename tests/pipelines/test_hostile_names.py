@@ -63,7 +63,7 @@ def test_evidence_that_names_a_file_elsewhere_releases_nothing(run: Desk, name: 
     path = run.run_folder / "evidence.json"
     _forge(path, lambda data: data["reference"]["model"].update(files={name: _NOTHING}))
 
-    called = run.call("promote", "--run", str(run.run_folder))
+    called = run.call("promote", "--verbose", "--run", str(run.run_folder))
 
     assert called.code == 2, str(called)
     assert f"error: {path} is damaged: the name {name!r} {reason}\nhint: " in called.err
@@ -79,7 +79,7 @@ def test_evidence_of_what_is_no_target_releases_nothing(run: Desk, kind: str) ->
 
     _forge(path, forge)
 
-    called = run.call("promote", "--run", str(run.run_folder))
+    called = run.call("promote", "--verbose", "--run", str(run.run_folder))
 
     assert called.code == 2, str(called)
     assert "is damaged: '../onnx-fp32' is no target of the run (targets: onnx-fp32)" in called.err

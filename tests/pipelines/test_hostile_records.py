@@ -25,7 +25,7 @@ _READERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("promote", "--run", "RUN"),
         ("pack", "RUN", "--output", "p", "--without-inputs"),
         ("benchmark", "--run", "RUN", "--quiet", "--rounds", "2", "--seconds", "0.01"),
-        ("validate", "--run", "RUN", "--quiet"),
+        ("validate", "--run", "RUN", "--verbose"),
     ),
     "onnx-fp32/artifact.json": (
         ("choose", "--run", "RUN"),
@@ -312,7 +312,7 @@ def test_evidence_of_another_run_with_a_wrong_type_shows_no_failure(measured: De
         json.dumps(_edited(evidence, ("variants", 0, "result", "tolerance"), [1])), encoding="utf-8"
     )
 
-    called = desk.call("validate", "--run", str(run), "--quiet")
+    called = desk.call("validate", "--run", str(run), "--verbose")
 
     assert called.code == 0, str(called)
 
@@ -334,8 +334,8 @@ def test_evidence_of_another_device_with_a_wrong_type_is_none(
     evidence = json.loads(path.read_bytes())
     path.write_text(json.dumps({**evidence, "others": [_edited(evidence, *edit)]}), encoding="utf-8")
 
-    refused = desk.call("promote", "--run", str(desk.run_folder))
-    validated = desk.call("validate", "--run", str(desk.run_folder), "--quiet")
+    refused = desk.call("promote", "--verbose", "--run", str(desk.run_folder))
+    validated = desk.call("validate", "--run", str(desk.run_folder), "--verbose")
 
     assert refused.code == 2, str(refused)
     assert "evidence.json is damaged: others.0." in refused.err
@@ -355,7 +355,7 @@ def test_damaged_failures_of_an_export_are_named(measured: Desk, tmp_path: Path,
     desk = measured.copy(tmp_path)
     (desk.run_folder / "export-failures.json").write_text(content, encoding="utf-8")
 
-    called = desk.call("promote", "--run", str(desk.run_folder))
+    called = desk.call("promote", "--verbose", "--run", str(desk.run_folder))
 
     assert called.code == 2, str(called)
     assert f"export-failures.json is damaged: {message}" in called.err

@@ -29,6 +29,7 @@ from paritygate.validate.detections.rule import make_match_rule
 from paritygate.validate.gate.decisions import parse_decision
 from paritygate.validate.gate.rules import EdgeRule, GateRules
 from paritygate.validate.gold.rule import parse_gold_rule
+from paritygate.validate.probes.roles import DeclaredRole
 from paritygate.validate.reference.recording import Recording
 from paritygate.validate.samples.samples import SampleSource
 from paritygate.validate.samples.split import SampleSplit
@@ -51,7 +52,7 @@ def validated(tmp_path_factory: pytest.TempPathFactory) -> Desk:
     """Return a desk with a run of two variants that passed, and that was asked one probe; to be copied."""
     desk = make_desk(tmp_path_factory.mktemp("validated"))
     desk.spec(targets=_TARGETS, probes=["batches"])
-    called = desk.json("run", "spec.yaml", "--quiet", "--no-promote")
+    called = desk.json("run", "spec.yaml", "--verbose", "--no-promote")
     assert called.code == 0, str(called)
     return desk
 
@@ -157,9 +158,9 @@ def test_a_reference_that_was_recorded_otherwise_is_not_judged_by(run: Desk, cha
 
 
 def test_a_reference_recorded_by_other_rules_and_a_spec_put_back_are_told_apart(run: Desk) -> None:
-    _ask(run, roles={"x": {"role": "mask"}})
+    _ask(run, axes={"logits": 1})
     assert _call(run, "record").code == 0
-    _ask(run, roles={})
+    _ask(run, axes={})
 
     called = _call(run, "validate")
 
@@ -180,7 +181,7 @@ def test_another_reference_with_the_same_answers_is_another_one(
     # Same model and samples, so the same chunks; other probes, in a record of their own that is sound.
     other = make_desk(tmp_path_factory.mktemp("other"))
     other.spec(targets=["onnx-fp32"], probes=["values"])
-    assert other.call("run", "spec.yaml", "--quiet", "--no-promote").code == 0
+    assert other.call("run", "spec.yaml", "--verbose", "--no-promote").code == 0
     chunks = [Recording.load(desk.run_folder / "reference").chunks for desk in (run, other)]
     assert chunks[0] == chunks[1]
     shutil.rmtree(run.run_folder / "reference")
@@ -299,7 +300,7 @@ def test_what_is_tried_in_scratch_leaves_evidence_results_and_reports(run: Desk)
     names = ("evidence.json", "report.html", "report.md")
     before = {name: (run.run_folder / name).read_bytes() for name in names}
 
-    called = _call(run, "validate", "--quiet", "--scratch", "--probes", "none")
+    called = _call(run, "validate", "--verbose", "--scratch", "--probes", "none")
 
     assert called.code == 0, str(called)
     assert "note: this is no evidence, and is in" in called.out
@@ -316,7 +317,7 @@ def test_evidence_stands_where_the_run_was_unpacked_calibration_rows_included(
     here.samples(1000)
     loose = {"max_abs_diff": 5, "mean_abs_diff": 1, "max_row_rel_diff": 1, "decision_mismatches": 200}
     here.spec(targets=["onnx-int8"], tolerance={"onnx-int8": loose})
-    made = here.json("run", "spec.yaml", "--quiet", "--no-promote")
+    made = here.json("run", "spec.yaml", "--verbose", "--no-promote")
     assert made.code == 0, str(made)
     assert here.call("pack", str(here.run_folder), "--output", "run.tar").code == 0
     unpacked = there.json("unpack", str(here.folder / "run.tar"))
@@ -402,6 +403,8 @@ _PLACES: dict[str, Callable[[ComparisonJob], object]] = {
     "again": lambda _: "again",
     "source": lambda _: None,
     "device": lambda _: "cuda",
+    # In a run they are what the reference was recorded by.
+    "roles": lambda _: {"x": DeclaredRole(nan=True)},
 }
 
 

@@ -29,7 +29,7 @@ def test_a_run_takes_the_name_of_the_layer_and_with_a_note_the_one_by_order(
 ) -> None:
     _model().save(desk.folder / "model.keras")
     spec = desk.spec(model={"name": "tiny", "source": "model.keras"}, decisions={output: {"argmax": True}})
-    called = desk.call("run", spec, "--quiet", "--no-promote")
+    called = desk.call("run", spec, "--verbose", "--no-promote")
     assert called.code == 0, str(called)
     (entry,) = desk.evidence()["variants"]
     assert list(entry["result"]["outputs"]) == [output]

@@ -122,7 +122,7 @@ def test_a_comparison_that_holds_too_much_is_an_error_and_the_other_variants_go_
     desk.module("rows", _SAMPLES)
     spec = desk.spec(samples={"source": "rows:samples"}, targets=["onnx-fp32", "onnx-fp16"], probes="none")
 
-    called = desk.json("run", spec, "--memory-limit", "600MB", "--no-promote")
+    called = desk.json("run", "--verbose", spec, "--memory-limit", "600MB", "--no-promote")
 
     (run,) = called.data["runs"]
     assert called.code == 5, str(called)
@@ -152,7 +152,7 @@ def test_what_a_process_holds_that_the_samples_started_counts(
 def test_a_conversion_that_holds_too_much_is_an_error_of_its_variant(desk: Desk) -> None:
     desk.onnx()
 
-    called = desk.json("export", desk.spec(), "--memory-limit", "1MB")
+    called = desk.json("export", "--verbose", desk.spec(), "--memory-limit", "1MB")
 
     assert called.code == called.data["exit_code"] == 4
     message = called.data["failures"]["onnx-fp32"]["message"]
@@ -261,7 +261,7 @@ def test_every_command_that_starts_children_has_the_limit(desk: Desk, command: s
 
 @pytest.mark.parametrize("value", ["8", "0GB", "-1GB", "8 G", "much", "1e3GB", "0.0000000001kB"])
 def test_a_limit_that_is_no_size_is_wrong_usage(desk: Desk, value: str) -> None:
-    called = desk.call("export", "spec.yaml", f"--memory-limit={value}")
+    called = desk.call("export", "--verbose", "spec.yaml", f"--memory-limit={value}")
 
     assert called.code == 2
     assert (
@@ -282,7 +282,7 @@ def test_a_size_is_read_with_its_unit(desk: Desk, monkeypatch: pytest.MonkeyPatc
         msg = "seen"
         raise BackendError(msg)
 
-    monkeypatch.setattr("paritygate.pipelines.compare.job.run_child", look)
+    monkeypatch.setattr("paritygate.pipelines.process.child.run_child", look)
     desk.onnx()
     desk.call("compare", "model.onnx", "model.onnx", "--samples", "inputs.npz", "--memory-limit", text)
 

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from paritygate.errors import ConversionError, StorageError
-from paritygate.pipelines.run import overflow, variant_maker
+from paritygate.pipelines.process import child
+from paritygate.pipelines.run import variant_maker
 from paritygate.pipelines.run.overflow import OverflowFinding, find_overflow
 from paritygate.pipelines.run.workspace import RunFolder, open_run
 from paritygate.precision import Precision, Variant
@@ -98,7 +99,7 @@ def _quotients(desk: Desk, *, numerator: float, opset: int = 17) -> None:
 def _find(desk: Desk, name: str = "onnx-fp16", **parts: object) -> OverflowFinding:
     """Export a variant and look for overflow in it."""
     desk.spec(**{**_HELD, "targets": ["onnx-fp32", name], **parts})
-    called = desk.call("export", "spec.yaml")
+    called = desk.call("export", "--verbose", "spec.yaml")
     assert called.code == 0, str(called)
     return _look(open_run(desk.run_folder), name)
 
@@ -111,7 +112,7 @@ def _engine(desk: Desk, name: str, *, batch: str = "batch") -> Called:
     """Export one engine."""
     model = {**_HELD["model"], "dims": {batch: {"min": 1, "opt": 8, "max": 128}}}
     desk.spec(**{**_HELD, "model": model, "targets": [name], "required": [name]})
-    return desk.json("export", "spec.yaml")
+    return desk.json("export", "--verbose", "spec.yaml")
 
 
 def test_rows_that_overflow_are_counted_and_the_first_is_named(desk: Desk) -> None:
@@ -271,7 +272,7 @@ def test_a_full_disk_is_not_taken_for_what_cannot_be_looked_at(desk: Desk, monke
         msg = "the disk is full"
         raise StorageError(msg)
 
-    monkeypatch.setattr(overflow, "run_child", fail)
+    monkeypatch.setattr(child, "run_child", fail)
     with pytest.raises(StorageError, match="the disk is full"):
         _look(open_run(desk.run_folder))
 
@@ -299,7 +300,7 @@ def test_an_fp16_engine_that_would_overflow_is_stopped_before_it_is_built(desk: 
     failures = json.loads((desk.run_folder / "export-failures.json").read_text(encoding="utf-8"))
     assert failures["tensorrt-rtx-fp16"]["exit_code"] == 4
     # Nor by `build`, which looks again.
-    assert desk.call("build", "--run", str(desk.run_folder)).code == 4
+    assert desk.call("build", "--verbose", "--run", str(desk.run_folder)).code == 4
     assert _left_of_a_build(desk.run_folder) == []
 
 
@@ -330,41 +331,45 @@ def test_an_fp16_engine_within_the_range_is_built_from_the_chain_and_again(desk:
     # Where the source is not.
     (desk.folder / "model.onnx").unlink()
     (place / "model.plan").unlink()
-    rebuilt = desk.json("build", "--run", str(desk.run_folder))
+    rebuilt = desk.json("build", "--verbose", "--run", str(desk.run_folder))
     assert rebuilt.code == 0, str(rebuilt)
     assert list(rebuilt.data["artifacts"]) == ["tensorrt-rtx-fp16"]
     open_run(desk.run_folder).artifact("tensorrt-rtx-fp16")
 
 
 @pytest.mark.rtx
-def test_the_rare_overflow_of_the_battery_is_stopped_before_it_is_built(desk: Desk, battery: Path) -> None:
+def test_the_rare_overflow_of_the_battery_does_not_come_about(desk: Desk, battery: Path) -> None:
+    # What overflowed was a normalisation in parts, which stays in FP32.
     pair = battery / "fp16_rare_overflow"
     shutil.copy(pair / "reference.onnx", desk.folder / "model.onnx")
     shutil.copy(pair / "inputs.npz", desk.folder / "inputs.npz")
 
     called = _engine(desk, "tensorrt-rtx-fp16", batch="B")
 
-    assert called.code == 4, str(called)
-    assert " of 253 rows become infinite on the way and come out wrong (first: row " in called.err
-    assert _left_of_a_build(desk.run_folder) == []
+    assert called.code == 0, str(called)
+    assert "infinite" not in called.err
+    (base,) = desk.run_folder.glob("bases/onnx-fp16/model.onnx")
+    compared = desk.call("compare", "model.onnx", str(base), "--samples", "inputs.npz", "--precision", "fp16")
+    assert compared.code == 0, str(compared)
 
 
 def test_the_engines_of_one_base_share_the_look_at_it(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     _norms(desk)
     monkeypatch.setattr(variant_maker, "require_builder", lambda _: None)
     looks: list[str] = []
-    do = overflow.run_child
+    do = child.run_child
 
     def look(job: ChildJob, progress: Progress = lambda *_: None) -> object:
-        looks.append(job.folder.name)
+        if job.name == "overflow":
+            looks.append(job.folder.name)
         return do(job, progress)
 
-    monkeypatch.setattr(overflow, "run_child", look)
+    monkeypatch.setattr(child, "run_child", look)
     model = {**_HELD["model"], "dims": {"batch": {"min": 1, "opt": 8, "max": 128}}}
     engines = ["tensorrt-fp16", "tensorrt-rtx-fp16"]
     desk.spec(**{**_HELD, "model": model, "targets": engines, "required": engines})
 
-    called = desk.json("export", "spec.yaml")
+    called = desk.json("export", "--verbose", "spec.yaml")
 
     assert called.code == 4
     assert looks == ["overflow-onnx-fp16"]

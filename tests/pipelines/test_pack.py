@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import tarfile
 from pathlib import Path
@@ -116,7 +117,7 @@ def test_packing_and_unpacking_say_what_they_did(packed: Desk) -> None:
     assert said.data["inputs"] == ["inputs/inputs.npz", "inputs/model.onnx", "inputs/spec.yaml"]
     assert f"pack: {packed.folder}/p.tar ({size / 1e6:,.1f} MB)" in said.out
     assert f"digest: {said.data['digest']}" in said.out
-    assert said.err == "tiny: checking the run\ntiny: packing\n"
+    assert re.fullmatch(r"tiny: packed \d+ files in \d+\.\d s\n", said.err)
     assert unpacked.data["digest"] == said.data["digest"]
     assert unpacked.data["run"] == f"{packed.folder}/other/runs/tiny/{packed.run_folder.name}"
     assert f"run: {unpacked.data['run']}" in unpacked.out
@@ -144,7 +145,7 @@ def test_a_run_is_promoted_where_it_was_unpacked_without_measuring_again(packed:
     there.call("unpack", "run.paritygate.tar")
 
     digest = there.json("unpack", "run.paritygate.tar", "--root", "again").data["digest"]
-    assert there.call("promote", "--run", str(there.run_folder), "--trust", digest).code == 0
+    assert there.call("promote", "--verbose", "--run", str(there.run_folder), "--trust", digest).code == 0
     assert there.call("benchmark", "--run", str(there.run_folder), "--rounds", "2", "--seconds", "0.01").code == 0
     assert there.call("choose", "--run", str(there.run_folder)).code == 0
 
@@ -182,7 +183,7 @@ def test_files_elsewhere_go_along_and_are_found(tmp_path: Path) -> None:
         model={"name": "tiny", "source": "../data/model.onnx", "rename": {"output_0": "logits"}},
         samples={"source": str(tmp_path / "data/inputs.npz")},
     )
-    assert desk.call("run", "spec.yaml", "--quiet").code == 0
+    assert desk.call("run", "spec.yaml", "--verbose").code == 0
     there = _moved(desk, tmp_path / "second")
     shutil.rmtree(tmp_path / "data")
 
@@ -211,7 +212,7 @@ def test_external_data_and_given_samples_go_along(tmp_path: Path) -> None:
     )
     Desk(folder=tmp_path).samples(110, name="given.npz", seed=3)
     given = str(tmp_path / "given.npz")
-    assert desk.call("run", "spec.yaml", "--quiet", "--samples", given).code == 0
+    assert desk.call("run", "spec.yaml", "--verbose", "--samples", given).code == 0
     there = _moved(desk, tmp_path / "second")
     (tmp_path / "given.npz").unlink()
 
@@ -260,7 +261,7 @@ def test_the_code_beside_a_spec_goes_along(tmp_path: Path) -> None:
     (desk.folder / "made").mkdir()
     (desk.folder / "made" / MARKER).touch()
     (desk.folder / "made/copy.py").touch()
-    assert desk.call("run", "spec.yaml", "--quiet").code == 0
+    assert desk.call("run", "spec.yaml", "--verbose").code == 0
     there = _moved(desk, tmp_path / "second")
 
     assert there.call("unpack", "run.paritygate.tar").code == 0
@@ -287,7 +288,7 @@ def test_the_code_beside_a_spec_goes_along(tmp_path: Path) -> None:
 @pytest.mark.torch
 def test_code_that_changed_since_it_answered_is_not_packed(tmp_path: Path) -> None:
     desk = _callable_desk(tmp_path / "first")
-    desk.call("export", "spec.yaml", "--quiet")
+    desk.call("export", "spec.yaml", "--verbose")
     desk.call("record", "--run", str(desk.run_folder))
     (desk.folder / "bias.txt").write_text("0.6", encoding="utf-8")
 
@@ -311,7 +312,7 @@ def test_a_saved_model_goes_along_with_all_its_files(desk: Desk) -> None:
     for name in ("saved_model.pb", "variables/variables.index"):
         (desk.folder / "saved" / name).write_bytes(b"no graph")
     desk.spec(model={"name": "tiny", "source": str(desk.folder / "saved")})
-    desk.call("export", "spec.yaml", "--quiet")
+    desk.call("export", "spec.yaml", "--verbose")
 
     names = _names(_pack(desk))
 
@@ -340,7 +341,7 @@ def test_a_folder_with_more_code_than_a_spec_has_is_refused(desk: Desk, monkeypa
     _spec_of_module(desk)
     for number in range(3):
         desk.module(f"other_{number}", "")
-    desk.call("export", "spec.yaml", "--quiet")
+    desk.call("export", "spec.yaml", "--verbose")
 
     called = desk.call("pack", str(desk.run_folder))
 
@@ -351,7 +352,7 @@ def test_a_folder_with_more_code_than_a_spec_has_is_refused(desk: Desk, monkeypa
 
 def test_a_module_that_is_installed_is_named_and_not_packed(desk: Desk) -> None:
     desk.spec(samples={"source": "yaml:safe_load"})
-    desk.call("export", "spec.yaml", "--quiet")
+    desk.call("export", "spec.yaml", "--verbose")
 
     called = desk.call("pack", str(desk.run_folder), "--output", "p.tar")
 
@@ -398,7 +399,7 @@ def test_files_elsewhere_that_are_left_out_keep_the_names_that_the_spec_gives_th
     (desk.folder / "inputs.npz").rename(tmp_path / "data/inputs.npz")
     model = {"name": "tiny", "source": "../data/model.onnx", "rename": {"output_0": "logits"}}
     desk.spec(model=model, samples={"source": str(tmp_path / "data/inputs.npz")})
-    desk.call("export", "spec.yaml", "--quiet")
+    desk.call("export", "spec.yaml", "--verbose")
 
     said = desk.call("pack", str(desk.run_folder), "--without-inputs", "--output", "p.tar")
     shutil.copy(desk.folder / "spec.yaml", tmp_path / "second")
@@ -442,7 +443,7 @@ def test_given_samples_that_are_left_out_are_asked_for(tmp_path: Path) -> None:
     (tmp_path / "first").mkdir()
     desk = make_desk(tmp_path / "first")
     Desk(folder=tmp_path).samples(110, name="given.npz", seed=3)
-    desk.call("export", "spec.yaml", "--samples", str(tmp_path / "given.npz"), "--quiet")
+    desk.call("export", "spec.yaml", "--samples", str(tmp_path / "given.npz"), "--verbose")
     desk.call("pack", str(desk.run_folder), "--without-inputs", "--output", "p.tar")
 
     refused = desk.call("unpack", "p.tar", "--folder", ".", "--root", "other")
@@ -474,12 +475,12 @@ def test_a_run_that_is_there_is_left_alone(packed: Desk) -> None:
 
     assert called.code == 2
     assert "is there already: it is left alone\nhint: unpack elsewhere with --root DIR" in called.err
-    assert packed.call("validate", "--run", str(packed.run_folder)).code == 0
+    assert packed.call("validate", "--verbose", "--run", str(packed.run_folder)).code == 0
 
 
 def test_a_repository_beside_the_spec_is_pointed_out(desk: Desk) -> None:
     desk.spec(promote={"to": "releases"})
-    desk.call("export", "spec.yaml", "--quiet")
+    desk.call("export", "spec.yaml", "--verbose")
     desk.call("pack", str(desk.run_folder), "--output", "p.tar")
 
     called = desk.call("unpack", "p.tar", "--root", "other")
@@ -624,8 +625,8 @@ def test_a_run_changed_after_it_was_unpacked_is_refused_by_name(packed: Desk, tm
     path.write_bytes(content)
 
     digest = there.json("unpack", "run.paritygate.tar", "--root", "again").data["digest"]
-    promoted = there.call("promote", "--run", str(there.run_folder), "--trust", digest)
-    validated = there.call("validate", "--run", str(there.run_folder))
+    promoted = there.call("promote", "--verbose", "--run", str(there.run_folder), "--trust", digest)
+    validated = there.call("validate", "--verbose", "--run", str(there.run_folder))
 
     assert (promoted.code, validated.code) == (5, 5)
     assert "onnx-fp32" in promoted.err
@@ -639,7 +640,7 @@ def test_samples_changed_after_it_was_unpacked_are_refused(packed: Desk, tmp_pat
     there.call("unpack", "run.paritygate.tar")
     np.savez(there.run_folder / "inputs/inputs.npz", x=np.zeros((120, 4), dtype=np.float32))
 
-    validated = there.call("validate", "--run", str(there.run_folder))
+    validated = there.call("validate", "--verbose", "--run", str(there.run_folder))
 
     assert validated.code == 5, str(validated)
     assert "samples" in validated.out + validated.err

@@ -10,6 +10,8 @@ import pytest
 
 from paritygate.__main__ import _run
 from paritygate.pipelines.cli.console import print_table, progress_of
+from paritygate.pipelines.process.stages import stage
+from paritygate.pipelines.report.tables.table import of_texts
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,7 +23,7 @@ SHOWN = r"lo\u001b[2J\u202egits\nverdict: pass"
 
 
 def test_cells_and_titles_of_a_table_show_what_is_hidden(capsys: pytest.CaptureFixture[str]) -> None:
-    print_table(NAME, ("name", "[red]"), [(NAME, "[bold]markup[/bold]")])
+    print_table(of_texts(NAME, ("name", "[red]"), [(NAME, "[bold]markup[/bold]")]))
     shown = capsys.readouterr().out
 
     assert shown.count(SHOWN) == 2
@@ -42,12 +44,9 @@ def test_progress_shows_what_is_hidden(monkeypatch: pytest.MonkeyPatch, *, is_te
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "200")
 
-    with progress_of("[red]model", is_quiet=False) as progress:
+    with progress_of("[red]model", is_quiet=False) as progress, stage(progress, "exporting") as did:
         progress(NAME, 0, 0)
-        if is_terminal:
-            import time
-
-            time.sleep(0.3)
+        did(NAME)
 
     assert SHOWN in stream.getvalue()
     assert "[red]model" in stream.getvalue()
@@ -73,7 +72,7 @@ def test_json_on_standard_output_has_no_hidden_characters_and_says_the_same(
     import json
 
     arguments = [bench.linear("a", output=NAME), bench.linear("b", output=NAME), "--samples", bench.samples()]
-    _run(["compare", *arguments, "--quiet", "--json", "-"])
+    _run(["compare", *arguments, "--verbose", "--json", "-"])
     out = capsys.readouterr().out
 
     assert list(json.loads(out)["outputs"]) == [NAME]

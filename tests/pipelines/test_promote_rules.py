@@ -45,7 +45,7 @@ def _judge(desk: Desk, **entry: object) -> None:
 
 
 def _promote(desk: Desk, *options: str) -> Called:
-    return desk.json("promote", "--run", str(desk.run_folder), *options)
+    return desk.json("promote", "--verbose", "--run", str(desk.run_folder), *options)
 
 
 @pytest.fixture

@@ -40,7 +40,7 @@ def _evidence_shown(line: str) -> str:
 def _run(desk: Desk, **parts: object) -> Called:
     desk.samples()
     desk.spec(**{**_HELD, **parts})
-    return desk.json("run", "spec.yaml")
+    return desk.json("run", "--verbose", "spec.yaml")
 
 
 def _emulated(called: Called) -> dict[str, object]:
@@ -126,7 +126,7 @@ def test_compare_emulates_a_candidate_when_asked(desk: Desk) -> None:
     sides = ("compare", "plain.onnx", "model.onnx", "--samples", "inputs.npz", "--precision", "fp16")
 
     assert desk.json(*sides).code == 0
-    called = desk.json(*sides, "--emulate")
+    called = desk.json(*sides, "--emulate", "--verbose")
 
     assert called.code == 1
     assert "emulated:fp16" in called.out
@@ -160,7 +160,7 @@ def test_bf16_whose_file_was_changed_is_no_evidence_of_anything(desk: Desk) -> N
     with (desk.run_folder / "onnx-bf16/model.onnx").open("ab") as file:
         file.write(b"one byte more")
 
-    called = desk.json("validate", "--run", str(desk.run_folder))
+    called = desk.json("validate", "--verbose", "--run", str(desk.run_folder))
 
     assert "onnx-bf16: " in called.err
     assert "model.onnx was changed" in called.err

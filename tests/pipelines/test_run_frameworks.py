@@ -52,7 +52,7 @@ def with_dropout_at_inference():
 
 
 def other_when_exported():
-    return Net(after=lambda x: x + 0.01 if torch.compiler.is_exporting() else x)
+    return Net(after=lambda x: x + 0.01 if torch.compiler.is_exporting() or torch.jit.is_tracing() else x)
 
 
 def aborting_when_exported():
@@ -100,7 +100,7 @@ def _tool_desk(folder: Path, finished: Desk) -> Desk:
 def trained(tmp_path_factory: pytest.TempPathFactory, finished: Desk) -> tuple[Desk, Called]:
     """Return the desk and the run of a module in train mode that returns a dict."""
     desk = _torch_desk(_tool_desk(tmp_path_factory.mktemp("trained"), finished), "in_train_mode")
-    return desk, desk.json("run", "spec.yaml")
+    return desk, desk.json("run", "--verbose", "spec.yaml")
 
 
 @pytest.mark.torch
@@ -142,10 +142,10 @@ def test_the_code_and_the_files_of_a_module_are_recorded(trained: tuple[Desk, Ca
 
 @pytest.fixture(scope="module")
 def failed(tmp_path_factory: pytest.TempPathFactory, finished: Desk) -> tuple[Desk, Called]:
-    """Return the desk and the run of a module that answers otherwise when it is exported; without fallback."""
+    """Return the desk and the run of a module that answers otherwise whatever exports it; without fallback."""
     folder = tmp_path_factory.mktemp("failed")
     desk = _torch_desk(_tool_desk(folder, finished), "other_when_exported", promote={"fallback": "none"})
-    return desk, desk.json("run", "spec.yaml")
+    return desk, desk.json("run", "--verbose", "spec.yaml")
 
 
 @pytest.mark.torch
@@ -174,7 +174,7 @@ def test_where_every_candidate_fails_the_source_is_released_with_the_reason(
     text = text.replace('"fallback": "none"', '"fallback": "source"').replace('"required": null', '"required": []')
     path.write_text(text, encoding="utf-8")
 
-    called = desk.json("promote", "--run", str(desk.run_folder))
+    called = desk.json("promote", "--verbose", "--run", str(desk.run_folder))
 
     assert called.code == 0, str(called)
     assert called.data["variants"] == ["source"]
@@ -200,15 +200,15 @@ def test_a_model_that_keeps_dropout_active_at_inference_is_refused(desk: Desk) -
     assert called.err.splitlines()[-2].startswith("error: the reference is refused: ")
     assert "dropout" in called.err
     assert not run.reference.exists()
-    assert desk.call("validate", "--run", str(run.folder)).code == 2
-    assert desk.call("promote", "--run", str(run.folder)).code == 2
+    assert desk.call("validate", "--verbose", "--run", str(run.folder)).code == 2
+    assert desk.call("promote", "--verbose", "--run", str(run.folder)).code == 2
     assert desk.releases == []
 
 
 @pytest.mark.children
 @pytest.mark.torch
 def test_a_converter_that_crashes_is_no_reason_to_release_anything(desk: Desk) -> None:
-    called = _torch_desk(desk, "aborting_when_exported").json("run", "spec.yaml")
+    called = _torch_desk(desk, "aborting_when_exported").json("run", "--verbose", "spec.yaml")
 
     assert called.code == 4, str(called)
     (run,) = called.data["runs"]
@@ -237,8 +237,9 @@ def test_a_hint_that_stands_beside_its_operator_is_not_repeated(capsys: pytest.C
     )
 
 
+@pytest.mark.thorough
 def test_unsupported_operators_come_as_a_table(desk: Desk) -> None:
-    called = _torch_desk(desk, "with_an_operator_that_onnx_lacks").json("export", "spec.yaml")
+    called = _torch_desk(desk, "with_an_operator_that_onnx_lacks").json("export", "--verbose", "spec.yaml")
 
     assert called.code == 4, str(called)
     ((operator, node, reason, _),) = called.data["failures"]["onnx-fp32"]["operators"]
@@ -270,11 +271,12 @@ def model():
 @pytest.mark.slow
 @pytest.mark.tensorflow
 @pytest.mark.timeout(600)
+@pytest.mark.thorough
 def test_an_optional_variant_that_crashes_is_reported_and_the_other_released(desk: Desk) -> None:
     desk.module("net", _KERAS)
     desk.module_spec("net:model", targets=["savedmodel-fp32", "onnx-fp32"], required=["onnx-fp32"])
 
-    called = desk.json("run", "spec.yaml")
+    called = desk.json("run", "--verbose", "spec.yaml")
 
     assert called.code == 0, str(called)
     (run,) = called.data["runs"]

@@ -15,17 +15,17 @@ _OTHER = "was made from another source than the one that answered: from sha256:"
 @pytest.mark.parametrize("fallback", ["source", "none"])
 def test_a_source_that_was_changed_after_the_export_is_an_error_and_not_released(desk: Desk, fallback: str) -> None:
     spec = desk.spec(promote={"fallback": fallback})
-    assert desk.call("export", spec).code == 0
+    assert desk.call("export", "--verbose", spec).code == 0
     # By less than any limit: nothing but the digest tells.
     _scale_weights(desk, 1.000003)
     run = str(desk.run_folder)
     assert desk.call("record", "--run", run).code == 0
-    called = desk.json("validate", "--run", run)
+    called = desk.json("validate", "--verbose", "--run", run)
     assert called.code == 5, str(called)
     assert _OTHER in called.err
     assert "hint: export and record again: convert-and-validate run SPEC" in called.err
     assert desk.evidence()["variants"][0]["evidence"] == "none"
-    promoted = desk.call("promote", "--run", run)
+    promoted = desk.call("promote", "--verbose", "--run", run)
     assert promoted.code == 5, str(promoted)
     assert "required and not passed: onnx-fp32 (error)" in promoted.err
     assert desk.releases == []
@@ -33,13 +33,13 @@ def test_a_source_that_was_changed_after_the_export_is_an_error_and_not_released
 
 def test_where_nothing_is_required_the_source_that_was_changed_is_not_released_either(desk: Desk) -> None:
     spec = desk.spec(required=[])
-    assert desk.call("export", spec).code == 0
+    assert desk.call("export", "--verbose", spec).code == 0
     _scale_weights(desk, 1.000003)
     run = str(desk.run_folder)
     assert desk.call("record", "--run", run).code == 0
-    assert desk.call("validate", "--run", run).code == 0
+    assert desk.call("validate", "--verbose", "--run", run).code == 0
 
-    promoted = desk.call("promote", "--run", run)
+    promoted = desk.call("promote", "--verbose", "--run", run)
 
     assert promoted.code == 5, str(promoted)
     assert "nothing to release: no converted variant passed for cpu (onnx-fp32: error)" in promoted.err
@@ -122,7 +122,7 @@ def _rename_samples(desk: Desk) -> None:
 
 @pytest.mark.torch
 def test_a_callable_that_is_not_seeded_is_an_error_and_not_released(desk: Desk) -> None:
-    called = desk.json("run", _module_desk(desk, "other_source_random", _RANDOM, "torchscript-fp32"))
+    called = desk.json("run", "--verbose", _module_desk(desk, "other_source_random", _RANDOM, "torchscript-fp32"))
     assert called.code == 5, str(called)
     assert _OTHER in called.err
     assert "a module:callable has to return the same model every time, so seed it" in called.err
@@ -131,18 +131,19 @@ def test_a_callable_that_is_not_seeded_is_an_error_and_not_released(desk: Desk) 
 
 @pytest.mark.torch
 def test_a_module_that_counts_its_calls_in_a_buffer_is_one_source(desk: Desk) -> None:
-    called = desk.json("run", _module_desk(desk, "other_source_counting", _COUNTING, "torchscript-fp32"))
+    called = desk.json("run", "--verbose", _module_desk(desk, "other_source_counting", _COUNTING, "torchscript-fp32"))
     assert called.code == 0, str(called)
 
 
 @pytest.mark.torch
+@pytest.mark.thorough
 def test_a_copy_whose_code_is_not_that_of_the_reference_is_not_said_to_be_the_source_itself(desk: Desk) -> None:
     spec = _module_desk(desk, "other_source_scaled", _SCALED, "torch-fp32")
-    assert desk.call("export", spec).code == 0
+    assert desk.call("export", "--verbose", spec).code == 0
     desk.module("other_source_scaled", _SCALED.replace("SCALE = 1.0", "SCALE = 2.0"))
     run = str(desk.run_folder)
     assert desk.call("record", "--run", run).code == 0
-    called = desk.json("validate", "--run", run)
+    called = desk.json("validate", "--verbose", "--run", run)
     assert called.code == 1, str(called)
     assert "the variant is the source itself" not in called.out
     (result,) = called.data["runs"][0]["variants"].values() if "runs" in called.data else ()

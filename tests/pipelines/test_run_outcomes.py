@@ -11,7 +11,9 @@ import pytest
 import yaml
 
 from paritygate.backends import backend_state
+from paritygate.pipelines.compare.hidden_inputs import without_inputs
 from paritygate.pipelines.compare.result import ComparisonResult, SideResult
+from paritygate.pipelines.report.figures import number
 from paritygate.pipelines.run import workspace
 from paritygate.pipelines.run.workspace import FailedVariant, RunFolder, required_variants, worst_code
 from paritygate.pipelines.run_spec import exit_code_of_run
@@ -75,7 +77,9 @@ def test_the_release_holds_the_evidence_and_what_it_was_judged_with(finished: De
     release = finished.folder / "artifacts/repository/store/tiny/1"
     manifest = json.loads((release / "manifest.json").read_text(encoding="utf-8"))
 
-    assert json.loads((release / "evidence.json").read_text(encoding="utf-8")) == finished.evidence()
+    # As it leaves this machine, without what shows how single rows were answered.
+    kept = json.loads((release / "evidence.json").read_text(encoding="utf-8"))
+    assert kept == without_inputs(finished.evidence())
     assert (release / "report.html").is_file()
     assert manifest["provenance"]["samples"] == finished.evidence()["samples"]["digest"]
     assert manifest["provenance"]["source"] == finished.evidence()["reference"]["model"]["digest"]
@@ -85,7 +89,7 @@ def test_the_release_holds_the_evidence_and_what_it_was_judged_with(finished: De
 
 
 def test_the_table_agrees_with_the_json(desk: Desk) -> None:
-    called = desk.json("run", "spec.yaml")
+    called = desk.json("run", "--verbose", "spec.yaml")
 
     result = called.data["runs"][0]["variants"]["onnx-fp32"]
     decision, output = result["decisions"]["logits"], result["outputs"]["logits"]
@@ -99,36 +103,37 @@ def test_the_table_agrees_with_the_json(desk: Desk) -> None:
         "logits",
         str(result["rows"]),
         str(decision["mismatches"]),
-        *(f"{output[name]:.3g}" for name in ("max_abs_diff", "min_abs_diff", "mean_abs_diff", "std_abs_diff")),
+        *(number(output[name]) for name in ("max_abs_diff", "min_abs_diff", "mean_abs_diff", "std_abs_diff")),
         "cpu",
         "verified",
         "pass",
     ]
     assert "released tiny version 1, alias prod: onnx-fp32" in called.out
     assert f"run: {desk.run_folder}" in called.out
-    # Plain lines where standard error is no terminal, each stage once.
-    assert called.err.splitlines()[0] == "tiny: onnx-fp32: loading the source"
-    assert "tiny: running the reference" in called.err.splitlines()
+    # A line a stage where standard error is no terminal.
+    stages = ["tiny: exported 1 of 1 variant in", "tiny: recorded the reference in", "tiny: compared 1 of 1 variant in"]
+    assert [line.rpartition(" in ")[0] + " in" for line in called.err.splitlines()] == stages
 
 
 def test_json_to_standard_output_has_nothing_beside_it(desk: Desk) -> None:
     called = desk.call("run", "spec.yaml", "--json", "-", "--no-promote")
 
     assert json.loads(called.out)["exit_code"] == 0
-    assert "not released: not asked for" in called.err
+    assert "verdict: pass: tiny: " in called.err
+    assert "next: convert-and-validate promote --run " in called.err
     assert desk.releases == []
 
 
 def test_too_few_rows_are_inconclusive_and_release_nothing(desk: Desk) -> None:
     desk.samples(99)
 
-    called = desk.json("run", "spec.yaml")
+    called = desk.json("run", "--verbose", "spec.yaml")
 
     assert called.code == called.data["exit_code"] == 3, str(called)
     (run,) = called.data["runs"]
     assert run["variants"]["onnx-fp32"]["verdict"] == "inconclusive"
     assert "onnx-fp32: inconclusive: rows: 99 rows" in called.out
-    assert "fewer than min_rows asks for, 100" in called.out
+    assert "fewer than the 100 that min_rows asks for" in called.out
     assert run["release"] is None
     assert "required and not passed: onnx-fp32 (inconclusive)" in called.out
     assert called.data["runs"][0]["not_released"].endswith("and alias prod is neither set nor moved")
@@ -139,7 +144,7 @@ def test_too_few_rows_are_inconclusive_and_release_nothing(desk: Desk) -> None:
 def test_the_source_is_released_as_the_file_that_it_is(desk: Desk) -> None:
     desk.spec(targets=["onnx-fp16"], tolerance={"onnx-fp16": {"max_abs_diff": 1e-12}}, required=[])
 
-    called = desk.json("run", "spec.yaml", "--quiet")
+    called = desk.json("run", "spec.yaml", "--verbose")
 
     assert called.code == 0, str(called)
     source = desk.folder / "artifacts/repository/store/tiny/1/source"
@@ -150,7 +155,7 @@ def test_the_source_is_released_as_the_file_that_it_is(desk: Desk) -> None:
 def test_a_run_that_ends_in_wrong_usage_releases_nothing_and_the_alias_stays(desk: Desk, fallback: str) -> None:
     desk.spec(samples={"source": "inputs.npz", "strata": ["zz"]}, promote={"fallback": fallback})
 
-    called = desk.json("run", "spec.yaml", "--quiet")
+    called = desk.json("run", "spec.yaml", "--verbose")
 
     assert called.code == 2, str(called)
     assert called.data["runs"][0]["release"] is None
@@ -162,7 +167,7 @@ def test_an_inconclusive_run_without_fallback_releases_nothing(desk: Desk) -> No
     desk.samples(99)
     desk.spec(required=[], promote={"fallback": "none"})
 
-    called = desk.json("run", "spec.yaml")
+    called = desk.json("run", "--verbose", "spec.yaml")
 
     assert called.code == 0
     assert called.data["runs"][0]["release"] is None
@@ -175,7 +180,7 @@ def test_a_target_that_is_the_source_itself_is_said_to_be_that(desk: Desk) -> No
     desk.onnx(output="logits")
     desk.spec(model={"name": "tiny", "source": "model.onnx"}, promote={"fallback": "none"})
 
-    called = desk.json("run", "spec.yaml")
+    called = desk.json("run", "--verbose", "spec.yaml")
 
     assert called.code == 0
     assert "warning: distinct: the variant is the source itself, byte for byte" in called.out
@@ -185,7 +190,7 @@ def test_a_target_that_is_the_source_itself_is_said_to_be_that(desk: Desk) -> No
 def test_a_looser_tolerance_is_said_in_evidence_and_manifest(desk: Desk) -> None:
     desk.spec(tolerance={"onnx-fp32": {"max_abs_diff": 1.0, "mean_abs_diff": 1e-6}})
 
-    assert desk.json("run", "spec.yaml").code == 0
+    assert desk.json("run", "--verbose", "spec.yaml").code == 0
 
     (entry,) = desk.evidence()["variants"]
     manifest = json.loads((desk.folder / "artifacts/repository/store/tiny/1/manifest.json").read_text(encoding="utf-8"))
@@ -199,7 +204,7 @@ def test_of_two_specs_the_second_runs_though_the_first_fails(desk: Desk) -> None
     desk.samples(0, name="empty.npz")
     desk.spec("first.yaml", samples={"source": "empty.npz"})
 
-    called = desk.json("run", "first.yaml", "spec.yaml")
+    called = desk.json("run", "--verbose", "first.yaml", "spec.yaml")
 
     assert called.code == called.data["exit_code"] == 5
     first, second = called.data["runs"]
@@ -211,7 +216,7 @@ def test_of_two_specs_the_second_runs_though_the_first_fails(desk: Desk) -> None
 
 
 def test_a_wrong_second_spec_stops_before_the_first_costs_time(desk: Desk) -> None:
-    called = desk.call("run", "spec.yaml", "absent.yaml")
+    called = desk.call("run", "--verbose", "spec.yaml", "absent.yaml")
 
     assert called.code == 2
     assert "spec absent.yaml does not exist" in called.err
@@ -221,7 +226,7 @@ def test_a_wrong_second_spec_stops_before_the_first_costs_time(desk: Desk) -> No
 def test_the_root_moves_runs_and_repository(desk: Desk) -> None:
     before = {path.name for path in desk.folder.iterdir()}
 
-    called = desk.json("run", "spec.yaml", "--root", "elsewhere")
+    called = desk.json("run", "--verbose", "spec.yaml", "--root", "elsewhere")
 
     assert called.code == 0, str(called)
     # Nothing else is written where the user works.
@@ -236,8 +241,8 @@ def test_paths_are_relative_to_the_spec_and_samples_to_the_user(desk: Desk, tmp_
         (tmp_path / name).rename(tmp_path / "specs" / name)
     desk.samples(130, name="other.npz")
 
-    own = desk.json("run", "specs/spec.yaml", "--no-promote")
-    given = desk.json("run", "specs/spec.yaml", "--no-promote", "--samples", "other.npz")
+    own = desk.json("run", "--verbose", "specs/spec.yaml", "--no-promote")
+    given = desk.json("run", "--verbose", "specs/spec.yaml", "--no-promote", "--samples", "other.npz")
 
     assert (own.code, given.code) == (0, 0), f"{own}\n{given}"
     assert own.data["runs"][0]["variants"]["onnx-fp32"]["rows"] == 120
@@ -245,7 +250,7 @@ def test_paths_are_relative_to_the_spec_and_samples_to_the_user(desk: Desk, tmp_
 
 
 def test_repository_and_alias_of_the_command_line_stand_above_the_spec(desk: Desk) -> None:
-    called = desk.json("run", "spec.yaml", "--repository", "releases", "--alias", "canary")
+    called = desk.json("run", "--verbose", "spec.yaml", "--repository", "releases", "--alias", "canary")
 
     assert called.code == 0
     assert called.data["runs"][0]["release"]["alias"] == "canary"
@@ -254,7 +259,7 @@ def test_repository_and_alias_of_the_command_line_stand_above_the_spec(desk: Des
 
 
 def test_an_alias_that_cannot_be_one_is_refused_before_any_work(desk: Desk) -> None:
-    called = desk.call("run", "spec.yaml", "--alias", "1")
+    called = desk.call("run", "--verbose", "spec.yaml", "--alias", "1")
 
     assert called.code == 2
     assert "alias name '1' is a number" in called.err
@@ -264,7 +269,7 @@ def test_an_alias_that_cannot_be_one_is_refused_before_any_work(desk: Desk) -> N
 def test_json_of_an_earlier_call_is_not_left_to_be_taken_for_this_ones(desk: Desk) -> None:
     (desk.folder / "said.json").write_text('{"schema_version": 1, "exit_code": 0}', encoding="utf-8")
 
-    called = desk.json("run", "absent.yaml")
+    called = desk.json("run", "--verbose", "absent.yaml")
 
     assert called.code == 2
     assert not (desk.folder / "said.json").exists()
@@ -273,7 +278,7 @@ def test_json_of_an_earlier_call_is_not_left_to_be_taken_for_this_ones(desk: Des
 def test_a_decision_on_an_output_that_the_model_lacks_is_wrong_usage(desk: Desk) -> None:
     desk.spec(decisions={"scores": {"argmax": True}})
 
-    called = desk.json("run", "spec.yaml")
+    called = desk.json("run", "--verbose", "spec.yaml")
 
     assert called.code == 2, str(called)
     assert "scores" in called.err

@@ -49,6 +49,7 @@ def _assert_all_pass(runs: list[dict[str, object]]) -> None:
 
 
 @pytest.mark.parametrize("spec", ["klue-sts", pytest.param("klue-sts-tf", marks=pytest.mark.thorough)])
+@pytest.mark.thorough
 def test_the_model_passes_on_the_official_pairs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, klue_sts_file: Path, spec: str
 ) -> None:

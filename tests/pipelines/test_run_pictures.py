@@ -50,7 +50,7 @@ def test_pictures_are_the_samples_of_a_run(desk: Desk) -> None:
         samples={"source": "pictures", "images": _IMAGES, "strata": ["folder"]},
     )
 
-    called = desk.call("run", spec, "--no-promote")
+    called = desk.call("run", "--verbose", spec, "--no-promote")
 
     assert called.code == 0, str(called)
     result = desk.evidence()["variants"][0]["result"]
@@ -69,7 +69,7 @@ def test_a_damaged_picture_ends_the_run_and_is_named(desk: Desk) -> None:
         samples={"source": "pictures", "images": _IMAGES},
     )
 
-    called = desk.call("run", spec, "--no-promote")
+    called = desk.call("run", "--verbose", spec, "--no-promote")
 
     assert called.code == 2, str(called)
     assert "the picture of row 'dog/002.png' cannot be read" in called.err

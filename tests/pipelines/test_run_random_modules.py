@@ -226,7 +226,7 @@ def _make(folder: Path, kind: str, seed: int, outputs: int) -> _Case:
     model |= {"outputs": {name: {"dtype": "float32", "shape": ["batch", 6]} for name in names}, "dims": dims}
     desk.spec(model=model, decisions={}, targets=list(_TARGETS))
     desk.spec("faulty.yaml", model={**model, "source": f"{module}:faulty"}, decisions={}, targets=list(_TARGETS))
-    return _Case(module=module, desk=desk, called=desk.json("run", "spec.yaml", "--quiet"))
+    return _Case(module=module, desk=desk, called=desk.json("run", "spec.yaml", "--verbose"))
 
 
 @pytest.fixture(scope="module")
@@ -285,7 +285,7 @@ def test_two_outputs_in_place_of_each_other_fail(case: _Case, target: str) -> No
 
 @_cases(*(item for item in (*_QUICK, *_MORE) if item[0] in {"tokens", "ids"}))
 def test_a_mask_without_effect_and_ids_through_float32_fail_in_every_format(case: _Case) -> None:
-    called = case.desk.json("export", "faulty.yaml", "--quiet")
+    called = case.desk.json("export", "faulty.yaml", "--verbose")
     assert called.code == 0, str(called)
 
     for target in _TARGETS:

@@ -84,7 +84,7 @@ def test_a_samples_file_of_the_command_line_that_is_not_there_is_wrong_usage(des
 
 
 def test_an_unknown_packaged_spec_is_wrong_usage(desk: Desk) -> None:
-    called = desk.call("run", "klue-st")
+    called = desk.call("run", "--verbose", "klue-st")
 
     assert called.code == 2
     assert called.err == "error: spec 'klue-st' is no file and no packaged spec\nhint: did you mean 'klue-sts'?\n"
@@ -93,7 +93,7 @@ def test_an_unknown_packaged_spec_is_wrong_usage(desk: Desk) -> None:
 def test_a_corrupt_onnx_source_is_an_input_error(desk: Desk) -> None:
     (desk.folder / "model.onnx").write_bytes(b"\x08\x09 this is no model" * 100)
 
-    called = desk.json("run", "spec.yaml")
+    called = desk.json("run", "--verbose", "spec.yaml")
 
     assert called.code == called.data["exit_code"] == 2, str(called)
     assert "model.onnx" in called.err
@@ -104,7 +104,7 @@ def test_a_corrupt_onnx_source_is_an_input_error(desk: Desk) -> None:
 def test_empty_samples_are_not_measured(desk: Desk) -> None:
     desk.samples(0)
 
-    called = desk.json("run", "spec.yaml")
+    called = desk.json("run", "--verbose", "spec.yaml")
 
     assert called.code == 5
     assert called.data["runs"][0]["error"]["kind"] == "ZeroRowsError"
@@ -118,7 +118,7 @@ def test_empty_samples_are_not_measured(desk: Desk) -> None:
 def test_a_reference_that_is_not_finite_or_constant_is_refused(desk: Desk, fill: float, words: str) -> None:
     desk.onnx(fill=fill)
 
-    called = desk.json("run", "spec.yaml")
+    called = desk.json("run", "--verbose", "spec.yaml")
 
     assert called.code == 5
     assert called.data["runs"][0]["error"]["kind"] == "ReferenceRefusedError"
@@ -129,7 +129,7 @@ def test_a_reference_that_is_not_finite_or_constant_is_refused(desk: Desk, fill:
 def test_damaged_samples_are_an_input_error(desk: Desk) -> None:
     (desk.folder / "inputs.npz").write_bytes(b"PK\x03\x04 no archive")
 
-    called = desk.json("run", "spec.yaml")
+    called = desk.json("run", "--verbose", "spec.yaml")
 
     assert called.code == 2, str(called)
     assert "inputs.npz" in called.err
@@ -148,6 +148,11 @@ def test_damaged_samples_are_an_input_error(desk: Desk) -> None:
         ("wrong = 1", 2, "module 'net' has no 'model'"),
         ("model = 7", 2, "'net:model' is a int, neither a model nor a function"),
         ("def model():\n    return 7", 2, "the callable returned a builtins.int, which is no model"),
+        (
+            "def model(arrays):\n    return arrays",
+            2,
+            "net:model is a function that takes an argument: it can be compared",
+        ),
     ],
 )
 def test_a_source_that_crashes_or_is_no_model_ends_the_export_alone(
@@ -155,7 +160,7 @@ def test_a_source_that_crashes_or_is_no_model_ends_the_export_alone(
 ) -> None:
     desk.module("net", text)
 
-    called = desk.call("export", desk.module_spec("net:model"))
+    called = desk.call("export", "--verbose", desk.module_spec("net:model"))
 
     assert called.code == code, str(called)
     assert words in called.err
@@ -171,7 +176,7 @@ def test_a_source_that_crashes_or_is_no_model_ends_the_export_alone(
 def test_a_converter_that_hangs_is_stopped(desk: Desk) -> None:
     desk.module("net", "import time\nprint('about to hang')\ntime.sleep(600)")
 
-    called = desk.json("export", desk.module_spec("net:model"), "--time-limit", "1.5")
+    called = desk.json("export", "--verbose", desk.module_spec("net:model"), "--time-limit", "1.5")
 
     assert called.code == called.data["exit_code"] == 4
     failure = called.data["failures"]["onnx-fp32"]
@@ -188,7 +193,7 @@ def test_a_reference_that_hangs_is_not_measured(desk: Desk) -> None:
     desk.module("slow", _SLOW)
     (desk.folder / "slow").write_text("record")
     spec = desk.spec(samples={"source": "slow:samples"})
-    assert desk.call("export", spec).code == 0
+    assert desk.call("export", "--verbose", spec).code == 0
 
     called = desk.call("record", "--run", str(desk.run_folder), "--time-limit", "1.5")
 
@@ -213,11 +218,12 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.children
 @pytest.mark.parametrize("free", [0, 16384, 65536])
+@pytest.mark.thorough
 def test_a_full_disk_is_said_and_leaves_no_half_release(desk: Desk, small_disk: Path, free: int) -> None:
     filler = small_disk / "filler"
     filler.write_bytes(bytes(max(0, shutil.disk_usage(small_disk).free - free)))
 
-    called = desk.call("run", "spec.yaml", "--root", str(small_disk / "root"))
+    called = desk.call("run", "--verbose", "spec.yaml", "--root", str(small_disk / "root"))
 
     assert called.code == 5, str(called)
     assert "the disk is full: " in called.err
@@ -328,7 +334,7 @@ def test_a_signal_ends_the_child_and_leaves_a_state_that_the_next_run_works_on(
     (desk.folder / "slow").unlink()
     desk.spec(samples={"source": "slow:samples"})
     if (stage, number) == ("compare", signal.SIGINT):
-        assert desk.call("run", "spec.yaml").code == 0
+        assert desk.call("run", "--verbose", "spec.yaml").code == 0
         assert desk.releases == ["tiny/1"]
 
 
@@ -375,7 +381,7 @@ def test_a_signal_while_releasing_leaves_no_half_release(
     assert done.returncode == code, done.stderr
     assert "nothing is published half" in done.stderr
     assert desk.releases == before == []
-    assert desk.call("promote", "--run", str(desk.run_folder)).code == 0
+    assert desk.call("promote", "--verbose", "--run", str(desk.run_folder)).code == 0
     assert len(desk.releases) == 1
 
 
@@ -392,6 +398,7 @@ def test_folders_that_are_not_ours_are_left_alone(finished: Desk, tmp_path: Path
     assert (theirs / "notes.txt").read_text() == "mine"
 
 
+@pytest.mark.thorough
 def test_two_runs_at_the_same_time_that_find_the_same_release_one_version(desk: Desk) -> None:
     processes = [_start(desk) for _ in range(2)]
     codes: list[int] = []
@@ -411,14 +418,14 @@ def test_two_runs_at_the_same_time_that_find_the_same_release_one_version(desk: 
 
 
 def test_samples_whose_rows_change_between_record_and_validate_are_not_measured(desk: Desk) -> None:
-    assert desk.call("export", "spec.yaml").code == 0
+    assert desk.call("export", "--verbose", "spec.yaml").code == 0
     run = str(desk.run_folder)
     assert desk.call("record", "--run", run).code == 0
     values = np.load(desk.folder / "inputs.npz")["x"].copy()
     values[7, 1] += 1
     np.savez(desk.folder / "inputs.npz", x=values)
 
-    called = desk.json("validate", "--run", run)
+    called = desk.json("validate", "--verbose", "--run", run)
 
     assert called.code == 5, str(called)
     assert "samples" in called.err

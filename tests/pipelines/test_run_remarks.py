@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from paritygate.pipelines.cli.probe_summary import probes_of_all_line
-from paritygate.pipelines.cli.run_summary import _shared
+from paritygate.pipelines.cli.details import probes_of_all_line, shared_remarks
 from paritygate.pipelines.compare.result import ComparisonResult, ProbeResult, ProbesResult, SideResult
 
 
@@ -38,7 +37,7 @@ def test_remarks_and_notes_that_several_variants_share_are_said_once() -> None:
         "tflite-fp32": _result(rows=1, detail="not asked: another reason", notes=[]),
     }
 
-    assert list(_shared(found)) == [
+    assert list(shared_remarks(found)) == [
         "onnx-fp32; onnx-fp16: probe concurrent: not asked: one call at a time",
         "onnx-fp32; onnx-fp16: note: it executes code",
         "onnx-fp16: note: rounded",

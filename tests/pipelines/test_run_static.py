@@ -61,7 +61,7 @@ def faulty(tmp_path_factory: pytest.TempPathFactory) -> Called:
         decisions={},
         targets=["onnx-fp32", _static(static={"batch": 6}), _static(static={"length": 8}, pad={"x": 0, "mask": 0})],
     )
-    return desk.json("run", "spec.yaml", "--quiet")
+    return desk.json("run", "spec.yaml", "--verbose")
 
 
 def _failed_outputs(called: Called, variant: str) -> set[str]:
@@ -104,7 +104,7 @@ def test_a_static_variant_is_released_under_its_name_and_verified(desk: Desk) ->
         promote={"prefer": [name]},
     )
 
-    called = desk.json("run", "spec.yaml", "--quiet")
+    called = desk.json("run", "spec.yaml", "--verbose")
 
     assert called.code == 0, str(called)
     assert called.data["runs"][0]["release"]["variants"] == [name]
@@ -116,8 +116,8 @@ def test_a_static_variant_is_released_under_its_name_and_verified(desk: Desk) ->
     report = html.unescape((desk.run_folder / "report.md").read_text(encoding="utf-8"))
     assert f"{name} answers like the source" in report
     # The stages work one by one on the same folder, and again.
-    assert desk.call("validate", "--run", str(desk.run_folder)).code == 0
-    again = desk.call("promote", "--run", str(desk.run_folder))
+    assert desk.call("validate", "--verbose", "--run", str(desk.run_folder)).code == 0
+    again = desk.call("promote", "--verbose", "--run", str(desk.run_folder))
     assert again.code == 0, str(again)
 
 
@@ -137,7 +137,7 @@ def test_a_pad_value_that_no_sample_needed_is_a_warning_and_compare_follows_the_
         targets=[_static(static={"length": 8}, pad={"x": 99})],
     )
 
-    called = desk.json("run", "spec.yaml", "--quiet", "--no-promote")
+    called = desk.json("run", "spec.yaml", "--verbose", "--no-promote")
 
     checks = {check["name"]: check for check in called.data["runs"][0]["variants"][size]["checks"]}
     assert checks["fixed_dims"]["status"] == "warning"
@@ -152,7 +152,7 @@ def test_a_pad_value_that_no_sample_needed_is_a_warning_and_compare_follows_the_
 def test_an_openvino_variant_is_fixed_too(desk: Desk) -> None:
     desk.spec(targets=[_static("openvino-fp32", static={"batch": 32})])
 
-    called = desk.json("run", "spec.yaml", "--quiet")
+    called = desk.json("run", "spec.yaml", "--verbose")
 
     assert called.code == 0, str(called)
     assert called.data["runs"][0]["release"]["variants"] == ["openvino-fp32@batch=32"]
@@ -163,12 +163,12 @@ def test_an_openvino_variant_is_fixed_too(desk: Desk) -> None:
 
 def test_a_rule_that_was_changed_is_no_evidence(desk: Desk) -> None:
     desk.spec(targets=[_static(static={"batch": 32})])
-    assert desk.call("export", "spec.yaml").code == 0
+    assert desk.call("export", "--verbose", "spec.yaml").code == 0
     assert desk.call("record", "--run", str(desk.run_folder)).code == 0
     rule = desk.run_folder / "onnx-fp32@batch=32/fixed-shape.json"
     rule.write_text(rule.read_text(encoding="utf-8").replace("32", "16"), encoding="utf-8")
 
-    called = desk.json("validate", "--run", str(desk.run_folder))
+    called = desk.json("validate", "--verbose", "--run", str(desk.run_folder))
 
     assert called.code == 5
     assert "fixed-shape.json was changed" in called.out + called.err
@@ -187,7 +187,7 @@ def test_samples_longer_than_the_fixed_size_are_a_fail(desk: Desk) -> None:
         targets=[_static(static={"length": 8}, pad={"x": 0, "mask": 0})],
     )
 
-    called = desk.call("run", "spec.yaml", "--no-promote")
+    called = desk.call("run", "--verbose", "spec.yaml", "--no-promote")
 
     assert called.code == 1, str(called)
     assert "the inputs have a length of 9, and the model takes at most 8: it is fixed there" in " ".join(
@@ -198,7 +198,7 @@ def test_samples_longer_than_the_fixed_size_are_a_fail(desk: Desk) -> None:
 def test_a_dim_that_only_the_source_knows_is_checked_at_export(desk: Desk) -> None:
     desk.spec(targets=[_static(static={"rows": 8})])
 
-    called = desk.call("run", "spec.yaml")
+    called = desk.call("run", "--verbose", "spec.yaml")
 
     assert called.code == 2
     assert "target 'onnx-fp32@rows=8': dim 'rows' is no symbolic dim of the inputs (they have: batch)" in called.err
@@ -206,6 +206,7 @@ def test_a_dim_that_only_the_source_knows_is_checked_at_export(desk: Desk) -> No
 
 @pytest.mark.torch
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_a_sentence_model_for_one_shape_is_promoted(tmp_path: Path) -> None:
     desk = Desk(folder=tmp_path)
     spec = yaml.safe_load((Path(__file__).parents[2] / "pipelines/specs/klue-sts.yaml").read_text(encoding="utf-8"))
@@ -215,7 +216,7 @@ def test_a_sentence_model_for_one_shape_is_promoted(tmp_path: Path) -> None:
     kept = {name: spec[name] for name in ("model", "samples", "decisions")}
     desk.spec(**kept, targets=[_static(static=shape, pad=zero, dtypes=dtypes)], promote={"alias": "prod"})
 
-    called = desk.json("run", "spec.yaml", "--quiet")
+    called = desk.json("run", "spec.yaml", "--verbose")
 
     name = "onnx-fp32@batch=1,sequence=128"
     assert called.code == 0, str(called)

@@ -45,11 +45,12 @@ def conv(tmp_path_factory: pytest.TempPathFactory, finished: Desk) -> tuple[Desk
     model["inputs"] = {"image": {"dtype": "float32", "shape": ["batch", 12, 12, 3]}}
     model["outputs"] = {"logits": {"dtype": "float32", "shape": ["batch", 4]}}
     desk.spec(model=model, targets=_TARGETS)
-    return desk, desk.json("run", "spec.yaml")
+    return desk, desk.json("run", "--verbose", "spec.yaml")
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
+@pytest.mark.thorough
 def test_every_variant_of_a_conv_net_passes_and_says_what_ran(conv: tuple[Desk, Called]) -> None:
     desk, called = conv
 

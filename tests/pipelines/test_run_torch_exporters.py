@@ -91,7 +91,7 @@ def decoder(tmp_path_factory: pytest.TempPathFactory) -> tuple[Desk, Called]:
         },
     }
     desk.spec(model=model, decisions={}, targets=["onnx-fp32", "torchscript-fp32"], probes=["shapes", "batches"])
-    return desk, desk.json("run", "spec.yaml")
+    return desk, desk.json("run", "--verbose", "spec.yaml")
 
 
 def test_a_decoder_with_a_cache_goes_from_spec_to_release(decoder: tuple[Desk, Called]) -> None:
@@ -125,7 +125,7 @@ def _packed(desk: Desk) -> Desk:
 
 def test_the_report_says_which_exporter_said_what(packed: Desk) -> None:
     packed.spec(model=_packed_model(), promote={"alias": None})
-    called = packed.call("run", "spec.yaml", "--quiet")
+    called = packed.call("run", "spec.yaml", "--verbose")
     assert called.code == 0, str(called)
     assert "note: exported by torchscript; dynamo did not convert it: torch.export does not trace" in called.out
     (path,) = (packed.folder / "artifacts" / "runs").rglob("report.md")
@@ -136,7 +136,7 @@ def test_the_report_says_which_exporter_said_what(packed: Desk) -> None:
 
 def test_the_exporter_of_the_spec_is_the_only_one_tried(packed: Desk) -> None:
     packed.spec(model=_packed_model(exporter="dynamo"))
-    called = packed.call("export", "spec.yaml", "--quiet")
+    called = packed.call("export", "spec.yaml", "--verbose")
     assert called.code == 4
     assert "torch.export does not trace the module" in called.err
     assert "torchscript" not in called.err
@@ -144,7 +144,7 @@ def test_the_exporter_of_the_spec_is_the_only_one_tried(packed: Desk) -> None:
 
 def test_an_exporter_that_there_is_not_is_refused_with_those_there_are(packed: Desk) -> None:
     packed.spec(model=_packed_model(exporter="onnx"))
-    called = packed.call("export", "spec.yaml", "--quiet")
+    called = packed.call("export", "spec.yaml", "--verbose")
     assert called.code == 2
     assert "model.exporter" in called.err
     assert "'dynamo' or 'torchscript'" in called.err
@@ -154,7 +154,7 @@ def test_an_exporter_for_a_file_is_refused(desk: Desk) -> None:
     desk.onnx()
     desk.samples()
     desk.spec(model={"name": "tiny", "source": "model.onnx", "rename": {"output_0": "logits"}, "exporter": "dynamo"})
-    called = desk.call("export", "spec.yaml", "--quiet")
+    called = desk.call("export", "spec.yaml", "--verbose")
     assert called.code == 2
     assert "model.exporter is dynamo, which exports PyTorch modules" in called.err
     assert "model.onnx is a model of kind 'onnx'" in called.err

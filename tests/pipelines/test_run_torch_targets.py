@@ -83,7 +83,7 @@ def run(tmp_path_factory: pytest.TempPathFactory, finished: Desk) -> tuple[Desk,
         "files": ["weights.bin"],
     }
     desk.spec(model=model, samples={"source": "torch_targets_net:rows"}, targets=_TARGETS)
-    return desk, desk.json("run", "spec.yaml")
+    return desk, desk.json("run", "--verbose", "spec.yaml")
 
 
 def test_all_of_them_pass_and_are_released(run: tuple[Desk, Called]) -> None:
@@ -167,6 +167,7 @@ def test_a_copy_that_makes_other_parameters_is_not_what_was_recorded(tampered: A
         load_model(ref)
 
 
+@pytest.mark.thorough
 def test_a_copy_without_one_of_its_modules_does_not_take_another_of_that_name(
     run: tuple[Desk, Called], tampered: Artifact, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -179,6 +180,7 @@ def test_a_copy_without_one_of_its_modules_does_not_take_another_of_that_name(
         load_model(ref)
 
 
+@pytest.mark.thorough
 def test_a_module_that_is_another_each_time_is_no_target(run: tuple[Desk, Called], tmp_path: Path) -> None:
     desk = type(run[0])(folder=tmp_path)
     np.savez(tmp_path / "inputs.npz", input=np.ones((120, 4), np.float32))
@@ -186,7 +188,7 @@ def test_a_module_that_is_another_each_time_is_no_target(run: tuple[Desk, Called
     desk.module_spec("random_net:model", targets=["torch-fp32"])
     spec = (tmp_path / "spec.yaml").read_text(encoding="utf-8").replace("x:", "input:", 1)
     (tmp_path / "spec.yaml").write_text(spec, encoding="utf-8")
-    called = desk.json("export", "spec.yaml")
+    called = desk.json("export", "--verbose", "spec.yaml")
     assert called.code == 4, str(called)
     assert "makes other parameters" in called.data["failures"]["torch-fp32"]["message"]
 
@@ -219,7 +221,7 @@ def test_a_file_is_the_source_of_another_run(run: tuple[Desk, Called], tmp_path:
     shutil.copy(run[0].folder / "inputs.npz", tmp_path)
     shutil.copy(run[0].run_folder / "torchscript-fp32/model.pt", tmp_path)
     desk.spec(model={"name": "tiny", "source": "model.pt"}, targets=["onnx-fp32"])
-    called = desk.json("run", "spec.yaml")
+    called = desk.json("run", "--verbose", "spec.yaml")
     assert called.code == 0, str(called)
     assert [entry["verdict"] for entry in desk.evidence()["variants"]] == ["pass"]
     assert desk.evidence()["reference"]["model"]["executes_code"] is True
@@ -256,7 +258,9 @@ def test_a_file_that_the_code_reads_and_the_spec_does_not_name_ends_the_copy_alo
 
     np.save(desk.folder / "scale.npy", np.float32(2.0))
     desk.module("torch_reading", _READING.format(at_import=at_import))
-    called = desk.json("export", desk.module_spec("torch_reading:model", targets=["torch-fp32", "torchscript-fp32"]))
+    called = desk.json(
+        "export", "--verbose", desk.module_spec("torch_reading:model", targets=["torch-fp32", "torchscript-fp32"])
+    )
     assert called.code == 4, str(called)
     assert list(called.data["failures"]) == ["torch-fp32"]
     assert "the code of torch_reading:model reads scale.npy, which was not copied with it" in called.err

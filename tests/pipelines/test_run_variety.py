@@ -147,7 +147,7 @@ def _run(
     )
     np.savez(folder / "inputs.npz", **arrays)  # type: ignore[arg-type]  # keys are free in a mapping
     desk.spec(model={"name": "tiny", "source": "model.onnx"}, decisions={}, targets=list(targets), **parts)
-    return desk.json("run", "spec.yaml", "--quiet")
+    return desk.json("run", "spec.yaml", "--verbose")
 
 
 def _verdicts(called: Called, which: str = "variants") -> dict[str, str]:
@@ -186,6 +186,7 @@ def branching(tmp_path_factory: pytest.TempPathFactory) -> Called:
 
 @pytest.mark.openvino
 @pytest.mark.nncf
+@pytest.mark.thorough
 def test_a_model_with_a_loop_and_a_branch_passes_in_every_precision_but_where_it_is_not_run(branching: Called) -> None:
     verdicts = _verdicts(branching)
 
@@ -368,7 +369,7 @@ def _run_scene(folder: Path, text: str, image: Sequence[int], pixels: Sequence[i
         "dims": {"batch": {"min": 1, "opt": 16, "max": 64}},
     }
     desk.spec(model=model, decisions={}, targets=list(targets))
-    return desk.json("run", "spec.yaml", "--quiet")
+    return desk.json("run", "spec.yaml", "--verbose")
 
 
 @pytest.mark.slow
@@ -390,6 +391,7 @@ def test_nchw_images_and_large_ids_pass_in_every_format_of_a_torch_module(tmp_pa
 @pytest.mark.litert
 @pytest.mark.openvino
 @pytest.mark.timeout(600)
+@pytest.mark.thorough
 def test_nhwc_images_and_large_ids_pass_in_every_format_of_a_keras_model(tmp_path: Path) -> None:
     targets = ["savedmodel-fp32", "onnx-fp32", "tflite-fp32", "openvino-fp32"]
 

@@ -93,7 +93,10 @@ def test_a_user_learns_what_is_caught_what_is_missed_and_that_nothing_is_alarmed
     desk.spec(probes=None)
 
     called = desk.json(
-        "selftest", "spec.yaml", *_faults("offset-added", "output-nan-cleared", "tensors-renamed", "gelu-tanh")
+        "selftest",
+        "spec.yaml",
+        "--verbose",
+        *_faults("offset-added", "output-nan-cleared", "tensors-renamed", "gelu-tanh"),
     )
 
     assert called.code == 0, str(called)
@@ -107,7 +110,7 @@ def test_a_user_learns_what_is_caught_what_is_missed_and_that_nothing_is_alarmed
     assert called.data["unchanged"] == "pass"
     assert called.data["summary"] == (
         "2 faults planted: 1 caught on the samples, 0 more by probes, "
-        "1 missed (1 of them without effect on what was asked); 1 innocent rewrite: 0 false alarms"
+        "1 missed (1 of them without effect on what was asked); 1 equivalent rewrite: 0 false alarms"
     )
     assert called.data["summary"] in called.out
     assert "faults planted into onnx-fp32 of tiny" in called.out
@@ -127,8 +130,8 @@ def test_on_ordinary_texts_the_probes_catch_what_the_samples_do_not_reach(desk: 
     _write_text_model(desk)
     faults = ("embedding-row-lost", "mask-as-length", "rows-beyond-seen", "size-baked", "mask-dropped")
 
-    with_probes = desk.json("selftest", "spec.yaml", *_faults(*faults))
-    without = desk.json("selftest", "spec.yaml", *_faults(*faults), "--probes", "none")
+    with_probes = desk.json("selftest", "--verbose", "spec.yaml", *_faults(*faults))
+    without = desk.json("selftest", "--verbose", "spec.yaml", *_faults(*faults), "--probes", "none")
 
     assert with_probes.code == without.code == 0, str(with_probes)
     found = {name: plant["outcome"] for name, plant in _plants(with_probes).items()}
@@ -136,7 +139,7 @@ def test_on_ordinary_texts_the_probes_catch_what_the_samples_do_not_reach(desk: 
     at_edge = {"mask-as-length": "missed", "mask-dropped": "caught by both"}
     assert found == {**dict.fromkeys(faults, "caught by probes"), **at_edge}
     why = _plants(with_probes)["mask-as-length"]["why"]
-    assert why.startswith("an edge finding of probe_masks: no sample is like what shows it")
+    assert why.startswith("a finding of probe_masks: where no sample is, or at padding")
     (ids,) = _plants(with_probes)["embedding-row-lost"]["by_probes"]
     assert ids["check"] == "probe_ids"
     missed = {name: plant["outcome"] for name, plant in _plants(without).items()}
@@ -147,6 +150,7 @@ def test_on_ordinary_texts_the_probes_catch_what_the_samples_do_not_reach(desk: 
     assert without.data["probe_rows"] == {}
 
 
+@pytest.mark.thorough
 def test_two_selftests_with_one_seed_find_the_same(desk: Desk) -> None:
     _write_text_model(desk)
     command = ("selftest", "spec.yaml", *_faults("weight-row-zeroed", "row-noise", "bias-dropped"), "--seed", "5")
@@ -165,13 +169,15 @@ def test_two_selftests_with_one_seed_find_the_same(desk: Desk) -> None:
 def test_a_tolerance_that_rounding_breaks_is_a_false_alarm(desk: Desk) -> None:
     desk.spec(tolerance={"onnx-fp32": {"max_abs_diff": 1e-12, "mean_abs_diff": 1e-12}})
 
-    called = desk.json("selftest", "spec.yaml", *_faults("sums-reassociated", "tensors-renamed"), "--probes", "none")
+    called = desk.json(
+        "selftest", "--verbose", "spec.yaml", *_faults("sums-reassociated", "tensors-renamed"), "--probes", "none"
+    )
 
     assert called.code == called.data["exit_code"] == 1, str(called)
     assert _plants(called)["sums-reassociated"]["outcome"] == "false alarm"
     assert "false alarm: sums-reassociated: max_abs_diff [logits]: " in called.out
     assert "0 faults planted: 0 caught on the samples, 0 more by probes, 0 missed; " in called.out
-    assert "2 innocent rewrites: 1 false alarm" in called.out
+    assert "2 equivalent rewrites: 1 false alarm" in called.out
     page = (desk.run_folder / "selftest.md").read_text(encoding="utf-8")
     assert "- false alarm: sums-reassociated: " in page
 
@@ -179,7 +185,7 @@ def test_a_tolerance_that_rounding_breaks_is_a_false_alarm(desk: Desk) -> None:
 def test_what_a_loose_tolerance_misses_is_measured_and_what_would_catch_it_said(desk: Desk) -> None:
     desk.spec(tolerance={"onnx-fp32": {"max_abs_diff": 1, "mean_abs_diff": 1, "max_row_rel_diff": 1}})
 
-    called = desk.json("selftest", "spec.yaml", *_faults("offset-added"), "--probes", "none")
+    called = desk.json("selftest", "--verbose", "spec.yaml", *_faults("offset-added"), "--probes", "none")
 
     plant = _plants(called)["offset-added"]
     assert (called.code, plant["outcome"]) == (0, "missed"), str(called)
@@ -190,7 +196,7 @@ def test_what_a_loose_tolerance_misses_is_measured_and_what_would_catch_it_said(
     # The declared limit is 1: so many of it are the difference itself.
     assert effect["in_limits"] == pytest.approx(effect["max_abs_diff"])
     assert f"a max_abs_diff below {effect['max_abs_diff']:.2g} would catch it" in called.out
-    assert "1 fault planted: 0 caught on the samples, 0 more by probes, 1 missed; 0 innocent rewrites" in called.out
+    assert "1 fault planted: 0 caught on the samples, 0 more by probes, 1 missed; 0 equivalent rewrites" in called.out
 
 
 def test_a_probe_that_was_failed_is_not_asked_on(desk: Desk) -> None:
@@ -213,7 +219,7 @@ def test_a_probe_that_was_failed_is_not_asked_on(desk: Desk) -> None:
 def test_too_few_rows_are_inconclusive_and_said_so(desk: Desk) -> None:
     desk.spec(min_rows=500, probes=None)
 
-    called = desk.json("selftest", "spec.yaml", *_faults("output-scaled"))
+    called = desk.json("selftest", "--verbose", "spec.yaml", *_faults("output-scaled"))
 
     assert called.code == called.data["exit_code"] == 3, str(called)
     assert called.data["unchanged"] == "inconclusive"
@@ -222,7 +228,9 @@ def test_too_few_rows_are_inconclusive_and_said_so(desk: Desk) -> None:
 
 
 def test_json_to_standard_output_is_json_alone(desk: Desk) -> None:
-    called = desk.call("selftest", "spec.yaml", *_faults("output-scaled"), "--probes", "none", "--json", "-", "--quiet")
+    called = desk.call(
+        "selftest", "spec.yaml", *_faults("output-scaled"), "--probes", "none", "--json", "-", "--verbose"
+    )
 
     assert called.code == 0, str(called)
     assert json.loads(called.out)["plants"][0]["outcome"] == "caught by samples"
@@ -232,7 +240,7 @@ def test_json_to_standard_output_is_json_alone(desk: Desk) -> None:
 def test_a_spec_of_other_targets_is_tested_by_its_onnx(desk: Desk) -> None:
     desk.spec(targets=["onnx-fp16"], required=["onnx-fp16"], tolerance={"onnx-fp16": {"max_abs_diff": 1}})
 
-    called = desk.json("selftest", "spec.yaml", *_faults("output-scaled"), "--probes", "none")
+    called = desk.json("selftest", "--verbose", "spec.yaml", *_faults("output-scaled"), "--probes", "none")
 
     assert called.code == 0, str(called)
     assert (called.data["variant"], called.data["precision"]) == ("onnx-fp32", "fp32")
@@ -240,10 +248,10 @@ def test_a_spec_of_other_targets_is_tested_by_its_onnx(desk: Desk) -> None:
 
 
 def test_an_unknown_fault_is_refused_before_anything_is_done(desk: Desk) -> None:
-    called = desk.call("selftest", "spec.yaml", "--fault", "gremlin")
+    called = desk.call("selftest", "--verbose", "spec.yaml", "--fault", "gremlin")
 
     assert called.code == 2
-    assert "error: --fault 'gremlin' is none of the faults and innocent rewrites that are planted" in called.err
+    assert "error: --fault 'gremlin' is none of the faults and equivalent rewrites that are planted" in called.err
     assert "hint: write one of: weights-bf16, " in called.err
     assert desk.runs == []
 
@@ -252,7 +260,7 @@ def test_a_model_that_cannot_be_exported_has_nothing_to_plant_faults_into(desk: 
     desk.module("broken", "def model():\n    raise RuntimeError('no weights here')\n")
     desk.module_spec("broken:model")
 
-    called = desk.call("selftest", "spec.yaml")
+    called = desk.call("selftest", "--verbose", "spec.yaml")
 
     assert called.code != 0
     assert "error: nothing to plant faults into: " in called.err
@@ -260,7 +268,7 @@ def test_a_model_that_cannot_be_exported_has_nothing_to_plant_faults_into(desk: 
 
 def _request(desk: Desk, *, probes: str = "none") -> SelftestRequest:
     """Return the request of a run that was exported and recorded, on which faults are planted in this process."""
-    assert desk.call("selftest", "spec.yaml", "--fault", "output-scaled", "--probes", probes).code == 0
+    assert desk.call("selftest", "--verbose", "spec.yaml", "--fault", "output-scaled", "--probes", probes).code == 0
     run = open_run(desk.run_folder)
     folder = desk.folder / "planted"
     folder.mkdir()
@@ -375,7 +383,7 @@ def test_why_a_fault_was_missed(
 
 def test_a_fault_that_shows_only_where_no_sample_is_says_what_would_catch_it() -> None:
     assert why_missed([], reached_by="", probes_off=[], at_edge=["probe_values"]) == (
-        "an edge finding of probe_values: no sample is like what shows it, and edge: fail would catch it"
+        "a finding of probe_values: where no sample is, or at padding; edge: fail would catch it"
     )
 
 

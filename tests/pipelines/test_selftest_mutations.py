@@ -1,4 +1,4 @@
-"""Every fault that is planted really is one, every innocent rewrite is none: on small models, by ONNX Runtime."""
+"""Every fault that is planted really is one, every equivalent rewrite is none: on small models, by ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -457,7 +457,7 @@ def test_a_shared_weight_is_changed_for_one_reader_alone() -> None:
 def test_an_unknown_fault_is_refused() -> None:
     with pytest.raises(UsageError, match="there is no fault 'gremlin'") as raised:
         mutate(_model("counter"), "gremlin", _context("gremlin"))
-    assert "faults and innocent rewrites are: weights-bf16" in raised.value.hint
+    assert "faults and equivalent rewrites are: weights-bf16" in raised.value.hint
 
 
 def test_a_rewrite_of_what_is_no_valid_model_is_not_applicable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ from paritygate.pipelines.run_spec import repository_of
 from paritygate.pipelines.spec.loading import load_spec, load_spec_to_run, packaged_specs, parse_spec
 from paritygate.pipelines.spec.schema import ResolvedSpec, schema_of_spec
 from paritygate.precision import Variant
+from paritygate.validate.gate.decisions import parse_decision
 from paritygate.validate.samples.pictures import PictureRules
 from paritygate.validate.samples.samples import SampleSource
 
@@ -52,6 +53,37 @@ def _refusal(text: str) -> UsageError:
     assert caught.value.exit_code == 2
     assert caught.value.hint, "a refusal says what to do next"
     return caught.value
+
+
+@pytest.mark.parametrize(
+    ("short", "rule"),
+    [
+        ("argmax", {"argmax": True}),
+        ("'argmax,axis=1'", {"argmax": True, "axis": 1}),
+        ("threshold=3", {"threshold": 3}),
+        ("threshold=>=3", {"threshold": "'>=3'"}),
+        ("top_k=2", {"top_k": 2}),
+    ],
+)
+def test_a_decision_may_be_written_as_on_the_command_line(short: str, rule: dict[str, object]) -> None:
+    written = ", ".join(f"{key}: {str(value).lower()}" for key, value in rule.items())
+    (found,) = _parse(_with("{argmax: true}", short)).decisions
+
+    assert (found,) == _parse(_with("{argmax: true}", f"{{{written}}}")).decisions
+    # So it is on the command line.
+    assert found == parse_decision(f"logits:{short.strip(chr(39))}")
+
+
+@pytest.mark.parametrize(
+    ("short", "words"),
+    [
+        ("argmix", "decisions.logits: unknown key (allowed: threshold, argmax, top_k, multilabel"),
+        ("threshold", "decision threshold of 'logits' needs a finite number (seen: '')"),
+        ("argmax,top_k=2", "exactly one of threshold, argmax: true, top_k, multilabel is needed"),
+    ],
+)
+def test_a_short_decision_that_is_none_is_refused(short: str, words: str) -> None:
+    assert words in str(_refusal(_with("{argmax: true}", f"'{short}'")))
 
 
 @pytest.mark.parametrize("name", packaged_specs())
@@ -205,6 +237,26 @@ def test_what_engines_are_built_from_is_said(targets: str, more: str) -> None:
 )
 def test_a_target_that_is_misspelt_is_answered_with_the_one_meant(target: str, hint: str) -> None:
     assert _refusal(_with("[onnx-fp32]", f"['{target}']")).hint == hint
+
+
+@pytest.mark.parametrize(
+    ("samples", "words"),
+    [
+        ("{source: random}", "source: random and random: {inputs: ...} belong together, and one of them is missing"),
+        (
+            "{source: a.npz, random: {inputs: {x: {dtype: float32, shape: [batch, 4]}}}}",
+            "source: random and random: {inputs: ...} belong together",
+        ),
+        (
+            "{source: random, random: {inputs: {x: {dtype: int8, shape: [batch], high: 300}}}}",
+            "random values from 0 to 300 are not of int8, which holds -128 to 127",
+        ),
+    ],
+)
+def test_random_samples_are_said_twice_and_can_be_made(samples: str, words: str) -> None:
+    text = f"model: {{name: m, source: m.onnx}}\nsamples: {samples}\ntargets: [onnx-fp32]\n"
+
+    assert words in str(_refusal(text))
 
 
 @pytest.mark.parametrize("targets", ["onnx-int8", "tensorrt-rtx-fp16"])

@@ -83,8 +83,8 @@ def _refusal(**parts: object) -> UsageError:
             "write for example decisions: {logits: {argmax: true}}",
         ),
         (
-            {"decisions": {"logits": "argmax"}},
-            "decisions.logits: a mapping is needed (seen: 'argmax')",
+            {"decisions": {"logits": ["argmax"]}},
+            "decisions.logits: a mapping is needed (seen: a list)",
             "write for example logits: {argmax: true}",
         ),
         ({"samples": "inputs.npz"}, "samples: a mapping is needed", "write for example samples: {source: inputs.npz}"),
@@ -188,7 +188,7 @@ def test_several_problems_are_said_at_once() -> None:
 
     assert str(error) == (
         "spec spec.yaml is wrong: min_rows: a number of at least 1 is needed (seen: 0); seed: a whole number is needed "
-        "(seen: 'a'); promote.alais: unknown key (allowed: to, alias, prefer, limits, for, accept, fallback)"
+        "(seen: 'a'); promote.alais: unknown key (allowed: to, alias, prefer, limits, against, for, accept, fallback)"
     )
     assert error.hint == "did you mean 'alias' instead of 'alais'?"
 

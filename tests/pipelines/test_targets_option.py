@@ -39,7 +39,7 @@ def test_only_the_targets_named_are_made_and_validated(desk: Desk) -> None:
         promote={"accept": {"onnx-bf16": "emulated"}, "prefer": ["onnx-bf16", "onnx-fp16"]},
     )
 
-    called = desk.json("run", "spec.yaml", "--target", "onnx-fp16")
+    called = desk.json("run", "--verbose", "spec.yaml", "--target", "onnx-fp16")
 
     assert called.code == 0, str(called)
     (run,) = called.data["runs"]
@@ -50,14 +50,14 @@ def test_only_the_targets_named_are_made_and_validated(desk: Desk) -> None:
     # What it is made from is made on the way.
     assert not (desk.run_folder / "onnx-fp32").exists()
     assert (desk.run_folder / "bases/onnx-fp32/artifact.json").is_file()
-    assert desk.call("validate", "--run", str(desk.run_folder)).code == 0
+    assert desk.call("validate", "--verbose", "--run", str(desk.run_folder)).code == 0
     assert [entry["variant"] for entry in desk.evidence()["variants"]] == ["onnx-fp16"]
 
 
 def test_several_targets_are_exported_in_the_order_of_the_spec(desk: Desk) -> None:
     desk.spec(targets=["onnx-fp32", "onnx-fp16", "onnx-bf16"])
 
-    called = desk.json("export", "spec.yaml", "--target", "onnx-bf16", "--target", "onnx-fp32")
+    called = desk.json("export", "--verbose", "spec.yaml", "--target", "onnx-bf16", "--target", "onnx-fp32")
 
     assert called.code == 0, str(called)
     assert list(called.data["artifacts"]) == ["onnx-fp32", "onnx-bf16"]

@@ -82,7 +82,7 @@ def test_evidence_that_came_with_a_pack_is_not_believed_unasked(there: There) ->
 
 
 def test_a_wrong_digest_is_refused_and_both_are_named(there: There) -> None:
-    called = there.call("promote", "--trust", _OTHER)
+    called = there.call("promote", "--verbose", "--trust", _OTHER)
 
     assert called.code == 2, str(called)
     assert f"--trust {_OTHER} is not the digest of the pack that the run came in, which is {there.digest}" in called.err
@@ -90,7 +90,7 @@ def test_a_wrong_digest_is_refused_and_both_are_named(there: There) -> None:
 
 
 def test_trust_is_recorded_in_log_manifest_show_and_report(there: There) -> None:
-    called = there.call("promote", "--trust", there.digest)
+    called = there.call("promote", "--verbose", "--trust", there.digest)
 
     assert called.code == 0, str(called)
     words = f"evidence that came with a pack and was trusted: {there.digest}"
@@ -106,9 +106,9 @@ def test_trust_is_recorded_in_log_manifest_show_and_report(there: There) -> None
 
 
 def test_a_validation_here_takes_the_place_of_trust(there: There) -> None:
-    assert there.call("validate", "--quiet").code == 0
+    assert there.call("validate", "--verbose").code == 0
 
-    called = there.call("promote")
+    called = there.call("promote", "--verbose")
 
     assert called.code == 0, str(called)
     assert f"the run came in a pack, and its evidence was made here: {there.digest}" in called.out
@@ -119,20 +119,20 @@ def test_a_validation_here_takes_the_place_of_trust(there: There) -> None:
 
 
 def test_a_benchmark_made_here_goes_with_the_release(there: There) -> None:
-    assert there.call("validate", "--quiet").code == 0
+    assert there.call("validate", "--verbose").code == 0
     assert there.call("benchmark", "--quiet", "--rounds", "2").code == 0
 
     called = there.call("promote")
 
     assert called.code == 0, str(called)
     assert (there.releases[0] / "benchmark.json").is_file()
-    unneeded = there.call("promote", "--trust", there.digest)
+    unneeded = there.call("promote", "--verbose", "--trust", there.digest)
     assert unneeded.code == 2, str(unneeded)
     assert "is not needed: everything that a release rests on was measured here" in unneeded.err
 
 
 def test_a_run_that_was_not_unpacked_needs_no_trust(finished: Desk) -> None:
-    called = finished.call("promote", "--run", str(finished.run_folder), "--trust", _OTHER)
+    called = finished.call("promote", "--verbose", "--run", str(finished.run_folder), "--trust", _OTHER)
 
     assert called.code == 2, str(called)
     assert "was not unpacked, its evidence was made here\nhint: leave --trust out" in called.err
@@ -142,7 +142,7 @@ def test_reports_are_made_again_and_never_copied(there: There) -> None:
     for name in ("report.html", "report.md"):
         (there.run / name).write_text("<script>alert(1)</script> all is well", encoding="utf-8")
 
-    called = there.call("promote", "--trust", there.digest)
+    called = there.call("promote", "--verbose", "--trust", there.digest)
 
     assert called.code == 0, str(called)
     for name in ("report.html", "report.md"):
@@ -166,7 +166,7 @@ def test_reports_are_made_again_and_never_copied(there: There) -> None:
 def test_an_edit_after_unpacking_is_found(there: There, name: str, edit: Callable[[Any], object], message: str) -> None:
     there.edit(name, edit)
 
-    called = there.call("promote", "--trust", there.digest)
+    called = there.call("promote", "--verbose", "--trust", there.digest)
 
     assert called.code == 5, str(called)
     assert message in called.err
@@ -176,20 +176,22 @@ def test_an_edit_after_unpacking_is_found(there: There, name: str, edit: Callabl
 
 def test_what_is_removed_from_a_pack_is_found(there: There) -> None:
     (there.run / "benchmark.json").unlink()
-    removed = there.call("promote", "--trust", there.digest)
+    removed = there.call("promote", "--verbose", "--trust", there.digest)
 
     assert removed.code == 5, str(removed)
     assert "benchmark.json is missing since it was unpacked" in removed.err
 
 
 def test_evidence_of_another_unpacking_is_not_made_here(there: There) -> None:
-    assert there.call("validate", "--quiet").code == 0
+    assert there.call("validate", "--verbose").code == 0
     packed = there.desk.json("pack", str(there.run), "--output", "again.tar")
     unpacked = there.desk.json("unpack", "again.tar", "--root", "elsewhere")
     run = unpacked.data["run"]
 
-    refused = there.desk.call("promote", "--run", run, "--repository", "repository")
-    named = there.desk.call("promote", "--run", run, "--repository", "repository", "--trust", packed.data["digest"])
+    refused = there.desk.call("promote", "--verbose", "--run", run, "--repository", "repository")
+    named = there.desk.call(
+        "promote", "--verbose", "--run", run, "--repository", "repository", "--trust", packed.data["digest"]
+    )
 
     assert (refused.code, named.code) == (2, 0), f"{refused}\n{named}"
 
@@ -233,7 +235,7 @@ def _attack(there: There, count: int) -> tuple[str, list[str]]:
         content = path.read_bytes()
         changed = _edit_bytes(chance, content)
         path.write_bytes(changed)
-        called = there.call("promote", *chance.choice(((), ("--trust", there.digest))))
+        called = there.call("promote", "--verbose", *chance.choice(((), ("--trust", there.digest))))
         # What is written anew in the same words is the same; the mark is of use to what is made here alone.
         is_harmless = changed == content or (path.name == "mark.json" and called.code == 0)
         if "unexpected" in called.err or (called.code not in {2, 5} and not is_harmless):
@@ -241,7 +243,7 @@ def _attack(there: There, count: int) -> tuple[str, list[str]]:
         path.write_bytes(content)
     for _ in range(count):
         digest = _forged_digest(chance, there.digest)
-        called = there.call("promote", "--trust", digest)
+        called = there.call("promote", "--verbose", "--trust", digest)
         if called.code != 2 or there.digest not in called.err:
             wrong.append(f"{digest}: {called.code} {called.err[:200]}")
     return f"{count} edits after unpacking, {count} forged digests, {len(wrong)} released or unexpected", wrong

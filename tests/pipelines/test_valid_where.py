@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -198,42 +198,57 @@ def _texts(is_left: bool) -> dict[str, NDArray[np.generic]]:  # noqa: FBT001 - w
     places, lengths = np.arange(12), rng.integers(1, 13, 96)
     mask = places >= 12 - lengths[:, None] if is_left else places < lengths[:, None]
     # A text of nothing at all: every position attends to nothing.
-    mask[5] &= is_left
+    mask[5] = False
     return {"input_ids": rng.integers(1, 100, (96, 12)) * mask, "attention_mask": mask.astype(np.int64)}
+
+
+def _transformer(kind: str) -> Any:  # noqa: ANN401 - a module; PyTorch is loaded here
+    """Return two layers with PyTorch's own attention: like BERT with a pooled output, or like GPT-2."""
+    import torch
+    from torch import nn
+
+    class Layer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.qkv, self.out, self.more, self.less = (nn.Linear(*size) for size in _SIZES)
+            self.norms = nn.ModuleList(nn.LayerNorm(32) for _ in range(2))
+
+        def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+            rows, places, _ = x.shape
+            heads = self.qkv(self.norms[0](x)).view(rows, places, 3, 4, 8).permute(2, 0, 3, 1, 4)
+            attended = nn.functional.scaled_dot_product_attention(*heads, attn_mask=mask)
+            x = x + self.out(attended.transpose(1, 2).reshape(rows, places, 32))
+            return x + self.less(nn.functional.gelu(self.more(self.norms[1](x))))
+
+    class Texts(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.words, self.places, self.head = nn.Embedding(100, 32), nn.Embedding(32, 32), nn.Linear(32, 3)
+            self.layers = nn.ModuleList(Layer() for _ in range(2))
+
+        def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> dict[str, torch.Tensor]:
+            place = torch.arange(input_ids.shape[1])
+            mask = attention_mask[:, None, None, :].bool()
+            mask = mask & (place[None, :] <= place[:, None] if kind == "gpt2" else place[None, :] >= 0)
+            x = self.words(input_ids) + self.places(place)
+            for layer in self.layers:
+                x = layer(x, mask)
+            return {"hidden": x} if kind == "gpt2" else {"hidden": x, "logits": self.head(x[:, 0])}
+
+    torch.manual_seed(0)
+    return Texts().eval()
+
+
+_SIZES = ((32, 96), (32, 32), (32, 64), (64, 32))
 
 
 @pytest.mark.slow
 @pytest.mark.torch
 @pytest.mark.parametrize("kind", ["bert", "gpt2"])
 def test_a_transformer_whose_attention_is_to_nothing_is_judged_by_its_texts(tmp_path: Path, kind: str) -> None:
-    transformers = pytest.importorskip("transformers")
     import torch
 
-    torch.manual_seed(0)
-    if kind == "bert":
-        sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
-        made = transformers.BertModel(
-            transformers.BertConfig(vocab_size=100, attn_implementation="sdpa", **sizes), add_pooling_layer=False
-        )
-    else:
-        sizes = {"n_embd": 32, "n_layer": 2, "n_head": 4, "use_cache": False}
-        config = transformers.GPT2Config(
-            vocab_size=100, bos_token_id=0, eos_token_id=0, attn_implementation="sdpa", **sizes
-        )
-        made = transformers.GPT2Model(config)
-
-    class Hidden(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.inner = made
-
-        def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> dict[str, torch.Tensor]:
-            return {"hidden": self.inner(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state}
-
-    model = Hidden().eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(torch.randn_like(parameter), alpha=0.1)
+    model = _transformer(kind)
     arrays = _texts(kind == "gpt2")
     np.savez(tmp_path / "texts.npz", **arrays)  # type: ignore[arg-type]  # keys are free in a mapping
     dims = {0: torch.export.Dim("batch"), 1: torch.export.Dim("sequence", max=32)}
@@ -242,22 +257,27 @@ def test_a_transformer_whose_attention_is_to_nothing_is_judged_by_its_texts(tmp_
         tuple(torch.from_numpy(array[:4]) for array in arrays.values()),
         str(tmp_path / "exported.onnx"),
         input_names=list(arrays),
-        output_names=["hidden"],
+        output_names=["hidden"] if kind == "gpt2" else ["hidden", "logits"],
         dynamic_shapes=(dims, dims),
         dynamo=True,
         verbose=False,
     )
 
-    def verdict(valid_where: dict[str, str]) -> str:
-        asked = {"samples": tmp_path / "texts.npz", "valid_where": valid_where, "probes": "none"}
-        return pg.compare(model, tmp_path / "exported.onnx", **asked).verdict
+    def compared(valid_where: dict[str, str], **more: str) -> pg.Comparison:
+        asked = {"samples": tmp_path / "texts.npz", "valid_where": valid_where, "probes": "none", **more}
+        return pg.compare(model, tmp_path / "exported.onnx", **asked)
 
     # PyTorch answers 0 where a position attends to nothing, the ONNX file the mean.
-    assert verdict({}) == "fail"
-    assert verdict({"hidden": "attention_mask"}) == "pass"
+    found = {check.output: check.measured for check in compared({}).padding_findings}
+    assert compared({}).verdict == "pass"
+    assert found.keys() == ({"hidden"} if kind == "gpt2" else {"hidden", "logits"})
+    assert min(found.values(), default=0) > 0.1
+    assert compared({}, edge="fail").verdict == "fail"
+    assert compared({"hidden": "attention_mask"}).verdict == "pass"
     with torch.no_grad():
-        list(model.parameters())[-1][3] += 1e-3
-    assert verdict({"hidden": "attention_mask"}) == "fail"
+        model.layers[1].out.bias[3] += 1e-3
+    assert compared({"hidden": "attention_mask"}).verdict == "fail"
+    assert compared({}).verdict == "fail"
 
 
 def test_a_mask_that_is_declared_after_a_failure_needs_a_reason(bench: Bench, samples: str, tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from paritygate.errors import BackendError, UsageError
@@ -35,6 +35,11 @@ class Candidate(Protocol):
     @property
     def input_names(self) -> frozenset[str] | None:
         """All inputs that it takes; None where nothing is run."""
+        ...
+
+    @property
+    def classes(self) -> Mapping[str, Sequence[int | str]]:
+        """By output, the classes that its columns stand for, where it names them."""
         ...
 
     @property
@@ -100,6 +105,11 @@ class ModelCandidate:
         return self._runner.facts.notes
 
     @property
+    def classes(self) -> Mapping[str, Sequence[int | str]]:
+        """By output, the classes that its columns stand for, where the model names them."""
+        return self._runner.facts.classes
+
+    @property
     def warnings(self) -> tuple[str, ...]:
         """What of the model was not seen by now."""
         return self._runner.facts.warnings
@@ -139,6 +149,11 @@ class RecordedCandidate:
     def input_names(self) -> frozenset[str] | None:
         """None: what the outputs were recorded on is not known here."""
         return None
+
+    @property
+    def classes(self) -> Mapping[str, Sequence[int | str]]:
+        """Nothing: a file of outputs names no classes."""
+        return {}
 
     @property
     def warnings(self) -> tuple[str, ...]:

@@ -79,6 +79,11 @@ class Decision:
     axis: int | None = None
     constant: str = ""
 
+    @property
+    def has_threshold(self) -> bool:
+        """Whether each value is held against one boundary."""
+        return self.rule in {Rule.THRESHOLD, Rule.MULTILABEL}
+
     def __str__(self) -> str:
         text = {
             Rule.THRESHOLD: f"threshold={'>=' if self.is_inclusive else ''}{self.threshold:g}",
@@ -263,7 +268,7 @@ def decide(decision: Decision, actual: NDArray[np.generic], expected: NDArray[np
     flips = _decide(decision, not_a_number(actual, left_out), not_a_number(expected, left_out), limits)
     if left_out is None:
         return flips
-    if decision.rule in {Rule.THRESHOLD, Rule.MULTILABEL}:
+    if decision.has_threshold:
         return flips.only(~left_out)
     axis = -1 if decision.axis is None else decision.axis
     return flips.only(~np.logical_and.reduce(left_out, axis=axis))
@@ -273,7 +278,7 @@ def _decide(
     decision: Decision, wide_actual: NDArray[np.float64], wide_expected: NDArray[np.float64], limits: Limits
 ) -> Flips:
     allowed = limits.band(wide_expected)
-    if decision.rule in {Rule.THRESHOLD, Rule.MULTILABEL}:
+    if decision.has_threshold:
         return _decide_threshold(decision, wide_actual, wide_expected, allowed)
     axis = -1 if decision.axis is None else decision.axis
     moved = tuple(np.moveaxis(array, axis, -1) for array in (wide_actual, wide_expected, allowed))

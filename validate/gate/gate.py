@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from paritygate.batch import Batch
 from paritygate.errors import MeasurementError, UsageError, ZeroRowsError
-from paritygate.signature import is_comparable_dtype, is_float_dtype
+from paritygate.signature import dtype_name, is_comparable_dtype, is_float_dtype, is_integer_dtype
 from paritygate.text import meant, one_or_many
 from paritygate.validate.detections.judgement import detections_coverage, judge_matches
 from paritygate.validate.detections.measurement import MatchComparison, MatchStatistics, check_match_rules
@@ -22,6 +22,7 @@ from paritygate.validate.gate.rules import GateRules
 from paritygate.validate.gate.strata import StratifiedComparison, strata_coverage
 from paritygate.validate.gate.symptoms import symptoms_of
 from paritygate.validate.gate.tolerance import DECISION_LIMITS, Limits, limits_for
+from paritygate.validate.gate.undeclared_padding import PaddingComparison
 from paritygate.validate.gate.valid_positions import ValidWhere, like, only_valid
 from paritygate.validate.gate.verdict import Check, JudgePlan, Status, judge
 from paritygate.validate.gold.judgement import judge_gold
@@ -122,9 +123,11 @@ def run_gate(  # noqa: PLR0913 - both sides, the samples, what is asked, and whe
         decisions={decision.output: decision for decision in rules.decisions},
         argmax_of=rules.argmax_of,
     )
-    comparison = Comparison(comparison_plan)
+    comparison = Comparison(comparison_plan, is_drawn=True)
     strata = StratifiedComparison(comparison_plan, rules.strata)
     _compare_names(comparison, candidate, expected, compared, rules)
+    padding = {name: item for name, item in expected.padding.items() if name in compared}
+    of_padding = PaddingComparison(padding, rules)
     gold = {str(rule): _gold_comparison(rule, rules) for rule in rules.gold}
     matches = {rule.name: MatchComparison(rule, rules.strata) for rule in rules.matches}
     repeats = tuple(MatchRepeats(rule) for rule in rules.matches)
@@ -134,7 +137,8 @@ def run_gate(  # noqa: PLR0913 - both sides, the samples, what is asked, and whe
         compared=compared,
         comparison=comparison,
         strata=strata,
-        observers=(*gold.values(), *matches.values()),
+        observers=(of_padding, *gold.values(), *matches.values()),
+        positions={**{name: item.mask for name, item in padding.items()}, **expected.positions},
         kept=frozenset((*compared, *rules.matched)),
         repeats=repeats,
         left_out=rows_left_out,
@@ -166,6 +170,7 @@ def run_gate(  # noqa: PLR0913 - both sides, the samples, what is asked, and whe
             *checks,
             *resolution_checks(rules.tolerance, profiles),
             *_left_out_checks(measurement, expected.positions),
+            *of_padding.finish(),
             *(judge_gold(item, min_rows=rules.min_rows) for item in metrics.values()),
             *(check for item in matched.values() for check in judge_matches(item)),
             *(check for item in repeats for check in item.finish()),
@@ -276,7 +281,7 @@ def check_asked(outputs: Mapping[str, str], rules: GateRules) -> tuple[str, ...]
         if label not in compared or scores not in compared:
             msg = f"argmax_of {label}={scores}: both must be outputs that are compared ({', '.join(compared)})"
             raise UsageError(msg, hint=_LABEL_FIRST)
-        if is_float_dtype(outputs[label]) or not is_float_dtype(outputs[scores]):
+        if not is_integer_dtype(outputs[label]) or not is_float_dtype(outputs[scores]):
             msg = f"argmax_of {label}={scores}: the first must be an integer output, the second a float one"
             raise UsageError(msg, hint=_LABEL_FIRST)
     return compared
@@ -319,6 +324,11 @@ def _compare_names(
     if not rules.outputs:
         for name in sorted(candidate.output_names - set(expected.profiles) - set(rules.ignored)):
             comparison.violate("outputs", name, f"the candidate has an output {name!r} that the reference lacks")
+    for name in compared:
+        found, wanted = (list(side.classes.get(name, ())) for side in (candidate, expected))
+        if found and wanted and found != wanted:
+            detail = f"the columns of the candidate's {name!r} are the classes {found}, of the reference's {wanted}"
+            comparison.violate("classes", name, detail)
     if candidate.input_names is None or expected.inputs is None:
         return
     for name in sorted(expected.inputs - candidate.input_names):
@@ -341,6 +351,7 @@ class _Passes:
     comparison: Comparison
     strata: StratifiedComparison
     observers: tuple[_Observer, ...]
+    positions: Mapping[str, ValidWhere]
     kept: frozenset[str]
     repeats: tuple[MatchRepeats, ...]
     left_out: RowsLeftOut
@@ -377,7 +388,7 @@ class _Passes:
             if whole.rows == 0:
                 continue
             digest.add(whole)
-            wanted = only_valid(reader.take(whole), whole.inputs, self.expected.positions)
+            wanted = only_valid(reader.take(whole), whole.inputs, self.positions)
             is_kept = self.left_out.rows_to_keep(whole)
             if not any(is_kept):
                 continue
@@ -425,7 +436,7 @@ class _Passes:
 
     def _is_kept(self, name: str, array: NDArray[np.generic]) -> bool:
         # What is no number has broken the contract already and cannot be stored.
-        return name in self.kept and is_comparable_dtype(array.dtype.name)
+        return name in self.kept and is_comparable_dtype(dtype_name(array.dtype))
 
 
 def _rows_of(outputs: Mapping[str, NDArray[np.generic]], is_kept: list[bool]) -> dict[str, NDArray[np.generic]]:

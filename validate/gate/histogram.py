@@ -12,12 +12,16 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["BINS", "RESOLUTION", "add_magnitudes", "empty_histogram", "quantile"]
+__all__ = ["BINS", "FIRST_OCTAVE", "OCTAVES", "RESOLUTION", "add_magnitudes", "empty_histogram", "octaves", "quantile"]
 
 # Bits of a float32 that name the bin: 8 exponent and 7 mantissa bits; the sign is always zero.
 _MANTISSA_BITS = 7
 _SHIFT = 23 - _MANTISSA_BITS
 BINS = 1 << (31 - _SHIFT)
+# The exponent of 2 where the second octave begins: the first one holds zero, and what is smaller than that.
+FIRST_OCTAVE = -126
+# How many there are from there on.
+OCTAVES = 255
 # A quantile is at most this fraction above the true one, for magnitudes of at least 1.2e-38.
 RESOLUTION = 2.0**-_MANTISSA_BITS
 # Above this many values counting all bins at once is cheaper than adding value by value.
@@ -38,6 +42,15 @@ def add_magnitudes(histogram: NDArray[np.int64], magnitudes: NDArray[np.float64]
         np.add.at(histogram, bins, 1)
     else:
         histogram += np.bincount(bins, minlength=BINS)
+
+
+def octaves(histogram: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the counts between powers of two, shape (256,): `2 ** (FIRST_OCTAVE + i - 1)` up to twice that at `i`.
+
+    Entry 0 holds zero and all below `2 ** FIRST_OCTAVE`. Magnitudes count as rounded to float32.
+    """
+    counts: NDArray[np.int64] = histogram.reshape(-1, 1 << _MANTISSA_BITS).sum(axis=1)
+    return counts
 
 
 def quantile(histogram: NDArray[np.int64], fraction: float) -> float:

@@ -11,11 +11,14 @@ import numpy as np
 from paritygate.batch import Batch
 from paritygate.distance import distance
 from paritygate.errors import UsageError
+from paritygate.signature import dtype_name
 from paritygate.text import row_range
-from paritygate.validate.gate import decisions, row_pattern, statistics
+from paritygate.validate.gate import decisions, row_pattern, sketch, statistics
 from paritygate.validate.gate.decisions import Decision, DecisionState, DecisionStatistics
+from paritygate.validate.gate.histogram import octaves
 from paritygate.validate.gate.row_pattern import RowPattern, SeenBatch
 from paritygate.validate.gate.row_traits import RowTraits
+from paritygate.validate.gate.sketch import Sketch
 from paritygate.validate.gate.statistics import DiffState, DiffStatistics, RowFigures
 from paritygate.validate.gate.tolerance import Limits
 from paritygate.validate.gate.valid_positions import blanked, left_out_of, not_a_number
@@ -26,7 +29,7 @@ if TYPE_CHECKING:
 
     Outputs = Mapping[str, NDArray[np.generic]]
 
-__all__ = ["Comparison", "ComparisonPlan", "Measurement", "Violation", "repeat_difference"]
+__all__ = ["Comparison", "ComparisonPlan", "Drawing", "Measurement", "Violation", "repeat_difference"]
 
 _VIOLATIONS_KEPT = 5
 
@@ -75,6 +78,7 @@ class Measurement:
             of its value's repeat limit; empty if there was one pass.
         repeat_max_abs_diff: The same in the unit of the output.
         patterns: By output that has a row of its own per input, which rows are beyond its limits.
+        drawings: By float output, what is drawn of it.
     """
 
     rows: int
@@ -88,13 +92,35 @@ class Measurement:
     repeat_ratio: Mapping[str, float]
     repeat_max_abs_diff: Mapping[str, float]
     patterns: Mapping[str, RowPattern] = field(default_factory=dict)
+    drawings: Mapping[str, Drawing] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Drawing:
+    """What is drawn of one output: of the first pass, since later ones see the same rows.
+
+    Attributes:
+        octaves: How many differences there are between powers of two, as `histogram.octaves` has them.
+        sketch: All else.
+    """
+
+    octaves: NDArray[np.int64]
+    sketch: Sketch
 
 
 class Comparison:
     """Takes in batch after batch of both sides' outputs. Memory does not grow with the number of rows."""
 
-    def __init__(self, plan: ComparisonPlan) -> None:
+    def __init__(self, plan: ComparisonPlan, *, is_drawn: bool = False) -> None:
         self._plan = plan
+        self._sketches: dict[str, Sketch] = {}
+        self._octaves: dict[str, NDArray[np.int64]] = {}
+        if is_drawn:
+            self._sketches = {
+                name: sketch.empty_sketch(profile, plan.decisions.get(name))
+                for name, profile in plan.profiles.items()
+                if profile.is_float
+            }
         self._states: dict[str, DiffState] = {}
         for name, profile in plan.profiles.items():
             self._states[name] = statistics.empty(profile, plan.limits[name])
@@ -122,6 +148,7 @@ class Comparison:
         comparable = {
             name: array for name, array in expected.items() if self._is_comparable(name, actual, array, batch.ids)
         }
+        actual, comparable = _texts_as_marks(actual, comparable)
         self._add_differences(batch, actual, {n: a for n, a in comparable.items() if n not in self._plan.argmax_of})
         for name, decision in self._plan.decisions.items():
             if name in comparable:
@@ -129,6 +156,8 @@ class Comparison:
                 decisions.check_classes(decision, expected[name].shape)
                 flips = decisions.decide(decision, actual[name], expected[name], self._plan.limits[name])
                 self._add_flips(name, flips, batch)
+                if name in self._sketches and not self._passes:
+                    self._sketches[name].add_flips(decision, flips, actual[name], expected[name])
         for label, scores in self._plan.argmax_of.items():
             if label in comparable and scores in expected:
                 self._add_labels(label, scores, actual, expected, batch)
@@ -142,6 +171,8 @@ class Comparison:
             # Later passes see the same rows again.
             figures = RowFigures() if has_rows and self._passes == 0 else None
             statistics.update(self._states[name], actual[name], array, batch.ids, figures)
+            if name in self._sketches and not self._passes:
+                self._add_to_sketch(self._sketches[name], (actual[name], array), figures, traits)
             if figures is not None:
                 left_out = left_out_of(array)
                 seen = SeenBatch(
@@ -154,6 +185,17 @@ class Comparison:
                     limits=self._plan.limits,
                 )
                 row_pattern.update(self._patterns.setdefault(name, RowPattern()), seen)
+
+    def _add_to_sketch(
+        self,
+        drawn: Sketch,
+        sides: tuple[NDArray[np.generic], NDArray[np.generic]],
+        figures: RowFigures | None,
+        traits: RowTraits,
+    ) -> None:
+        drawn.add_values(*sides, traits.rows)
+        if figures is not None:
+            drawn.add_rows(figures.in_limits, first_row=self._pass_rows, lengths=traits.token_lengths)
 
     def _add_labels(self, label: str, scores: str, actual: Outputs, expected: Outputs, batch: Batch) -> None:
         rule = self._plan.decisions.get(scores)
@@ -189,13 +231,17 @@ class Comparison:
             # The missing name is reported once, by the check of names.
             return False
         found = actual[name]
-        if found.dtype != expected.dtype:
-            self.violate("dtype", name, f"the candidate's dtype is {found.dtype}, the reference's {expected.dtype}")
+        dtype, wanted = dtype_name(found.dtype), dtype_name(expected.dtype)
+        if dtype != wanted:
+            self.violate("dtype", name, f"the candidate's dtype is {dtype}, the reference's {wanted}")
         if found.shape != expected.shape:
             detail = f"the candidate's shape is {list(found.shape)}, the reference's {list(expected.shape)}"
             self.violate("shape", name, f"{detail}, at {row_range(ids[0], ids[-1])}")
             return False
-        return found.dtype.kind in "fiubV" and expected.dtype.kind in "fiubV"
+        is_text = found.dtype.kind == "U"
+        return is_text == (expected.dtype.kind == "U") and all(
+            array.dtype.kind in "fiubVU" for array in (found, expected)
+        )
 
     def violate(self, check: str, output: str | None, detail: str) -> None:
         """Record a breach of contract; those seen outside the arrays, such as a missing name, come from outside."""
@@ -229,6 +275,8 @@ class Comparison:
             self._folded[name] = state if folded is None else decisions.fold_passes(folded, state)
         self._current = {}
         self._end_counts()
+        if not self._passes:
+            self._octaves = {name: octaves(self._states[name].histogram) for name in self._sketches}
         self._rows = max(self._rows, self._pass_rows)
         self._batches = max(self._batches, self._pass_batches)
         self._pass_rows = self._pass_batches = 0
@@ -273,7 +321,24 @@ class Comparison:
             repeat_ratio=dict(self._repeat_ratio),
             repeat_max_abs_diff=dict(self._repeat_diff),
             patterns=dict(self._patterns),
+            drawings={
+                name: Drawing(octaves=self._octaves[name], sketch=drawn)
+                for name, drawn in self._sketches.items()
+                if name in self._octaves
+            },
         )
+
+
+def _texts_as_marks(actual: Outputs, expected: Outputs) -> tuple[Outputs, dict[str, NDArray[np.generic]]]:
+    """Return both sides with numbers in place of text: 0 for the reference's own, 1 for any other."""
+    marked, plain = dict(actual), dict(expected)
+    for name, texts in expected.items():
+        if texts.dtype.kind == "U":
+            marked[name] = (np.asarray(actual[name]) != np.asarray(texts)).astype(np.uint8)
+            zeros = np.zeros(texts.shape, np.uint8)
+            left_out = left_out_of(texts)
+            plain[name] = zeros if left_out is None else np.ma.MaskedArray(zeros, mask=left_out)
+    return marked, plain
 
 
 def _class_axes(scores: tuple[int, ...], label: tuple[int, ...]) -> tuple[int, ...]:
@@ -288,7 +353,7 @@ def repeat_difference(
 
     Integers that differ, shapes that differ and values that are finite in one run only count as infinite.
     """
-    if actual.shape != expected.shape or actual.dtype != expected.dtype:
+    if actual.shape != expected.shape or dtype_name(actual.dtype) != dtype_name(expected.dtype):
         return float("inf"), float("inf")
     if actual.size == 0:
         return 0.0, 0.0

@@ -32,6 +32,11 @@ _COLUMNS_RANK = 2
 # Values of a row, and other outputs, that are looked at to see rows permuted and outputs swapped.
 _VALUES_LOOKED_AT = 64
 _PEERS_LOOKED_AT = 16
+# Columns beyond the limits, and positions of a batch, that are looked at to see columns permuted.
+_COLUMNS_LOOKED_AT = 64
+_POSITIONS_LOOKED_AT = 256
+# What stands for the column that a column holds where batches do not agree on it.
+_NO_COLUMN = -1
 # Two answers are another's only where they are this many limits off their own.
 _FAR = 10.0
 
@@ -147,6 +152,8 @@ class RowPattern:
         growth: Moments of length and difference.
         by_channel: Rows beyond by the channels that are; columns, where rank 2 has no channels.
         axis: The axis of these.
+        shuffled: Batches with rows beyond whose columns beyond are the reference's in another order.
+        moved: Which of the reference's columns each of these holds; -1 where batches do not agree.
         plural_beyond: Batches of several rows that hold rows beyond.
         permuted: Those that hold the reference's rows in another order.
         alike: Those whose rows are all answered alike.
@@ -171,10 +178,17 @@ class RowPattern:
     growth: Growth = field(default_factory=Growth)
     by_channel: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     axis: int | None = None
+    shuffled: int = 0
+    moved: dict[int, int] = field(default_factory=dict)
     plural_beyond: int = 0
     permuted: int = 0
     alike: int = 0
     resembles: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def batches(self) -> int:
+        """Batches seen."""
+        return sum(self.batches_of.values())
 
     @property
     def rows(self) -> int:
@@ -257,6 +271,36 @@ def _add_channels(pattern: RowPattern, seen: SeenBatch, is_beyond: NDArray[np.bo
     by_row = np.asarray(over.any(axis=tuple(at for at in range(1, over.ndim) if at != axis)))
     pattern.axis = axis
     pattern.by_channel = _added(pattern.by_channel, np.count_nonzero(by_row, axis=0))
+    _add_moved(pattern, seen, axis, np.flatnonzero(by_row.any(axis=0)))
+
+
+def _add_moved(pattern: RowPattern, seen: SeenBatch, axis: int, beyond: NDArray[np.intp]) -> None:
+    """Take in which of the reference's columns the columns beyond the limits hold, if each holds one of them."""
+    if not 1 < len(beyond) <= _COLUMNS_LOOKED_AT or not _is_far(seen):
+        return
+    actual, expected = (
+        np.moveaxis(side, axis, -1)[..., beyond].reshape(-1, len(beyond))[:_POSITIONS_LOOKED_AT].astype(np.float64)
+        for side in (seen.actual, seen.expected)
+    )
+    with np.errstate(invalid="ignore"):
+        off = np.abs(actual[:, :, np.newaxis] - expected[:, np.newaxis, :]).max(axis=0)
+    held = off.argmin(axis=1)
+    is_near = off.min(axis=1) <= float(seen.limits[seen.output].max_abs_diff.max())
+    if is_near.all() and len(set(held.tolist())) == len(beyond):
+        pattern.shuffled += 1
+        pattern.moved = _agreed(pattern.moved, dict(zip(beyond.tolist(), beyond[held].tolist(), strict=True)))
+
+
+def _agreed(moved: Mapping[int, int], more: Mapping[int, int]) -> dict[int, int]:
+    return {
+        **moved,
+        **{column: held if moved.get(column, held) == held else _NO_COLUMN for column, held in more.items()},
+    }
+
+
+def _is_far(seen: SeenBatch) -> bool:
+    """Return whether the answers are so far off that they may be another's."""
+    return float(seen.figures.in_limits.max()) > _FAR
 
 
 def _added(counts: NDArray[np.int64], more: NDArray[np.signedinteger[Any]]) -> NDArray[np.int64]:
@@ -271,7 +315,7 @@ def _add_wiring(pattern: RowPattern, seen: SeenBatch) -> None:
     is_plural = rows > 1
     pattern.plural_beyond += is_plural
     own = seen.limits[seen.output]
-    if not float(seen.figures.in_limits.max()) > _FAR:
+    if not _is_far(seen):
         return
     actual, expected = _looked_at(seen.actual), _looked_at(seen.expected)
     if is_plural:
@@ -315,6 +359,8 @@ def merge(a: RowPattern, b: RowPattern) -> RowPattern:
         growth=a.growth.with_growth(b.growth),
         by_channel=_added(a.by_channel, b.by_channel),
         axis=a.axis if a.axis is not None else b.axis,
+        shuffled=a.shuffled + b.shuffled,
+        moved=_agreed(a.moved, b.moved),
         plural_beyond=a.plural_beyond + b.plural_beyond,
         permuted=a.permuted + b.permuted,
         alike=a.alike + b.alike,

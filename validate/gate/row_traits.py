@@ -41,6 +41,11 @@ class RowTraits:
             if array.ndim and array.shape[0] == batch.rows and array.dtype.kind in "fiub"
         }
 
+    @property
+    def rows(self) -> int:
+        """How many rows there are."""
+        return self._rows
+
     @functools.cached_property
     def lengths(self) -> NDArray[np.float64] | None:
         """The length of each row: places that its mask does not hide, else integers that are not 0, else values."""
@@ -54,6 +59,12 @@ class RowTraits:
             longest = np.max([np.count_nonzero(array, axis=1) for array in integers], axis=0)
             return np.asarray(longest, dtype=np.float64)
         return np.full(self._rows, float(sum(array.size for array in self._inputs.values()) // self._rows))
+
+    @property
+    def token_lengths(self) -> NDArray[np.float64] | None:
+        """The lengths of rows that are sequences: with a mask, or of integers of rank 2 alone; else None."""
+        is_sequence = all(array.dtype.kind in "iu" and array.ndim == _MASK_RANK for array in self._inputs.values())
+        return self.lengths if is_sequence or any(True for _ in self._masks()) else None
 
     @functools.cached_property
     def width(self) -> int:

@@ -97,6 +97,7 @@ class DiffState:
     fill_mismatches: int = 0
     fill_substitutes: int = 0
     left_out: int = 0
+    beyond: int = 0
     first_wrong_fill: tuple[str, float] | None = None
     histogram: NDArray[np.int64] = field(default_factory=empty_histogram)
     limit_histogram: NDArray[np.int64] = field(default_factory=empty_histogram)
@@ -397,8 +398,9 @@ def _add_products(
 
 
 def _add_nearest(state: DiffState, block: _Block) -> None:
-    """Keep the finite difference that is nearest to its limit, or furthest beyond it."""
+    """Keep the finite difference that is nearest to its limit, or furthest beyond it; count those beyond."""
     in_limits = block.by_row(block.in_limits)
+    state.beyond += int(np.count_nonzero(in_limits > 1))
     at = int(in_limits.argmax())
     row, place = divmod(at, in_limits.shape[1])
     if in_limits[row, place] > (0.0 if state.nearest is None else state.nearest.in_limits):
@@ -498,6 +500,7 @@ def merge(a: DiffState, b: DiffState) -> DiffState:
         fill_mismatches=a.fill_mismatches + b.fill_mismatches,
         fill_substitutes=a.fill_substitutes + b.fill_substitutes,
         left_out=a.left_out + b.left_out,
+        beyond=a.beyond + b.beyond,
         first_wrong_fill=a.first_wrong_fill or b.first_wrong_fill,
         histogram=a.histogram + b.histogram,
         limit_histogram=a.limit_histogram + b.limit_histogram,
@@ -521,6 +524,7 @@ def counts(state: DiffState) -> dict[str, int]:
         "fill_mismatches": state.fill_mismatches,
         "fill_substitutes": state.fill_substitutes,
         "left_out": state.left_out,
+        "beyond": state.beyond,
     }
 
 
@@ -533,7 +537,8 @@ class DiffStatistics:
     `p9999_in_limits` is the 99.99 % quantile of each difference divided by its own max limit. `nearest` is the
     difference nearest to its max limit, or furthest beyond it. In `mean_abs_by_channel` a value far from the bulk
     counts in proportion to its own limit.
-    `left_out` counts the positions that do not count, and `values` the others.
+    `left_out` counts the positions that do not count, and `values` the others; `beyond` those whose difference is
+    beyond its own max limit.
     `slope` is the factor of the reference that comes nearest to the candidate, in least squares, and
     `off_slope` the part of the squared difference that it does not explain.
     """
@@ -571,6 +576,7 @@ class DiffStatistics:
     fill_mismatches: int
     fill_substitutes: int
     left_out: int
+    beyond: int
     first_wrong_fill: tuple[str, float] | None
     nearest: WorstRow | None
     mean_abs_by_channel: NDArray[np.float64]

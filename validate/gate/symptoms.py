@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from paritygate.text import row_names
+from paritygate.text import counted, one_or_many, row_names
 from paritygate.validate.gate.row_traits import TRAITS
 from paritygate.validate.gate.verdict import Check, Status
 
@@ -45,6 +45,7 @@ _GROWN = 2.0
 _LEAST_VALUES = 8
 _NAMED = 5
 _SPREADS = 3.0
+_A_PAIR = 2
 
 
 def symptoms_of(
@@ -98,10 +99,29 @@ def _wiring(pattern: RowPattern) -> Iterator[str]:
         if batches == pattern.batches_beyond:
             yield f"swapped outputs: it holds what the reference answers as {name!r}"
             return
+    seen, beyond = pattern.batches, pattern.batches_beyond
+    some = f"{beyond} of {counted(seen, 'batch')}" if beyond < seen else ""
     if pattern.plural_beyond and pattern.plural_beyond == pattern.alike:
-        yield "one answer for all: the rows of a batch are all answered alike"
-    elif pattern.plural_beyond == pattern.batches_beyond == pattern.permuted:
-        yield "rows in another order: each batch holds the reference's rows, permuted"
+        yield f"one answer for all: the rows of {some or 'a batch'} are all answered alike"
+    elif pattern.plural_beyond == beyond == pattern.permuted:
+        hold = f"{some} {one_or_many(beyond, 'holds', 'hold')}" if some else "each batch holds"
+        yield f"rows in another order: {hold} the reference's rows, permuted"
+    elif pattern.shuffled == beyond:
+        yield from _moved_columns(pattern, f", in {some}" if some else "")
+
+
+def _moved_columns(pattern: RowPattern, where: str) -> Iterator[str]:
+    moved = pattern.moved
+    # Where each holds another's place, all of them together are the reference's.
+    if sorted(moved) != sorted(moved.values()):
+        return
+    first, held = min(moved.items())
+    of = f"of {len(pattern.by_channel)} along axis {pattern.axis}"
+    if len(moved) == _A_PAIR:
+        yield f"columns in another order: indices {first} and {held} {of} are swapped{where}"
+    else:
+        what = f"{len(moved)} {of} are permuted{where}"
+        yield f"columns in another order: {what}: index {first} holds what the reference has at {held}"
 
 
 def _all_over(statistics: DiffStatistics) -> Iterator[str]:
@@ -240,7 +260,7 @@ def _of_some_sizes(kind: str, rows_of: Mapping[int, int], beyond_of: Mapping[int
 
 
 def _places(pattern: RowPattern, rows: _Rows) -> Iterator[str]:
-    batches = sum(pattern.batches_of.values())
+    batches = pattern.batches
     at = pattern.beyond_at
     first = min(at)
     # Where all batches are of one size, the last row is always at one place; that it is the last says more.

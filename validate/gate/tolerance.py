@@ -67,7 +67,7 @@ def _tolerance(precision: Precision, limits: tuple[float, float, float, float]) 
     )
 
 
-# Source: measured on innocent and faulty conversions; see docs/tolerances.md. Mixed precision is judged as
+# Source: measured on equivalent and faulty conversions; see docs/tolerances.md. Mixed precision is judged as
 # its lowest part, FP16.
 DEFAULT_TOLERANCES: Mapping[Precision, Tolerance] = {
     precision: _tolerance(precision, limits)

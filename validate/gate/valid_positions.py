@@ -6,9 +6,10 @@ know of masks compares every position, which is stricter and never less.
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +22,24 @@ if TYPE_CHECKING:
 
     Arrays = Mapping[str, NDArray[np.generic]]
 
-__all__ = ["ValidWhere", "blanked", "left_out_of", "like", "not_a_number", "only_valid", "valid_positions"]
+__all__ = [
+    "PaddingMask",
+    "ValidWhere",
+    "blanked",
+    "left_out_of",
+    "like",
+    "not_a_number",
+    "only_left_out",
+    "only_valid",
+    "valid_positions",
+    "valid_rows",
+]
+
+_MASK_RANK = 2
+
+
+# As many bits as a float64 holds exactly.
+_DIGEST_BYTES = 6
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,6 +80,40 @@ class ValidWhere:
         return ~is_valid
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PaddingMask(ValidWhere):
+    """A mask of padding that nobody declared: what it leaves out is looked at apart, and a difference there is said.
+
+    A row whose zeros are not all at one end counts in full.
+
+    Attributes:
+        why: How it is known for a mask of padding, in words.
+        is_by_row: Whether the output has no positions: then a row does not count where the mask is nowhere set.
+        are_empty_rows_held: Whether such rows are declared to occur, so that they count in full.
+    """
+
+    why: str
+    is_by_row: bool = False
+    are_empty_rows_held: bool = False
+
+    def left_out(self, inputs: Arrays, output: str, shape: tuple[int, ...]) -> NDArray[np.bool_]:
+        """Return which positions of an output of this shape are left out; none where the mask does not fit."""
+        mask = inputs.get(self.input)
+        if mask is None or mask.ndim != _MASK_RANK:
+            return np.zeros(shape, dtype=bool)
+        is_set = np.asarray(mask != 0)
+        is_at_one_end = np.count_nonzero(np.diff(is_set, axis=1), axis=1) <= 1
+        is_held = ~is_at_one_end | (self.are_empty_rows_held & ~is_set.any(axis=1))
+        is_set = is_set | is_held[:, None]
+        try:
+            # By its name: the class that a decorator with slots returns is another one than `super` looks for.
+            return ValidWhere.left_out(
+                self, {self.input: is_set.any(axis=1) if self.is_by_row else is_set}, output, shape
+            )
+        except UsageError:
+            return np.zeros(shape, dtype=bool)
+
+
 def valid_positions(valid_where: Mapping[str, str], signatures: Iterable[Signature | None]) -> dict[str, ValidWhere]:
     """Return how each input lies in the output whose positions it says, by output; dims are matched by their names.
 
@@ -75,6 +127,24 @@ def valid_positions(valid_where: Mapping[str, str], signatures: Iterable[Signatu
     """
     known = [signature for signature in signatures if signature is not None]
     return {output: _valid_where(output, name, known) for output, name in valid_where.items()}
+
+
+def valid_rows(output: str, mask: str, signatures: Iterable[Signature | None]) -> ValidWhere:
+    """Return how the rows of a mask lie in an output, by the name of its first dim.
+
+    Raises:
+        UsageError: The output has no rows of that name.
+    """
+    by_row = [
+        replace(signature, inputs=tuple(_rows_alone(spec) if spec.name == mask else spec for spec in signature.inputs))
+        for signature in signatures
+        if signature is not None
+    ]
+    return _valid_where(output, mask, by_row)
+
+
+def _rows_alone(spec: TensorSpec) -> TensorSpec:
+    return replace(spec, shape=None if spec.shape is None else spec.shape[:1])
 
 
 def _valid_where(output: str, name: str, signatures: list[Signature]) -> ValidWhere:
@@ -131,6 +201,11 @@ def only_valid(outputs: Arrays, inputs: Arrays, positions: Mapping[str, ValidWhe
     return found
 
 
+def only_left_out(outputs: Arrays) -> dict[str, NDArray[np.generic]]:
+    """Return the reference's answer with the positions that count masked, in place of the others."""
+    return {name: _masked(array, ~np.ma.getmaskarray(array)) for name, array in outputs.items()}
+
+
 def like(outputs: Arrays, others: Arrays) -> dict[str, NDArray[np.generic]]:
     """Return outputs with those positions masked that are in others of the same names; where shapes differ, none."""
     found = dict(outputs)
@@ -155,11 +230,21 @@ def left_out_of(array: NDArray[np.generic]) -> NDArray[np.bool_] | None:
 
 
 def not_a_number(array: NDArray[np.generic], left_out: NDArray[np.bool_] | None) -> NDArray[np.float64]:
-    """Return an array in float64, with NaN where a position does not count."""
-    wide = np.asarray(array).astype(np.float64)
+    """Return an array in float64, with NaN where a position does not count; of text, a number for each text."""
+    plain = np.asarray(array)
+    wide = _numbers_of(plain) if plain.dtype.kind == "U" else plain.astype(np.float64)
     if left_out is not None:
         wide[left_out] = np.nan
     return wide
+
+
+def _numbers_of(texts: NDArray[np.generic]) -> NDArray[np.float64]:
+    """Return a whole number for each text: the same in every batch, and another for every other text."""
+    known, places = np.unique(texts, return_inverse=True)
+    numbers = [
+        int.from_bytes(hashlib.blake2b(text.encode(), digest_size=_DIGEST_BYTES).digest(), "big") for text in known
+    ]
+    return np.asarray(numbers, dtype=np.float64)[places].reshape(texts.shape)
 
 
 def blanked(array: NDArray[np.generic], left_out: NDArray[np.bool_] | None) -> NDArray[np.generic]:

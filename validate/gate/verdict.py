@@ -34,6 +34,8 @@ _MANY_VALUES_FACTOR = 10.0
 _IN_BAND = (1, 0.005)
 _IN_BAND_COARSE = (2, 0.02)
 _COARSE = frozenset({Precision.BF16, Precision.INT8})
+# Whole numbers of which no larger share differs may be choices that rounding tips.
+_TIPPED = 0.01
 # A side of a decision with a smaller share of the rows than this is said to be not covered.
 _COVERED_SHARE = 0.05
 
@@ -153,9 +155,11 @@ def _check_rows(measured: Measurement, plan: JudgePlan) -> Check:
             detail += f": all {plan.left_out} are left out, for INT8 was calibrated on them"
         return Check(name="rows", status=Status.ERROR, detail=detail, measured=0, limit=plan.rules.min_rows)
     status = Status.PASS if measured.rows >= plan.rules.min_rows else Status.INCONCLUSIVE
-    detail = f"{counted(measured.rows, 'row')} in {counted(measured.batches, 'batch')}, passes: {measured.passes}"
+    detail = f"{counted(measured.rows, 'row')} in {counted(measured.batches, 'batch')}"
+    if measured.passes > 1:
+        detail += f", asked {measured.passes} times"
     if status is Status.INCONCLUSIVE:
-        detail += f": fewer than min_rows asks for, {plan.rules.min_rows}"
+        detail += f": fewer than the {plan.rules.min_rows} that min_rows asks for"
     if plan.left_out:
         detail += f"; {plan.left_out} of {measured.rows + plan.left_out} are left out, for INT8 was calibrated on them"
         if status is Status.INCONCLUSIVE:
@@ -188,10 +192,18 @@ def _check_exact(name: str, statistics: DiffStatistics, plan: JudgePlan) -> Chec
     if statistics.values == 0:
         return _nothing_measured(name, plan)
     status = Status.FAIL if statistics.mismatches else Status.PASS
+    detail = f"{statistics.mismatches} of {statistics.values} values differ"
+    is_rounded = plan.rules.precision not in {Precision.FP32, Precision.TF32}
+    is_choice = plan.profiles[name].dtype.startswith(("int", "uint"))
+    if is_rounded and is_choice and 0 < statistics.mismatches <= max(1, _TIPPED * statistics.values):
+        detail += (
+            f"; if {name} is a choice, rounding tips near ties: return its scores as an output too, and declare "
+            f"--argmax-of {name}=SCORES (argmax_of in a spec)"
+        )
     return Check(
         name="exact",
         status=status,
-        detail=f"{statistics.mismatches} of {statistics.values} values differ",
+        detail=detail,
         output=name,
         measured=statistics.mismatches,
         limit=0,

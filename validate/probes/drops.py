@@ -1,4 +1,4 @@
-"""What is left out of a probe before any candidate is asked, by why: no answer to compare with, or no rows left."""
+"""What is left out of a probe before any candidate is asked, by why: no answer to compare with, or no room left."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-__all__ = ["DropKind", "Dropped", "Drops", "batches_in_words", "drop_words"]
+__all__ = ["LEFT_OUT_FOR_WANT", "DropKind", "Dropped", "Drops", "batches_in_words", "drop_words"]
 
 # More than this many of a kind are counted, not named.
 _NAMED = 50
 
 
 class DropKind(str, Enum):
-    """Why a batch is left out; the first ones say something of the reference, the last one of the probe alone."""
+    """Why a batch is left out; the first ones say something of the reference, the last two of the probe alone."""
 
     NOT_ANSWERED = "not_answered"
     ANY_ID = "any_id"
@@ -22,10 +22,14 @@ class DropKind(str, Enum):
     SIZE = "size"
     NEVER_OCCURS = "never_occurs"
     NO_ROWS_LEFT = "no_rows_left"
+    NO_TIME_LEFT = "no_time_left"
 
     def __str__(self) -> str:
         return self.value
 
+
+# What is left out though it could be asked, so that something is not covered.
+LEFT_OUT_FOR_WANT = frozenset({DropKind.NO_ROWS_LEFT, DropKind.NO_TIME_LEFT})
 
 _WORDS: Mapping[DropKind, str] = {
     DropKind.NOT_ANSWERED: "that the reference refuses, or does not answer finitely and repeatably",
@@ -35,6 +39,7 @@ _WORDS: Mapping[DropKind, str] = {
     DropKind.SIZE: "whose values a shape or a loop hangs on, and no sample holds",
     DropKind.NEVER_OCCURS: "that never occur, as roles say",
     DropKind.NO_ROWS_LEFT: "beyond the {rows}rows that a probe may use",
+    DropKind.NO_TIME_LEFT: "beyond what probes may cost beside the samples",
 }
 
 

@@ -8,6 +8,8 @@ spec says of an input in `roles` stands above the samples: what can occur has to
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -28,7 +30,17 @@ if TYPE_CHECKING:
 
     Flags = NDArray[np.bool_]
 
-__all__ = ["Edge", "EdgeKind", "edges_in_words", "edges_of", "why_declared_not_to_occur"]
+__all__ = [
+    "Edge",
+    "EdgeKind",
+    "edges_in_words",
+    "edges_of",
+    "how_to_declare",
+    "role_option",
+    "why_declared_not_to_occur",
+]
+
+_OF_ONE_INPUT = re.compile(r"roles: \{([^:{}]+): (\{[^{}]*\})\}")
 
 
 class EdgeKind(str, Enum):
@@ -320,3 +332,21 @@ def _listed(kinds: Sequence[Padding]) -> str:
 def edges_in_words(edges: Iterable[Edge]) -> str:
     """Return in which ways rows are unlike every sample, such as `an empty row of attention_mask`."""
     return " and ".join(dict.fromkeys(map(str, edges)))
+
+
+def role_option(said: str) -> str:
+    """Return what `roles` of a spec would say as an option of `compare`; what is no role stays as it is.
+
+    Args:
+        said: Such as `roles: {attention_mask: {empty: true}}`, which becomes `--role 'attention_mask={empty: true}'`.
+    """
+    return _OF_ONE_INPUT.sub(lambda found: f"--role {shlex.quote(f'{found[1]}={found[2]}')}", said)
+
+
+def how_to_declare(said: str, *, has_spec: bool) -> str:
+    """Return what to do to declare something of an input: `write ... in the spec`, or `give --role ...` without one."""
+    if has_spec:
+        return f"write {said} in the spec"
+    option = role_option(said)
+    # What is no role has no option.
+    return f"write {said} in a spec" if option == said else f"give {option}"

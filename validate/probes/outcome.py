@@ -56,6 +56,7 @@ def in_words(  # noqa: PLR0913 - all that came of it
     findings: Sequence[ProbeFailure] = (),
     found: Mapping[str, int] | None = None,
     edge_off: int = 0,
+    padded: Sequence[str] = (),
 ) -> str:
     """Return what came of a probe.
 
@@ -68,6 +69,7 @@ def in_words(  # noqa: PLR0913 - all that came of it
         findings: The first batch of each edge that was answered otherwise there.
         found: How many batches were, by edge.
         edge_off: Batches that are not asked because no sample is like them.
+        padded: Outputs that differ where an undeclared mask leaves out, which is excused and said apart.
     """
     left_out = _left_out(probe, unfit, edge_off)
     rest = f" (left out: {', '.join(left_out)})" if left_out else ""
@@ -90,7 +92,8 @@ def in_words(  # noqa: PLR0913 - all that came of it
         named += [f"{others} more ways to be unlike the samples"] if others else []
         return f"{'; '.join(named)}; the rest of {rows} rows answered alike{rest}"
     if rows:
-        return f"{rows} rows answered alike{rest}"
+        but = f", but for padding of {', '.join(padded)}: see undeclared_padding" if padded else ""
+        return f"{rows} rows answered alike{but}{rest}"
     return f"nothing of it could be asked{rest}" if left_out else f"{DOES_NOT_APPLY}{PROBES[probe.name].missing}"
 
 

@@ -36,19 +36,25 @@ class Part:
     edges: tuple[Edge, ...] = ()
 
 
-def parts_of(whole: Part) -> Iterator[Part]:
+def parts_of(whole: Part, batch_axes: Mapping[str, tuple[int, ...]]) -> Iterator[Part]:
     """Yield the rows of a batch that are like the samples, then those that are not, by how they are unlike them.
 
-    An output without a row of its own per input hangs on all rows, and so on those at the edge. Where the candidate
-    answers with another number of rows, the batch stays whole: its contract is broken.
+    An output without a row of its own per input hangs on all rows, and so on those at the edge. So does one with an
+    answer to each pair of rows, but for the pairs of rows that are alike. Where the candidate answers with another
+    number of rows, the batch stays whole: its contract is broken.
+
+    Args:
+        whole: The batch.
+        batch_axes: The axes of an output that count rows, where that is not the first one alone.
     """
     record = whole.stored.record
     outputs, actual = whole.stored.outputs, whole.actual
-    by_row = {name for name, array in outputs.items() if name in actual and array.ndim and len(array) == record.rows}
+    axes = {name: batch_axes.get(name, (0,)) for name in outputs if name in actual}
+    by_row = {name: axes[name] for name in axes if _counts_rows(outputs[name], axes[name], record.rows)}
     if not record.edges:
         yield whole
         return
-    if any(actual[name].shape[:1] != (record.rows,) for name in by_row):
+    if any(not _counts_rows(actual[name], counting, record.rows) for name, counting in by_row.items()):
         yield replace(whole, edges=record.edges)
         return
     alike: dict[tuple[Edge, ...], list[int]] = {(): []}
@@ -57,15 +63,25 @@ def parts_of(whole: Part) -> Iterator[Part]:
     for edges, rows in alike.items():
         if rows:
             yield replace(_rows_of(whole, rows, by_row), edges=edges)
-    others = set(outputs) - by_row
+    others = {name for name in outputs if len(by_row.get(name, ())) != 1}
     if others:
-        yield replace(_rows_of(whole, list(range(record.rows)), (), others=others), edges=record.edges)
+        yield replace(_rows_of(whole, list(range(record.rows)), {}, others=others), edges=record.edges)
 
 
-def _rows_of(whole: Part, rows: list[int], by_row: Collection[str], others: Collection[str] = ()) -> Part:
+def _counts_rows(array: NDArray[np.generic], axes: tuple[int, ...], rows: int) -> bool:
+    return array.ndim > max(axes) and all(array.shape[axis] == rows for axis in axes)
+
+
+def _among(array: NDArray[np.generic], rows: list[int], axes: tuple[int, ...]) -> NDArray[np.generic]:
+    for axis in axes:
+        array = array.take(rows, axis)
+    return array
+
+
+def _rows_of(whole: Part, rows: list[int], by_row: Mapping[str, tuple[int, ...]], others: Collection[str] = ()) -> Part:
     def taken(arrays: Arrays) -> Arrays:
-        own = {name: array[rows] for name, array in arrays.items() if name in by_row}
-        return {**own, **{name: array for name, array in arrays.items() if name in others}}
+        chosen = {name: array for name, array in arrays.items() if name in by_row or name in others}
+        return {name: _among(array, rows, by_row.get(name, ())) for name, array in chosen.items()}
 
     stored, batch = whole.stored, whole.batch
     # What has no rows, such as a number for the whole call, is the same for each part.

@@ -13,10 +13,12 @@ import numpy as np
 
 from paritygate.errors import BackendError, MeasurementError, ParitygateError, UsageError
 from paritygate.precision import Precision
-from paritygate.signature import is_float_dtype
+from paritygate.signature import Signature, dtype_name, is_float_dtype
 from paritygate.validate.gate.measurement import repeat_difference
 from paritygate.validate.gate.tolerance import DEFAULT_TOLERANCES, Limits, limits_for
+from paritygate.validate.gate.undeclared_padding import UndeclaredPadding
 from paritygate.validate.gate.valid_positions import ValidWhere, only_valid
+from paritygate.validate.probes.allowance import Allowance
 from paritygate.validate.probes.derive.sizes import batch_sizes
 from paritygate.validate.probes.drops import DropKind, Dropped, Drops
 from paritygate.validate.probes.edges import EdgeKind, edges_of, why_declared_not_to_occur
@@ -57,8 +59,14 @@ _ANY_ID = (
 )
 # An answer that moves by more than this share of a limit, when its inputs move by a rounding, says nothing.
 _STEADY_SHARE = 0.5
+# Those that ask little come first: what they leave of all that probes may cost is for the others.
+_ORDER = ("sensitivity", "masks", "shapes", "ids", "batches", "values")
 # Rows of a batch that are asked alone; the others are asked in a smaller batch.
 _ALONE = 4
+# How often every row is asked: as it is, among other rows, and where values were made up, moved by a larger rounding.
+_TIMES, _TIMES_INVENTED = 2, 3
+# What answers to rows alone may take in memory.
+_BYTES_OF_ROWS = 64 << 20
 _ROUNDING_OF_FP32 = 2.0**-23
 _ROUNDING_OF_FP16 = 2.0**-11
 
@@ -74,6 +82,8 @@ class ProbePlan:
         names: The probes to make, by the table.
         is_non_finite_declared: Whether NaN and infinity in its answers are right.
         positions: Which positions count, of outputs of which not all do.
+        padding: What masks leave out that nobody declared, by output.
+        allowance: What all of it may cost; None for whatever it costs.
     """
 
     context: ProbeContext
@@ -82,6 +92,8 @@ class ProbePlan:
     names: tuple[str, ...] = tuple(PROBES)
     is_non_finite_declared: bool = False
     positions: Mapping[str, ValidWhere] = field(default_factory=dict)
+    padding: Mapping[str, UndeclaredPadding] = field(default_factory=dict)
+    allowance: Allowance | None = None
 
 
 def record_probes(
@@ -98,14 +110,17 @@ def record_probes(
         StorageError: The disk is full.
     """
     context = plan.context
-    texts = [spec.name for spec in context.signature.inputs if spec.dtype == "string"]
-    skipped = f"input {texts[0]!r} holds texts, which no probe derives" if texts else ""
-    if not context.survey.groups:
-        skipped = "the samples hold no rows"
-    wanted = [name for name in PROBES if name in plan.names and not skipped]
+    skipped = "" if context.survey.groups else "the samples hold no rows"
+    wanted = [name for name in _ORDER if name in plan.names and not skipped]
+    found = {}
+    for done, name in enumerate(wanted):
+        progress(name, 0)
+        if plan.allowance is not None:
+            plan.allowance.begin(len(wanted) - done)
+        found[name] = _record(runner, plan, name, progress)
     recording = ProbesRecording(
         folder=plan.folder,
-        probes=tuple(_record(runner, plan, name, progress) for name in wanted),
+        probes=tuple(found[name] for name in PROBES if name in found),
         roles=context.roles,
         skipped=skipped,
         seed=context.seed,
@@ -148,7 +163,19 @@ def _record(runner: Runner, plan: ProbePlan, name: str, progress: Callable[[str,
         allowed_rows=making.allowed,
         notes=tuple(making.notes),
         error=error,
+        padding=plan.padding,
+        batch_axes=_batch_axes(plan.context.signature),
     )
+
+
+def _batch_axes(signature: Signature) -> dict[str, tuple[int, ...]]:
+    """Return the axes of outputs that count the rows of a call, of those outputs where not the first one alone does."""
+    found: dict[str, tuple[int, ...]] = {}
+    for spec in signature.outputs:
+        first, *others = spec.shape or (None,)
+        if isinstance(first, str) and first in others:
+            found[spec.name] = (0, *(axis for axis, dim in enumerate(others, start=1) if dim == first))
+    return found
 
 
 class _Making:
@@ -163,6 +190,10 @@ class _Making:
         self.batches: list[BatchRecord] = []
         self.drops = Drops()
         self.notes: dict[str, None] = {}
+        # What the reference has to refuse is the same for many batches.
+        self._must_refuse: Outputs | None = None
+        self._refuses = False
+        self._alone = _RowsAlone(runner)
 
     def take(self, derived: ProbeBatch) -> None:
         """Have the reference answer a batch, and store it with the answer; or leave it out, and keep why."""
@@ -180,49 +211,139 @@ class _Making:
             reason = f"the probe may use {self.allowed} rows"
             self.drops.add(Dropped(about=about, kind=DropKind.NO_ROWS_LEFT, reason=reason))
             return
-        self.rows += derived.rows
-        batch = with_reach(context, derived)
-        outputs = _answered(self._runner, batch, self._plan)
-        if not isinstance(outputs, Dropped) and batch.is_invented:
-            batch, outputs = _if_steady(self._runner, batch, outputs, self._plan)
-        if isinstance(outputs, Dropped):
-            self.drops.add(outputs)
+        if not self._is_allowed(derived):
+            reason = "all probes together may cost four times what the samples do, and five seconds of CPU"
+            self.drops.add(Dropped(about=about, kind=DropKind.NO_TIME_LEFT, reason=reason))
             return
-        answers = {f"{OUTPUT}{key}": outputs[key] for key in self._plan.profiles}
+        self.rows += derived.rows
+        if derived.must_refuse is not None and not self._is_refused(derived.must_refuse):
+            self.drops.add(Dropped(about=about, kind=DropKind.ANY_ID, reason=_ANY_ID))
+            return
+        found = _answered(self._runner, self._alone, with_reach(context, derived), self._plan)
+        if isinstance(found, Dropped):
+            self.drops.add(found)
+            return
+        batch = found.batch
+        answers = {f"{OUTPUT}{key}": found.outputs[key] for key in self._plan.profiles}
         asked = {f"{INPUT}{key}": array for key, array in batch.inputs.items()}
         self._writer.add({**asked, **answers}, rows=batch.rows, case=None)
-        noise = _noise(self._runner, batch, outputs, self._plan)
-        self.batches.append(BatchRecord.of(batch, edges_of(context, batch), noise))
+        self.batches.append(BatchRecord.of(batch, edges_of(context, batch), found.noise))
         self.notes.update({batch.note: None} if batch.note else {})
 
+    def _is_allowed(self, batch: ProbeBatch) -> bool:
+        times = _TIMES_INVENTED if batch.is_invented else _TIMES
+        calls = times + min(batch.rows - 1, _ALONE)
+        return self._plan.allowance is None or self._plan.allowance.takes(batch.inputs, times=times, calls=calls)
 
-def _answered(runner: Runner, batch: ProbeBatch, plan: ProbePlan) -> Outputs | Dropped:
-    """Return the reference's answer, or why it counts for nothing."""
-    if batch.must_refuse is not None and _is_answered(runner, batch.must_refuse):
-        return Dropped(about=batch.about, kind=DropKind.ANY_ID, reason=_ANY_ID)
+    def _is_refused(self, inputs: Outputs) -> bool:
+        if inputs is not self._must_refuse:
+            self._must_refuse, self._refuses = inputs, not _is_answered(self._runner, inputs)
+        return self._refuses
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Answer:
+    """What the reference answered.
+
+    Attributes:
+        batch: What it was asked, marked where a lower precision may answer otherwise.
+        outputs: Its answer.
+        noise: How far it differs from itself alone and in a batch, where that is beyond limits of FP32.
+    """
+
+    batch: ProbeBatch
+    outputs: Outputs
+    noise: Mapping[str, tuple[RowNoise, ...]] = field(default_factory=dict)
+
+
+class _RowsAlone:
+    """Asks the reference, and for one row alone only once: a probe asks for the same rows in many batches."""
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
+        self._answers: dict[bytes, Outputs] = {}
+        self._bytes_left = _BYTES_OF_ROWS
+
+    def run(self, inputs: Outputs, *, rows: int) -> Outputs:
+        """Return the answer to so many rows."""
+        if rows > 1:
+            return self._runner.run(inputs)
+        key = b"".join(repr(array.shape).encode() + array.tobytes() for array in inputs.values())
+        if key in self._answers:
+            return self._answers[key]
+        found = self._runner.run(inputs)
+        self._bytes_left -= len(key) + sum(array.nbytes for array in found.values())
+        if self._bytes_left >= 0:
+            self._answers[key] = found
+        return found
+
+
+def _answered(runner: Runner, alone: _RowsAlone, batch: ProbeBatch, plan: ProbePlan) -> _Answer | Dropped:
+    """Return the reference's answer with its own noise, or why it counts for nothing.
+
+    It is asked a second time in the hardest way, every row among other rows and what was made up moved by a rounding of
+    float32. Only where it then answers otherwise it is asked what that hangs on.
+    """
     try:
         first = only_valid(runner.run(batch.inputs), batch.inputs, plan.positions)
-        again = runner.run(batch.inputs)
+        why_not = _why_unfit(batch, first, plan)
+        is_calm = not why_not and _is_calm(runner, alone, batch, first, plan)
+        if not why_not and not is_calm:
+            why_not = _why_not_repeated(first, runner.run(batch.inputs), plan)
     except (BackendError, UsageError, MeasurementError) as err:
         why_not = f"the reference does not answer: {err}"
-    else:
-        why_not = _why_no_answer(batch, first, again, plan)
-        if not why_not:
-            return first
-    return Dropped(about=batch.about, kind=DropKind.NOT_ANSWERED, reason=why_not)
+    if why_not:
+        return Dropped(about=batch.about, kind=DropKind.NOT_ANSWERED, reason=why_not)
+    if batch.is_invented:
+        found = _if_steady(runner, batch, first, plan, is_known=is_calm)
+        if isinstance(found, Dropped):
+            return found
+        batch = found
+    return _Answer(batch=batch, outputs=first, noise={} if is_calm else _noise(alone, batch, first, plan))
 
 
-def _why_no_answer(batch: ProbeBatch, first: Outputs, again: Outputs, plan: ProbePlan) -> str:
-    """Return why two answers to one batch are none to compare with; empty where they are."""
+def _is_calm(runner: Runner, alone: _RowsAlone, batch: ProbeBatch, first: Outputs, plan: ProbePlan) -> bool:
+    """Return whether a second answer is the first one within the strictest limits, among other rows and all."""
+    random = plan.context.random(batch.about)
+    moved = _moved(batch, _ROUNDING_OF_FP32, random) if batch.is_invented else batch.inputs
+    try:
+        answers = _in_other_company(alone, moved, batch.rows, plan) or [runner.run(moved)]
+    except (BackendError, UsageError, MeasurementError):
+        return False
+    for name, profile in plan.profiles.items():
+        whole, parts = first[name], [answer[name] for answer in answers]
+        if len(parts) > 1 and any(part.shape[1:] != whole.shape[1:] or not part.ndim for part in parts):
+            return False
+        other = np.concatenate(parts) if len(parts) > 1 else parts[0]
+        if other.ndim and whole.ndim and len(other) > len(whole) == batch.rows:
+            # A single row was asked beside itself.
+            other = other[: len(whole)]
+        limits = limits_for(DEFAULT_TOLERANCES[Precision.FP32], profile)
+        if other.shape != whole.shape or repeat_difference(other, whole, profile, limits)[0] > 1:
+            return False
+        is_judged_by_row = profile.is_float and whole.ndim and len(whole) == batch.rows and limits.fits(whole.shape)
+        if is_judged_by_row and not rows_within(other, whole, None, limits=limits, profile=profile).all():
+            return False
+    return True
+
+
+def _why_unfit(batch: ProbeBatch, first: Outputs, plan: ProbePlan) -> str:
+    """Return why an answer is none to compare with; empty where it is one."""
     # Of NaN and infinity that neither samples nor roles show, nobody declared what becomes.
     may_be_non_finite = plan.is_non_finite_declared and not any(
         edge.kind in {EdgeKind.NAN, EdgeKind.INFINITY} for edge in edges_of(plan.context, batch)
     )
     for name, profile in plan.profiles.items():
-        if name not in first or first[name].dtype.name != profile.dtype:
+        if name not in first or dtype_name(first[name].dtype) != profile.dtype:
             return f"the reference answers without {name!r} in {profile.dtype}"
         if not may_be_non_finite and _holds_non_finite({name: first[name]}):
             return f"the reference answers {name!r} with NaN or infinity"
+    return ""
+
+
+def _why_not_repeated(first: Outputs, again: Outputs, plan: ProbePlan) -> str:
+    """Return where two answers to one batch differ; empty where they do not."""
+    for name, profile in plan.profiles.items():
         ratio, difference = repeat_difference(
             again[name], first[name], profile, limits_for(DEFAULT_TOLERANCES[Precision.FP32], profile)
         )
@@ -231,9 +352,9 @@ def _why_no_answer(batch: ProbeBatch, first: Outputs, again: Outputs, plan: Prob
     return ""
 
 
-def _noise(runner: Runner, batch: ProbeBatch, outputs: Outputs, plan: ProbePlan) -> dict[str, tuple[RowNoise, ...]]:
-    """Return how far the reference differs from itself alone and in company, where that is beyond limits of FP32."""
-    answers = _in_other_company(runner, batch, plan)
+def _noise(alone: _RowsAlone, batch: ProbeBatch, outputs: Outputs, plan: ProbePlan) -> dict[str, tuple[RowNoise, ...]]:
+    """Return how far the reference differs from itself alone and in a batch, where that is beyond limits of FP32."""
+    answers = _in_other_company(alone, batch.inputs, batch.rows, plan)
     found = {}
     for name, profile in plan.profiles.items():
         whole = outputs[name]
@@ -251,23 +372,20 @@ def _noise(runner: Runner, batch: ProbeBatch, outputs: Outputs, plan: ProbePlan)
     return found
 
 
-def _in_other_company(runner: Runner, batch: ProbeBatch, plan: ProbePlan) -> list[Outputs]:
-    """Return the same rows as they are answered in other company: the first ones alone, the others in a smaller batch.
+def _in_other_company(alone: _RowsAlone, inputs: Outputs, rows: int, plan: ProbePlan) -> list[Outputs]:
+    """Return the same rows as they are answered among other rows: the first ones alone, the others in a smaller batch.
 
     A single row is asked beside itself. Nothing is returned where the number of rows is fixed, or nothing answered so.
     """
     with_rows = plan.context.survey.groups[0].with_rows
-    rows = batch.rows
     asked = [[row] for row in range(min(rows, _ALONE))] + ([list(range(_ALONE, rows))] if rows > _ALONE else [])
     asked = asked if rows > 1 else [[0, 0]]
     sizes = batch_sizes(plan.context)
     if not with_rows or not all(min(sizes) <= len(part) <= max(rows, *sizes) for part in asked):
         return []
-    inputs = [
-        {name: array[part] if name in with_rows else array for name, array in batch.inputs.items()} for part in asked
-    ]
+    parts = [{name: array[part] if name in with_rows else array for name, array in inputs.items()} for part in asked]
     try:
-        return [runner.run(part) for part in inputs]
+        return [alone.run(part, rows=len(chosen)) for chosen, part in zip(asked, parts, strict=True)]
     except (BackendError, UsageError, MeasurementError):
         return []
 
@@ -286,21 +404,22 @@ def _holds_non_finite(arrays: Outputs) -> bool:
 
 
 def _if_steady(
-    runner: Runner, batch: ProbeBatch, outputs: Outputs, plan: ProbePlan
-) -> tuple[ProbeBatch, Outputs | Dropped]:
-    """Return the batch and its answer, or why that hangs on the last digits of the inputs.
+    runner: Runner, batch: ProbeBatch, outputs: Outputs, plan: ProbePlan, *, is_known: bool
+) -> ProbeBatch | Dropped:
+    """Return the batch, or why its answer hangs on the last digits of the inputs; `is_known` says that it does not.
 
     Made-up rows may be such that a model divides by next to nothing, as a normalisation of a constant row does: any
     conversion differs there. What only a lower precision lacks is marked as beyond what it can be held to.
     """
     random = plan.context.random(batch.about)
-    float32 = _movement(runner, outputs, plan, _moved(batch, _ROUNDING_OF_FP32, random), Precision.FP32)
-    if float32 > _STEADY_SHARE:
-        reason = f"the reference's answer hangs on the last digits of its inputs ({float32:.3g} limits)"
-        return batch, Dropped(about=batch.about, kind=DropKind.UNSTEADY, reason=reason)
+    if not is_known:
+        float32 = _movement(runner, outputs, plan, _moved(batch, _ROUNDING_OF_FP32, random), Precision.FP32)
+        if float32 > _STEADY_SHARE:
+            reason = f"the reference's answer hangs on the last digits of its inputs ({float32:.3g} limits)"
+            return Dropped(about=batch.about, kind=DropKind.UNSTEADY, reason=reason)
     if _movement(runner, outputs, plan, _moved(batch, _ROUNDING_OF_FP16, random), Precision.FP16) > _STEADY_SHARE:
-        return replace(batch, is_beyond_seen=True), outputs
-    return batch, outputs
+        return replace(batch, is_beyond_seen=True)
+    return batch
 
 
 def _moved(batch: ProbeBatch, rounding: float, random: np.random.Generator) -> Outputs:

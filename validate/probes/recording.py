@@ -16,6 +16,7 @@ from paritygate.codec import from_data, read_sealed, sealed, to_data
 from paritygate.errors import InputFileError
 from paritygate.file_names import check_names
 from paritygate.files import write_json_atomically
+from paritygate.validate.gate.undeclared_padding import UndeclaredPadding
 from paritygate.validate.gate.valid_positions import ValidWhere, only_valid
 from paritygate.validate.probes.drops import DropKind, Dropped
 from paritygate.validate.probes.edges import Edge
@@ -42,7 +43,7 @@ class BatchRecord:
     """One batch that the reference answered; see `ProbeBatch`.
 
     `edges` says which of its rows are unlike every sample: a difference there is a finding and no failure. `noise` is,
-    by float output, how far the reference differs from itself in each row, alone and in company; only where it is more
+    by float output, how far the reference differs from itself in each row, alone and in a batch; only where it is more
     than the limits of FP32.
     """
 
@@ -100,6 +101,9 @@ class ProbeRecord:
         allowed_rows: Rows that the probe may use.
         notes: What was left out of all that there is to ask, one sentence each.
         error: What of ours failed while it was made, and where; empty where nothing did.
+        padding: What masks leave out that nobody declared, by output.
+        batch_axes: The axes of an output that count the rows of a call, where that is not the first one alone: the
+            answer to each pair of rows, such as of every picture with every text.
     """
 
     name: str
@@ -113,6 +117,8 @@ class ProbeRecord:
     allowed_rows: int = 0
     notes: tuple[str, ...] = ()
     error: str = ""
+    padding: Mapping[str, UndeclaredPadding] = field(default_factory=dict)
+    batch_axes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     @property
     def rows(self) -> int:
@@ -154,10 +160,11 @@ class ProbesRecording:
             ArtifactIntegrityError: A chunk is missing or was changed.
         """
         stored = read_chunks(self.folder / probe.name, probe.chunks)
+        positions = {**{name: item.mask for name, item in probe.padding.items()}, **self.positions}
         for record, batch in zip(probe.batches, stored, strict=True):
             inputs = {key[len(INPUT) :]: array for key, array in batch.outputs.items() if key.startswith(INPUT)}
             outputs = {key[len(OUTPUT) :]: array for key, array in batch.outputs.items() if key.startswith(OUTPUT)}
-            yield StoredProbeBatch(record=record, inputs=inputs, outputs=only_valid(outputs, inputs, self.positions))
+            yield StoredProbeBatch(record=record, inputs=inputs, outputs=only_valid(outputs, inputs, positions))
 
     def save(self) -> None:
         """Write `probes.json`."""

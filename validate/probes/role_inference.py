@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from paritygate.errors import UsageError
 from paritygate.signature import Signature, TensorSpec, is_integer_dtype
 from paritygate.validate.probes.graph.uses import GraphUse
 from paritygate.validate.probes.roles import DeclaredRole, Form, InputRole, Role
@@ -53,10 +54,15 @@ def infer_roles(
         survey: What the samples hold of them.
         uses: What the graph does with them, by the same names, where there is a graph.
         declared: What the spec says; it stands above everything.
+
+    Raises:
+        UsageError: An input that is declared a mask holds other values than 0 and 1 in the samples.
     """
     roles = {
         spec.name: _as_declared(
+            spec.name,
             (declared or {}).get(spec.name),
+            survey.inputs[spec.name],
             _role(spec, survey.inputs[spec.name], uses.get(spec.name, GraphUse()) if uses else None),
         )
         for spec in signature.inputs
@@ -65,12 +71,22 @@ def infer_roles(
     return {name: _with_positions(name, role, roles, signature, survey) for name, role in roles.items()}
 
 
-def _as_declared(declared: DeclaredRole | None, found: InputRole) -> InputRole:
-    """Return what is declared; what it leaves open is as found, where that is of the same role."""
+def _as_declared(name: str, declared: DeclaredRole | None, seen: InputSurvey, found: InputRole) -> InputRole:
+    """Return what is declared; what it leaves open is as found, where that is of the same role.
+
+    Ids of which nothing says where they begin or end begin at 0, and end where the samples do.
+    """
     if declared is None:
         return found
+    if declared.role is Role.MASK and not _is_binary(seen):
+        msg = f"input {name!r} is declared a mask, and the samples hold {seen.low:g} to {seen.high:g} in it"
+        raise UsageError(
+            msg, hint="a mask holds 0 and 1 alone: declare another role, or none, and what it is is inferred"
+        )
     if declared.role is not None and declared.role is not found.role:
         found = InputRole(role=declared.role, why="", is_size=found.is_size)
+        if declared.role is Role.ID:
+            found = replace(found, low=min(0, _whole(seen.low) or 0), high=_whole(seen.high))
     elif declared.role is not None:
         found = replace(found, form=None)
     low, high = (None if end is None else int(end) for end in (declared.low, declared.high))
@@ -113,24 +129,44 @@ def _by_use(spec: TensorSpec, seen: InputSurvey, use: GraphUse) -> InputRole:
     # The last of some positions is where a length says, less one.
     is_length = use.is_shifted and bool(_words(spec) & _LENGTH_WORDS)
     if is_integer_dtype(spec.dtype) and use.table_rows is not None and not is_length:
-        why = _why_id(use)
         longest = max((shape[1] for shape in seen.shapes if len(shape) >= _MATRIX_RANK), default=0)
         positions = min((size for size in use.positions if size >= longest), default=None) if longest else None
-        low, high = _in_dtype(spec.dtype, use.first_id, use.first_id + use.table_rows - 1)
+        use = _with_parts_as_seen(use, seen)
+        low, high = _in_dtype(spec.dtype, use.first_id, use.first_id + (use.table_rows or 0) - 1)
         return InputRole(
             role=Role.ID,
-            why=why,
+            why=_why_id(use),
             low=low,
             high=high,
             pad=use.equals,
             positions=positions,
             is_table=True,
             columns=tuple(None if ends is None else _in_dtype(spec.dtype, *ends) for ends in use.columns),
+            reach=tuple(None if ends is None else _in_dtype(spec.dtype, *ends) for ends in use.reach),
             is_shifted=use.is_shifted,
             thresholds=use.thresholds,
         )
     found = _mask(spec, seen, use) or _by_shape_and_name(spec, seen, use)
     return replace(found, takes_missing=use.is_tested, thresholds=use.thresholds, buckets=use.buckets)
+
+
+def _with_parts_as_seen(use: GraphUse, seen: InputSurvey) -> GraphUse:
+    """Return it with the whole table for every column that shares it where samples hold ids beyond a column's part.
+
+    What is added to columns divides the table between them only where they keep to it.
+    """
+    if not use.reach:
+        return use
+    own = (use.first_id, use.first_id + (use.table_rows or 0) - 1)
+    parts = use.columns or (own,) * len(use.reach)
+    lows, highs = (np.broadcast_to(bound, (len(parts),)) for bound in seen.bounds())
+    if all(
+        part is None or whole is None or (low >= part[0] and high <= part[1])
+        for part, whole, low, high in zip(parts, use.reach, lows, highs, strict=True)
+    ):
+        return use
+    columns = tuple(part if whole is None else whole for part, whole in zip(parts, use.reach, strict=True))
+    return replace(use, columns=columns, reach=())
 
 
 def _in_dtype(dtype: str, low: int, high: int) -> tuple[int, int]:
@@ -140,6 +176,9 @@ def _in_dtype(dtype: str, low: int, high: int) -> tuple[int, int]:
 
 def _why_id(use: GraphUse) -> str:
     known = [ends for ends in use.columns if ends is not None]
+    if any(use.reach):
+        number = sum(ends is not None for ends in use.reach)
+        return f"{number} of its columns have parts of one table, led there by what is added to each"
     if known:
         sizes = ", ".join(str(high - low + 1) for low, high in known[:_NAMED])
         return f"its columns index tables of {sizes}{' and more' if len(known) > _NAMED else ''} rows"
@@ -185,14 +224,19 @@ def _mask(spec: TensorSpec, seen: InputSurvey, use: GraphUse) -> InputRole | Non
     if not (is_integer_dtype(spec.dtype) or words & _MASK_WORDS):
         return None
     has_rank = bool(seen.shapes) and len(seen.shapes[0]) >= _MATRIX_RANK
-    is_binary = seen.distinct is not None and set(seen.distinct) <= {0.0, 1.0} and bool(seen.distinct)
-    if not is_binary or not has_rank:
+    if not _is_binary(seen) or not has_rank:
         return None
     if words & _MASK_WORDS:
         return InputRole(role=Role.MASK, why="it is of zeros and ones, and its name says so", low=0, high=1)
-    if spec.dtype == "bool" or (use.is_compared and not words & _ID_WORDS):
-        return InputRole(role=Role.MASK, why="it is of zeros and ones, and selects", low=0, high=1)
+    # Two values alone make no mask: flags are of such, and what is chosen by a flag is an answer either way.
+    if use.masking.is_mask and not words & _ID_WORDS:
+        why = "it is of zeros and ones, and the graph leaves out what stands where it is 0"
+        return InputRole(role=Role.MASK, why=why, low=0, high=1)
     return None
+
+
+def _is_binary(seen: InputSurvey) -> bool:
+    return bool(seen.distinct) and set(seen.distinct or ()) <= {0.0, 1.0}
 
 
 def _whole(value: float | None) -> int | None:

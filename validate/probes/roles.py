@@ -90,6 +90,8 @@ class InputRole:
         axis: For a mask, ids or a picture: the axis of positions; None where there is none.
         columns: For ids whose columns index tables of their own: the first and the last id of each, None for a column
             that indexes none; empty where one range holds for all.
+        reach: For ids whose columns have parts of one table: the first and the last number of each column that the
+            whole table has a row for, None for other columns; empty where no table is shared.
         is_shifted: For ids: whether the model adds a number to them before it indexes a table, as to ids from 1 on;
             what lies outside of the range then means nothing.
         thresholds: Numbers that the model compares the values with, or clips them to.
@@ -112,6 +114,7 @@ class InputRole:
     takes_missing: bool = False
     form: Form | None = None
     columns: tuple[tuple[int, int] | None, ...] = ()
+    reach: tuple[tuple[int, int] | None, ...] = ()
     is_shifted: bool = False
     is_size: bool = False
     thresholds: tuple[Threshold, ...] = ()

@@ -12,14 +12,15 @@ import numpy as np
 from paritygate.batch import Batch
 from paritygate.errors import ParitygateError
 from paritygate.precision import Precision
-from paritygate.signature import is_float_dtype
+from paritygate.signature import dtype_name, is_float_dtype
 from paritygate.validate.detections.judgement import failed_match
 from paritygate.validate.gate.candidate import Candidate, RefusedInputsError
 from paritygate.validate.gate.measurement import Comparison, ComparisonPlan, Measurement
 from paritygate.validate.gate.rules import EdgeRule, GateRules
 from paritygate.validate.gate.tolerance import limits_of_made_up
+from paritygate.validate.gate.undeclared_padding import UNDECLARED_PADDING, is_excused, left_out_alone
 from paritygate.validate.gate.verdict import Check, JudgePlan, Status, judge
-from paritygate.validate.probes.drops import DropKind
+from paritygate.validate.probes.drops import LEFT_OUT_FOR_WANT, DropKind
 from paritygate.validate.probes.edges import Edge, EdgeKind, edges_in_words
 from paritygate.validate.probes.outcome import ProbeFailure, in_words
 from paritygate.validate.probes.own_faults import fault_words
@@ -124,6 +125,7 @@ class ProbeOutcome:
         found: How many there are of each edge.
         edge_off: Batches that were not asked because they are unlike every sample in all of their rows.
         reference_noise: Where the reference differs from itself by far more than a limit, in words; empty for nowhere.
+        padded: What differs where a mask leaves out that nobody declared, a finding for each output.
     """
 
     name: str
@@ -141,6 +143,7 @@ class ProbeOutcome:
     found: Mapping[str, int] = field(default_factory=dict)
     edge_off: int = 0
     reference_noise: str = ""
+    padded: tuple[Check, ...] = ()
 
     @property
     def is_check(self) -> bool:
@@ -228,6 +231,7 @@ def _run_probe(
     return ProbeOutcome(
         name=probe.name,
         status=_status_of(probe, failures, error, is_whole=batches > 0, has_findings=bool(findings)),
+        padded=judged.padded,
         detail=in_words(
             failures,
             probe,
@@ -237,6 +241,7 @@ def _run_probe(
             findings=findings,
             found=judged.found,
             edge_off=edge_off,
+            padded=[check.output or "" for check in judged.padded],
         ),
         batches=batches,
         rows=rows,
@@ -262,7 +267,7 @@ def _status_of(
         return Status.ERROR
     if has_findings:
         return Status.EDGE
-    return Status.PASS if is_whole and not probe.dropped_counts.get(DropKind.NO_ROWS_LEFT) else Status.WARNING
+    return Status.PASS if is_whole and not LEFT_OUT_FOR_WANT & probe.dropped_counts.keys() else Status.WARNING
 
 
 def _why_not_held(record: BatchRecord, recording: ProbesRecording, question: ProbeQuestion) -> str:
@@ -334,6 +339,9 @@ class JudgedProbe:
         # Where the reference differs from itself by far more than a limit, in words.
         self.reference_noise = ""
         self._found: dict[str, int] = {}
+        self._padding = probe.padding
+        self._batch_axes = probe.batch_axes
+        self._padded: dict[str, Check] = {}
 
     def ask(self, at: int, stored: StoredProbeBatch, candidate: Candidate) -> None:
         """Ask one batch and judge the answer."""
@@ -363,10 +371,10 @@ class JudgedProbe:
             self.fail(FailedBatch(at=at, stored=stored, check="outputs", detail=detail, actual=actual))
             return
         whole = Part(batch=self.batch(at, stored), stored=stored, actual=actual)
-        for part in parts_of(whole):
+        for part in parts_of(whole, self._batch_axes):
             if part.edges and self._question.rules.edge is EdgeRule.OFF:
                 continue
-            check = self._failed_check(part)
+            check = self._failed_check(part) or self._failed_where_padded(part)
             if check is None:
                 continue
             failed = FailedBatch(
@@ -393,12 +401,39 @@ class JudgedProbe:
     def _failed_check(self, part: Part) -> Check | None:
         """Return the first check that some rows of a batch fail; None if they fail none.
 
-        Where the reference differs from itself alone and in company, rows are held to that, if it is more than a limit.
+        Where the reference differs from itself alone and in a batch, rows are held to that, if it is more than a limit.
         """
-        check = self._check_that_fails(part)
+        check = self._check_that_fails(part, self._profiles)
         if check is None or not part.stored.record.noise:
             return check
-        return self._check_that_fails(replace(part, actual=self._without_noise(part)))
+        return self._check_that_fails(replace(part, actual=self._without_noise(part)), self._profiles)
+
+    def _failed_where_padded(self, part: Part) -> Check | None:
+        """Return the check that a part fails where an undeclared mask leaves out; what is excused is kept."""
+        alone = left_out_alone(self._expected(part), self._padding)
+        for name, array in alone.items():
+            padding = self._padding[name]
+            stored = replace(part.stored, outputs={name: array})
+            check = self._check_that_fails(replace(part, stored=stored), {name: padding.profile}, has_decisions=False)
+            if check is None:
+                continue
+            if not is_excused(check, padding, self._question.rules.edge):
+                return replace(check, detail=f"where {padding.mask.input} is 0: {check.detail}")
+            self._keep_padded(name, check, part)
+        return None
+
+    def _keep_padded(self, name: str, check: Check, part: Part) -> None:
+        padding = self._padding[name]
+        detail = (
+            f"probe_{self._name}, at {part.stored.record.about}, where {padding.mask.input} is 0: {check.name}: "
+            f"{check.detail}; excused, because {padding.mask.why}; {padding.advice(name)}"
+        )
+        self._padded.setdefault(name, replace(check, name=UNDECLARED_PADDING, status=Status.EDGE, detail=detail))
+
+    @property
+    def padded(self) -> tuple[Check, ...]:
+        """The first difference of each output that is excused because a mask leaves out what stands there."""
+        return tuple(self._padded.values())
 
     def _without_noise(self, part: Part) -> _Outputs:
         """Return the candidate's answers, but of rows within the reference's own noise those of the reference."""
@@ -414,18 +449,20 @@ class JudgedProbe:
             if ratio > NOISE_FACTOR and not self.reference_noise:
                 self.reference_noise = (
                     f"at {record.about}: the reference itself differs by {noise[at].max_abs_diff:.3g} in {name!r} "
-                    f"between a row alone and in company, {ratio:.3g} limits: that excuses nothing"
+                    f"between a row alone and in a batch, {ratio:.3g} limits: that excuses nothing"
                 )
             within = rows_within(found[name], expected[name], noise, limits=limits, profile=profile)
             found[name] = np.where(within.reshape(-1, *[1] * (found[name].ndim - 1)), expected[name], found[name])
         return found
 
-    def _check_that_fails(self, part: Part) -> Check | None:
+    def _check_that_fails(
+        self, part: Part, of_outputs: Mapping[str, OutputProfile], *, has_decisions: bool = True
+    ) -> Check | None:
         expected = self._expected(part)
         if _may_clip(part.stored.record, self._question.rules.precision):
             return _broken_contract(part.actual, expected)
-        profiles = {name: self._profiles[name] for name in expected}
-        scale = _Scale.of(_own_profiles(profiles, part.stored), self._question)
+        profiles = {name: of_outputs[name] for name in expected}
+        scale = _Scale.of(_own_profiles(profiles, part.stored), self._question, has_decisions=has_decisions)
         alone = Comparison(scale.plan)
         alone.add(part.batch, part.actual, expected)
         check = next(_failed(alone, scale, self._question, skipped=_NOT_OF_ONE_BATCH), None)
@@ -504,8 +541,9 @@ def _broken_contract(actual: _Outputs, expected: _Outputs) -> Check | None:
     """Return where shapes or dtypes differ, or an answer is not finite where the reference's is; None if nowhere."""
     for name, array in expected.items():
         found = actual[name]
-        if found.shape != array.shape or found.dtype != array.dtype:
-            both = f"{found.dtype}{list(found.shape)}, the reference's {array.dtype}{list(array.shape)}"
+        dtype, wanted = dtype_name(found.dtype), dtype_name(array.dtype)
+        if found.shape != array.shape or dtype != wanted:
+            both = f"{dtype}{list(found.shape)}, the reference's {wanted}{list(array.shape)}"
             detail = f"the candidate's {name!r} is {both}"
             return Check(name=_CONTRACT, status=Status.FAIL, detail=detail, output=name)
         if is_float_dtype(array.dtype.name) and (_is_finite(array) & ~_is_finite(found)).any():
@@ -555,12 +593,14 @@ class _Scale:
     plan: ComparisonPlan
 
     @classmethod
-    def of(cls, profiles: Mapping[str, OutputProfile], question: ProbeQuestion) -> _Scale:
+    def of(
+        cls, profiles: Mapping[str, OutputProfile], question: ProbeQuestion, *, has_decisions: bool = True
+    ) -> _Scale:
         kept = {name: profiles[name] for name in question.outputs if name in profiles}
         plan = ComparisonPlan(
             profiles=kept,
             limits={name: limits_of_made_up(question.rules.tolerance, profile) for name, profile in kept.items()},
-            decisions={rule.output: rule for rule in question.rules.decisions if rule.output in kept},
+            decisions={rule.output: rule for rule in question.rules.decisions if rule.output in kept and has_decisions},
             argmax_of={label: scores for label, scores in question.rules.argmax_of.items() if label in kept},
         )
         return cls(plan=plan)

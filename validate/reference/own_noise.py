@@ -1,4 +1,4 @@
-"""The reference's own noise, row by row: how far its answers differ alone and in company, and what that excuses.
+"""The reference's own noise, row by row: how far its answers differ alone and in a batch, and what that excuses.
 
 No candidate can be held to less than the reference keeps itself: the limit of a row is the difference of the reference
 there, where that is more. A reference that differs by far more than a limit says nothing, and excuses nothing.

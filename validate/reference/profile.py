@@ -66,6 +66,8 @@ class OutputProfile:
         non_finite: How many of them were NaN or infinite.
         fills: The fill values that it holds: the largest numbers of its dtype, and constants far beyond all else.
         varies: Whether the output differs between rows; None if no two rows could be compared.
+        low: The smallest ordinary value of all channels; None where there is none, or it was not recorded.
+        high: The largest one.
     """
 
     name: str
@@ -80,6 +82,8 @@ class OutputProfile:
     non_finite: int
     varies: bool | None
     fills: tuple[float, ...] = ()
+    low: float | None = None
+    high: float | None = None
 
     @property
     def channels(self) -> int:
@@ -250,6 +254,8 @@ def profile_outputs(
         non_finite=found.non_finite,
         varies=found.variation.max_difference > rounding if found.variation.is_compared else None,
         fills=tuple(sorted(found.seen_fills)),
+        low=found.low if found.low <= found.high else None,
+        high=found.high if found.low <= found.high else None,
     )
 
 
@@ -271,6 +277,7 @@ class _Pass:
         self.norms = value_sample.empty(2)
         self.max_abs = np.zeros(1)
         self.rows = self.values = self.non_finite = 0
+        self.low, self.high = math.inf, -math.inf
         self._axis = axis
         self._sample: ValueSample | None = None
         self._nearest_fill = min(map(abs, fills), default=math.inf)
@@ -304,6 +311,9 @@ class _Pass:
         if wide.size:
             magnitudes = np.abs(by_channel(kept if wide.shape == kept.shape else kept[0], self._axis))
             np.maximum(self.max_abs, magnitudes.max(axis=1), out=self.max_abs)
+        ordinary = per_row if is_ordinary is None else per_row[is_ordinary]
+        self.low = min(self.low, float(ordinary.min(initial=math.inf)))
+        self.high = max(self.high, float(ordinary.max(initial=-math.inf)))
         flat = kept.reshape(len(kept), -1) if kept.size else np.zeros((len(kept), 0))
         with np.errstate(over="ignore"):
             norms = np.sqrt(np.einsum("rn,rn->r", flat, flat))

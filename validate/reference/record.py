@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import shutil
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -20,7 +21,15 @@ from paritygate.text import counted, meant, one_or_many, row_names
 from paritygate.validate.gate.broken_rows import BrokenRows
 from paritygate.validate.gate.measurement import repeat_difference
 from paritygate.validate.gate.tolerance import DEFAULT_TOLERANCES, limits_for
-from paritygate.validate.gate.valid_positions import ValidWhere, blanked, left_out_of, only_valid
+from paritygate.validate.gate.undeclared_padding import UndeclaredPadding, holds_fill
+from paritygate.validate.gate.valid_positions import (
+    PaddingMask,
+    ValidWhere,
+    blanked,
+    left_out_of,
+    only_left_out,
+    only_valid,
+)
 from paritygate.validate.reference.asked_again import OtherBatches, OtherThreads
 from paritygate.validate.reference.noise_floor import measure_noise, noise_health
 from paritygate.validate.reference.profile import (
@@ -73,6 +82,7 @@ class RecordPlan:
         rename: How an input MODEL may be served as the samples' KEY; for hints, empty where it cannot.
         dims: The sizes declared of symbolic dims, where the model does not know them itself.
         positions: Which positions count, of outputs of which not all do.
+        padding: Returns the masks of padding that nobody declared, by output; called once all samples were answered.
     """
 
     folder: Path
@@ -85,6 +95,7 @@ class RecordPlan:
     rename: str = ""
     dims: Mapping[str, Dim] = field(default_factory=dict)
     positions: Mapping[str, ValidWhere] = field(default_factory=dict)
+    padding: Callable[[], Mapping[str, PaddingMask]] = dict
 
 
 def record_reference(
@@ -93,7 +104,7 @@ def record_reference(
     plan: RecordPlan,
     *,
     progress: Callable[[int], None] = lambda _: None,
-    watch: Callable[[Batch, Mapping[str, NDArray[np.generic]]], None] = lambda *_: None,
+    watch: Callable[[Batch, Mapping[str, NDArray[np.generic]], float], None] = lambda *_: None,
 ) -> Recording:
     """Run the reference over all samples, store its outputs and return the recording.
 
@@ -102,7 +113,8 @@ def record_reference(
         read: Starts reading the samples.
         plan: How to record.
         progress: Called with the number of rows done so far.
-        watch: Called with each batch and its inputs as the reference takes them, once it has answered.
+        watch: Called with each batch, its inputs as the reference takes them, and the seconds of CPU that it took, once
+            it has answered.
 
     Raises:
         ZeroRowsError: There are no samples.
@@ -132,11 +144,11 @@ def record_reference(
         digest.add(batch)
         inputs = fit_inputs(batch, runner.signature, rename=plan.rename)
         check_shapes(batch, inputs, takes)
-        outputs = answers_of(runner, batch, inputs, rows_before=digest.rows - batch.rows)
+        outputs, spent = _timed(lambda: answers_of(runner, batch, inputs, rows_before=digest.rows - batch.rows))  # noqa: B023 - called at once
         answers = {name: outputs[name] for name in recorded}
         writer.add(answers, rows=batch.rows, case=batch.case)
         broken.add(batch.ids, only_valid(answers, inputs, plan.positions), inputs)
-        watch(batch, inputs)
+        watch(batch, inputs, spent)
         rows = chooser.rows_to_repeat(inputs, batch.rows)
         if rows:
             asked = batch.rows if has_fixed_batch else rows
@@ -153,12 +165,9 @@ def record_reference(
         raise ZeroRowsError(msg, hint="give at least one row: nothing was measured, so nothing passes")
     writer.flush()
     again.flush()
-    stored = _Stored(writer=writer, folder=folder, positions=plan.positions, samples=read)
-    profiles = profile_all(
-        stored.read, shapes=writer.shapes, dtypes=writer.dtypes, axes=plan.axes, signature=runner.signature
-    )
+    profiles, undeclared = _profiles(writer, read, plan, runner.signature)
     health = check_health(
-        profiles,
+        _with_padding(profiles, undeclared),
         is_non_finite_declared=plan.is_non_finite_declared,
         first_rows=broken.of,
         in_samples=broken.in_samples,
@@ -190,10 +199,17 @@ def record_reference(
             "noise": to_data(noise),
             "non_finite": "match" if plan.is_non_finite_declared else "refuse",
             "valid_where": to_data(plan.positions),
+            "undeclared_padding": to_data(undeclared),
         },
     )
     recording.save()
     return recording
+
+
+def _timed(answer: Callable[[], Mapping[str, NDArray[np.generic]]]) -> tuple[Mapping[str, NDArray[np.generic]], float]:
+    """Return an answer, and the seconds of CPU that it took."""
+    before = time.process_time()
+    return answer(), time.process_time() - before
 
 
 def _outputs_recorded(signature: Signature, plan: RecordPlan) -> tuple[str, ...]:
@@ -236,6 +252,10 @@ class _Stored:
     positions: Mapping[str, ValidWhere]
     samples: Callable[[], Iterator[Batch]]
 
+    def read_left_out(self) -> Iterator[StoredBatch]:
+        """Yield what does not count, with all else masked."""
+        return (replace(stored, outputs=only_left_out(stored.outputs)) for stored in self.read())
+
     def read(self) -> Iterator[StoredBatch]:
         batches = read_chunks(self.folder, self.writer.chunks)
         if not self.positions:
@@ -247,6 +267,37 @@ class _Stored:
         samples = (batch for batch in self.samples() if batch.rows)
         for stored, batch in zip(batches, samples, strict=True):
             yield replace(stored, outputs=only_valid(stored.outputs, batch.inputs, self.positions))
+
+
+def _profiles(
+    writer: ChunkWriter, samples: Callable[[], Iterator[Batch]], plan: RecordPlan, signature: Signature
+) -> tuple[dict[str, OutputProfile], dict[str, UndeclaredPadding]]:
+    """Return the profile of what counts of every output, and what undeclared masks leave out."""
+    masks = {
+        name: mask for name, mask in plan.padding().items() if name in writer.dtypes and name not in plan.positions
+    }
+    stored = _Stored(writer=writer, folder=plan.folder, positions={**masks, **plan.positions}, samples=samples)
+    shapes = writer.shapes
+    profiles = profile_all(stored.read, shapes=shapes, dtypes=writer.dtypes, axes=plan.axes, signature=signature)
+    dtypes = {name: writer.dtypes[name] for name in masks}
+    axes = {name: axis for name, axis in plan.axes.items() if name in masks}
+    padding = profile_all(stored.read_left_out, shapes=shapes, dtypes=dtypes, axes=axes, signature=signature)
+    return profiles, {
+        name: UndeclaredPadding(mask=masks[name], profile=profile, is_fill=holds_fill(profile, profiles[name]))
+        for name, profile in padding.items()
+    }
+
+
+def _with_padding(
+    profiles: Mapping[str, OutputProfile], undeclared: Mapping[str, UndeclaredPadding]
+) -> dict[str, OutputProfile]:
+    """Return profiles that count as not finite what is not finite where an output is padded, too."""
+    return {
+        name: replace(profile, non_finite=profile.non_finite + undeclared[name].profile.non_finite)
+        if name in undeclared
+        else profile
+        for name, profile in profiles.items()
+    }
 
 
 class _Blanked:

@@ -16,8 +16,9 @@ from paritygate.batch import Batch
 from paritygate.codec import from_data
 from paritygate.errors import ArtifactIntegrityError, InputFileError, MeasurementError, UsageError, ZeroRowsError
 from paritygate.files import digest_of_file, digest_of_files
-from paritygate.signature import is_comparable_dtype
+from paritygate.signature import dtype_name, is_comparable_dtype
 from paritygate.validate.gate.broken_rows import BrokenRows
+from paritygate.validate.gate.undeclared_padding import UndeclaredPadding
 from paritygate.validate.gate.valid_positions import ValidWhere, only_valid
 from paritygate.validate.reference.noise_floor import NoiseFloor
 from paritygate.validate.reference.profile import OutputProfile
@@ -37,6 +38,7 @@ __all__ = [
     "expected_from_recording",
     "is_recorded_outputs",
     "open_recording_reader",
+    "padding_of",
     "positions_of",
 ]
 
@@ -84,6 +86,8 @@ class ExpectedOutputs:
         open_reader: Starts a pass over them.
         noise: How much the reference differs from itself; None where that is not known.
         positions: Which positions count, of outputs of which not all do.
+        classes: By output, the classes that its columns stand for, where the model names them.
+        padding: What masks leave out that nobody declared, by output.
     """
 
     name: str
@@ -95,6 +99,8 @@ class ExpectedOutputs:
     open_reader: Callable[[], OutputReader]
     noise: NoiseFloor | None = None
     positions: Mapping[str, ValidWhere] = field(default_factory=dict)
+    classes: Mapping[str, Sequence[int | str]] = field(default_factory=dict)
+    padding: Mapping[str, UndeclaredPadding] = field(default_factory=dict)
 
 
 def expected_from_recording(recording: Recording) -> ExpectedOutputs:
@@ -111,12 +117,20 @@ def expected_from_recording(recording: Recording) -> ExpectedOutputs:
         # A recording of before it was measured has none.
         noise=None if noise is None else from_data(NoiseFloor, noise),
         positions=positions_of(recording),
+        classes=recording.runtime.get("classes", {}),
+        padding=padding_of(recording),
     )
 
 
 def positions_of(recording: Recording) -> dict[str, ValidWhere]:
     """Return which positions of outputs count, as it was recorded."""
     return {name: from_data(ValidWhere, item) for name, item in recording.settings.get("valid_where", {}).items()}
+
+
+def padding_of(recording: Recording) -> dict[str, UndeclaredPadding]:
+    """Return what undeclared masks leave out, as it was recorded; a recording of before knows of none."""
+    found = recording.settings.get("undeclared_padding", {})
+    return {name: from_data(UndeclaredPadding, item) for name, item in found.items()}
 
 
 def open_recording_reader(recording: Recording) -> OutputReader:
@@ -288,13 +302,16 @@ class RecordedOutputs:
         for keys in self.cases.values():
             for name, key in keys.items():
                 stream = NpyStream(self._path, key)
-                if dtypes.setdefault(name, stream.dtype.name) != stream.dtype.name:
+                dtype = dtype_name(stream.dtype)
+                if dtypes.setdefault(name, dtype) != dtype:
                     both = f"{dtypes[name]} in one case, {stream.dtype} in another"
                     msg = f"recorded outputs {self._path}: {name!r} is {both}"
                     raise MeasurementError(msg, hint="an output must have one dtype")
-                if not is_comparable_dtype(stream.dtype.name):
+                if not is_comparable_dtype(dtype):
                     msg = f"recorded outputs {self._path}: {name!r} is of dtype {stream.dtype}, which is not compared"
-                    raise MeasurementError(msg, hint="keep numeric outputs only, or select them with --outputs NAME")
+                    raise MeasurementError(
+                        msg, hint="keep outputs of numbers and text only, or select them with --outputs NAME"
+                    )
                 if stream.shape not in shapes.setdefault(name, []):
                     shapes[name].append(stream.shape)
         return shapes, dtypes

@@ -18,7 +18,7 @@ from paritygate.codec import from_data, read_sealed, sealed, to_data
 from paritygate.errors import ArtifactIntegrityError, InputFileError, MeasurementError
 from paritygate.file_names import check_names
 from paritygate.files import digest_of_file, storage_errors, write_json_atomically
-from paritygate.signature import Signature, is_comparable_dtype
+from paritygate.signature import Signature, dtype_name, is_comparable_dtype
 from paritygate.validate.reference.profile import OutputProfile
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ RECORD_FILE = "record.json"
 FORMAT_VERSION = 2
 _CHUNK_BYTES = 16 << 20
 _CHUNK_BATCHES = 4096
+_CODE_POINT = np.dtype("<u4")
 # Distinct shapes that are remembered of an output: enough to tell fixed from varying dims.
 _SHAPES_KEPT = 256
 
@@ -68,14 +69,16 @@ class ChunkWriter:
         for name, array in outputs.items():
             self._note_shape(name, array)
             # Why not ascontiguousarray: it makes a vector of a scalar.
-            self._pending[f"{at}/{name}"] = np.asarray(array, order="C")
+            kept = np.asarray(array, order="C")
+            self._pending[f"{at}/{name}"] = _as_code_points(kept) if kept.dtype.kind == "U" else kept
             self._pending_bytes += array.nbytes
-        self._pending_batches.append({"rows": rows, "case": case})
+        texts = [name for name, array in outputs.items() if array.dtype.kind == "U"]
+        self._pending_batches.append({"rows": rows, "case": case, **({"texts": texts} if texts else {})})
         if self._pending_bytes >= _CHUNK_BYTES or len(self._pending_batches) >= _CHUNK_BATCHES:
             self.flush()
 
     def _note_shape(self, name: str, array: NDArray[np.generic]) -> None:
-        dtype = array.dtype.name
+        dtype = dtype_name(array.dtype)
         if not is_comparable_dtype(dtype):
             msg = f"output {name!r} is of dtype {dtype}, which is not compared"
             raise MeasurementError(
@@ -104,6 +107,16 @@ class ChunkWriter:
                 raise _as_storage_error(err) from err
         self.chunks[path.name] = digest_of_file(path)
         self._pending, self._pending_batches, self._pending_bytes = {}, [], 0
+
+
+def _as_code_points(texts: NDArray[np.generic]) -> NDArray[np.generic]:
+    """Return text as numbers, one more axis with as many as the longest has characters: safetensors holds no text."""
+    width = texts.dtype.itemsize // _CODE_POINT.itemsize
+    return np.frombuffer(texts.tobytes(), dtype=_CODE_POINT).reshape(*texts.shape, width)
+
+
+def _as_text(code_points: NDArray[np.generic]) -> NDArray[np.generic]:
+    return np.frombuffer(code_points.tobytes(), dtype=f"<U{code_points.shape[-1]}").reshape(code_points.shape[:-1])
 
 
 def _as_storage_error(err: Exception) -> OSError:
@@ -148,6 +161,7 @@ def _read_chunk(path: Path) -> Iterator[StoredBatch]:
             keys.setdefault(int(key.partition("/")[0]), []).append(key)
         for at, batch in enumerate(batches):
             outputs = {key.partition("/")[2]: file.get_tensor(key) for key in sorted(keys.get(at, []))}
+            outputs |= {name: _as_text(outputs[name]) for name in batch.get("texts", ())}
             yield StoredBatch(rows=batch["rows"], case=batch["case"], outputs=outputs)
 
 
@@ -200,6 +214,10 @@ class Recording:
     def _sealed(self) -> dict[str, Any]:
         data = to_data(self)
         del data["folder"]
+        for profile in data["profiles"].values():
+            # What was recorded before ranges were known keeps its digest.
+            if profile["low"] is None:
+                del profile["low"], profile["high"]
         return sealed(data, version=FORMAT_VERSION)
 
     @classmethod

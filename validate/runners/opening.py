@@ -35,6 +35,7 @@ RUNNERS: Mapping[SourceKind, str] = {
     SourceKind.KERAS: "paritygate.validate.runners.tensorflow",
     SourceKind.SAVEDMODEL: "paritygate.validate.runners.tensorflow",
     SourceKind.FUNCTION: "paritygate.validate.runners.function",
+    SourceKind.ENDPOINT: "paritygate.validate.runners.endpoint.runner",
 }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,6 +38,7 @@ FIXED_BY_TENSORFLOW = "TensorFlow fixes its threads when it starts"
 NOT_KNOWN = "on how many threads it ran is not known here"
 ON_THE_GPU = "it is computed on the GPU"
 _NOT_OFFERED = "its runner does not choose them"
+_IGNORE_OUTPUT = "leave it out: outputs: {NAME: {ignore: REASON}} in the spec, or --outputs with the others"
 _TASKS = Path("/proc/self/task")
 
 
@@ -57,6 +58,7 @@ class RuntimeFacts:
         warnings: What was not seen so far and weakens what a pass says, one sentence each.
         provider_warnings: What the provider leaves open or does otherwise than asked, one sentence each.
         may_be_called_at_once: Whether `run` may be called from several threads at once.
+        classes: By output, the classes that its columns stand for, where the model names them.
     """
 
     runtime: str
@@ -70,6 +72,7 @@ class RuntimeFacts:
     warnings: tuple[str, ...] = ()
     provider_warnings: tuple[str, ...] = ()
     may_be_called_at_once: bool = False
+    classes: Mapping[str, Sequence[int | str]] = field(default_factory=dict)
 
 
 class Runner(ABC):
@@ -125,7 +128,10 @@ class Runner(ABC):
         except Exception as err:
             msg = f"{self._what} on {describe_arrays(inputs)}: {self._reason(err)}"
             raise BackendError(msg, hint=self._hint) from err
-        return {spec.name: array for spec, array in zip(self.signature.outputs, found, strict=True)}
+        return {
+            spec.name: _text(spec, array) if spec.dtype == "string" else array
+            for spec, array in zip(self.signature.outputs, found, strict=True)
+        }
 
     def on_one_thread(self) -> AbstractContextManager[Runner] | str:
         """Return what opens a runner of the same model that computes on one thread, or why there is none.
@@ -184,6 +190,27 @@ def _fits(spec: TensorSpec, array: NDArray[np.generic]) -> bool:
         and array.ndim == len(spec.shape)
         and all(not isinstance(dim, int) or dim == size for dim, size in zip(spec.shape, array.shape, strict=True))
     )
+
+
+def _text(spec: TensorSpec, array: NDArray[np.generic]) -> NDArray[np.generic]:
+    """Return text as an array of NumPy's, which is stored and compared; runtimes answer Python's strings, or UTF-8.
+
+    Raises:
+        BackendError: It is no text, or text that NumPy does not keep as it is.
+    """
+    import numpy as np
+
+    values = array.ravel().tolist()
+    try:
+        found = [value.decode() if isinstance(value, bytes) else value for value in values]
+    except UnicodeDecodeError as err:
+        msg = f"the output {spec} holds bytes that are no UTF-8: {err.object!r}"
+        raise BackendError(msg, hint=_IGNORE_OUTPUT) from err
+    wrong = next((value for value in found if not isinstance(value, str) or value.endswith("\0")), None)
+    if wrong is not None:
+        msg = f"the output {spec} holds {wrong!r}, which is no text, or ends in a null character and would lose it"
+        raise BackendError(msg, hint=_IGNORE_OUTPUT)
+    return np.asarray(found, dtype=str).reshape(array.shape)
 
 
 def describe_arrays(arrays: Mapping[str, NDArray[np.generic]]) -> str:

@@ -1,4 +1,4 @@
-"""Run Keras models and the serving signatures of SavedModels in TensorFlow."""
+"""Run Keras models and signatures of SavedModels in TensorFlow."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from paritygate.artifact import ARTIFACT_FILE
 from paritygate.errors import BackendError
 from paritygate.machine import device_name
 from paritygate.models.loading import LoadedModel
@@ -24,13 +25,22 @@ from paritygate.models.tensorflow.keras_model import (
     second_names,
     signature_of_keras,
 )
-from paritygate.models.tensorflow.savedmodel import SavedFunction, load_savedmodel
+from paritygate.models.tensorflow.savedmodel import SavedFunction, load_savedmodel, note_on_signatures
 from paritygate.models.weights import WeightTally
 from paritygate.precision import Precision
 from paritygate.signature import Signature, rename_signature
 from paritygate.validate.runners.runner import FIXED_BY_TENSORFLOW, ON_THE_GPU, Runner, RuntimeFacts
 
-__all__ = ["KerasRunner", "SavedModelRunner", "open_model", "precision_of_operations", "tensorflow_reason"]
+__all__ = [
+    "KerasRunner",
+    "SavedModelRunner",
+    "nodes_of_function",
+    "open_model",
+    "precision_of_keras",
+    "precision_of_operations",
+    "precision_of_savedmodel",
+    "tensorflow_reason",
+]
 
 # Where in TensorFlow an error was raised, which tells a user nothing.
 _PLACES = re.compile(r"\{\{function_node [^}]*\}\}\s*|\s*\[Op:\w+\]")
@@ -48,7 +58,7 @@ def open_model(loaded: LoadedModel) -> KerasRunner | SavedModelRunner:
 
     Raises:
         MissingBackendError: TensorFlow is not installed.
-        InputFileError: The file is corrupt or holds code; the folder is no SavedModel, or has no serving signature.
+        InputFileError: The file is corrupt or holds code; the folder is no SavedModel, or does not have the signature.
         BackendError: The device asked for cannot be had, Keras runs on another backend, or TensorFlow does not load
             the model.
         UsageError: The model does not say its signature and none is given, or the one given does not fit; or a name
@@ -67,7 +77,7 @@ def _open_keras(tf: Any, loaded: LoadedModel) -> KerasRunner:  # noqa: ANN401 - 
         runtime="keras",
         version=f"{keras.__version__} on tensorflow {tf.__version__}",
         device=device_name(loaded.device),
-        precision_found=_precision_of_keras(model),
+        precision_found=precision_of_keras(model),
         tf32=_is_tf32_allowed(loaded.device),
         notes=notes_on_names(model, signature, rename),
     )
@@ -79,7 +89,8 @@ def _open_keras(tf: Any, loaded: LoadedModel) -> KerasRunner:  # noqa: ANN401 - 
     )
 
 
-def _precision_of_keras(model: Any) -> Precision | None:  # noqa: ANN401 - a keras.Model, and Keras has no types
+def precision_of_keras(model: Any) -> Precision | None:  # noqa: ANN401 - a keras.Model, and Keras has no types
+    """Return the precision that a Keras model computes in, by its weights and layers; None where nothing tells."""
     tally = WeightTally()
     _add_variables(tally, model.weights)
     # A mixed policy keeps weights in float32 and casts them for every call.
@@ -165,26 +176,30 @@ class KerasRunner(TensorflowRunner):
 
 
 def _open_savedmodel(tf: Any, loaded: LoadedModel) -> SavedModelRunner:  # noqa: ANN401 - the module
-    function = load_savedmodel(loaded.ref.path)
+    ref = loaded.ref
+    function = load_savedmodel(ref.path, ref.signature_key)
+    # An artifact is what serving_default of it answers, whatever else was copied.
+    is_artifact = (ref.path / ARTIFACT_FILE).is_file()
+    note = "" if is_artifact else note_on_signatures(ref.path, ref.text, ref.signature_key)
     facts = RuntimeFacts(
         runtime="tensorflow",
         version=tf.__version__,
         device=device_name(loaded.device),
-        precision_found=_precision_of_savedmodel(function),
+        precision_found=precision_of_savedmodel(function),
         tf32=_is_tf32_allowed(loaded.device),
+        notes=(note,) if note else (),
     )
-    return SavedModelRunner(
-        function=function, signature=rename_signature(function.signature, loaded.ref.rename), facts=facts
-    )
+    return SavedModelRunner(function=function, signature=rename_signature(function.signature, ref.rename), facts=facts)
 
 
-def _precision_of_savedmodel(function: SavedFunction) -> Precision | None:
+def precision_of_savedmodel(function: SavedFunction) -> Precision | None:
+    """Return the precision that a signature computes in, by its weights and operators; None where nothing tells."""
     import tensorflow as tf
 
     tally = WeightTally()
     _add_variables(tally, function.function.variables)
     dtypes = set()
-    for node in _nodes(function.function):
+    for node in nodes_of_function(function.function):
         if node.op == "Const" and tf.dtypes.as_dtype(node.attr["dtype"].type).is_floating:
             tally.add(tf.make_ndarray(node.attr["value"].tensor))
         elif node.op in _OPERATORS:
@@ -192,7 +207,8 @@ def _precision_of_savedmodel(function: SavedFunction) -> Precision | None:
     return precision_of_operations(tally.precision_of_parameters(), dtypes)
 
 
-def _nodes(function: Any) -> Iterator[Any]:  # noqa: ANN401 - TensorFlow ships no types
+def nodes_of_function(function: Any) -> Iterator[Any]:  # noqa: ANN401 - TensorFlow ships no types
+    """Yield the nodes of a concrete function of TensorFlow, and of all functions that it calls."""
     graph = function.graph.as_graph_def()
     yield from graph.node
     for called in graph.library.function:
@@ -200,7 +216,7 @@ def _nodes(function: Any) -> Iterator[Any]:  # noqa: ANN401 - TensorFlow ships n
 
 
 class SavedModelRunner(TensorflowRunner):
-    """The serving signature of one SavedModel."""
+    """One signature of a SavedModel."""
 
     _what = "tensorflow failed"
     _hint = "check that the samples are within what the model was exported for"

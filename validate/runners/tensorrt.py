@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 __all__ = [
     "TensorrtRunner",
     "check_version",
-    "describe_census",
+    "describe_dtypes",
     "engine_facts",
     "gpu_for_engines",
     "open_model",
@@ -132,9 +132,9 @@ def engine_facts(
         f"it takes {describe_profile(record.profile)}",
     ]
     if record.census:
-        said.append(f"outputs of layers in its network, by dtype: {describe_census(record.census)}")
+        said.append(f"outputs of layers in its network, by dtype: {describe_dtypes(record.census)}")
     if inspected:
-        said.append(f"outputs of layers in the engine, by dtype: {describe_census(inspected)}")
+        said.append(f"outputs of layers in the engine, by dtype: {describe_dtypes(inspected)}")
     return RuntimeFacts(
         runtime=record.library,
         version=engine.library.version,
@@ -279,18 +279,18 @@ def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in version.split(".") if part.isdigit())
 
 
-def precision_of_dtypes(census: Mapping[str, Mapping[str, int]]) -> Precision | None:
+def precision_of_dtypes(counts: Mapping[str, Mapping[str, int]]) -> Precision | None:
     """Return the precision of the layers that compute: the lowest there is; None if none computes in floats.
 
     Args:
-        census: How many outputs of layers there are, by dtype and type of layer, in the library's words.
+        counts: How many outputs of layers there are, by dtype and type of layer, in the library's words.
 
     Returns:
         `mixed` where layers compute in FP16 and others in BF16.
     """
     found = {
         _PRECISIONS[dtype]
-        for dtype, layers in census.items()
+        for dtype, layers in counts.items()
         if dtype in _PRECISIONS and any(count for layer, count in layers.items() if layer.upper() not in _NOT_COMPUTING)
     }
     if Precision.INT8 in found:
@@ -301,7 +301,7 @@ def precision_of_dtypes(census: Mapping[str, Mapping[str, int]]) -> Precision | 
     return lower.pop() if lower else next(iter(found), None)
 
 
-def describe_census(census: Mapping[str, Mapping[str, int]]) -> str:
+def describe_dtypes(counts: Mapping[str, Mapping[str, int]]) -> str:
     """Return how many outputs of layers are of each dtype, such as `HALF 138, FLOAT 2`, the most first."""
-    counts = Counter({dtype: sum(layers.values()) for dtype, layers in census.items()})
-    return ", ".join(f"{dtype} {count}" for dtype, count in counts.most_common())
+    totals = Counter({dtype: sum(layers.values()) for dtype, layers in counts.items()})
+    return ", ".join(f"{dtype} {count}" for dtype, count in totals.most_common())

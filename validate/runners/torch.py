@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from paritygate.models.example import Example
 
-__all__ = ["TorchRunner", "open_model"]
+__all__ = ["TorchRunner", "open_model", "precision_of_module", "precision_of_tensors"]
 
 # Modules of these packages hold their weights packed, where no parameter shows them.
 _QUANTIZED = ("torch.ao.nn.quantized", "torch.ao.nn.intrinsic.quantized", "torch.nn.quantized")
@@ -74,7 +74,7 @@ def _open_module(loaded: LoadedModel) -> TorchRunner:
     return TorchRunner(
         named=as_named_module(module, signature, loaded.ref.rename),
         signature=signature,
-        facts=_torch_facts(device_of(module).type, _precision_of_module(module), [note]),
+        facts=_torch_facts(device_of(module).type, precision_of_module(module), [note]),
     )
 
 
@@ -87,10 +87,11 @@ def _move(module: torch.nn.Module, device: str) -> None:
         raise BackendError(msg, hint="load all weights in the callable, and leave the device to paritygate") from err
 
 
-def _precision_of_module(module: torch.nn.Module) -> Precision | None:
+def precision_of_module(module: torch.nn.Module) -> Precision | None:
+    """Return the precision of a module's weights; None where they are packed, or there are none. Reads all of them."""
     if any(type(part).__module__.startswith(_QUANTIZED) for part in module.modules()):
         return Precision.INT8
-    return _precision_of_tensors((*module.parameters(), *module.buffers()))
+    return precision_of_tensors((*module.parameters(), *module.buffers()))
 
 
 def _open_torchscript(loaded: LoadedModel) -> TorchRunner:
@@ -102,7 +103,7 @@ def _open_torchscript(loaded: LoadedModel) -> TorchRunner:
     named, signature = named_file(torchscript_file.taking_its_names(module), known)
     weights = (*module.parameters(), *module.buffers(), *torchscript_file.constants_of(module))
     device = next((tensor.device.type for tensor in weights), loaded.device)
-    facts = _torch_facts(device, _precision_of_tensors(weights), (note, *torchscript_file.notes_of(module)))
+    facts = _torch_facts(device, precision_of_tensors(weights), (note, *torchscript_file.notes_of(module)))
     return TorchRunner(named=named, signature=signature, facts=facts)
 
 
@@ -115,7 +116,7 @@ def _open_pt2(loaded: LoadedModel) -> TorchRunner:
     named, signature = named_file(pt2_file.taking_its_names(program, module, module), known)
     weights = (*program.state_dict.values(), *_tensors(program))
     device = next((tensor.device.type for tensor in weights), loaded.device)
-    facts = _torch_facts(device, _precision_of_tensors(weights), pt2_file.notes_of(program))
+    facts = _torch_facts(device, precision_of_tensors(weights), pt2_file.notes_of(program))
     return TorchRunner(named=named, signature=signature, facts=facts)
 
 
@@ -152,7 +153,7 @@ def _check_device(device: str) -> None:
         )
 
 
-def _precision_of_tensors(tensors: Iterable[torch.Tensor]) -> Precision | None:
+def precision_of_tensors(tensors: Iterable[torch.Tensor]) -> Precision | None:
     """Return the precision of weights; None where they are packed, or there are none.
 
     Reads all of them.

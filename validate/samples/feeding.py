@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["check_shapes", "fit_inputs"]
 
+_COLUMN_RANK = 2
 _ONE_LENGTH = "give every row as many places in one of them as in the other, or give the dims other names"
 
 
@@ -26,7 +27,8 @@ def fit_inputs(batch: Batch, signature: Signature, *, rename: str = "") -> dict[
     """Return the inputs of the signature out of a batch.
 
     Integers are cast to the integer dtype that the model takes, after a check of the range; no other
-    dtype is cast. Inputs of the batch that the model does not take are left out.
+    dtype is cast. One value a row becomes a column where the model takes one. Inputs of the batch that the
+    model does not take are left out.
 
     Args:
         batch: The batch.
@@ -42,7 +44,7 @@ def fit_inputs(batch: Batch, signature: Signature, *, rename: str = "") -> dict[
             seen = ", ".join(batch.inputs) or "none"
             msg = f"the samples have no input {spec.name!r}, which the model takes (seen: {seen})"
             raise UsageError(msg, hint=_how_to_name(spec.name, batch, signature, rename))
-        fitted[spec.name] = _fit(spec, batch.inputs[spec.name])
+        fitted[spec.name] = _fit(spec, _as_column(spec, batch.inputs[spec.name]))
     return fitted
 
 
@@ -139,6 +141,12 @@ def _how_to_name(name: str, batch: Batch, signature: Signature, rename: str) -> 
     # Where one key is left over, it is the one that is meant.
     key = unused[0] if len(unused) == 1 else "KEY"
     return f"{hint}, or rename these: {rename.replace('MODEL', name).replace('KEY', key)}"
+
+
+def _as_column(spec: TensorSpec, array: NDArray[np.generic]) -> NDArray[np.generic]:
+    """Return one value a row as the column that models made by skl2onnx take: it has one axis more."""
+    is_column = spec.shape is not None and len(spec.shape) == _COLUMN_RANK and spec.shape[1] == 1
+    return array[:, np.newaxis] if is_column and array.ndim == 1 else array
 
 
 def _fit(spec: TensorSpec, array: NDArray[np.generic]) -> NDArray[np.generic]:

@@ -25,6 +25,7 @@ from paritygate.text import counted
 from paritygate.validate.samples.arrow_tables import DATASET_FILE, SPLITS_FILE, read_dataset, read_parquet
 from paritygate.validate.samples.npy_stream import NpyStream, npz_names
 from paritygate.validate.samples.pictures import read_pictures
+from paritygate.validate.samples.random_rows import read_random_rows
 from paritygate.validate.samples.source import DEFAULT_BATCH_SIZE, SampleSource, unreadable
 from paritygate.validate.samples.split import rows_for_calibration
 from paritygate.validate.samples.tables import SeenIds, read_jsonl, texts
@@ -77,6 +78,9 @@ def _open_all(source: SampleSource) -> Callable[[], Iterator[Batch]]:
     if source.batch_size < 1:
         msg = f"batch size {source.batch_size} is not allowed (allowed: 1 and more)"
         raise UsageError(msg, hint="--batch-size 16 is the default")
+    asked = source.random
+    if asked is not None:
+        return lambda: read_random_rows(asked, source.batch_size)
     path = source.folder / source.text
     if source.images is not None and not path.is_dir():
         msg = f"{source.key}.images belongs to a folder of pictures, and {source.text!r} is no folder"
@@ -241,10 +245,17 @@ def _read_cases(path: Path, names: Sequence[str]) -> Iterator[Batch]:
     cases: dict[str, list[str]] = {}
     for name in names:
         cases.setdefault(name.rpartition("/")[0], []).append(name)
+    # The nodes and edges of a graph are no rows where one graph has as many of both by chance: all cases are alike.
+    are_whole = any(len(_sizes(path, keys)) > 1 for keys in cases.values())
     for case, keys in cases.items():
         inputs = {key.rpartition("/")[2]: NpyStream(path, key).take(None) for key in keys}
-        rows = common_rows(inputs)
+        rows = min(common_rows(inputs), 1) if are_whole else common_rows(inputs)
         yield Batch(inputs=inputs, ids=[f"{case}/{row}" for row in range(rows)], case=case)
+
+
+def _sizes(path: Path, keys: Sequence[str]) -> set[int]:
+    sizes = [NpyStream(path, key).rows for key in keys]
+    return {size for size in sizes if size is not None}
 
 
 def common_rows(inputs: Mapping[str, NDArray[np.generic]]) -> int:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from paritygate.errors import InputFileError
 from paritygate.validate.samples.pictures import PictureRules
+from paritygate.validate.samples.random_rows import RandomRows
 from paritygate.validate.samples.split import SampleSplit
 
 __all__ = ["DEFAULT_BATCH_SIZE", "SampleSource", "unreadable"]
@@ -28,6 +29,7 @@ class SampleSource:
             are filled up with.
         split: Which of the rows are read, those for calibration; None for all.
         images: Of a folder of pictures: how they are prepared; None of anything else.
+        random: How rows are made up, where there are no real ones; None where they are read.
         key: The part of the spec that names them, for hints; empty where the command line does.
     """
 
@@ -38,6 +40,7 @@ class SampleSource:
     pad: Mapping[str, float] = field(default_factory=dict)
     split: SampleSplit | None = None
     images: PictureRules | None = None
+    random: RandomRows | None = None
     key: str = ""
 
     @property

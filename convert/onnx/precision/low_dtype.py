@@ -44,6 +44,7 @@ class LowDtype:
         numpy: Its numpy dtype.
         largest: The largest finite value.
         smallest: The smallest value above zero.
+        smallest_normal: The smallest value above zero that has all its bits.
     """
 
     precision: Precision
@@ -52,6 +53,7 @@ class LowDtype:
     numpy: np.dtype[Any]
     largest: float
     smallest: float
+    smallest_normal: float
 
     def round(self, values: NDArray[np.float32]) -> NDArray[Any]:
         """Return the nearest values of this dtype, infinite where they are beyond its range."""
@@ -84,6 +86,7 @@ def low_dtype(precision: Precision) -> LowDtype:
         numpy=dtype,
         largest=float(info.max),
         smallest=float(info.smallest_subnormal),
+        smallest_normal=float(info.smallest_normal),
     )
 
 

@@ -55,7 +55,7 @@ def raise_opset(model: onnx.ModelProto, dtype: LowDtype, keeping: Keeping) -> tu
     """
     opset = opset_of(model)
     nodes = list(_typed_nodes(model.graph, {}))
-    lowered = [each for each in nodes if not keeping.reason(each.node)]
+    lowered = [each for each in nodes if not keeping.asked(each.node)]
     counts = {each: _count(lowered, each, dtype) for each in _candidates(opset)}
     notes: list[str] = []
     for candidate in sorted(counts, key=lambda each: (-counts[each], each)):

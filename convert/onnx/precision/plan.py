@@ -39,16 +39,20 @@ class Keeping:
     Attributes:
         names: Names of nodes as the model has them now.
         operators: Operators, each meaning all its nodes.
+        unasked: Names of nodes that stay so without being asked for, each with the reason.
     """
 
     names: frozenset[str] = frozenset()
     operators: frozenset[str] = frozenset()
+    unasked: Mapping[str, str] = field(default_factory=dict)
 
-    def reason(self, node: onnx.NodeProto) -> str:
-        """Return why the node is kept, as a part of a sentence; empty if it is not."""
+    def asked(self, node: onnx.NodeProto) -> str:
+        """Return by what the node was asked to be kept, as a part of a sentence; empty if it was not."""
         if node.name in self.names:
             return "kept as asked, by its name"
-        return "kept as asked, by its operator" if node.op_type in self.operators else ""
+        if node.op_type in self.operators:
+            return "kept as asked, by its operator"
+        return ""
 
 
 def keeping_of(
@@ -281,7 +285,7 @@ class Planner:
         return plan
 
     def _node(self, node: onnx.NodeProto, scope: _Scope, values: dict[str, Value], reason: str) -> NodePlan:
-        reason = reason or self._keeping.reason(node)
+        reason = reason or self._keeping.asked(node)
         step = NodePlan(node=node)
         for inner in subgraphs_of(node):
             step.inner.append(self._graph(inner, scope, reason, FLOAT))
@@ -296,6 +300,7 @@ class Planner:
             return step
         if computes_sizes and node.op_type != "Cast":
             reason = reason or _SIZES
+        reason = reason or self._keeping.unasked.get(node.name, "")
         support = self._support(node, scope, step, reads, reason)
         step.reason = support.reason
         for position, value in reads:

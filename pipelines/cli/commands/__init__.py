@@ -1,1 +1,1 @@
-"""The commands, one per file."""
+"""One command a file, in folders by subject; each is imported when it is called."""

@@ -9,14 +9,14 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from paritygate.artifact import ARTIFACT_FILE, check_record, file_digests
 from paritygate.codec import to_data
-from paritygate.errors import ArtifactIntegrityError, InputFileError, RepositoryError, UsageError
+from paritygate.errors import ArtifactIntegrityError, RepositoryError, UsageError
 from paritygate.files import digest_of_files
 from paritygate.pipelines.release.repository.difference import compare_files
 from paritygate.pipelines.release.repository.disk import reading_errors
@@ -126,6 +126,7 @@ class Provenance:
         asked_less: What the spec asks less than failed runs of the same source did, by variant and run.
         probes_not_asked: By variant, the probes that were switched off or could not be asked.
         edge_findings: By variant, what it answers otherwise where no sample is.
+        padding_findings: By variant, what differs where a mask leaves out that nobody declared, in words.
         edge_not_asked: The variants that were not asked what is unlike every sample.
         emulated_not_passed: By variant, what fails where its precision is real, as its emulated row says.
         pack: Digest of the pack that the run came in; None where it was not unpacked.
@@ -143,6 +144,7 @@ class Provenance:
     constant_decisions: Mapping[str, str] = field(default_factory=dict)
     probes_not_asked: Mapping[str, Sequence[str]] = field(default_factory=dict)
     edge_findings: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
+    padding_findings: Mapping[str, Sequence[str]] = field(default_factory=dict)
     edge_not_asked: Sequence[str] = ()
     asked_less: Sequence[Mapping[str, Any]] = ()
     emulated_not_passed: Mapping[str, str] = field(default_factory=dict)
@@ -161,7 +163,8 @@ class ReleaseCandidate:
         provenance: What it was made and judged with.
         evidence: The evidence of the run, as JSON data; becomes `evidence.json`.
         alias: The alias to move to the new version; None moves none.
-        reports: Further files to keep with the release, by the name they get there.
+        reports: Further files to keep with the release, by the name they get there: what returns their bytes, which is
+            called where a release is made that is not there yet.
         accepted: Kind of evidence accepted in place of `verified`, by variant; the release says so.
         reason: Why, in words, such as `fallback: source`; required when the source is released.
         choice: What was asked for and what stood for choice, as JSON data; goes into the manifest.
@@ -176,7 +179,7 @@ class ReleaseCandidate:
     provenance: Provenance
     evidence: Mapping[str, Any]
     alias: str | None = None
-    reports: Mapping[str, Path] = field(default_factory=dict)
+    reports: Mapping[str, Callable[[], bytes]] = field(default_factory=dict)
     accepted: Mapping[str, str] = field(default_factory=dict)
     reason: str = ""
     choice: Mapping[str, Any] = field(default_factory=dict)
@@ -223,10 +226,6 @@ def _check_entries(candidate: ReleaseCandidate) -> None:
         if count[name.casefold()] > 1:
             msg = f"the name {name!r} stands twice in the release"
             raise UsageError(msg, hint=f"names of variants and reports differ, and are not {MANIFEST_FILE} or so")
-    for path in candidate.reports.values():
-        if not path.is_file():
-            msg = f"report {path} does not exist"
-            raise InputFileError(msg, hint="write it again with: convert-and-validate report")
 
 
 def _check_record(variant: VariantCandidate) -> None:

@@ -187,8 +187,8 @@ def _copy(candidate: ReleaseCandidate, content: Path) -> dict[str, str]:
     with storage_errors(content):
         for variant in candidate.variants:
             _copy_variant(variant, content / variant.name)
-        for name, path in candidate.reports.items():
-            shutil.copyfile(path, content / name)
+        for name, contents in candidate.reports.items():
+            (content / name).write_bytes(contents())
         write_json_atomically(content / EVIDENCE_FILE, dict(candidate.evidence))
         for path in content.rglob("*"):
             if path.is_file():

@@ -8,42 +8,22 @@ from typing import Any
 
 from paritygate.artifact import Artifact
 from paritygate.formats import ENGINE_FORMATS
-from paritygate.pipelines.compare.result import ComparisonResult, DecisionResult, MatchResult, OutputResult
 from paritygate.pipelines.report.figures import number, shorten, size_words
-from paritygate.pipelines.report.report_data import ReportData, VariantReport
-from paritygate.pipelines.report.tables.table import Cell, Column, Table, code, facts, figure, status, text
+from paritygate.pipelines.report.report_data import ReportData
+from paritygate.pipelines.report.tables.table import Cell, Column, Table, code, facts, figure, text
 from paritygate.precision import Variant
-from paritygate.signature import is_float_dtype
-from paritygate.validate.gate.bounds import upper_bound_text
 from paritygate.validate.reference.recording import Recording
 
 __all__ = [
-    "anchor_of",
+    "artifact_size",
     "artifact_table",
     "earlier_failures_table",
     "evidence_words",
-    "parity_table",
     "reference_tables",
     "release_table",
 ]
 
-_PARITY_COLUMNS = (
-    Column(title="variant"),
-    Column(title="output"),
-    Column(title="rows", is_figure=True),
-    Column(title="0/1 mismatches", is_figure=True),
-    Column(title="95 % bound", is_figure=True),
-    Column(title="max diff", is_figure=True),
-    Column(title="min diff", is_figure=True),
-    Column(title="mean diff", is_figure=True),
-    Column(title="std of diff", is_figure=True),
-    Column(title="device"),
-    Column(title="evidence"),
-    Column(title="verdict"),
-)
-
 _NOTHING = "-"
-_CHECKS_NAMED = 2
 _UNMEASURED = "not measured, and why: "
 _WHY_LENGTH = 160
 _TRUSTED = "Evidence came with a pack, was not made on the machine that releases, and is trusted: {pack}."
@@ -54,23 +34,6 @@ _EMULATED_ENGINE = (
     "emulated, of {names}: what ran on the CPU is the ONNX file that the engine was built from, held to the engine's "
     "limits. The engine itself did not run for that row."
 )
-
-
-def anchor_of(position: int) -> str:
-    """Return the name of the place in the page of the variant at a position: never made of foreign text."""
-    return f"variant-{position + 1}"
-
-
-def parity_table(report: ReportData) -> Table:
-    """Return the table of the published practice: one row for each output of each variant."""
-    rows: list[tuple[Cell, ...]] = []
-    for position, variant in enumerate(report.variants):
-        rows += _parity_rows(variant, anchor_of(position))
-    return Table(
-        caption="Parity with the source: statistics of |actual - expected|",
-        columns=_PARITY_COLUMNS,
-        rows=tuple(rows),
-    )
 
 
 def earlier_failures_table(report: ReportData) -> Table | None:
@@ -113,76 +76,6 @@ def _reasons_of_none(report: ReportData) -> Iterable[str]:
             names.setdefault(shorten(" ".join(variant.reason.split()), _WHY_LENGTH), []).append(variant.name)
     for reason, found in names.items():
         yield f"{', '.join(found)}: {reason}"
-
-
-def _parity_rows(variant: VariantReport, anchor: str) -> Iterable[tuple[Cell, ...]]:
-    name = text(variant.name, anchor=anchor, remark="" if variant.is_required else "optional")
-    yield from _result_rows(
-        name, variant.result, (text(variant.device or _NOTHING), text(variant.evidence)), variant.verdict
-    )
-    if variant.emulated is not None:
-        kind = "emulated" if variant.emulated.error is None else "none"
-        device = text(variant.emulated.candidate.device or _NOTHING)
-        name = text(variant.name, anchor=anchor, remark="emulated")
-        yield from _result_rows(name, variant.emulated, (device, text(kind)), variant.emulated.verdict)
-
-
-def _result_rows(
-    name: Cell, result: ComparisonResult | None, where: tuple[Cell, ...], verdict: str
-) -> Iterable[tuple[Cell, ...]]:
-    if result is None or not (result.outputs or result.matches or result.decisions):
-        rows = figure(number(result.rows) if result is not None else "0")
-        yield (name, text(_NOTHING), rows, *[figure(_NOTHING)] * 6, *where, status(verdict, remark=_why(result, "")))
-        return
-    rows = figure(number(result.rows))
-    for output_name, cells in _measured(result).items():
-        yield (name, *cells[:1], rows, *cells[1:], *where, status(verdict, remark=_why(result, output_name)))
-
-
-def _measured(result: ComparisonResult) -> dict[str, tuple[Cell, ...]]:
-    """Return the figures of each output, of labels that are held to their scores, and of detections."""
-    found: dict[str, tuple[Cell, ...]] = {}
-    for name, output in result.outputs.items():
-        diffs = (output.max_abs_diff, output.min_abs_diff, output.mean_abs_diff, output.std_abs_diff)
-        shown = [figure(number(diff, missing=_NOTHING)) for diff in diffs]
-        found[name] = (text(name), *_mismatch_cells(output, result.decisions.get(name)), *shown)
-    for name, decision in result.decisions.items():
-        if name not in result.outputs:
-            found[name] = (text(name, remark="labels"), *_decision_cells(decision), *[figure(_NOTHING)] * 4)
-    for name, match in result.matches.items():
-        shown = [figure(_match_diffs(match)), *[figure(_NOTHING)] * 3]
-        pairs = figure(f"{number(match.matched)} of {number(match.expected)} matched")
-        found[name] = (text(name, remark="detections"), pairs, figure(_NOTHING), *shown)
-    return found
-
-
-def _match_diffs(match: MatchResult) -> str:
-    figures = (("scores", match.max_score_diff), ("boxes", match.max_box_diff))
-    return ", ".join(f"{what} {number(diff)}" for what, diff in figures if diff is not None) or _NOTHING
-
-
-def _why(result: ComparisonResult | None, output: str) -> str:
-    """Return the checks that a verdict comes from, as far as they are about the output; of a pass, findings."""
-    if result is None or result.verdict == "pass":
-        return "" if result is None else result.edge_words
-    bad = [check for check in result.checks if check.status == result.verdict]
-    names = dict.fromkeys(check.name for check in bad if check.output in {None, output})
-    # A variant has one verdict, whichever of its outputs it comes from.
-    names = names or dict.fromkeys(f"{check.name} of {check.output}" for check in bad)
-    shown, more = list(names)[:_CHECKS_NAMED], len(names) - _CHECKS_NAMED
-    return ", ".join(shown) + (f" and {more} more" if more > 0 else "")
-
-
-def _mismatch_cells(output: OutputResult, decision: DecisionResult | None) -> tuple[Cell, Cell]:
-    if decision is not None:
-        return _decision_cells(decision)
-    if not is_float_dtype(output.dtype):
-        return figure(f"{number(output.mismatches)} values"), figure(_NOTHING)
-    return figure("no rule"), figure(_NOTHING)
-
-
-def _decision_cells(decision: DecisionResult) -> tuple[Cell, Cell]:
-    return figure(number(decision.mismatches)), figure(f"< {upper_bound_text(decision.mismatch_rate_upper_95)}")
 
 
 def reference_tables(recording: Recording) -> tuple[Table, ...]:
@@ -250,12 +143,16 @@ def artifact_table(report: ReportData) -> Table:
 
 
 def _artifact_rows(name: str, artifact: Artifact) -> Iterable[tuple[Cell, ...]]:
-    sizes = {file: _size_of(artifact.folder / file) for file in artifact.files}
-    known = [size for size in sizes.values() if size is not None]
-    total = sum(known) if len(known) == len(sizes) else None
-    yield text(name), text("all files"), figure(size_words(total)), code(artifact.digest)
+    yield text(name), text("all files"), figure(size_words(artifact_size(artifact))), code(artifact.digest)
     for file, digest in artifact.files.items():
-        yield text(name), text(file), figure(size_words(sizes[file])), code(digest)
+        yield text(name), text(file), figure(size_words(_size_of(artifact.folder / file))), code(digest)
+
+
+def artifact_size(artifact: Artifact) -> int | None:
+    """Return the bytes of all files of an artifact; None where one is missing."""
+    sizes = [_size_of(artifact.folder / file) for file in artifact.files]
+    known = [size for size in sizes if size is not None]
+    return sum(known) if len(known) == len(sizes) else None
 
 
 def _size_of(path: Path) -> int | None:

@@ -6,14 +6,23 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from paritygate.pipelines.benchmark.result import SOURCE, BenchmarkPoint, BenchmarkResult, Speedup, VariantBenchmark
-from paritygate.pipelines.report.figures import number, size_words
+from paritygate.pipelines.report.figures import number, size_words, times
 from paritygate.pipelines.report.report_data import NOT_MEASURED, ReportData, VariantReport
 from paritygate.pipelines.report.tables.table import Cell, Column, Table, figure, text
 
-__all__ = ["footprint_table", "measured_speed", "speed_lead", "speed_notes", "speed_table", "speedup_words"]
+__all__ = [
+    "footprint_table",
+    "measured_speed",
+    "short_speed_table",
+    "speed_lead",
+    "speed_notes",
+    "speed_table",
+    "speedup_words",
+]
 
 _POINT_TITLES = (
-    "batch size", "concurrency", "p50 ms", "p95 ms", "p99 ms", "rows per s", "speed-up", "95 % interval", "busy cores",
+    "batch size", "concurrency", "p50 ms", "p95 ms", "p99 ms", "calls", "rows per s", "speed-up",
+    "95 % interval", "busy cores",
 )  # fmt: skip
 _COST_TITLE = "cost per million rows"
 _FOOTPRINT_TITLES = ("load s", "first call ms", "peak memory", "size of files")
@@ -33,7 +42,7 @@ def measured_speed(variant: VariantReport, benchmark: BenchmarkResult) -> tuple[
 
 def speedup_words(speedup: Speedup) -> str:
     """Return a speed-up with its interval."""
-    return f"{number(speedup.ratio)}x ({number(speedup.low)} to {number(speedup.high)})"
+    return f"{times(speedup.ratio)} ({number(speedup.low)} to {number(speedup.high)})"
 
 
 def speed_lead(benchmark: BenchmarkResult) -> str:
@@ -64,6 +73,35 @@ def speed_table(report: ReportData, benchmark: BenchmarkResult) -> Table:
     return Table(caption="Latency, throughput and speed-up", columns=columns, rows=tuple(rows))
 
 
+def short_speed_table(report: ReportData, benchmark: BenchmarkResult) -> Table:
+    """Return what a screen of 80 columns holds of `speed_table`: what was measured, the names in the second column.
+
+    Where a price is declared, the cost stands in place of the throughput that it comes from; where several instances
+    ran side by side, their number stands in place of the p95.
+    """
+    has_instances, has_cost = len(benchmark.concurrency) > 1, benchmark.price_per_hour is not None
+    titles = (
+        *(("instances", "p50 ms") if has_instances else ("p50 ms", "p95 ms")),
+        "cost/million" if has_cost else "rows per s",
+        "95 % interval",
+    )
+    columns = (
+        Column(title="speed-up", is_figure=True),
+        Column(title="variant"),
+        *(Column(title=title, is_figure=True) for title in ("batch", *titles)),
+    )
+    rows = []
+    for name, speed, _ in _speeds(report, benchmark):
+        for point in speed.points if speed is not None else ():
+            p50, p95, _p99, _calls, rows_per_s, speedup, interval, _cores = _point_cells(
+                point, is_source=name.text == SOURCE
+            )
+            latency = (figure(number(point.concurrency)), p50) if has_instances else (p50, p95)
+            served = figure(number(point.cost_per_million)) if has_cost else rows_per_s
+            rows.append((speedup, name, figure(number(point.batch_size)), *latency, served, interval))
+    return Table(caption=f"{report.model}: speed beside its source", columns=columns, rows=tuple(rows))
+
+
 def footprint_table(report: ReportData, benchmark: BenchmarkResult) -> Table:
     """Return what loading and holding each variant takes; the source first."""
     rows = [(name, *_footprint_cells(speed)) for name, speed, _ in _speeds(report, benchmark)]
@@ -76,14 +114,15 @@ def footprint_table(report: ReportData, benchmark: BenchmarkResult) -> Table:
 
 
 def speed_notes(report: ReportData, benchmark: BenchmarkResult) -> tuple[str, ...]:
-    """Return for each variant that was not, or not fully, measured why, one sentence each."""
+    """Return why a variant was not, or not fully, measured, and what is to be known of the figures, a sentence each."""
     found = []
     for cell, speed, why in _speeds(report, benchmark):
         reason = why or (speed.error if speed is not None else "")
         if reason:
             state = "not fully measured" if speed is not None and speed.points else NOT_MEASURED
             found.append(f"{cell.text}: {state}: {reason}")
-    return tuple(found)
+        found += [f"{cell.text}: {note}" for note in (speed.notes if speed is not None else ())]
+    return (*found, *benchmark.notes)
 
 
 def _speeds(report: ReportData, benchmark: BenchmarkResult) -> Iterable[tuple[Cell, VariantBenchmark | None, str]]:
@@ -119,14 +158,20 @@ def _point_rows(
 
 def _point_cells(point: BenchmarkPoint | None, *, is_source: bool) -> tuple[Cell, ...]:
     if point is None:
-        return (figure(NOT_MEASURED),) * 7
+        return (figure(NOT_MEASURED),) * 8
     latency = tuple(figure(number(point.latency_ms.get(name))) for name in ("p50", "p95", "p99"))
     speedup = point.speedup
     if speedup is None:
         words = ("1x", "-") if is_source else (NOT_MEASURED, NOT_MEASURED)
     else:
-        words = f"{number(speedup.ratio)}x", f"{number(speedup.low)} to {number(speedup.high)}"
-    return (*latency, figure(_throughput(point.rows_per_s)), *map(figure, words), figure(number(point.cpu_cores)))
+        words = times(speedup.ratio), f"{number(speedup.low)} to {number(speedup.high)}"
+    return (
+        *latency,
+        figure(number(point.calls)),
+        figure(_throughput(point.rows_per_s)),
+        *map(figure, words),
+        figure(number(point.cpu_cores)),
+    )
 
 
 def _throughput(rows_per_s: float) -> str:

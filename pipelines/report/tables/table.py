@@ -1,11 +1,11 @@
-"""A table of the report before it is HTML or Markdown: both show the same cells."""
+"""A table before it is HTML, Markdown or lines of a terminal: all of them show the same cells."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-__all__ = ["SYMBOLS", "Cell", "Column", "Table", "code", "facts", "figure", "status", "text"]
+__all__ = ["SYMBOLS", "Cell", "Column", "Table", "code", "facts", "figure", "of_texts", "status", "text"]
 
 # Beside the word, so that no verdict is told by colour alone.
 SYMBOLS = {
@@ -18,6 +18,7 @@ SYMBOLS = {
     "looser": "△",
     "not measured": "○",
     "not run here": "○",
+    "not available for this model": "○",
     "nothing required": "○",
     "not asked": "○",
 }
@@ -64,6 +65,15 @@ def facts(caption: str, found: Iterable[tuple[str, Cell]]) -> Table:
     """Return a table of names and what they are."""
     rows = tuple((text(name), cell) for name, cell in found)
     return Table(caption=caption, columns=(Column(title="what"), Column(title="found")), rows=rows, is_facts=True)
+
+
+def of_texts(caption: str, titles: Iterable[str], rows: Iterable[Iterable[str]]) -> Table:
+    """Return a table of words alone."""
+    return Table(
+        caption=caption,
+        columns=tuple(Column(title=title) for title in titles),
+        rows=tuple(tuple(text(words) for words in row) for row in rows),
+    )
 
 
 def text(words: str, *, anchor: str = "", remark: str = "") -> Cell:

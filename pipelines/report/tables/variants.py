@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 
 from paritygate.codec import to_data
@@ -19,6 +18,7 @@ from paritygate.pipelines.compare.result import (
 from paritygate.pipelines.report.figures import near_one, number, number_pair, percent, share, value
 from paritygate.pipelines.report.tables.probes import failed_words
 from paritygate.pipelines.report.tables.table import Cell, Column, Table, code, facts, figure, status, text
+from paritygate.pipelines.report.why import PAIR
 from paritygate.precision import Precision
 from paritygate.signature import is_float_dtype
 from paritygate.text import one_or_many, row_name
@@ -43,8 +43,6 @@ _SEVERITY = ("fail", "error", "inconclusive", "edge", "warning", "pass")
 _AT_LEAST = {"rows", "strata_coverage"}
 _METRIC = "gold_"
 _PROBE = "probe_"
-# The measured number and its limit, as most checks begin.
-_PAIR = re.compile(r"^(?:-?[\d.]+(?:e[+-]?\d+)?|nan|-?inf) (<=|>) -?[\d.]+(?:e[+-]?\d+)?(?![\d%])(?! %)")
 _CLASSES_SHOWN = 10
 _DIGEST = "digest as loaded"
 _DIFFERENCES = {
@@ -90,7 +88,7 @@ def _check_words(check: CheckResult, result: ComparisonResult) -> str:
     probe = result.probes.asked.get(check.name.removeprefix(_PROBE)) if check.name.startswith(_PROBE) else None
     if probe is not None and probe.failures:
         return f"{failed_words(probe)}: see Probes"
-    return _PAIR.sub(lambda found: "within the limit" if found[1] == "<=" else "beyond the limit", check.detail)
+    return PAIR.sub(lambda found: "within the limit" if found[1] in {"<=", ">="} else "beyond the limit", check.detail)
 
 
 def _check_row(check: CheckResult, words: str) -> tuple[Cell, ...]:
@@ -271,7 +269,7 @@ def _classes(decision: DecisionResult) -> str:
     return f"{words}, and {more} more classes" if more > 0 else words
 
 
-def strata_tables(strata: Mapping[str, Mapping[str, StratumResult]]) -> tuple[Table, ...]:
+def strata_tables(result: ComparisonResult) -> tuple[Table, ...]:
     """Return the numbers again for each value of each stratum: a fault that lives in one is bounded by its rows."""
     columns = (
         Column(title="rows of"),
@@ -287,27 +285,40 @@ def strata_tables(strata: Mapping[str, Mapping[str, StratumResult]]) -> tuple[Ta
         Table(
             caption=f"By {name}",
             columns=columns,
-            rows=tuple(row for value, stratum in values.items() for row in _stratum_rows(value, stratum)),
+            rows=tuple(row for value, stratum in values.items() for row in _stratum_rows(value, stratum, result)),
         )
-        for name, values in strata.items()
+        for name, values in result.strata.items()
     )
     # Where all outputs are matched, their table has the strata.
     return tuple(table for table in tables if table.rows)
 
 
-def _stratum_rows(name: str, stratum: StratumResult) -> Iterable[tuple[Cell, ...]]:
+def _stratum_rows(name: str, stratum: StratumResult, result: ComparisonResult) -> Iterable[tuple[Cell, ...]]:
     for output_name, output in stratum.outputs.items():
         decision = stratum.decisions.get(output_name)
         yield (
             text(name),
             text(output_name),
             figure(number(stratum.rows)),
-            *(figure(number(getattr(output, key))) for key in _STRATUM_FIGURES.values()),
+            *(
+                figure(number(getattr(output, key)), fraction=_part(output, result.outputs.get(output_name), key))
+                for key in _STRATUM_FIGURES.values()
+            ),
             figure(_interval(output)),
             figure(number(output.rows_beyond, missing="-")),
             figure("no rule" if decision is None else number(decision.mismatches)),
             figure("-" if decision is None else f"< {upper_bound_text(decision.mismatch_rate_upper_95)}"),
         )
+
+
+def _part(output: StratumOutput, whole: OutputResult | None, key: str) -> float | None:
+    """Return what part of its limit the largest difference of a stratum is; None for other figures, and without one."""
+    limit = whole.limits.get("max_abs_diff") if whole is not None else None
+    if key != "max_abs_diff" or output.max_abs_diff is None or limit is None or limit.lowest <= 0:
+        return None
+    part = output.max_abs_diff / limit.highest
+    # What is far from the bulk has a wider limit of its own.
+    return min(part, 1.0) if output.rows_beyond == 0 else part
 
 
 def _interval(output: StratumOutput) -> str:

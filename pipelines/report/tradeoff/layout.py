@@ -1,7 +1,7 @@
 """Where everything of the chart of speed against difference stands, in user units from the top left of its plot.
 
-Positions are worked out here and not by the plotting library, because labels must not lie on each other, and a
-difference of exactly 0 and one that is not finite need places of their own beside a logarithmic axis.
+Positions only; the template draws. Labels must not lie on each other, and a difference of exactly 0 and one that is not
+finite have places of their own beside a logarithmic axis.
 """
 
 from __future__ import annotations
@@ -56,6 +56,8 @@ class Layout:
         x_ticks: Position and text.
         y_ticks: Position and text.
         slots: Where the places beside the logarithmic axis begin or end.
+        width: Of the plot.
+        height: Of the plot.
     """
 
     marks: tuple[Mark, ...]
@@ -65,6 +67,8 @@ class Layout:
     x_ticks: tuple[tuple[float, str], ...]
     y_ticks: tuple[tuple[float, str], ...]
     slots: tuple[float, ...]
+    width: float = WIDTH
+    height: float = HEIGHT
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

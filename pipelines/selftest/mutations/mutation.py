@@ -240,7 +240,7 @@ def chosen_mutations(names: Iterable[str]) -> tuple[str, ...]:
     wanted = list(names)
     for name in wanted:
         if name not in MUTATIONS:
-            msg = f"--fault {name!r} is none of the faults and innocent rewrites that are planted"
+            msg = f"--fault {name!r} is none of the faults and equivalent rewrites that are planted"
             raise UsageError(msg, hint=f"write one of: {', '.join(MUTATIONS)}")
     return tuple(name for name in MUTATIONS if not wanted or name in wanted)
 
@@ -255,7 +255,7 @@ def mutate(
     """
     if name not in MUTATIONS:
         msg = f"there is no fault {name!r}"
-        raise UsageError(msg, hint=f"faults and innocent rewrites are: {', '.join(MUTATIONS)}")
+        raise UsageError(msg, hint=f"faults and equivalent rewrites are: {', '.join(MUTATIONS)}")
     edit = GraphEdit(model)
     found = MUTATIONS[name].apply(edit, context)
     return found if isinstance(found, NotApplicable) else (edit.finish(), found)

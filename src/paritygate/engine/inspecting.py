@@ -148,7 +148,7 @@ def inspect_engine(loaded: LoadedEngine) -> dict[str, dict[str, int]]:
 
 
 def inspected_dtypes(inspection: str) -> dict[str, dict[str, int]]:
-    """Return the dtypes of the engine's layers as a census, by what its inspector said.
+    """Return the dtypes of the engine's layers and how many of them there are, by what its inspector said.
 
     Args:
         inspection: What the inspector said of the whole engine, as JSON.
@@ -160,14 +160,14 @@ def inspected_dtypes(inspection: str) -> dict[str, dict[str, int]]:
         layers = json.loads(inspection)["Layers"]
     except (ValueError, KeyError, TypeError):
         return {}
-    census: dict[str, Counter[str]] = {}
+    counts: dict[str, Counter[str]] = {}
     for layer in layers:
         # One that was built without details names its layers, and nothing else.
         if not isinstance(layer, dict):
             continue
         for dtype in _dtypes_of_outputs(layer):
-            census.setdefault(dtype, Counter())[str(layer.get("LayerType", "unknown"))] += 1
-    return {dtype: dict(counts) for dtype, counts in census.items()}
+            counts.setdefault(dtype, Counter())[str(layer.get("LayerType", "unknown"))] += 1
+    return {dtype: dict(layers) for dtype, layers in counts.items()}
 
 
 def _dtypes_of_outputs(layer: Mapping[str, Any]) -> Iterator[str]:

@@ -20,10 +20,10 @@ from paritygate.models.onnx.file import read_onnx, signature_of_onnx
 from paritygate.models.source import ModelRef, SourceKind, kind_of_object, load_source_object, source_files
 from paritygate.models.source_copy import is_source_copy, load_source_copy
 from paritygate.models.tensorflow.keras_model import load_keras_file, signature_of_keras
-from paritygate.models.tensorflow.savedmodel import signature_of_savedmodel
+from paritygate.models.tensorflow.savedmodel import signature_of_savedmodel, signatures_named
 from paritygate.signature import Signature, rename_signature
 
-__all__ = ["LoadedModel", "kind_of_live", "live_object", "live_objects", "load_model"]
+__all__ = ["LoadedModel", "kind_of_live", "live_object", "live_objects", "load_model", "naming_signatures"]
 
 _OBJECTS: ContextVar[Mapping[str, Any]] = ContextVar("live_objects")
 
@@ -88,7 +88,7 @@ class LoadedModel:
         if kind is SourceKind.ONNX:
             return rename_signature(signature_of_onnx(read_onnx(path)), rename)
         if kind is SourceKind.SAVEDMODEL:
-            return rename_signature(signature_of_savedmodel(path), rename)
+            return rename_signature(signature_of_savedmodel(path, self.ref.signature_key), rename)
         if kind is SourceKind.KERAS:
             return signature_of_keras(self.model or load_keras_file(path), rename)
         return None
@@ -111,6 +111,17 @@ def load_model(ref: ModelRef) -> LoadedModel:
         return LoadedModel(ref=ref)
     found, model = (load_source_copy if is_source_copy(ref) else load_source_object)(ref)
     return LoadedModel(ref=found, model=model)
+
+
+def naming_signatures(ref: ModelRef) -> contextlib.AbstractContextManager[None]:
+    """Return what names all signatures of a SavedModel where samples do not fit the one that is used.
+
+    Raises:
+        UsageError: On leaving it, as within.
+    """
+    if ref.kind is not SourceKind.SAVEDMODEL:
+        return contextlib.nullcontext()
+    return signatures_named(ref.path, ref.text, ref.signature_key)
 
 
 def kind_of_live(model: object) -> SourceKind:

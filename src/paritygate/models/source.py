@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import zipfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
@@ -13,9 +14,21 @@ from paritygate.engine.record import RECORD_FILE, EngineRecord
 from paritygate.errors import InputFileError, UsageError
 from paritygate.file_names import check_names
 from paritygate.importing import is_object_path, load_object, require_backend_of, user_files
+from paritygate.models.endpoint import EndpointLimits, Protocol, parse_endpoint
+from paritygate.models.json_mapping import JsonMapping
 from paritygate.signature import Signature
 
-__all__ = ["ModelRef", "SourceKind", "is_there", "kind_of_object", "load_source_object", "parse_source", "source_files"]
+__all__ = [
+    "ModelRef",
+    "SourceKind",
+    "check_is_no_function",
+    "is_there",
+    "kind_of_object",
+    "load_source_object",
+    "parse_source",
+    "source_files",
+    "with_signature_key",
+]
 
 
 class SourceKind(str, Enum):
@@ -35,6 +48,7 @@ class SourceKind(str, Enum):
     LIVE = "live"
     FUNCTION = "function"
     RECORDED = "recorded"
+    ENDPOINT = "endpoint"
 
     def __str__(self) -> str:
         return self.value
@@ -80,7 +94,8 @@ class ModelRef:
         folder: The folder that relative paths and user modules are looked up in.
         kind: The kind of model; CALLABLE until the callable has been called in a child process, LIVE until it is
             looked at what the object is that Python code gave (see `paritygate.models.loading`), and RECORDED where the
-            path is an npz file or a recording with the outputs of a model that ran elsewhere.
+            path is an npz file or a recording with the outputs of a model that ran elsewhere; ENDPOINT where the text
+            is the address of a model on a server.
         name: What messages and results call it.
         signature: Names (as served), order and dtypes of inputs and outputs where the model itself does not say them
             (PyTorch), or not how large dims may be; None where it does.
@@ -91,6 +106,11 @@ class ModelRef:
             for that of the device, and for another runtime.
         engine: The engine in whose place the model runs, on the shapes alone that the engine takes; None where it
             runs for itself.
+        signature_key: Which signature of a SavedModel is meant; None for `serving_default`, and for another model.
+        endpoint_limits: How a server may be asked; None for the defaults, and for another model.
+        endpoint_json: Which field of its JSON is which input and output, of a server that speaks no known protocol.
+        takes: What of the samples it takes, where it takes others than the model that it is compared with; empty where
+            both take the same.
     """
 
     text: str
@@ -102,6 +122,10 @@ class ModelRef:
     fixed_shape: Path | None = None
     provider: str | None = None
     engine: Path | None = None
+    signature_key: str | None = None
+    endpoint_limits: EndpointLimits | None = None
+    endpoint_json: JsonMapping | None = None
+    takes: tuple[str, ...] = ()
 
     @property
     def path(self) -> Path:
@@ -140,6 +164,32 @@ def parse_source(text: str, folder: Path) -> ModelRef:
         msg = f"model {path} does not exist"
         raise InputFileError(msg, hint="give the path of a model, or module:callable")
     return ModelRef(text=text, folder=folder, kind=_kind_of_path(path), name=text)
+
+
+def with_signature_key(model: ModelRef, key: str | None, where: str) -> ModelRef:
+    """Return the model with one of its signatures chosen; as it is where none is named.
+
+    Args:
+        model: The model.
+        key: The name of the signature.
+        where: What chose it, for messages.
+
+    Raises:
+        UsageError: It is no SavedModel, which alone has several.
+    """
+    if key is None:
+        return model
+    if not (model.kind is SourceKind.SAVEDMODEL or _is_tensorflow_serving(model)):
+        what = "recorded outputs" if model.is_recorded else f"a model of kind {str(model.kind)!r}"
+        msg = f"{where} names the signature {key!r}, and {model.text} is {what}: only a SavedModel has signatures"
+        raise UsageError(msg, hint=f"leave {where} out, or give a SavedModel folder")
+    return replace(model, signature_key=key)
+
+
+def _is_tensorflow_serving(model: ModelRef) -> bool:
+    if model.kind is not SourceKind.ENDPOINT or model.endpoint_json is not None:
+        return False
+    return parse_endpoint(model.text).protocol is Protocol.TENSORFLOW_SERVING
 
 
 def is_there(path: Path) -> bool:
@@ -202,7 +252,8 @@ def kind_of_object(model: object) -> SourceKind:
 def load_source_object(source: ModelRef) -> tuple[ModelRef, Any]:
     """Call the source's `module:callable` and return the source with its kind, and the model.
 
-    A module attribute that already is a model is taken as it is.
+    A module attribute that already is a model is taken as it is, and so is a function that has to be given something:
+    it answers itself.
 
     Raises:
         UsageError: The callable is not found or returns no model.
@@ -214,12 +265,30 @@ def load_source_object(source: ModelRef) -> tuple[ModelRef, Any]:
     if not is_model_already and not callable(found):
         msg = f"{source.text!r} is a {type(found).__name__}, neither a model nor a function that returns one"
         raise UsageError(msg, hint="name a function without arguments that returns the model, as module:callable")
+    if inspect.isfunction(found) and _has_to_be_given_something(found):
+        return replace(source, kind=SourceKind.FUNCTION), found
     try:
         model = found if is_model_already else found()
     except ModuleNotFoundError as err:
         require_backend_of(err)
         raise
     return replace(source, kind=kind_of_object(model)), model
+
+
+def _has_to_be_given_something(function: Callable[..., Any]) -> bool:
+    parameters = inspect.signature(function).parameters.values()
+    return any(item.default is item.empty and item.kind is item.POSITIONAL_OR_KEYWORD for item in parameters)
+
+
+def check_is_no_function(source: ModelRef) -> None:
+    """Check that a loaded source is a model, and no function that answers by itself.
+
+    Raises:
+        UsageError: It is such a function: nothing can be read in it, and nothing converted.
+    """
+    if source.kind is SourceKind.FUNCTION:
+        msg = f"{source.text} is a function that takes an argument: it can be compared, and is no model"
+        raise UsageError(msg, hint="name a function without arguments that returns the model")
 
 
 def source_files(source: ModelRef, declared: Iterable[str], *, has_code: bool = True) -> dict[str, Path]:

@@ -16,7 +16,7 @@ from tests.convert.conftest import Bench, sign
 from paritygate.convert.conversion import ConversionJob
 from paritygate.convert.engine import build as build_module
 from paritygate.convert.engine import network as network_module
-from paritygate.convert.engine.census import check_census
+from paritygate.convert.engine.dtype_counts import check_dtypes
 from paritygate.convert.engine.network import library_errors, parse_network, parser_error
 from paritygate.convert.engine.onnx_to_tensorrt import convert
 from paritygate.engine import gpu_fit
@@ -293,8 +293,8 @@ def test_a_lower_precision_that_nobody_asked_for_is_refused(precision: Precision
     with pytest.raises(
         ConversionError, match=f"{precision} was asked for, and layers compute in .*{unasked}.*, which the"
     ):
-        check_census(census, precision, products={"CONVOLUTION": 2}, given=frozenset(), title="TensorRT 10")
-    described = check_census(
+        check_dtypes(census, precision, products={"CONVOLUTION": 2}, given=frozenset(), title="TensorRT 10")
+    described = check_dtypes(
         census, precision, products={"CONVOLUTION": 2}, given=frozenset({"HALF", "BF16"}), title="TensorRT 10"
     )
     assert described == "the network computes on int8 2 CONVOLUTION, and in HALF 1 SOFTMAX, and in BF16 1 SOFTMAX"
@@ -302,7 +302,7 @@ def test_a_lower_precision_that_nobody_asked_for_is_refused(precision: Precision
 
 def test_a_network_without_floats_is_said_to_have_none() -> None:
     census = {"INT64": {"ELEMENTWISE": 1}}
-    described = check_census(census, Precision.FP32, products={}, given=frozenset(), title="TensorRT 10")
+    described = check_dtypes(census, Precision.FP32, products={}, given=frozenset(), title="TensorRT 10")
     assert described == "the network computes no floating point"
 
 

@@ -615,5 +615,6 @@ def test_the_sentence_pair_model_is_built(bench: Bench) -> None:
         assert (census[dtype]["MATRIX_MULTIPLY"], census[dtype]["SOFTMAX"]) == (18, 2)
         sizes[precision] = converted.main.stat().st_size
     # The code of its kernels is the larger part of a small engine: weights are 2.8 of 6.1 MB.
+    # Those of FP32 are larger, and normalisations have one of their own in any case.
     saved = sizes[Precision.FP32] - sizes[Precision.FP16]
-    assert saved == pytest.approx(source.stat().st_size / 2, rel=0.3)
+    assert saved > 0.35 * source.stat().st_size

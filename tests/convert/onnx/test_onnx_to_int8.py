@@ -312,9 +312,8 @@ def test_a_model_too_large_for_one_file_is_quantized_into_two(
 ) -> None:
     path = _attention(bench.folder) if method == "dynamic" else _conv_net(bench.folder)
     make = _sentences if method == "dynamic" else _images
-    for module in ("convert.onnx.rewrite", "convert.int8.onnxruntime_tool"):
-        # As if a protocol buffer ended at once.
-        monkeypatch.setattr(f"paritygate.{module}.EXTERNAL_DATA_BYTES", 0)
+    # As if a protocol buffer ended at once.
+    monkeypatch.setattr("paritygate.convert.onnx.rewrite.EXTERNAL_DATA_BYTES", 0)
 
     converted = _to_int8(bench, path, _calibration(make, method=method))
 
@@ -408,7 +407,7 @@ def test_nncf_quantizes_by_channel_and_symmetrically(bench: Bench) -> None:
 def test_a_model_too_large_for_nncf_is_refused_with_what_takes_it(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("paritygate.convert.onnx.onnx_to_int8.EXTERNAL_DATA_BYTES", 0)
+    monkeypatch.setattr("paritygate.convert.onnx.rewrite.EXTERNAL_DATA_BYTES", 0)
     with pytest.raises(ConversionError, match="NNCF takes ONNX models that fit into one file") as caught:
         _to_int8(bench, _conv_net(bench.folder), _calibration(_images, tool="nncf"))
     assert "tool: onnxruntime" in caught.value.hint

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 
-from paritygate.errors import ConversionError
+from paritygate.errors import ConversionError, NotAvailableError
 from paritygate.precision import Precision
 
 if TYPE_CHECKING:
@@ -28,6 +29,42 @@ def test_a_model_of_which_nothing_is_converted_is_refused(bench: Bench, precisio
     with pytest.raises(ConversionError, match=f"nothing to compute in {precision}: no node") as caught:
         bench.convert("onnx", bench.onnx_file(_INTEGERS), precision=precision)
     assert caught.value.hint == f"remove the {precision} target"
+
+
+def test_to_move_values_is_no_computing_in_a_precision(bench: Bench) -> None:
+    text = """
+    < ir_version: 8, opset_import: ["" : 17, "ai.onnx.ml" : 3] >
+    trees (float[N, 4] x) => (float[N, 4] y) {
+        two = Concat <axis = 0> (x, x)
+        y = ai.onnx.ml.Normalizer (two)
+    }
+    """
+    with pytest.raises(NotAvailableError) as caught:
+        bench.convert("onnx", bench.onnx_file(text), precision=Precision.FP16)
+    assert str(caught.value) == (
+        "nothing to compute in fp16: no node that computes is converted; in fp32 stay: ai.onnx.ml::Normalizer"
+    )
+
+
+def test_operators_of_trees_stay_in_fp32_beside_others(bench: Bench) -> None:
+    # This version of it can have FP16 by its schema, which ONNX Runtime does not run.
+    text = """
+    < ir_version: 10, opset_import: ["" : 17, "ai.onnx.ml" : 5] >
+    trees (float[N, 4] x) => (float[N, 1] y) {
+        r = Relu (x)
+        y = ai.onnx.ml.TreeEnsemble <
+            n_targets = 1, tree_roots = [0], nodes_featureids = [0], nodes_modes = uint8[1] {0},
+            nodes_splits = float[1] {0.5}, nodes_truenodeids = [0], nodes_trueleafs = [1],
+            nodes_falsenodeids = [1], nodes_falseleafs = [1],
+            leaf_targetids = [0, 0], leaf_weights = float[2] {1.0, 2.0}
+        > (r)
+    }
+    """
+    converted = bench.convert("onnx", bench.onnx_file(text), precision=Precision.FP16)
+
+    assert [node["operator"] for node in converted.conversion.facts["nodes_kept"]] == ["ai.onnx.ml::TreeEnsemble"]
+    found = converted.run({"x": np.array([[0.4, 0, 0, 0], [0.6, 0, 0, 0]], np.float32)})
+    assert found["y"].tolist() == [[1.0], [2.0]]
 
 
 @pytest.mark.parametrize("precision", _BOTH)

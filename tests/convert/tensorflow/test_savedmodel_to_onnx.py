@@ -100,7 +100,8 @@ def test_names_that_the_model_does_not_have_are_refused(
 
 def test_the_reason_why_an_operator_is_left_is_in_the_table(bench: Bench) -> None:
     table = tf.lookup.StaticHashTable(
-        tf.lookup.KeyValueTensorInitializer(tf.constant([1], tf.int64), tf.constant([10], tf.int64)), -1
+        tf.lookup.KeyValueTensorInitializer(tf.constant([1], tf.int64), tf.constant([10], tf.float64)),
+        tf.constant(-1, tf.float64),
     )
 
     def function(module: Any, keys: Any) -> dict[str, Any]:  # noqa: ANN401

@@ -120,6 +120,28 @@ def test_attention_of_transformers_is_written_out_for_the_export_alone(bench: Be
     assert_near(converted.run({"x": x})["y"], module(torch.from_numpy(x)))
 
 
+@pytest.mark.thorough
+def test_a_mixture_of_experts_of_transformers_is_exported(bench: Bench) -> None:
+    transformers = pytest.importorskip("transformers", reason="needs transformers: pip install transformers")
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    config = transformers.MixtralConfig(vocab_size=50, num_key_value_heads=1, num_local_experts=4, **sizes)
+    model = transformers.MixtralModel(config).eval()
+    usual = model.config._experts_implementation
+    signature = sign(
+        {"input_ids": "int64[batch, length]"}, {"last_hidden_state": "float32[batch, length, 16]"},
+        batch=(1, 2, 4), length=(1, 6, 12),
+    )  # fmt: skip
+    converted = bench.convert("torch", model=model, signature=signature)
+
+    assert 'experts_implementation="batched_mm"' in converted.conversion.facts["exporter"]
+    assert model.config._experts_implementation == usual != "batched_mm"
+    ids = np.random.default_rng(0).integers(0, 50, (3, 7))
+    with torch.inference_mode():
+        expected = model(input_ids=torch.from_numpy(ids), use_cache=False).last_hidden_state
+    assert_near(converted.run({"input_ids": ids})["last_hidden_state"], expected)
+
+
 def test_where_no_exporter_converts_it_the_message_says_what_each_said(bench: Bench) -> None:
     class Unexported(torch.nn.Module):
         def __init__(self) -> None:
@@ -194,6 +216,42 @@ def test_a_file_that_answers_otherwise_at_some_size_is_not_taken_and_the_next_ex
     )
     assert list(converted.files) == ["model.onnx"]
     assert_near(converted.run({"x": np.ones((1, 4), np.float32)})["y"], np.full((1, 4), 2, np.float32))
+
+
+def test_a_file_that_answers_otherwise_at_all_sizes_is_taken_where_no_exporter_does_better(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Wrong(torch.nn.Module):
+        def forward(self, *arrays: torch.Tensor) -> tuple[torch.Tensor]:
+            return (arrays[0] * 3,)
+
+    class Right(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * 2
+
+    export = torch_to_onnx._export
+    monkeypatch.setattr(torch_to_onnx, "_export", lambda module: export(replace(module, named=Wrong().eval())))
+    x = np.ones((1, 4), np.float32)
+
+    converted = bench.convert("torch", model=Right(), signature=_FOUR_TO_FOUR)
+    facts = converted.conversion.facts
+    assert facts["exporter"] == "torchscript"
+    assert facts["attempts"][0]["said"] == (
+        "what it wrote answers otherwise than the module, to real rows where there are any"
+    )
+    assert list(converted.files) == ["model.onnx"]
+    assert_near(converted.run({"x": x})["y"], 2 * x)
+
+    # What is not near in either file is for the gate to judge, on that of the first exporter.
+    trace = torch_to_onnx.traced
+    monkeypatch.setattr(torch_to_onnx, "traced", lambda _, *rest: trace(Wrong().eval(), *rest))
+    again = replace(bench, folder=bench.folder / "again")
+    again.folder.mkdir()
+    converted = again.convert("torch", model=Right(), signature=_FOUR_TO_FOUR)
+    assert converted.conversion.facts["exporter"] == "dynamo"
+    assert [attempt["exporter"] for attempt in converted.conversion.facts["attempts"]] == ["torchscript", "dynamo"]
+    assert list(converted.files) == ["model.onnx"]
+    assert_near(converted.run({"x": x})["y"], 3 * x)
 
 
 def test_what_one_exporter_told_of_sizes_the_next_one_is_tried_at(bench: Bench) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -85,6 +85,38 @@ def test_a_branch_on_a_shape_is_caught_and_names_the_dim(bench: Bench, threshold
     with pytest.raises(ConversionError, match="so the size of 'batch' is baked in: it differs by") as caught:
         bench.convert("torch", to="torchscript", model=Branching(), signature=_FOUR_TO_FOUR)
     assert "model.dims.batch" in caught.value.hint
+
+
+class _Square(torch.autograd.Function):
+    """Squares, with a context as functions have long been written."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:  # type: ignore[override]  # noqa: ANN401 - as torch calls it
+        ctx.save_for_backward(x)
+        return x * x if not any(ctx.needs_input_grad) else x
+
+
+class _Half(torch.autograd.Function):
+    """Halves, with its context set up apart."""
+
+    @staticmethod
+    def forward(x: torch.Tensor, by: float = 2.0) -> torch.Tensor:  # type: ignore[override]
+        return x / by
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:  # noqa: ANN401 - as torch calls it
+        del ctx, inputs, output
+
+
+def test_autograd_functions_of_the_modules_own_are_computed_by_their_forward(bench: Bench) -> None:
+    class Squares(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+            return {"y": _Half.apply(_Square.apply(x))}  # type: ignore[no-untyped-call]
+
+    before = vars(torch.autograd.Function)["apply"]
+    converted = bench.convert("torch", to="torchscript", model=Squares(), signature=_FOUR_TO_FOUR)
+    assert vars(torch.autograd.Function)["apply"] is before
+    assert torch.jit.load(str(converted.main))(torch.full((2, 4), 3.0))[0].tolist() == [[4.5] * 4] * 2  # type: ignore[no-untyped-call]
 
 
 def test_a_size_that_is_baked_in_is_caught_and_names_the_dim(bench: Bench) -> None:
@@ -195,3 +227,16 @@ def test_a_scripted_module_can_be_traced(bench: Bench) -> None:
     x = torch.from_numpy(np.ones((3, 4), np.float32))
     loaded = torch.jit.load(str(converted.main))  # type: ignore[no-untyped-call]  # torch has no type for it
     assert_near(loaded(x)[0].detach().numpy(), scripted(x).detach())
+
+
+def test_an_output_whose_size_hangs_on_values_is_named_and_no_dim_is_blamed(bench: Bench) -> None:
+    class Cut(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            # As pad_packed_sequence cuts to the longest row: of one row there is none that is full.
+            return x[:, : x.shape[1] - int(x.shape[0] == 1)]
+
+    signature = sign({"x": "float32[batch, time]"}, {"y": "float32[batch, time]"}, batch=(1, 4, 6), time=(2, 7, 9))
+    with pytest.raises(ConversionError, match=r"its size is not that of 'time', as declared, but hangs on") as caught:
+        bench.convert("torch", to="torchscript", model=Cut(), signature=signature)
+    assert "baked in" not in str(caught.value)
+    assert "total_length" in (caught.value.hint or "")

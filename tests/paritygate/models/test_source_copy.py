@@ -225,6 +225,7 @@ def test_our_own_files_are_never_the_users_whatever_they_are_imported_as(tmp_pat
 
 
 @pytest.mark.torch
+@pytest.mark.thorough
 def test_the_demos_source_is_copied_where_the_user_stands_in_the_checkout(tmp_path: Path) -> None:
     command = ["export", "klue-sts", "--target", "torch-fp32", "--root", str(tmp_path), "--quiet"]
 
@@ -237,6 +238,7 @@ def test_the_demos_source_is_copied_where_the_user_stands_in_the_checkout(tmp_pa
     assert read_source_copy(said.parent).files == {}
 
 
+@pytest.mark.thorough
 def test_the_copy_is_loaded_though_the_source_is_imported_already(folder: Path, tmp_path: Path) -> None:
     _write(folder, {"net.py": _NET})
     copy = _copied(_source(folder), tmp_path / "artifact")
@@ -249,6 +251,7 @@ def test_the_copy_is_loaded_though_the_source_is_imported_already(folder: Path, 
     assert sys.modules["net"] is theirs
 
 
+@pytest.mark.thorough
 def test_another_name_of_a_copied_module_is_the_copys_as_well(folder: Path, tmp_path: Path) -> None:
     # As where files of a former package are still unpickled: `old` was renamed to `layers`.
     _write(

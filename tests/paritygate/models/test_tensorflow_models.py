@@ -11,7 +11,7 @@ import pytest
 from paritygate.errors import BackendError, InputFileError, UsageError
 from paritygate.models.tensorflow.importing import import_keras, import_tensorflow
 from paritygate.models.tensorflow.keras_model import as_named_function, notes_on_names, signature_of_keras
-from paritygate.models.tensorflow.savedmodel import load_savedmodel, signature_of_savedmodel
+from paritygate.models.tensorflow.savedmodel import load_savedmodel, note_on_signatures, signature_of_savedmodel
 from paritygate.signature import Signature, TensorSpec, name_unknown_dims
 
 pytestmark = pytest.mark.tensorflow
@@ -159,6 +159,20 @@ def test_a_saved_function_is_called_by_the_names_of_its_signature(saved: Path) -
 def test_a_signature_that_is_not_there_is_named_with_those_that_are(saved: Path) -> None:
     with pytest.raises(InputFileError, match=r"no signature 'missing' \(it has: other, serving_default\)"):
         signature_of_savedmodel(saved, "missing")
+
+
+def test_the_hint_of_a_missing_signature_says_how_another_is_chosen(saved: Path) -> None:
+    with pytest.raises(InputFileError) as caught:
+        signature_of_savedmodel(saved, "missing")
+    assert caught.value.hint == "name one of these: model.signature: other in a spec, or --signature"
+
+
+def test_all_signatures_are_named_beside_the_one_that_is_used(saved: Path) -> None:
+    assert note_on_signatures(saved, "model/", None) == (
+        "model/ has 2 signatures: serving_default (used), other; model.signature: other in a spec, or --signature, "
+        "chooses another"
+    )
+    assert "other (used), serving_default" in note_on_signatures(saved, "model", "other")
 
 
 def test_a_folder_without_a_model_is_no_savedmodel(tmp_path: Path) -> None:

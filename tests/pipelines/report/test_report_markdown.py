@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import html
+import re
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -104,3 +107,26 @@ def test_escaped_text_of_special_characters_reads_as_it_is(text: str) -> None:
 @pytest.mark.parametrize("text", ["max_abs_diff <= 1e-4", "logits_1", "1.01e-6", "row 3: 0.5 %"])
 def test_ordinary_text_stays_readable_in_the_source(text: str) -> None:
     assert escape_markdown(text).replace("&lt;", "<") == text
+
+
+@pytest.mark.parametrize("times", [6, 200])
+def test_any_number_of_variants_fits_into_a_comment(mixed_run: RunFolder, times: int) -> None:
+    report = collect_report(mixed_run)
+    many = [replace(item, name=f"{item.name}@d={turn + 1}") for turn in range(times) for item in report.variants]
+    markdown = render_markdown(replace(report, variants=tuple(many)))
+
+    assert len(markdown) <= 60_000
+    text = html.unescape(markdown)
+    # What failed is there before what passed.
+    assert "- \N{BALLOT X} fail onnx-fp16@d=1: " in text
+    (left_out,) = re.findall(r"Left out here, since this page stays below 60,000 characters: (.*)\.", text) or [""]
+    assert "onnx-fp32@d=1" in left_out or "This page is cut off at 60,000 characters" in text
+
+
+def test_a_long_table_says_how_many_rows_are_left_out(mixed_run: RunFolder) -> None:
+    report = collect_report(mixed_run)
+    many = [replace(report.variants[0], name=f"onnx-fp32@d={turn + 1}") for turn in range(50)]
+    text = render_markdown(replace(report, variants=tuple(many)))
+
+    # Two outputs each.
+    assert "and 60 more rows, which the HTML report has" in text

@@ -25,8 +25,9 @@ from paritygate.pipelines.report.html_report import render_html
 from paritygate.pipelines.report.markdown_report import render_markdown
 from paritygate.pipelines.report.report_data import ReportData, collect_report
 from paritygate.pipelines.report.tables.conversion import conversion_table
+from paritygate.pipelines.report.tables.parity import parity_table
 from paritygate.pipelines.report.tables.probes import probe_tables, probe_words
-from paritygate.pipelines.report.tables.run import evidence_words, parity_table, release_table
+from paritygate.pipelines.report.tables.run import evidence_words, release_table
 from paritygate.pipelines.report.tables.variants import checks_table
 from paritygate.pipelines.run.workspace import RunFolder
 

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from tests.pipelines.report.conftest import HOSTILE_OUTPUT
 
-from paritygate.pipelines.compare.result import CheckResult, LimitRange, OutputResult
+from paritygate.pipelines.compare.result import CheckResult, OutputResult
 from paritygate.pipelines.report.figures import number
-from paritygate.pipelines.report.quantile_strip import WIDTH, quantile_strip
 from paritygate.pipelines.report.report_data import ReportData, collect_report
 from paritygate.pipelines.report.sections import VariantSection, variant_sections
 from paritygate.pipelines.report.tables.machines import machine_tables
-from paritygate.pipelines.report.tables.run import artifact_table, parity_table, reference_tables
+from paritygate.pipelines.report.tables.parity import parity_table
+from paritygate.pipelines.report.tables.run import artifact_table, reference_tables
 from paritygate.pipelines.report.tables.table import Table
 from paritygate.pipelines.report.tables.variants import agreement_table
 from paritygate.pipelines.run.workspace import RunFolder
@@ -201,35 +201,6 @@ def test_a_missing_file_of_an_artifact_is_said(mixed_run: RunFolder, tmp_path: P
     assert {row["size"] for row in rows if row["variant"] == "onnx-fp16"} == {"a file is missing"}
 
 
-def test_the_drawing_puts_quantiles_and_limit_in_their_order(report: ReportData) -> None:
-    strip = quantile_strip(output_of(report, "onnx-fp32"))
-
-    assert strip is not None
-    edges = [block.left for block in strip.blocks]
-    assert edges == sorted(edges)
-    assert edges[-1] <= strip.largest < strip.limit < WIDTH
-    assert not strip.is_beyond
-
-
-def test_the_drawing_marks_a_difference_beyond_the_limit(report: ReportData) -> None:
-    strip = quantile_strip(output_of(report, "onnx-fp16"))
-
-    assert strip is not None
-    assert strip.is_beyond
-    assert 0 < strip.limit < strip.largest <= WIDTH
-    assert "the largest is 0.5; the limit is 0.01." in strip.words
-
-
-def test_a_difference_within_its_own_limit_is_not_marked(report: ReportData) -> None:
-    output = output_of(report, "onnx-fp16")
-    rows = [replace(row, limit=1.0) for row in output.worst_rows]
-
-    strip = quantile_strip(replace(output, worst_rows=rows))
-
-    assert strip is not None
-    assert not strip.is_beyond
-
-
 def test_fill_values_are_among_the_facts_where_there_are_any(report: ReportData) -> None:
     output = output_of(report, "onnx-fp16")
 
@@ -237,23 +208,6 @@ def test_fill_values_are_among_the_facts_where_there_are_any(report: ReportData)
 
     assert "fill values, compared exactly" not in facts_of(agreement_table(output))
     assert found["fill values, compared exactly"] == "12, of which 1 differs"
-
-
-def test_a_decade_is_as_wide_as_every_other(report: ReportData) -> None:
-    output = replace(output_of(report, "onnx-fp16"), limits={"max_abs_diff": LimitRange(lowest=0.05, highest=0.05)})
-
-    strip = quantile_strip(output)
-
-    assert strip is not None
-    ticks = {label: position for position, label in strip.ticks}
-    assert strip.largest - strip.limit == pytest.approx(ticks["1e-1"] - ticks["1e-2"])
-
-
-def test_there_is_no_drawing_where_nothing_differs(report: ReportData) -> None:
-    output = output_of(report, "onnx-fp16")
-
-    assert quantile_strip(replace(output, max_abs_diff=0.0)) is None
-    assert quantile_strip(replace(output, max_abs_diff=None)) is None
 
 
 def test_a_check_whose_number_was_not_finite_says_so(report: ReportData) -> None:

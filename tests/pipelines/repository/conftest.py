@@ -94,7 +94,7 @@ def make_candidate(tmp_path: Path, make_variant: Callable[..., VariantCandidate]
             provenance=provenance,
             evidence={"rows": 519},
             alias="prod",
-            reports={"report.html": report},
+            reports={"report.html": report.read_bytes},
         )
         return replace(candidate, **fields)
 

@@ -252,6 +252,7 @@ def test_a_rollback_goes_back_from_what_the_log_says_when_it_is_recorded(
     assert (move.previous, move.version, move.record) == (4, 3, 5)
 
 
+@pytest.mark.thorough
 def test_a_kill_at_any_point_of_a_rollback_leaves_the_alias_where_it_was_or_where_it_goes(
     repository: Path, make_candidate: Make, under: Callable[..., Any]
 ) -> None:

@@ -78,6 +78,7 @@ def test_a_kill_at_any_point_leaves_the_old_or_the_new_state_and_the_next_releas
     assert orphans
 
 
+@pytest.mark.thorough
 def test_an_interrupt_at_any_point_leaves_the_old_or_the_new_state(
     repository: Path, make_candidate: Make, under: Under
 ) -> None:
@@ -94,6 +95,7 @@ def test_an_interrupt_at_any_point_leaves_the_old_or_the_new_state(
 
 
 @pytest.mark.parametrize("condition", ["full", "unsynced"])
+@pytest.mark.thorough
 def test_a_disk_that_is_full_from_any_point_on_is_one_clear_error_and_leaves_nothing_half_done(
     repository: Path, make_candidate: Make, under: Under, condition: str
 ) -> None:

@@ -71,7 +71,7 @@ def test_its_releases_are_verified(old: Desk, version: str) -> None:
 
 
 def test_it_is_promoted_onto(old: Desk) -> None:
-    called = old.json("run", "spec.yaml", "--quiet")
+    called = old.json("run", "spec.yaml", "--verbose")
 
     assert called.code == 0, str(called)
     assert called.data["runs"][0]["release"]["version"] == 4

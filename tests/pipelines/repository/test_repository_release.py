@@ -17,7 +17,6 @@ from paritygate.artifact import Artifact
 from paritygate.codec import to_data
 from paritygate.errors import (
     ArtifactIntegrityError,
-    InputFileError,
     ParitygateError,
     RepositoryError,
     StorageError,
@@ -426,11 +425,6 @@ def test_a_variant_under_another_name_than_recorded_is_refused(
 ) -> None:
     with pytest.raises(RepositoryError, match="put forward as onnx-fp16 is recorded as 'onnx-fp32'"):
         promote(tmp_path / "r", make_candidate(variants=(replace(make_variant(), name="onnx-fp16"),)))
-
-
-def test_a_report_that_does_not_exist_is_an_input_error(tmp_path: Path, make_candidate: Make) -> None:
-    with pytest.raises(InputFileError, match=r"report .*none\.html does not exist"):
-        promote(tmp_path / "r", make_candidate(reports={"report.html": tmp_path / "none.html"}))
 
 
 def test_evidence_that_json_cannot_say_is_refused(tmp_path: Path, make_candidate: Make) -> None:

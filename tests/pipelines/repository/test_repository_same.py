@@ -75,6 +75,17 @@ def test_the_same_again_moves_an_alias_that_is_elsewhere(tmp_path: Path, same: M
     assert list_models(tmp_path)[0].aliases == {"prod": 1}
 
 
+def test_reports_are_made_where_a_release_is_made_and_not_where_it_is_there(tmp_path: Path, same: Make) -> None:
+    made: list[str] = []
+    reports = {"report.html": lambda: made.append("page") or b"<p>once</p>"}
+
+    first, again = promote(tmp_path, same(reports=reports)), promote(tmp_path, same(reports=reports))
+
+    assert (first.is_new, again.is_new) == (True, False)
+    assert made == ["page"]
+    assert (first.folder / "report.html").read_bytes() == b"<p>once</p>"
+
+
 def test_the_same_again_makes_an_alias_that_is_new(tmp_path: Path, same: Make) -> None:
     promote(tmp_path, same())
 

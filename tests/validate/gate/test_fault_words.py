@@ -391,6 +391,51 @@ def test_permuted_rows() -> None:
     assert _of(expected, actual) == ("rows in another order: each batch holds the reference's rows, permuted",)
 
 
+def test_rows_permuted_in_some_batches_are_counted() -> None:
+    expected = _normal(_ROWS, 4)
+    actual = _noisy(expected)
+    actual[16:32] = actual[16:32][::-1]
+
+    assert _of(expected, actual) == ("rows in another order: 1 of 13 batches holds the reference's rows, permuted",)
+    actual[64:80] = actual[64:80][::-1]
+    assert _of(expected, actual) == ("rows in another order: 2 of 13 batches hold the reference's rows, permuted",)
+
+
+@pytest.mark.parametrize("passes", [1, 2])
+def test_columns_in_another_order(passes: int) -> None:
+    expected = _normal(_ROWS, 5)
+
+    assert _of(expected, _noisy(expected)[:, [0, 3, 2, 1, 4]], passes=passes) == (
+        "columns in another order: indices 1 and 3 of 5 along axis 1 are swapped",
+    )
+    assert _of(expected, _noisy(expected)[:, [2, 0, 1, 3, 4]], passes=passes) == (
+        "columns in another order: 3 of 5 along axis 1 are permuted: index 0 holds what the reference has at 2",
+    )
+
+
+def test_channels_in_another_order_in_some_batches() -> None:
+    expected = _normal(_ROWS, 6, 3, seed=3)
+    actual = _noisy(expected)
+    actual[16:32] = actual[16:32][:, :, [2, 1, 0]]
+
+    assert _of(expected, actual, axis=2) == (
+        "columns in another order: indices 0 and 2 of 3 along axis 2 are swapped, in 1 of 13 batches",
+    )
+
+
+def test_columns_that_hold_no_column_of_the_reference_or_not_always_the_same_are_in_no_other_order() -> None:
+    expected = _normal(_ROWS, 5)
+    not_the_same = _noisy(expected)
+    not_the_same[:16] = not_the_same[:16, [1, 0, 2, 3, 4]]
+    not_the_same[16:32] = not_the_same[16:32, [2, 1, 0, 3, 4]]
+    twice = _noisy(expected)
+    twice[:, 0] = twice[:, 1]
+    twice[:, 2] *= 3
+
+    for actual in (not_the_same, twice):
+        assert not any(words.startswith("columns") for words in _of(expected, actual))
+
+
 def test_one_answer_for_all_rows_of_a_batch() -> None:
     expected = _normal(_ROWS, 4)
     actual = np.concatenate(
@@ -398,6 +443,8 @@ def test_one_answer_for_all_rows_of_a_batch() -> None:
     )
 
     assert _of(expected, actual) == ("one answer for all: the rows of a batch are all answered alike",)
+    actual[16:] = expected[16:]
+    assert _of(expected, actual) == ("one answer for all: the rows of 1 of 13 batches are all answered alike",)
 
 
 def test_a_nan_that_was_clipped_is_a_row_that_is_not_finite_alike() -> None:
@@ -468,6 +515,8 @@ def _patterns(seed: int, batches: int) -> list[RowPattern]:
         actual = {name: array.copy() for name, array in expected.items()}
         bad = rng.random(rows) < rng.choice([0.0, 0.3, 1.0])
         actual["y"][bad, rng.integers(3)] += rng.choice([0.5, np.nan, np.inf])
+        if rng.random() < 0.3:
+            actual["y"] = expected["y"][:, rng.permutation(3)]
         profile = profile_outputs("y", [(expected["y"], rows)], axis=None, dtype="float32")
         limits = {name: limits_for(DEFAULT_TOLERANCES[Precision.FP32], profile) for name in expected}
         mask = _mask(rng.integers(0, 5, rows), 4)

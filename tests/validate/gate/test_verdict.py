@@ -187,6 +187,31 @@ def test_a_default_limit_of_the_mean_has_no_floor_and_says_where_rounding_is_bey
 
 
 @pytest.mark.parametrize(
+    ("precision", "differing", "is_said"),
+    [(Precision.FP16, 1, True), (Precision.INT8, 4, True), (Precision.FP16, 5, False), (Precision.FP32, 1, False)],
+)
+def test_whole_numbers_that_rounding_may_tip_fail_and_say_what_to_declare(
+    precision: Precision, differing: int, *, is_said: bool
+) -> None:
+    expected = np.arange(400).reshape(100, 4) % 16
+    actual = expected.copy()
+    actual.reshape(-1)[:differing] += 1
+    profile = profile_outputs("codes", [(expected, 100)], axis=None, dtype="int64")
+    tolerance = DEFAULT_TOLERANCES[precision]
+    limits = {"codes": limits_for(tolerance, profile)}
+    comparison = Comparison(ComparisonPlan(profiles={"codes": profile}, limits=limits))
+    comparison.add(Batch(inputs={}, ids=list(map(str, range(100)))), {"codes": actual}, {"codes": expected})
+    comparison.end_pass()
+    plan = JudgePlan(rules=GateRules(tolerance=tolerance), limits=limits, profiles={"codes": profile})
+
+    (check,) = [check for check in judge(comparison.finish(), plan) if check.name == "exact"]
+
+    assert check.status is Status.FAIL
+    assert check.detail.startswith(f"{differing} of 400 values differ")
+    assert ("--argmax-of codes=SCORES" in check.detail) is is_said
+
+
+@pytest.mark.parametrize(
     ("precision", "rows", "allowed"),
     [
         (Precision.FP32, 100, 1),
@@ -264,8 +289,10 @@ def test_whoever_declared_the_limit_is_not_told_to_declare_one() -> None:
 def test_one_of_a_kind_is_counted_in_the_singular() -> None:
     measured, plan = _measured(rows=1)
     checks = {check.name: check for check in judge(replace(measured, refused=("row 0: no",), refused_count=1), plan)}
+    again = {check.name: check for check in judge(replace(measured, passes=3), plan)}
 
-    assert checks["rows"].detail.startswith("1 row in 1 batch, passes: 1")
+    assert again["rows"].detail == "1 row in 1 batch, asked 3 times"
+    assert checks["rows"].detail == "1 row in 1 batch"
     assert checks["accepts_inputs"].detail == "1 batch that the reference answers was not answered: row 0: no"
 
 

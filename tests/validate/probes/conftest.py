@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,6 +36,7 @@ from paritygate.validate.runners.opening import open_runner
 if TYPE_CHECKING:
     import onnx
 
+    from paritygate.validate.probes.allowance import Allowance
     from paritygate.validate.reference.recording import Recording
     from paritygate.validate.runners.runner import Runner
 
@@ -130,9 +131,15 @@ class ProbeDesk:
         max_rows: int = 64,
         has_graph: bool = True,
         graph: onnx.ModelProto | None = None,
+        allowance: Allowance | None = None,
+        change: Callable[[Runner], None] = lambda _: None,
     ) -> Asked:
-        """Record the reference on the samples, and its probes; another graph may be looked at than its own."""
+        """Record the reference on the samples, and its probes; another graph may be looked at than its own.
+
+        `change` is called with the runner before it is asked anything.
+        """
         runner, folder = self.runner(model), self._next()
+        change(runner)
         (folder / "reference").mkdir()
         (folder / "probes").mkdir()
         samples = list(samples)
@@ -143,7 +150,7 @@ class ProbeDesk:
             runner,
             lambda: iter(_batches(samples)),
             RecordPlan(folder=folder / "reference", model={}, axes={}),
-            watch=surveyor.add,
+            watch=lambda batch, inputs, _: surveyor.add(batch, inputs),
         )
         survey = surveyor.finish()
         roles = infer_roles(runner.signature, survey, uses=uses, declared=declared)
@@ -155,7 +162,13 @@ class ProbeDesk:
             seed=seed,
             max_rows=max_rows,
         )
-        plan = ProbePlan(context=context, profiles=recording.profiles, folder=folder / "probes", names=tuple(names))
+        plan = ProbePlan(
+            context=context,
+            profiles=recording.profiles,
+            folder=folder / "probes",
+            names=tuple(names),
+            allowance=allowance,
+        )
         record_probes(runner, plan)
         probes = ProbesRecording.load(folder / "probes")
         return Asked(runner=runner, recording=recording, probes=probes, context=context, samples=samples)

@@ -299,6 +299,52 @@ def test_a_step_beside_a_number_is_no_question_to_less_than_float32(precision: s
     assert any("just below a value" in why for why in outcome.unfit)
 
 
+# Three fields share one table, as in factorisation machines: a number added to each leads it to its own part.
+_FIELDS = """(int64[N,3] x) => (float[N,4] out) {
+  places = Add(x, starts)
+  rows = Gather(shared, places)
+  out = ReduceMean<axes=[1], keepdims=0>(rows)
+}"""
+# One field answers otherwise where it holds one id.
+_ONE_ID_WRONG = _FIELDS.replace(
+    "  rows =",
+    """  of = Gather<axis=1>(x, field)
+  is_it = Equal(of, wrong)
+  hit = Cast<to=7>(is_it)
+  up = Unsqueeze(hit, last)
+  moved = Add(places, up)
+  rows =""",
+).replace("Gather(shared, places)", "Gather(shared, moved)")
+_SHARED = {"starts": np.array([0, 5, 12]), "shared": _normal(9, 20, 4)}
+
+
+@pytest.mark.parametrize(
+    ("field", "wrong", "found"),
+    [(0, 4, "failed"), (1, 6, "failed"), (2, 5, "failed"), (0, 5, "edge"), (1, 7, "edge"), (2, -1, "edge")],
+)
+def test_fields_that_share_a_table_are_asked_for_every_id_of_theirs_and_at_the_edge_for_those_of_others(
+    desk: ProbeDesk, field: int, wrong: int, found: str
+) -> None:
+    planted = {**_SHARED, "field": np.int64(field), "wrong": np.int64(wrong), "last": np.array([1])}
+    asked = desk.ask(desk.model(_FIELDS, _SHARED), _whole(0, 4, 4, 3), names=["ids"])
+
+    answered = desk.answer(asked, desk.model(_ONE_ID_WRONG, planted), edge="warn")
+
+    assert answered.gate == ()
+    assert set(answered.failed) == ({"ids"} if found == "failed" else set())
+    told = [finding.edge for outcome in answered.outcomes for finding in outcome.findings]
+    assert bool(told) is (found == "edge")
+    assert desk.answer(asked, desk.model(_FIELDS, _SHARED)).failed == {}
+
+
+def test_a_shared_table_is_not_divided_where_samples_hold_what_lies_beyond_a_part(desk: ProbeDesk) -> None:
+    asked = desk.ask(desk.model(_FIELDS, _SHARED), _whole(0, 7, 4, 3), names=["ids"])
+
+    role = asked.context.roles["x"]
+
+    assert (role.columns, role.reach) == (((0, 19), (-5, 14), (-12, 7)), ())
+
+
 def test_a_matrix_of_categories_is_asked_by_column_and_the_report_says_how_many(desk: ProbeDesk) -> None:
     weights = {**_TABLES, "large": _normal(8, 3000, 4)}
     asked = desk.ask(desk.model(_COLUMNS, weights), _whole(0, 20, 4, 2), names=["ids"])

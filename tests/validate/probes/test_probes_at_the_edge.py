@@ -156,6 +156,27 @@ def test_an_output_without_rows_hangs_on_the_empty_one(desk: ProbeDesk) -> None:
     assert (outcome.status, outcome.failed) == (Status.EDGE, 0)
 
 
+@pytest.mark.parametrize(
+    ("end", "expected"),
+    [(_MEAN_OF_NOTHING, Status.EDGE), (_IGNORES, Status.FAIL), (f"{_RIGHT}\n  off = Identity(onef)", Status.FAIL)],
+    ids=["an empty row alone differs", "other rows differ", "pairs of rows that are like the samples differ"],
+)
+def test_an_answer_to_each_pair_of_rows_hangs_on_the_edge_where_one_of_them_does(
+    desk: ProbeDesk, end: str, expected: Status
+) -> None:
+    more = ", float[B, B] pairs"
+    pairs = "other = Transpose(logits)\n  products = MatMul(logits, other)\n  pairs = "
+    ends = [
+        f"{_RIGHT}\n  {pairs}Identity(products)",
+        f"{end}\n  {pairs}{'Add(products, off)' if 'off' in end else 'Identity(products)'}",
+    ]
+    right, candidate = (desk.model(_POOLED.format(end=one, mask="attention_mask", more=more), _WEIGHTS) for one in ends)
+
+    outcome = _outcome(desk.answer(desk.ask(right, _samples(), names=["masks"]), candidate, edge="warn"))
+
+    assert outcome.status is expected
+
+
 def test_edges_are_recorded_with_the_probes(desk: ProbeDesk) -> None:
     model = desk.model(_POOLED.format(end=_RIGHT, mask="attention_mask", more=""), _WEIGHTS)
     asked = desk.ask(model, _samples(), names=["masks"])

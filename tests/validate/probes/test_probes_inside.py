@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from paritygate.errors import UsageError
 from paritygate.signature import Dim
 from paritygate.validate.gate.verdict import Status
 from paritygate.validate.probes.padding import Padding
-from paritygate.validate.probes.roles import DeclaredRole
+from paritygate.validate.probes.roles import DeclaredRole, Role
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -70,7 +71,7 @@ def _said(**said: Any) -> dict[str, DeclaredRole]:  # noqa: ANN401 - whatever a 
 _RIGHT = "padding on the right"
 _CASES = {
     # Rows in other batches and orders.
-    "rows alone, repeated and in other company": _Case("batches", "", is_inside=True),
+    "rows alone, repeated and among other rows": _Case("batches", "", is_inside=True),
     "numbers in other batches": _Case("batches", "", is_inside=True, model=_TABULAR, samples=_features()),
     # New combinations of seen values.
     "an input from other rows": _Case("sensitivity", "ids from other rows", is_inside=True),
@@ -207,3 +208,34 @@ def test_a_finding_says_what_to_write_either_way(desk: ProbeDesk) -> None:
     assert left.if_it_occurs == "roles: {mask: {padding: [right, left]}}"
     assert left.if_it_never_occurs == "roles: {mask: {padding: right}}"
     assert edges["an empty row of mask"].if_it_never_occurs == "roles: {mask: {empty: false}}"
+
+
+def test_every_id_is_asked_where_the_role_is_declared_with_its_last_id_alone(desk: ProbeDesk) -> None:
+    # Nothing of the graph says that these are ids: they are computed with.
+    model = desk.model("(float[N] x, int64[N] kind) => (float[N] y) {\n k = Cast<to=1>(kind)\n y = Mul(x, k)\n}", {})
+    random = np.random.default_rng(3)
+    samples = [{"x": random.random(8, dtype=np.float32), "kind": np.arange(8, dtype=np.int64) % 3}]
+
+    asked = desk.ask(model, samples, declared={"kind": DeclaredRole(role=Role.ID, high=11)}, names=["ids"])
+
+    assert (asked.context.roles["kind"].low, asked.context.roles["kind"].high) == (0, 11)
+    (ids,) = (probe for probe in asked.probes.probes if probe.name == "ids")
+    seen = {int(value) for batch in asked.probes.batches(ids) for value in batch.inputs["kind"]}
+    assert set(range(12)) <= seen
+
+
+def test_what_holds_other_values_is_no_mask_whatever_is_declared(desk: ProbeDesk) -> None:
+    model = desk.model(_NAMED, _WEIGHTS)
+
+    with pytest.raises(UsageError, match=r"input 'ids' is declared a mask, and the samples hold \d+ to \d+ in it"):
+        desk.ask(model, _padded(), declared={"ids": DeclaredRole(role=Role.MASK)}, names=["masks"])
+
+
+def test_a_row_of_another_size_holds_no_padding_where_its_mask_is_set(desk: ProbeDesk) -> None:
+    asked = desk.ask(desk.model(_NAMED, _WEIGHTS), _padded(), names=["shapes"])
+
+    (shapes,) = (probe for probe in asked.probes.probes if probe.name == "shapes")
+    batches = [batch.inputs for batch in asked.probes.batches(shapes)]
+    assert batches
+    for inputs in batches:
+        assert not (inputs["ids"][inputs["mask"] == 1] == 0).any()

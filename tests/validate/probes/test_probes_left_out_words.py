@@ -14,6 +14,7 @@ from paritygate.validate.gate.candidate import ModelCandidate
 from paritygate.validate.gate.rules import GateRules
 from paritygate.validate.gate.tolerance import parse_tolerance
 from paritygate.validate.gate.verdict import Status
+from paritygate.validate.probes.allowance import Allowance, SamplesCost
 from paritygate.validate.probes.drops import DropKind, Dropped, Drops, drop_words
 from paritygate.validate.probes.probe import PROBES
 from paritygate.validate.probes.recording import ProbeRecord
@@ -48,6 +49,12 @@ def _positive(size: int) -> NDArray[np.float32]:
     return _RANDOM.uniform(1, 9, size=size).astype(np.float32)
 
 
+def _spent() -> Allowance:
+    """Return what is allowed beside 16 rows of three values that take a second each, once a minute is over."""
+    clock = iter([0.0, *[600.0] * 1000])
+    return Allowance(SamplesCost(rows=16, values=48, seconds=16.0), clock=lambda: next(clock))
+
+
 def _only(asked: Asked) -> ProbeRecord:
     (probe,) = asked.probes.probes
     return probe
@@ -80,7 +87,8 @@ def test_each_kind_is_counted_and_worded_apart(desk: ProbeDesk, kind: DropKind) 
     model, samples, name = _case(desk, kind)
     declared = {"x": DeclaredRole(nan=False)} if kind is DropKind.NEVER_OCCURS else None
     max_rows = 4 if kind is DropKind.NO_ROWS_LEFT else 512
-    asked = desk.ask(model, samples, names=[name], max_rows=max_rows, declared=declared)
+    allowance = _spent() if kind is DropKind.NO_TIME_LEFT else None
+    asked = desk.ask(model, samples, names=[name], max_rows=max_rows, declared=declared, allowance=allowance)
 
     probe = _only(asked)
     outcome = _outcome(desk, asked, model)
@@ -94,15 +102,18 @@ def test_each_kind_is_counted_and_worded_apart(desk: ProbeDesk, kind: DropKind) 
     }
 
 
-def test_what_was_cut_for_want_of_rows_is_a_warning_and_nothing_else_is(desk: ProbeDesk) -> None:
+def test_what_was_cut_for_want_of_rows_or_seconds_is_a_warning_and_nothing_else_is(desk: ProbeDesk) -> None:
     statuses = {}
     for kind in DropKind:
         model, samples, name = _case(desk, kind)
-        asked = desk.ask(model, samples, names=[name], max_rows=4 if kind is DropKind.NO_ROWS_LEFT else 512)
+        allowance = _spent() if kind is DropKind.NO_TIME_LEFT else None
+        max_rows = 4 if kind is DropKind.NO_ROWS_LEFT else 512
+        asked = desk.ask(model, samples, names=[name], max_rows=max_rows, allowance=allowance)
         outcome = _outcome(desk, asked, model)
         statuses[kind] = outcome.status if outcome.batches else None
 
     assert statuses.pop(DropKind.NO_ROWS_LEFT) is Status.WARNING
+    assert statuses.pop(DropKind.NO_TIME_LEFT) is Status.WARNING
     assert set(statuses.values()) <= {Status.PASS, None}
     assert Status.PASS in statuses.values()
 

@@ -322,13 +322,20 @@ def test_an_answer_that_hangs_on_the_last_digit_is_dropped_and_named(desk: Probe
     assert "hangs on the last digits of its inputs" in reasons["x: ones"]
 
 
-def test_texts_are_asked_nothing_and_it_is_said(desk: ProbeDesk) -> None:
-    model = desk.model("(string[N] word, float[N] x) => (float[N] y) {\n u = Identity(word)\n y = Neg(x)\n}", {})
-    words = np.array(["a", "b", "c"])
-    asked = desk.ask(model, [{"word": words, "x": _normal(seed, 3)} for seed in range(2)])
-    assert asked.probes.probes == ()
-    assert asked.probes.skipped == "input 'word' holds texts, which no probe derives"
+def test_texts_stand_beside_other_rows_and_none_is_made_up(desk: ProbeDesk) -> None:
+    model = desk.model("(string[N] word, string[N] other, float[N] x) => (string[N] u, float[N] y) {\n"
+                       " u = Identity(word)\n v = Identity(other)\n y = Neg(x)\n}", {})  # fmt: skip
+    words = np.array(["a", "bird", "c"])
+    asked = desk.ask(
+        model, [{"word": words, "other": np.array(["d", "e", "fish"]), "x": _normal(seed, 3)} for seed in range(2)]
+    )
     assert asked.roles["word"] == "text"
+    assert asked.probes.skipped == ""
+    assert {probe.name for probe in asked.probes.probes if probe.batches} >= {"batches", "values", "sensitivity"}
+    for probe in asked.probes.probes:
+        for batch in asked.probes.batches(probe):
+            assert set(batch.inputs["word"].tolist()) <= set(words.tolist())
+            assert batch.outputs["u"].tolist() == batch.inputs["word"].tolist()
 
 
 def test_a_probe_without_batches_leaves_no_folder(desk: ProbeDesk) -> None:

@@ -54,6 +54,36 @@ def test_a_reference_that_answers_ids_of_any_size_does_not_say_which_are_right(d
     assert desk.answer(asked, _lookup(desk, 100)).failed == {}
 
 
+# Numbers of any size are hashed into the rows of a table, so that no table says which of them are ids.
+_HASHED = """(int64[B, S] ids) => (float[B, 4] out) {{
+  hashed = Mul(ids, prime)
+  at = Mod(hashed, size)
+  rows = Gather(table, at)
+  {own}
+  out = ReduceMean<axes = [1], keepdims = 0>({rows})
+}}"""
+
+
+def test_the_id_after_the_last_one_seen_is_asked_where_no_table_says_which_there_are(desk: ProbeDesk) -> None:
+    samples = [{"ids": _RANDOM.integers(0, 20, size=(4, 6))} for _ in range(6)]
+    samples[0]["ids"][0, :2] = 0, 19
+    next_one = """is = Equal(ids, next)
+  isf = Cast<to = 1>(is)
+  column = Unsqueeze(isf, two)
+  more = Add(rows, column)"""
+    weights = {"table": _TABLE, "prime": np.int64(31), "size": np.int64(100)}
+    right = desk.model(_HASHED.format(own="", rows="rows"), weights)
+    faulty = desk.model(
+        _HASHED.format(own=next_one, rows="more"), {**weights, "next": np.int64(20), "two": np.array([2])}
+    )
+    asked = desk.ask(right, samples, names=["ids"])
+
+    answered = desk.answer(asked, faulty, edge="warn")
+
+    assert (answered.gate, answered.failed) == ((), {})
+    assert [finding.about for finding in answered.outcomes[0].findings] == ["the value 20 in ids"]
+
+
 _CLEARED = "(float[B, 3] x) => (float[B, 3] out) { gone = IsNaN(x) out = Where(gone, fill, x) }"
 
 

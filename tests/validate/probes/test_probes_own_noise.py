@@ -1,4 +1,4 @@
-"""Where the reference answers a row otherwise alone than in company, a candidate is held to that, and to no less."""
+"""Where the reference answers a row otherwise alone than in a batch, a candidate is held to that, and to no less."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_probe_is_held_to_the_noise_of_the_reference(
     assert bool(answered.failed) is is_failed, outcome.detail
     assert bool(outcome.warnings) is is_warned
     if is_warned:
-        assert "the reference itself differs by 0.004 in 'out' between a row alone and in company" in (
+        assert "the reference itself differs by 0.004 in 'out' between a row alone and in a batch" in (
             outcome.warnings[0].detail
         )
         assert outcome.warnings[0].detail.endswith("that excuses nothing")

@@ -18,7 +18,7 @@ from paritygate.precision import Precision
 from paritygate.signature import Dim, Signature, TensorSpec
 from paritygate.validate.runners import tensorrt
 from paritygate.validate.runners.engine_profile import check_profile, describe_profile
-from paritygate.validate.runners.tensorrt import check_version, describe_census, gpu_for_engines, precision_of_dtypes
+from paritygate.validate.runners.tensorrt import check_version, describe_dtypes, gpu_for_engines, precision_of_dtypes
 
 _SIGNATURE = Signature(
     inputs=(
@@ -252,8 +252,8 @@ def test_the_precision_is_that_of_the_layers_that_compute(
     assert precision_of_dtypes(census) is precision
 
 
-def test_describes_a_census_with_the_most_first() -> None:
-    assert describe_census({"FLOAT": {"CAST": 2}, "HALF": {"CONVOLUTION": 53, "ACTIVATION": 49}}) == "HALF 102, FLOAT 2"
+def test_describes_dtypes_with_the_most_first() -> None:
+    assert describe_dtypes({"FLOAT": {"CAST": 2}, "HALF": {"CONVOLUTION": 53, "ACTIVATION": 49}}) == "HALF 102, FLOAT 2"
 
 
 def test_reads_the_dtypes_of_an_engine_in_the_words_of_several_versions() -> None:

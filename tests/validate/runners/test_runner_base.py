@@ -95,3 +95,38 @@ def test_an_answer_too_few_is_never_taken_for_another_output() -> None:
 
 def test_a_runner_that_does_not_choose_its_threads_says_so() -> None:
     assert _Adding().on_one_thread() == "its runner does not choose them"
+
+
+class _Speaking(Runner):
+    """Answers what it is told to, as text."""
+
+    def __init__(self, answer: NDArray[np.generic]) -> None:
+        signature = Signature(
+            inputs=_SERVED.inputs, outputs=(TensorSpec(name="label", dtype="string", shape=("batch",)),)
+        )
+        super().__init__(signature, RuntimeFacts(runtime="speaker", version="1", device="cpu"))
+        self._answer = answer
+
+    def _call(self, feed: Mapping[str, NDArray[np.generic]]) -> Sequence[NDArray[np.generic]]:
+        del feed
+        return [self._answer]
+
+
+def test_text_is_answered_as_an_array_of_numpys() -> None:
+    found = _Speaking(np.array(["a", "강아지".encode(), ""], dtype=object)).run(_BATCH)
+
+    assert (found["label"].dtype.kind, found["label"].tolist()) == ("U", ["a", "강아지", ""])
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ("a\0", r"holds 'a\\x00', which is no text, or ends in a null character"),
+        (1.5, r"holds 1.5, which is no text"),
+        (b"\xff", r"holds bytes that are no UTF-8: b'\\xff'"),
+    ],
+)
+def test_what_is_no_text_is_no_answer(value: object, words: str) -> None:
+    with pytest.raises(BackendError, match=rf"the output label: string\[batch\] {words}") as caught:
+        _Speaking(np.array([value], dtype=object)).run(_BATCH)
+    assert caught.value.hint.startswith("leave it out: outputs: {NAME: {ignore: REASON}} in the spec")

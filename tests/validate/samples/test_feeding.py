@@ -10,7 +10,7 @@ import pytest
 from paritygate.batch import Batch
 from paritygate.errors import UsageError
 from paritygate.signature import Dim, Signature, TensorSpec
-from paritygate.validate.samples.feeding import check_shapes
+from paritygate.validate.samples.feeding import check_shapes, fit_inputs
 from paritygate.validate.samples.split import rows_kept
 
 if TYPE_CHECKING:
@@ -83,3 +83,18 @@ def test_what_is_declared_is_taken_however_many_rows_a_batch_has(batch: Batch) -
 def test_the_lengths_of_rows_go_with_the_rows() -> None:
     kept = rows_kept(_batch(3, 4, 4, lengths=([4, 1, 2], [4, 1, 2])), [True, False, True])
     assert kept.lengths == {"ids": [4, 2], "mask": [4, 2]}
+
+
+@pytest.mark.parametrize(
+    ("shape", "fitted"), [(("batch", 1), (3, 1)), ((None, 1), (3, 1)), (("batch",), (3,)), (("batch", "length"), (3,))]
+)
+def test_one_value_a_row_is_a_column_where_the_model_takes_one(
+    shape: tuple[int | str | None, ...], fitted: tuple[int, ...]
+) -> None:
+    signature = Signature(inputs=(TensorSpec(name="colour", dtype="string", shape=shape),), outputs=())
+    colours = np.array(["red", "green", "red"])
+
+    found = fit_inputs(Batch(inputs={"colour": colours}, ids=["a", "b", "c"]), signature)
+
+    assert found["colour"].shape == fitted
+    assert found["colour"].ravel().tolist() == colours.tolist()

@@ -101,3 +101,16 @@ def test_a_folder_of_something_else_is_refused_with_what_may_be_in_one(tmp_path:
 
     assert ".npy files" in str(caught.value)
     assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize(("edges", "rows"), [((8, 6), [1, 1]), ((7, 6), [7, 6])])
+def test_a_graph_with_as_many_nodes_as_edges_by_chance_is_one_row_as_all_others_are(
+    tmp_path: Path, edges: tuple[int, int], rows: list[int]
+) -> None:
+    arrays = {}
+    for case, (nodes, count) in enumerate(zip((7, 6), edges, strict=True)):
+        arrays[f"g{case}/x"] = np.zeros((nodes, 4), np.float32)
+        arrays[f"g{case}/edges"] = np.zeros((count, 2), np.int64)
+    np.savez(tmp_path / "graphs.npz", **arrays)  # type: ignore[arg-type]  # keys are free in a mapping
+    read = open_samples(SampleSource(text="graphs.npz", folder=tmp_path))
+    assert [batch.rows for batch in read()] == rows

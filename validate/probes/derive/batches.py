@@ -1,4 +1,4 @@
-"""Batch composition: the same rows alone, repeated, in other company, at other positions, in batches of other sizes."""
+"""Batch composition: the same rows alone, repeated, among other rows, at other positions, in batches of other sizes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from paritygate.text import counted
 from paritygate.validate.probes.derive.sizes import batch_sizes, more_batch_sizes
 from paritygate.validate.probes.probe import ROWS_FACTOR, ProbeBatch, ProbeContext
 from paritygate.validate.probes.survey import Rows
@@ -16,7 +17,7 @@ __all__ = ["derive"]
 _NAME = "batches"
 _GROUPS = 2
 _ALONE = 3
-_COMPANY = 4
+_BESIDE = 4
 
 
 def derive(context: ProbeContext) -> Iterator[ProbeBatch]:
@@ -28,27 +29,32 @@ def derive(context: ProbeContext) -> Iterator[ProbeBatch]:
     used = 0
     for rows, order in zip(groups, orders, strict=True):
         if not rows.with_rows:
-            return
+            # There are no rows to put together otherwise: these inputs are asked for a second answer to them.
+            yield _batch(rows, [0], f"the inputs of row {rows.ids[0]} once more")
+            continue
         again = _large_again(rows, order, sizes) if rows is groups[0] else ()
         for batch in itertools.chain(_of_sizes(rows, order, sizes), again, _around_one(rows, order, sizes)):
             used += batch.rows
             yield batch
+    if not groups or not groups[0].with_rows:
+        return
     # Last, as they take what rows are left, and what is asked again begins with the first.
     for size in more_batch_sizes(context, rows=context.max_rows * ROWS_FACTOR - used):
-        yield _batch(groups[0], _filled(orders[0], size), f"{size} rows in one batch")
+        yield _batch(groups[0], _filled(orders[0], size), _of(size))
 
 
 def _of_sizes(rows: Rows, order: Sequence[int], sizes: Sequence[int]) -> Iterator[ProbeBatch]:
     """Yield a large batch, then smaller ones."""
     for size in sizes:
-        yield _batch(rows, _filled(order, size), f"{size} rows in one batch, after {max(sizes)}")
+        after = f", asked after one of {max(sizes)}" if size < max(sizes) else ""
+        yield _batch(rows, _filled(order, size), f"{_of(size)}{after}")
 
 
 def _large_again(rows: Rows, order: Sequence[int], sizes: Sequence[int]) -> Iterator[ProbeBatch]:
     """Yield the large batch again, in another order and of one row alone."""
     if len(sizes) > 1 and len(order) > 1:
         again = _filled(order[::-1], max(sizes))
-        yield _batch(rows, again, f"{max(sizes)} rows in reverse order, after {min(sizes)}")
+        yield _batch(rows, again, f"{_of(max(sizes))} in reverse order, asked after one of {min(sizes)}")
     if max(sizes) > 1:
         yield _batch(rows, [order[0]] * max(sizes), f"row {rows.ids[order[0]]} repeated {max(sizes)} times")
 
@@ -59,13 +65,17 @@ def _around_one(rows: Rows, order: Sequence[int], sizes: Sequence[int]) -> Itera
     for row in order[:_ALONE]:
         yield _batch(rows, [row] * low, f"row {rows.ids[row]} alone")
     # One row, with others beside it, first, in the middle and last.
-    company = max(low - 1, min(len(others), high - 1, _COMPANY))
-    if company:
-        for position in dict.fromkeys((0, company // 2, company)):
-            chosen = _filled(others, company)
+    beside = max(low - 1, min(len(others), high - 1, _BESIDE))
+    if beside:
+        for position in dict.fromkeys((0, beside // 2, beside)):
+            chosen = _filled(others, beside)
             chosen.insert(position, first)
-            yield _batch(rows, chosen, f"row {rows.ids[first]} at position {position} of {company + 1}")
-        yield _batch(rows, [first, *_filled(others[::-1], company)], f"row {rows.ids[first]} in other company")
+            yield _batch(rows, chosen, f"row {rows.ids[first]} at position {position} of {beside + 1}")
+        yield _batch(rows, [first, *_filled(others[::-1], beside)], f"row {rows.ids[first]} among other rows")
+
+
+def _of(size: int) -> str:
+    return f"a batch of {counted(size, 'row')}"
 
 
 def _filled(order: Sequence[int], size: int) -> list[int]:

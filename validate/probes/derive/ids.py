@@ -31,6 +31,8 @@ _BEYOND_UINT32 = 2**32 + 1
 _POSITIONS = 128
 # Ids that the model looks for are asked, so many of an input.
 _COMPARED = 8
+# Ids that lie in the part of another column are asked, so many on each side of a column's own part.
+_OF_OTHERS = 4
 
 _Ends = tuple[int, int]
 
@@ -199,6 +201,7 @@ def _special(context: ProbeContext, asker: _Asker, role: InputRole) -> Iterator[
         yield asker.batch(ends, f"the first and the last id of {name} in turn", is_unlike=True)
     yield from _compared(asker, role, positions)
     yield from _guarded(asker, role, low)
+    yield from _of_other_columns(asker, role, low)
     if not role.is_shifted:
         yield from _outside(context, asker, role, low)
 
@@ -241,6 +244,23 @@ def _guarded(asker: _Asker, role: InputRole, rows: int) -> Iterator[ProbeBatch]:
                 yield asker.of_columns(wanted, rows, about, is_beyond=True)
 
 
+def _of_other_columns(asker: _Asker, role: InputRole, least: int) -> Iterator[ProbeBatch]:
+    """Yield ids beyond a column's own part of a table that the columns share: rows of the others' parts answer them."""
+    if not asker.takes(role.reach) or role.low is None or role.high is None:
+        return
+    own = role.columns if asker.takes(role.columns) else ((role.low, role.high),) * len(role.reach)
+    wanted: list[NDArray[Any] | None] = []
+    for part, whole in zip(own, role.reach, strict=True):
+        sides = [] if part is None or whole is None else [(part[1] + 1, whole[1]), (whole[0], part[0] - 1)]
+        ids = [np.linspace(start, end, _OF_OTHERS).astype(np.int64) for start, end in sides if start <= end]
+        wanted.append(np.unique(np.concatenate(ids)) if ids else None)
+    count = max([least, *(len(ids) for ids in wanted if ids is not None)])
+    if any(ids is not None for ids in wanted):
+        filled = [None if ids is None else np.resize(ids, count) for ids in wanted]
+        about = f"ids of {asker.name} that lie in the part of another column"
+        yield asker.of_columns(filled, count, about, is_beyond=True)
+
+
 def _outside(context: ProbeContext, asker: _Asker, role: InputRole, rows: int) -> Iterator[ProbeBatch]:
     """Yield values that are in no table known, and may be ids all the same: a table may have been cut on the way."""
     name, dtype = asker.name, context.survey.inputs[asker.name].dtype
@@ -257,9 +277,11 @@ def _outside(context: ProbeContext, asker: _Asker, role: InputRole, rows: int) -
             return asker.batch(np.full(rows * asker.positions, value), about, is_beyond=True)
         return asker.of_columns([None if ends is None else value for ends in role.columns], rows, about, is_beyond=True)
 
-    if role.is_table and last is not None:
-        wanted += [last + 1, 2 * last + 1, 4 * last + 3]
-        guard = filled(int(limits.max), "").inputs
+    if last is not None:
+        wanted.append(last + 1)
+        if role.is_table:
+            wanted += [2 * last + 1, 4 * last + 3]
+            guard = filled(int(limits.max), "").inputs
     for value in wanted:
         is_asked = role.low is not None and role.high is not None and role.low <= value <= role.high
         if limits.min <= value < limits.max and not is_asked:

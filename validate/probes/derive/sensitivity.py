@@ -9,7 +9,7 @@ import numpy as np
 
 from paritygate.validate.probes.derive.sizes import batch_sizes
 from paritygate.validate.probes.probe import ProbeBatch, ProbeContext
-from paritygate.validate.probes.roles import Form
+from paritygate.validate.probes.roles import Form, Role
 from paritygate.validate.probes.survey import Rows
 
 __all__ = ["derive"]
@@ -48,7 +48,10 @@ def _exchanged(context: ProbeContext, rows: Rows, at: list[int]) -> Iterator[Pro
     for first, second in itertools.combinations(inputs, 2):
         one, two = inputs[first], inputs[second]
         roles = context.roles[first], context.roles[second]
-        is_one_kind = roles[0].role is roles[1].role and Form.FIXED not in {role.form for role in roles}
+        # A text of another input may be one that no sample has there.
+        is_one_kind = roles[0].role is roles[1].role is not Role.TEXT and Form.FIXED not in {
+            role.form for role in roles
+        }
         if is_one_kind and one.shape == two.shape and one.dtype == two.dtype and not np.array_equal(one, two):
             exchanged = {**inputs, first: two, second: one}
             # Ids as large as no position was: what a position goes through in lower precision is not made for them.

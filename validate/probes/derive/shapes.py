@@ -149,9 +149,23 @@ def _set_masks_and_lengths(
     for name, role in context.roles.items():
         if role.role is Role.MASK and any(name == place for dim in sizes for place, _ in dim.places):
             inputs[name] = np.ones_like(inputs[name])
+            _fill_padding(context, inputs, role.of)
         longest = [size for dim, size in sizes.items() for place in dim.places if place == (role.of, 1)]
         if role.role is Role.LENGTH and longest:
             inputs[name] = np.full_like(inputs[name], longest[0])
+
+
+def _fill_padding(context: ProbeContext, inputs: dict[str, NDArray[np.generic]], name: str | None) -> None:
+    """Put ids of the same row in place of that of padding: where a mask is set, no sample has it."""
+    role = context.roles.get(name) if name is not None else None
+    if name is None or role is None or role.role is not Role.ID or role.pad is None:
+        return
+    filled = inputs[name].copy()
+    for row in filled:
+        is_padding = row == role.pad
+        if not is_padding.all():
+            row[is_padding] = np.resize(row[~is_padding], int(is_padding.sum()))
+    inputs[name] = filled
 
 
 def _made(context: ProbeContext, name: str, array: NDArray[np.generic], axis: int, size: int) -> NDArray[np.generic]:

@@ -28,6 +28,7 @@ _SCALING = frozenset({"Div", "Mul"})
 _HALF_TYPES = frozenset({10, 16})
 _BOOL = 9
 _INTEGERS = frozenset({2, 3, 4, 5, 6, 7, 12, 13})
+_COMPARING = frozenset({"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"})
 _ROUNDED_BY = {"Cast": 0.0, "Ceil": 0.0, "Floor": 0.0, "Round": 0.5}
 _FROM_THE_END = 1 << 30
 
@@ -45,8 +46,10 @@ class InputFlow:
         shift: What was added to them before they became whole.
         is_whole: Whether they are whole numbers, by the dtype of the input or since they were rounded.
         is_rounded: Whether they were rounded on the way.
-        after: What was added to the whole numbers: of every feature the same, or of each its own.
+        after: What was added to the whole numbers: to every feature the same, or to each its own, as pairs of a
+            feature and what was added to it.
         is_plain: Whether nothing at all was done to them but casts, limits and changes of shape.
+        where: The condition by which they were multiplied, and what it has to be for them to be left; None for none.
     """
 
     rank: int | None
@@ -57,8 +60,9 @@ class InputFlow:
     shift: float = 0.0
     is_whole: bool = False
     is_rounded: bool = False
-    after: int | tuple[int, ...] = 0
+    after: int | tuple[tuple[int, int], ...] = 0
     is_plain: bool = True
+    where: tuple[str, bool] | None = None
 
     @property
     def is_raw(self) -> bool:
@@ -81,10 +85,17 @@ def input_flow_from(value: onnx.ValueInfoProto, graph: onnx.GraphProto, constant
     width = shape[-1].dim_value or None if shape is not None and has_features else None
     is_float = kind.elem_type in {1, 11} | _HALF_TYPES
     found = {value.name: InputFlow(rank=rank, width=width, is_ordered=has_features, is_whole=not is_float)}
+    conditions: dict[str, tuple[str, bool]] = {}
     for node in graph.node:
+        if node.op_type in _COMPARING:
+            conditions[node.output[0]] = (node.output[0], True)
+        elif node.op_type in {"Cast", "Identity", "Not"} and node.input[0] in conditions:
+            name, is_met = conditions[node.input[0]]
+            conditions[node.output[0]] = (name, is_met != (node.op_type == "Not"))
         handed = [found.get(name) for name in node.input]
         if any(handed):
-            results = zip(node.output, _through(node, handed, constants), strict=False)
+            by = [conditions.get(name) for name in node.input]
+            results = zip(node.output, _through(node, handed, by, constants), strict=False)
             found.update({name: carried for name, carried in results if carried is not None and name})
     return found
 
@@ -96,14 +107,24 @@ def is_to_whole(node: onnx.NodeProto) -> bool:
 
 
 def _through(
-    node: onnx.NodeProto, handed: Sequence[InputFlow | None], constants: Constants
+    node: onnx.NodeProto,
+    handed: Sequence[InputFlow | None],
+    by: Sequence[tuple[str, bool] | None],
+    constants: Constants,
 ) -> Sequence[InputFlow | None]:
     first = handed[0]
-    if node.op_type in _LIMITING or node.op_type in {"Concat", "Where"}:
+    if node.op_type in {"Add", "Mul"} and (selected := _selected(node, handed, by)) is not None:
+        return [selected]
+    is_joining = node.op_type in _LIMITING | {"Concat", "Where"}
+    if is_joining or node.op_type in _SHIFTING | _SCALING:
+        if any(item is not None and item.where is not None for item in handed):
+            # A part of a selection is followed to where its parts are added, and no further.
+            return []
         # The condition of a selection is not handed on.
-        return [_merged(node, [item for item in handed[node.op_type == "Where" :] if item is not None])]
-    if node.op_type in _SHIFTING | _SCALING:
-        return [_moved(node, handed, constants)]
+        parts = [item for item in handed[node.op_type == "Where" :] if item is not None]
+        if node.op_type == "Concat" and len(parts) == len(handed):
+            return [_beside(node, parts) or _merged(node, parts)]
+        return [_merged(node, parts) if is_joining else _moved(node, handed, constants)]
     if first is None:
         return []
     shaped = _SHAPED.get(node.op_type)
@@ -134,6 +155,52 @@ def _merged(node: onnx.NodeProto, parts: list[InputFlow]) -> InputFlow | None:
     return replace(first, columns=columns if not is_same else first.columns, is_ordered=is_same and first.is_ordered)
 
 
+def _beside(node: onnx.NodeProto, parts: Sequence[InputFlow]) -> InputFlow | None:
+    """Return features put beside each other along the last axis; None where they are not known to be that."""
+    first = parts[0]
+    alike = (first.scale, first.shift, first.is_whole, first.is_rounded)
+    features = [feature for part in parts for feature in part.features() or ()]
+    if first.rank is None or any(part.rank != first.rank or part.features() is None for part in parts):
+        return None
+    if _axis(node, first) != first.rank - 1 or len(set(features)) != len(features):
+        return None
+    if any((part.scale, part.shift, part.is_whole, part.is_rounded) != alike for part in parts):
+        return None
+    added = {feature: number for part in parts for feature, number in _added(part, part.features() or ()).items()}
+    is_plain = all(part.is_plain for part in parts)
+    return replace(first, columns=tuple(features), after=_after(added), is_plain=is_plain)
+
+
+def _added(carried: InputFlow, features: Sequence[int]) -> dict[int, int]:
+    """Return what was added to each of these features."""
+    if isinstance(carried.after, int):
+        return dict.fromkeys(features, carried.after)
+    return dict(carried.after)
+
+
+def _after(added: Mapping[int, int]) -> int | tuple[tuple[int, int], ...]:
+    numbers = set(added.values())
+    return numbers.pop() if len(numbers) == 1 else tuple(sorted(added.items()))
+
+
+def _selected(
+    node: onnx.NodeProto, handed: Sequence[InputFlow | None], by: Sequence[tuple[str, bool] | None]
+) -> InputFlow | None:
+    """Return what is selected as `a * condition + b * (not condition)`, which is how tf2onnx writes it; else None."""
+    if len(handed) != 2:  # noqa: PLR2004 - both sides
+        return None
+    one, other = handed
+    if node.op_type == "Mul":
+        carried, condition = (one, by[1]) if one is not None else (other, by[0])
+        is_part = carried is not None and condition is not None and carried.where is None
+        return replace(carried, where=condition) if is_part and carried is not None else None
+    if one is None or other is None or one.where is None or other.where is None:
+        return None
+    if one.where[0] != other.where[0] or one.where[1] == other.where[1]:
+        return None
+    return _merged(node, [replace(one, where=None), replace(other, where=None)])
+
+
 def _moved(node: onnx.NodeProto, handed: Sequence[InputFlow | None], constants: Constants) -> InputFlow | None:
     at = 0 if handed[0] is not None else 1
     carried, other = handed[at], constants.values.get(node.input[1 - at])
@@ -142,7 +209,7 @@ def _moved(node: onnx.NodeProto, handed: Sequence[InputFlow | None], constants: 
     numbers = other.astype(np.float64).reshape(-1)
     sign = -1 if node.op_type == "Sub" else 1
     if carried.is_whole:
-        return _with_after(carried, numbers * sign) if node.op_type in _SHIFTING else None
+        return _with_after(carried, other, sign) if node.op_type in _SHIFTING else None
     if numbers.size != 1 or not np.isfinite(numbers).all():
         return None
     number = float(numbers[0])
@@ -154,16 +221,22 @@ def _moved(node: onnx.NodeProto, handed: Sequence[InputFlow | None], constants: 
     return replace(carried, scale=carried.scale * factor, shift=carried.shift * factor, is_plain=False)
 
 
-def _with_after(carried: InputFlow, numbers: NDArray[np.float64]) -> InputFlow | None:
-    features = carried.features() if carried.width == numbers.size else None
+def _with_after(carried: InputFlow, other: NDArray[np.generic], sign: int) -> InputFlow | None:
+    """Return whole numbers to which one number was added, or to each feature its own."""
+    numbers = other.astype(np.float64).reshape(-1) * sign
     if not (numbers == np.rint(numbers)).all():
         return None
-    whole = [int(number) for number in numbers]
-    if len(whole) == 1 and isinstance(carried.after, int):
-        return replace(carried, after=carried.after + whole[0], is_plain=False)
-    if carried.after == 0 and features is not None and features == tuple(range(len(whole))):
-        return replace(carried, after=tuple(whole), is_plain=False)
-    return None
+    whole, features = [int(number) for number in numbers], carried.features()
+    if len(whole) == 1:
+        if isinstance(carried.after, int):
+            return replace(carried, after=carried.after + whole[0], is_plain=False)
+        return replace(carried, after=tuple((at, number + whole[0]) for at, number in carried.after), is_plain=False)
+    if features is None or len(features) != len(whole) or other.shape[-1] != len(whole):
+        return None
+    added = _added(carried, features)
+    for feature, number in zip(features, whole, strict=True):
+        added[feature] += number
+    return replace(carried, after=_after(added), is_plain=False)
 
 
 def _rounded(carried: InputFlow, half: float) -> InputFlow:
@@ -267,7 +340,9 @@ def _unsqueezed(node: onnx.NodeProto, carried: InputFlow, constants: Constants) 
         return [replace(carried, rank=None, is_ordered=False)]
     rank = carried.rank + len(axes)
     is_last = bool({-1, rank - 1} & set(axes))
-    return [replace(carried, rank=rank, is_ordered=carried.is_ordered and not is_last)]
+    # One feature with an axis of its own is all of that axis.
+    is_alone = is_last and len(axes) == 1 and len(carried.columns or ()) == 1 and not carried.is_ordered
+    return [replace(carried, rank=rank, is_ordered=is_alone or (carried.is_ordered and not is_last))]
 
 
 def _reshaped(node: onnx.NodeProto, carried: InputFlow, constants: Constants) -> Sequence[InputFlow | None]:

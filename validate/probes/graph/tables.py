@@ -12,7 +12,7 @@ from paritygate.validate.probes.graph.flow import InputFlow
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["Lookup", "column_ranges", "lookups_in", "rows_indexed", "widest_range"]
+__all__ = ["Lookup", "column_ranges", "lookups_in", "reaches", "rows_indexed", "widest_range"]
 
 _Range = tuple[int, int]
 
@@ -27,6 +27,8 @@ class Lookup:
         columns: The features that index it; None for all, or where they are not known.
         width: How many features the input has; None where that is open.
         is_shifted: Whether a number is added to the value before.
+        reach: Of a part of a table that several features share: the values that take the first and the last row of
+            the whole; None for a table of its own.
     """
 
     low: int
@@ -34,17 +36,44 @@ class Lookup:
     columns: tuple[int, ...] | None
     width: int | None
     is_shifted: bool = False
+    reach: _Range | None = None
 
 
 def lookups_in(graph: onnx.GraphProto, carried: Mapping[str, InputFlow], constants: Constants) -> tuple[Lookup, ...]:
     """Return the tables that the whole numbers of an input index as they are, or shifted."""
-    return tuple(
-        found
+    indexing = [
+        (node, at, carried[tensor])
         for node in graph.node
         for at, tensor in enumerate(node.input)
         if tensor in carried and carried[tensor].is_whole and not carried[tensor].is_rounded
-        for found in _lookups(node, at, carried[tensor], constants)
+    ]
+    starts = _starts(indexing)
+    return tuple(
+        found
+        for node, at, indices in indexing
+        for found in _lookups(node, at, indices, constants, starts.get(node.input[0], ()))
     )
+
+
+def _starts(indexing: Sequence[tuple[onnx.NodeProto, int, InputFlow]]) -> dict[str, tuple[int, ...]]:
+    """Return by name of a table where its parts begin, if features are led to parts by what is added to them."""
+    added: dict[str, set[int]] = {}
+    is_known: dict[str, bool] = {}
+    for node, at, indices in indexing:
+        if not node.op_type.startswith("Gather") or at != 1:
+            continue
+        name = node.input[0]
+        numbers = {indices.after} if isinstance(indices.after, int) else {number for _, number in indices.after}
+        added[name] = added.get(name, set()) | numbers
+        # One number added to all features of an input moves the table and divides nothing.
+        is_known[name] = is_known.get(name, True) and (
+            not isinstance(indices.after, int) or (indices.columns is not None and len(indices.columns) == 1)
+        )
+    return {
+        name: tuple(sorted(numbers))
+        for name, numbers in added.items()
+        if is_known[name] and len(numbers) > 1 and min(numbers) >= 0
+    }
 
 
 def rows_indexed(node: onnx.NodeProto, at: int, constants: Constants) -> tuple[int, ...]:
@@ -61,20 +90,22 @@ def rows_indexed(node: onnx.NodeProto, at: int, constants: Constants) -> tuple[i
     return (shape[axis],) if -len(shape) <= axis < len(shape) else ()
 
 
-def _lookups(node: onnx.NodeProto, at: int, carried: InputFlow, constants: Constants) -> Iterator[Lookup]:
+def _lookups(
+    node: onnx.NodeProto, at: int, carried: InputFlow, constants: Constants, starts: Sequence[int]
+) -> Iterator[Lookup]:
     rows, features = rows_indexed(node, at, constants), carried.features()
     if node.op_type == "GatherND" and len(rows) > 1:
         # The last axis of the indices goes through the axes of the table.
         for size, feature in zip(rows, features or (), strict=False):
-            yield from _shifted(size, replace(carried, columns=(feature,)))
+            yield from _shifted(size, replace(carried, columns=(feature,)), ())
         if features is None:
-            yield from _shifted(rows[0], carried)
+            yield from _shifted(rows[0], carried, ())
     elif rows:
-        yield from _shifted(rows[0], carried)
+        yield from _shifted(rows[0], carried, starts)
 
 
-def _shifted(rows: int, carried: InputFlow) -> Iterator[Lookup]:
-    if isinstance(carried.after, int):
+def _shifted(rows: int, carried: InputFlow, starts: Sequence[int]) -> Iterator[Lookup]:
+    if isinstance(carried.after, int) and not starts:
         yield Lookup(
             low=-carried.after,
             high=rows - 1 - carried.after,
@@ -83,13 +114,22 @@ def _shifted(rows: int, carried: InputFlow) -> Iterator[Lookup]:
             is_shifted=carried.after != 0,
         )
         return
-    # Every column has a part of one table: it begins where the column before ends.
-    starts = carried.after
-    if starts[0] != 0 or any(one >= two for one, two in zip(starts, (*starts[1:], rows), strict=True)):
+    if not starts or starts[-1] >= rows:
         return
-    for column, (start, end) in enumerate(zip(starts, (*starts[1:], rows), strict=True)):
-        if carried.columns is None or column in carried.columns:
-            yield Lookup(low=0, high=end - start - 1, columns=(column,), width=carried.width, is_shifted=True)
+    # Features share one table: the part of each ends where the next part begins.
+    ends = dict(zip(starts, (*starts[1:], rows), strict=True))
+    columns = carried.columns or ()
+    added = dict.fromkeys(columns, carried.after) if isinstance(carried.after, int) else dict(carried.after)
+    for column, start in added.items():
+        if carried.columns is None or column in columns:
+            yield Lookup(
+                low=0,
+                high=ends[start] - start - 1,
+                columns=(column,),
+                width=carried.width,
+                is_shifted=True,
+                reach=(-start, rows - 1 - start),
+            )
 
 
 def widest_range(lookups: Sequence[Lookup]) -> _Range | None:
@@ -111,3 +151,20 @@ def column_ranges(lookups: Sequence[Lookup]) -> tuple[_Range | None, ...]:
         for column in range(width)
     )
     return () if len(set(found)) == 1 else found
+
+
+def reaches(lookups: Sequence[Lookup]) -> tuple[_Range | None, ...]:
+    """Return the first and the last number of each column that the table it shares has a row for; empty where none."""
+    width = next((lookup.width for lookup in lookups if lookup.width is not None), None)
+    if width is None or not any(lookup.reach for lookup in lookups):
+        return ()
+    found: list[_Range | None] = []
+    for column in range(width):
+        of = [lookup for lookup in lookups if lookup.columns is None or column in lookup.columns]
+        if not any(lookup.reach for lookup in of):
+            found.append(None)
+            continue
+        # A table of its own beside the shared one takes no more than it has rows for.
+        whole = [item if item.reach is None else replace(item, low=item.reach[0], high=item.reach[1]) for item in of]
+        found.append(widest_range(whole))
+    return tuple(found)

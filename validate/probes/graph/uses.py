@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 from paritygate.validate.probes.derive.thresholds import Buckets, Threshold
 from paritygate.validate.probes.graph.constants import Constants, constants_of
 from paritygate.validate.probes.graph.flow import InputFlow, input_flow_from
+from paritygate.validate.probes.graph.masking import NO_MASKING, Masking, masking_by
 from paritygate.validate.probes.graph.sizes import inputs_of_sizes
-from paritygate.validate.probes.graph.tables import column_ranges, lookups_in, widest_range
+from paritygate.validate.probes.graph.tables import column_ranges, lookups_in, reaches, widest_range
 from paritygate.validate.probes.graph.thresholds import buckets_in, thresholds_in
 
 if TYPE_CHECKING:
@@ -18,10 +19,9 @@ if TYPE_CHECKING:
 
 __all__ = ["GraphUse", "uses_of_inputs"]
 
-_COMPARING = frozenset({"And", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Not", "Or", "Where"})
-_MULTIPLYING = frozenset({"Add", "Div", "Mul", "Sub", "ReduceSum"})
 _CONVOLVING = frozenset({"AveragePool", "Conv", "ConvInteger", "GlobalAveragePool", "MaxPool", "QLinearConv"})
 _TESTING = frozenset({"IsInf", "IsNaN"})
+_MASK_RANK = 2
 # At which of its inputs a node takes where to read or write.
 _PLACES: Mapping[str, frozenset[int]] = {
     "GatherElements": frozenset({1}),
@@ -45,33 +45,35 @@ class GraphUse:
         first_id: What the first of these rows is asked by: not 0 where a number is added before, as to ids from 1 on.
         columns: Of a matrix whose columns index tables of their own: the first and the last id of each column, None
             for a column that indexes none; empty where all index the same, or where that is not known.
+        reach: Of a matrix whose columns have parts of one table, led to them by what is added to each: the first and
+            the last number of each column that the whole table has a row for, None for other columns; empty where no
+            table is shared.
         is_shifted: A number is added to it before it indexes a table.
         is_place: It says where something is read or written.
         is_size: A shape, the count of a loop or the condition on which it goes on hangs on its values.
-        is_compared: It goes into a comparison, a negation or the condition of a selection.
-        is_multiplied: It goes into arithmetic.
         is_convolved: It goes into a convolution or a pooling.
         is_tested: It is looked at for NaN or infinity.
         equals: A whole number that it is compared with for equality, such as the id of padding; None if with none.
         thresholds: Numbers that it is compared with or clipped to.
         buckets: What it is rounded into.
         positions: Sizes of constant tables that no input indexes: how many positions a row may have, if it has any.
+        masking: Of an input of rows and positions: whether it leaves out what stands where it is 0.
     """
 
     table_rows: int | None = None
     first_id: int = 0
     columns: tuple[tuple[int, int] | None, ...] = ()
+    reach: tuple[tuple[int, int] | None, ...] = ()
     is_shifted: bool = False
     is_place: bool = False
     is_size: bool = False
-    is_compared: bool = False
-    is_multiplied: bool = False
     is_convolved: bool = False
     is_tested: bool = False
     equals: int | None = None
     thresholds: tuple[Threshold, ...] = ()
     buckets: tuple[Buckets, ...] = ()
     positions: tuple[int, ...] = ()
+    masking: Masking = NO_MASKING
 
 
 def uses_of_inputs(model: onnx.ModelProto) -> Mapping[str, GraphUse]:
@@ -85,8 +87,20 @@ def uses_of_inputs(model: onnx.ModelProto) -> Mapping[str, GraphUse]:
     }
     positions = _positions(graph, constants, {tensor for found in flows.values() for tensor in found})
     sizes = inputs_of_sizes(model)
+    functions = frozenset(function.name for function in model.functions)
+    # A mask of padding has rows and positions; every walk goes through the whole graph.
+    masking = {
+        value.name: masking_by(value.name, graph, constants, functions)
+        for value in graph.input
+        if value.name in flows and len(value.type.tensor_type.shape.dim) == _MASK_RANK
+    }
     return {
-        name: replace(_use(found, graph, constants), positions=positions, is_size=name in sizes)
+        name: replace(
+            _use(found, graph, constants),
+            positions=positions,
+            is_size=name in sizes,
+            masking=masking.get(name, NO_MASKING),
+        )
         for name, found in flows.items()
     }
 
@@ -109,6 +123,7 @@ def _use(flows: Mapping[str, InputFlow], graph: onnx.GraphProto, constants: Cons
         table_rows=None if ranges is None else ranges[1] - ranges[0] + 1,
         first_id=0 if ranges is None else ranges[0],
         columns=column_ranges(lookups),
+        reach=reaches(lookups),
         is_shifted=any(lookup.is_shifted for lookup in lookups),
         thresholds=thresholds_in(graph, flows, constants),
         buckets=buckets_in(graph, flows, constants),
@@ -133,8 +148,6 @@ def _with_node(use: GraphUse, node: onnx.NodeProto, at: int, flows: InputFlow, c
     return replace(
         use,
         equals=others[0] if node.op_type == "Equal" and others else use.equals,
-        is_compared=use.is_compared or node.op_type in _COMPARING,
-        is_multiplied=use.is_multiplied or node.op_type in _MULTIPLYING,
         is_convolved=use.is_convolved or node.op_type in _CONVOLVING,
         is_tested=use.is_tested or node.op_type in _TESTING,
     )

@@ -20,7 +20,9 @@ def ask(session: SessionProbe, plan: SessionPlan) -> str:
     order = list(range(len(session.asked)))
     random = plan.random()
     rows = sum(asked.stored.record.rows for asked in session.asked)
-    for number in range(max(_ROUNDS, math.ceil(_ROWS / max(rows, 1)))):
+    # Of a model that is slow, half of all that may be asked again.
+    wanted = _ROWS if plan.most_rows is None else min(_ROWS, plan.most_rows // 2)
+    for number in range(max(_ROUNDS, math.ceil(wanted / max(rows, 1)))):
         # Backwards first: what followed a large batch then comes before it.
         order = order[::-1] if number == 0 else [int(at) for at in random.permutation(order)]
         for at in order:

@@ -41,8 +41,10 @@ if TYPE_CHECKING:
 
 __all__ = ["AskedBatch", "FreshProcessAnswers", "SessionPlan", "SessionProbe", "probe_asked", "run_sessions"]
 
-# Rows of all batches asked again, rows of one of them, and how much of their answers is held in memory.
+# Rows of all batches asked again, about how often each is asked, rows of one of them, and how much of their answers is
+# held in memory.
 _ROWS = 150
+_TIMES = 8
 _ROWS_OF_ONE = 64
 _BYTES = 64 << 20
 
@@ -85,6 +87,7 @@ class SessionPlan:
         open_plain: Opens the candidate without graph optimisations.
         why_not_afresh: Why no fresh process is asked; empty where one is.
         answer_afresh: Has the batches answered by a fresh process.
+        most_rows: About how many rows all of them may ask, each counted as often as it is asked; None for any number.
         progress: Called with each probe when it begins.
     """
 
@@ -94,6 +97,7 @@ class SessionPlan:
     open_plain: Callable[[], Candidate]
     why_not_afresh: str
     answer_afresh: Callable[[Sequence[AskedBatch]], FreshProcessAnswers]
+    most_rows: int | None = None
     progress: Callable[[str], None] = lambda _: None
 
     def random(self) -> np.random.Generator:
@@ -227,7 +231,7 @@ def _worst_row(actual: NDArray[np.generic], first: NDArray[np.generic]) -> str:
 
 
 def _first_answers(
-    candidate: Candidate, recording: ProbesRecording, question: ProbeQuestion, *, is_asked: bool
+    candidate: Candidate, recording: ProbesRecording, question: ProbeQuestion, most_rows: int, *, is_asked: bool
 ) -> tuple[AskedBatch, ...]:
     """Return the batches that are asked again, with the candidate's first answers to them.
 
@@ -235,6 +239,7 @@ def _first_answers(
         candidate: What answers.
         recording: The probes, with the reference's answers.
         question: What answers are held to.
+        most_rows: How many rows these may be; one batch in any case.
         is_asked: Whether the probe that the batches belong to is asked as well, and fails by what is wrong in them.
 
     Raises:
@@ -248,7 +253,7 @@ def _first_answers(
     rows = size = 0
     for at, stored in enumerate(recording.batches(probe)):
         count = stored.record.rows
-        is_enough = bool(found) and (rows + count > _ROWS or size > _BYTES)
+        is_enough = bool(found) and (rows + count > most_rows or size > _BYTES)
         if count > of_one or is_enough or question.unfit(stored.inputs):
             continue
         asked = _first_answer(candidate, probe, question, at, stored)
@@ -308,7 +313,8 @@ def run_sessions(
         # No other outcome says so, and what was made by then is not what is to be asked again.
         return tuple(_failed(name, probe.error) for name in wanted)
     question = with_labels(recording, question)
-    asked = _first_answers(candidate, recording, question, is_asked=ASKED_AGAIN in names)
+    most_rows = _ROWS if plan.most_rows is None else min(_ROWS, plan.most_rows // _TIMES)
+    asked = _first_answers(candidate, recording, question, most_rows, is_asked=ASKED_AGAIN in names)
     found = []
     for name in wanted:
         plan.progress(name)

@@ -16,6 +16,7 @@ from paritygate.errors import BackendError, MissingBackendError
 from paritygate.machine import device_name
 from paritygate.models.loading import LoadedModel
 from paritygate.models.onnx.file import precision_of_onnx, read_onnx, signature_of_onnx
+from paritygate.models.onnx.zipmap import ZipMap, zip_maps
 from paritygate.signature import Signature, rename_signature
 from paritygate.validate.runners.onnxruntime.placement import GraphNode, nodes_of, placed_nodes
 from paritygate.validate.runners.onnxruntime.providers import (
@@ -79,6 +80,7 @@ def open_model(loaded: LoadedModel) -> OnnxRuntimeRunner:
     served = rename_signature(own, ref.rename)
     precision = precision_of_onnx(proto, path.parent)
     dtypes = lower_dtypes(proto)
+    tables = zip_maps(proto)
     request = provider_request(ref.provider, loaded.device, own=own, served=ref.signature, dtypes=dtypes)
     nodes = () if request.name == CPU else nodes_of(proto)
     # The parsed file is as large as the weights in it, and the session holds its own copy.
@@ -91,6 +93,9 @@ def open_model(loaded: LoadedModel) -> OnnxRuntimeRunner:
     session = open_session()
     after = threads_of_process()
     facts = replace(_facts(session, request, nodes, device=device), precision_found=precision)
+    if tables:
+        names = zip(own.outputs, served.outputs, strict=True)
+        facts = replace(facts, classes={new.name: tables[old.name].classes for old, new in names if old.name in tables})
     if request.name == CPU and dtypes - {"int8"}:
         facts = replace(facts, notes=(*facts.notes, _ON_THE_CPU))
     return OnnxRuntimeRunner(
@@ -98,6 +103,7 @@ def open_model(loaded: LoadedModel) -> OnnxRuntimeRunner:
         own=own,
         served=served,
         facts=facts,
+        tables=tables,
         one_thread=_why_not_one_thread(request, before, after) or functools.partial(open_session, threads=1),
     )
 
@@ -184,13 +190,14 @@ class OnnxRuntimeRunner(Runner):
 
     _what = "onnxruntime failed"
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one argument for each thing that was opened or read
         self,
         *,
         session: onnxruntime.InferenceSession,
         own: Signature,
         served: Signature,
         facts: RuntimeFacts,
+        tables: Mapping[str, ZipMap],
         one_thread: Callable[[], onnxruntime.InferenceSession] | str,
     ) -> None:
         """Take what was opened.
@@ -200,10 +207,12 @@ class OnnxRuntimeRunner(Runner):
             own: Inputs and outputs as the file names them.
             served: The same, under the names served.
             facts: What runs.
+            tables: The outputs that are mappings and answered as tables, by the file's names.
             one_thread: What opens another session of the same file on one thread, or why there is none.
         """
         super().__init__(served, facts, own)
         self._session = session
+        self._tables = tables
         self._one_thread = one_thread
         self._own_outputs = [spec.name for spec in own.outputs]
         # NumPy has no bfloat16, so ONNX Runtime neither takes nor returns such arrays by itself.
@@ -213,8 +222,11 @@ class OnnxRuntimeRunner(Runner):
         arrays = {name: np.asarray(array, order="C") for name, array in feed.items()}
         if self._has_bfloat16:
             return self._run_bfloat16(arrays)
-        found: Sequence[NDArray[np.generic]] = self._session.run(self._own_outputs, arrays)
-        return found
+        found: Sequence[Any] = self._session.run(self._own_outputs, arrays)
+        if not self._tables:
+            return found
+        named = zip(self._own_outputs, found, strict=True)
+        return [self._tables[name].table_of(value) if name in self._tables else value for name, value in named]
 
     def _reason(self, err: Exception) -> str:
         return reason_of_onnxruntime(err)
@@ -226,7 +238,12 @@ class OnnxRuntimeRunner(Runner):
     @contextlib.contextmanager
     def _in_second_session(self, opened: Callable[[], onnxruntime.InferenceSession]) -> Iterator[OnnxRuntimeRunner]:
         yield OnnxRuntimeRunner(
-            session=opened(), own=self._own, served=self._served, facts=self._facts, one_thread=ALL_THERE_IS
+            session=opened(),
+            own=self._own,
+            served=self._served,
+            facts=self._facts,
+            tables=self._tables,
+            one_thread=ALL_THERE_IS,
         )
 
     def _run_bfloat16(self, feed: Mapping[str, NDArray[np.generic]]) -> list[NDArray[np.generic]]:

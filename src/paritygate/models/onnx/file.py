@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from paritygate.errors import InputFileError
 from paritygate.models.onnx.graph import QUANTIZATION_OPERATORS, graphs_in, subgraphs_of
+from paritygate.models.onnx.zipmap import zip_maps
 from paritygate.precision import Precision
 from paritygate.signature import Signature, TensorSpec
 
@@ -170,11 +171,21 @@ def opset_of(model: onnx.ModelProto) -> int:
 
 
 def signature_of_onnx(model: onnx.ModelProto) -> Signature:
-    """Return the signature of the model; initializers that are also inputs are left out."""
+    """Return the signature of the model; initializers that are also inputs are left out.
+
+    An output that a ZipMap makes is the table that it is made of: float32, one column a class.
+
+    Raises:
+        InputFileError: An input or output is no tensor, and not such a one.
+    """
+    tables = {
+        name: TensorSpec(name=name, dtype="float32", shape=(None, len(found.classes)))
+        for name, found in zip_maps(model).items()
+    }
     constants = {tensor.name for tensor in model.graph.initializer}
     return Signature(
         inputs=tuple(_spec(value) for value in model.graph.input if value.name not in constants),
-        outputs=tuple(_spec(value) for value in model.graph.output),
+        outputs=tuple(tables.get(value.name) or _spec(value) for value in model.graph.output),
     )
 
 

@@ -22,6 +22,7 @@ from paritygate.signature import Signature, TensorSpec, name_unknown_dims
 __all__ = [
     "element_type",
     "import_openvino",
+    "nodes_of_openvino",
     "openvino_files",
     "openvino_reason",
     "openvino_version",
@@ -191,7 +192,7 @@ def precision_of_openvino(model: Any) -> Precision | None:  # noqa: ANN401 - an 
     bodies of If and Loop too. None where the model has no weights that tell.
     """
     tally = WeightTally()
-    for node in _nodes(model):
+    for node in nodes_of_openvino(model):
         kind = node.get_type_name()
         if kind in _QUANTIZATION_OPERATORS:
             return Precision.INT8
@@ -213,11 +214,12 @@ def _is_converted(constant: Any) -> bool:  # noqa: ANN401 - an openvino.Node
     return any(user.get_type_name() == "Convert" and user.get_element_type().is_real() for user in users)
 
 
-def _nodes(model: Any) -> Iterator[Any]:  # noqa: ANN401 - an openvino.Model
+def nodes_of_openvino(model: Any) -> Iterator[Any]:  # noqa: ANN401 - an openvino.Model
+    """Yield the nodes of a model, those of the bodies of If and Loop too."""
     for node in model.get_ops():
         yield node
         for body in _bodies(node):
-            yield from _nodes(body)
+            yield from nodes_of_openvino(body)
 
 
 def _bodies(node: Any) -> Iterator[Any]:  # noqa: ANN401 - an openvino.Node

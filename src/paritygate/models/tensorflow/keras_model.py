@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from paritygate.errors import InputFileError, UsageError
+from paritygate.models.declaration import Answer
 from paritygate.models.example import Example, signature_seen
 from paritygate.models.named_call import (
     check_rename,
     default_output_names,
     is_default_output_name,
+    outputs_by_name,
     select_outputs,
     source_names,
 )
@@ -26,6 +28,7 @@ __all__ = [
     "notes_on_names",
     "second_names",
     "signature_of_keras",
+    "tensors_of_keras",
 ]
 
 
@@ -91,6 +94,17 @@ def signature_of_keras(
         [_spec(rename.get(name, name), tensor) for name, tensor in inputs.items()],
         [_spec(rename.get(name, name), tensor) for name, tensor in outputs.items()],
     )
+
+
+def tensors_of_keras(model: Any) -> Answer:  # noqa: ANN401 - a keras.Model
+    """Return what asks a model that was built by subclassing, and tells what it took and answered by name."""
+
+    def answer(rows: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+        args, kwargs = _arrange_for_call(model, tuple(rows))(*rows.values())
+        found = outputs_by_name(model(*args, **kwargs, training=False))
+        return rows, {name: item for name, item in found.items() if hasattr(item, "shape") and hasattr(item, "dtype")}
+
+    return answer
 
 
 def _structures(model: Any) -> tuple[Any, Any] | None:  # noqa: ANN401 - a keras.Model

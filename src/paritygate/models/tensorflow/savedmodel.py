@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,13 +12,21 @@ from paritygate.errors import BackendError, InputFileError, UsageError
 from paritygate.models.tensorflow.importing import import_tensorflow
 from paritygate.signature import Signature, TensorSpec, name_unknown_dims
 
-__all__ = ["SERVING_SIGNATURE", "SavedFunction", "load_savedmodel", "signature_of_savedmodel"]
+__all__ = [
+    "SERVING_SIGNATURE",
+    "SavedFunction",
+    "load_savedmodel",
+    "note_on_signatures",
+    "serving_graph",
+    "signature_of_savedmodel",
+    "signatures_named",
+]
 
 SERVING_SIGNATURE = "serving_default"
 _SERVING_TAG = "serve"
 
 
-def signature_of_savedmodel(path: Path, signature_key: str = SERVING_SIGNATURE) -> Signature:
+def signature_of_savedmodel(path: Path, signature_key: str | None = None) -> Signature:
     """Return a signature of the SavedModel, read from `saved_model.pb` alone.
 
     Inputs and outputs are sorted by name: a SavedModel does not keep their order. Its open dims have
@@ -25,22 +34,76 @@ def signature_of_savedmodel(path: Path, signature_key: str = SERVING_SIGNATURE) 
 
     Args:
         path: The folder of the SavedModel.
-        signature_key: Which of its signatures.
+        signature_key: Which of its signatures; None for `serving_default`.
 
     Raises:
         InputFileError: It is no SavedModel, or has no such signature.
         MissingBackendError: TensorFlow is not installed.
     """
-    graph = _serving_graph(path)
-    if signature_key not in graph.signature_def:
-        found = ", ".join(sorted(key for key in graph.signature_def if not key.startswith("__"))) or "none"
-        msg = f"{path} has no signature {signature_key!r} (it has: {found})"
-        raise InputFileError(msg, hint=f"save it with signatures={{'{signature_key}': function}}")
-    signature = graph.signature_def[signature_key]
+    graph = serving_graph(path)
+    key = signature_key or SERVING_SIGNATURE
+    if key not in graph.signature_def:
+        found = _keys(graph)
+        msg = f"{path} has no signature {key!r} (it has: {', '.join(found) or 'none'})"
+        choice = f"name one of these: model.signature: {found[0]} in a spec, or --signature" if found else ""
+        raise InputFileError(msg, hint=choice or f"save it with signatures={{'{key}': function}}")
+    signature = graph.signature_def[key]
     return name_unknown_dims(_specs(signature.inputs), _specs(signature.outputs))
 
 
-def _serving_graph(path: Path) -> Any:  # noqa: ANN401 - a protocol buffer of TensorFlow's, which has no types
+def note_on_signatures(path: Path, name: str, signature_key: str | None) -> str:
+    """Return which signatures the SavedModel has and which one is used; empty where it has one.
+
+    Args:
+        path: The folder of the SavedModel.
+        name: What the user calls it.
+        signature_key: As of `signature_of_savedmodel`.
+    """
+    used = signature_key or SERVING_SIGNATURE
+    others = [key for key in _keys(serving_graph(path)) if key != used]
+    if not others:
+        return ""
+    listed = ", ".join([f"{used} (used)", *others])
+    return (
+        f"{name.rstrip('/')}/ has {len(others) + 1} signatures: {listed}; model.signature: {others[0]} in a spec, "
+        "or --signature, chooses another"
+    )
+
+
+@contextmanager
+def signatures_named(path: Path, name: str, signature_key: str | None) -> Iterator[None]:
+    """Name all signatures of the SavedModel where samples do not fit the one that is used.
+
+    Args:
+        path: The folder of the SavedModel.
+        name: What the user calls it.
+        signature_key: As of `signature_of_savedmodel`.
+
+    Raises:
+        UsageError: As within, with the signatures named where there are several.
+    """
+    try:
+        yield
+    except UsageError as err:
+        note = note_on_signatures(path, name, signature_key)
+        if not note:
+            raise
+        msg = f"{err}; {note}"
+        raise UsageError(msg, hint=err.hint) from err
+
+
+def _keys(graph: Any) -> list[str]:  # noqa: ANN401 - a protocol buffer of TensorFlow's, which has no types
+    # What starts so is TensorFlow's own, such as the operator that fills tables.
+    return sorted(key for key in graph.signature_def if not key.startswith("__"))
+
+
+def serving_graph(path: Path) -> Any:  # noqa: ANN401 - a protocol buffer of TensorFlow's, which has no types
+    """Return the graph in `saved_model.pb` that is meant for serving.
+
+    Raises:
+        InputFileError: It is no SavedModel, or holds no such graph.
+        MissingBackendError: TensorFlow is not installed.
+    """
     import_tensorflow()
     from google.protobuf.message import DecodeError
     from tensorflow.core.protobuf import saved_model_pb2
@@ -106,7 +169,7 @@ class SavedFunction:
         return dict(self.function(**arguments))
 
 
-def load_savedmodel(path: Path, signature_key: str = SERVING_SIGNATURE) -> SavedFunction:
+def load_savedmodel(path: Path, signature_key: str | None = None) -> SavedFunction:
     """Return one signature of the SavedModel, ready to be called. Reads all its files.
 
     Raises:
@@ -115,6 +178,7 @@ def load_savedmodel(path: Path, signature_key: str = SERVING_SIGNATURE) -> Saved
         MissingBackendError: TensorFlow is not installed.
     """
     signature = signature_of_savedmodel(path, signature_key)
+    key = signature_key or SERVING_SIGNATURE
     tf = import_tensorflow()
     try:
         model = tf.saved_model.load(str(path))
@@ -125,11 +189,11 @@ def load_savedmodel(path: Path, signature_key: str = SERVING_SIGNATURE) -> Saved
         line = (str(err).strip() or type(err).__name__).splitlines()[0]
         msg = f"TensorFlow {tf.__version__} does not load {path}: {line}"
         raise BackendError(msg, hint="save the model again with this version of TensorFlow") from err
-    function = model.signatures[signature_key]
+    function = model.signatures[key]
     arguments = function.structured_input_signature[1]
     parameters = {spec.name: parameter for parameter, spec in arguments.items()}
     unknown = {spec.name for spec in signature.inputs} ^ set(parameters)
     if unknown:
-        msg = f"the inputs {sorted(unknown)} of signature {signature_key!r} in {path} cannot be fed by name"
+        msg = f"the inputs {sorted(unknown)} of signature {key!r} in {path} cannot be fed by name"
         raise UsageError(msg, hint="save the model again with a name for every input")
     return SavedFunction(signature=signature, model=model, function=function, parameters=parameters)

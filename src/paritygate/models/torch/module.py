@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from paritygate.errors import BackendError, ParitygateError, UsageError
 from paritygate.models.example import Example, signature_seen
-from paritygate.models.named_call import check_rename, select_outputs, source_names, takes_keywords
+from paritygate.models.named_call import check_rename, outputs_by_name, select_outputs, source_names, takes_keywords
 from paritygate.signature import Signature
 
 if TYPE_CHECKING:
@@ -18,15 +18,19 @@ if TYPE_CHECKING:
     import torch
     from numpy.typing import NDArray
 
+    from paritygate.models.declaration import Answer
+
 __all__ = [
     "answer_of",
     "as_named_module",
     "device_of",
     "modes_kept",
+    "parameters_of_forward",
     "parts_with_fp32_precision",
     "precision_kept",
     "put_in_eval_mode",
     "signature_of_module",
+    "tensors_of",
     "unused_outputs",
 ]
 
@@ -109,7 +113,7 @@ def answer_of(module: torch.nn.Module, rows: Mapping[str, NDArray[np.generic]]) 
     import torch
 
     place = device_of(module)
-    parameters = _parameters(module)
+    parameters = parameters_of_forward(module)
     # A copy each: the module may change its inputs in place.
     tensors = {name: torch.tensor(array).to(place) for name, array in rows.items()}
     named = {name: tensor for name, tensor in tensors.items() if name in parameters}
@@ -118,16 +122,32 @@ def answer_of(module: torch.nn.Module, rows: Mapping[str, NDArray[np.generic]]) 
         return named or tensors, module(**named) if named else module(*tensors.values())
 
 
+def tensors_of(module: torch.nn.Module) -> Answer:
+    """Return what asks a module, in eval mode, and tells which arrays it took and which tensors it answered by name.
+
+    Args:
+        module: As of `answer_of`.
+    """
+    import torch
+
+    def answer(rows: Mapping[str, NDArray[np.generic]]) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+        taken, found = answer_of(module, rows)
+        return taken, {name: item for name, item in outputs_by_name(found).items() if isinstance(item, torch.Tensor)}
+
+    return answer
+
+
 def signature_of_module(module: torch.nn.Module, example: Example, rename: Mapping[str, str]) -> Signature:
     """Return the signature of a module for which none is declared, under the names served, by running it once.
 
     Raises:
-        UsageError: The samples lack what `forward` needs, or the module returns no tensor.
+        UsageError: The samples lack what `forward` needs, or it fails on what is of another dtype or shape than its
+            parameters or the other model take; or the module returns no tensor.
         BackendError: The module failed.
     """
     rows = example.by_own_names(rename)
     what = f"forward of {type(module).__name__}"
-    parameters = _parameters(module)
+    parameters = parameters_of_forward(module)
     named = [name for name in rows if name in parameters]
     needed = [
         name
@@ -146,22 +166,27 @@ def signature_of_module(module: torch.nn.Module, example: Example, rename: Mappi
     except Exception as err:
         seen = "; ".join(f"{name}: {array.dtype}{list(array.shape)}" for name, array in rows.items())
         text = (str(err).strip() or "no message").splitlines()[0]
-        msg = f"the PyTorch module failed on {seen}: {type(err).__name__}: {text}"
-        raise BackendError(msg, hint=_why_failed(module, rows)) from err
+        failed = f"the PyTorch module failed on {seen}: {type(err).__name__}: {text}"
+        unfit = _other_floats(module, rows) or example.unlike_the_other()
+        if unfit:
+            msg = f"{unfit}: {failed}"
+            raise UsageError(msg, hint="give the samples in the dtype and shape that the model takes") from err
+        raise BackendError(failed, hint="check that the samples are within what the module takes") from err
     return signature_seen(example, inputs, answer, rename)
 
 
-def _why_failed(module: torch.nn.Module, rows: Mapping[str, NDArray[np.generic]]) -> str:
-    """Return what to do where a module fails: float64 that NumPy made of itself, or samples that it does not take."""
+def _other_floats(module: torch.nn.Module, rows: Mapping[str, NDArray[np.generic]]) -> str:
+    """Return which rows are floats of another dtype than the parameters, such as NumPy's own; empty for none."""
     own = {str(tensor.dtype).removeprefix("torch.") for tensor in module.parameters() if tensor.is_floating_point()}
     name = next((name for name, array in rows.items() if array.dtype.kind == "f" and array.dtype.name not in own), None)
     if name is None or not own:
-        return "check that the samples are within what the module takes"
+        return ""
     dtypes = ", ".join(sorted(own))
-    return f"the samples hold {name!r} as {rows[name].dtype}, and the parameters of the module are {dtypes}: give that"
+    return f"the samples hold {name!r} as {rows[name].dtype}, and the parameters of the module are {dtypes}"
 
 
-def _parameters(module: torch.nn.Module) -> Mapping[str, inspect.Parameter]:
+def parameters_of_forward(module: torch.nn.Module) -> Mapping[str, inspect.Parameter]:
+    """Return the parameters of a module's forward, by name; none where it does not tell them."""
     try:
         return inspect.signature(module.forward).parameters
     except (TypeError, ValueError):

@@ -45,7 +45,7 @@ def _outputs(model: onnx.ModelProto, inputs: dict[str, NDArray[Any]]) -> NDArray
 def test_the_sentence_pair_model_answers_alike_in_fp16(sentence_pairs: Converted) -> None:
     model = read_onnx(sentence_pairs.main)
     result = rewrite_precision(model, precision=Precision.FP16, folder=sentence_pairs.main.parent)
-    assert (result.nodes_kept, result.clamps) == ((), ())
+    assert ({node.operator for node in result.nodes_kept}, result.clamps) == ({"LayerNormalization"}, ())
     assert precision_of_onnx(result.model, sentence_pairs.main.parent) is Precision.FP16
     assert result.model.ByteSize() < 0.55 * sentence_pairs.main.stat().st_size
     for batch in islice(sts.evaluation_pairs(), 4):

@@ -1,0 +1,120 @@
+"""What a network computes in: how many outputs of its layers have which dtype, and whether that is what was asked for.
+
+A library that no longer has precision flags takes a model as it is. Asked for FP16 by way of a flag that is gone, it
+builds FP32 and says nothing. So the layers are counted before the build, and what was asked for has to be there.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from paritygate.engine.library import DTYPE_OF_PRECISION, MOVING, QUANTIZE
+from paritygate.errors import ConversionError
+from paritygate.precision import Precision
+
+__all__ = ["DtypeCounts", "check_dtypes", "count_dtypes", "quantized_products"]
+
+DtypeCounts = Mapping[str, Mapping[str, int]]
+
+_FLOATS = ("FLOAT", "HALF", "BF16", "FP8", "FP4")
+# What our quantizers dequantize to: a product of quantized values gives its result in it.
+_DEQUANTIZED = "FLOAT"
+_LOW = frozenset(_FLOATS) - {"FLOAT"}
+_PRODUCTS = frozenset({"CONVOLUTION", "DECONVOLUTION", "MATRIX_MULTIPLY"})
+# Between the dequantized weights and their product.
+_PASSING = frozenset({"SHUFFLE", "IDENTITY", "SQUEEZE", "UNSQUEEZE"})
+_INT8_HINT = "look at what calibration quantizes, or remove the int8 target"
+
+
+def count_dtypes(network: Any) -> DtypeCounts:  # noqa: ANN401 - an INetworkDefinition
+    """Return how many outputs of layers there are, by dtype and type of layer, in the library's words."""
+    counted: dict[str, Counter[str]] = {}
+    for layer in _layers(network):
+        for index in range(layer.num_outputs):
+            output = layer.get_output(index)
+            if output is not None:
+                counted.setdefault(output.dtype.name, Counter())[layer.type.name] += 1
+    return {dtype: dict(sorted(counted[dtype].items())) for dtype in sorted(counted)}
+
+
+def quantized_products(network: Any) -> Mapping[str, int]:  # noqa: ANN401 - an INetworkDefinition
+    """Return how many convolutions and matrix products work on dequantized values alone, which is how int8 is asked."""
+    dequantized: set[str] = set()
+    found: Counter[str] = Counter()
+    # In the order of the network, which is one in which they can be computed.
+    for layer in _layers(network):
+        kind = layer.type.name
+        inputs = [layer.get_input(index) for index in range(layer.num_inputs)]
+        names = [tensor.name for tensor in inputs if tensor is not None]
+        if kind == "DEQUANTIZE" or (kind in _PASSING and names and names[0] in dequantized):
+            dequantized.update(layer.get_output(index).name for index in range(layer.num_outputs))
+        elif kind in _PRODUCTS and len(names) > 1 and dequantized.issuperset(names[:2]):
+            found[kind] += 1
+    return dict(sorted(found.items()))
+
+
+def _layers(network: Any) -> Iterator[Any]:  # noqa: ANN401 - an INetworkDefinition
+    for index in range(network.num_layers):
+        yield network.get_layer(index)
+
+
+def _computing(counts: DtypeCounts, products: Mapping[str, int]) -> DtypeCounts:
+    """Return what of counts computes in floating point, products of quantized values left out."""
+    found = {}
+    for dtype in _FLOATS:
+        layers = {kind: count for kind, count in counts.get(dtype, {}).items() if kind not in MOVING}
+        if dtype == _DEQUANTIZED:
+            layers = {kind: count - products.get(kind, 0) for kind, count in layers.items()}
+            layers = {kind: count for kind, count in layers.items() if count}
+        if layers:
+            found[dtype] = layers
+    return found
+
+
+def check_dtypes(
+    counts: DtypeCounts, precision: Precision, *, products: Mapping[str, int], given: frozenset[str], title: str
+) -> str:
+    """Return in one sentence what the network computes in, once that is what was asked for.
+
+    An engine for FP32 may compute in less only where the ONNX model that it is made from says so itself: a model that
+    was trained in mixed precision stays what it is.
+
+    Args:
+        counts: Of the network.
+        precision: What was asked for.
+        products: Products on quantized values, by type of layer.
+        given: Float dtypes that the ONNX model has anywhere, in the library's words.
+        title: The library.
+
+    Raises:
+        ConversionError: It is not.
+    """
+    found = _computing(counts, products)
+    described = _described(found)
+    wanted = _DEQUANTIZED if precision is Precision.INT8 else DTYPE_OF_PRECISION[precision]
+    if precision in {Precision.FP16, Precision.BF16} and wanted not in found:
+        msg = f"{precision} was asked for, and no layer of the network computes in it: {title} reads {described}"
+        hint = f"remove the {precision} target, or give an ONNX model that was rewritten to {precision}"
+        raise ConversionError(msg, hint=hint)
+    if precision is Precision.INT8 and not (counts.get("INT8", {}).get(QUANTIZE) and products):
+        msg = f"int8 was asked for, and no product of the network is of quantized values: {title} reads {described}"
+        raise ConversionError(msg, hint=_INT8_HINT)
+    unasked = sorted(set(found) & _LOW - {wanted} - given)
+    if unasked:
+        msg = (
+            f"{precision} was asked for, and layers compute in {', '.join(unasked)}, which the ONNX model does not "
+            f"have: {title} reads {described}"
+        )
+        raise ConversionError(msg, hint="build with another version of the library, or serve the model in ONNX")
+    in_int8 = f"on int8 {_counted(products)}, and " if products else ""
+    return f"the network computes {in_int8}{described}"
+
+
+def _described(found: DtypeCounts) -> str:
+    return ", and ".join(f"in {dtype} {_counted(layers)}" for dtype, layers in found.items()) or "no floating point"
+
+
+def _counted(layers: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {kind}" for kind, count in layers.items())

@@ -1,0 +1,84 @@
+"""Finds the normalisations of a graph: whole ones, and those that an exporter wrote in parts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from paritygate.models.onnx.graph import graphs_in, nodes_in
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import onnx
+
+__all__ = ["normalising_nodes"]
+
+_WHOLE = frozenset({"GroupNormalization", "LayerNormalization", "RMSNormalization"})
+# In parts: a mean of squares and something tiny, its root, and what is divided by that.
+_TO_THE_ROOT = ("Add", "Sqrt")
+_BY_THE_ROOT = (("Div",), ("Reciprocal", "Mul"))
+# What was divided may then be scaled and moved by weights.
+_BY_WEIGHTS = ("Mul", "Add")
+
+
+def normalising_nodes(graph: onnx.GraphProto) -> Iterator[str]:
+    """Yield the names of the nodes that normalise, those of graphs inside nodes included.
+
+    Args:
+        graph: The graph, its nodes named.
+    """
+    for node in nodes_in(graph):
+        if node.op_type in _WHOLE and not node.domain:
+            yield node.name
+    for each in graphs_in(graph):
+        flow = _Flow(each)
+        for node in each.node:
+            if node.op_type == "ReduceMean":
+                yield from (part.name for part in flow.normalisation(node))
+
+
+class _Flow:
+    """Knows who makes and who reads the values of one graph."""
+
+    def __init__(self, graph: onnx.GraphProto) -> None:
+        self._makers = {name: node for node in graph.node for name in node.output}
+        self._weights = {tensor.name for tensor in graph.initializer}
+        self._readers: dict[str, list[onnx.NodeProto]] = {}
+        for node in graph.node:
+            for name in node.input:
+                self._readers.setdefault(name, []).append(node)
+
+    def normalisation(self, mean: onnx.NodeProto) -> list[onnx.NodeProto]:
+        """Return the nodes of the normalisation that a mean belongs to; none if it belongs to none."""
+        square = self._makers.get(mean.input[0])
+        if square is None or not _is_square(square):
+            return []
+        root = self._followed([square, mean], _TO_THE_ROOT)
+        for operators in _BY_THE_ROOT:
+            divided = self._followed(root, operators)
+            if divided:
+                return self._scaled(divided)
+        return []
+
+    def _followed(self, nodes: list[onnx.NodeProto], operators: tuple[str, ...]) -> list[onnx.NodeProto]:
+        """Return the nodes with one of each operator after them; none where one is missing."""
+        for operator in operators:
+            following = self._reading(nodes[-1], operator) if nodes else None
+            if following is None:
+                return []
+            nodes = [*nodes, following]
+        return nodes
+
+    def _scaled(self, nodes: list[onnx.NodeProto]) -> list[onnx.NodeProto]:
+        for operator in _BY_WEIGHTS:
+            following = self._reading(nodes[-1], operator)
+            if following is not None and self._weights & set(following.input):
+                nodes = [*nodes, following]
+        return nodes
+
+    def _reading(self, node: onnx.NodeProto, operator: str) -> onnx.NodeProto | None:
+        return next((each for each in self._readers.get(node.output[0], []) if each.op_type == operator), None)
+
+
+def _is_square(node: onnx.NodeProto) -> bool:
+    return node.op_type == "Pow" or (node.op_type == "Mul" and node.input[0] == node.input[1])

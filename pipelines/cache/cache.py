@@ -1,0 +1,364 @@
+"""Jobs of a run that were done before with the same are taken over; the others are done, and kept."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from paritygate.errors import ParitygateError, StorageError, UsageError
+from paritygate.files import digest_of_json, make_marked_folder
+from paritygate.pipelines.cache.request import difference_of_requests, placed, request_of, unplaced
+from paritygate.pipelines.cache.states import (
+    Memory,
+    NotKept,
+    Read,
+    first_difference,
+    read_now,
+    union,
+    union_outside_run,
+)
+from paritygate.pipelines.cache.store import Entry, Store
+from paritygate.pipelines.process.child import ANSWERS_FILE, ChildJob, ModelAnswers, Progress, do_job, run_child
+from paritygate.pipelines.process.witness.listener import Listener
+from paritygate.pipelines.process.witness.readings import Readings
+from paritygate.pipelines.process.witness.system_calls import system_calls
+from paritygate.sizes import SIZES_ALLOWED, bytes_of
+
+__all__ = ["Cache", "JobDone", "Wanted", "cache_below", "cache_folder"]
+
+_PLACE = "PARITYGATE_CACHE"
+_SIZE = "PARITYGATE_CACHE_SIZE"
+_OFF = "off"
+_MOST_BYTES = 10_000_000_000
+_DIGESTS = "digests.json"
+_JUDGED = "judged"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JobDone:
+    """What became of a job.
+
+    Attributes:
+        job: Which one, in words.
+        taken_from: The run that it was taken over from; empty where it was done.
+        made_at: When it was done, in UTC.
+        why: Why it was done, in words, where something like it was known; empty where nothing was.
+        not_kept: Why its result cannot be taken over by another run; empty where it can.
+        is_found: Whether it was no job of a child process, but something else that was found out.
+        is_judged_anew: Whether what models answered was taken over alone, and judged by what is asked now.
+    """
+
+    job: str
+    taken_from: str
+    made_at: str
+    why: str = ""
+    not_kept: str = ""
+    is_found: bool = False
+    is_judged_anew: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Wanted:
+    """A job that is to be done: its key, the folders that it makes, and what may be kept of it."""
+
+    job: ChildJob
+    key: str
+    folders: Mapping[str, Path]
+    is_kept: Callable[[Any], bool]
+    answers: ModelAnswers | None
+
+
+@dataclass(kw_only=True, slots=True)
+class Cache:
+    """The jobs of one run.
+
+    Attributes:
+        run: The run folder.
+        store: Where entries are kept; None where none are.
+        done: What became of each job, in their order.
+    """
+
+    run: Path
+    store: Store | None = None
+    done: list[JobDone] = field(default_factory=list)
+    _memory: Memory | None = None
+    _checked: dict[tuple[str, object], bool] = field(default_factory=dict)
+    # What the jobs so far read, as far as it is known for certain.
+    _all_read: list[Read] = field(default_factory=list)
+    _used: list[Path] = field(default_factory=list)
+
+    def run_job(
+        self,
+        job: ChildJob,
+        progress: Progress = lambda *_: None,
+        *,
+        makes: Sequence[Path] = (),
+        is_kept: Callable[[Any], bool] = lambda _: True,
+        answers: ModelAnswers | None = None,
+    ) -> Any:  # noqa: ANN401 - the job's JSON
+        """Return what a job returns, with the files in place that it makes: taken over, or done.
+
+        Args:
+            job: The job.
+            progress: Told what is done.
+            makes: The folders that it writes its files to, below the run folder.
+            is_kept: Whether a result may be taken over by later runs.
+            answers: What its models answer, where that is kept apart: it is taken over where all else is asked anew.
+
+        Raises:
+            ParitygateError: As `run_child`.
+        """
+        if self.store is None:
+            return do_job(job, progress)
+        wanted = Wanted(
+            job=job,
+            key=self._key(job.name, job.args),
+            folders={self._place(path): path for path in makes},
+            is_kept=is_kept,
+            answers=answers,
+        )
+        entry, why = self._taken(job.what, wanted.key, wanted.folders)
+        if entry is not None:
+            self._all_read.append(entry.read)
+            self.done.append(JobDone(job=job.what, taken_from=entry.made_in, made_at=entry.made_at))
+            return placed(entry.value, self.run)
+        if answers is None:
+            return self._do(wanted, why or self._difference_of_request(job), progress)
+        try:
+            entry, difference = self._taken(
+                job.what, self._key_of_answers(job, answers), {self._place(answers.folder): answers.folder}
+            )
+            if entry is None:
+                return self._do(wanted, why or difference or self._difference_of_request(job), progress)
+            return self._judge(wanted, entry, progress)
+        finally:
+            # They are in the cache, or of no use.
+            shutil.rmtree(answers.folder, ignore_errors=True)
+
+    def _taken(self, what: str, key: str, folders: Mapping[str, Path]) -> tuple[Entry | None, str]:
+        """Return what was done before with the same, its files in place; or None, and why, as far as that is known."""
+        why = ""
+        for entry in self._store.entries(key):
+            difference = first_difference(entry.read, self.run, self.memory, self._checked)
+            if not difference and self._restore(entry, folders):
+                self._used.append(entry.folder)
+                return entry, ""
+            # What is asked alike of another model tells nothing of this one.
+            if entry.job == what:
+                why = why or difference
+        return None, why
+
+    def _difference_of_request(self, job: ChildJob) -> str:
+        """Return what is asked of a job otherwise than the last time, in words; nothing where it is asked first."""
+        before = self._store.last_asked(job.what, but_in=self.run.name)
+        return "" if before is None else difference_of_requests(before, self._asked(job.name, job.args))
+
+    def _judge(self, wanted: Wanted, known: Entry, progress: Progress) -> Any:  # noqa: ANN401 - the job's JSON
+        """Return what the job returns where its models answer as they did; where that is not known, it is done."""
+        answers = wanted.answers
+        assert answers is not None  # noqa: S101 - it is what is known
+        place = wanted.job.folder / _JUDGED
+        args = {**wanted.job.args, "folder": str(place), "answers": str(answers.folder), "is_judged_only": True}
+        make_marked_folder(place)
+        try:
+            value, readings = self._watched(replace(wanted.job, args=args, folder=place), wanted, progress)
+        except ParitygateError as err:
+            # Whatever it was: it counts as it comes out where models are asked.
+            for folder in (answers.folder, *wanted.folders.values()):
+                _empty(folder)
+            return self._do(wanted, str(err), progress)
+        not_kept = "it failed"
+        if wanted.is_kept(value):
+            not_kept = self._kept(wanted, value, lambda: union([known.read, self._read(readings)]), known.made_at)
+        done = JobDone(
+            job=wanted.job.what,
+            taken_from=known.made_in,
+            made_at=known.made_at,
+            not_kept=not_kept,
+            is_judged_anew=True,
+        )
+        self.done.append(done)
+        return value
+
+    def found(self, what: str, asked: Mapping[str, Any]) -> tuple[Any, JobDone] | None:
+        """Return what was found out by something else than a job, and when; None where it is to be found out.
+
+        Args:
+            what: What it is, in words.
+            asked: All that it follows from beside what the jobs of this run read, as JSON data.
+        """
+        if self.store is None or not self._is_all_known:
+            return None
+        for entry in self.store.entries(self._key(what, asked)):
+            if not first_difference(entry.read, self.run, self.memory, self._checked):
+                done = JobDone(job=what, taken_from=entry.made_in, made_at=entry.made_at, is_found=True)
+                self.done.append(done)
+                return placed(entry.value, self.run), done
+        return None
+
+    def keep(self, what: str, asked: Mapping[str, Any], value: Any) -> None:  # noqa: ANN401 - JSON data
+        """Keep what was found out for later runs, as `found` asks for it; nothing where some job is not known."""
+        if self.store is None or not self._is_all_known:
+            return
+        read = union_outside_run(self._all_read)
+        with contextlib.suppress(OSError, StorageError):
+            self.store.save(self._key(what, asked), self._entry(what, _now(), read, value), {})
+
+    @property
+    def _is_all_known(self) -> bool:
+        return bool(self.done) and len(self._all_read) >= sum(not item.is_found for item in self.done)
+
+    @property
+    def _store(self) -> Store:
+        assert self.store is not None  # noqa: S101 - asked only where there is one
+        return self.store
+
+    def _place(self, path: Path) -> str:
+        return str(unplaced(str(path), self.run))
+
+    def _key_of_answers(self, job: ChildJob, answers: ModelAnswers) -> str:
+        return self._key(f"answers of {job.name}", answers.asked)
+
+    def _key(self, name: str, args: Mapping[str, Any]) -> str:
+        return digest_of_json(self._asked(name, args)).removeprefix("sha256:")[:32]
+
+    def _asked(self, name: str, args: Mapping[str, Any]) -> dict[str, Any]:
+        return request_of(name, args, self.run)
+
+    def _entry(self, job: str, made_at: str, read: Read, value: Any) -> Entry:  # noqa: ANN401 - JSON data
+        return Entry(
+            folder=Path(),
+            job=job,
+            made_at=made_at,
+            made_in=self.run.name,
+            read=read,
+            value=unplaced(value, self.run),
+            made=(),
+        )
+
+    @property
+    def memory(self) -> Memory:
+        """The digests that are known."""
+        if self._memory is None:
+            self._memory = Memory(self._store.folder / _DIGESTS)
+        return self._memory
+
+    def forget(self) -> None:
+        """Remove what this run took over and kept: its parts do not fit each other, so each is to be done again."""
+        while self._used:
+            shutil.rmtree(self._used.pop(), ignore_errors=True)
+
+    def close(self) -> None:
+        """Keep the digests that are known for later runs; where that fails, they are computed again."""
+        if self._memory is not None and self.store is not None:
+            with contextlib.suppress(StorageError, OSError):
+                # Without the marker, nothing would ever be kept there.
+                make_marked_folder(self.store.folder)
+                self._memory.save()
+
+    def _restore(self, entry: Entry, folders: Mapping[str, Path]) -> bool:
+        try:
+            self._store.restore(entry, folders, self.memory)
+        except (OSError, KeyError):
+            # It may have been removed meanwhile, to make room. Then the job is done.
+            for folder in folders.values():
+                _empty(folder)
+            return False
+        return True
+
+    def _do(self, wanted: Wanted, why: str, progress: Progress) -> Any:  # noqa: ANN401 - the job's JSON
+        job, answers, made_at = wanted.job, wanted.answers, _now()
+        watched = job if answers is None else replace(job, args={**job.args, "answers": str(answers.folder)})
+        value, readings = self._watched(watched, wanted, progress)
+        not_kept = "it failed"
+        read = functools.cache(lambda: self._read(readings))
+        if wanted.is_kept(value):
+            not_kept = self._kept(wanted, value, read, made_at)
+        if answers is not None and (answers.folder / ANSWERS_FILE).is_file():
+            with contextlib.suppress(NotKept, OSError, StorageError):
+                entry = self._entry(job.what, made_at, read(), None)
+                folders = {self._place(answers.folder): answers.folder}
+                self._used.append(self._store.save(self._key_of_answers(job, answers), entry, folders))
+        self.done.append(JobDone(job=job.what, taken_from="", made_at=made_at, why=why, not_kept=not_kept))
+        return value
+
+    def _watched(self, job: ChildJob, wanted: Wanted, progress: Progress) -> tuple[Any, Readings]:
+        """Return what a job returns, and what it read."""
+        own = [job.folder, *wanted.folders.values()]
+        listener = Listener(own if wanted.answers is None else [*own, wanted.answers.folder])
+        try:
+            value = run_child(job, progress, listener=listener)
+        finally:
+            readings = listener.close()
+            # What was looked at before may have been changed by what ran since.
+            self._checked.clear()
+        return value, readings
+
+    def _read(self, readings: Readings) -> Read:
+        return read_now(readings, self.run, self.memory)
+
+    def _kept(self, wanted: Wanted, value: Any, read: Callable[[], Read], made_at: str) -> str:  # noqa: ANN401 - JSON
+        """Keep what a job returned and made for later runs, and return why not, in words; nothing where it is kept."""
+        try:
+            found = read()
+            entry = self._entry(wanted.job.what, made_at, found, value)
+            asked = self._asked(wanted.job.name, wanted.job.args)
+            self._used.append(self._store.save(wanted.key, entry, wanted.folders, asked))
+            self._all_read.append(found)
+        except (NotKept, OSError, StorageError) as err:
+            return str(err)
+        return ""
+
+
+def _empty(folder: Path) -> None:
+    for path in folder.iterdir() if folder.is_dir() else ():
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def cache_below(root: Path, run: Path, *, is_wanted: bool = True) -> Cache:
+    """Return the cache of a run.
+
+    Args:
+        root: The folder that runs lie in, where the cache lies unless the environment variable PARITYGATE_CACHE names
+            another folder, or is `off`.
+        run: The run folder.
+        is_wanted: Whether anything is to be taken over or kept.
+
+    Raises:
+        UsageError: PARITYGATE_CACHE_SIZE is no size.
+    """
+    folder = cache_folder(root)
+    # Where nobody tells what a job reads, nothing can be kept.
+    if not is_wanted or folder is None or system_calls() is None:
+        return Cache(run=run)
+    return Cache(run=run, store=Store(folder, most_bytes=_most_bytes()))
+
+
+def cache_folder(root: Path) -> Path | None:
+    """Return where the cache of the runs below `root` lies, whether it is there or not; None where it is off."""
+    place = os.environ.get(_PLACE, "")
+    if place == _OFF:
+        return None
+    return Path(place).absolute() if place else (root / "cache").absolute()
+
+
+def _most_bytes() -> int:
+    text = os.environ.get(_SIZE, "")
+    if not text:
+        return _MOST_BYTES
+    size = bytes_of(text)
+    if size is None:
+        msg = f"the environment variable {_SIZE} is {text!r}, and no size (allowed: {SIZES_ALLOWED})"
+        raise UsageError(msg, hint=f"unset it, or write for example {_SIZE}=10GB")
+    return size

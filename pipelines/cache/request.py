@@ -1,0 +1,98 @@
+"""What is asked of a job, as far as its result may follow from it: the part of the key that is known before it runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from paritygate.files import digest_of_json
+from paritygate.machine import machine_facts
+from paritygate.pipelines.cache.states import RUN, is_of_shell
+from paritygate.pipelines.process.child import environment_of_child
+
+__all__ = ["difference_of_requests", "placed", "request_of", "unplaced"]
+
+# How long a value may be that is shown, and what stands for none.
+_LONGEST = 60
+_SHOWN_OF_NOTHING = "nothing"
+# These change from one shell, session or CI job to the next. Where Python code reads one of them, that is seen; of what
+# compiled code reads nothing is, so that all others count.
+_OF_THE_MOMENT = (
+    "ACTIONS_", "AGENT_", "BUILDKITE_", "BUILD_", "CIRCLE_", "CI_", "DBUS_", "GITHUB_", "GITLAB_", "GPG_", "JENKINS_",
+    "JOURNAL_", "LESS", "LS_", "PARITYGATE_CACHE", "PYTEST_", "RUNNER_", "SSH_", "SYSTEMD_", "TERM_", "TMUX", "TRAVIS_",
+    "VSCODE_", "XDG_",
+)  # fmt: skip
+
+
+def request_of(name: str, args: Mapping[str, Any], run: Path) -> dict[str, Any]:
+    """Return what is asked of a job as JSON data, the same for the same wherever the run folder lies.
+
+    Args:
+        name: Which job.
+        args: Its arguments, JSON data.
+        run: The run folder; what stands for it is `@run@`.
+    """
+    facts = machine_facts()
+    given = environment_of_child()
+    return {
+        "job": name,
+        "args": unplaced(dict(args), run),
+        "here": os.getcwd(),  # noqa: PTH109 - as the child has it
+        "machine": {
+            "system": platform.platform(),
+            "python": facts["python"],
+            "cpu": facts["cpu"],
+            "gpu": facts["gpu"],
+            "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        },
+        "variables": {
+            name: digest_of_json(value)
+            for name, value in sorted(given.items())
+            if not (is_of_shell(name) or name.startswith(_OF_THE_MOMENT))
+        },
+    }
+
+
+def difference_of_requests(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """Return the first thing that is asked otherwise, in words; nothing where all is asked alike."""
+    for path, old, new in _differences(before, now, ()):
+        if path[0] == "variables":
+            return f"the environment variable {path[1]} changed"
+        name = ".".join(path[1:] if path[0] in {"args", "machine"} else path).removeprefix("job.")
+        if path[0] == "here":
+            name = "the folder that the command is called in"
+        words = [_SHOWN_OF_NOTHING if value is None else json.dumps(value) for value in (old, new)]
+        return f"{name} changed" if any(len(word) > _LONGEST for word in words) else f"{name}: {' -> '.join(words)}"
+    return ""
+
+
+def _differences(before: Any, now: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any, Any]]:  # noqa: ANN401 - JSON data
+    if isinstance(before, Mapping) and isinstance(now, Mapping):
+        for name in dict.fromkeys((*now, *before)):
+            yield from _differences(before.get(name), now.get(name), (*path, name))
+    elif before != now:
+        yield path, before, now
+
+
+def unplaced(data: Any, run: Path) -> Any:  # noqa: ANN401 - JSON data
+    """Return JSON data with `@run@` for the run folder, in all texts."""
+    return _replaced(data, str(run), RUN)
+
+
+def placed(data: Any, run: Path) -> Any:  # noqa: ANN401 - JSON data
+    """Return JSON data with the run folder for `@run@`, in all texts."""
+    return _replaced(data, RUN, str(run))
+
+
+def _replaced(data: Any, old: str, new: str) -> Any:  # noqa: ANN401 - JSON data
+    if isinstance(data, str):
+        return data.replace(old, new)
+    if isinstance(data, Mapping):
+        return {_replaced(key, old, new): _replaced(value, old, new) for key, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [_replaced(item, old, new) for item in data]
+    return data

@@ -1,0 +1,231 @@
+"""The cache on disk: one folder an entry, written whole or not at all, the oldest removed where there are too many.
+
+<cache>/<digest of what was asked>/<when>-<random>.<bytes>/entry.json and the files that the job made
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from paritygate.files import MARKER, digest_of_file, make_marked_folder, write_json_atomically
+from paritygate.pipelines.cache.states import Memory, Read
+
+__all__ = ["Entry", "Made", "Store"]
+
+_ENTRY = "entry.json"
+# What was asked, in words and whole: it is read where an entry is not.
+_ASKED = "asked.json"
+_STAGED = ".partial-"
+_SCHEMA = 1
+# Of the same question, such as a model that is changed and changed back.
+_MOST_OF_ONE = 16
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Made:
+    """What a job made in one place.
+
+    Attributes:
+        place: The folder, with `@run@` for the run folder.
+        files: Digest of each file, by its path below the place.
+    """
+
+    place: str
+    files: Mapping[str, str]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Entry:
+    """One job that was done.
+
+    Attributes:
+        folder: Where it is kept.
+        job: Which job it was, in words.
+        made_at: When, in UTC.
+        made_in: The run that it was done in.
+        read: What it read.
+        value: What it returned, with `@run@` for the run folder.
+        made: The files that it made.
+    """
+
+    folder: Path
+    job: str
+    made_at: str
+    made_in: str
+    read: Read
+    value: Any
+    made: tuple[Made, ...]
+
+
+class Store:
+    """Entries below one folder."""
+
+    def __init__(self, folder: Path, *, most_bytes: int) -> None:
+        """Use a folder, which need not exist.
+
+        Args:
+            folder: Where the entries go.
+            most_bytes: How much they may take together; the ones that were used last stay.
+        """
+        self.folder = folder
+        self._most_bytes = most_bytes
+
+    def entries(self, key: str) -> Iterator[Entry]:
+        """Yield what was done when the same was asked, what was used last first; what is damaged is no entry."""
+        place = self.folder / key
+        with contextlib.suppress(OSError):
+            for _, _, folder in sorted(_kept_in(place), reverse=True):
+                with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
+                    yield _read(folder)
+
+    def last_asked(self, job: str, *, but_in: str) -> Mapping[str, Any] | None:
+        """Return what was asked of a job when it was done last; None where that is not known.
+
+        Args:
+            job: Which one, in words.
+            but_in: The run that does not count.
+        """
+        newest, asked = "", None
+        for path in self.folder.glob(f"*/*/{_ASKED}"):
+            if path.parent.name <= newest:
+                continue
+            with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
+                found = json.loads(path.read_bytes())
+                if found["job"] == job and found["made_in"] != but_in:
+                    newest, asked = path.parent.name, found["asked"]
+        return asked
+
+    def save(self, key: str, entry: Entry, outputs: Mapping[str, Path], asked: Mapping[str, Any] | None = None) -> Path:
+        """Keep an entry, and copies of the files that belong to it, and return its folder.
+
+        Args:
+            key: The digest of what was asked.
+            entry: The entry; its `folder` and `made` are not looked at.
+            outputs: The folders that the job made, by their place as `Made` has it.
+            asked: What was asked, where the next time is to be held against it.
+
+        Raises:
+            OSError: It cannot be written.
+            StorageError: It cannot be written.
+        """
+        make_marked_folder(self.folder)
+        staged = self.folder / f"{_STAGED}{os.getpid()}-{secrets.token_hex(4)}"
+        staged.mkdir()
+        try:
+            made = [_copy(place, folder, staged / str(at)) for at, (place, folder) in enumerate(outputs.items())]
+            data = {
+                "schema": _SCHEMA,
+                "job": entry.job,
+                "made_at": entry.made_at,
+                "made_in": entry.made_in,
+                "value": entry.value,
+                "made": [{"place": item.place, "files": dict(item.files)} for item in made],
+                "read": entry.read.to_json(),
+            }
+            write_json_atomically(staged / _ENTRY, data)
+            if asked is not None:
+                said = {"job": entry.job, "made_in": entry.made_in, "asked": dict(asked)}
+                write_json_atomically(staged / _ASKED, said)
+            stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S%f")
+            place = self.folder / key
+            place.mkdir(exist_ok=True)
+            final = place / f"{stamp}-{secrets.token_hex(2)}.{_bytes_in(staged)}"
+            staged.rename(final)
+        finally:
+            shutil.rmtree(staged, ignore_errors=True)
+        self._make_room(place)
+        return final
+
+    def restore(self, entry: Entry, folders: Mapping[str, Path], memory: Memory) -> None:
+        """Copy the files of an entry to where the job would have made them.
+
+        Args:
+            entry: The entry.
+            folders: Where each place is now; what is not there is made.
+            memory: Takes the digests of what is written.
+
+        Raises:
+            OSError: They cannot be copied, or are not what was kept.
+        """
+        for at, item in enumerate(entry.made):
+            target = folders[item.place]
+            target.mkdir(parents=True, exist_ok=True)
+            for name, digest in item.files.items():
+                kept = entry.folder / str(at) / name
+                if memory.digest(str(kept), kept.stat()) != digest:
+                    msg = f"{kept} is not what was kept"
+                    raise OSError(msg)
+                (target / name).parent.mkdir(parents=True, exist_ok=True)
+                # A copy: what is linked would be changed through the link.
+                shutil.copyfile(kept, target / name)
+                memory.add_own(target / name, digest)
+        # The ones that were used last stay.
+        with contextlib.suppress(OSError):
+            os.utime(entry.folder / _ENTRY)
+
+    def _make_room(self, place: Path) -> None:
+        """Remove what was not used for longest: of one question where there are too many, and of all."""
+        for _, _, kept in sorted(_kept_in(place))[:-_MOST_OF_ONE]:
+            shutil.rmtree(kept, ignore_errors=True)
+        places = (found for found in self.folder.iterdir() if found.is_dir() and not found.name.startswith("."))
+        found = sorted(item for folder in places for item in _kept_in(folder))
+        held = sum(size for _, size, _ in found)
+        for _, size, kept in found:
+            if held <= self._most_bytes:
+                return
+            shutil.rmtree(kept, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                kept.parent.rmdir()
+            held -= size
+
+
+def _kept_in(place: Path) -> Iterator[tuple[float, int, Path]]:
+    """Yield when each entry was used last, its size in bytes, and its folder."""
+    for kept in place.iterdir():
+        with contextlib.suppress(OSError, ValueError):
+            yield (kept / _ENTRY).stat().st_mtime, int(kept.name.rpartition(".")[2]), kept
+
+
+def _read(folder: Path) -> Entry:
+    data = json.loads((folder / _ENTRY).read_bytes())
+    if data["schema"] != _SCHEMA:
+        msg = "it is of another version"
+        raise ValueError(msg)
+    return Entry(
+        folder=folder,
+        job=data["job"],
+        made_at=data["made_at"],
+        made_in=data["made_in"],
+        read=Read.of_json(data["read"]),
+        value=data["value"],
+        made=tuple(Made(place=item["place"], files=item["files"]) for item in data["made"]),
+    )
+
+
+def _copy(place: str, folder: Path, target: Path) -> Made:
+    files = {}
+    target.mkdir()
+    for path in sorted(folder.rglob("*")) if folder.is_dir() else ():
+        if path.is_dir() and not path.is_symlink():
+            continue
+        name = str(path.relative_to(folder))
+        if name == MARKER:
+            continue
+        (target / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, target / name)
+        (target / name).chmod(0o444)
+        files[name] = digest_of_file(target / name)
+    return Made(place=place, files=files)
+
+
+def _bytes_in(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())

@@ -1,0 +1,37 @@
+"""A benchmark in the terminal: what fits a screen, and every figure with `-v`."""
+
+from __future__ import annotations
+
+from paritygate.pipelines.cli.console import Shown, print_lines, print_table
+from paritygate.pipelines.cli.screen import screen_table, wrapped
+from paritygate.pipelines.compare.result import NOT_RUN_HERE
+from paritygate.pipelines.report.report_data import ReportData
+from paritygate.pipelines.report.tables.speed import footprint_table, short_speed_table, speed_table
+from paritygate.text import echo
+
+__all__ = ["print_benchmark"]
+
+
+def print_benchmark(report: ReportData, shown: Shown) -> None:
+    """Print the tables and their notes, and on standard error what was not measured.
+
+    Where standard output holds JSON, there is no table, and the notes are on standard error as well. That what is not
+    run here has no speed here is no error: why it is not run is said elsewhere.
+    """
+    to_stderr = shown.to_stderr
+    result = report.benchmark
+    if result is None:
+        return
+    if shown.is_verbose and not to_stderr:
+        print_table(speed_table(report, result))
+        print_table(footprint_table(report, result))
+    elif not to_stderr:
+        print_lines(screen_table(short_speed_table(report, result)))
+    for note in result.notes:
+        print_lines(wrapped(f"note: {note}", width=shown.width), err=to_stderr)
+    not_run_here = {variant.name for variant in report.variants if variant.verdict == NOT_RUN_HERE}
+    for variant in result.variants:
+        for note in variant.notes if shown.is_verbose else ():
+            echo(f"{variant.name}: note: {note}", err=to_stderr)
+        if variant.error and variant.name not in not_run_here:
+            echo(f"error: benchmark of {variant.name}: {variant.error}", err=True)

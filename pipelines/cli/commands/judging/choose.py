@@ -1,0 +1,69 @@
+"""`choose`: which variant of a run would be released, and why; nothing is released."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from paritygate.pipelines.cli.options import constraint_option, json_option, run_and_root_options
+
+if TYPE_CHECKING:
+    from paritygate.pipelines.spec.limits import Preference
+
+__all__ = ["command"]
+
+
+@click.command("choose")
+@run_and_root_options
+@constraint_option
+@click.option(
+    "--prefer",
+    type=click.Choice(["fastest", "smallest"]),
+    help="What to choose by, instead of the spec's promote.prefer; the fastest where the spec says nothing.",
+)
+@click.option(
+    "--for",
+    "devices",
+    multiple=True,
+    metavar="DEVICE",
+    help="Where it will run, such as cpu: only what was verified and measured there counts.",
+)
+@json_option
+def command(
+    *,
+    run_folder: Path | None,
+    constraints: tuple[str, ...],
+    prefer: Preference | None,
+    devices: tuple[str, ...],
+    json_target: str | None,
+) -> int:
+    """Say which variant of a validated and benchmarked run is the one to serve, and why; nothing is released.
+
+    A variant has to have passed on the device, and to stay within the limits of the spec and of --constraint. The
+    exit code is 0 if there is one, 1 if none fits, 3 if the timings do not tell which is the fastest, 5 if none fits
+    because what is limited was not measured.
+
+    \b
+    Example:
+      convert-and-validate choose --run artifacts/runs/klue-sts/20261120T101500Z-1a2b --constraint latency_p95_ms=20
+    """
+    from paritygate.errors import UsageError
+    from paritygate.pipelines.choice.choose import choose_stage
+    from paritygate.pipelines.cli.choice_summary import exit_code_of_choice, print_choice
+    from paritygate.pipelines.cli.console import write_json
+    from paritygate.pipelines.run.workspace import open_run
+    from paritygate.pipelines.spec.limits import parse_constraints
+
+    limits = parse_constraints(constraints)
+    if run_folder is None:
+        msg = "choose needs --run DIR"
+        raise UsageError(msg, hint="give the run folder that run or validate printed")
+    run = open_run(run_folder)
+    wanted = prefer or (None if run.resolved.spec.promote.prefer else "fastest")
+    choice = choose_stage(run, devices=devices or None, prefer=wanted, limits=limits)
+    print_choice(choice, run, to_stderr=json_target == "-")
+    code = exit_code_of_choice(choice)
+    write_json(json_target, {"schema_version": 1, "exit_code": code, "run": str(run.folder), **choice.to_json()})
+    return code

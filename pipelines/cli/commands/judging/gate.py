@@ -1,0 +1,80 @@
+"""`gate`: a run held against the released version."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from paritygate.codec import to_data
+from paritygate.pipelines.cli.options import json_option, quiet_option, root_option, run_option, verbose_option
+
+__all__ = ["command"]
+
+
+@click.command("gate")
+@run_option
+@click.option(
+    "--against",
+    "against",
+    required=True,
+    metavar="ALIAS|VERSION",
+    help="The release to hold the run against, such as prod.",
+)
+@click.option(
+    "--worse",
+    "factors",
+    multiple=True,
+    metavar="NAME=FACTOR",
+    help="How many times as much is allowed, such as max_abs_diff=1.5, in place of the spec's promote.against: "
+    "max_abs_diff, mismatch_rate, gold, size_mb, latency_p50_ms; may be repeated.",
+)
+@click.option(
+    "--repository",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="The repository of the release instead of the spec's.",
+)
+@root_option
+@quiet_option
+@verbose_option
+@json_option
+def command(
+    *,
+    run_folder: Path | None,
+    against: str,
+    factors: tuple[str, ...],
+    repository: Path | None,
+    root: Path,
+    quiet: bool,
+    verbose: bool,
+    json_target: str | None,
+) -> int:
+    """Hold the variants that a release holds against those of a run, and fail where one is worse by more than a factor.
+
+    Nothing is measured, and nothing released. The exit code is 0 if nothing is worse, 1 if something is or a variant
+    fails, 3 to 5 if a variant of the release was not measured or made in the run, 2 if there is no such release.
+
+    \b
+    Example:
+      convert-and-validate gate --run artifacts/runs/klue-sts/20261120T101500Z-1a2b --against prod
+    """
+    from paritygate.errors import UsageError
+    from paritygate.pipelines.cli.console import Shown, write_json
+    from paritygate.pipelines.cli.gate_summary import print_held
+    from paritygate.pipelines.release.against import hold_against
+    from paritygate.pipelines.release.repository.inspect import show
+    from paritygate.pipelines.run.workspace import open_run
+    from paritygate.pipelines.run_spec import repository_of
+    from paritygate.pipelines.spec.against import parse_factors
+
+    shown = Shown.of(quiet=quiet, verbose=verbose, json_target=json_target)
+    allowed = parse_factors(factors)
+    if run_folder is None:
+        msg = "gate needs --run DIR"
+        raise UsageError(msg, hint="give the run folder that run or validate printed")
+    run = open_run(run_folder)
+    released = show(repository or repository_of(run, root), run.resolved.name, against)
+    held = hold_against(run, released, allowed)
+    print_held(held, shown)
+    write_json(json_target, to_data(held))
+    return held.exit_code

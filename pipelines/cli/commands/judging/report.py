@@ -1,0 +1,49 @@
+"""`report`: two runs side by side."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from paritygate.pipelines.cli.options import run_and_root_options, run_path
+
+__all__ = ["command"]
+
+
+@click.command("report")
+@run_and_root_options
+@click.option(
+    "--against",
+    type=run_path,
+    metavar="DIR",
+    help="The run folder that it is held against, such as the last one that was released.",
+)
+def command(*, run_folder: Path | None, against: Path | None) -> int:
+    """Set a run beside another one: verdicts, differences, size, speed, and what was changed between the two.
+
+    The page is written into the folder of --run, as HTML and as Markdown. Nothing is measured, and the exit code is 0
+    whatever the verdicts are.
+
+    \b
+    Example:
+      convert-and-validate report --run artifacts/runs/klue-sts/20261123T101500Z-1a2b \\
+        --against artifacts/runs/klue-sts/20261120T091500Z-3c4d
+    """
+    from paritygate.errors import UsageError
+    from paritygate.pipelines.cli.console import print_lines
+    from paritygate.pipelines.cli.screen import path_line
+    from paritygate.pipelines.report.against.write import write_against
+    from paritygate.pipelines.run.workspace import open_run
+
+    if run_folder is None or against is None:
+        missing = "--run DIR" if run_folder is None else "--against DIR"
+        msg = f"report needs {missing}"
+        raise UsageError(msg, hint="give both run folders; the report of one run is report.html in its folder")
+    run, other = open_run(run_folder), open_run(against)
+    if run.folder.resolve() == other.folder.resolve():
+        msg = f"--run and --against are the same run: {run.folder}"
+        raise UsageError(msg, hint="give another run: they lie beside each other in artifacts/runs/MODEL")
+    found, pages = write_against(run, other)
+    print_lines([found.headline, *(line for page in pages for line in path_line("report", page))])
+    return 0

@@ -1,0 +1,83 @@
+"""`selftest`: the gate tried on faults planted into the spec's own model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from paritygate.pipelines.cli.options import (
+    json_option,
+    memory_limit_option,
+    probes_option,
+    quiet_option,
+    root_option,
+    time_limit_option,
+    verbose_option,
+)
+
+__all__ = ["command"]
+
+
+@click.command("selftest")
+@click.argument("spec")
+@click.option("--samples", "samples_path", metavar="PATH", help="Samples file in place of the spec's own.")
+@click.option(
+    "--fault",
+    "faults",
+    multiple=True,
+    metavar="NAME",
+    help="Plant only this fault or equivalent rewrite; may be repeated. All of them if absent.",
+)
+@probes_option
+@click.option("--seed", type=click.IntRange(min=0), metavar="N", help="Seed of all choices; the spec's if absent.")
+@root_option
+@time_limit_option
+@memory_limit_option
+@quiet_option
+@verbose_option
+@json_option
+def command(
+    spec: str,
+    *,
+    samples_path: str | None,
+    faults: tuple[str, ...],
+    probes: str | None,
+    seed: int | None,
+    root: Path,
+    time_limit: float,
+    quiet: bool,
+    verbose: bool,
+    json_target: str | None,
+) -> int:
+    """Plant faults into the model of SPEC, one at a time, and say which ones a validation would catch.
+
+    The model is exported to ONNX, and its answers are recorded. Then known classes of faults are planted into the
+    ONNX file, and rewrites that a right conversion may do; each is held against the spec's samples, tolerances and
+    decisions, and asked the probes. However many faults are missed, the exit code is 0; it is 1 if an equivalent
+    rewrite fails or if the unchanged file does, and 3 if the samples are too few to pass.
+
+    \b
+    Example:
+      convert-and-validate selftest klue-sts
+      convert-and-validate selftest klue-sts --fault mask-dropped --fault gelu-tanh --probes none --json selftest.json
+    """
+    from paritygate.pipelines.cli.console import Shown, progress_of, write_json
+    from paritygate.pipelines.cli.options import probe_names
+    from paritygate.pipelines.cli.selftest_summary import print_selftest
+    from paritygate.pipelines.run.workspace import new_run
+    from paritygate.pipelines.selftest.mutations.mutation import chosen_mutations
+    from paritygate.pipelines.selftest.stage import SELFTEST_PAGE, SelftestOptions, selftest_stage, spec_of_selftest
+    from paritygate.pipelines.spec.loading import load_spec_to_run
+
+    shown = Shown.of(quiet=quiet, verbose=verbose, json_target=json_target)
+    options = SelftestOptions(mutations=chosen_mutations(faults), time_limit_s=time_limit)
+    resolved = load_spec_to_run(spec, samples_path=samples_path)
+    run = new_run(
+        spec_of_selftest(resolved, probes=probe_names(probes), seed=seed), root=root, samples_path=samples_path
+    )
+    with progress_of(resolved.name, is_quiet=quiet) as progress:
+        result = selftest_stage(run, options, progress)
+    print_selftest(result, run.folder / SELFTEST_PAGE, shown)
+    write_json(json_target, result.to_json())
+    return result.exit_code

@@ -1,0 +1,107 @@
+"""`validate`: every exported variant of a run against the recorded reference."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import click
+
+from paritygate.pipelines.cli.formats import Result, format_option
+from paritygate.pipelines.cli.options import (
+    device_option,
+    json_option,
+    memory_limit_option,
+    probe_names,
+    probes_option,
+    quiet_option,
+    run_and_root_options,
+    time_limit_option,
+    verbose_option,
+)
+
+__all__ = ["command"]
+
+
+@click.command("validate")
+@run_and_root_options
+@probes_option
+@click.option(
+    "--scratch",
+    "is_scratch",
+    is_flag=True,
+    help="Put evidence, results and reports into DIR/scratch: those of the run, and what may be released, stay.",
+)
+# What the option was called before 0.2.0.
+@click.option("--aside", "is_scratch", is_flag=True, hidden=True)
+@device_option
+@time_limit_option
+@memory_limit_option
+@quiet_option
+@verbose_option
+@format_option
+@json_option
+def command(
+    *,
+    run_folder: Path | None,
+    probes: str | None,
+    is_scratch: bool,
+    device: str,
+    time_limit: float,
+    quiet: bool,
+    verbose: bool,
+    form: str,
+    json_target: str | None,
+) -> int:
+    """Hold every exported variant of a run against its recorded reference, and write evidence and reports.
+
+    The exit code is that of the worst required variant. Where --probes leaves out a probe that the spec asks for, the
+    findings go to DIR/scratch, and the evidence of the run stays as it is.
+
+    \b
+    Example:
+      convert-and-validate validate --run artifacts/runs/klue-sts/20261120T101500Z-1a2b
+    """
+    from paritygate.errors import UsageError
+    from paritygate.pipelines.cli.console import progress_of
+    from paritygate.pipelines.cli.run_summary import print_outcome
+    from paritygate.pipelines.report import write_reports
+    from paritygate.pipelines.run.validate import validate_stage
+    from paritygate.pipelines.run.workspace import open_run
+    from paritygate.pipelines.run_spec import RunOutcome, exit_code_of_run
+    from paritygate.text import echo
+
+    if run_folder is None:
+        msg = "validate needs --run DIR"
+        raise UsageError(msg, hint="give the run folder that export printed")
+    written = Result(form=form, json_target=json_target)
+    shown = written.shown(quiet=quiet, verbose=verbose)
+    asked = probe_names(probes)
+    run = open_run(run_folder)
+    left_out = [name for name in run.resolved.probes if asked is not None and name not in asked]
+    # Less than the spec asks for is no evidence.
+    run = replace(run, is_scratch=is_scratch or bool(left_out))
+    with progress_of(run.resolved.name, is_quiet=quiet) as progress:
+        results = validate_stage(run, time_limit_s=time_limit, progress=progress, device=device, probes=asked)
+    failures = run.failures()
+    outcome = RunOutcome(
+        run=run,
+        results=results,
+        failures=failures,
+        release=None,
+        repository=None,
+        not_released="not asked for",
+        exit_code=exit_code_of_run(run, results, failures),
+        reports=write_reports(run),
+    )
+    with written.printing():
+        print_outcome(outcome, shown)
+        if left_out:
+            echo(
+                f"note: this is no evidence, and is in {run.findings}: probes that the spec asks for were left out "
+                f"({', '.join(left_out)}); what may be released is what was found before",
+                err=shown.to_stderr,
+            )
+    written.add_outcome(outcome)
+    written.write({"schema_version": 1, "exit_code": outcome.exit_code, "runs": [outcome.to_json()]})
+    return outcome.exit_code

@@ -1,0 +1,78 @@
+"""`clean`: old runs and the stage cache are removed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from paritygate.pipelines.cli.options import json_option, releases_option, root_option
+
+__all__ = ["command"]
+
+
+@click.command("clean")
+@click.argument("model", required=False)
+@click.option(
+    "--keep",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Remove all runs but the N newest ones of each model.",
+)
+@click.option("--cache", "with_cache", is_flag=True, help="Remove the stage cache; the next run does everything again.")
+@click.option("--dry-run", "is_dry", is_flag=True, help="Say what would go, and remove nothing.")
+@click.option("--yes", "-y", "is_sure", is_flag=True, help="Remove it without asking.")
+@root_option
+@releases_option
+@json_option
+def command(
+    model: str | None,
+    *,
+    keep: int | None,
+    with_cache: bool,
+    is_dry: bool,
+    is_sure: bool,
+    root: Path,
+    repositories: tuple[Path, ...],
+    json_target: str | None,
+) -> int:
+    """Remove the old runs of MODEL, or of all models, and with --cache what runs take over from each other.
+
+    A run that is in use stays, and one that something was released of: in the repository below --root, in those that
+    the specs of the runs name, and in each --releases. Where one of these cannot be read, all runs of the model stay.
+    Of a run with a variant that failed, the evidence stays, since later specs may not ask less without a reason.
+
+    \b
+    Example:
+      convert-and-validate clean --keep 3 --dry-run
+      convert-and-validate clean klue-sts --keep 1 --yes
+      convert-and-validate clean --cache --yes
+    """
+    import sys
+
+    from paritygate.errors import UsageError
+    from paritygate.pipelines.cli.console import print_lines, write_json
+    from paritygate.pipelines.cli.past_runs_summary import plan_lines
+    from paritygate.pipelines.past_runs.cleaning import plan_cleaning, remove
+
+    if keep is None and not with_cache:
+        msg = "clean needs --keep N or --cache"
+        raise UsageError(msg, hint="see what would go: convert-and-validate clean --keep 3 --cache --dry-run")
+    if keep is None and model is not None:
+        msg = f"clean --cache takes no model, and was given {model!r}: the stage cache is of all models"
+        raise UsageError(msg, hint="leave the model out, or say how many of its runs stay: --keep N")
+    plan = plan_cleaning(root, model=model, keep=keep, with_cache=with_cache, repositories=repositories)
+    to_stderr = json_target == "-"
+    is_asked = not (is_dry or is_sure or plan.is_empty)
+    if is_dry or is_asked:
+        print_lines(plan_lines(plan, is_done=False), err=to_stderr)
+    if is_asked:
+        if not sys.stdin.isatty():
+            msg = "clean asks before it removes anything, and there is no terminal to ask on"
+            raise UsageError(msg, hint="remove it without asking with --yes, or see what would go with --dry-run")
+        click.confirm("remove it?", abort=True, err=True)
+    if not is_dry:
+        plan = remove(plan)
+        print_lines(plan_lines(plan, is_done=True), err=to_stderr)
+    write_json(json_target, {"schema_version": 1, "is_dry_run": is_dry, **plan.to_json()})
+    return 0

@@ -1,0 +1,79 @@
+"""`pack`: one file of a run folder, for another machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from paritygate.pipelines.cli.options import json_option, quiet_option, run_and_root_options, run_path
+
+__all__ = ["command"]
+
+
+class _Unlisted(click.Argument):
+    """An argument that help and hints do not name."""
+
+    def get_usage_pieces(self, ctx: click.Context) -> list[str]:
+        """Return nothing."""
+        del ctx
+        return []
+
+
+@click.command("pack")
+@run_and_root_options
+# What was given in place of --run before 0.2.0.
+@click.argument("run", cls=_Unlisted, required=False, type=run_path)
+@click.option(
+    "--output",
+    "-o",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="The file to write; MODEL-RUN.paritygate.tar in the current folder if not given.",
+)
+@click.option(
+    "--without-inputs",
+    is_flag=True,
+    help="Leave out the files that the spec names, ids of rows and failing inputs; unpack then needs --folder DIR.",
+)
+@quiet_option
+@json_option
+def command(
+    run: Path | None,
+    *,
+    run_folder: Path | None,
+    output: Path | None,
+    without_inputs: bool,
+    quiet: bool,
+    json_target: str | None,
+) -> int:
+    """Make one file of a run folder, which unpack restores on another machine, every digest checked.
+
+    With it go the files that its spec names: model, samples, and the Python files beside the spec. Where the spec says
+    report: {inputs: hide}, they stay here.
+
+    \b
+    Example:
+      convert-and-validate pack --run artifacts/runs/klue-sts/20261120T101500Z-1a2b
+      convert-and-validate pack --run artifacts/runs/klue-sts/20261120T101500Z-1a2b --output klue-sts.paritygate.tar
+    """
+    from paritygate.errors import UsageError
+    from paritygate.pipelines.cli.console import progress_of, write_json
+    from paritygate.pipelines.packing.summary import print_pack
+    from paritygate.pipelines.packing.write import pack_run
+    from paritygate.pipelines.process.stages import stage
+    from paritygate.pipelines.run.workspace import open_run
+    from paritygate.text import counted
+
+    folder = run_folder or run
+    if folder is None or (run is not None and run_folder is not None):
+        msg = "pack needs --run DIR" if folder is None else f"pack takes one run, and was given {run_folder} and {run}"
+        raise UsageError(
+            msg, hint="give the run folder that run or export printed: convert-and-validate pack --run DIR"
+        )
+    opened = open_run(folder)
+    with progress_of(opened.resolved.name, is_quiet=quiet) as progress, stage(progress, "packing") as did:
+        packed = pack_run(opened, output=output, with_inputs=not without_inputs, progress=progress)
+        did(f"packed {counted(len(packed.manifest.files), 'file')}")
+    print_pack(packed, to_stderr=json_target == "-")
+    write_json(json_target, {"schema_version": 1, **packed.to_json()})
+    return 0

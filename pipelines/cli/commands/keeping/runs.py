@@ -1,0 +1,50 @@
+"""`runs`: the runs that are there, and what became of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from paritygate.pipelines.cli.options import json_option, releases_option, root_option
+
+__all__ = ["command"]
+
+
+@click.command("runs")
+@click.argument("model", required=False)
+@root_option
+@releases_option
+@json_option
+def command(model: str | None, *, root: Path, repositories: tuple[Path, ...], json_target: str | None) -> int:
+    """List the runs of MODEL, or of all models, the newest first: verdict, exit code, what was released, size on disk.
+
+    The verdict is that of the evidence of what a run requires; nothing is measured, and the exit code is 0 whatever it
+    is. A run that is damaged or was stopped halfway is listed as that. Wherever a command takes --run DIR, the id of a
+    run will do, or its beginning, or latest, or latest:MODEL.
+
+    \b
+    Example:
+      convert-and-validate runs
+      convert-and-validate runs klue-sts --json -
+    """
+    from paritygate.pipelines.cache.cache import cache_folder
+    from paritygate.pipelines.cli.console import print_lines, write_json
+    from paritygate.pipelines.cli.past_runs_summary import runs_lines
+    from paritygate.pipelines.past_runs.listing import bytes_on_disk, list_runs
+
+    listed = list_runs(root, model, repositories)
+    cache = cache_folder(root)
+    size = 0 if cache is None or not cache.is_dir() else bytes_on_disk(cache)
+    if json_target != "-":
+        print_lines(runs_lines(listed, root, cache, size))
+    write_json(
+        json_target,
+        {
+            "schema_version": 1,
+            "root": str(root),
+            "runs": [item.to_json() for item in listed],
+            "cache": {"folder": None if cache is None else str(cache), "size_bytes": size},
+        },
+    )
+    return 0

@@ -1,0 +1,53 @@
+"""`unpack`: a run folder from the file that `pack` made."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from paritygate.pipelines.cli.options import json_option, quiet_option, root_option
+
+__all__ = ["command"]
+
+
+@click.command("unpack")
+@click.argument("pack", metavar="FILE", type=click.Path(path_type=Path))
+@root_option
+@click.option(
+    "--folder",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Where the spec's files are on this machine, if the pack leaves them out.",
+)
+@click.option(
+    "--samples",
+    type=click.Path(path_type=Path),
+    help="Where the samples are that the run was given, if the pack leaves them out.",
+)
+@quiet_option
+@json_option
+def command(
+    pack: Path, *, root: Path, folder: Path | None, samples: Path | None, quiet: bool, json_target: str | None
+) -> int:
+    """Restore the run in FILE, as pack wrote it, and print its folder. Every file is checked; no code in it is run.
+
+    The stages of the run are then called with --run. They do run the code that came along, if the source or the
+    samples are a module:callable.
+
+    \b
+    Example:
+      convert-and-validate unpack klue-sts-20261120T101500Z-1a2b.paritygate.tar
+      convert-and-validate unpack klue-sts.paritygate.tar --root elsewhere
+    """
+    from paritygate.pipelines.cli.console import progress_of, write_json
+    from paritygate.pipelines.packing.restore import OwnInputs, unpack_run
+    from paritygate.pipelines.packing.summary import print_unpacked
+    from paritygate.pipelines.process.stages import stage
+    from paritygate.text import counted
+
+    with progress_of(pack.name, is_quiet=quiet) as progress, stage(progress, "unpacking") as did:
+        unpacked = unpack_run(pack, root=root, own=OwnInputs(folder=folder, samples=samples), progress=progress)
+        did(f"restored {counted(len(unpacked.manifest.files), 'file')}")
+    print_unpacked(unpacked, to_stderr=json_target == "-")
+    write_json(json_target, {"schema_version": 1, **unpacked.to_json()})
+    return 0

@@ -1,0 +1,112 @@
+"""`promote`: a validated run becomes a release."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from paritygate.codec import to_data
+from paritygate.pipelines.cli.options import (
+    constraint_option,
+    json_option,
+    quiet_option,
+    root_option,
+    run_option,
+    verbose_option,
+)
+
+__all__ = ["command"]
+
+
+@click.command("promote")
+@run_option
+@click.option(
+    "--repository",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Release into this repository instead of the spec's.",
+)
+@click.option("--alias", help="Move this alias instead of the spec's.")
+@click.option(
+    "--for",
+    "devices",
+    multiple=True,
+    metavar="DEVICE",
+    help="Where the release will run, such as cpu; once for each device: only what was verified on each is released.",
+)
+@click.option(
+    "--despite",
+    metavar="REASON",
+    default="",
+    help="Release although something that the run requires did not pass; the reason is recorded in the release.",
+)
+@click.option(
+    "--trust",
+    metavar="DIGEST",
+    default="",
+    help="Believe the evidence of the pack that the run came in, by the digest that pack printed; it is recorded.",
+)
+@constraint_option
+@root_option
+@quiet_option
+@verbose_option
+@json_option
+def command(
+    *,
+    run_folder: Path | None,
+    repository: Path | None,
+    alias: str | None,
+    devices: tuple[str, ...],
+    despite: str,
+    trust: str,
+    constraints: tuple[str, ...],
+    root: Path,
+    quiet: bool,
+    verbose: bool,
+    json_target: str | None,
+) -> int:
+    """Release the variants of a run that passed, within the limits; where none did, the source, if it may be.
+
+    Which of them: the spec's promote.prefer. What would be released is printed by the command choose. A run in which
+    something required did not pass is refused without --despite; evidence that came with a pack, without --trust.
+
+    Views that follow the alias are written again (docs/triton.md); if one cannot be, the exit code says so, and the
+    release stays.
+
+    \b
+    Example:
+      convert-and-validate promote --run artifacts/runs/klue-sts/20261120T101500Z-1a2b --alias prod
+      convert-and-validate promote --run artifacts/runs/klue-sts/20261120T101500Z-1a2b --constraint size_mb=50
+      convert-and-validate promote --run artifacts/runs/klue-sts/20261120T101500Z-1a2b --for cpu --for cuda:sm90
+    """
+    from paritygate.errors import UsageError
+    from paritygate.pipelines.cli.console import Shown, write_json
+    from paritygate.pipelines.cli.release_summary import print_release
+    from paritygate.pipelines.cli.serving_summary import print_following_views
+    from paritygate.pipelines.release.following import write_following_views
+    from paritygate.pipelines.release.promote import promote_stage
+    from paritygate.pipelines.run.workspace import open_run
+    from paritygate.pipelines.run_spec import repository_of
+    from paritygate.pipelines.spec.limits import parse_constraints
+
+    if run_folder is None:
+        msg = "promote needs --run DIR"
+        raise UsageError(msg, hint="give the run folder that run or validate printed")
+    shown = Shown.of(quiet=quiet, verbose=verbose, json_target=json_target)
+    limits = parse_constraints(constraints)
+    run = open_run(run_folder)
+    place = repository or repository_of(run, root)
+    release = promote_stage(
+        run,
+        repository=place,
+        alias=alias or run.resolved.spec.promote.alias,
+        devices=devices or None,
+        limits=limits,
+        despite=despite.strip(),
+        trust=trust.strip(),
+    )
+    print_release(release, place, shown)
+    views = write_following_views(place, release.model, release.alias)
+    code = print_following_views(views, place, is_quiet=quiet, to_stderr=shown.to_stderr)
+    write_json(json_target, {"schema_version": 1, **to_data(release), "views": [view.to_json() for view in views]})
+    return code

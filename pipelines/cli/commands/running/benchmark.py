@@ -1,0 +1,117 @@
+"""`benchmark`: how fast the source and the exported variants of a run are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from paritygate.codec import to_data
+from paritygate.pipelines.cli.options import (
+    AMOUNT,
+    device_option,
+    json_option,
+    memory_limit_option,
+    quiet_option,
+    run_and_root_options,
+    time_limit_option,
+    verbose_option,
+)
+
+__all__ = ["command"]
+
+
+@click.command("benchmark")
+@run_and_root_options
+@click.option(
+    "--batch-size",
+    "batch_sizes",
+    type=click.IntRange(min=1),
+    multiple=True,
+    metavar="N",
+    help="Rows a call; may be given several times. The spec's if absent.",
+)
+@click.option(
+    "--concurrency",
+    type=click.IntRange(min=1),
+    multiple=True,
+    metavar="K",
+    help="Instances side by side, each called by a thread of its own; may be given several times.",
+)
+@click.option(
+    "--rounds", type=click.IntRange(min=2), metavar="N", help="How often every variant has its turn, at least."
+)
+@click.option(
+    "--seconds",
+    type=AMOUNT,
+    metavar="S",
+    help="How long each variant, batch size, concurrency and round is timed at least.",
+)
+@click.option(
+    "--price-per-hour",
+    type=AMOUNT,
+    metavar="P",
+    help="What the machine costs: the table then says what a million rows cost.",
+)
+@device_option
+@time_limit_option
+@memory_limit_option
+@quiet_option
+@verbose_option
+@json_option
+def command(
+    *,
+    run_folder: Path | None,
+    batch_sizes: tuple[int, ...],
+    concurrency: tuple[int, ...],
+    rounds: int | None,
+    seconds: float | None,
+    price_per_hour: float | None,
+    device: str,
+    time_limit: float,
+    quiet: bool,
+    verbose: bool,
+    json_target: str | None,
+) -> int:
+    """Measure latency, throughput, memory and load time of a run's variants beside those of its source.
+
+    All are called with the same rows, in turns, so that what slows the machine slows all alike. Rounds are added for up
+    to 60 s while a choice by speed would be a guess. The exit code is 5 if the source or a required variant could not
+    be measured. `-v` prints load time, memory and size as well.
+
+    \b
+    Example:
+      convert-and-validate benchmark --run artifacts/runs/klue-sts/20261120T101500Z-1a2b
+      convert-and-validate benchmark --run artifacts/runs/klue-sts/20261120T101500Z-1a2b --batch-size 1 --batch-size 32
+    """
+    from paritygate.errors import UsageError
+    from paritygate.pipelines.cli.benchmark_summary import print_benchmark
+    from paritygate.pipelines.cli.console import Shown, progress_of, write_json
+    from paritygate.pipelines.report.report_data import collect_report
+    from paritygate.pipelines.report.write import write_reports
+    from paritygate.pipelines.run.benchmark import benchmark_stage, exit_code_of_benchmark
+    from paritygate.pipelines.run.workspace import open_run
+    from paritygate.pipelines.spec.benchmark_plan import plan_of
+
+    shown = Shown.of(quiet=quiet, verbose=verbose, json_target=json_target)
+    if run_folder is None:
+        msg = "benchmark needs --run DIR"
+        raise UsageError(msg, hint="give the run folder that export or run printed")
+    run = open_run(run_folder)
+    asked = {
+        "batch_sizes": batch_sizes,
+        "concurrency": concurrency,
+        "rounds": rounds,
+        "seconds": seconds,
+        "price_per_hour": price_per_hour,
+    }
+    plan = plan_of(run.resolved, {name: value for name, value in asked.items() if value})
+    with progress_of(run.resolved.name, is_quiet=quiet) as progress:
+        result = benchmark_stage(run, plan, time_limit_s=time_limit, progress=progress, device=device)
+    if run.evidence_file.is_file():
+        # A release made of this run later takes the report along, with the speed in it.
+        write_reports(run)
+    code = exit_code_of_benchmark(run, result)
+    print_benchmark(collect_report(run), shown)
+    write_json(json_target, {**to_data(result), "exit_code": code})
+    return code

@@ -1,0 +1,78 @@
+"""`build`: what a run lacks, made from what it has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from paritygate.pipelines.cli.options import (
+    json_option,
+    memory_limit_option,
+    quiet_option,
+    run_and_root_options,
+    target_option,
+    time_limit_option,
+    verbose_option,
+)
+
+__all__ = ["command"]
+
+
+@click.command("build")
+@run_and_root_options
+@target_option
+@click.option(
+    "--rebuild", "is_rebuilding", is_flag=True, help="Make them, by default every engine, though they are there."
+)
+@time_limit_option
+@memory_limit_option
+@quiet_option
+@verbose_option
+@json_option
+def command(
+    *,
+    run_folder: Path | None,
+    targets: tuple[str, ...],
+    is_rebuilding: bool,
+    time_limit: float,
+    quiet: bool,
+    verbose: bool,
+    json_target: str | None,
+) -> int:
+    """Make the targets that a run lacks, and engines that are damaged, from what the run has, without its source.
+
+    This is for the machine with the GPU, after unpack. A rebuilt engine is a new artifact: it is to be validated
+    before it is promoted. The exit code is 0 if everything was made, 4 if something could not be, 5 if a package or
+    GPU is missing, or what it is made from was changed.
+
+    \b
+    Example:
+      convert-and-validate build --run artifacts/runs/klue-sts/20261120T101500Z-1a2b
+      convert-and-validate build --run artifacts/runs/klue-sts/20261120T101500Z-1a2b --target tensorrt-fp16 --rebuild
+    """
+    from paritygate.errors import UsageError
+    from paritygate.pipelines.cli.console import Shown, progress_of, write_json
+    from paritygate.pipelines.cli.run_summary import made_to_json, print_made
+    from paritygate.pipelines.run.build import build_stage
+    from paritygate.pipelines.run.workspace import open_run, worst_code
+    from paritygate.text import echo
+
+    if run_folder is None:
+        msg = "build needs --run DIR"
+        raise UsageError(msg, hint="give the run folder that export, run or unpack printed")
+    run = open_run(run_folder)
+    shown = Shown.of(quiet=quiet, verbose=verbose, json_target=json_target)
+    with progress_of(run.resolved.name, is_quiet=quiet) as progress:
+        outcome = build_stage(
+            run, names=targets, is_rebuilding=is_rebuilding, time_limit_s=time_limit, progress=progress
+        )
+    for name in outcome.needs_source:
+        echo(f"note: {name} is not there, and is made where the source is: export", err=shown.to_stderr)
+    if not outcome.artifacts and not outcome.failures:
+        echo("nothing to build: what can be made of this run is there", err=shown.to_stderr)
+    print_made(run, "built", outcome.artifacts, outcome.failures, shown)
+    code = worst_code([failure.exit_code for failure in outcome.failures.values()])
+    made = made_to_json(run, outcome.artifacts, outcome.failures)
+    write_json(json_target, {**made, "needs_source": list(outcome.needs_source), "exit_code": code})
+    return code

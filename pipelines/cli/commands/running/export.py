@@ -1,0 +1,69 @@
+"""`export`: the source becomes the target formats."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from paritygate.pipelines.cli.options import (
+    json_option,
+    memory_limit_option,
+    quiet_option,
+    root_option,
+    target_option,
+    time_limit_option,
+    verbose_option,
+)
+
+__all__ = ["command"]
+
+
+@click.command("export")
+@click.argument("spec")
+@click.option("--samples", "samples_path", metavar="PATH", help="Samples file that later stages of this run shall use.")
+@target_option
+@root_option
+@time_limit_option
+@memory_limit_option
+@quiet_option
+@verbose_option
+@json_option
+def command(
+    spec: str,
+    *,
+    samples_path: str | None,
+    targets: tuple[str, ...],
+    root: Path,
+    time_limit: float,
+    quiet: bool,
+    verbose: bool,
+    json_target: str | None,
+) -> int:
+    """Convert the model of SPEC to its targets, in a new run folder, whose path is printed.
+
+    The exit code is 0 if every required target was made, 4 if one could not be, 5 if a package or GPU is missing. An
+    engine that cannot be built here can be built elsewhere, from the run folder alone: pack, unpack, build.
+
+    \b
+    Example:
+      convert-and-validate export klue-sts
+      convert-and-validate export klue-sts --target onnx-fp32 --target onnx-fp16
+    """
+    from paritygate.pipelines.cli.console import Shown, progress_of, write_json
+    from paritygate.pipelines.cli.run_summary import made_to_json, print_made
+    from paritygate.pipelines.run.export import export_stage
+    from paritygate.pipelines.run.workspace import new_run, required_variants, worst_code
+    from paritygate.pipelines.spec.loading import load_spec_to_run
+    from paritygate.pipelines.spec.target_choice import with_targets
+
+    shown = Shown.of(quiet=quiet, verbose=verbose, json_target=json_target)
+    resolved = with_targets(load_spec_to_run(spec, samples_path=samples_path), targets)
+    run = new_run(resolved, root=root, samples_path=samples_path)
+    with progress_of(resolved.name, is_quiet=quiet) as progress:
+        failures = export_stage(run, time_limit_s=time_limit, progress=progress)
+    artifacts = {name: run.artifact(name) for name in run.exported()}
+    print_made(run, "exported", artifacts, failures, shown)
+    code = worst_code([failures[name].exit_code for name in required_variants(run) if name in failures])
+    write_json(json_target, {**made_to_json(run, artifacts, failures), "exit_code": code})
+    return code

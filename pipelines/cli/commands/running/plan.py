@@ -1,0 +1,81 @@
+"""`plan`: what a run of one or several specs would take over, and what it would do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from paritygate.pipelines.cli.options import (
+    constraint_option,
+    device_option,
+    json_option,
+    probe_names,
+    probes_option,
+    quiet_option,
+    root_option,
+    target_option,
+    time_limit_option,
+)
+
+__all__ = ["command"]
+
+
+@click.command("plan")
+@click.argument("specs", nargs=-1, required=True, metavar="SPEC...")
+@click.option("--samples", "samples_path", metavar="PATH", help="Samples file, as for run.")
+@click.option(
+    "--benchmark/--no-benchmark", "is_benchmarking", default=None, help="Whether speed would be measured, as for run."
+)
+@target_option
+@probes_option
+@constraint_option
+@root_option
+@device_option
+@time_limit_option
+@quiet_option
+@json_option
+def command(
+    specs: tuple[str, ...],
+    *,
+    samples_path: str | None,
+    is_benchmarking: bool | None,
+    targets: tuple[str, ...],
+    probes: str | None,
+    constraints: tuple[str, ...],
+    root: Path,
+    device: str,
+    time_limit: float,
+    quiet: bool,
+    json_target: str | None,
+) -> int:
+    """Show which jobs a run of each SPEC would take over, from which run, and which it would do, and why.
+
+    Nothing is done, and nothing kept. What would be made from what is made anew is unknown. Give the options of the run
+    that is meant. The exit code is 0 whatever would be done.
+
+    \b
+    Example:
+      convert-and-validate plan klue-sts
+      convert-and-validate plan klue-sts --json -
+    """
+    from paritygate.pipelines.cli.console import print_lines, write_json
+    from paritygate.pipelines.cli.plan_summary import plan_lines
+    from paritygate.pipelines.planning.plan import plan_run
+    from paritygate.pipelines.run_spec import RunOptions, spec_to_run
+    from paritygate.pipelines.spec.limits import parse_constraints
+
+    options = RunOptions(
+        time_limit_s=time_limit,
+        device=device,
+        is_benchmarking=is_benchmarking,
+        root=root,
+        limits=parse_constraints(constraints),
+    )
+    asked = probe_names(probes)
+    resolved = [spec_to_run(text, samples_path=samples_path, targets=targets, probes=asked) for text in specs]
+    plans = [plan_run(spec, options, samples_path=samples_path) for spec in resolved]
+    if json_target != "-":
+        print_lines(line for plan in plans for line in plan_lines(plan, is_quiet=quiet))
+    write_json(json_target, {"schema_version": 1, "plans": [plan.to_json() for plan in plans]})
+    return 0

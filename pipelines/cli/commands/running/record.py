@@ -1,0 +1,168 @@
+"""`record`: the reference's outputs, for a run or for a model file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+from click.core import ParameterSource
+
+from paritygate.pipelines.cli.options import (
+    batch_size_option,
+    device_option,
+    json_option,
+    memory_limit_option,
+    numbers,
+    pad_option,
+    pairs,
+    quiet_option,
+    run_and_root_options,
+    time_limit_option,
+)
+
+__all__ = ["command"]
+
+
+# A run's spec says these.
+_MODEL_OPTIONS = {
+    "samples": "--samples",
+    "out": "--out",
+    "signature": "--signature",
+    "batch_size": "--batch-size",
+    "pad": "--pad",
+    "valid_where": "--valid-where",
+    "non_finite": "--non-finite",
+    "seed": "--seed",
+}
+
+
+def _check_options(*, is_of_run: bool) -> None:
+    from paritygate.errors import UsageError
+
+    context = click.get_current_context()
+    given = [
+        option
+        for name, option in _MODEL_OPTIONS.items()
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+    ]
+    if is_of_run and given:
+        msg = f"record --run takes no {given[0]}: the run's spec says it"
+        raise UsageError(msg, hint="leave it out, or start a new run: convert-and-validate export SPEC")
+
+
+@click.command("record")
+@click.argument("model", required=False)
+@run_and_root_options
+@click.option("--samples", metavar="FILE|MODULE:CALLABLE", help="The inputs, where MODEL is given.")
+@click.option("--out", type=click.Path(path_type=Path), help="The folder to write, where MODEL is given.")
+@click.option(
+    "--signature",
+    default=None,
+    metavar="NAME",
+    help="Which signature of a SavedModel is meant, where it is not serving_default.",
+)
+@batch_size_option
+@pad_option
+@click.option(
+    "--valid-where",
+    "valid_where",
+    multiple=True,
+    metavar="OUTPUT=INPUT",
+    help="Which positions of an output count: those where the input is set; say the same to compare.",
+)
+@click.option(
+    "--non-finite",
+    type=click.Choice(["refuse", "match"]),
+    default="refuse",
+    show_default=True,
+    help="Whether NaN and infinity in the outputs are right.",
+)
+@click.option(
+    "--seed",
+    default=0,
+    show_default=True,
+    type=click.IntRange(min=0),
+    help="Seed of the choice of rows that are run twice.",
+)
+@device_option
+@time_limit_option
+@memory_limit_option
+@quiet_option
+@json_option
+def command(
+    model: str | None,
+    *,
+    run_folder: Path | None,
+    samples: str | None,
+    out: Path | None,
+    signature: str | None,
+    batch_size: int,
+    pad: tuple[str, ...],
+    valid_where: tuple[str, ...],
+    non_finite: str,
+    seed: int,
+    device: str,
+    time_limit: float,
+    quiet: bool,
+    json_target: str | None,
+) -> int:
+    """Record the outputs of the reference: of a run's source with --run, or of a MODEL file with --samples and --out.
+
+    A reference that is not finite, not equal to itself when it is run twice, or constant is refused.
+
+    \b
+    Example:
+      convert-and-validate record --run artifacts/runs/klue-sts/20261120T101500Z-1a2b
+      convert-and-validate record model.onnx --samples inputs.npz --out reference
+    """
+    from paritygate.errors import UsageError
+    from paritygate.pipelines.cli.console import progress_of, write_json
+    from paritygate.pipelines.run.record import RecordRequest, record_model, record_stage
+    from paritygate.pipelines.run.workspace import open_run
+    from paritygate.text import echo
+
+    if (model is None) == (run_folder is None):
+        msg = "record takes either --run DIR or a MODEL"
+        raise UsageError(msg, hint="convert-and-validate record --help shows both forms")
+    _check_options(is_of_run=run_folder is not None)
+    with progress_of("record", is_quiet=quiet) as progress:
+        if run_folder is not None:
+            recording = record_stage(open_run(run_folder), time_limit_s=time_limit, progress=progress, device=device)
+        else:
+            if model is None or samples is None or out is None:
+                msg = "record MODEL needs --samples and --out"
+                raise UsageError(
+                    msg, hint="convert-and-validate record model.onnx --samples inputs.npz --out reference"
+                )
+            recording = record_model(
+                RecordRequest(
+                    model=model,
+                    samples=samples,
+                    here=Path.cwd(),
+                    out=out,
+                    batch_size=batch_size,
+                    pad=numbers("--pad", pad, example="input_ids=0"),
+                    valid_where=pairs("--valid-where", valid_where, example="logits=attention_mask"),
+                    is_non_finite_declared=non_finite == "match",
+                    seed=seed,
+                    device=device,
+                    signature_key=signature,
+                ),
+                time_limit_s=time_limit,
+                progress=progress,
+            )
+    to_stderr = json_target == "-"
+    echo(f"recorded {recording.rows} rows in {recording.folder}", err=to_stderr)
+    for name, detail in recording.health:
+        echo(f"{name}: {detail}", err=to_stderr)
+    write_json(
+        json_target,
+        {
+            "schema_version": 1,
+            "folder": str(recording.folder),
+            "rows": recording.rows,
+            "samples_digest": recording.samples_digest,
+            "health": [list(item) for item in recording.health],
+        },
+    )
+    return 0

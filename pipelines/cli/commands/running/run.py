@@ -1,0 +1,158 @@
+"""`run`: everything one or several specs ask for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from paritygate.codec import to_data
+from paritygate.pipelines.cli.formats import Result, format_option
+from paritygate.pipelines.cli.options import (
+    constraint_option,
+    device_option,
+    json_option,
+    memory_limit_option,
+    probe_names,
+    probes_option,
+    quiet_option,
+    root_option,
+    target_option,
+    time_limit_option,
+    verbose_option,
+)
+
+__all__ = ["command"]
+
+
+@click.command("run")
+@click.argument("specs", nargs=-1, required=True, metavar="SPEC...")
+@click.option(
+    "--samples",
+    "samples_path",
+    metavar="PATH",
+    help="Samples file: goes to the spec's sample function as its path, or stands in for its file.",
+)
+@click.option(
+    "--benchmark/--no-benchmark",
+    "is_benchmarking",
+    default=None,
+    help="Measure speed, or not; if neither is given, where the spec asks for it or for a choice that needs it.",
+)
+@click.option("--promote/--no-promote", "is_promoting", default=True, show_default=True, help="Release what passed.")
+@click.option(
+    "--repository",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Release into this repository instead of the spec's.",
+)
+@click.option("--alias", help="Move this alias instead of the spec's.")
+@click.option(
+    "--cache/--no-cache",
+    "is_cached",
+    default=True,
+    show_default=True,
+    help="Take over what an earlier run did with the same files, or do everything anew.",
+)
+@target_option
+@probes_option
+@constraint_option
+@root_option
+@device_option
+@time_limit_option
+@memory_limit_option
+@quiet_option
+@verbose_option
+@format_option
+@json_option
+def command(
+    specs: tuple[str, ...],
+    *,
+    samples_path: str | None,
+    is_benchmarking: bool | None,
+    is_promoting: bool,
+    repository: Path | None,
+    alias: str | None,
+    is_cached: bool,
+    targets: tuple[str, ...],
+    probes: str | None,
+    constraints: tuple[str, ...],
+    root: Path,
+    device: str,
+    time_limit: float,
+    quiet: bool,
+    verbose: bool,
+    form: str,
+    json_target: str | None,
+) -> int:
+    """Export, record, validate, benchmark, report and promote, for each SPEC.
+
+    A SPEC is a .yaml file, or the name of a packaged spec; speed is measured where it asks for that. The exit code
+    is that of the worst required variant of all specs, 5 before 4 before 1 before 3. If a spec requires what this
+    machine only builds, such as an engine without a GPU, that was not measured: 5.
+
+    \b
+    Example:
+      convert-and-validate run klue-sts klue-sts-tf
+      convert-and-validate run klue-sts --samples klue-sts-v1.1_dev.json --no-promote --json -
+    """
+    from paritygate.errors import ParitygateError
+    from paritygate.pipelines.cli.console import progress_of
+    from paritygate.pipelines.cli.release_summary import print_repositories
+    from paritygate.pipelines.cli.run_summary import print_error, print_outcome
+    from paritygate.pipelines.compare.result import error_result
+    from paritygate.pipelines.run.workspace import RunFolder, new_run, worst_code
+    from paritygate.pipelines.run_spec import RunOptions, check_options, run_spec, spec_to_run
+    from paritygate.pipelines.spec.limits import parse_constraints
+
+    options = RunOptions(
+        time_limit_s=time_limit,
+        device=device,
+        is_benchmarking=is_benchmarking,
+        is_promoting=is_promoting,
+        repository=repository,
+        alias=alias,
+        root=root,
+        limits=parse_constraints(constraints),
+    )
+    written = Result(form=form, json_target=json_target)
+    shown = written.shown(quiet=quiet, verbose=verbose)
+    asked = probe_names(probes)
+    # All specs are read before any work starts: a typing error in the second must not cost the first's time.
+    resolved = [spec_to_run(text, samples_path=samples_path, targets=targets, probes=asked) for text in specs]
+    for spec in resolved:
+        check_options(spec, options)
+    codes: list[int] = []
+    entries: list[dict[str, object]] = []
+    touched: list[Path] = []
+    for spec in resolved:
+        run: RunFolder | None = None
+        try:
+            run = new_run(spec, root=root, samples_path=samples_path, is_cached=is_cached)
+            with progress_of(spec.name, is_quiet=quiet) as progress:
+                outcome = run_spec(run, options, progress)
+        except ParitygateError as err:
+            print_error(spec.name, err)
+            written.add_error(spec, err)
+            codes.append(int(err.exit_code))
+            entries.append(
+                {
+                    "model": spec.name,
+                    "run": None if run is None else str(run.folder),
+                    "exit_code": int(err.exit_code),
+                    "error": to_data(error_result(err)),
+                }
+            )
+            continue
+        with written.printing():
+            print_outcome(outcome, shown)
+        written.add_outcome(outcome)
+        codes.append(outcome.exit_code)
+        entries.append(outcome.to_json())
+        if outcome.repository is not None and outcome.repository not in touched:
+            touched.append(outcome.repository)
+    if verbose:
+        with written.printing():
+            print_repositories(touched, to_stderr=shown.to_stderr)
+    code = worst_code(codes)
+    written.write({"schema_version": 1, "exit_code": code, "runs": entries})
+    return code

@@ -1,0 +1,35 @@
+"""`tfserving`: a release as TensorFlow Serving reads it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from paritygate.pipelines.cli.view_options import view_options, write_view_asked_for
+
+__all__ = ["command"]
+
+
+@click.command("tfserving")
+@view_options
+@click.option(
+    "--base-path",
+    metavar="PATH",
+    help="That folder as the server sees it, such as /models in a container; DIR if not given.",
+)
+def command(**asked: Any) -> int:  # noqa: ANN401 - the values of the options
+    """Write a release of MODEL, by default the one at prod, to where a TensorFlow Serving looks for models.
+
+    Every file of the release is verified first. The version's folder comes before the list of models that names it, so
+    that a server that reads the list again sees the new version at once. When promote, run, rollback or alias moves the
+    alias, they write the view again, unless --no-follow was given.
+
+    \b
+    Example:
+      convert-and-validate tfserving klue-sts-tf --out models
+      convert-and-validate tfserving klue-sts-tf canary --out models --base-path /models
+    """
+    from paritygate.pipelines.cli.serving_summary import print_saved_model
+
+    return write_view_asked_for("tfserving", print_saved_model, **asked)

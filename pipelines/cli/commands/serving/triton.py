@@ -1,0 +1,41 @@
+"""`triton`: a release as a Triton server reads it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from paritygate.pipelines.cli.view_options import view_options, write_view_asked_for
+
+__all__ = ["command"]
+
+
+@click.command("triton")
+@view_options
+@click.option(
+    "--samples",
+    metavar="FILE|MODULE:CALLABLE",
+    help="Warm the server up with the first row of these inputs before it says that it is ready.",
+)
+@click.option(
+    "--server",
+    metavar="YY.MM",
+    help="The release of Triton that will serve it, such as 25.10: refuse an ONNX file that is too new for it.",
+)
+def command(**asked: Any) -> int:  # noqa: ANN401 - the values of the options
+    """Write a release of MODEL, by default the one at prod, to where a Triton server looks for models.
+
+    Every file of the release is verified, and every rule that Triton is known to have is held against the
+    configuration, before anything is written. A server that polls sees the new version at once, and no half of it.
+    When promote, run, rollback or alias moves the alias, they write the view again, unless --no-follow was given.
+
+    \b
+    Example:
+      convert-and-validate triton klue-sts --out models
+      convert-and-validate triton klue-sts canary --out models --name klue-sts-canary \\
+        --samples inputs.npz --server 25.10
+    """
+    from paritygate.pipelines.cli.serving_summary import print_triton_view
+
+    return write_view_asked_for("triton", print_triton_view, **asked)

@@ -1,0 +1,173 @@
+"""`tune`: the settings of a running server under a limit on latency."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from paritygate.pipelines.cli.options import (
+    AMOUNT,
+    json_option,
+    numbers,
+    pad_option,
+    quiet_option,
+    repository_option,
+    time_limit_option,
+    verbose_option,
+)
+
+__all__ = ["command"]
+
+
+@click.command("tune")
+@click.argument("model")
+@click.argument("which", required=False, default="prod", metavar="[VERSION|ALIAS]")
+@click.option("--url", required=True, metavar="URL", help="The server, such as http://127.0.0.1:8000.")
+@click.option(
+    "--out",
+    required=True,
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="The folder that `triton` wrote the view to: the best settings are written there.",
+)
+@click.option(
+    "--samples", required=True, metavar="FILE|MODULE:CALLABLE", help="Real inputs: the requests that are sent."
+)
+@click.option("--latency-budget", "budget", required=True, metavar="TIME", help="The limit, such as 20ms.")
+@click.option(
+    "--percentile",
+    default=99.0,
+    show_default=True,
+    type=click.FloatRange(min=50, max=99.99),
+    help="So many percent of all answers are to be within it.",
+)
+@click.option("--name", metavar="NAME", help="The model's name on the server; MODEL if not given.")
+@click.option("--variant", metavar="NAME", help="The variant that is served, as for `triton`.")
+@click.option("--rows", default=1, show_default=True, type=click.IntRange(min=1), help="Rows a request.")
+@click.option("--instances", default="1,2,4", show_default=True, metavar="N,...", help="Instances to try.")
+@click.option(
+    "--max-batch-size",
+    "sizes",
+    metavar="N,...",
+    help="The largest batches to try; powers of two up to the view's if not given.",
+)
+@click.option(
+    "--queue-delay",
+    "delays",
+    metavar="TIME,...",
+    help="How long a request may wait for others: the times to try; 0,100us,1ms if not given.",
+)
+@click.option("--seconds", default=2.0, show_default=True, type=AMOUNT, help="How long one measurement takes.")
+@click.option(
+    "--callers", default=64, show_default=True, type=click.IntRange(min=1, max=1024), help="No more send at once."
+)
+@click.option(
+    "--arrivals",
+    type=click.Choice(["poisson", "constant"]),
+    default="poisson",
+    show_default=True,
+    help="When requests of the open loop are sent: at random times, or at equal distances.",
+)
+@pad_option
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(min=0), help="Seed of the random times.")
+@click.option(
+    "--endpoint",
+    "endpoint",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="How the server may be asked: requests (1000000 by default), timeout_s (30).",
+)
+@repository_option
+@time_limit_option
+@quiet_option
+@verbose_option
+@json_option
+def command(
+    model: str,
+    which: str,
+    *,
+    url: str,
+    out: Path,
+    samples: str,
+    budget: str,
+    percentile: float,
+    name: str | None,
+    variant: str | None,
+    rows: int,
+    instances: str,
+    sizes: str | None,
+    delays: str | None,
+    seconds: float,
+    callers: int,
+    arrivals: str,
+    pad: tuple[str, ...],
+    seed: int,
+    endpoint: tuple[str, ...],
+    repository: Path,
+    time_limit: float,
+    quiet: bool,
+    verbose: bool,
+    json_target: str | None,
+) -> int:
+    """Search batch size, instances and queue delay of a server that runs a release of MODEL, by default that at prod.
+
+    The settings that answer most rows a second within the limit on latency are found with callers that wait for their
+    answers, confirmed with requests at random times, and written into the view. Every answer is held against the
+    released file's; one that is wrong ends the search, and nothing is written. A Triton is told to load each settings,
+    and has afterwards what it had, or what was written; a server that cannot be told is measured as it is.
+    The exit code is 0 for pass, 1 if an answer is wrong or no settings are fast enough, 3 if it cannot be told.
+
+    \b
+    Example:
+      convert-and-validate tune klue-sts --url http://127.0.0.1:8000 --out models \\
+        --samples inputs.npz --latency-budget 20ms
+    """
+    from paritygate.codec import to_data
+    from paritygate.pipelines.cli.console import Shown, progress_of, write_json
+    from paritygate.pipelines.cli.tune_summary import print_point, print_tuned
+    from paritygate.pipelines.process.stages import stage
+    from paritygate.pipelines.tuning.load import Arrivals
+    from paritygate.pipelines.tuning.request import TuneRequest, limits_of_tune
+    from paritygate.pipelines.tuning.tune import tune
+    from paritygate.pipelines.tuning.words import microseconds, whole_values
+    from paritygate.text import echo
+    from paritygate.validate.samples.source import SampleSource
+
+    shown = Shown.of(quiet=quiet, verbose=verbose, json_target=json_target)
+    fill = numbers("--pad", pad, example="input_ids=0")
+    request = TuneRequest(
+        repository=repository,
+        model=model,
+        which=which,
+        root=out,
+        url=url,
+        samples=SampleSource(text=samples, folder=Path.cwd(), pad=fill),
+        limit_s=microseconds("--latency-budget", budget) / 1e6,
+        percentile=percentile,
+        name=name,
+        variant=variant,
+        rows=rows,
+        max_batch_size=None if sizes is None else whole_values("--max-batch-size", sizes),
+        instances=whole_values("--instances", instances),
+        queue_delay_us=None
+        if delays is None
+        else [round(microseconds("--queue-delay", each, is_zero_allowed=True)) for each in delays.split(",")],
+        seconds=seconds,
+        most_callers=callers,
+        arrivals=Arrivals(arrivals),
+        seed=seed,
+        limits=limits_of_tune(numbers("--endpoint", endpoint, example="timeout_s=60")),
+        time_limit_s=time_limit,
+    )
+    with progress_of(model, is_quiet=quiet) as progress, stage(progress, "measuring") as did:
+        result = tune(
+            request,
+            progress=progress,
+            watch=lambda point: print_point(point, percentile, shown),
+            warn=lambda text: echo(text, err=True),
+        )
+        did(f"made {result.measurements} measurements")
+    write_json(json_target, {"schema_version": 1, **to_data(result), "exit_code": int(result.exit_code)})
+    print_tuned(result, out, shown)
+    return result.exit_code

@@ -1,0 +1,58 @@
+"""`backends`: which frameworks and runtimes are there."""
+
+from __future__ import annotations
+
+import click
+
+from paritygate.pipelines.cli.options import json_option
+
+__all__ = ["command"]
+
+
+@click.command("backends")
+@json_option
+def command(*, json_target: str | None) -> int:
+    """List frameworks and runtimes: version, what they are used for, and how to install those that are missing.
+
+    \b
+    Example:
+      convert-and-validate backends
+    """
+    from paritygate.backends import BACKENDS, backend_state
+    from paritygate.pipelines.cli.console import print_table, write_json
+    from paritygate.pipelines.report.tables.table import of_texts
+    from paritygate.pipelines.spec.schema import AVAILABLE_TARGETS
+    from paritygate.text import echo
+
+    states = [backend_state(name) for name in BACKENDS]
+    if json_target != "-":
+        rows = [
+            (
+                state.backend.name,
+                state.version or "not available",
+                state.backend.used_for,
+                "" if state.is_available else f"{state.reason}; {state.install}",
+            )
+            for state in states
+        ]
+        print_table(of_texts("Backends", ("backend", "version", "used to", "if missing"), rows))
+        echo(f"targets of this version: {', '.join(map(str, AVAILABLE_TARGETS))}")
+    write_json(
+        json_target,
+        {
+            "schema_version": 1,
+            "targets": [str(variant) for variant in AVAILABLE_TARGETS],
+            "backends": [
+                {
+                    "name": state.backend.name,
+                    "is_available": state.is_available,
+                    "version": state.version,
+                    "used_for": state.backend.used_for,
+                    "reason": state.reason,
+                    "install": state.install,
+                }
+                for state in states
+            ],
+        },
+    )
+    return 0

@@ -1,0 +1,67 @@
+"""`init`: a first spec of a model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from paritygate.pipelines.cli.options import json_option, memory_limit_option, quiet_option, time_limit_option
+
+__all__ = ["command"]
+
+
+@click.command("init")
+@click.argument("model")
+@click.option(
+    "--samples",
+    metavar="FILE|MODULE:CALLABLE",
+    help="Real inputs: .npz, .npy, .safetensors, .jsonl, .parquet, or a function. Without, rows are made up at random.",
+)
+@click.option(
+    "--out",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default="spec.yaml",
+    show_default=True,
+    help="The file to write.",
+)
+@click.option("--name", help="What the model is called in runs and releases; named after the file if absent.")
+@click.option("--force", is_flag=True, help="Replace the file if it is there.")
+@time_limit_option
+@memory_limit_option
+@quiet_option
+@json_option
+def command(
+    model: str,
+    *,
+    samples: str | None,
+    out: Path,
+    name: str | None,
+    force: bool,
+    time_limit: float,
+    quiet: bool,
+    json_target: str | None,
+) -> int:
+    """Write a first spec of MODEL: what the model and the samples say is read, the rest is guessed, and marked.
+
+    MODEL is what `run` takes: a path (.onnx, .keras, a SavedModel folder, .pt, .ts, .pt2), or module:callable, a
+    function that returns a PyTorch module or Keras model. Dims, masks, decisions and targets are guessed. Without
+    samples the spec makes rows up at random, and a run of it is inconclusive.
+
+    \b
+    Example:
+      convert-and-validate init model.onnx --samples inputs.npz
+      convert-and-validate init model:load --samples samples.jsonl --out classifier.yaml --name classifier
+    """
+    from paritygate.codec import to_data
+    from paritygate.pipelines.cli.console import progress_of, write_json
+    from paritygate.pipelines.cli.inspection_summary import print_written_spec
+    from paritygate.pipelines.inspecting.init import InitRequest, write_spec
+
+    request = InitRequest(model=model, samples=samples, here=Path.cwd(), out=out, name=name, is_replacing=force)
+    with progress_of("init", is_quiet=quiet) as progress:
+        written = write_spec(request, time_limit_s=time_limit, progress=progress)
+    if json_target != "-":
+        print_written_spec(written)
+    write_json(json_target, {"schema_version": 1, **to_data(written)})
+    return 0

@@ -1,0 +1,241 @@
+"""All that is known of comparisons, as `-v` prints it: every table, check, note and probe, as wide as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from paritygate.pipelines.cli.benchmark_summary import print_benchmark
+from paritygate.pipelines.cli.console import Shown, print_table
+from paritygate.pipelines.compare.result import (
+    NOT_ASKED,
+    ComparisonResult,
+    EdgeFindingResult,
+    MatchResult,
+    MatchStratumResult,
+    ProbeResult,
+    ProbesResult,
+    reasons,
+)
+from paritygate.pipelines.report.report_data import ReportData
+from paritygate.pipelines.report.tables.parity import parity_table
+from paritygate.text import counted, echo
+from paritygate.validate.probes.catalogue import in_order
+from paritygate.validate.probes.drops import DropKind, batches_in_words, drop_words
+from paritygate.validate.probes.edges import how_to_declare
+from paritygate.validate.probes.outcome import DOES_NOT_APPLY, finding_words
+
+if TYPE_CHECKING:
+    from paritygate.pipelines.run.workspace import FailedVariant
+    from paritygate.pipelines.run_spec import RunOutcome
+
+__all__ = [
+    "comparison_details",
+    "finding_lines",
+    "print_failures",
+    "print_outcome_details",
+    "print_result_error",
+    "probes_of_all_line",
+    "shared_remarks",
+]
+
+# More values of a stratum than this stand in the report only.
+_NAMED_VALUES = 5
+
+
+def comparison_details(result: ComparisonResult) -> Iterator[str]:
+    """Yield every check of one comparison that is no pass, every remark and every note."""
+    yield from (*reasons(result, with_findings=False), *_match_lines(result), *_probe_lines(result))
+    yield from finding_lines({"": result})
+    yield from (f"note: {note}" for note in result.notes)
+
+
+def print_outcome_details(outcome: RunOutcome, report: ReportData, *, to_stderr: bool = False) -> None:
+    """Print the tables of a run, and all that is to be said of its variants."""
+    if not to_stderr:
+        print_table(parity_table(report))
+    if report.benchmark is not None:
+        print_benchmark(report, Shown(is_verbose=True, to_stderr=to_stderr))
+    print_failures(outcome.failures)
+    results, emulated_results = dict(outcome.results), outcome.emulated
+    shown: dict[str, ComparisonResult] = {}
+    for name, result in outcome.results.items():
+        shown[name] = result
+        emulated = emulated_results.get(name)
+        if emulated is not None:
+            shown[f"{name}, emulated"] = results[f"{name} (emulated)"] = emulated
+    for name, result in shown.items():
+        _print_result(name, result, to_stderr=to_stderr)
+    for line in (*probes_of_all_line(shown.values()), *shared_remarks(shown), *finding_lines(results)):
+        echo(line, err=to_stderr)
+
+
+def print_failures(failures: Mapping[str, FailedVariant]) -> None:
+    """Print, for each variant that could not be made, why, with the table of operators where that is the reason."""
+    for name, failure in failures.items():
+        echo(f"{failure.verdict}: {name}: {failure.message}", err=True)
+        for operator, node, reason, hint in failure.operators:
+            echo(f"  {operator}  at {node}: {reason}" + (f"  ({hint})" if hint else ""), err=True)
+        if failure.hint and all(failure.hint != hint for *_, hint in failure.operators):
+            echo(f"hint: {failure.hint}", err=True)
+
+
+def _print_result(name: str, result: ComparisonResult, *, to_stderr: bool) -> None:
+    """Print what is to be said of a variant alone."""
+    if result.error is not None:
+        print_result_error(name, result)
+    elif result.is_measured:
+        for line in (*reasons(result, with_findings=False), *_match_lines(result)):
+            echo(f"{name}: {line}", err=to_stderr)
+
+
+def print_result_error(name: str, result: ComparisonResult) -> None:
+    """Print why a comparison of a run could not be made, where that is so."""
+    if result.error is not None:
+        echo(f"error: {name}: {result.error.message}", err=True)
+        if result.error.hint:
+            echo(f"hint: {result.error.hint}", err=True)
+
+
+def shared_remarks(results: Mapping[str, ComparisonResult]) -> Iterator[str]:
+    """Yield every remark on probes and every note once, with the names of all rows that it holds for."""
+    names: dict[str, list[str]] = {}
+    for name, result in results.items():
+        if result.is_measured:
+            for line in (*_probe_remarks(result), *(f"note: {note}" for note in result.notes)):
+                names.setdefault(line, []).append(name)
+    for line, found in names.items():
+        yield f"{'; '.join(found)}: {line}"
+
+
+def _probe_lines(result: ComparisonResult) -> Iterator[str]:
+    """Yield what there is to say of the probes of a comparison, one line each."""
+    asked = _asked(result.probes)
+    if asked:
+        rows = sum(probe.rows for probe in asked.values())
+        yield f"probes: {rows} rows for {', '.join(asked)}; {_times([result.probes])}"
+    yield from _probe_remarks(result)
+
+
+def probes_of_all_line(results: Iterable[ComparisonResult]) -> Iterator[str]:
+    """Yield how much was asked of several variants and how long that took, in one line; none where nothing was."""
+    probes = [result.probes for result in results if _asked(result.probes)]
+    if probes:
+        rows = sum(probe.rows for found in probes for probe in _asked(found).values())
+        yield f"probes: {rows} rows for {counted(len(probes), 'comparison')}; {_times(probes)}"
+
+
+def _asked(probes: ProbesResult) -> dict[str, ProbeResult]:
+    return {name: probe for name, probe in probes.asked.items() if probe.status != NOT_ASKED}
+
+
+def _probe_remarks(result: ComparisonResult) -> Iterator[str]:
+    """Yield what was not asked and why, and how to see a failure again, one line each."""
+    probes, asked = result.probes, _asked(result.probes)
+    left_out = _left_out(probes)
+    if left_out:
+        yield f"probes: left out: {', '.join(left_out)}"
+    apart = {name: probe.detail for name, probe in probes.asked.items() if probe.detail.startswith(DOES_NOT_APPLY)}
+    if apart:
+        yield f"probes that do not apply: {_reasons(apart)}"
+    for name, probe in probes.asked.items():
+        if probe.status == NOT_ASKED and name not in apart:
+            yield f"probe {name}: {probe.detail}"
+        if probe.error:
+            others = in_order(other for other, found in probes.asked.items() if not found.error)
+            yield f"probe {name}: to leave it out: --probes {','.join(others) or 'none'}"
+    if probes.switched_off:
+        yield f"probes switched off: {', '.join(probes.switched_off)}"
+    not_asked = sum(probe.edge_off for probe in probes.asked.values())
+    if not_asked:
+        yield f"probes: {batches_in_words(not_asked)} unlike every sample not asked, as edge: off says"
+    for name, probe in asked.items():
+        yield from _first_failure(name, probe)
+
+
+def finding_lines(results: Mapping[str, ComparisonResult]) -> Iterator[str]:
+    """Yield what is answered otherwise where no sample is: once for all variants that share it, and what to do.
+
+    Args:
+        results: The comparison of each variant, by its name; a single comparison may go without one.
+    """
+    shared: dict[tuple[str, str], dict[str, EdgeFindingResult]] = {}
+    for name, result in results.items():
+        for finding in result.edge_findings:
+            shared.setdefault((finding.probe, finding.edge), {})[name] = finding
+    for (probe, edge), found in shared.items():
+        first, finding = next(iter(found.items()))
+        differs = f"{finding.check}: {finding.detail}{f' (of {first})' if len(found) > 1 else ''}"
+        words = finding_words(edge, finding.about, differs, batches=finding.batches)
+        names = f"{', '.join(found)}: " if any(found) else ""
+        yield f"edge finding: {names}probe_{probe}: {words}"
+        yield from _what_to_do(finding, has_spec=any(found))
+    yield from _padding_lines(results)
+
+
+def _padding_lines(results: Mapping[str, ComparisonResult]) -> Iterator[str]:
+    """Yield what differs where an undeclared mask leaves out, once for all variants that share it."""
+    shared: dict[str | None, dict[str, str]] = {}
+    for name, result in results.items():
+        for check in result.padding_findings:
+            shared.setdefault(check.output, {})[name] = check.detail
+    for found in shared.values():
+        first, detail = next(iter(found.items()))
+        names = f"{', '.join(found)}: " if any(found) else ""
+        yield f"padding finding: {names}{detail}{f' (of {first})' if len(found) > 1 else ''}"
+
+
+def _what_to_do(finding: EdgeFindingResult, *, has_spec: bool) -> Iterator[str]:
+    can = how_to_declare(finding.if_it_occurs, has_spec=has_spec)
+    never = how_to_declare(finding.if_it_never_occurs, has_spec=has_spec)
+    yield f"  if the service can get such a row, it has to hold: {can}, or put one into the samples"
+    yield f"  if it never can, it need not be asked: {never}"
+    if finding.inputs is not None:
+        yield f"  its inputs are in {finding.inputs}"
+    if finding.again:
+        yield f"  to see this alone: {finding.again}"
+
+
+def _first_failure(name: str, probe: ProbeResult) -> Iterator[str]:
+    for failure in probe.failures[:1]:
+        if failure.inputs is not None:
+            yield f"probe {name}: its inputs are in {failure.inputs}"
+        if failure.again:
+            yield f"probe {name}: to see this alone: {failure.again}"
+
+
+def _reasons(details: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} ({detail.removeprefix(DOES_NOT_APPLY)})" for name, detail in details.items())
+
+
+def _left_out(probes: ProbesResult) -> list[str]:
+    """Return what was left out of all probes together; what each left out is in its detail."""
+    counts = {
+        kind: sum(probe.dropped_by[kind].batches for probe in probes.asked.values() if kind in probe.dropped_by)
+        for kind in DropKind
+    }
+    return drop_words(counts)
+
+
+def _times(probes: Iterable[ProbesResult]) -> str:
+    samples, of_probes = map(sum, zip(*(found.seconds() for found in probes), strict=True))
+    return f"{of_probes:.1f} s, the samples {samples:.1f} s"
+
+
+def _match_lines(result: ComparisonResult) -> Iterator[str]:
+    """Yield one line for each list of detections, and one for each stratum of it: the worst values first."""
+    for name, found in result.matches.items():
+        yield f"detections {name}: {_counted(found)}, {found.missing} missing, {found.extra} extra (rows: {found.rows})"
+        for stratum, values in found.strata.items():
+            yield f"detections {name} by {stratum}: {_by_value(values)}"
+
+
+def _counted(found: MatchResult | MatchStratumResult) -> str:
+    return f"{found.matched} of {found.expected} matched"
+
+
+def _by_value(values: Mapping[str, MatchStratumResult]) -> str:
+    worst = sorted(values.items(), key=lambda item: -(item[1].missing + item[1].extra))
+    words = [f"{value!r} {_counted(found)} (rows: {found.rows})" for value, found in worst[:_NAMED_VALUES]]
+    more = f", and {len(values) - len(words)} other values" if len(values) > len(words) else ""
+    return ", ".join(words) + more

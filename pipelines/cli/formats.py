@@ -1,0 +1,178 @@
+"""The option --format: a result as text for people, as JSON, as JUnit XML, or as a job on GitHub shows it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from paritygate.errors import UsageError
+
+if TYPE_CHECKING:
+    from paritygate.errors import ParitygateError
+    from paritygate.pipelines.cli.console import Shown
+    from paritygate.pipelines.compare.result import ComparisonResult
+    from paritygate.pipelines.report.ci.cases import Suite
+    from paritygate.pipelines.run_spec import RunOutcome
+    from paritygate.pipelines.spec.schema import ResolvedSpec
+
+__all__ = ["Result", "format_option"]
+
+_FORMATS = ("text", "json", "junit", "github")
+_SUMMARY_FILE = "GITHUB_STEP_SUMMARY"
+# What GitHub takes of a step, in bytes; of more it shows nothing.
+_LARGEST_SUMMARY = 1024 * 1024
+
+format_option = click.option(
+    "--format",
+    "form",
+    type=click.Choice(_FORMATS),
+    default="text",
+    show_default=True,
+    help="What standard output holds: text; json, as --json -; junit, which CI systems show as tests; or github, text "
+    "with annotations, and a summary in $GITHUB_STEP_SUMMARY.",
+)
+
+
+@dataclass(kw_only=True)
+class Result:
+    """What a command has found, and how it is written.
+
+    Attributes:
+        form: What standard output holds.
+        json_target: Where the JSON goes besides: a file, `-` for standard output, or None.
+    """
+
+    form: str
+    json_target: str | None
+    _suites: list[Suite] = field(default_factory=list)
+    _summaries: list[tuple[str, str]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Check that standard output is to hold one thing.
+
+        Raises:
+            UsageError: It is to hold two.
+        """
+        if self.json_target == "-" and self.form not in {"text", "json"}:
+            msg = f"--json - and --format {self.form} both write to standard output"
+            raise UsageError(msg, hint="give --json a file, or leave one of them out")
+
+    def shown(self, *, quiet: bool, verbose: bool) -> Shown:
+        """Return what is printed for people, and where.
+
+        Raises:
+            UsageError: The two contradict each other.
+        """
+        from paritygate.pipelines.cli.console import Shown
+
+        is_text = self.form in {"text", "github"} and self.json_target != "-"
+        return Shown.of(quiet=quiet, verbose=verbose, json_target=None if is_text else "-")
+
+    @contextlib.contextmanager
+    def printing(self) -> Iterator[None]:
+        """Print for people meanwhile: GitHub is to read no line of it as a command of ours."""
+        from paritygate.text import echo
+
+        if self.form != "github":
+            yield
+            return
+        token = secrets.token_hex(16)
+        echo(f"::stop-commands::{token}")
+        try:
+            yield
+        finally:
+            echo(f"::{token}::")
+
+    def add_outcome(self, outcome: RunOutcome) -> None:
+        """Take what came of a run."""
+        if self.form not in {"junit", "github"}:
+            return
+        from paritygate.codec import to_data
+        from paritygate.pipelines.report.ci.cases import suites_of_run
+        from paritygate.pipelines.report.markdown_report import render_markdown
+        from paritygate.pipelines.report.report_data import collect_report, report_without_inputs
+
+        report = collect_report(outcome.run, release=None if outcome.release is None else to_data(outcome.release))
+        if outcome.run.resolved.hides_inputs(is_leaving=True):
+            report = report_without_inputs(report)
+        self._suites += suites_of_run(report, exit_code=outcome.exit_code, not_released=outcome.not_released)
+        if self.form == "github":
+            self._summaries.append((report.model, render_markdown(report)))
+
+    def add_comparison(self, result: ComparisonResult) -> None:
+        """Take what came of a comparison."""
+        if self.form not in {"junit", "github"}:
+            return
+        from paritygate.pipelines.report.ci.cases import suite_of_comparison
+        from paritygate.pipelines.report.markdown_report import render_comparison
+
+        self._suites.append(suite_of_comparison(result))
+        if self.form == "github":
+            self._summaries.append((result.candidate.name, render_comparison(result)))
+
+    def add_error(self, spec: ResolvedSpec, error: ParitygateError) -> None:
+        """Take an error that ended the run of a spec."""
+        if self.form not in {"junit", "github"}:
+            return
+        from paritygate.pipelines.report.ci.cases import suite_of_error
+
+        is_hiding = spec.hides_inputs(is_leaving=True)
+        self._suites.append(suite_of_error(spec.name, error, is_hiding=is_hiding))
+
+    def write(self, data: Mapping[str, Any]) -> None:
+        """Write what was found: `data` as JSON, all that was added in the other forms.
+
+        Raises:
+            StorageError: The file of the JSON cannot be written.
+        """
+        from paritygate.pipelines.cli.console import write_json
+        from paritygate.text import echo, echo_block
+
+        write_json(self.json_target, data)
+        if self.form == "json" and self.json_target != "-":
+            write_json("-", data)
+        elif self.form == "junit":
+            from paritygate.pipelines.report.ci.junit import junit_xml
+
+            echo_block(junit_xml(self._suites))
+        elif self.form == "github":
+            from paritygate.pipelines.report.ci.github import annotation_lines, annotations_of
+
+            left_out = _write_summaries(self._summaries)
+            for line in annotation_lines((*annotations_of(self._suites), *left_out)):
+                echo(line)
+
+
+def _write_summaries(summaries: Sequence[tuple[str, str]]) -> list[Any]:
+    """Append the pages to the summary of the job, where there is one; return an annotation for each that is left out.
+
+    That a page cannot be written is no reason for another exit code: the log has all of it.
+    """
+    from paritygate.pipelines.report.ci.github import Annotation
+
+    place = os.environ.get(_SUMMARY_FILE)
+    if not place:
+        return []
+    left_out = []
+    for name, page in summaries:
+        path, content = Path(place), f"{page}\n".encode()
+        try:
+            size = path.stat().st_size if path.exists() else 0
+            if size + len(content) > _LARGEST_SUMMARY:
+                why = f"the summary of a step takes 1 MiB, and {size:,} bytes are there"
+            else:
+                with path.open("ab") as stream:
+                    stream.write(content)
+                continue
+        except OSError as err:
+            why = f"it could not be written: {err.strerror}"
+        words = f"{why}; the report is in the run folder"
+        left_out.append(Annotation(kind="warning", title=f"no summary of {name}", message=words))
+    return left_out

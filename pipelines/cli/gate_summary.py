@@ -1,0 +1,85 @@
+"""A run held against a release in the terminal: a line a figure, what was not compared, and the verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from paritygate.errors import ExitCode
+from paritygate.pipelines.cli.console import Shown, print_lines
+from paritygate.pipelines.cli.screen import screen_table, wrapped
+from paritygate.pipelines.release.against import Held, HeldFigure
+from paritygate.pipelines.report.figures import near_one, number, share
+from paritygate.pipelines.report.tables.table import Cell, Column, Table, figure, status, text
+from paritygate.pipelines.spec.against import FIGURES
+from paritygate.text import counted, one_or_many
+
+__all__ = ["print_held"]
+
+_COLUMNS = (
+    Column(title="verdict"),
+    Column(title="variant"),
+    Column(title="figure"),
+    Column(title="was", is_figure=True),
+    Column(title="is", is_figure=True),
+    Column(title="allowed", is_figure=True),
+)
+
+
+def print_held(held: Held, shown: Shown) -> None:
+    """Print what came of it; where it is to be quiet, what is worse and the verdict alone."""
+    print_lines(_lines(held, shown), err=shown.to_stderr)
+
+
+def _lines(held: Held, shown: Shown) -> Iterator[str]:
+    figures = held.worse if shown.is_quiet else held.figures
+    if figures:
+        rows = tuple(_row(item, held) for item in figures)
+        caption = f"{held.model}: the run against {_release(held)}"
+        yield from screen_table(Table(caption=caption, columns=_COLUMNS, rows=rows), shown.width)
+    if not shown.is_quiet:
+        for words in held.not_compared:
+            yield from wrapped(f"not compared: {words}", width=shown.width)
+        for words in held.notes:
+            yield from wrapped(f"note: {words}", width=shown.width)
+    yield from wrapped(f"verdict: {_verdict(held)}", width=shown.width)
+
+
+def _release(held: Held) -> str:
+    aliases = f", alias {', '.join(held.aliases)}" if held.aliases else ""
+    return f"version {held.version}{aliases}"
+
+
+def _verdict(held: Held) -> str:
+    count = len(held.worse)
+    if count:
+        figures = f"{counted(count, 'figure')} {one_or_many(count, 'is', 'are')}"
+        return f"fail: {held.model}: {figures} worse than in {_release(held)}"
+    if held.exit_code != ExitCode.PASS:
+        names = ", ".join(item.variant for item in held.figures if item.verdict) or "a variant"
+        return f"error: {held.model}: {names} did not pass, and is in {_release(held)}"
+    return f"pass: {held.model}: nothing is worse than in {_release(held)}"
+
+
+def _row(item: HeldFigure, held: Held) -> tuple[Cell, ...]:
+    # What it is about goes without saying where there is one output.
+    abouts = {other.about for other in held.figures if other.figure == item.figure}
+    name = f"{item.figure} {item.about}" if len(abouts) > 1 else item.figure
+    word = status("worse" if item.is_worse else item.verdict or "ok")
+    if item.was is None or item.now is None or item.allowed is None:
+        return word, text(item.variant), text(name), figure("pass"), figure(item.verdict), figure("pass")
+    return (
+        word,
+        text(item.variant),
+        text(name),
+        *(figure(_words(item, value)) for value in (item.was, item.now, item.allowed)),
+    )
+
+
+def _words(item: HeldFigure, value: float) -> str:
+    if item.figure == "max_abs_diff":
+        return share(value, 1.0)
+    if item.figure == "gold":
+        return near_one(value)
+    if item.figure == "mismatch_rate":
+        return f"{value:.3%}".replace("%", " %") if value else "0 %"
+    return f"{number(value)} {FIGURES[item.figure].unit}"

@@ -1,0 +1,106 @@
+"""Runs in the terminal: what is there, and what is removed of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from paritygate.pipelines.cli.screen import from_here, screen_table, wrapped
+from paritygate.pipelines.past_runs.cleaning import Plan
+from paritygate.pipelines.past_runs.listing import ListedRun
+from paritygate.pipelines.past_runs.releases import ReleaseOfRun
+from paritygate.pipelines.report.figures import size_words
+from paritygate.pipelines.report.tables.table import Cell, Column, Table, figure, status, text
+from paritygate.text import counted
+
+__all__ = ["plan_lines", "runs_lines"]
+
+_WHEN = "%Y-%m-%d %H:%M"
+# How many characters there is room for beside the other columns.
+_MOST_RELEASED = 10
+_COLUMNS = (
+    Column(title="verdict"),
+    Column(title="run"),
+    Column(title="begun (UTC)"),
+    Column(title="released"),
+    Column(title="size", is_figure=True),
+)
+
+
+def runs_lines(listed: Sequence[ListedRun], root: Path, cache: Path | None, cache_bytes: int) -> list[str]:
+    """Return the runs as lines: a table a model, the one of the newest run first.
+
+    Args:
+        listed: The runs, the newest first.
+        root: What they lie below.
+        cache: The stage cache; None where it is off.
+        cache_bytes: What it takes on the disk.
+    """
+    lines: list[str] = []
+    for model in dict.fromkeys(item.run.model for item in listed):
+        runs = [item for item in listed if item.run.model == model]
+        lines += [*screen_table(_table(model, runs)), *_unknown(runs), ""]
+    if not listed:
+        lines += wrapped(f"there is no run below {from_here(root / 'runs')}")
+    if cache is not None and cache_bytes:
+        lines += wrapped(f"stage cache: {size_words(cache_bytes)} in {from_here(cache)}")
+    if not listed:
+        lines += wrapped("next: convert-and-validate run SPEC")
+    return lines[:-1] if lines[-1:] == [""] else lines
+
+
+def _table(model: str, runs: Sequence[ListedRun]) -> Table:
+    total = size_words(sum(item.size_bytes for item in runs))
+    return Table(
+        caption=f"{model}: {counted(len(runs), 'run')}, {total}",
+        columns=_COLUMNS,
+        rows=tuple(
+            (
+                status(_verdict(item), remark=item.problem),
+                text(item.run.run_id),
+                text(item.run.begun.strftime(_WHEN)),
+                _released(item.releases),
+                figure(size_words(item.size_bytes)),
+            )
+            for item in runs
+        ),
+    )
+
+
+def _verdict(item: ListedRun) -> str:
+    return item.verdict if item.exit_code is None else f"{item.verdict} ({item.exit_code})"
+
+
+def _released(releases: Sequence[ReleaseOfRun]) -> Cell:
+    if not releases:
+        return text("-")
+    newest = max(releases, key=lambda item: item.version)
+    more = f" +{len(releases) - 1}" if len(releases) > 1 else ""
+    version = f"{newest.version}{more}"
+    aliases = ", ".join(dict.fromkeys(alias for item in releases for alias in item.aliases))
+    words = f"{version} ({aliases})" if aliases else version
+    return text(words) if len(words) <= _MOST_RELEASED else text(version, remark=aliases)
+
+
+def _unknown(runs: Sequence[ListedRun]) -> Iterator[str]:
+    reasons = dict.fromkeys(item.unknown_releases for item in runs if item.unknown_releases)
+    for reason in reasons:
+        yield from wrapped(f"note: what was released is not known: {reason}")
+
+
+def plan_lines(plan: Plan, *, is_done: bool) -> list[str]:
+    """Return what goes, or went, and what stays although it is old, as lines."""
+    lines: list[str] = []
+    for item in plan.kept:
+        lines += wrapped(f"stays: {item.run.run.model}/{item.run.run.run_id}: {item.why}")
+    verb = "removed" if is_done else "would remove"
+    for run in plan.runs:
+        words = f"{_verdict(run)}, {size_words(run.size_bytes)}"
+        lines += wrapped(f"{verb}: {run.run.model}/{run.run.run_id}: {words}")
+    for folder, size in plan.sizes.items():
+        what = "the stage cache" if folder == plan.cache else "left over of an earlier call:"
+        lines += wrapped(f"{verb}: {what} {from_here(folder)} ({size_words(size)})")
+    if plan.is_empty:
+        return [*lines, "there is nothing to remove"]
+    freed = size_words(plan.freed_bytes)
+    return [*lines, f"{'freed' if is_done else 'would free'}: {freed}"]

@@ -1,0 +1,145 @@
+"""Lays out what is printed unasked: lines that fit a terminal of 80 columns, in which a wide character takes two."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from paritygate.pipelines.report.tables.table import Table
+from paritygate.text import as_message, one_line
+
+__all__ = ["WIDTH", "command_lines", "from_here", "path_line", "screen_table", "wrapped"]
+
+WIDTH = 80
+_GAP = "  "
+_COMMAND = "convert-and-validate "
+
+
+def screen_table(table: Table, width: int | None = WIDTH) -> list[str]:
+    """Return a table as lines without a frame: the remark of a row's first cell below it, all others at its end."""
+    from rich.cells import cell_len
+
+    heads = [column.title for column in table.columns]
+    texts = [[one_line(cell.text) for cell in row] for row in table.rows]
+    widths = [max(map(cell_len, column)) for column in zip(heads, *texts, strict=True)]
+    rest = sum(widths) - widths[1] + len(_GAP) * (len(widths) - 1)
+    if width is not None:
+        # The second column names the rows, and names may be long.
+        widths[1] = max(cell_len(heads[1]), min(widths[1], width - rest))
+    is_figure = [column.is_figure for column in table.columns]
+    lines = [*wrapped(table.caption, width=width), *_row_lines(heads, widths, is_figure)]
+    for row, words in zip(table.rows, texts, strict=True):
+        shown = _row_lines(words, widths, is_figure)
+        marks = _GAP.join(one_line(cell.remark) for cell in row[1:] if cell.remark)
+        if marks and (width is None or cell_len(shown[0]) + len(_GAP) + cell_len(marks) <= width):
+            shown[0] += _GAP + marks
+        elif marks:
+            shown += wrapped(marks, indent=_indent(widths), width=width)
+        lines += shown
+        if row[0].remark:
+            lines += wrapped(row[0].remark, indent=_indent(widths), width=width)
+    return lines
+
+
+def _indent(widths: Sequence[int]) -> str:
+    return " " * (widths[0] + len(_GAP))
+
+
+def _row_lines(words: Sequence[str], widths: Sequence[int], is_figure: Sequence[bool]) -> list[str]:
+    """Return a row; more than one line where a name is wider than its column."""
+    from rich.cells import cell_len, chop_cells
+
+    cells = [chop_cells(text, width) or [""] for text, width in zip(words, widths, strict=True)]
+    lines = []
+    for at in range(max(map(len, cells))):
+        parts = [parts[at] if at < len(parts) else "" for parts in cells]
+        padded = [
+            " " * (width - cell_len(part)) + part if is_right else part + " " * (width - cell_len(part))
+            for part, width, is_right in zip(parts, widths, is_figure, strict=True)
+        ]
+        lines.append(_GAP.join(padded).rstrip())
+    return lines
+
+
+def wrapped(text: str, *, indent: str = "", width: int | None = WIDTH) -> list[str]:
+    """Return a message as lines of that width; what goes on is indented, and a command at its end can be copied.
+
+    Args:
+        text: The message. Lines of a log that it quotes stay lines.
+        indent: What every line begins with.
+        width: The width in columns, of which a wide character takes two; None for one line however wide.
+    """
+    found = []
+    if width is not None:
+        # What lies below the current directory is named as short as it can be typed there.
+        text = re.sub(rf"(?<![\w./-]){re.escape(str(Path.cwd()))}/", "", text)
+    for line in as_message(text).split("\n"):
+        head, sign, rest = line.rpartition(_COMMAND)
+        is_command = bool(sign) and not set(";,()") & set(rest)
+        if width is None or not is_command or not _is_wide(indent + line, width):
+            found += _filled(line, indent, width)
+            continue
+        found += _filled(head.rstrip(), indent, width)
+        found += command_lines(sign + rest, indent=f"{indent}  ", width=width)
+    return found
+
+
+def _is_wide(line: str, width: int) -> bool:
+    from rich.cells import cell_len
+
+    return cell_len(line) > width
+
+
+def _filled(text: str, indent: str, width: int | None) -> list[str]:
+    from rich.cells import chop_cells
+
+    if width is None:
+        return [indent + text]
+    hanging = indent or _GAP
+    lines, line = [], indent
+    for word in text.split(" "):
+        glue = "" if line in {indent, hanging} else " "
+        if not _is_wide(line + glue + word, width):
+            line += glue + word
+            continue
+        if line.strip():
+            lines.append(line)
+        *full, last = chop_cells(word, width - len(hanging)) or [""]
+        lines += [hanging + part for part in full]
+        line = hanging + last
+    return [*lines, line]
+
+
+def command_lines(command: str, *, indent: str = "", width: int | None = WIDTH) -> list[str]:
+    r"""Return a command as lines that a shell reads as one: each but the last ends with a backslash.
+
+    A word of it, such as a path, is never broken, however wide it is.
+    """
+    lines, line = [], indent
+    for word in map(shlex.quote, shlex.split(command)):
+        glue = "" if line.isspace() or not line else " "
+        # Room for ` \` at the end.
+        if glue and width is not None and _is_wide(f"{line} {word} \\", width):
+            lines.append(f"{line} \\")
+            line, glue = f"{indent}  ", ""
+        line += glue + word
+    return [*lines, line]
+
+
+def path_line(what: str, path: Path | str, width: int | None = WIDTH) -> list[str]:
+    """Return `report: PATH`, from the current directory on where it lies below; a wide one in a line of its own.
+
+    Where lines may be as wide as they are, it is the path from the root on.
+    """
+    if width is None:
+        return [f"{what}: {path}"]
+    shown = one_line(from_here(path))
+    line = f"{what}: {shown}"
+    return [f"{what}:", shown] if _is_wide(line, width) else [line]
+
+
+def from_here(path: Path | str) -> str:
+    """Return a path from the current directory on; as it is where it lies elsewhere."""
+    return str(path).removeprefix(f"{Path.cwd()}/")

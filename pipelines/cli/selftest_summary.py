@@ -1,0 +1,49 @@
+"""A selftest in the terminal: the faults by what came of them, why some were missed, and where the page is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from paritygate.pipelines.cli.console import Shown, print_lines, print_table
+from paritygate.pipelines.cli.screen import path_line, wrapped
+from paritygate.pipelines.report.figures import shorten
+from paritygate.pipelines.report.tables.table import of_texts
+from paritygate.pipelines.selftest.page import COLUMNS, lines_below, rows_of
+from paritygate.pipelines.selftest.result import NOT_APPLICABLE, SelftestResult
+from paritygate.text import echo
+
+__all__ = ["print_selftest"]
+
+_MOST_LINES = 6
+_LENGTH = 230
+
+
+def print_selftest(result: SelftestResult, page: Path, shown: Shown) -> None:
+    """Print what came of every fault and rewrite; with `-v` what was changed for each, and which checks saw it."""
+    if shown.is_quiet:
+        echo(result.summary, err=shown.to_stderr)
+        return
+    if shown.is_verbose and not shown.to_stderr:
+        for title, columns, are_innocent in (
+            (f"faults planted into {result.variant} of {result.model}", COLUMNS, False),
+            ("equivalent rewrites of it", ("rewrite", *COLUMNS[1:]), True),
+        ):
+            if rows := rows_of(result, are_innocent=are_innocent):
+                print_table(of_texts(title, columns, rows))
+    print_lines(_lines(result, page, shown.width), err=shown.to_stderr)
+
+
+def _lines(result: SelftestResult, page: Path, width: int | None) -> Iterator[str]:
+    below = list(lines_below(result))
+    if width is not None:
+        yield from wrapped(f"faults planted into {result.variant} of {result.model}", width=width)
+        for outcome in dict.fromkeys(plant.outcome for plant in result.plants if plant.outcome != NOT_APPLICABLE):
+            names = [plant.name for plant in result.having(outcome)]
+            yield from wrapped(f"{outcome} ({len(names)}): {', '.join(names)}", width=width)
+        more = len(below) - _MOST_LINES
+        below = [shorten(line, _LENGTH) for line in below[:_MOST_LINES]]
+        below += [f"{more} more such lines: see the page, or -v"] if more > 0 else []
+    for line in (*below, result.summary):
+        yield from wrapped(line, width=width)
+    yield from path_line("page", page, width)

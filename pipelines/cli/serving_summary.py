@@ -1,0 +1,129 @@
+"""The view of a release on a model server in the terminal."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from paritygate.pipelines.cli.console import print_lines
+from paritygate.pipelines.cli.screen import WIDTH, command_lines, from_here, wrapped
+from paritygate.pipelines.release.following import FollowingView
+from paritygate.pipelines.release.published_view import PublishedView
+from paritygate.pipelines.release.tensorflow_serving_view import PublishedSavedModel
+from paritygate.pipelines.release.triton_view import PublishedTritonView
+from paritygate.pipelines.run.workspace import worst_code
+from paritygate.pipelines.serving.tensorflow_serving import MODELS_FILE
+from paritygate.text import counted
+
+__all__ = ["following_lines", "print_following_views", "print_saved_model", "print_triton_view"]
+
+
+def print_triton_view(
+    published: PublishedTritonView, *, samples: str | None, follows: str | None, is_quiet: bool, to_stderr: bool
+) -> None:
+    """Print what the server will find, what was decided of it and why, and how to start and to judge it."""
+    done = f"{published.variant} for Triton's backend {published.view.backend}"
+    if _print_first(published, done, is_quiet=is_quiet, to_stderr=to_stderr):
+        return
+    messages = (*_messages(published), *_following(follows))
+    print_lines([line for message in messages for line in wrapped(message)], err=to_stderr)
+    root, name = shlex.quote(from_here(published.root)), published.view.name
+    print_lines(command_lines(f"start: tritonserver --model-repository={root}"), err=to_stderr)
+    renamed, given = "".join(_renaming(published)), shlex.quote(samples or "SAMPLES")
+    compare = f"convert-and-validate compare {shlex.quote(from_here(published.artifact))} grpc://127.0.0.1:8001/{name}"
+    print_lines(command_lines(f"next: {compare}{renamed} --samples {given}"), err=to_stderr)
+
+
+def _print_first(published: PublishedView[Any, Any], variant: str, *, is_quiet: bool, to_stderr: bool) -> bool:
+    """Print what is served and where, and return whether that is all that is to be printed."""
+    alias = f" ({', '.join(published.aliases)})" if published.aliases else ""
+    done = "served" if published.written.is_changed else "served already, nothing was written"
+    place = f"{from_here(published.root)}/{published.view.name}"
+    said = f"{published.model} version {published.version}{alias}: {variant}: {done}: {place}"
+    print_lines(wrapped(said, width=None) if is_quiet else wrapped(said), err=to_stderr)
+    return is_quiet
+
+
+def _following(alias: str | None) -> Iterator[str]:
+    if alias is not None:
+        yield f"follows {alias}: promote, run, rollback and alias write it again when they move that (--no-follow: not)"
+
+
+def _messages(published: PublishedTritonView) -> Iterator[str]:
+    view = published.view
+    for side in ("input", "output"):
+        yield f"{side}s: {', '.join(map(_tensor, view.config[side]))}"
+    rows, batching = int(view.config["max_batch_size"]), view.config.get("dynamic_batching")
+    if batching is not None:
+        preferred = " and ".join(map(str, batching.get("preferred_batch_size", ()))) or "no"
+        delay = batching.get("max_queue_delay_microseconds", 0)
+        yield f"batching: up to {rows} rows a call, {preferred} preferred, a request waits {delay} us for others"
+    elif rows > 0:
+        yield f"batching: up to {rows} rows a call, as a request brings them"
+    requests = len(view.config.get("model_warmup", ()))
+    warmed = counted(requests, "request") if requests else "none: --samples gives it real inputs"
+    yield f"warm-up: {warmed}"
+    yield from (f"note: {note}" for note in view.notes)
+
+
+def _tensor(entry: Mapping[str, Any]) -> str:
+    dims = ", ".join(str(dim) for dim in entry["dims"])
+    return f"{entry['name']} {entry['data_type'].removeprefix('TYPE_')}[{dims}]"
+
+
+def _renaming(published: PublishedTritonView) -> Iterator[str]:
+    # Where the file names no tensors, the server's names are of their positions.
+    sides = [entry["name"] for side in ("input", "output") for entry in published.view.config[side]]
+    if published.view.backend == "pytorch":
+        yield from (f" --map {name}={name.rpartition('__')[0]}" for name in sides)
+
+
+def print_saved_model(
+    published: PublishedSavedModel, *, samples: str | None, follows: str | None, is_quiet: bool, to_stderr: bool
+) -> None:
+    """Print what TensorFlow Serving will find, and how to start and to judge it."""
+    if _print_first(published, published.variant, is_quiet=is_quiet, to_stderr=to_stderr):
+        return
+    view = published.view
+    place = view.base_path.removesuffix(f"/{view.name}")
+    batching = ""
+    if view.batching is not None:
+        batching = f" --enable_batching --batching_parameters_file={place}/{view.batching_file}"
+    start = f"start: tensorflow_model_server --model_config_file={place}/{MODELS_FILE}{batching}"
+    compare = f"convert-and-validate compare {shlex.quote(from_here(published.artifact))}"
+    print_lines(
+        [
+            *wrapped(f"models in {MODELS_FILE}: {', '.join(published.written.models)}"),
+            *(line for message in _following(follows) for line in wrapped(message)),
+            *command_lines(f"{start} --rest_api_port=8501"),
+            *command_lines(
+                f"next: {compare} http://127.0.0.1:8501/v1/models/{view.name} --samples {samples or 'SAMPLES'}"
+            ),
+        ],
+        err=to_stderr,
+    )
+
+
+def following_lines(views: Iterable[FollowingView], repository: Path, width: int | None) -> Iterator[str]:
+    """Yield the lines of what became of the views that follow an alias which was moved."""
+    for view in views:
+        place = f"view {from_here(view.place)}"
+        if view.error is None:
+            done = "now shows" if view.is_changed else "shows already"
+            yield from wrapped(f"{place} {done} version {view.version}", width=width)
+            continue
+        yield from wrapped(f"{place} is behind, its server keeps what it has: {view.error}", width=width)
+        yield from wrapped(f"hint: {view.error.hint}", width=width)
+        if view.order is not None:
+            words = (*view.order.words(), "--repository", from_here(repository))
+            yield from command_lines(f"next: {' '.join(map(shlex.quote, words))}", width=width)
+
+
+def print_following_views(views: Sequence[FollowingView], repository: Path, *, is_quiet: bool, to_stderr: bool) -> int:
+    """Print what became of the views that follow an alias, and return the exit code of the worst that is behind."""
+    behind = [view for view in views if view.error is not None]
+    lines = list(following_lines(behind if is_quiet else views, repository, WIDTH))
+    print_lines(lines, err=to_stderr or bool(behind))
+    return worst_code([view.error.exit_code for view in behind if view.error is not None])

@@ -1,0 +1,106 @@
+"""What `tune` measured in the terminal: a line a measurement where all is asked for, and the verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from paritygate.pipelines.cli.console import Shown, print_lines
+from paritygate.pipelines.cli.screen import from_here, screen_table, wrapped
+from paritygate.pipelines.release.triton_tuned import TUNED_FILE
+from paritygate.pipelines.report.figures import number, seconds_words
+from paritygate.pipelines.report.tables.table import Column, Table, text
+from paritygate.pipelines.tuning.request import TuneResult
+from paritygate.pipelines.tuning.search import Point
+from paritygate.pipelines.tuning.view import CHART_FILE
+from paritygate.text import counted
+
+__all__ = ["print_point", "print_tuned"]
+
+
+def print_point(point: Point, percentile: float, shown: Shown) -> None:
+    """Print one measurement, where all figures are asked for."""
+    if not shown.is_verbose:
+        return
+    print_lines([_in_words(point, percentile)], err=True)
+
+
+def _in_words(point: Point, percentile: float) -> str:
+    how = f"{point.callers} callers" if point.rate is None else f"open loop, {number(point.rate)} a second"
+    latency = f"p{percentile:g} {number(point.limit_ms, missing='without end')} ms"
+    rows = "" if point.rows_per_call is None else f", {number(point.rows_per_call)} rows a call"
+    over = "" if point.is_within else ": over the limit"
+    unsent = f", {counted(point.unsent, 'request')} not sent" if point.unsent else ""
+    return f"{point.settings}: {how}: {number(point.rows_per_s)} rows/s, {latency}{rows}{unsent}{over}"
+
+
+def print_tuned(result: TuneResult, root: Path, shown: Shown) -> None:
+    """Print what came of the search."""
+    lines = [_verdict(result)] if shown.is_quiet else [*_lines(result, root, shown)]
+    print_lines(lines, err=shown.to_stderr)
+
+
+def _lines(result: TuneResult, root: Path, shown: Shown) -> Iterator[str]:
+    of = f"{result.model} version {result.version}, {result.variant}"
+    yield from wrapped(f"{of}, on {result.server} {result.server_version}, over {result.transport}", width=shown.width)
+    rows = list(_rows(result))
+    if rows:
+        titles = ("", "settings", "rows/s", f"p{result.percentile:g} ms", "load")
+        columns = tuple(Column(title=title, is_figure=title in titles[2:4]) for title in titles)
+        caption = f"the most within p{result.percentile:g} {number(result.limit_ms)} ms"
+        cells = tuple(tuple(map(text, row)) for row in rows)
+        yield from screen_table(Table(caption=caption, columns=columns, rows=cells), shown.width)
+    right = "each within the release's limits of the released file's"
+    if result.wrong_answers:
+        right = f"{result.wrong_answers} wrong"
+    settings = len({point.settings for point in result.points})
+    yield from wrapped(
+        f"{counted(result.measurements, 'measurement')} of {counted(settings, 'combination')} in "
+        f"{seconds_words(result.seconds)}; {counted(result.answers, 'answer')} checked, {right}",
+        width=shown.width,
+    )
+    if result.not_chosen:
+        yield from wrapped(
+            f"note: the server's settings cannot be chosen, and it was measured as it is: {result.not_chosen}",
+            width=shown.width,
+        )
+    for settings_, why in result.not_loaded.items():
+        yield from wrapped(f"note: the server did not load {settings_}: {why}", width=shown.width)
+    for note in result.notes:
+        yield from wrapped(f"note: {note}", width=shown.width)
+    if result.verdict == "pass":
+        place = f"{from_here(root)}/{result.name}"
+        yield from wrapped(f"evidence: {place}/{TUNED_FILE}, {CHART_FILE}", width=shown.width)
+        if not result.is_loaded:
+            yield from wrapped(
+                f"note: the server has not read {place}: give it this folder, and POST "
+                f"/v2/repository/models/{result.name}/load",
+                width=shown.width,
+            )
+    yield from wrapped(_verdict(result), width=shown.width)
+
+
+def _rows(result: TuneResult) -> Iterator[tuple[str, ...]]:
+    before = ("before", str(result.before))
+    if result.baseline is not None:
+        yield (*before, *_figures(result.baseline), f"{result.baseline.callers} callers")
+    else:
+        yield (*before, "-", "-", "over the limit")
+    if result.best is not None:
+        yield ("best", str(result.best.settings), *_figures(result.best), f"{result.best.callers} callers")
+    if result.open is not None:
+        yield ("", "open loop", *_figures(result.open), f"{number(result.open.rate)} a second")
+
+
+def _figures(point: Point) -> tuple[str, str]:
+    return number(point.rows_per_s), number(point.limit_ms, missing="-")
+
+
+def _verdict(result: TuneResult) -> str:
+    if result.verdict != "pass":
+        return f"verdict: {result.verdict}: {result.reason}; nothing was written"
+    written = "written to the view" if result.is_written else "the view has it already"
+    if result.best is not None and result.baseline is not None and result.best.settings != result.before:
+        times = result.best.rows_per_s / result.baseline.rows_per_s
+        return f"verdict: pass: {result.settings}: {number(times)}x the rows a second: {written}"
+    return f"verdict: pass: {result.settings}: {written}"

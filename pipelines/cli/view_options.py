@@ -1,0 +1,97 @@
+"""What the commands share that write a release to where a model server looks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from paritygate.pipelines.cli.options import json_option, quiet_option, repository_option
+
+if TYPE_CHECKING:
+    from paritygate.pipelines.release.published_view import PublishedView
+
+__all__ = ["view_options", "write_view_asked_for"]
+
+_OPTIONS = (
+    click.argument("model"),
+    click.argument("which", required=False, default="prod", metavar="[VERSION|ALIAS]"),
+    click.option(
+        "--out",
+        required=True,
+        type=click.Path(file_okay=False, path_type=Path),
+        metavar="DIR",
+        help="The folder of all models of the server, on which it is started.",
+    ),
+    click.option("--name", metavar="NAME", help="The model's name on the server; MODEL if not given."),
+    click.option("--variant", metavar="NAME", help="The variant to serve; the first that is served if not given."),
+    click.option(
+        "--no-follow",
+        is_flag=True,
+        help="Leave the view as it is when promote, run, rollback or alias moves the alias.",
+    ),
+    repository_option,
+    quiet_option,
+    json_option,
+)
+
+
+def view_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the options that all views have."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def write_view_asked_for(  # noqa: PLR0913 - one argument for each option of the commands
+    kind: str,
+    show: Callable[..., None],
+    *,
+    model: str,
+    which: str,
+    out: Path,
+    name: str | None,
+    variant: str | None,
+    no_follow: bool,
+    repository: Path,
+    quiet: bool,
+    json_target: str | None,
+    samples: str | None = None,
+    server: str | None = None,
+    base_path: str | None = None,
+) -> int:
+    """Write a view, keep what was asked for, and print what was written by `show`.
+
+    Raises:
+        ParitygateError: It cannot be written.
+    """
+    from paritygate.errors import StorageError, UsageError
+    from paritygate.pipelines.cli.console import write_json
+    from paritygate.pipelines.release.following import keep_order, publish_order
+    from paritygate.pipelines.release.view_order import ViewOrder
+    from paritygate.validate.samples.source import SampleSource
+
+    order = ViewOrder(
+        command=kind,
+        model=model,
+        which=which,
+        root=out.absolute(),
+        name=name or model,
+        variant=variant,
+        samples=samples,
+        server=server,
+        base_path=base_path,
+    )
+    source = None if samples is None else SampleSource(text=samples, folder=Path.cwd())
+    published: PublishedView[Any, Any] = publish_order(repository, order, source)
+    try:
+        keep_order(repository, order, source, is_followed=not no_follow)
+    except (StorageError, UsageError) as err:
+        msg = f"the view was written, and will not follow {which}: {err}"
+        raise type(err)(msg, hint="give --no-follow where it is not to") from err
+    follows = which if order.follows and not no_follow else None
+    show(published, samples=samples, follows=follows, is_quiet=quiet, to_stderr=json_target == "-")
+    write_json(json_target, {"schema_version": 1, **published.to_json(), "follows": follows})
+    return 0

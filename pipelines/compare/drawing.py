@@ -1,0 +1,159 @@
+"""What a report draws of one output, as evidence and JSON hold it: small however many rows there are."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from paritygate.validate.gate.histogram import FIRST_OCTAVE, OCTAVES
+from paritygate.validate.gate.sketch import CELLS, MOST_BINS
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from paritygate.validate.gate.measurement import Drawing
+    from paritygate.validate.gate.sketch import Grid, Maxima
+
+__all__ = ["DrawingResult", "GridResult", "MaximaResult", "drawing_result"]
+
+# Cells that hold something, beyond which four of them are made one: evidence is kept small.
+_MOST_CELLS = 1000
+_DIGITS = 6
+_CELLS = re.compile(r"\d{1,2},\d{1,2},\d{1,18}(?: \d{1,2},\d{1,2},\d{1,18}){0,5000}", re.ASCII)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GridResult:
+    """How many values there are of each expected value (across) and each actual value (up).
+
+    `low` and `high` are the range of both sides, cut into `size` cells. `cells` are those that hold values, and `flips`
+    those with values whose decision flipped, as `X,Y,COUNT` with spaces between them: X from 0, Y from 1; Y is 0 below
+    the range, and `size` + 1 above it. `not_finite` counts values that are finite in the reference alone.
+    """
+
+    low: float
+    high: float
+    size: int
+    cells: str
+    flips: str
+    not_finite: int = 0
+
+    def __post_init__(self) -> None:
+        is_range = self.low < self.high and math.isfinite(self.high - self.low) and 1 <= self.size <= CELLS
+        if not is_range or not all(_are_cells(cells, self.size) for cells in (self.cells, self.flips)):
+            msg = "what was drawn of actual against expected values is no grid of counts"
+            raise ValueError(msg)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MaximaResult:
+    """The largest part of its limit that a difference takes, to six digits, in bins of `width` positions each from 0.
+
+    Null is a bin without a row, or one that is in `not_finite`: there a difference is none, or beyond any limit.
+    """
+
+    width: int
+    largest: list[float | None]
+    not_finite: list[int]
+
+    def __post_init__(self) -> None:
+        bins = len(self.largest)
+        is_sound = self.width >= 1 and bins <= MOST_BINS and all(at in range(bins) for at in self.not_finite)
+        if not is_sound or any(value is not None and value < 0 for value in self.largest):
+            msg = "what was drawn of the largest differences is no list of them"
+            raise ValueError(msg)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DrawingResult:
+    """What is drawn of an output, of the first pass.
+
+    `counts` are of the differences from `2 ** first_exponent` on, each entry up to twice the start of the one before;
+    `equal` counts those of 0, or too small for float32, and `beyond` those beyond their own max limit. `boundary` is
+    the threshold that is decided by. Without rows of its own per input, an output has no `by_row`; without lengths
+    that differ, no `by_length`.
+    """
+
+    equal: int
+    beyond: int
+    first_exponent: int
+    counts: list[int]
+    boundary: float | None = None
+    grid: GridResult | None = None
+    by_row: MaximaResult | None = None
+    by_length: MaximaResult | None = None
+
+    def __post_init__(self) -> None:
+        last = self.first_exponent + len(self.counts)
+        is_in_float32 = self.first_exponent >= FIRST_OCTAVE and last <= FIRST_OCTAVE + OCTAVES
+        if not is_in_float32 or min([self.equal, self.beyond, *self.counts]) < 0:
+            msg = "what was drawn of the differences by size is no list of counts"
+            raise ValueError(msg)
+
+
+def drawing_result(drawing: Drawing, beyond: int) -> DrawingResult:
+    """Return what was drawn, given how many differences are beyond their limit."""
+    equal, counts = int(drawing.octaves[0]), [int(count) for count in drawing.octaves[1:]]
+    used = [at for at, count in enumerate(counts) if count]
+    first, last = (used[0], used[-1] + 1) if used else (0, 0)
+    sketch = drawing.sketch
+    # One length all over tells nothing.
+    has_lengths = (sketch.by_length.largest > -math.inf).sum() > 1
+    return DrawingResult(
+        equal=equal,
+        beyond=beyond,
+        first_exponent=FIRST_OCTAVE + first,
+        counts=counts[first:last],
+        boundary=sketch.boundary,
+        grid=None if sketch.grid is None else _grid_result(sketch.grid),
+        by_row=_maxima_result(sketch.by_row) if sketch.by_row.largest.size else None,
+        by_length=_maxima_result(sketch.by_length) if has_lengths else None,
+    )
+
+
+def _are_cells(text: str, size: int) -> bool:
+    """Return whether a text names cells of a grid, each with a count."""
+    if text and not _CELLS.fullmatch(text):
+        return False
+    cells = [tuple(map(int, cell.split(","))) for cell in text.split()]
+    return all(x < size and y <= size + 1 and count > 0 for x, y, count in cells)
+
+
+def _grid_result(grid: Grid) -> GridResult:
+    values, flips = grid.values, grid.flips
+    while (values > 0).sum() > _MOST_CELLS:
+        values, flips = _coarser(values), _coarser(flips)
+    return GridResult(
+        low=grid.low,
+        high=grid.high,
+        size=len(values),
+        cells=_cells(values),
+        flips=_cells(flips),
+        not_finite=grid.not_finite,
+    )
+
+
+def _coarser(counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the counts of cells twice as wide and high; what is below and above the range stays apart."""
+    import numpy as np
+
+    half = len(counts) // 2
+    across = counts.reshape(half, 2, -1).sum(axis=1)
+    inner = across[:, 1:-1].reshape(half, half, 2).sum(axis=2)
+    return np.concatenate([across[:, :1], inner, across[:, -1:]], axis=1)
+
+
+def _cells(counts: NDArray[np.int64]) -> str:
+    return " ".join(f"{x},{y},{counts[x, y]}" for x, y in zip(*counts.nonzero(), strict=True))
+
+
+def _maxima_result(maxima: Maxima) -> MaximaResult:
+    found = maxima.largest.tolist()
+    return MaximaResult(
+        width=maxima.width,
+        largest=[float(f"{value:.{_DIGITS}g}") if math.isfinite(value) else None for value in found],
+        not_finite=[at for at, value in enumerate(found) if value == math.inf],
+    )

@@ -1,0 +1,295 @@
+"""The answers of the models of a comparison, kept: asked the same again, they answer without a model.
+
+What a limit changes is what answers come to, and not the answers. A comparison by other limits is therefore the same
+job, in which whoever is asked looks its answers up; what was not asked before is an error, and the models are asked.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+
+from paritygate.codec import from_data, to_data
+from paritygate.errors import MeasurementError, NotAskedBeforeError
+from paritygate.files import read_json, write_json_atomically
+from paritygate.models.loading import LoadedModel
+from paritygate.models.source import ModelRef, SourceKind
+from paritygate.pipelines.process.child import ANSWERS_FILE
+from paritygate.signature import Signature
+from paritygate.validate.reference.recording import ChunkWriter, read_chunks
+from paritygate.validate.runners.runner import Runner, RuntimeFacts
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Arrays = Mapping[str, NDArray[np.generic]]
+
+__all__ = ["KeptAnswers", "kept_answers"]
+
+# All of them are held in memory where they are looked up.
+_MOST_BYTES = 256 << 20
+_OTHER = "another-process"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Opened:
+    """What a model turned out to be, before the first call and after it.
+
+    Attributes:
+        rename: The names served in place of its own, which it was opened with.
+        kind: Its kind.
+        digest: Its digest.
+        signature: What it takes and returns.
+        second_names: Other names of its outputs.
+        before: What ran, as it was known before any call.
+        after: The same after the first call, and ever since.
+    """
+
+    rename: Mapping[str, str]
+    kind: SourceKind
+    digest: str | None
+    signature: Signature
+    second_names: Mapping[str, str]
+    before: RuntimeFacts
+    after: RuntimeFacts
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _LoadedBefore(LoadedModel):
+    """A model that is not loaded, of which it is known what it would be."""
+
+    known_digest: str | None = None
+
+    @property
+    def digest(self) -> str | None:
+        """The digest that it had."""
+        return self.known_digest
+
+
+class KeptAnswers:
+    """No answers are kept, and none are looked up: every model is opened and asked."""
+
+    def opened(self, role: str, ref: ModelRef, open_it: Callable[[], Runner]) -> Runner:
+        """Return a model that is ready to run.
+
+        Args:
+            role: What it is to the comparison; another model has another one.
+            ref: Which model.
+            open_it: Opens it.
+
+        Raises:
+            NotAskedBeforeError: It was not opened so before, and is not to be opened now.
+            ParitygateError: As `open_it`.
+        """
+        del role, ref
+        return open_it()
+
+    def measured(self, name: str, seconds: float) -> float:
+        """Return how long something took: now, or where models are not asked, when they were."""
+        del name
+        return seconds
+
+    def close(self) -> None:
+        """Write down what is kept, where it is all that was asked."""
+
+    def of_another_process(self) -> tuple[Path | None, bool]:
+        """Return where a process that this one starts keeps its answers, and whether it looks them up there."""
+        return None, False
+
+
+def kept_answers(folder: Path | None, *, is_judged_only: bool) -> KeptAnswers:
+    """Return what is asked for the answers of models.
+
+    Args:
+        folder: Where they are kept; None for nowhere.
+        is_judged_only: Whether they are there, and no model is to be asked.
+
+    Raises:
+        NotAskedBeforeError: They are to be there, and are not.
+    """
+    if folder is None:
+        return KeptAnswers()
+    return _Known(folder) if is_judged_only else _Keeping(folder)
+
+
+@dataclass(kw_only=True, slots=True)
+class _Kept:
+    """What is kept of one model, and the digest of each answer by that of what was asked."""
+
+    runner: Runner
+    ref: ModelRef
+    before: RuntimeFacts
+    writer: ChunkWriter
+    after: RuntimeFacts | None = None
+    answers: dict[str, str] = field(default_factory=dict)
+
+    def described(self) -> dict[str, Any]:
+        """Return it as JSON data, all answers written."""
+        self.writer.flush()
+        loaded = self.runner.loaded
+        opened = _Opened(
+            rename=self.ref.rename,
+            kind=loaded.ref.kind,
+            digest=loaded.digest,
+            signature=self.runner.signature,
+            second_names=self.runner.second_names,
+            before=self.before,
+            after=self.after or self.before,
+        )
+        return {"opened": to_data(opened), "chunks": self.writer.chunks}
+
+
+class _Keeping(KeptAnswers):
+    """Keeps every answer, once for all that is asked alike, as long as that is all there is to know."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._kept: dict[str, _Kept] = {}
+        self._seconds: dict[str, float] = {}
+        self._bytes = 0
+        self._is_whole = True
+        self._lock = threading.Lock()
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def opened(self, role: str, ref: ModelRef, open_it: Callable[[], Runner]) -> Runner:
+        runner = open_it()
+        place = self._folder / role
+        place.mkdir()
+        kept = _Kept(runner=runner, ref=ref, before=runner.facts, writer=ChunkWriter(place))
+        self._kept[role] = kept
+        return _Asked(runner, lambda inputs, answer: self._keep(kept, inputs, answer))
+
+    def measured(self, name: str, seconds: float) -> float:
+        self._seconds[name] = seconds
+        return seconds
+
+    def of_another_process(self) -> tuple[Path | None, bool]:
+        return self._folder / _OTHER, False
+
+    def close(self) -> None:
+        other = self._folder / _OTHER
+        if self._is_whole and (not other.exists() or (other / ANSWERS_FILE).is_file()):
+            models = {role: kept.described() for role, kept in self._kept.items()}
+            write_json_atomically(self._folder / ANSWERS_FILE, {"seconds": self._seconds, "models": models})
+
+    def _keep(self, kept: _Kept, inputs: Arrays, answer: Arrays | None) -> None:
+        with self._lock:
+            if not self._is_whole:
+                return
+            facts = kept.runner.facts
+            kept.after = kept.after or facts
+            # What was not answered has a reason of the moment, what is counted follows from how often it was asked, and
+            # what lies in memory in another order may be summed up otherwise.
+            self._is_whole = (
+                answer is not None
+                and facts == kept.after
+                and all(array.flags.c_contiguous for array in answer.values())
+                and self._is_added(kept, _digest_of(inputs), answer)
+            )
+
+    def _is_added(self, kept: _Kept, asked: str, answer: Arrays) -> bool:
+        """Keep an answer, and return whether it is the one that was given before, if one was, and not too much."""
+        found = _digest_of(answer)
+        if asked in kept.answers:
+            return kept.answers[asked] == found
+        kept.answers[asked] = found
+        self._bytes += sum(array.nbytes for array in answer.values())
+        try:
+            # The arrays are the caller's, who may write to them.
+            kept.writer.add({name: array.copy() for name, array in answer.items()}, rows=0, case=asked)
+        except MeasurementError:
+            return False
+        return self._bytes <= _MOST_BYTES
+
+
+class _Asked(Runner):
+    """A model that is asked, and somebody who is told of each answer, and of what was not answered."""
+
+    def __init__(self, runner: Runner, tell: Callable[[Arrays, Arrays | None], None]) -> None:
+        super().__init__(runner.signature, runner.facts)
+        self.loaded, self.second_names = runner.loaded, runner.second_names
+        self._runner = runner
+        self._tell = tell
+
+    @property
+    def facts(self) -> RuntimeFacts:
+        """What runs, as the model's own runner has it."""
+        return self._runner.facts
+
+    def _call(self, feed: Arrays) -> Sequence[NDArray[np.generic]]:
+        answer: Arrays | None = None
+        try:
+            answer = self._runner.run(feed)
+        finally:
+            self._tell(feed, answer)
+        return [answer[spec.name] for spec in self.signature.outputs]
+
+
+class _Known(KeptAnswers):
+    """Looks answers up, and asks no model."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        if not (folder / ANSWERS_FILE).is_file():
+            _not_asked("no answers of it were kept")
+        found = read_json(folder / ANSWERS_FILE)
+        self._models, self._seconds = found["models"], found["seconds"]
+
+    def opened(self, role: str, ref: ModelRef, open_it: Callable[[], Runner]) -> Runner:
+        del open_it
+        if role not in self._models:
+            _not_asked(f"the {role} was not asked")
+        known = from_data(_Opened, self._models[role]["opened"])
+        if dict(known.rename) != dict(ref.rename):
+            _not_asked(f"the outputs of the {role} had other names")
+        stored = read_chunks(self._folder / role, self._models[role]["chunks"])
+        runner = _LookedUp(known, {batch.case or "": batch.outputs for batch in stored})
+        runner.loaded = _LoadedBefore(ref=replace(ref, kind=known.kind), known_digest=known.digest)
+        return runner
+
+    def measured(self, name: str, seconds: float) -> float:
+        del seconds
+        return float(self._seconds[name])
+
+    def of_another_process(self) -> tuple[Path | None, bool]:
+        return self._folder / _OTHER, True
+
+
+class _LookedUp(Runner):
+    """A model that is not there, and what it answered."""
+
+    def __init__(self, known: _Opened, answers: Mapping[str, Arrays]) -> None:
+        super().__init__(known.signature, known.before)
+        self.second_names = known.second_names
+        self._after = known.after
+        self._answers = answers
+
+    def _call(self, feed: Arrays) -> Sequence[NDArray[np.generic]]:
+        found = self._answers.get(_digest_of(feed))
+        if found is None:
+            _not_asked("a model was not asked about some rows")
+        self._facts = self._after
+        return [found[spec.name].copy() for spec in self.signature.outputs]
+
+
+def _not_asked(what: str) -> NoReturn:
+    msg = f"{what} when this was compared before"
+    raise NotAskedBeforeError(msg, hint="compare anew")
+
+
+def _digest_of(arrays: Arrays) -> str:
+    """Return the digest of arrays by name: dtype, shape and values, bit for bit."""
+    found = hashlib.sha256()
+    for name, array in sorted(arrays.items()):
+        found.update(f"{name}\0{array.dtype}\0{array.shape}\0".encode())
+        if array.dtype.kind == "O":
+            found.update(repr(array.tolist()).encode())
+        else:
+            found.update(np.ascontiguousarray(array).tobytes())
+    return found.hexdigest()

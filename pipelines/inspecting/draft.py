@@ -1,0 +1,287 @@
+"""A first spec of a model: what was read stands in it as it is, and what was guessed is marked with its reason."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from paritygate.backends import backend_state
+from paritygate.codec import to_data
+from paritygate.convert.conversion import CONVERTERS, DERIVATIONS
+from paritygate.errors import UsageError
+from paritygate.formats import FORMATS
+from paritygate.models.source import SourceKind
+from paritygate.pipelines.inspecting.spec_text import Place, flow_text, yaml_text
+from paritygate.pipelines.inspecting.survey import BATCH_DIM, ModelSurvey
+from paritygate.pipelines.spec.schema import AVAILABLE_TARGETS
+from paritygate.precision import Precision, Variant
+from paritygate.signature import Dim, TensorSpec, is_float_dtype
+from paritygate.text import counted
+from paritygate.validate.gate.valid_positions import valid_positions
+from paritygate.validate.probes.roles import Role
+from paritygate.validate.samples.random_rows import RANDOM
+
+__all__ = ["Draft", "draft_of", "fitting_targets"]
+
+# Made where the source allows it and their packages are installed: no row of the samples is needed to make them.
+_USUAL = ("onnx-fp32", "onnx-fp16", "openvino-fp32", "tflite-fp32")
+_REQUIRED = "onnx-fp32"
+# What a reader asks first comes first.
+_ORDER = ("model", "samples", "decisions", "argmax_of", "outputs", "roles", "targets", "required", "promote")
+_WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
+_CLASS_WORDS = frozenset({"logit", "logits", "prob", "probabilities", "probability", "probs", "softmax"})
+# Beyond this rank the axis of classes may be any.
+_CLASS_RANK = 3
+_MATRIX_RANK = 2
+_HALF = 0.5
+# Names of dims that are formulas, as exporters write them, are no sizes of their own.
+_DIM_NAME = re.compile(r"[\w.-]+")
+
+
+@dataclass(kw_only=True, slots=True)
+class Draft:
+    """A spec in the making.
+
+    Attributes:
+        data: The spec.
+        comments: What is said above its entries.
+        guesses: What was guessed, in a few words each.
+    """
+
+    data: dict[str, Any]
+    comments: dict[Place, list[str]] = field(default_factory=dict)
+    guesses: list[str] = field(default_factory=list)
+
+    def say(self, place: Place, *lines: str) -> None:
+        """Say something above an entry."""
+        self.comments.setdefault(place, []).extend(lines)
+
+    def guess(self, place: Place, value: Any, reason: str) -> None:  # noqa: ANN401 - plain data
+        """Write a value that is guessed, and why."""
+        entry = self.data
+        for key in place[:-1]:
+            entry = entry.setdefault(key, {})
+        entry[place[-1]] = value
+        self.say(place, f"guess: {reason}")
+        self.guesses.append(f"{'.'.join(place)}: {flow_text(value)} - {reason}")
+
+    def text(self, *head: str) -> str:
+        """Return the spec as YAML, with what is said at its head."""
+        return yaml_text({name: self.data[name] for name in _ORDER if name in self.data}, self.comments, head=head)
+
+
+def draft_of(survey: ModelSurvey, *, name: str, source: str, samples: str | None) -> Draft:
+    """Return the spec that a survey of a model leads to.
+
+    Args:
+        survey: What was seen.
+        name: What the model is to be called.
+        source: The model as the spec names it.
+        samples: The samples as the spec names them; None where rows are made up.
+    """
+    draft = Draft(data={"model": {"name": name, "source": source}, "samples": {"source": samples or RANDOM}})
+    _add_names(draft, survey)
+    _add_dims(draft, survey)
+    _add_samples(draft, survey)
+    _add_decisions(draft, survey)
+    _add_masks(draft, survey)
+    _add_targets(draft, survey)
+    draft.data["promote"] = {"to": "artifacts/repository", "alias": "prod"}
+    draft.say(("promote",), "Where what passed is released. With prefer: fastest speed is measured, and decides.")
+    return draft
+
+
+def _add_names(draft: Draft, survey: ModelSurvey) -> None:
+    if survey.rename:
+        (own, served), *_ = survey.rename.items()
+        reason = f"the model calls it {own!r}, and the samples hold {served!r} and no {own!r}"
+        draft.guess(("model", "rename"), dict(survey.rename), reason)
+    signature, model = survey.signature, draft.data["model"]
+    if survey.is_said:
+        said = "; ".join(f"{side} {spec}" for side, spec in _tensors(survey))
+        draft.say(("model", "source"), f"It says itself: {said}")
+        return
+    for key, specs in (("inputs", signature.inputs), ("outputs", signature.outputs)):
+        model[key] = {spec.name: {"dtype": spec.dtype, "shape": list(spec.shape or ())} for spec in specs}
+    fixed = [
+        f"axis {axis} of {spec.name} is {size}"
+        for spec in signature.inputs
+        for axis, size in enumerate(spec.shape or ())
+        if isinstance(size, int)
+    ]
+    reason = f"as all {counted(survey.rows, 'row')} of the samples show it; dims that vary have names"
+    if fixed:
+        reason += f", others may vary as well: {', '.join(fixed)}"
+    draft.say(("model", "inputs"), f"guess: {reason}")
+    draft.say(("model", "outputs"), "guess: as the model answers batches of these rows")
+    draft.guesses.append(f"model.inputs, model.outputs: {reason}")
+
+
+def _tensors(survey: ModelSurvey) -> Iterator[tuple[str, TensorSpec]]:
+    yield from (("input", spec) for spec in survey.signature.inputs)
+    yield from (("output", spec) for spec in survey.signature.outputs)
+
+
+def _add_dims(draft: Draft, survey: ModelSurvey) -> None:
+    named = {dim for spec in survey.signature.inputs for dim in spec.shape or () if isinstance(dim, str)}
+    for dim in (dim for dim in survey.signature.symbols if dim in named and _DIM_NAME.fullmatch(dim)):
+        sizes, reason = _sizes_of(dim, survey)
+        if sizes is not None:
+            draft.guess(("model", "dims", dim), to_data(sizes), reason)
+
+
+def _sizes_of(dim: str, survey: ModelSurvey) -> tuple[Dim | None, str]:
+    allowed = survey.signature.dims.get(dim)
+    if dim in survey.row_dims:
+        low, high = (1, BATCH_DIM.max) if allowed is None else (allowed.min, min(BATCH_DIM.max, allowed.max))
+        high = max(low, high)
+        sizes = Dim(min=low, opt=min(max(BATCH_DIM.opt, low), high), max=high)
+        return sizes, "how many rows a call takes; opt is the usual number"
+    if survey.random is not None:
+        return survey.random.dims.get(dim), "usual sizes: give those that the service sends"
+    if dim not in survey.sizes:
+        return None, ""
+    low, usual, high = survey.sizes[dim]
+    seen = f"every row has {low}" if low == high else f"the rows have {low} to {high}, half of them up to {usual}"
+    return Dim(min=low, opt=usual, max=high), f"{seen}; give what the service sends"
+
+
+def _add_samples(draft: Draft, survey: ModelSurvey) -> None:
+    if survey.random is not None:
+        inputs = {
+            name: {
+                "dtype": item.dtype,
+                "shape": list(item.shape),
+                **({"mask": True} if item.mask else {"low": _number(item.low), "high": _number(item.high)}),
+            }
+            for name, item in survey.random.inputs.items()
+        }
+        draft.data["samples"]["random"] = {"rows": survey.random.rows, "inputs": inputs}
+        draft.say(
+            ("samples",),
+            "These samples are random: a run of them is inconclusive at best, and releases nothing. Put real inputs",
+            "in their place: source: inputs.npz, with one array an input, and no random.",
+        )
+        draft.guesses.append("samples: random rows, which show that the model converts and nothing of its answers")
+    else:
+        draft.say(("samples", "source"), f"{counted(survey.rows, 'row')}.")
+    if survey.batch_size is not None:
+        draft.data["samples"]["batch_size"] = survey.batch_size
+        draft.say(("samples", "batch_size"), f"The model takes {counted(survey.batch_size, 'row')} a call.")
+    if survey.pad:
+        names = ", ".join(survey.pad)
+        reason = f"rows of {names} differ in length; this fills shorter ones up, and has to be what your service uses"
+        draft.guess(("samples", "pad"), {name: _number(value) for name, value in survey.pad.items()}, reason)
+
+
+def _number(value: float) -> float | int:
+    return int(value) if float(value).is_integer() else value
+
+
+def _add_decisions(draft: Draft, survey: ModelSurvey) -> None:
+    open_ones = []
+    for spec in survey.signature.outputs:
+        if not is_float_dtype(spec.dtype):
+            continue
+        rule = _rule_of(spec, survey)
+        if rule is None:
+            # A table of numbers a row, such as states of layers, is rarely decided by.
+            open_ones += [spec.name] if spec.shape is None or len(spec.shape) <= _MATRIX_RANK else []
+        else:
+            draft.guess(("decisions", spec.name), *rule)
+    for label, scores in survey.argmax_of.items():
+        reason = f"it always was the place of the largest of {scores}: where two are nearly equal, rounding may choose"
+        draft.guess(("argmax_of", label), scores, reason)
+    if open_ones:
+        names = ", ".join(open_ones)
+        draft.say(
+            ("decisions",) if "decisions" in draft.data else ("targets",),
+            f"No rule is guessed for {names}. If your service decides by it, say how, such as",
+            f"decisions: {{{open_ones[0]}: {{threshold: 3.0}}}}: then answers that flip are counted.",
+        )
+
+
+def _rule_of(spec: TensorSpec, survey: ModelSurvey) -> tuple[dict[str, Any], str] | None:
+    """Return the decision that an output is for, and why; None where nothing tells."""
+    shape, answers = spec.shape, survey.answers.get(spec.name)
+    if not shape:
+        return None
+    rank, last = len(shape), shape[-1]
+    if rank in {_MATRIX_RANK, _CLASS_RANK} and isinstance(last, int) and last > 1:
+        words = {word.lower() for word in _WORDS.findall(spec.name)}
+        if answers is not None and answers.is_shares:
+            why = f"its {last} numbers sum up to 1, as shares of classes do"
+        elif words & _CLASS_WORDS:
+            why = f"its name, and {last} numbers on its last axis"
+        else:
+            return None
+        return {"argmax": True, **({"axis": rank - 1} if rank == _CLASS_RANK else {})}, why
+    is_one_number = rank == 1 or (rank == _MATRIX_RANK and last == 1)
+    is_of_half = answers is not None and answers.low >= 0 and answers.high <= 1 and answers.is_on_both_sides
+    if is_one_number and is_of_half and answers is not None and survey.random is None:
+        why = f"one number a row, from {answers.low:.3g} to {answers.high:.3g}, on both sides of {_HALF}"
+        return {"threshold": _HALF}, why
+    return None
+
+
+def _add_masks(draft: Draft, survey: ModelSurvey) -> None:
+    masks = [name for name, facts in survey.inputs.items() if facts.role is Role.MASK]
+    for name in masks:
+        facts = survey.inputs[name]
+        role = {"role": str(Role.MASK), **({} if facts.of is None else {"of": facts.of})}
+        draft.guess(("roles", name), role, facts.why)
+    others = [
+        f"{name} is taken for {facts.role} by a run, too: {facts.why}; correct it below roles if it is not"
+        for name, facts in survey.inputs.items()
+        if facts.role not in {Role.MASK, Role.NUMBER}
+    ]
+    draft.say(("roles",) if masks else ("targets",), *others)
+    for spec in survey.signature.outputs:
+        found = next((name for name in masks if _says_positions(name, spec, survey)), None)
+        if found is not None and is_float_dtype(spec.dtype):
+            reason = f"it has the dims of {found}: where that is 0, its values mean nothing and are not compared"
+            draft.guess(("outputs", spec.name), {"valid_where": found}, reason)
+
+
+def _says_positions(mask: str, output: TensorSpec, survey: ModelSurvey) -> bool:
+    try:
+        valid_positions({output.name: mask}, [survey.signature])
+    except UsageError:
+        return False
+    return True
+
+
+def _add_targets(draft: Draft, survey: ModelSurvey) -> None:
+    kind = SourceKind(survey.inspection.kind)
+    fitting = fitting_targets(kind)
+    # A model that computes in less than FP32 is not made less precise once more.
+    is_full = survey.inspection.precision in {str(Precision.FP32), None}
+    chosen = [
+        name
+        for name in _USUAL
+        if name in fitting
+        and (name.endswith("-fp32") or is_full)
+        and (name == _REQUIRED or backend_state(FORMATS[Variant.parse(name).format].runtime).is_available)
+    ]
+    others = [name for name in fitting if name not in chosen]
+    # Which targets were chosen is said with what was written, and needs no line among the guesses.
+    draft.data |= {"targets": chosen, "required": [_REQUIRED]}
+    draft.say(
+        ("targets",),
+        "guess: what is made of such a model without further settings, and runs here",
+        f"It can become these as well: {', '.join(others)}",
+    )
+    draft.say(("required",), "guess: the others are shown, and released where they pass")
+
+
+def fitting_targets(kind: SourceKind) -> list[str]:
+    """Return the variants that can be made of a source of a kind, in the order of those there are."""
+    return [str(variant) for variant in AVAILABLE_TARGETS if _is_made_of(str(variant), kind, DERIVATIONS)]
+
+
+def _is_made_of(name: str, kind: SourceKind, derivations: Mapping[str, Any]) -> bool:
+    if name in derivations:
+        return _is_made_of(derivations[name].base, kind, derivations)
+    return (kind, Variant.parse(name).format) in CONVERTERS

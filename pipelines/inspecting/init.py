@@ -1,0 +1,213 @@
+"""`init`: a first spec of a model, written to a file that nothing stands in the way of."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from paritygate.codec import from_data, to_data
+from paritygate.errors import BackendError, ParitygateError, UsageError
+from paritygate.files import write_bytes_atomically
+from paritygate.importing import is_object_path
+from paritygate.models.source import ModelRef, SourceKind, is_there, parse_source
+from paritygate.pipelines.inspecting.draft import draft_of
+from paritygate.pipelines.inspecting.inspection import Inspection
+from paritygate.pipelines.inspecting.survey import BATCH_DIM, ModelSurvey
+from paritygate.pipelines.process.child import ChildJob, Progress, run_child
+from paritygate.pipelines.spec.loading import parse_spec
+from paritygate.pipelines.spec.schema import Spec
+from paritygate.validate.samples.samples import SampleSource
+
+__all__ = ["InitRequest", "WrittenSpec", "inspect_model", "write_spec"]
+
+# What nothing is converted from.
+_MADE = frozenset({SourceKind.OPENVINO, SourceKind.TFLITE, SourceKind.TENSORRT, SourceKind.TENSORRT_RTX})
+_LEAST_NAME = re.compile(r"[^A-Za-z0-9._-]+")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class InitRequest:
+    """What a spec is to be written of.
+
+    Attributes:
+        model: The model: a path, or `module:callable`.
+        samples: The samples, as a path or `module:callable`; None to make rows up.
+        here: What paths are relative to.
+        out: The file to write.
+        name: What the model is to be called; None for a name made of its own.
+        is_replacing: Whether a file that is there is replaced.
+    """
+
+    model: str
+    samples: str | None
+    here: Path
+    out: Path
+    name: str | None = None
+    is_replacing: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WrittenSpec:
+    """A spec that was written.
+
+    Attributes:
+        path: The file.
+        name: What the model is called in it.
+        targets: What it is to become.
+        guesses: What was guessed, one line each.
+        rows: How many rows the samples hold.
+        min_rows: Fewer rows than this are inconclusive.
+        is_random: Whether the rows are made up.
+        next_command: What to run next.
+    """
+
+    path: Path
+    name: str
+    targets: tuple[str, ...]
+    guesses: tuple[str, ...]
+    rows: int
+    min_rows: int
+    is_random: bool
+    next_command: str
+
+
+def inspect_model(
+    model: str, samples: str | None, *, here: Path, time_limit_s: float, progress: Progress
+) -> Inspection:
+    """Return what a model is.
+
+    Args:
+        model: A path, or `module:callable`.
+        samples: Rows that a model is asked about which does not say what it takes; None where there are none.
+        here: What paths are relative to.
+        time_limit_s: Seconds that it may take.
+        progress: Told what is done.
+
+    Raises:
+        ParitygateError: The model, or the samples, cannot be read.
+    """
+    ref = parse_source(model, here)
+    source = None if samples is None else SampleSource(text=samples, folder=here, batch_size=BATCH_DIM.opt)
+    found = _child(ref, source, is_surveyed=False, time_limit_s=time_limit_s, progress=progress)
+    return from_data(Inspection, found)
+
+
+def write_spec(request: InitRequest, *, time_limit_s: float, progress: Progress) -> WrittenSpec:
+    """Write a first spec of a model, whole or not at all.
+
+    Raises:
+        UsageError: The file is there and is not to be replaced, nothing is converted from such a model, or the samples
+            do not fit it.
+        InputFileError: The model or the samples cannot be read.
+        BackendError: The model does not answer the samples.
+        StorageError: The file cannot be written.
+    """
+    out = request.here / request.out
+    _check_out(out, is_replacing=request.is_replacing)
+    folder = out.parent.resolve()
+    source, samples = (_beside(text, request.here, folder) for text in (request.model, request.samples))
+    assert source is not None  # noqa: S101 - a model was named
+    ref = parse_source(source, folder)
+    if ref.kind in _MADE:
+        msg = f"{request.model} is a model of kind {str(ref.kind)!r}, from which nothing is converted"
+        raise UsageError(msg, hint="name the model that was trained; to hold two models against each other use compare")
+    name = request.name or _name_of(request.model)
+    found = _child(
+        ref,
+        # In batches as a run reads them.
+        None if samples is None else SampleSource(text=samples, folder=folder, batch_size=BATCH_DIM.opt),
+        is_surveyed=True,
+        time_limit_s=time_limit_s,
+        progress=progress,
+    )
+    survey = from_data(ModelSurvey, found)
+    draft = draft_of(survey, name=name, source=source, samples=samples)
+    again = [
+        "convert-and-validate",
+        "init",
+        request.model,
+        *(["--samples", request.samples] if request.samples else []),
+    ]
+    run = shlex.join(["convert-and-validate", "run", str(request.out)])
+    text = draft.text(
+        f"Written by: {shlex.join(again)}",
+        "What is marked guess may be wrong: look at it, and correct it. All keys are in docs/spec.md.",
+        f"Then: {run}",
+    )
+    spec = parse_spec(text, folder=folder, origin=str(request.out)).spec
+    if spec != Spec.model_validate(draft.data):
+        msg = f"the spec of {request.model} does not read as what was meant: {text!r}"
+        raise BackendError(msg, hint="write the spec by hand, as docs/spec.md says, and report this")
+    write_bytes_atomically(out, text.encode())
+    return WrittenSpec(
+        path=request.out,
+        name=name,
+        targets=tuple(draft.data["targets"]),
+        guesses=tuple(draft.guesses),
+        rows=survey.rows,
+        min_rows=spec.min_rows,
+        is_random=survey.random is not None,
+        next_command=run,
+    )
+
+
+def _check_out(out: Path, *, is_replacing: bool) -> None:
+    if is_there(out) and (out.is_dir() or not is_replacing):
+        msg = f"{out} exists, and is left alone"
+        hint = "name another file with --out" if out.is_dir() else "name another file with --out, or add --force"
+        raise UsageError(msg, hint=hint)
+    if not out.parent.is_dir():
+        msg = f"{out} cannot be written: {out.parent} is no folder"
+        raise UsageError(msg, hint="make the folder, or name another file with --out")
+
+
+def _beside(text: str | None, here: Path, folder: Path) -> str | None:
+    """Return a path as it is written in a spec of the folder; a `module:callable` is looked up there, and stays."""
+    if text is None or (is_object_path(text) and not is_there(here / text)):
+        return text
+    return text if Path(text).is_absolute() else os.path.relpath((here / text).resolve(), folder)
+
+
+def _name_of(model: str) -> str:
+    """Return a name of letters that names of models have, made of the file's or the module's."""
+    own = model.partition(":")[0].rpartition(".")[2] if is_object_path(model) else Path(model).resolve().stem
+    found = _LEAST_NAME.sub("-", own).strip("-._")
+    return re.sub(r"\.{2,}", ".", found)[:100] or "model"
+
+
+def _child(
+    ref: ModelRef, samples: SampleSource | None, *, is_surveyed: bool, time_limit_s: float, progress: Progress
+) -> Mapping[str, Any]:
+    place = Path(tempfile.mkdtemp(prefix="paritygate-inspect-"))
+    is_log_wanted = False
+    try:
+        found: Mapping[str, Any] = run_child(
+            ChildJob(
+                name="inspect",
+                args={
+                    "source": to_data(ref),
+                    "samples": None if samples is None else to_data(samples),
+                    "is_surveyed": is_surveyed,
+                },
+                folder=place,
+                what=f"the inspection of {ref.text}",
+                time_limit_s=time_limit_s,
+                crash_error=BackendError,
+            ),
+            progress,
+        )
+    except ParitygateError as err:
+        # After a crash, the message names the log.
+        is_log_wanted = str(place) in str(err)
+        raise
+    finally:
+        if not is_log_wanted:
+            shutil.rmtree(place, ignore_errors=True)
+    return found

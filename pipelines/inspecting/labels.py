@@ -1,0 +1,57 @@
+"""Which integer outputs of a model are the places of the largest scores of another output, as its answers show it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["LabelsSeen"]
+
+# So few labels may be those places by chance.
+_FEWEST = 16
+
+
+class LabelsSeen:
+    """Holds the integer outputs against the scores, batch by batch."""
+
+    def __init__(self) -> None:
+        # The axis of the classes, of each pair that held for every batch so far.
+        self._axes: dict[tuple[str, str], set[int]] = {}
+        self._labels: dict[str, set[int]] = {}
+        self._counts: dict[str, int] = {}
+
+    def add(self, outputs: Mapping[str, NDArray[np.generic]]) -> None:
+        """Take in what the model answered to one batch."""
+        scores = {name: array for name, array in outputs.items() if array.dtype.kind == "f" and array.size}
+        for label, array in outputs.items():
+            if array.dtype.kind not in "iu" or not array.size:
+                continue
+            is_first = label not in self._counts
+            self._counts[label] = self._counts.get(label, 0) + array.size
+            self._labels.setdefault(label, set()).update(np.unique(array).tolist())
+            for name, values in scores.items():
+                axes = {axis for axis in range(1, values.ndim) if _is_argmax(array, values, axis)}
+                known = axes if is_first else self._axes.get((label, name), set())
+                self._axes[label, name] = known & axes
+
+    def finish(self) -> dict[str, str]:
+        """Return the scores of each output that is their argmax, where labels enough and of several classes show it.
+
+        What is the argmax of two outputs, such as of logits and of their shares, is said to be that of the first.
+        """
+        found: dict[str, str] = {}
+        for (label, name), axes in self._axes.items():
+            is_shown = self._counts[label] >= _FEWEST and len(self._labels[label]) > 1
+            if is_shown and len(axes) == 1:
+                found.setdefault(label, name)
+        return found
+
+
+def _is_argmax(labels: NDArray[np.generic], scores: NDArray[np.generic], axis: int) -> bool:
+    shape = scores.shape[:axis] + scores.shape[axis + 1 :]
+    return labels.shape == shape and scores.shape[axis] > 1 and np.array_equal(labels, scores.argmax(axis))

@@ -1,0 +1,381 @@
+"""Reading what a model is, kind by kind: by what its own file says, and of an object that says nothing by real rows."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import zipfile
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from paritygate.engine.record import EngineRecord
+from paritygate.errors import BackendError, InputFileError, ParitygateError, UsageError
+from paritygate.models.declaration import Answer, signature_of_rows
+from paritygate.models.digest import files_of_model
+from paritygate.models.example import example_of
+from paritygate.models.loading import LoadedModel
+from paritygate.models.source import SourceKind, check_is_no_function
+from paritygate.pipelines.inspecting.inspection import Inspection, Tensor
+from paritygate.precision import Precision
+from paritygate.signature import Signature
+from paritygate.validate.runners.runner import reason_of
+
+if TYPE_CHECKING:
+    from paritygate.batch import Batch
+
+__all__ = ["INPUTS_AND_OUTPUTS", "ModelFacts", "inspection_of", "read_model"]
+
+# Starts reading the samples; None where there are none.
+ReadSamples = Callable[[], "Iterator[Batch]"]
+
+# What stands for them among what is not known.
+INPUTS_AND_OUTPUTS = "inputs and outputs"
+_NOT_WRITTEN = "the file does not say which PyTorch wrote it"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelFacts:
+    """What was read of a model.
+
+    Attributes:
+        signature: Inputs and outputs under its own names; None where they are not known.
+        rows: Of how many rows they are known, where it does not say them itself; None where it does.
+        parameters: The names of what it takes, of a model that says these alone.
+        precision: The precision of its weights; None where nothing tells.
+        counts: How many operators of each kind it has, or layers.
+        counted: What is counted.
+        weight_bytes: The size of its weights, of an object, which has no file.
+        made_with: Versions, by what they are of.
+        signatures: The signatures of a SavedModel.
+        unknown: What is not known, and why.
+    """
+
+    signature: Signature | None = None
+    rows: int | None = None
+    parameters: tuple[str, ...] = ()
+    precision: Precision | None = None
+    counts: Counter[str] = field(default_factory=Counter)
+    counted: str = "operators"
+    weight_bytes: int | None = None
+    made_with: Mapping[str, str] = field(default_factory=dict)
+    signatures: tuple[str, ...] = ()
+    unknown: Mapping[str, str] = field(default_factory=dict)
+
+
+def read_model(loaded: LoadedModel, read: ReadSamples | None) -> ModelFacts:
+    """Return what a model is. Reads all of its weights, to find their precision.
+
+    Args:
+        loaded: The model.
+        read: Starts reading the samples, which a model is asked about that does not say what it takes; None where
+            there are none.
+
+    Raises:
+        InputFileError: The file is damaged.
+        MissingBackendError: What reads it is not installed.
+        UsageError: The samples lack what the model takes, or it is a function, of which nothing can be read.
+        BackendError: The model does not answer them.
+    """
+    check_is_no_function(loaded.ref)
+    return _READERS[loaded.ref.kind](loaded, read)
+
+
+def inspection_of(loaded: LoadedModel, facts: ModelFacts) -> Inspection:
+    """Return what was read of a model as `inspect` shows it."""
+    files = {} if loaded.model is not None else files_of_model(loaded.ref)
+    size = sum(path.stat().st_size for path in files.values()) if files else facts.weight_bytes
+    said, unknown = facts.signature, dict(facts.unknown)
+    inputs = tuple(map(Tensor.of, said.inputs)) if said else tuple(Tensor(name=name) for name in facts.parameters)
+    if facts.precision is None:
+        unknown.setdefault("precision", "the weights are packed, none is a float, or there are none")
+    return Inspection(
+        model=loaded.ref.text,
+        kind=str(loaded.ref.kind),
+        files=len(files),
+        size_bytes=size,
+        inputs=inputs or None,
+        outputs=tuple(map(Tensor.of, said.outputs)) if said else None,
+        dims=said.dims if said else {},
+        rows=facts.rows,
+        precision=None if facts.precision is None else str(facts.precision),
+        counts=dict(facts.counts.most_common()),
+        counted=facts.counted,
+        made_with=facts.made_with,
+        signatures=facts.signatures,
+        unknown=unknown,
+    )
+
+
+def _onnx(loaded: LoadedModel, read: ReadSamples | None) -> ModelFacts:
+    from paritygate.models.onnx.file import precision_of_onnx, read_onnx, signature_of_onnx
+    from paritygate.models.onnx.graph import nodes_in
+
+    del read
+    path = loaded.ref.path
+    model = read_onnx(path)
+    nodes = [*nodes_in(model.graph), *(node for function in model.functions for node in function.node)]
+    opsets = {entry.domain or "ai.onnx": str(entry.version) for entry in model.opset_import}
+    writer = f"{model.producer_name} {model.producer_version}".strip()
+    signature, unknown = _signature_or_why(lambda: signature_of_onnx(model))
+    return ModelFacts(
+        signature=signature,
+        precision=precision_of_onnx(model, path.parent),
+        counts=Counter(f"{node.domain}.{node.op_type}" if node.domain else node.op_type for node in nodes),
+        made_with={
+            "opset": ", ".join(
+                version if name == "ai.onnx" else f"{name} {version}" for name, version in opsets.items()
+            ),
+            "IR version": str(model.ir_version),
+            **({"written by": writer} if writer else {}),
+        },
+        unknown=unknown if writer else {**unknown, "written by": "the file does not say it"},
+    )
+
+
+def _savedmodel(loaded: LoadedModel, read: ReadSamples | None) -> ModelFacts:
+    from paritygate.models.tensorflow.importing import import_tensorflow
+    from paritygate.models.tensorflow.savedmodel import load_savedmodel, serving_graph
+    from paritygate.validate.runners.tensorflow import nodes_of_function, precision_of_savedmodel
+
+    del read
+    graph = serving_graph(loaded.ref.path)
+    written = str(graph.meta_info_def.tensorflow_version)
+    signatures = tuple(sorted(name for name in graph.signature_def if not name.startswith("__")))
+    made_with = {
+        **({"written by": f"tensorflow {written}"} if written else {}),
+        "read with": f"tensorflow {import_tensorflow().__version__}",
+    }
+    try:
+        function = load_savedmodel(loaded.ref.path)
+    except InputFileError as err:
+        # Of a model without the signature that is served, the others are still worth knowing.
+        return ModelFacts(made_with=made_with, signatures=signatures, unknown={INPUTS_AND_OUTPUTS: str(err)})
+    return ModelFacts(
+        signature=function.signature,
+        precision=precision_of_savedmodel(function),
+        counts=Counter(node.op for node in nodes_of_function(function.function)),
+        made_with=made_with,
+        signatures=signatures,
+    )
+
+
+def _keras(loaded: LoadedModel, read: ReadSamples | None) -> ModelFacts:
+    from paritygate.models.tensorflow.importing import import_keras
+    from paritygate.models.tensorflow.keras_model import load_keras_file, signature_of_keras, tensors_of_keras
+    from paritygate.validate.runners.tensorflow import precision_of_keras
+
+    model = load_keras_file(loaded.ref.path) if loaded.model is None else loaded.model
+    signature, unknown = _signature_or_why(lambda: signature_of_keras(model, {}))
+    rows = None
+    if signature is None and read is not None:
+        signature, rows = _seen(tensors_of_keras(model), read)
+        unknown = {}
+    made_with = {"read with": f"keras {import_keras().__version__}"}
+    if loaded.model is None:
+        made_with = {**_written_by_keras(loaded), **made_with}
+    return ModelFacts(
+        signature=signature,
+        rows=rows,
+        precision=precision_of_keras(model),
+        counts=Counter(_layers(model)),
+        counted="layers",
+        weight_bytes=sum(weight.numpy().nbytes for weight in model.weights),
+        made_with=made_with,
+        unknown=unknown,
+    )
+
+
+def _written_by_keras(loaded: LoadedModel) -> dict[str, str]:
+    with (
+        contextlib.suppress(OSError, KeyError, ValueError, zipfile.BadZipFile),
+        zipfile.ZipFile(loaded.ref.path) as file,
+    ):
+        return {"written by": f"keras {json.loads(file.read('metadata.json'))['keras_version']}"}
+    return {}
+
+
+def _layers(layer: Any) -> Iterator[str]:  # noqa: ANN401 - a keras.Layer, and Keras has no types
+    for part in getattr(layer, "layers", ()):
+        if getattr(part, "layers", ()):
+            yield from _layers(part)
+        else:
+            yield type(part).__name__
+
+
+def _torch(loaded: LoadedModel, read: ReadSamples | None) -> ModelFacts:
+    import torch
+
+    from paritygate.models.torch.module import parameters_of_forward
+    from paritygate.validate.runners.torch import precision_of_module
+
+    module: torch.nn.Module = loaded.model
+    signature, rows = (None, None) if read is None else _seen_of_module(module, read)
+    return ModelFacts(
+        signature=signature,
+        rows=rows,
+        parameters=tuple(parameters_of_forward(module)),
+        precision=precision_of_module(module),
+        counts=Counter(type(part).__name__ for part in module.modules() if not any(part.children())),
+        counted="layers",
+        weight_bytes=sum(item.numel() * item.element_size() for item in (*module.parameters(), *module.buffers())),
+        made_with={"read with": f"torch {torch.__version__}"},
+        unknown={} if signature else {INPUTS_AND_OUTPUTS: "a PyTorch module does not say them"},
+    )
+
+
+def _torchscript(loaded: LoadedModel, read: ReadSamples | None) -> ModelFacts:
+    import torch
+
+    from paritygate.models.torch.archive import names_in_archive
+    from paritygate.models.torch.torchscript_file import constants_of, load_torchscript, taking_its_names
+    from paritygate.validate.runners.torch import precision_of_tensors
+
+    module = load_torchscript(loaded.ref.path)
+    said = names_in_archive(loaded.ref.path)
+    signature, rows = (None if said is None else said.signature), None
+    if signature is None and read is not None:
+        signature, rows = _seen_of_module(taking_its_names(module), read)
+    unknown = {} if signature else {INPUTS_AND_OUTPUTS: "a TorchScript file does not say them"}
+    # Kept by its name as long as its nodes are looked at, which die with it.
+    graph = module.inlined_graph
+    names = (node.kind() for node in _nodes_of_script(graph))
+    return ModelFacts(
+        signature=signature,
+        rows=rows,
+        parameters=tuple(argument.name for argument in module.forward.schema.arguments[1:]),
+        precision=precision_of_tensors((*module.parameters(), *module.buffers(), *constants_of(module))),
+        # What begins with prim:: holds values and calls nothing.
+        counts=Counter(name for name in names if not name.startswith("prim::")),
+        made_with={"read with": f"torch {torch.__version__}"},
+        unknown={**unknown, "written by": _NOT_WRITTEN},
+    )
+
+
+def _nodes_of_script(graph: Any) -> Iterator[Any]:  # noqa: ANN401 - a graph or block of TorchScript's
+    for node in graph.nodes():
+        yield node
+        for block in node.blocks():
+            yield from _nodes_of_script(block)
+
+
+def _pt2(loaded: LoadedModel, read: ReadSamples | None) -> ModelFacts:
+    import torch
+
+    from paritygate.models.torch.pt2_file import interface_of, known_names, load_pt2
+    from paritygate.validate.runners.torch import precision_of_tensors
+
+    del read
+    path = loaded.ref.path
+    program = load_pt2(path)
+    signature, unknown = _signature_or_why(
+        lambda: interface_of(program, known_names(path, program, None, {})).signature
+    )
+    constants = (item for item in program.constants.values() if isinstance(item, torch.Tensor))
+    return ModelFacts(
+        signature=signature,
+        precision=precision_of_tensors((*program.state_dict.values(), *constants)),
+        counts=Counter(str(node.target) for node in program.graph.nodes if node.op == "call_function"),
+        made_with={"read with": f"torch {torch.__version__}"},
+        unknown={**unknown, "written by": _NOT_WRITTEN},
+    )
+
+
+def _openvino(loaded: LoadedModel, read: ReadSamples | None) -> ModelFacts:
+    from paritygate.models.openvino.model import (
+        nodes_of_openvino,
+        openvino_version,
+        precision_of_openvino,
+        read_openvino,
+        signature_of_openvino,
+    )
+
+    del read
+    model = read_openvino(loaded.ref.path)
+    nodes = (node.get_type_name() for node in nodes_of_openvino(model))
+    return ModelFacts(
+        signature=signature_of_openvino(model),
+        precision=precision_of_openvino(model),
+        counts=Counter(name for name in nodes if name not in {"Constant", "Parameter", "Result"}),
+        made_with={"read with": f"openvino {openvino_version()}"},
+    )
+
+
+def _tflite(loaded: LoadedModel, read: ReadSamples | None) -> ModelFacts:
+    from paritygate.models.tensorflow.tflite_file import open_tflite
+    from paritygate.models.tensorflow.tflite_graph import operators, precision_of_tflite
+
+    del read
+    model = open_tflite(loaded.ref.path)
+    return ModelFacts(
+        signature=model.signature,
+        precision=precision_of_tflite(model.graph),
+        counts=operators(model.graph),
+        made_with={"TFLite schema": str(model.graph.Version()), "read with": f"litert {model.version}"},
+        unknown={"written by": "the file does not say it"},
+    )
+
+
+def _engine(loaded: LoadedModel, read: ReadSamples | None) -> ModelFacts:
+    del read
+    record = EngineRecord.load(loaded.ref.path)
+    counts: Counter[str] = Counter()
+    for found in record.census.values():
+        counts.update(found)
+    return ModelFacts(
+        signature=record.signature,
+        precision=record.precision,
+        counts=counts,
+        counted="layers",
+        made_with={record.library: record.version, "runs on": record.targets},
+    )
+
+
+def _seen_of_module(module: Any, read: ReadSamples) -> tuple[Signature, int]:  # noqa: ANN401 - a torch.nn.Module
+    from paritygate.models.torch.module import signature_of_module, tensors_of
+
+    # It says of rows that do not fit what they lack, which an error of PyTorch's does not.
+    signature_of_module(module, example_of(read, None), {})
+    return _seen(tensors_of(module), read)
+
+
+def _seen(answer: Answer, read: ReadSamples) -> tuple[Signature, int]:
+    """Return what a model takes and returns, as the samples show it, and how many rows they are.
+
+    Raises:
+        BackendError: It does not answer them, or with no tensor.
+    """
+    try:
+        seen = signature_of_rows(answer, read())
+    except ParitygateError:
+        raise
+    except Exception as err:
+        msg = f"the model does not answer the samples: {reason_of(err)}"
+        raise BackendError(msg, hint="give rows that the model takes, named as it names its inputs") from err
+    if seen is None:
+        msg = "the model answers the samples with no tensor"
+        raise BackendError(msg, hint="return a tensor, a tuple of tensors, or a mapping of tensors by name")
+    return seen.signature, seen.rows
+
+
+def _signature_or_why(said: Callable[[], Signature]) -> tuple[Signature | None, dict[str, str]]:
+    """Return the signature, or why the model does not say one: the rest of it is still worth knowing."""
+    try:
+        return said(), {}
+    except (UsageError, InputFileError) as err:
+        return None, {INPUTS_AND_OUTPUTS: str(err)}
+
+
+_READERS: Mapping[SourceKind, Callable[[LoadedModel, ReadSamples | None], ModelFacts]] = {
+    SourceKind.ONNX: _onnx,
+    SourceKind.SAVEDMODEL: _savedmodel,
+    SourceKind.KERAS: _keras,
+    SourceKind.TORCH: _torch,
+    SourceKind.TORCHSCRIPT: _torchscript,
+    SourceKind.PT2: _pt2,
+    SourceKind.OPENVINO: _openvino,
+    SourceKind.TFLITE: _tflite,
+    SourceKind.TENSORRT: _engine,
+    SourceKind.TENSORRT_RTX: _engine,
+}

@@ -1,0 +1,82 @@
+"""Plain data as the YAML of a spec, with comments above its entries: what is written reads back as what was meant."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import yaml
+
+from paritygate.text import one_line
+
+__all__ = ["Comments", "Place", "flow_text", "yaml_text"]
+
+# The keys that lead to an entry, from the outermost on.
+Place = tuple[str, ...]
+Comments = Mapping[Place, Sequence[str]]
+
+_WIDTH = 100
+# What stands without quotes where YAML takes it for the same text; within braces, a colon would end it.
+_PLAIN = re.compile(r"[A-Za-z_.][\w./:-]*", re.ASCII)
+_PLAIN_IN_BRACES = re.compile(r"[A-Za-z_.][\w./-]*", re.ASCII)
+
+
+def yaml_text(data: Mapping[str, Any], comments: Comments, *, head: Sequence[str] = ()) -> str:
+    """Return data as YAML: mappings of mappings as blocks, whatever else fits on a line on one.
+
+    Args:
+        data: Mappings, lists, texts, numbers, booleans; keys are texts.
+        comments: What is said above an entry, a line each, by the place of the entry.
+        head: What is said above all.
+    """
+    return "\n".join((*_comment(head, ""), *_block(data, comments, (), ""))).lstrip("\n") + "\n"
+
+
+def _block(data: Mapping[str, Any], comments: Comments, place: Place, indent: str) -> Iterator[str]:
+    for key, value in data.items():
+        here = (*place, key)
+        if not place:
+            yield ""
+        yield from _comment(comments.get(here, ()), indent)
+        begin = f"{indent}{_scalar(key, is_in_braces=False)}:"
+        flow = flow_text(value)
+        has_comments = any(other[: len(here)] == here and other != here for other in comments)
+        if isinstance(value, Mapping) and value and (has_comments or _is_deep(value, begin, flow)):
+            yield begin
+            yield from _block(value, comments, here, f"{indent}  ")
+        else:
+            yield f"{begin} {_scalar(value, is_in_braces=False) if isinstance(value, str) else flow}"
+
+
+def _is_deep(value: Mapping[str, Any], begin: str, flow: str) -> bool:
+    return len(begin) + len(flow) > _WIDTH or any(isinstance(item, Mapping) for item in value.values())
+
+
+def _comment(lines: Sequence[str], indent: str) -> Iterator[str]:
+    for line in lines:
+        # A name may hold what ends a line for YAML, and would go on outside of the comment.
+        parts = textwrap.wrap(one_line(line), _WIDTH - len(indent), break_long_words=False, break_on_hyphens=False)
+        yield from (f"{indent}# {part}" for part in parts)
+
+
+def flow_text(value: Any) -> str:  # noqa: ANN401 - plain data
+    """Return data as YAML on one line."""
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{_scalar(key)}: {flow_text(item)}' for key, item in value.items())}}}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(flow_text, value))}]"
+    return _scalar(value)
+
+
+def _scalar(value: Any, *, is_in_braces: bool = True) -> str:  # noqa: ANN401 - plain data
+    if not isinstance(value, str):
+        text: str = yaml.safe_dump(value, width=_WIDTH).removesuffix("...\n").strip()
+        return text
+    pattern = _PLAIN_IN_BRACES if is_in_braces else _PLAIN
+    if pattern.fullmatch(value) and not value.endswith(":") and yaml.safe_load(value) == value:
+        return value
+    # In quotes, and on one line whatever it holds.
+    quoted: str = yaml.safe_dump(value, default_style='"', width=float("inf"))
+    return quoted.strip()

@@ -1,0 +1,399 @@
+"""What a first spec is guessed from: the model, what all rows of the samples hold, and how it answers the first."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from paritygate.errors import BackendError, MissingBackendError, UsageError, ZeroRowsError
+from paritygate.models.loading import LoadedModel
+from paritygate.models.source import SourceKind
+from paritygate.pipelines.compare.first_rows import HOW_TO_RENAME
+from paritygate.pipelines.inspecting.inspection import Inspection
+from paritygate.pipelines.inspecting.labels import LabelsSeen
+from paritygate.pipelines.inspecting.reading import INPUTS_AND_OUTPUTS, ModelFacts, inspection_of, read_model
+from paritygate.pipelines.process.child import Progress
+from paritygate.signature import BATCH, Dim, Signature, TensorSpec, is_float_dtype, rename_signature
+from paritygate.validate.probes.graph.uses import GraphUse, uses_of_inputs
+from paritygate.validate.probes.role_inference import infer_roles
+from paritygate.validate.probes.roles import InputRole, Role
+from paritygate.validate.probes.surveyor import Surveyor
+from paritygate.validate.runners.opening import open_runner
+from paritygate.validate.runners.runner import Runner
+from paritygate.validate.samples.feeding import check_shapes, fit_inputs
+from paritygate.validate.samples.random_rows import RANDOM, RandomInput, RandomRows
+from paritygate.validate.samples.samples import SampleSource, open_samples
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from paritygate.batch import Batch
+
+__all__ = ["BATCH_DIM", "AnswerFacts", "InputFacts", "ModelSurvey", "filled_up", "survey_model"]
+
+# What is guessed of dims where nothing is known: that of the rows, of a picture's sides, and any other.
+BATCH_DIM = Dim(min=1, opt=8, max=64)
+_SIDE_DIM = Dim(min=64, opt=128, max=256)
+_OTHER_DIM = Dim(min=8, opt=32, max=64)
+_IMAGE_RANK = 4
+_RANDOM_ROWS = 128
+# Rows by which is told what a made-up input is for; its values say nothing yet.
+_TRIAL_ROWS = 32
+# So many rows are answered at least, if there are as many: enough to see what an output is.
+_ROWS_ANSWERED = 256
+# Shares of a whole sum up to 1 but for rounding.
+_SUM_SLACK = 1e-3
+_HALF = 0.5
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class InputFacts:
+    """What an input was taken for.
+
+    Attributes:
+        role: What its values stand for.
+        why: How that is known, in words.
+        of: Of a mask: the input whose positions it is about; None where there is none.
+    """
+
+    role: Role
+    why: str
+    of: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AnswerFacts:
+    """What the model answered in one float output.
+
+    Attributes:
+        low: The smallest value.
+        high: The largest value.
+        is_shares: Whether the last axis always holds numbers from 0 to 1 that sum up to 1.
+        is_on_both_sides: Whether values lie on both sides of a half.
+    """
+
+    low: float
+    high: float
+    is_shares: bool
+    is_on_both_sides: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelSurvey:
+    """A model beside its samples.
+
+    Attributes:
+        inspection: The model.
+        signature: Its inputs and outputs, under the names served.
+        is_said: Whether the model says them itself, so that no spec need declare them.
+        rename: The name served, by the model's own, where the samples call an input otherwise.
+        rows: How many rows the samples hold.
+        batch_size: How many rows a call takes, where the model fixes it; else None.
+        pad: What the lists of a table were filled up with, of inputs whose rows differ in length.
+        sizes: Of each named dim of the inputs the smallest, the median and the largest size of a row.
+        row_dims: The named dims that are the number of rows.
+        inputs: What each input was taken for.
+        answers: What the model answered, by output; empty where it was not run.
+        random: How rows were made up; None where the samples are real.
+        argmax_of: The scores of each integer output that was always the place of the largest of them.
+    """
+
+    inspection: Inspection
+    signature: Signature
+    is_said: bool
+    rename: Mapping[str, str]
+    rows: int
+    batch_size: int | None
+    pad: Mapping[str, float]
+    sizes: Mapping[str, tuple[int, int, int]]
+    row_dims: tuple[str, ...]
+    inputs: Mapping[str, InputFacts]
+    answers: Mapping[str, AnswerFacts]
+    random: RandomRows | None
+    argmax_of: Mapping[str, str] = field(default_factory=dict)
+
+
+def survey_model(loaded: LoadedModel, samples: SampleSource | None, report: Progress) -> ModelSurvey:
+    """Return what a spec of the model is guessed from. Reads all samples.
+
+    Args:
+        loaded: The model.
+        samples: The samples; None to make some up.
+        report: Told what is done.
+
+    Raises:
+        UsageError: The model does not say its inputs and there are no samples, or the samples do not fit it.
+        InputFileError: The model or the samples cannot be read.
+        BackendError: The model does not answer the samples.
+        ZeroRowsError: The samples are empty.
+    """
+    uses = _uses(loaded)
+    report("reading the samples", 0, 0)
+    samples = None if samples is None else filled_up(samples, uses)
+    read = None if samples is None else open_samples(samples)
+    report("reading the model", 0, 0)
+    facts = read_model(loaded, read)
+    signature, rename = _served(loaded, facts, read)
+    uses = {rename.get(name, name): use for name, use in uses.items()}
+    if samples is None:
+        rows = _made_up(signature, uses)
+        samples = SampleSource(text=RANDOM, folder=Path(), batch_size=BATCH_DIM.opt, random=rows)
+    fixed = _fixed_rows(signature)
+    samples = replace(samples, batch_size=samples.batch_size if fixed is None else fixed)
+    # What the model says itself it is asked for again: declared is what the samples showed alone.
+    ref = replace(loaded.ref, rename=rename, signature=signature if facts.rows is not None else None)
+    seen = _Seen(signature, {name: use.equals for name, use in uses.items() if use.equals is not None})
+    for batch in _answered(replace(loaded, ref=ref), samples, seen):
+        seen.add(batch)
+        report("reading the samples", seen.rows, 0)
+    if not seen.rows:
+        msg = "the samples hold no rows"
+        raise ZeroRowsError(msg, hint="give at least one row: what a model is asked cannot be told from none")
+    roles = infer_roles(signature, seen.surveyor.finish(), uses=uses)
+    return ModelSurvey(
+        inspection=inspection_of(loaded, facts),
+        signature=signature,
+        is_said=facts.rows is None,
+        rename=rename,
+        rows=seen.rows,
+        batch_size=fixed,
+        pad=samples.pad,
+        sizes=seen.sizes(),
+        row_dims=tuple(seen.row_dims),
+        inputs={name: InputFacts(role=role.role, why=role.why, of=role.of) for name, role in roles.items()},
+        answers={name: state.finish() for name, state in seen.answers.items()},
+        random=samples.random,
+        argmax_of=seen.labels.finish(),
+    )
+
+
+def _uses(loaded: LoadedModel) -> dict[str, GraphUse]:
+    from paritygate.models.onnx.file import read_onnx
+
+    return dict(uses_of_inputs(read_onnx(loaded.ref.path))) if loaded.ref.kind is SourceKind.ONNX else {}
+
+
+def filled_up(samples: SampleSource, uses: Mapping[str, GraphUse]) -> SampleSource:
+    """Return the samples with what shorter lists are filled up with, of the inputs of a table that have some.
+
+    That is the number that the model looks for, where it looks for one, else 0.
+    """
+    first = next(iter(open_samples(replace(samples, batch_size=1))()), None)
+    # Of other kinds of samples no lengths are known: they have no lists to fill up.
+    lists = [] if first is None else [name for name in first.lengths if first.inputs[name].dtype.kind != "U"]
+    pads: dict[str, float] = {}
+    for name in lists:
+        equals = uses[name].equals if name in uses else None
+        pads[name] = 0 if equals is None else equals
+    if not pads:
+        return samples
+    padded = replace(samples, pad=pads)
+    is_ragged = dict.fromkeys(pads, False)
+    for batch in open_samples(padded)():
+        for name in pads:
+            lengths = batch.lengths.get(name, ())
+            is_ragged[name] = is_ragged[name] or len(set(lengths)) > 1
+    return replace(samples, pad={name: value for name, value in pads.items() if is_ragged[name]})
+
+
+def _served(
+    loaded: LoadedModel, facts: ModelFacts, read: Callable[[], Iterator[Batch]] | None
+) -> tuple[Signature, dict[str, str]]:
+    """Return the signature under the names served, and what is served under another name than the model's own.
+
+    Where one input of the model has no array and one array is no input, they are the same.
+    """
+    if facts.signature is None:
+        why = facts.unknown[INPUTS_AND_OUTPUTS]
+        msg = f"what {loaded.ref.text} takes and returns is not known: {why}"
+        raise UsageError(msg, hint="give rows that it answers, as an .npz or .jsonl file: --samples FILE")
+    first = None if read is None else next(iter(read()), None)
+    if first is None or facts.rows is not None:
+        return facts.signature, {}
+    names = [spec.name for spec in facts.signature.inputs]
+    missing = [name for name in names if name not in first.inputs]
+    unused = [name for name in first.inputs if name not in names]
+    if len(missing) == len(unused) == 1 and unused[0] not in {spec.name for spec in facts.signature.outputs}:
+        rename = {missing[0]: unused[0]}
+        return rename_signature(facts.signature, rename), rename
+    return facts.signature, {}
+
+
+def _fixed_rows(signature: Signature) -> int | None:
+    """Return how many rows a call takes, where every input fixes it."""
+    first = [spec.shape[0] for spec in signature.inputs if spec.shape]
+    return first[0] if first and isinstance(first[0], int) and all(dim == first[0] for dim in first) else None
+
+
+def _made_up(signature: Signature, uses: Mapping[str, GraphUse]) -> RandomRows:
+    """Return how rows are made up that a model may answer: what is made up follows from what each input is for."""
+    shapes = {spec.name: _named_shape(spec) for spec in signature.inputs}
+    dims: dict[str, Dim] = {}
+    for shape in shapes.values():
+        for axis, dim in enumerate(shape):
+            if isinstance(dim, str):
+                dims.setdefault(dim, _within(signature.dims.get(dim), _usual(shape, axis)))
+    inputs = {spec.name: RandomInput(dtype=spec.dtype, shape=shapes[spec.name]) for spec in signature.inputs}
+    trial = RandomRows(inputs=inputs, rows=_TRIAL_ROWS, dims=dims)
+    surveyor = Surveyor(signature, seed=0)
+    source = SampleSource(text=RANDOM, folder=Path(), batch_size=BATCH_DIM.opt, random=trial)
+    for batch in open_samples(source)():
+        surveyor.add(batch, batch.inputs)
+    roles = infer_roles(signature, surveyor.finish(), uses=uses)
+    for name, role in roles.items():
+        inputs[name] = _of_role(inputs[name], role)
+        places = shapes[name][1] if len(shapes[name]) > 1 else 0
+        if role.positions is not None and isinstance(places, str):
+            dims[places] = _within(Dim(min=1, opt=role.positions, max=role.positions), dims[places])
+    return RandomRows(inputs=inputs, rows=_RANDOM_ROWS, dims=dims)
+
+
+def _named_shape(spec: TensorSpec) -> tuple[int | str, ...]:
+    if spec.shape is None:
+        msg = f"the shape of the input {spec.name!r} is not known, so that no rows can be made up"
+        raise UsageError(msg, hint="give rows that the model answers: --samples FILE")
+    named = (BATCH if axis == 0 else f"{spec.name}_dim{axis}" for axis in range(len(spec.shape)))
+    return tuple(name if dim is None else dim for name, dim in zip(named, spec.shape, strict=True))
+
+
+def _usual(shape: tuple[int | str, ...], axis: int) -> Dim:
+    if axis == 0:
+        return BATCH_DIM
+    return _SIDE_DIM if len(shape) >= _IMAGE_RANK else _OTHER_DIM
+
+
+def _within(allowed: Dim | None, usual: Dim) -> Dim:
+    """Return the usual sizes as far as they are allowed."""
+    if allowed is None:
+        return usual
+    low, opt, high = (min(max(size, allowed.min), allowed.max) for size in (usual.min, usual.opt, usual.max))
+    return Dim(min=low, opt=opt, max=high)
+
+
+def _of_role(made: RandomInput, role: InputRole) -> RandomInput:
+    if role.role is Role.MASK:
+        return replace(made, mask=True)
+    if role.role is Role.ID and role.is_table:
+        return replace(made, low=role.low or 0, high=role.high or 0)
+    if role.role is Role.LENGTH:
+        return replace(made, low=1, high=1)
+    if role.role is Role.NUMBER and is_float_dtype(made.dtype):
+        return replace(made, low=-1.0)
+    # Of ids whose table is not known, the first two are nearly always there.
+    return replace(made, high=255) if role.role is Role.IMAGE and made.dtype == "uint8" else made
+
+
+def _answered(loaded: LoadedModel, samples: SampleSource, seen: _Seen) -> Iterator[Batch]:
+    """Yield the batches, the first of which the model has answered; none, where what runs it is not installed."""
+    runner: Runner | None
+    try:
+        runner = open_runner(loaded)
+    except MissingBackendError:
+        runner = None
+    for batch in open_samples(samples)():
+        if batch.rows and runner is not None and seen.rows < _ROWS_ANSWERED:
+            inputs = seen.fit(batch)
+            try:
+                seen.add_answers(runner.run(inputs))
+            except BackendError as err:
+                if samples.random is None:
+                    raise
+                msg = f"the model does not answer rows that are made up at random: {err}"
+                raise UsageError(msg, hint="give rows that it answers: --samples FILE") from err
+        yield batch
+
+
+class _Seen:
+    """What was seen of samples and answers so far."""
+
+    def __init__(self, signature: Signature, pads: Mapping[str, int]) -> None:
+        self.signature = signature
+        self.surveyor = Surveyor(signature, seed=0, pads=pads)
+        self.rows = 0
+        self.row_dims: dict[str, None] = {}
+        self.answers: dict[str, _AnswerState] = {}
+        self.labels = LabelsSeen()
+        self._sizes: dict[str, Counter[int]] = {}
+
+    def fit(self, batch: Batch) -> dict[str, NDArray[np.generic]]:
+        """Return the inputs of a batch as the model takes them.
+
+        Raises:
+            UsageError: They do not fit it.
+        """
+        inputs = fit_inputs(batch, self.signature, rename=HOW_TO_RENAME)
+        check_shapes(batch, inputs, self.signature)
+        return inputs
+
+    def add(self, batch: Batch) -> None:
+        """Take in one batch of the samples.
+
+        Raises:
+            UsageError: It does not fit the model.
+        """
+        if not batch.rows:
+            return
+        inputs = self.fit(batch)
+        self.rows += batch.rows
+        self.surveyor.add(batch, inputs)
+        for spec in self.signature.inputs:
+            for axis, dim in enumerate(spec.shape or ()):
+                size = inputs[spec.name].shape[axis]
+                if not isinstance(dim, str):
+                    continue
+                if axis == 0 and size == batch.rows:
+                    self.row_dims[dim] = None
+                    continue
+                lengths = batch.lengths.get(spec.name, ()) if axis == 1 else ()
+                self._sizes.setdefault(dim, Counter()).update(lengths or [size] * batch.rows)
+
+    def add_answers(self, outputs: Mapping[str, NDArray[np.generic]]) -> None:
+        """Take in what the model answered to one batch."""
+        self.labels.add(outputs)
+        for name, array in outputs.items():
+            if array.dtype.kind in "fV" and array.size:
+                self.answers.setdefault(name, _AnswerState()).add(array.astype(np.float64))
+
+    def sizes(self) -> dict[str, tuple[int, int, int]]:
+        """Return the smallest, the median and the largest size of each named dim that is not the number of rows."""
+        found = {}
+        for dim, counts in self._sizes.items():
+            if dim not in self.row_dims:
+                ordered = sorted(counts.elements())
+                found[dim] = (ordered[0], ordered[len(ordered) // 2], ordered[-1])
+        return found
+
+
+@dataclass(kw_only=True, slots=True)
+class _AnswerState:
+    low: float = np.inf
+    high: float = -np.inf
+    is_shares: bool = True
+    sides: set[bool] = field(default_factory=set)
+
+    def add(self, array: NDArray[np.float64]) -> None:
+        finite = array[np.isfinite(array)]
+        if finite.size:
+            self.low, self.high = min(self.low, float(finite.min())), max(self.high, float(finite.max()))
+            self.sides |= {bool(side) for side in np.unique(finite > _HALF)}
+        has_classes = array.ndim > 1 and array.shape[-1] > 1 and finite.size == array.size
+        self.is_shares = (
+            self.is_shares
+            and has_classes
+            and float(array.min()) >= 0
+            and bool((np.abs(array.sum(axis=-1) - 1) <= _SUM_SLACK).all())
+        )
+
+    def finish(self) -> AnswerFacts:
+        has_values = self.low <= self.high
+        return AnswerFacts(
+            low=self.low if has_values else 0.0,
+            high=self.high if has_values else 0.0,
+            is_shares=self.is_shares,
+            is_on_both_sides=len(self.sides) > 1,
+        )

@@ -1,0 +1,184 @@
+"""Removing runs that are not needed, and the stage cache: what is to go is planned first, and shown before it goes.
+
+A run is renamed before it is removed: what is stopped halfway leaves whole runs, and nothing that looks like one.
+The evidence of what failed stays: later runs of the same source are held to it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from paritygate.files import MARKER, check_marked_folder, make_marked_folder, remove_marked_folder, storage_errors
+from paritygate.pipelines.cache.cache import cache_folder
+from paritygate.pipelines.past_runs.finding import models_below
+from paritygate.pipelines.past_runs.listing import ListedRun, bytes_on_disk, list_runs
+from paritygate.pipelines.run.earlier_failures import holds_failures
+from paritygate.pipelines.run.in_use import is_in_use
+
+__all__ = ["Kept", "Plan", "plan_cleaning", "remove"]
+
+# Hidden, so that neither is taken for a run; what failed is found there by `earlier_failures`.
+_GOING = ".removed-"
+_FAILED = ".failed-"
+_EVIDENCE = "evidence.json"
+_IN_USE = "it is in use"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Kept:
+    """A run beyond the newest ones that stays, and why, in words."""
+
+    run: ListedRun
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Plan:
+    """What is to go.
+
+    Attributes:
+        runs: The runs that go.
+        kept: Those that would go, and stay.
+        leftovers: What earlier calls had begun to remove.
+        cache: The stage cache; None where it stays, or there is none.
+        sizes: The bytes on the disk of leftovers and cache, by their folders.
+    """
+
+    runs: tuple[ListedRun, ...]
+    kept: tuple[Kept, ...]
+    leftovers: tuple[Path, ...]
+    cache: Path | None
+    sizes: dict[Path, int]
+
+    @property
+    def freed_bytes(self) -> int:
+        """What all of it takes on the disk."""
+        return sum(run.size_bytes for run in self.runs) + sum(self.sizes.values())
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is to go."""
+        return not (self.runs or self.leftovers or self.cache)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON data."""
+        return {
+            "removed": [run.to_json() for run in self.runs],
+            "kept": [{**item.run.to_json(), "why": item.why} for item in self.kept],
+            "leftovers": [str(path) for path in self.leftovers],
+            "cache": None if self.cache is None else str(self.cache),
+            "freed_bytes": self.freed_bytes,
+        }
+
+
+def plan_cleaning(
+    root: Path, *, model: str | None, keep: int | None, with_cache: bool, repositories: Iterable[Path] = ()
+) -> Plan:
+    """Return what is to go.
+
+    Args:
+        root: What run folders lie below.
+        model: Only runs of this model; of all of them if None.
+        keep: How many of the newest runs of each model stay; None for all.
+        with_cache: Whether the stage cache goes.
+        repositories: Where releases are looked for beside the repositories below the root and in the specs.
+
+    Raises:
+        UsageError: There are runs, and none of this model.
+        StorageError: The stage cache bears no marker: it is not ours to delete.
+    """
+    going: list[ListedRun] = []
+    kept: list[Kept] = []
+    leftovers: tuple[Path, ...] = ()
+    if keep is not None:
+        listed = list_runs(root, model, repositories)
+        for item in _beyond(listed, keep):
+            why = _why_kept(item)
+            if why:
+                kept.append(Kept(run=item, why=why))
+            else:
+                going.append(item)
+        leftovers = tuple(_leftovers(root, model))
+    cache = cache_folder(root) if with_cache else None
+    if cache is not None and not cache.is_dir():
+        cache = None
+    if cache is not None:
+        check_marked_folder(cache)
+    places = (*leftovers, *(() if cache is None else (cache,)))
+    return Plan(
+        runs=tuple(going),
+        kept=tuple(kept),
+        leftovers=leftovers,
+        cache=cache,
+        sizes={place: bytes_on_disk(place) for place in places},
+    )
+
+
+def remove(plan: Plan) -> Plan:
+    """Remove what is planned, and return what was: a run that was opened meanwhile stays.
+
+    Raises:
+        StorageError: Something cannot be removed, or bears no marker.
+    """
+    gone: list[ListedRun] = []
+    kept = list(plan.kept)
+    # The oldest first: what is left where this is stopped are the newer ones.
+    for item in reversed(plan.runs):
+        if is_in_use(item.run.folder):
+            kept.append(Kept(run=item, why=_IN_USE))
+        else:
+            _remove_run(item)
+            gone.append(item)
+    for folder in plan.leftovers:
+        remove_marked_folder(folder)
+    if plan.cache is not None:
+        remove_marked_folder(plan.cache)
+    return replace(plan, runs=tuple(reversed(gone)), kept=tuple(kept))
+
+
+def _remove_run(item: ListedRun) -> None:
+    folder = item.run.folder
+    if holds_failures(folder / _EVIDENCE):
+        place = make_marked_folder(folder.with_name(f"{_FAILED}{folder.name}"))
+        with storage_errors(place):
+            shutil.copyfile(folder / _EVIDENCE, place / _EVIDENCE)
+    going = folder.with_name(f"{_GOING}{folder.name}-{secrets.token_hex(2)}")
+    with storage_errors(folder):
+        folder.rename(going)
+    remove_marked_folder(going)
+    with contextlib.suppress(OSError):
+        # Only where nothing is left of the model.
+        folder.parent.rmdir()
+
+
+def _beyond(listed: Sequence[ListedRun], keep: int) -> Iterator[ListedRun]:
+    """Yield all but the newest runs of each model; what is no run of ours is none of them."""
+    seen: dict[str, int] = {}
+    for item in listed:
+        if item.run.is_ours:
+            seen[item.run.model] = seen.get(item.run.model, 0) + 1
+            if seen[item.run.model] > keep:
+                yield item
+
+
+def _why_kept(item: ListedRun) -> str:
+    if is_in_use(item.run.folder):
+        return _IN_USE
+    if item.releases:
+        names = ", ".join(str(release.version) for release in item.releases)
+        return f"version {names} is released of it"
+    if item.unknown_releases:
+        return f"it is not known whether it was released: {item.unknown_releases}"
+    return ""
+
+
+def _leftovers(root: Path, model: str | None) -> Iterator[Path]:
+    for name in models_below(root) if model is None else (model,):
+        place = root / "runs" / name
+        yield from sorted(path for path in place.glob(f"{_GOING}*") if (path / MARKER).is_file())

@@ -1,0 +1,152 @@
+"""Which runs lie below a root, and which of them a short name means: `latest`, or the beginning of a run's id."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+
+from paritygate.errors import UsageError
+from paritygate.files import MARKER
+from paritygate.pipelines.run.workspace import is_run_folder
+from paritygate.text import counted, meant
+
+__all__ = ["LATEST", "PastRun", "find_run", "models_below", "runs_below"]
+
+LATEST = "latest"
+_STAMPED = re.compile(r"(\d{8}T\d{6}Z)-[0-9a-f]+")
+_STAMP = "%Y%m%dT%H%M%SZ"
+_NAMED = 5
+_RUN = "start a run: convert-and-validate run SPEC"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PastRun:
+    """One folder where runs lie.
+
+    Attributes:
+        model: The model's name, as the folder above says it.
+        run_id: Its own name.
+        folder: Where it is.
+        begun: When the run was begun, in UTC: as its id says it, else by the times of its files.
+        is_ours: Whether it bears the marker, so that paritygate made it and may remove it.
+        is_whole: Whether it is a run that commands can go on with: the marker and the spec are there.
+    """
+
+    model: str
+    run_id: str
+    folder: Path
+    begun: datetime
+    is_ours: bool
+    is_whole: bool
+
+
+def models_below(root: Path) -> tuple[str, ...]:
+    """Return the models that have a folder below `<root>/runs`, sorted."""
+    return tuple(sorted(folder.name for folder in _folders(root / "runs")))
+
+
+def runs_below(root: Path, model: str | None = None) -> tuple[PastRun, ...]:
+    """Return what lies where runs do, the newest first; hidden folders are of work in progress, and left out.
+
+    Args:
+        root: What run folders lie below: `<root>/runs/<model>/<run-id>`.
+        model: Only those of this model; all of them if None.
+    """
+    found: list[tuple[datetime, int, PastRun]] = []
+    for name in models_below(root) if model is None else (model,):
+        for folder in _folders(root / "runs" / name):
+            changed = _changed_ns(folder)
+            begun = _begun(folder.name) or datetime.fromtimestamp(changed / 1e9, timezone.utc)
+            run = PastRun(
+                model=name,
+                run_id=folder.name,
+                folder=folder,
+                begun=begun,
+                is_ours=not folder.is_symlink() and (folder / MARKER).is_file(),
+                is_whole=is_run_folder(folder),
+            )
+            # The ids of two runs in the same second are in no order.
+            found.append((begun, changed, run))
+    return tuple(run for *_, run in sorted(found, key=lambda item: (*item[:2], item[2].run_id), reverse=True))
+
+
+def find_run(text: str, root: Path) -> Path:
+    """Return the run folder that is meant: a path, `latest`, `latest:MODEL`, a run's id, or the beginning of one.
+
+    A run folder of exactly that path comes first. What is no short name is returned as the path that it is.
+
+    Args:
+        text: What was given.
+        root: Where runs are looked for.
+
+    Raises:
+        UsageError: There is no such run, or more than one may be meant.
+    """
+    path = Path(text)
+    if is_run_folder(path) or "/" in text.partition(":")[0]:
+        return path
+    word, _, model = text.partition(":")
+    if word == LATEST:
+        return _latest(root, model)
+    if path.exists() or not text:
+        return path
+    matching = [run for run in runs_below(root) if run.is_whole and run.run_id.startswith(text)]
+    exact = [run for run in matching if run.run_id == text]
+    return _only(text, exact or matching, path)
+
+
+def _latest(root: Path, model: str) -> Path:
+    whole = [run for run in runs_below(root) if run.is_whole]
+    models = sorted({run.model for run in whole})
+    if not whole:
+        msg = f"there is no run below {root / 'runs'}"
+        raise UsageError(msg, hint=f"name the folder that runs lie in with --root, or {_RUN}")
+    if model and model not in models:
+        near = f" (models: {_listed(models)}){meant(model, models)}"
+        msg = f"there is no run of model {model!r} below {root / 'runs'}{near}"
+        raise UsageError(msg, hint=f"write --run {LATEST}:MODEL with one of these, or {_RUN}")
+    if not model and len(models) > 1:
+        msg = f"{LATEST} may mean a run of {counted(len(models), 'model')}: {_listed(models)}"
+        raise UsageError(msg, hint=f"say of which: --run {LATEST}:{whole[0].model}")
+    return next(run.folder for run in whole if model in {"", run.model})
+
+
+def _only(text: str, matching: Sequence[PastRun], path: Path) -> Path:
+    if len(matching) > 1:
+        names = _listed([f"{run.model}/{run.run_id}" for run in matching])
+        msg = f"{text!r} is how {counted(len(matching), 'run')} begin: {names}"
+        raise UsageError(msg, hint=f"write more of the id, or --run {LATEST}:MODEL")
+    # What is no run is said by whoever opens it, as of any other path.
+    return matching[0].folder if matching else path
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more
+
+
+def _folders(place: Path) -> Iterator[Path]:
+    with contextlib.suppress(OSError):
+        yield from (path for path in place.iterdir() if not path.name.startswith(".") and path.is_dir())
+
+
+def _changed_ns(folder: Path) -> int:
+    # The spec is written once, when the run begins.
+    for path in (folder / "spec.json", folder):
+        with contextlib.suppress(OSError):
+            return path.stat().st_mtime_ns
+    return 0
+
+
+def _begun(run_id: str) -> datetime | None:
+    stamped = _STAMPED.fullmatch(run_id)
+    if stamped is None:
+        return None
+    try:
+        return datetime.strptime(stamped[1], _STAMP).replace(tzinfo=timezone.utc)
+    except ValueError:
+        return None

@@ -1,0 +1,154 @@
+"""What became of the runs that are there, as far as their own files and the repository say it; nothing is measured."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from paritygate.errors import ExitCode, ParitygateError, UsageError
+from paritygate.files import MARKER
+from paritygate.pipelines.past_runs.finding import PastRun, models_below, runs_below
+from paritygate.pipelines.past_runs.releases import ReleaseOfRun, ReleasesOfModel, releases_of
+from paritygate.pipelines.run.in_use import is_in_use
+from paritygate.pipelines.run.workspace import open_run, required_variants, worst_code
+from paritygate.text import meant
+
+__all__ = ["ListedRun", "bytes_on_disk", "list_runs"]
+
+_VERDICTS = {
+    ExitCode.PASS: "pass",
+    ExitCode.PARITY_FAILED: "fail",
+    ExitCode.USAGE: "wrong usage",
+    ExitCode.INCONCLUSIVE: "inconclusive",
+    ExitCode.NOT_BUILT: "not built",
+    ExitCode.NOT_MEASURED: "not measured",
+}
+_NOT_VALIDATED = "not validated"
+_IN_USE = "in use"
+_HALF_MADE = "half made"
+_DAMAGED = "damaged"
+_NO_RUN = "no run"
+# What the operating system counts blocks in, whatever the filesystem.
+_BLOCK_BYTES = 512
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ListedRun:
+    """A run, and what became of it.
+
+    Attributes:
+        run: Where it is.
+        verdict: `pass`, `fail`, `inconclusive`, `not built`, `not measured` or `wrong usage` of what it requires;
+            `not validated`, or `in use` where a process has it open and there is no evidence yet; or what the folder
+            is where it is no sound run: `half made`, `damaged` or `no run`.
+        exit_code: The exit code of the evidence; None where there is none.
+        problem: What is wrong with the folder, in words; empty for nothing.
+        releases: What was released of it.
+        unknown_releases: Why it is not known whether more was; empty where it is.
+        size_bytes: What it takes on the disk.
+    """
+
+    run: PastRun
+    verdict: str
+    exit_code: int | None
+    problem: str
+    releases: tuple[ReleaseOfRun, ...]
+    unknown_releases: str
+    size_bytes: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON data."""
+        return {
+            "model": self.run.model,
+            "run": self.run.run_id,
+            "folder": str(self.run.folder),
+            "begun": self.run.begun.isoformat(timespec="seconds"),
+            "verdict": self.verdict,
+            "exit_code": self.exit_code,
+            "problem": self.problem,
+            "releases": [
+                {"version": item.version, "aliases": list(item.aliases), "repository": str(item.repository)}
+                for item in self.releases
+            ],
+            "unknown_releases": self.unknown_releases,
+            "size_bytes": self.size_bytes,
+        }
+
+
+def list_runs(root: Path, model: str | None = None, repositories: Iterable[Path] = ()) -> tuple[ListedRun, ...]:
+    """Return the runs below a root, the newest first. What is damaged is listed as that.
+
+    Args:
+        root: What run folders lie below.
+        model: Only those of this model; all of them if None.
+        repositories: Where releases are looked for beside the repositories below the root and in the specs.
+
+    Raises:
+        UsageError: There are runs, and none of this model.
+    """
+    found = runs_below(root, model)
+    known = models_below(root)
+    if model is not None and not found and known:
+        names = ", ".join(known)
+        msg = f"there is no run of model {model!r} below {root / 'runs'} (models: {names}){meant(model, known)}"
+        raise UsageError(msg, hint="see all of them: convert-and-validate runs")
+    others = tuple(repositories)
+    released = {
+        name: releases_of(name, (run for run in found if run.model == name), root, others)
+        for name in {run.model for run in found}
+    }
+    return tuple(_listed(run, released[run.model]) for run in found)
+
+
+def _listed(run: PastRun, released: ReleasesOfModel) -> ListedRun:
+    try:
+        verdict, code, problem = _state(run)
+    except (ParitygateError, OSError, ValueError, LookupError, TypeError, AttributeError) as err:
+        verdict, code, problem = _DAMAGED, None, str(err)
+    return ListedRun(
+        run=run,
+        verdict=verdict,
+        exit_code=code,
+        problem=problem,
+        releases=released.by_run.get(run.run_id, ()),
+        unknown_releases=released.unknown,
+        size_bytes=bytes_on_disk(run.folder),
+    )
+
+
+def _state(run: PastRun) -> tuple[str, int | None, str]:
+    """Return the verdict, the exit code and what is wrong.
+
+    Raises:
+        ParitygateError: The spec or the evidence of the run is damaged.
+    """
+    if not run.is_ours:
+        return _NO_RUN, None, f"it bears no {MARKER} file, and is left alone"
+    if not run.is_whole:
+        return _HALF_MADE, None, "it holds no spec: it was stopped while it was begun"
+    opened = open_run(run.folder, is_held=False)
+    evidence = opened.evidence()
+    if evidence is None:
+        return (_IN_USE if is_in_use(run.folder) else _NOT_VALIDATED), None, ""
+    codes = {name: failure.exit_code for name, failure in opened.failures().items()}
+    codes.update({entry.variant: entry.exit_code for entry in evidence.variants})
+    code = worst_code([codes.get(name, int(ExitCode.NOT_MEASURED)) for name in required_variants(opened)])
+    return _VERDICTS[ExitCode(code)], code, ""
+
+
+def bytes_on_disk(folder: Path) -> int:
+    """Return what a folder takes on the disk, a file of several names once; links are not followed."""
+    seen: set[tuple[int, int]] = set()
+    total = 0
+    for parent, folders, names in os.walk(folder):
+        for name in ("", *folders, *names) if parent == str(folder) else (*folders, *names):
+            with contextlib.suppress(OSError):
+                found = os.lstat(os.path.join(parent, name))  # noqa: PTH118 - of many files
+                if (found.st_dev, found.st_ino) not in seen:
+                    seen.add((found.st_dev, found.st_ino))
+                    total += found.st_blocks * _BLOCK_BYTES
+    return total

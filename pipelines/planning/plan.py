@@ -1,0 +1,230 @@
+"""What a run would take over, and what it would do: the stages themselves, in a folder of the moment, doing nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from paritygate.codec import to_data
+from paritygate.errors import ConversionError
+from paritygate.files import make_marked_folder
+from paritygate.pipelines.cache.cache import Cache, Wanted, cache_below
+from paritygate.pipelines.cache.store import Entry
+from paritygate.pipelines.process.child import ChildJob, ModelAnswers, Progress
+from paritygate.pipelines.run.benchmark import take_over_benchmark
+from paritygate.pipelines.run.record import GRAPH_VARIANT, record_stage
+from paritygate.pipelines.run.validate import validate_stage
+from paritygate.pipelines.run.variant_maker import VariantMaker, bases_of
+from paritygate.pipelines.run.workspace import FailedVariant, RunFolder
+from paritygate.pipelines.run_spec import RunOptions
+from paritygate.pipelines.spec.benchmark_plan import is_benchmark_wanted, plan_of
+from paritygate.pipelines.spec.schema import ResolvedSpec
+from paritygate.precision import Variant
+from paritygate.validate.reference.recording import RECORD_FILE
+
+__all__ = ["DONE", "JUDGED_ANEW", "TAKEN_OVER", "UNKNOWN", "Plan", "PlannedJob", "plan_run"]
+
+TAKEN_OVER = "taken over"
+JUDGED_ANEW = "judged anew"
+DONE = "done"
+UNKNOWN = "unknown"
+
+_NOTHING_KNOWN = "nothing like it was done before"
+_OFF = "nothing is kept: the cache is off, inputs are hidden, or this system does not tell what a job reads"
+_BENCHMARK = "the benchmark"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlannedJob:
+    """What would become of a job.
+
+    Attributes:
+        job: Which one, in words.
+        would_be: `taken over`, `judged anew` (its models are not asked), `done`, or `unknown`: that follows from what
+            is made anew before it.
+        taken_from: The run that it would be taken over from.
+        made_at: When it was done there, in UTC.
+        why: The first difference to what was done before, or on what it depends.
+    """
+
+    job: str
+    would_be: str
+    taken_from: str = ""
+    made_at: str = ""
+    why: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Plan:
+    """What a run of a spec would do.
+
+    Attributes:
+        model: The spec's model.
+        jobs: Its jobs, in their order.
+    """
+
+    model: str
+    jobs: tuple[PlannedJob, ...]
+
+    @property
+    def is_all_taken_over(self) -> bool:
+        """Whether there is nothing to do."""
+        return all(job.would_be == TAKEN_OVER for job in self.jobs)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON data."""
+        return {"model": self.model, "jobs": [to_data(job) for job in self.jobs]}
+
+
+class _NotDoneError(ConversionError):
+    """A job would be done, and nothing is done here."""
+
+
+@dataclass(kw_only=True, slots=True)
+class _PlanningCache(Cache):
+    """Takes over what can be, and does and keeps nothing."""
+
+    planned: list[PlannedJob] = field(default_factory=list)
+
+    def run_job(
+        self,
+        job: ChildJob,
+        progress: Progress = lambda *_: None,
+        *,
+        makes: Sequence[Path] = (),
+        is_kept: Callable[[Any], bool] = lambda _: True,
+        answers: ModelAnswers | None = None,
+    ) -> Any:  # noqa: ANN401 - the job's JSON
+        """Return what a job returned, with the files in place that it made.
+
+        Raises:
+            _NotDoneError: It is not to be taken over.
+        """
+        if self.store is None:
+            raise self._not_done(PlannedJob(job=job.what, would_be=DONE, why=_OFF))
+        found = Cache.run_job(self, job, progress, makes=makes, is_kept=is_kept, answers=answers)
+        taken = self.done[-1]
+        self.planned.append(
+            PlannedJob(job=taken.job, would_be=TAKEN_OVER, taken_from=taken.taken_from, made_at=taken.made_at)
+        )
+        return found
+
+    def _judge(self, wanted: Wanted, known: Entry, progress: Progress) -> Any:  # noqa: ANN401 - never returns
+        del progress
+        job = PlannedJob(
+            job=wanted.job.what,
+            would_be=JUDGED_ANEW,
+            taken_from=known.made_in,
+            made_at=known.made_at,
+            why="what its models answered is judged by other limits or rules",
+        )
+        raise self._not_done(job)
+
+    def _do(self, wanted: Wanted, why: str, progress: Progress) -> Any:  # noqa: ANN401 - never returns
+        del progress
+        raise self._not_done(PlannedJob(job=wanted.job.what, would_be=DONE, why=why or _NOTHING_KNOWN))
+
+    def _not_done(self, job: PlannedJob) -> _NotDoneError:
+        self.planned.append(job)
+        return _NotDoneError(job.would_be)
+
+    def forget(self) -> None:
+        """Leave all that is kept."""
+
+    def is_made_anew(self, what: str) -> bool:
+        """Return whether a job, in words, would not be taken over."""
+        return any(job.job == what and job.would_be != TAKEN_OVER for job in self.planned)
+
+
+def plan_run(resolved: ResolvedSpec, options: RunOptions, *, samples_path: str | None = None) -> Plan:
+    """Return what a run of a spec would do; nothing is done, and nothing is written but a folder that is removed.
+
+    Args:
+        resolved: The spec.
+        options: How it would be run; what concerns a release is not looked at.
+        samples_path: What is given in place of the spec's own samples.
+
+    Raises:
+        ParitygateError: The run would not begin, or would end early: the source is not there, say.
+    """
+    with tempfile.TemporaryDirectory(prefix="paritygate-plan-") as place:
+        folder = make_marked_folder(Path(place).resolve() / "run")
+        store = None if resolved.hides_inputs(is_leaving=False) else cache_below(options.root, folder).store
+        cache = _PlanningCache(run=folder, store=store)
+        path = None if samples_path is None else str(Path(samples_path).resolve())
+        run = RunFolder(folder=folder, resolved=resolved, samples_path=path, cache=cache)
+        found = (
+            *_conversions(run, cache, options),
+            *_recording(run, cache, options),
+            *_comparisons(run, options),
+        )
+        jobs = (*cache.planned, *found)
+        is_measured = options.is_benchmarking
+        if is_benchmark_wanted(resolved, options.limits) if is_measured is None else is_measured:
+            is_known = all(job.would_be == TAKEN_OVER for job in jobs)
+            jobs = (*jobs, _benchmark(run, cache, options, is_known=is_known))
+        return Plan(model=resolved.name, jobs=jobs)
+
+
+def _silent(*_: object) -> None:
+    pass
+
+
+def _conversion(run: RunFolder, name: str) -> str:
+    return f"the conversion of {run.resolved.name} to {name}"
+
+
+def _conversions(run: RunFolder, cache: _PlanningCache, options: RunOptions) -> list[PlannedJob]:
+    """Plan the conversions, and return those that are not known."""
+    _ = run.resolved.source
+    names = run.resolved.target_names
+    maker = VariantMaker(run, names, time_limit_s=options.time_limit_s, progress=_silent)
+    unknown = []
+    for name in names:
+        made, job = maker.make(name), _conversion(run, name)
+        if not isinstance(made, FailedVariant) or cache.is_made_anew(job):
+            continue
+        base = next((each for each in bases_of(Variant.parse(name)) if cache.is_made_anew(_conversion(run, each))), "")
+        if base:
+            unknown.append(PlannedJob(job=job, would_be=UNKNOWN, why=f"it is made from {base}, which is made anew"))
+        else:
+            unknown.append(PlannedJob(job=job, would_be=DONE, why=made.message))
+    return unknown
+
+
+def _recording(run: RunFolder, cache: _PlanningCache, options: RunOptions) -> list[PlannedJob]:
+    """Plan the recording, and return it where it is not known."""
+    if cache.is_made_anew(_conversion(run, GRAPH_VARIANT)):
+        why = f"it reads {GRAPH_VARIANT}, which is made anew"
+        return [PlannedJob(job=f"the recording of {run.resolved.name}", would_be=UNKNOWN, why=why)]
+    with contextlib.suppress(_NotDoneError):
+        record_stage(run, time_limit_s=options.time_limit_s, progress=_silent, device=options.device)
+    return []
+
+
+def _comparisons(run: RunFolder, options: RunOptions) -> list[PlannedJob]:
+    """Plan the comparisons, and return those that are not known."""
+    made, is_recorded = run.exported(), (run.reference / RECORD_FILE).is_file()
+    if is_recorded:
+        validate_stage(run, time_limit_s=options.time_limit_s, progress=_silent, device=options.device)
+    why = "it compares what is made anew"
+    return [
+        PlannedJob(job=f"the comparison of {name} with {run.resolved.name}", would_be=UNKNOWN, why=why)
+        for name in run.resolved.target_names
+        if not is_recorded or name not in made
+    ]
+
+
+def _benchmark(run: RunFolder, cache: _PlanningCache, options: RunOptions, *, is_known: bool) -> PlannedJob:
+    if options.is_benchmarking is not None:
+        return PlannedJob(job=_BENCHMARK, would_be=DONE, why="it is asked for by name")
+    if not is_known:
+        return PlannedJob(job=_BENCHMARK, would_be=UNKNOWN, why="it measures what may be made anew")
+    if not take_over_benchmark(run, plan_of(run.resolved), options.device):
+        return PlannedJob(job=_BENCHMARK, would_be=DONE, why="these were not measured so on this machine")
+    taken = cache.done[-1]
+    return PlannedJob(job=taken.job, would_be=TAKEN_OVER, taken_from=taken.taken_from, made_at=taken.made_at)

@@ -1,0 +1,37 @@
+"""What a process read, as far as its result may follow from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+__all__ = ["Readings"]
+
+
+@dataclass(kw_only=True, slots=True)
+class Readings:
+    """What a process and all that it started read, by absolute path.
+
+    Attributes:
+        files: Files that were opened, each with its device, inode, size and times when it was first opened.
+        folders: Folders that were listed, each with the digest of the names in it at that time.
+        modules_in: Of these folders, those that Python alone listed to find modules, each with the digest of the names
+            that can be modules.
+        sizes: What was looked at and not opened, with its size; None for what is no file.
+        links: What was asked of a link itself, by path: where it leads to, or None where it is none.
+        times: When what the user's own code looked at was written last, in nanoseconds since 1970.
+        absent: What was looked for and was not there.
+        variables: Environment variables that Python code read.
+        reads_all_variables: Whether all of them were read, or handed to another program.
+        why_unknown: Why this may not be all, in words; empty where it is.
+    """
+
+    files: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    folders: dict[str, str] = field(default_factory=dict)
+    modules_in: dict[str, str] = field(default_factory=dict)
+    sizes: dict[str, int | None] = field(default_factory=dict)
+    links: dict[str, str | None] = field(default_factory=dict)
+    times: dict[str, int] = field(default_factory=dict)
+    absent: set[str] = field(default_factory=set)
+    variables: set[str] = field(default_factory=set)
+    reads_all_variables: bool = False
+    why_unknown: str = ""

@@ -1,0 +1,354 @@
+"""Holds a run against a release: whether a variant that is served became worse by more than is declared.
+
+Only what was measured on both sides is held against each other: a variant with the one of the same name, on the same
+device and by the same kind of evidence, and speed where both were timed on the same machine at the same load.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from paritygate.codec import from_data
+from paritygate.errors import ArtifactIntegrityError, ExitCode, MeasurementError
+from paritygate.files import digest_of_file, read_json
+from paritygate.pipelines.benchmark.result import BenchmarkResult
+from paritygate.pipelines.choice.choose import choose_stage, evidence_to_choose_by, read_benchmark
+from paritygate.pipelines.choice.figures import machine_in_words
+from paritygate.pipelines.compare.result import NOT_AVAILABLE, NOT_RUN_HERE, ComparisonResult
+from paritygate.pipelines.release.repository.inspect import ReleaseDetails
+from paritygate.pipelines.release.repository.manifest import read_released_evidence
+from paritygate.pipelines.run.evidence import Evidence, EvidenceEntry
+from paritygate.pipelines.run.workspace import RunFolder, worst_code
+from paritygate.pipelines.spec.against import FIGURES
+from paritygate.signature import is_float_dtype
+
+__all__ = ["Held", "HeldFigure", "hold_against"]
+
+# Below this part of its limit a difference is none to speak of, and its multiples neither.
+_SMALL_SHARE = 0.05
+_LARGEST = frozenset({"max_abs_diff", "p9999_abs_diff"})
+_BENCHMARK_FILE = "benchmark.json"
+_EVIDENCE_SCHEMA = 2
+_MEGABYTE = 1e6
+_SKIPPED = frozenset({NOT_RUN_HERE, NOT_AVAILABLE})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HeldFigure:
+    """One figure of a variant on both sides.
+
+    Attributes:
+        variant: The variant.
+        figure: Its name, by `FIGURES`; `verdict` where the variant did not pass.
+        about: The output or the metric that it is about; empty for all.
+        was: What it was in the release; None for a verdict.
+        now: What it is in the run; None for a verdict.
+        allowed: What it may be now; None for a verdict.
+        is_worse: Whether it is worse than that.
+        verdict: The verdict, where that is what is worse.
+    """
+
+    variant: str
+    figure: str
+    about: str = ""
+    was: float | None = None
+    now: float | None = None
+    allowed: float | None = None
+    is_worse: bool = False
+    verdict: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Held:
+    """What came of holding a run against a release.
+
+    Attributes:
+        model: The model's name.
+        run: The run folder.
+        version: The version of the release.
+        aliases: The aliases that point to it.
+        factors: The factor of each figure.
+        figures: What was held against each other, the worse first.
+        not_compared: What was not, and why, in words.
+        notes: What is to be known of what was, in words.
+        exit_code: 1 if something is worse; what a variant of the release came to in the run if that is no pass and no
+            failure; else 0.
+    """
+
+    schema_version: int = 1
+    model: str
+    run: str
+    version: int
+    aliases: tuple[str, ...]
+    factors: Mapping[str, float]
+    figures: tuple[HeldFigure, ...]
+    not_compared: tuple[str, ...]
+    notes: tuple[str, ...]
+    exit_code: int
+
+    @property
+    def worse(self) -> tuple[HeldFigure, ...]:
+        """The figures that are worse."""
+        return tuple(item for item in self.figures if item.is_worse)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Pair:
+    """A variant in the run, and in the release: entries of the same kind on the same device, and the sizes."""
+
+    variant: str
+    now: EvidenceEntry
+    was: EvidenceEntry
+
+
+def hold_against(run: RunFolder, released: ReleaseDetails, factors: Mapping[str, float]) -> Held:
+    """Return whether the variants that a release holds are worse in a run.
+
+    Args:
+        run: The run, validated.
+        released: The release, its manifest checked.
+        factors: By how much each figure may be worse, in place of the spec's and of the defaults.
+
+    Raises:
+        InputFileError: The run was not validated, or its evidence or benchmark is damaged.
+        ArtifactIntegrityError: The evidence of the run is not about what is there, or the release was changed.
+        MeasurementError: Nothing could be held against each other.
+    """
+    evidence = evidence_to_choose_by(run)
+    # What could not be chosen from is not what was measured.
+    choose_stage(run, evidence=evidence)
+    declared = run.resolved.spec.promote.against | dict(factors)
+    in_force = {name: item.factor for name, item in FIGURES.items()} | declared
+    earlier = _released_evidence(released)
+    found: list[HeldFigure] = []
+    left_out: list[str] = []
+    codes = [int(ExitCode.PASS)]
+    pairs: list[_Pair] = []
+    for entry in released.manifest["variants"]:
+        name = entry["name"]
+        if entry["role"] == "source":
+            left_out.append(f"{name}: version {released.version} is the source itself, released as it is")
+            continue
+        pair = _pair(name, entry, evidence, earlier)
+        if isinstance(pair, str):
+            left_out.append(f"{name}: {pair}")
+            codes.append(_code_of_missing(run, name))
+            continue
+        if pair.now.verdict in _SKIPPED:
+            left_out.append(f"{name}: {pair.now.verdict}: {pair.now.reason}")
+        elif pair.now.verdict != "pass":
+            is_worse = pair.now.verdict == "fail"
+            found.append(HeldFigure(variant=name, figure="verdict", verdict=pair.now.verdict, is_worse=is_worse))
+            codes.append(pair.now.exit_code)
+        if pair.now.result is not None and pair.now.result.is_measured and pair.was.result is not None:
+            pairs.append(pair)
+            found += _of_results(pair, in_force)
+            found.append(_size(run, pair, int(entry["size_bytes"]), in_force))
+    speed, unmeasured = _speeds(run, released, pairs, in_force)
+    found += speed
+    left_out += unmeasured
+    if not found and max(codes) == ExitCode.PASS:
+        why = "; ".join(left_out) or "it holds no variant"
+        msg = f"nothing of {released.model} version {released.version} can be held against the run: {why}"
+        raise MeasurementError(msg, hint="leave --against out where a first version is released")
+    if any(item.is_worse for item in found):
+        codes.append(int(ExitCode.PARITY_FAILED))
+    return Held(
+        model=released.model,
+        run=str(run.folder),
+        version=released.version,
+        aliases=released.aliases,
+        factors=in_force,
+        figures=tuple(sorted(found, key=lambda item: not item.is_worse)),
+        not_compared=tuple(left_out),
+        notes=tuple(dict.fromkeys(note for pair in pairs for note in _notes(pair))),
+        exit_code=worst_code(codes),
+    )
+
+
+def _released_evidence(released: ReleaseDetails) -> Evidence:
+    data = read_released_evidence(released.folder, released.manifest)
+    if data.get("schema_version") != _EVIDENCE_SCHEMA:
+        msg = (
+            f"version {released.version} was released by another version of paritygate, whose evidence is not read here"
+        )
+        raise MeasurementError(msg, hint="release the model once with this version, and hold later runs against that")
+    try:
+        return from_data(Evidence, data)
+    except ValueError as err:
+        msg = f"the evidence of {released.model} version {released.version} is damaged: {err}"
+        raise ArtifactIntegrityError(msg, hint="restore the release from a backup, or promote the model again") from err
+
+
+def _pair(name: str, entry: Mapping[str, Any], evidence: Evidence, earlier: Evidence) -> _Pair | str:
+    """Return the variant on both sides; in words, why there is none."""
+    kinds = {item["kind"] for item in (entry["evidence"], *entry["evidence"].get("also", ()))}
+    was = [
+        item
+        for document in earlier.documents()
+        for item in document.entries
+        if (item.variant, item.artifact) == (name, entry["digest"]) and item.evidence in kinds and item.result
+    ]
+    now = [item for document in evidence.documents() for item in document.entries if item.variant == name]
+    if not was:
+        return "what was measured of it is not in the release"
+    if not now:
+        return "it is no variant of the run"
+    for old in was:
+        for new in now:
+            if (new.evidence, new.device) == (old.evidence, old.device):
+                return _Pair(variant=name, now=new, was=old)
+    # What was not measured has no device; that of its files stands before an emulated one.
+    if now[0].result is None or not now[0].result.is_measured:
+        return _Pair(variant=name, now=now[0], was=was[0])
+    seen, there = (", ".join(f"{item.evidence} on {item.device}" for item in side) for side in (now, was))
+    return f"it was {seen} now, and {there} then"
+
+
+def _code_of_missing(run: RunFolder, name: str) -> int:
+    """Return the exit code of a variant of the release that could not be made; 0 where it was not asked for."""
+    failure = run.failures().get(name)
+    return int(ExitCode.PASS) if failure is None or failure.verdict in _SKIPPED else failure.exit_code
+
+
+def _of_results(pair: _Pair, factors: Mapping[str, float]) -> Iterator[HeldFigure]:
+    now, was = pair.now.result, pair.was.result
+    if now is None or was is None:
+        return
+    for output in now.outputs:
+        shares = _shares(now, was, output)
+        if shares is not None:
+            allowed = factors["max_abs_diff"] * max(shares[0], _SMALL_SHARE)
+            yield _figure(pair, "max_abs_diff", shares, allowed, about=output)
+    counts = _mismatches(was)
+    for about, (count, of) in _mismatches(now).items():
+        if about in counts:
+            count_before, of_before = counts[about]
+            # That none of N differs does not say that none ever does: it counts as one.
+            allowed = factors["mismatch_rate"] * max(count_before, 1) / of_before
+            yield _figure(pair, "mismatch_rate", (count_before / of_before, count / of), allowed, about=about)
+    for name, gold in now.gold.items():
+        before = was.gold.get(name)
+        if before is not None and before.candidate is not None and gold.candidate is not None:
+            # A part of what is not above 0 would be more.
+            least = before.candidate / factors["gold"] if before.candidate > 0 else before.candidate
+            yield _figure(pair, "gold", (before.candidate, gold.candidate), least, about=name)
+
+
+def _figure(pair: _Pair, figure: str, values: tuple[float, float], allowed: float, *, about: str = "") -> HeldFigure:
+    """Return a figure; `values` are what it was, and what it is now."""
+    was, now = values
+    is_worse = now < allowed if FIGURES[figure].is_more_better else now > allowed
+    return HeldFigure(
+        variant=pair.variant, figure=figure, about=about, was=was, now=now, allowed=allowed, is_worse=is_worse
+    )
+
+
+def _shares(now: ComparisonResult, was: ComparisonResult, output: str) -> tuple[float, float] | None:
+    """Return the largest difference of an output then and now, as a part of its limit; None where one is not known.
+
+    Where the two were held to other limits, both are parts of the limit of then: a looser one makes nothing better.
+    """
+    new, old = ({check.name: check for check in side.checks if check.output == output} for side in (now, was))
+    for name in sorted(_LARGEST & new.keys() & old.keys()):
+        measured, limit = new[name].measured, new[name].limit
+        before, limit_before = old[name].measured, old[name].limit
+        if None in {measured, limit, before, limit_before}:
+            continue
+        if now.tolerance != was.tolerance:
+            limit = limit_before
+        if measured is None or before is None or not limit or not limit_before:
+            # Of a limit of 0 there are no parts.
+            continue
+        return before / limit_before, measured / limit
+    return None
+
+
+def _mismatches(result: ComparisonResult) -> dict[str, tuple[int, int]]:
+    """Return how many answers differ, of how many, by output or name of detections; without what has no answers."""
+    found = {name: (item.mismatches, item.decisions) for name, item in result.decisions.items()}
+    for name, output in result.outputs.items():
+        if name not in found and not is_float_dtype(output.dtype) and output.mismatches is not None:
+            found[name] = (output.mismatches, output.compared)
+    for name, match in result.matches.items():
+        found[name] = (match.missing + match.extra, match.expected)
+    return {name: counts for name, counts in found.items() if counts[1]}
+
+
+def _size(run: RunFolder, pair: _Pair, bytes_before: int, factors: Mapping[str, float]) -> HeldFigure:
+    was, now = bytes_before / _MEGABYTE, run.artifact(pair.variant).size_bytes / _MEGABYTE
+    return _figure(pair, "size_mb", (was, now), factors["size_mb"] * was)
+
+
+def _speeds(
+    run: RunFolder, released: ReleaseDetails, pairs: list[_Pair], factors: Mapping[str, float]
+) -> tuple[list[HeldFigure], list[str]]:
+    """Return the latencies at the load that variants are chosen at now, and why others are not compared, in words."""
+    figure = "latency_p50_ms"
+    new, old = read_benchmark(run), _released_benchmark(released)
+    if new is None or old is None:
+        side = "the run" if new is None else f"version {released.version}"
+        return [], [f"{figure}: {side} has no benchmark"] if pairs else []
+    load = (new.batch_sizes[0], new.concurrency[0])
+    found, left_out = [], []
+    for pair in pairs:
+        now, was = _timed(pair.now, new, load), _timed(pair.was, old, load)
+        if now is None or was is None:
+            why = f"it was not measured {'now' if now is None else 'then'}"
+        elif now.place != was.place:
+            why = f"it was measured on {now.place} now, and on {was.place} then"
+        elif now.p50_ms is None or was.p50_ms is None:
+            why = "it was measured at another load"
+        else:
+            allowed = factors[figure] * was.p50_ms
+            found.append(_figure(pair, figure, (was.p50_ms, now.p50_ms), allowed))
+            continue
+        left_out.append(f"{pair.variant}: {figure}: {why}")
+    return found, left_out
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Timed:
+    """Where a variant was timed, and the median of a call; None where that was not at the load asked for."""
+
+    place: str
+    p50_ms: float | None
+
+
+def _timed(entry: EvidenceEntry, benchmark: BenchmarkResult, load: tuple[int, int]) -> _Timed | None:
+    """Return how fast the artifact that an entry is about was found to be; None where it was not timed."""
+    found = benchmark.of(entry.variant)
+    if found is None or found.artifact is None or found.artifact != entry.artifact:
+        return None
+    point = found.at(*load)
+    place = f"{found.device} of {machine_in_words(benchmark.machine, found.device)}"
+    return _Timed(place=place, p50_ms=None if point is None else point.latency_ms["p50"])
+
+
+def _released_benchmark(released: ReleaseDetails) -> BenchmarkResult | None:
+    digest = released.manifest["files"].get(_BENCHMARK_FILE)
+    if digest is None:
+        return None
+    path = released.folder / _BENCHMARK_FILE
+    if not path.is_file() or path.is_symlink() or digest_of_file(path) != digest:
+        msg = f"{path} is not what was released"
+        raise ArtifactIntegrityError(
+            msg, hint=f"see what else: convert-and-validate verify {released.model} {released.version}"
+        )
+    return BenchmarkResult.read(read_json(path))
+
+
+def _notes(pair: _Pair) -> Iterator[str]:
+    now, was = pair.now.result, pair.was.result
+    if now is None or was is None:
+        return
+    if now.samples_digest != was.samples_digest:
+        yield "the samples are others than then"
+    if now.tolerance != was.tolerance:
+        yield f"{pair.variant} was held to other limits then: differences are parts of those"
+    for what in ("outputs", "decisions", "gold", "matches"):
+        dropped = sorted(getattr(was, what).keys() - getattr(now, what).keys())
+        if dropped:
+            yield f"{pair.variant} was held to {what} then that it is not held to now: {', '.join(dropped)}"

@@ -1,0 +1,83 @@
+"""What the view of a release on a model server came to, whichever server reads it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar
+
+from paritygate.pipelines.release.to_serve import ReleaseToServe
+
+__all__ = ["PublishedView", "published_view"]
+
+
+class _View(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    def to_json(self) -> dict[str, Any]: ...
+
+
+class _Written(Protocol):
+    @property
+    def is_changed(self) -> bool: ...
+
+    def to_json(self) -> dict[str, Any]: ...
+
+
+_ViewOf = TypeVar("_ViewOf", bound=_View)
+_WrittenOf = TypeVar("_WrittenOf", bound=_Written)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublishedView(Generic[_ViewOf, _WrittenOf]):
+    """A view that was written.
+
+    Attributes:
+        model: The model's name in the repository.
+        version: The release that is served.
+        aliases: The aliases that point to it.
+        variant: The variant that is served.
+        artifact: What of it its runtime opens.
+        root: Where the server looks for models.
+        view: What it has there.
+        written: What was written of it now.
+    """
+
+    model: str
+    version: int
+    aliases: tuple[str, ...]
+    variant: str
+    artifact: Path
+    root: Path
+    view: _ViewOf
+    written: _WrittenOf
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what was written as JSON data."""
+        return {
+            "model": self.model,
+            "version": self.version,
+            "aliases": list(self.aliases),
+            "variant": self.variant,
+            "name": self.view.name,
+            "root": str(self.root),
+            **self.view.to_json(),
+            **self.written.to_json(),
+        }
+
+
+def published_view(
+    found: ReleaseToServe, root: Path, view: _ViewOf, written: _WrittenOf
+) -> PublishedView[_ViewOf, _WrittenOf]:
+    """Return what was written of a release, and where."""
+    return PublishedView(
+        model=found.details.model,
+        version=found.details.version,
+        aliases=found.details.aliases,
+        variant=found.variant,
+        artifact=found.artifact.path,
+        root=root,
+        view=view,
+        written=written,
+    )

@@ -1,0 +1,43 @@
+"""A release as TensorFlow Serving reads it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from paritygate.pipelines.release.published_view import PublishedView, published_view
+from paritygate.pipelines.release.to_serve import release_to_serve
+from paritygate.pipelines.release.view_order import ViewOrder
+from paritygate.pipelines.serving.place import LocalPlace
+from paritygate.pipelines.serving.tensorflow_serving import (
+    FORMAT,
+    SavedModelView,
+    WrittenSavedModel,
+    make_saved_model_view,
+    write_saved_model,
+)
+from paritygate.pipelines.spec.names import check_name
+
+__all__ = ["PublishedSavedModel", "publish_saved_model"]
+
+PublishedSavedModel = PublishedView[SavedModelView, WrittenSavedModel]
+
+
+def publish_saved_model(repository: Path, order: ViewOrder) -> PublishedSavedModel:
+    """Write the view of a release, whose files are verified first, and return what it is.
+
+    Raises:
+        UsageError: There is no such release or variant, or it is no SavedModel.
+        ArtifactIntegrityError: The release is not what was released.
+        InputFileError: There is no such repository.
+        StorageError: The view cannot be written.
+    """
+    found = release_to_serve(
+        repository, order.model, order.which, variant=order.variant, formats=(FORMAT,), server="TensorFlow Serving"
+    )
+    view = make_saved_model_view(
+        found.artifact,
+        name=check_name("model", order.name),
+        version=found.details.version,
+        base_path=order.base_path or str(order.root.absolute()),
+    )
+    return published_view(found, order.root, view, write_saved_model(view, LocalPlace(order.root)))

@@ -1,0 +1,80 @@
+"""A release that is to be served: every file verified, and the one variant of it that a server can read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from paritygate.artifact import Artifact
+from paritygate.errors import ArtifactIntegrityError, UsageError
+from paritygate.pipelines.release.repository.inspect import ReleaseDetails, show, verify_release
+from paritygate.precision import Variant
+
+__all__ = ["ReleaseToServe", "release_to_serve"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReleaseToServe:
+    """A variant of a release.
+
+    Attributes:
+        details: The release.
+        variant: The variant's name.
+        artifact: Its files.
+        devices: Where it was verified.
+    """
+
+    details: ReleaseDetails
+    variant: str
+    artifact: Artifact
+    devices: tuple[str, ...]
+
+
+def release_to_serve(  # noqa: PLR0913 - what is named, and what can be served
+    repository: Path, model: str, which: int | str, *, variant: str | None, formats: Sequence[str], server: str
+) -> ReleaseToServe:
+    """Return the variant of a release that a server is to read, after every file of the release was verified.
+
+    Args:
+        repository: The root of the repository.
+        model: The model's name.
+        which: A version, or an alias.
+        variant: Which variant; the first of a format that is served, which is the preferred one, if None.
+        formats: The formats that the server serves.
+        server: What the server is called, for messages.
+
+    Raises:
+        UsageError: There is no such release or variant, or none of a format that is served.
+        ArtifactIntegrityError: The release is not what was released.
+        InputFileError: There is no such repository.
+    """
+    details = show(repository, model, which)
+    verification = verify_release(repository, model, details.version)
+    if not verification.is_intact:
+        msg = f"version {details.version} of {model!r} is not what was released: {verification.difference}"
+        raise ArtifactIntegrityError(msg, hint=f"see: convert-and-validate verify {model} {details.version}")
+    entries: dict[str, Mapping[str, Any]] = {entry["name"]: entry for entry in details.manifest["variants"]}
+    converted = {name: entry for name, entry in entries.items() if entry["role"] == "converted"}
+    what = f"version {details.version} of {model!r}"
+    if variant is not None and variant not in converted:
+        msg = f"{what} has no variant {variant!r} (released: {', '.join(entries)})"
+        raise UsageError(msg, hint="name one of these with --variant")
+    names = [variant] if variant is not None else [n for n in converted if Variant.parse(n).format in formats]
+    if not names:
+        msg = f"{what} holds nothing that {server} serves: {', '.join(entries)} (allowed: {', '.join(formats)})"
+        raise UsageError(msg, hint=f"release a variant of one of these formats, such as {formats[0]}-fp32")
+    entry = converted[names[0]]
+    return ReleaseToServe(
+        details=details,
+        variant=names[0],
+        artifact=Artifact.read_record(details.folder / names[0]),
+        devices=_devices_of(entry),
+    )
+
+
+def _devices_of(entry: Mapping[str, Any]) -> tuple[str, ...]:
+    found = entry["evidence"] or {}
+    kinds = [item for item in (found, *found.get("also", ())) if item.get("kind") == "verified"]
+    return tuple(dict.fromkeys(device for item in kinds for device in (item.get("devices") or [item["device"]])))

@@ -1,0 +1,52 @@
+"""What was asked for when the view of a release was written, on whichever model server."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["ViewOrder"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ViewOrder:
+    """What was asked for when a view was written.
+
+    Attributes:
+        command: Which command writes it: `triton` or `tfserving`.
+        model: The model's name in the repository.
+        which: The alias that it shows, or a version.
+        root: Where the server looks for models; absolute.
+        name: The model's name on the server.
+        variant: Which variant; None for the first that is served.
+        samples: Where warm-up rows come from, as it was written; None for no warm-up.
+        server: The release of Triton that reads it; None if it was not said.
+        base_path: The folder of all models as TensorFlow Serving sees it; None for `root`.
+    """
+
+    command: str
+    model: str
+    which: str
+    root: Path
+    name: str
+    variant: str | None = None
+    samples: str | None = None
+    server: str | None = None
+    base_path: str | None = None
+
+    @property
+    def place(self) -> Path:
+        """The model's folder on the server."""
+        return self.root / self.name
+
+    @property
+    def follows(self) -> bool:
+        """Whether it names an alias: a version never moves."""
+        return not self.which.isdecimal()
+
+    def words(self) -> tuple[str, ...]:
+        """Return the words of the command that writes the view, without the repository."""
+        said = {"--variant": self.variant, "--samples": self.samples, "--server": self.server}
+        said |= {"--base-path": self.base_path, "--name": self.name if self.name != self.model else None}
+        options = (word for option, value in said.items() if value is not None for word in (option, value))
+        return ("convert-and-validate", self.command, self.model, self.which, "--out", str(self.root), *options)

@@ -1,0 +1,255 @@
+"""Two runs of a model side by side: what came of each variant, how fast it is, and what was changed between them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from paritygate.pipelines.benchmark.result import BenchmarkPoint
+from paritygate.pipelines.report.figures import number, shorten, size_words, times
+from paritygate.pipelines.report.report_data import ReportData, VariantReport
+from paritygate.pipelines.report.summary import figures_of
+from paritygate.pipelines.report.tables.run import artifact_size
+from paritygate.pipelines.report.tables.speed import measured_speed
+from paritygate.pipelines.report.tables.table import Cell, Column, Table, figure, of_texts, status, text
+from paritygate.pipelines.report.why import why_of_variant
+from paritygate.text import counted, one_or_many
+
+__all__ = ["Side", "SideBySide", "side_by_side"]
+
+_NOTHING = "-"
+_ABSENT = "not a target"
+_VALUE_LENGTH = 120
+_WHY_LENGTH = 300
+_FEW = 6
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Side:
+    """One of the two runs: what is reported of it, and its spec as JSON data."""
+
+    report: ReportData
+    spec: Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SideBySide:
+    """What the page says.
+
+    Attributes:
+        title: Which model, or both where there are two.
+        run: The run that is looked at.
+        against: The one that it is held against.
+        headline: What changed, in one sentence.
+        reasons: Why a variant is no pass whose verdict changed, `(verdict, variant, why)` each.
+        parity: What came of each variant on both sides.
+        speed: How large and how fast each is on both sides.
+        speed_words: Whether these can be compared.
+        changes: What is not the same on both sides; None where nothing is.
+        unchanged: What is, in one sentence.
+    """
+
+    title: str
+    run: ReportData
+    against: ReportData
+    headline: str
+    reasons: tuple[tuple[str, str, str], ...]
+    parity: Table
+    speed: Table
+    speed_words: str
+    changes: Table | None
+    unchanged: str
+
+
+def side_by_side(run: Side, against: Side) -> SideBySide:
+    """Return what is said of a run beside the one that it is held against."""
+    new, old = run.report, against.report
+    facts = [(what, *pair) for what, *pair in _facts(run, against)]
+    changed = [(what, before, now) for what, before, now in facts if before != now]
+    same = [what for what, before, now in facts if before == now]
+    return SideBySide(
+        title=new.model if new.model == old.model else f"{new.model} against {old.model}",
+        run=new,
+        against=old,
+        headline=_headline(new, old),
+        reasons=tuple(_reasons(new, old)),
+        parity=_parity_table(new, old),
+        speed=_speed_table(new, old),
+        speed_words=_speed_words(new, old),
+        changes=of_texts("What is not the same", ("what", "against", "run"), [*changed, *_spec_changes(run, against)])
+        if changed or run.spec != against.spec
+        else None,
+        unchanged=f"The same in both: {', '.join(same)}." if same else "",
+    )
+
+
+def _names(new: ReportData, old: ReportData) -> list[str]:
+    return list(dict.fromkeys(variant.name for report in (new, old) for variant in report.variants))
+
+
+def _variant(report: ReportData, name: str) -> VariantReport | None:
+    return next((variant for variant in report.variants if variant.name == name), None)
+
+
+def _pairs(new: ReportData, old: ReportData) -> Iterator[tuple[str, VariantReport | None, VariantReport | None]]:
+    """Yield each variant of either, as it was and as it is."""
+    for name in _names(new, old):
+        yield name, _variant(old, name), _variant(new, name)
+
+
+def _headline(new: ReportData, old: ReportData) -> str:
+    both = [(name, was, now) for name, was, now in _pairs(new, old) if was is not None and now is not None]
+    changed = [f"{name} ({was.verdict}, now {now.verdict})" for name, was, now in both if was.verdict != now.verdict]
+    if not both:
+        return "The two runs have no variant in common."
+    if not changed:
+        every = one_or_many(len(both), "The one variant", f"All {len(both)} variants")
+        return f"{every} in both runs {one_or_many(len(both), 'has', 'have')} the same verdict."
+    more = f" and {len(changed) - _FEW} more" if len(changed) > _FEW else ""
+    of = f"{len(changed)} of {counted(len(both), 'variant')}"
+    return f"{of} {one_or_many(len(changed), 'has', 'have')} another verdict: {', '.join(changed[:_FEW])}{more}."
+
+
+def _reasons(new: ReportData, old: ReportData) -> Iterator[tuple[str, str, str]]:
+    for name, was, now in _pairs(new, old):
+        if now is not None and now.verdict != "pass" and (was is None or was.verdict != now.verdict):
+            yield now.verdict, name, shorten(why_of_variant(now), _WHY_LENGTH)
+
+
+def _titles(*titles: str) -> tuple[Column, ...]:
+    sides = ("against", "run")
+    return tuple(Column(title=f"{title}, {side}", is_figure=title != "verdict") for title in titles for side in sides)
+
+
+def _parity_table(new: ReportData, old: ReportData) -> Table:
+    rows = tuple(
+        (
+            text(name),
+            *(text(_ABSENT) if item is None else status(item.verdict) for item in (was, now)),
+            *_figures(was, now),
+        )
+        for name, was, now in _pairs(new, old)
+    )
+    columns = (Column(title="variant"), *_titles("verdict", "difference of its limit", "mismatches"))
+    return Table(caption="What came of each variant", columns=columns, rows=rows)
+
+
+def _figures(was: VariantReport | None, now: VariantReport | None) -> Iterable[Cell]:
+    (old_mismatches, old_share), (new_mismatches, new_share) = (
+        figures_of(None if item is None else item.result) for item in (was, now)
+    )
+    return old_share, new_share, old_mismatches, new_mismatches
+
+
+def _speed_table(new: ReportData, old: ReportData) -> Table:
+    rows = []
+    for name, was, now in _pairs(new, old):
+        points = _point(was, old), _point(now, new)
+        rows.append(
+            (
+                text(name),
+                *(figure(_size(item)) for item in (was, now)),
+                *(figure(_speedup(point)) for point in points),
+                *(figure(_NOTHING if point is None else number(point.latency_ms.get("p50"))) for point in points),
+            )
+        )
+    columns = (Column(title="variant"), *_titles("size", "speed-up", "p50 ms"))
+    return Table(caption="Size and speed", columns=columns, rows=tuple(rows))
+
+
+def _size(variant: VariantReport | None) -> str:
+    return _NOTHING if variant is None or variant.artifact is None else size_words(artifact_size(variant.artifact))
+
+
+def _point(variant: VariantReport | None, report: ReportData) -> BenchmarkPoint | None:
+    benchmark = report.benchmark
+    if variant is None or benchmark is None:
+        return None
+    speed, _ = measured_speed(variant, benchmark)
+    return None if speed is None else speed.at(benchmark.batch_sizes[0], benchmark.concurrency[0])
+
+
+def _speedup(point: BenchmarkPoint | None) -> str:
+    return _NOTHING if point is None or point.speedup is None else times(point.speedup.ratio)
+
+
+def _speed_words(new: ReportData, old: ReportData) -> str:
+    if new.benchmark is None or old.benchmark is None:
+        if new.benchmark is old.benchmark:
+            return "Speed was measured in neither of them."
+        return f"Speed was not measured in {'run' if new.benchmark is None else 'against'}."
+    sides = [_measured_on(report) for report in (old, new)]
+    if sides[0] != sides[1]:
+        return (
+            f"The times cannot be compared: those of against were measured on {sides[0]}, those of run on {sides[1]}. "
+            "A speed-up is by the source on the same machine."
+        )
+    return f"Both were measured on {sides[0]}. Compare speed-ups rather than times, which a busy machine makes longer."
+
+
+def _measured_on(report: ReportData) -> str:
+    benchmark = report.benchmark
+    if benchmark is None:
+        return ""
+    cpu: Mapping[str, Any] = benchmark.machine.get("cpu") or {}
+    cores = benchmark.machine.get("cores")
+    words = f"{benchmark.device}, {cpu.get('model', 'a processor that is not known')}"
+    at = f"batch size {benchmark.batch_sizes[0]}, concurrency {benchmark.concurrency[0]}"
+    return f"{words}{f', {cores} cores' if cores else ''}, {at}"
+
+
+def _facts(run: Side, against: Side) -> Iterator[tuple[str, str, str]]:
+    """Yield what either side follows from: what it is, as it was and as it is."""
+    old, new = (dict(_facts_of(side.report)) for side in (against, run))
+    for what in dict.fromkeys([*new, *old]):
+        yield what, old.get(what, _NOTHING), new.get(what, _NOTHING)
+
+
+def _facts_of(report: ReportData) -> Iterator[tuple[str, str]]:
+    yield "model", report.model
+    yield "source", report.source
+    recording = report.recording
+    if recording is not None:
+        yield "digest of the source", str(recording.model.get("digest") or "not known")
+        yield "digest of the samples", recording.samples_digest
+        yield "rows", number(recording.rows)
+        yield "runtime of the source", f"{recording.runtime.get('runtime')} {recording.runtime.get('version')}"
+    yield (
+        "paritygate",
+        next(
+            (variant.result.paritygate for variant in report.variants if variant.result is not None), report.paritygate
+        ),
+    )
+    machine = next((found for _, found in report.machines), {})
+    cpu, gpu = machine.get("cpu") or {}, machine.get("gpu") or {}
+    if machine:
+        yield "processor", str(cpu.get("model", "not known"))
+        yield "GPU", str(gpu.get("name", "none"))
+        yield "system", str(machine.get("platform", "not known"))
+        yield "Python", str(machine.get("python", "not known"))
+    for name, version in machine.get("versions", {}).items():
+        yield str(name), str(version)
+
+
+def _spec_changes(run: Side, against: Side) -> Iterator[tuple[str, str, str]]:
+    """Yield the keys of the specs that are not the same, each with both values."""
+    old, new = (dict(_flat(side.spec)) for side in (against, run))
+    for key in dict.fromkeys([*old, *new]):
+        if old.get(key) != new.get(key):
+            yield f"spec: {key}", _value(old.get(key)), _value(new.get(key))
+
+
+def _flat(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in data.items():
+        if isinstance(value, Mapping) and value:
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def _value(value: object) -> str:
+    if value is None:
+        return _NOTHING
+    words = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    return shorten(words, _VALUE_LENGTH) or "none"

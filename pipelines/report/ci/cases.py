@@ -1,0 +1,246 @@
+"""A run or a comparison as test cases: a suite a variant, a case a check."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+
+from paritygate.errors import ExitCode, ParitygateError
+from paritygate.pipelines.compare.result import (
+    NOT_ASKED,
+    NOT_AVAILABLE,
+    NOT_RUN_HERE,
+    CheckResult,
+    ComparisonResult,
+)
+from paritygate.pipelines.report.report_data import ReportData, VariantReport
+from paritygate.pipelines.report.why import why, why_of_variant
+from paritygate.text import without_row_ids
+
+__all__ = ["Case", "CaseStatus", "Suite", "suite_of_comparison", "suite_of_error", "suites_of_run"]
+
+_PROBE = "probe_"
+_FOUND = frozenset({"warning", "edge"})
+_SKIPPED = frozenset({NOT_RUN_HERE, NOT_AVAILABLE, NOT_ASKED})
+
+
+class CaseStatus(str, Enum):
+    """What a CI system makes of a check."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    # It could not be measured.
+    ERROR = "error"
+    SKIPPED = "skipped"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Case:
+    """One check of a variant.
+
+    Attributes:
+        name: The check, with its output where it is about one.
+        status: What came of it.
+        message: Why it is no pass, in one sentence; empty for a pass.
+        details: What else is to be known of that, such as the hint.
+        output: What a pass came with: a warning, or an edge finding.
+    """
+
+    name: str
+    status: CaseStatus = CaseStatus.PASSED
+    message: str = ""
+    details: str = ""
+    output: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Suite:
+    """One variant, one comparison, or the run as a whole.
+
+    Attributes:
+        model: The model's name.
+        name: The variant, or what else it is about.
+        verdict: What came of it all, in the words of the report.
+        reason: Why that is no pass, in one sentence; empty for a pass.
+        is_required: Whether the exit code depends on it.
+        cases: The checks, each under a name of its own.
+        seconds: How long comparing took.
+        properties: What else is known, by name.
+    """
+
+    model: str
+    name: str
+    verdict: str
+    reason: str = ""
+    is_required: bool = True
+    cases: tuple[Case, ...]
+    seconds: float = 0.0
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+    def count(self, status: CaseStatus) -> int:
+        """Return how many cases came to that."""
+        return sum(case.status is status for case in self.cases)
+
+
+def suites_of_run(report: ReportData, *, exit_code: int, not_released: str) -> tuple[Suite, ...]:
+    """Return a suite a variant, one for each emulated row, and one for a release that could not be made.
+
+    A failure or error stands for a required variant alone: what came of the others is said in cases that are skipped,
+    so that a build with such a case fails exactly where the exit code is not 0.
+
+    Args:
+        report: The run.
+        exit_code: What the command ends with.
+        not_released: Why there is no release, in words.
+    """
+    suites = []
+    for variant in report.variants:
+        suites.append(_of_variant(report, variant))
+        if variant.emulated is not None:
+            found = suite_of_comparison(variant.emulated, model=report.model, name=f"{variant.name} emulated")
+            suites.append(_as_optional(found, "an emulated row decides nothing by itself"))
+    if exit_code not in {ExitCode.PASS, report.exit_code}:
+        # All that is required passed, and the release failed all the same.
+        case = Case(name="release", status=CaseStatus.ERROR, message=not_released.removeprefix("error: "))
+        suites.append(Suite(model=report.model, name="release", verdict="error", reason=case.message, cases=(case,)))
+    return tuple(suites)
+
+
+def suite_of_comparison(result: ComparisonResult, *, model: str = "", name: str = "") -> Suite:
+    """Return the suite of one comparison, whose checks all count.
+
+    Args:
+        result: The comparison.
+        model: The model's name; that of the reference if empty.
+        name: What was compared; the candidate if empty.
+    """
+    return Suite(
+        model=model or result.reference.name,
+        name=name or result.candidate.name,
+        verdict=result.verdict,
+        reason=why(result),
+        cases=_with_own_names(_cases_of(result)),
+        seconds=result.seconds,
+        properties=_properties(result),
+    )
+
+
+def suite_of_error(model: str, error: ParitygateError, *, is_hiding: bool = False) -> Suite:
+    """Return the suite of a spec of which nothing could be measured; it names no rows if it is to hide them."""
+    words, hint = (without_row_ids(text) if is_hiding else text for text in (str(error), error.hint))
+    case = Case(name="run", status=CaseStatus.ERROR, message=words, details=_hint(hint))
+    return Suite(model=model, name="run", verdict="error", reason=words, cases=(case,))
+
+
+def _of_variant(report: ReportData, variant: VariantReport) -> Suite:
+    reason = why_of_variant(variant)
+    if variant.result is not None:
+        found = suite_of_comparison(variant.result, model=report.model, name=variant.name)
+    else:
+        case = Case(
+            name="compared",
+            status=CaseStatus.SKIPPED if variant.verdict in _SKIPPED else CaseStatus.ERROR,
+            message=reason,
+            details=_hint(variant.hint),
+        )
+        found = Suite(model=report.model, name=variant.name, verdict=variant.verdict, cases=(case,))
+    properties = {**found.properties, "run": str(report.folder), "required": "yes" if variant.is_required else "no"}
+    found = replace(found, verdict=variant.verdict, reason=reason, properties=properties)
+    if not variant.is_required:
+        return _as_optional(found, "it is not required")
+    if variant.verdict in _SKIPPED:
+        # What the run requires and this machine does not run was not measured, and the run has not passed.
+        cases = tuple(
+            replace(case, status=CaseStatus.ERROR, message=f"{variant.verdict}, and required: {case.message}")
+            for case in found.cases
+        )
+        return replace(found, cases=cases)
+    return found
+
+
+def _as_optional(suite: Suite, reason: str) -> Suite:
+    """Return the suite without failures and errors, which say that they are none of the run's."""
+    cases = tuple(
+        replace(case, status=CaseStatus.SKIPPED, message=f"{reason}; {case.status}: {case.message}")
+        if case.status in {CaseStatus.FAILED, CaseStatus.ERROR}
+        else case
+        for case in suite.cases
+    )
+    return replace(suite, cases=cases, is_required=False)
+
+
+def _cases_of(result: ComparisonResult) -> Iterator[Case]:
+    if result.error is not None:
+        yield Case(
+            name="compared",
+            status=CaseStatus.ERROR,
+            message=result.error.message,
+            details=_hint(result.error.hint),
+        )
+        return
+    if result.not_run_here:
+        yield Case(name="compared", status=CaseStatus.SKIPPED, message=f"{NOT_RUN_HERE}: {result.not_run_here}")
+        return
+    findings: dict[str, list[str]] = {}
+    for finding in result.edge_findings:
+        findings.setdefault(f"{_PROBE}{finding.probe}", []).append(
+            f"edge finding: {finding.edge}: {finding.check}: {finding.detail}"
+        )
+    for check in result.checks:
+        yield _of_check(check, result, findings.pop(check.name, ()))
+    named = {check.name for check in result.checks}
+    for name, probe in result.probes.asked.items():
+        if f"{_PROBE}{name}" not in named and probe.status == NOT_ASKED:
+            yield Case(name=f"{_PROBE}{name}", status=CaseStatus.SKIPPED, message=_not_asked(probe.detail))
+    for name in result.probes.switched_off:
+        yield Case(name=f"{_PROBE}{name}", status=CaseStatus.SKIPPED, message="switched off")
+
+
+def _of_check(check: CheckResult, result: ComparisonResult, findings: Sequence[str]) -> Case:
+    name = f"{check.name}[{check.output}]" if check.output else check.name
+    output = result.outputs.get(check.output or "")
+    looks_like = [] if output is None else [f"looks like {words}" for words in output.looks_like]
+    if check.status == "fail":
+        return Case(name=name, status=CaseStatus.FAILED, message=check.detail, details="\n".join(looks_like))
+    if check.status == NOT_RUN_HERE:
+        return Case(name=name, status=CaseStatus.SKIPPED, message=check.detail)
+    if check.status in {"error", "inconclusive"}:
+        return Case(name=name, status=CaseStatus.ERROR, message=f"{check.status}: {check.detail}")
+    said = [f"{check.status}: {check.detail}"] if check.status in _FOUND else []
+    return Case(name=name, output="\n".join((*said, *findings)))
+
+
+def _with_own_names(cases: Iterable[Case]) -> tuple[Case, ...]:
+    """Return the cases with a number behind the name of each that an earlier one has."""
+    seen: Counter[str] = Counter()
+    found = []
+    for case in cases:
+        seen[case.name] += 1
+        count = seen[case.name]
+        found.append(case if count == 1 else replace(case, name=f"{case.name} ({count})"))
+    return tuple(found)
+
+
+def _properties(result: ComparisonResult) -> dict[str, str]:
+    found = {
+        "verdict": result.verdict_words,
+        "precision": result.precision,
+        "rows": str(result.rows),
+        "device": result.candidate.device or "",
+        "runtime": " ".join(filter(None, (result.candidate.runtime, result.candidate.version))),
+        "samples": result.samples_digest or "",
+    }
+    return {name: value for name, value in found.items() if value}
+
+
+def _not_asked(detail: str) -> str:
+    return detail if detail.startswith(NOT_ASKED) else f"{NOT_ASKED}: {detail}"
+
+
+def _hint(hint: str) -> str:
+    return f"hint: {hint}" if hint else ""

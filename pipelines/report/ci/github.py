@@ -1,0 +1,85 @@
+"""What a job on GitHub shows beside its log: annotations, and a summary in Markdown.
+
+An annotation is a line `::error title=TITLE::MESSAGE` of the log. Of one kind GitHub shows the first ten of a step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from paritygate.pipelines.report.ci.cases import CaseStatus, Suite
+from paritygate.text import printable
+
+__all__ = ["Annotation", "annotation_lines", "annotations_of"]
+
+_MOST_SHOWN = 10
+# As long as a reader takes in beside a file; the log and the summary have all of it.
+_LONGEST = 1000
+_KINDS = ("error", "warning", "notice")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Annotation:
+    """One of them: `error`, `warning` or `notice`, with its title and its message."""
+
+    kind: str
+    title: str
+    message: str
+
+
+def annotations_of(suites: Iterable[Suite]) -> tuple[Annotation, ...]:
+    """Return the annotations of suites: an error for what is required and no pass, one a suite, with all its reasons.
+
+    A warning or an edge finding of a pass is a warning, and so is a variant that failed and is not required; what is
+    not run here, or not available, is a notice.
+    """
+    return tuple(annotation for suite in suites for annotation in _of_suite(suite))
+
+
+def _of_suite(suite: Suite) -> list[Annotation]:
+    title = f"{suite.model} {suite.name}: {suite.verdict}"
+    bad = [case for case in suite.cases if case.status in {CaseStatus.FAILED, CaseStatus.ERROR}]
+    found = []
+    if bad:
+        reasons = [f"{case.name}: {case.message}" for case in bad]
+        details = list(dict.fromkeys(case.details for case in bad if case.details))
+        found.append(Annotation(kind="error", title=title, message="\n".join((*reasons, *details))))
+    elif suite.verdict != "pass":
+        is_measured = suite.verdict in {"fail", "error", "inconclusive"}
+        words = suite.reason if suite.is_required else f"{suite.reason} (not required)"
+        found.append(Annotation(kind="warning" if is_measured else "notice", title=title, message=words))
+    said = [f"{case.name}: {case.output}" for case in suite.cases if case.output]
+    if said:
+        found.append(Annotation(kind="warning", title=f"{title}, with remarks", message="\n".join(said)))
+    return found
+
+
+def annotation_lines(annotations: Sequence[Annotation]) -> list[str]:
+    """Return the lines of the log; of a kind beyond what GitHub shows, the last one says how many there are more."""
+    lines = []
+    for kind in _KINDS:
+        found = [item for item in annotations if item.kind == kind]
+        if len(found) > _MOST_SHOWN:
+            shown = found[: _MOST_SHOWN - 1]
+            left = len(found) - len(shown)
+            names = ", ".join(item.title for item in found[len(shown) :])
+            found = [*shown, Annotation(kind=kind, title=f"{left} more of this kind", message=names)]
+        lines += [_line(item) for item in found]
+    return lines
+
+
+def _line(item: Annotation) -> str:
+    message = printable(item.message)
+    if len(message) > _LONGEST:
+        message = message[: _LONGEST - 3] + "..."
+    return f"::{item.kind} title={_property(printable(item.title))}::{_data(message)}"
+
+
+def _data(text: str) -> str:
+    """Return the message as the log has it; what breaks the line would begin another command."""
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _data(text).replace(":", "%3A").replace(",", "%2C")

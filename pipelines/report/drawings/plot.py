@@ -1,0 +1,142 @@
+"""A drawing before it is SVG: paths and labels in user units, and the same in words.
+
+All drawings are as wide, so that letters are of one size in all of them and stay readable on a phone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+__all__ = ["LEFT", "TOP", "WIDTH", "Frame", "Label", "Path", "Plot", "box", "line", "nice_steps"]
+
+WIDTH = 360.0
+LEFT, RIGHT, TOP, BOTTOM = 46.0, 10.0, 22.0, 40.0
+_TICK = 4.0
+_TALL = 280.0
+# Half of a letter, and from the axis to the middle of a label.
+_LETTER, _BELOW, _TITLE_BELOW = 4.0, 16.0, 33.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Path:
+    """A shape: what SVG calls `d`, the class that says how it looks, and what it is in words, empty for nothing."""
+
+    d: str
+    kind: str
+    words: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Label:
+    """A text; `anchor` says whether it starts, ends or has its middle at `x`, and `kind` how it looks."""
+
+    x: float
+    y: float
+    text: str
+    kind: str = "tick"
+    anchor: str = "middle"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Plot:
+    """A drawing.
+
+    Attributes:
+        title: What it shows.
+        words: What is to be seen in it, in sentences.
+        height: Of all of it; it is `WIDTH` wide.
+        paths: From the back to the front.
+        labels: Above them.
+    """
+
+    title: str
+    words: str
+    height: float
+    paths: tuple[Path, ...]
+    labels: tuple[Label, ...]
+
+    @property
+    def is_tall(self) -> bool:
+        """Whether it is as tall as two others."""
+        return self.height > _TALL
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Frame:
+    """The area between the axes of a drawing, and the numbers at its sides."""
+
+    height: float
+    x_low: float
+    x_high: float
+    y_low: float
+    y_high: float
+
+    @property
+    def bottom(self) -> float:
+        """Where the lower axis is."""
+        return TOP + self.height
+
+    @property
+    def right(self) -> float:
+        """Where the axes end."""
+        return WIDTH - RIGHT
+
+    @property
+    def full_height(self) -> float:
+        """The height with labels."""
+        return self.bottom + BOTTOM
+
+    def x(self, number: float) -> float:
+        """Return where a number is, from the left; what is beyond the axis is at its end."""
+        part = (number - self.x_low) / (self.x_high - self.x_low)
+        return LEFT + min(1.0, max(0.0, part)) * (self.right - LEFT)
+
+    def y(self, number: float) -> float:
+        """Return where a number is, from the top; what is beyond the axis is at its end."""
+        part = (number - self.y_low) / (self.y_high - self.y_low)
+        return self.bottom - min(1.0, max(0.0, part)) * self.height
+
+    def axes(self) -> Path:
+        """Return both axes."""
+        return Path(d=f"M{LEFT:g} {TOP:g}V{self.bottom:g}H{self.right:g}", kind="axis")
+
+    def x_ticks(self, ticks: Iterable[tuple[float, str]], title: str) -> tuple[tuple[Path, ...], tuple[Label, ...]]:
+        """Return marks and labels of some numbers below the lower axis, and what the axis shows."""
+        found = [(self.x(number), text) for number, text in ticks]
+        marks = "".join(f"M{at:.1f} {self.bottom:g}v{_TICK:g}" for at, _ in found)
+        labels = [Label(x=at, y=self.bottom + _BELOW, text=text, anchor=_anchor(at, self.right)) for at, text in found]
+        title_label = Label(x=(LEFT + self.right) / 2, y=self.bottom + _TITLE_BELOW, text=title, kind="title")
+        return (Path(d=marks, kind="axis"),), (*labels, title_label)
+
+    def y_ticks(self, ticks: Iterable[tuple[float, str]]) -> tuple[tuple[Path, ...], tuple[Label, ...]]:
+        """Return lines across and labels of some numbers beside the left axis."""
+        found = [(self.y(number), text) for number, text in ticks]
+        lines = "".join(f"M{LEFT:g} {at:.1f}H{self.right:g}" for at, _ in found)
+        labels = tuple(Label(x=LEFT - 5, y=at + _LETTER, text=text, anchor="end") for at, text in found)
+        return (Path(d=lines, kind="grid"),), labels
+
+
+def _anchor(at: float, right: float) -> str:
+    """Return how a label lies so that it is not cut off at the right."""
+    return "end" if at > right - 2 * RIGHT else "middle"
+
+
+def box(left: float, top: float, right: float, bottom: float) -> str:
+    """Return the outline of a rectangle."""
+    return f"M{left:.1f} {top:.1f}H{right:.1f}V{bottom:.1f}H{left:.1f}z"
+
+
+def line(x: float, y: float, x2: float, y2: float) -> str:
+    """Return a line."""
+    return f"M{x:.1f} {y:.1f}L{x2:.1f} {y2:.1f}"
+
+
+def nice_steps(low: float, high: float, most: int) -> list[float]:
+    """Return at most `most` round numbers from `low` to `high`, at equal distances of 1, 2 or 5 by a power of ten."""
+    span = high - low
+    power = 10.0 ** math.floor(math.log10(span / most))
+    step = next(power * factor for factor in (1, 2, 5, 10, 20) if span / (power * factor) <= most - 1)
+    first, last = math.ceil(low / step), math.floor(high / step)
+    return [step * at for at in range(first, last + 1)]

@@ -1,0 +1,377 @@
+"""The one screen that says what came of a run or a comparison: a line a variant, why it is no pass, what to know of it.
+
+It is data: a table, and remarks of which each is said once, with the variants that it concerns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from paritygate.pipelines.choice.limit_share import limit_share
+from paritygate.pipelines.compare.result import (
+    NOT_AVAILABLE,
+    NOT_RUN_HERE,
+    ComparisonResult,
+    EdgeFindingResult,
+    ProbeResult,
+)
+from paritygate.pipelines.report.figures import number, share, shorten, times
+from paritygate.pipelines.report.report_data import ReportData, VariantReport
+from paritygate.pipelines.report.tables.speed import measured_speed
+from paritygate.pipelines.report.tables.table import Cell, Column, Table, figure, status, text
+from paritygate.pipelines.report.why import first_line, why, why_of_variant
+from paritygate.signature import is_float_dtype
+from paritygate.text import counted
+from paritygate.validate.probes.catalogue import in_order
+from paritygate.validate.probes.edges import how_to_declare
+
+__all__ = [
+    "Remark",
+    "comparison_remarks",
+    "comparison_summary",
+    "figures_of",
+    "findings_of",
+    "run_remarks",
+    "run_summary",
+    "variants_in_words",
+]
+
+_NOTHING = "-"
+# As short as a column is.
+_NOT_AVAILABLE = "not available"
+# A sentence is cut here: the report has all of it.
+_WHY_LENGTH = 200
+_SHORT_WHY_LENGTH = 130
+_REMARK_LENGTH = 230
+# What to write stands at its end.
+_PADDING_LENGTH = 330
+# With more failures than this, each is said shorter, so that all fit one screen.
+_FEW = 4
+# Remarks of one kind beyond these stand in the report.
+_MOST_OF_A_KIND = 3
+# Variants of one format from which on they are named together.
+_NAMED_TOGETHER = 3
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Remark:
+    """What is to be known of some variants.
+
+    Attributes:
+        kind: `warning`, `edge finding`, `hint`, or a verdict whose reason several variants share.
+        names: The variants; none where it is about all of what was compared.
+        words: What there is to know.
+    """
+
+    kind: str
+    names: tuple[str, ...]
+    words: str
+
+
+def run_summary(report: ReportData) -> Table:
+    """Return a table with a row a variant; the verdict's remark says why it is no pass."""
+    shared = _shared_reasons(report)
+    count = sum(bool(why_of_variant(variant)) for variant in report.variants)
+    length = _WHY_LENGTH if count <= _FEW else _SHORT_WHY_LENGTH
+    rows: list[tuple[Cell, ...]] = []
+    for variant in report.variants:
+        words = why_of_variant(variant)
+        alone = "" if words in shared else shorten(words, length)
+        verdict = _verdict(variant.verdict, variant.result)
+        rows.append((status(verdict, remark=alone), _name(variant, report), *figures_of(variant.result)))
+    columns = [
+        Column(title="verdict"),
+        Column(title="variant"),
+        Column(title="mismatches", is_figure=True),
+        Column(title="of limit", is_figure=True),
+    ]
+    if report.benchmark is not None:
+        columns.append(Column(title="speed-up", is_figure=True))
+        rows = [(*row, _speedup(variant, report)) for row, variant in zip(rows, report.variants, strict=True)]
+    return Table(caption=_title(report), columns=tuple(columns), rows=tuple(rows))
+
+
+def comparison_summary(result: ComparisonResult) -> Table:
+    """Return the same of one comparison."""
+    rows = f" on {counted(result.rows, 'row')}" if result.rows else ""
+    return Table(
+        caption=f"{result.candidate.name} against {result.reference.name}{rows}",
+        columns=(
+            Column(title="verdict"),
+            Column(title="judged as"),
+            Column(title="mismatches", is_figure=True),
+            Column(title="of limit", is_figure=True),
+        ),
+        rows=(
+            (
+                status(_verdict(result.verdict, result), remark=shorten(why(result), _WHY_LENGTH)),
+                text(result.precision),
+                *figures_of(result),
+            ),
+        ),
+    )
+
+
+def _title(report: ReportData) -> str:
+    runtime = report.recording.runtime if report.recording is not None else {}
+    source = f"its {runtime.get('runtime')} {runtime.get('version')} source" if runtime.get("runtime") else "its source"
+    rows = f" on {counted(report.recording.rows, 'row')}" if report.recording is not None else ""
+    return f"{report.model} against {source}{rows}"
+
+
+def _verdict(verdict: str, result: ComparisonResult | None) -> str:
+    if verdict == NOT_AVAILABLE:
+        return _NOT_AVAILABLE
+    has_findings = result is not None and (result.edge_findings or result.padding_findings)
+    return f"{verdict}, edge" if has_findings else verdict
+
+
+def _name(variant: VariantReport, report: ReportData) -> Cell:
+    mark = report.mark if variant.name in report.marked else ""
+    # That nothing depends on it is of interest where it is no pass.
+    is_spare = not variant.is_required and variant.verdict != "pass"
+    return text(variant.name, remark=mark or ("optional" if is_spare else ""))
+
+
+def figures_of(result: ComparisonResult | None) -> tuple[Cell, Cell]:
+    """Return how many decisions differ, and the difference as a part of its nearest limit.
+
+    Of what fails by something else, that part says nothing.
+    """
+    if result is None or not result.is_measured:
+        return figure(_NOTHING), figure(_NOTHING)
+    counts = [decision.mismatches for decision in result.decisions.values()]
+    counts += [
+        output.mismatches or 0
+        for name, output in result.outputs.items()
+        if name not in result.decisions and not is_float_dtype(output.dtype)
+    ]
+    counts += [match.missing + match.extra for match in result.matches.values()]
+    part = limit_share((check.name, check.measured, check.limit) for check in result.checks)
+    if result.verdict == "fail" and part is not None and part <= 1:
+        part = None
+    return figure(number(sum(counts)) if counts else _NOTHING), figure(_NOTHING if part is None else share(part, 1.0))
+
+
+def _speedup(variant: VariantReport, report: ReportData) -> Cell:
+    benchmark = report.benchmark
+    speed = measured_speed(variant, benchmark)[0] if benchmark is not None else None
+    if speed is None or benchmark is None:
+        return figure(_NOTHING)
+    point = speed.at(benchmark.batch_sizes[0], benchmark.concurrency[0])
+    found = None if point is None else point.speedup
+    return figure(_NOTHING if found is None else times(found.ratio))
+
+
+def _shared_reasons(report: ReportData) -> dict[str, list[VariantReport]]:
+    """Return the reasons that more than one variant has: they are said once, below the table."""
+    found: dict[str, list[VariantReport]] = {}
+    for variant in report.variants:
+        if words := why_of_variant(variant):
+            found.setdefault(words, []).append(variant)
+    # What is not run here says nothing of the variant: it stands apart however many there are.
+    return {words: names for words, names in found.items() if len(names) > 1 or names[0].verdict == NOT_RUN_HERE}
+
+
+def run_remarks(report: ReportData) -> tuple[Remark, ...]:
+    """Return what is to be known beside the table of a run, the gravest first."""
+    measured = {name: result for name, result in _results(report) if result.is_measured}
+    reasons = (
+        Remark(kind=found[0].verdict, names=tuple(item.name for item in found), words=words)
+        for words, found in _shared_reasons(report).items()
+    )
+    return (
+        *reasons,
+        *_emulated(report),
+        *_hints(report),
+        *_warnings(measured),
+        *_findings(measured),
+        *_of_speed(report),
+    )
+
+
+def comparison_remarks(result: ComparisonResult) -> tuple[Remark, ...]:
+    """Return what is to be known beside the table of one comparison."""
+    return (
+        *_left_out(result),
+        *_loosened(result),
+        *_of_probes(result),
+        *_warnings({"": result}),
+        *_findings({"": result}),
+    )
+
+
+def _results(report: ReportData) -> Iterator[tuple[str, ComparisonResult]]:
+    for variant in report.variants:
+        if variant.result is not None:
+            yield variant.name, variant.result
+        if variant.emulated is not None:
+            yield f"{variant.name} emulated", variant.emulated
+
+
+def _left_out(result: ComparisonResult) -> Iterator[Remark]:
+    """Yield what was left out of a comparison on purpose: the verdict does not hold for it."""
+    if result.outputs_left_out:
+        yield Remark(kind="not compared", names=(), words=", ".join(result.outputs_left_out))
+    for name, reason in result.outputs_ignored.items():
+        yield Remark(kind="ignored", names=(), words=f"{name}: {reason}")
+    for name, decision in result.decisions.items():
+        if decision.constant:
+            yield Remark(kind="constant decision", names=(), words=f"{name}: {decision.constant}")
+
+
+def _loosened(result: ComparisonResult) -> Iterator[Remark]:
+    """Yield the limits that were set looser than their defaults: a pass says less than it would unasked."""
+    if result.looser_than_default:
+        limits = ", ".join(f"{name} {number(result.tolerance[name])}" for name in result.looser_than_default)
+        yield Remark(kind=f"limits looser than the default for {result.precision}", names=(), words=limits)
+
+
+def _of_probes(result: ComparisonResult) -> Iterator[Remark]:
+    """Yield what the difference of an output looks like, and how the first failure of a probe is seen alone."""
+    yield from _first(
+        Remark(kind="looks like", names=(), words=f"{name}: {words}" if len(result.outputs) > 1 else words)
+        for name, output in result.outputs.items()
+        for words in output.looks_like
+    )
+    probes = result.probes.asked
+    alone = [(name, probe.failures[0].again) for name, probe in probes.items() if probe.failures]
+    for name, again in alone[:1]:
+        if again:
+            yield Remark(kind="hint", names=(), words=f"to see the failure of probe {name} alone: {again}")
+    for name, probe in probes.items():
+        if probe.error:
+            yield Remark(kind="hint", names=(), words=f"to leave the probe {name} out: --probes {_but(probes)}")
+
+
+def _but(probes: Mapping[str, ProbeResult]) -> str:
+    """Return the probes that did not fail by a fault of our own, as `--probes` takes them."""
+    return ",".join(in_order(name for name, probe in probes.items() if not probe.error)) or "none"
+
+
+def _emulated(report: ReportData) -> Iterator[Remark]:
+    """Yield what came of a variant with its precision emulated, where the variant itself came out otherwise."""
+    found: dict[str, list[str]] = {}
+    for variant in report.variants:
+        if variant.emulated is not None and variant.emulated.verdict != variant.verdict:
+            reason = why(variant.emulated)
+            words = _verdict(variant.emulated.verdict, variant.emulated) + (f": {reason}" if reason else "")
+            found.setdefault(words, []).append(variant.name)
+    for words, names in found.items():
+        yield Remark(kind="emulated", names=tuple(names), words=shorten(words, _REMARK_LENGTH))
+
+
+def _hints(report: ReportData) -> Iterator[Remark]:
+    found: dict[str, list[str]] = {}
+    for variant in report.variants:
+        if variant.hint:
+            found.setdefault(first_line(variant.hint), []).append(variant.name)
+    yield from _first(Remark(kind="hint", names=tuple(names), words=words) for words, names in found.items())
+
+
+def _warnings(results: Mapping[str, ComparisonResult]) -> Iterator[Remark]:
+    """Yield every warning once; where its figures differ, those of the first variant."""
+    found: dict[tuple[str, str | None], dict[str, str]] = {}
+    for name, result in results.items():
+        for check in result.checks:
+            if check.status == "warning":
+                found.setdefault((check.name, check.output), {})[name] = check.detail
+    remarks = []
+    for (check_name, output), details in found.items():
+        first, detail = next(iter(details.items()))
+        of = f" (of {first})" if len(set(details.values())) > 1 else ""
+        about = f"{check_name} of {output}" if output else check_name
+        words = f"{about}: {shorten(detail, _REMARK_LENGTH)}{of}"
+        remarks.append(Remark(kind="warning", names=tuple(filter(None, details)), words=words))
+    yield from _first(remarks)
+
+
+def findings_of(report: ReportData) -> tuple[Remark, ...]:
+    """Return what is answered otherwise and fails nothing, each once, with what to declare about it."""
+    results = dict(_results(report))
+    return (*_edge_findings(results), *_first(_padding_findings(results)))
+
+
+def _findings(results: Mapping[str, ComparisonResult]) -> Iterator[Remark]:
+    """Yield the same, but of what fails on the samples already only how many edge findings there are."""
+    behind = {name for name, result in results.items() if result.edge_findings and _fails_on_samples(result)}
+    yield from _edge_findings({name: result for name, result in results.items() if name not in behind})
+    if behind:
+        count = sum(len(results[name].edge_findings) for name in behind)
+        words = f"{count}, beside what fails on the samples already: see -v"
+        names = tuple(name for name in results if name in behind and name)
+        yield Remark(kind="edge findings", names=names, words=words)
+    yield from _first(_padding_findings(results))
+
+
+def _edge_findings(results: Mapping[str, ComparisonResult]) -> Iterator[Remark]:
+    """Yield every edge finding once, and what to declare about it."""
+    shared: dict[str, dict[str, EdgeFindingResult]] = {}
+    for name, result in results.items():
+        for finding in result.edge_findings:
+            shared.setdefault(finding.edge, {}).setdefault(name, finding)
+    remarks = []
+    for edge, found in shared.items():
+        finding = next(iter(found.values()))
+        differs = shorten(f"{finding.check}: {finding.detail}", _SHORT_WHY_LENGTH)
+        names = tuple(filter(None, found))
+        has_spec = bool(names)
+        words = (
+            f"{edge}, as no sample has, is answered otherwise: {differs}; "
+            f"if it can occur, {how_to_declare(finding.if_it_occurs, has_spec=has_spec)}; "
+            f"if it never can, {how_to_declare(finding.if_it_never_occurs, has_spec=has_spec)}"
+        )
+        remarks.append(Remark(kind="edge finding", names=names, words=words))
+    yield from _first(remarks)
+
+
+def _fails_on_samples(result: ComparisonResult) -> bool:
+    return any(check.status == "fail" and not check.name.startswith("probe_") for check in result.checks)
+
+
+def _padding_findings(results: Mapping[str, ComparisonResult]) -> Iterator[Remark]:
+    """Yield what differs where an undeclared mask leaves out, once an output, with the figures of the first variant."""
+    found: dict[str | None, dict[str, str]] = {}
+    for name, result in results.items():
+        for check in result.padding_findings:
+            found.setdefault(check.output, {})[name] = check.detail
+    for details in found.values():
+        words = shorten(next(iter(details.values())), _PADDING_LENGTH)
+        yield Remark(kind="padding finding", names=tuple(filter(None, details)), words=words)
+
+
+def _of_speed(report: ReportData) -> Iterator[Remark]:
+    """Yield what is to be known of the speed, and what of it could not be measured though the variant runs here."""
+    if report.benchmark is None:
+        return
+    verdicts = {variant.name: variant.verdict for variant in report.variants}
+    for found in report.benchmark.variants:
+        if found.error and verdicts.get(found.name) != NOT_RUN_HERE:
+            words = f"speed was not measured: {shorten(first_line(found.error), _SHORT_WHY_LENGTH)}"
+            yield Remark(kind="error", names=(found.name,), words=words)
+    yield from _first(
+        Remark(kind="note", names=(), words=shorten(note, _REMARK_LENGTH)) for note in report.benchmark.notes
+    )
+
+
+def _first(remarks: Iterable[Remark]) -> Iterator[Remark]:
+    """Yield the first remarks of a kind, and how many more there are."""
+    found = list(remarks)
+    yield from found[:_MOST_OF_A_KIND]
+    more = len(found) - _MOST_OF_A_KIND
+    if more > 0:
+        kind = found[0].kind
+        yield Remark(kind=kind, names=(), words=f"{more} more of this kind: see -v")
+
+
+def variants_in_words(names: Sequence[str]) -> str:
+    """Return names of variants, many of one format together: `onnx-* (4), tflite-fp16`."""
+    formats: dict[str, list[str]] = {}
+    for name in names:
+        formats.setdefault(name.partition(" ")[0].rpartition("-")[0], []).append(name)
+    found = []
+    for name, members in formats.items():
+        together = len(members) >= _NAMED_TOGETHER and bool(name)
+        found += [f"{name}-* ({len(members)})"] if together else members
+    return ", ".join(found)

@@ -1,0 +1,151 @@
+"""The table of the published practice, for a run, for one comparison and for a release: one row an output."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from paritygate.pipelines.compare.result import ComparisonResult, DecisionResult, MatchResult, OutputResult
+from paritygate.pipelines.report.figures import number
+from paritygate.pipelines.report.report_data import ReportData, VariantReport
+from paritygate.pipelines.report.tables.table import Cell, Column, Table, figure, status, text
+from paritygate.signature import is_float_dtype
+from paritygate.validate.gate.bounds import upper_bound_text
+
+__all__ = ["anchor_of", "comparison_table", "parity_table", "released_table"]
+
+_COLUMNS = (
+    Column(title="variant"),
+    Column(title="output"),
+    Column(title="rows", is_figure=True),
+    Column(title="0/1 mismatches", is_figure=True),
+    Column(title="95 % bound", is_figure=True),
+    Column(title="max diff", is_figure=True),
+    Column(title="min diff", is_figure=True),
+    Column(title="mean diff", is_figure=True),
+    Column(title="std of diff", is_figure=True),
+    Column(title="device"),
+    Column(title="evidence"),
+    Column(title="verdict"),
+)
+_DIFFERENCES = ("max_abs_diff", "min_abs_diff", "mean_abs_diff", "std_abs_diff")
+_NOTHING = "-"
+_CHECKS_NAMED = 2
+
+
+def anchor_of(position: int) -> str:
+    """Return the name of the place in the page of the variant at a position: never made of foreign text."""
+    return f"variant-{position + 1}"
+
+
+def parity_table(report: ReportData) -> Table:
+    """Return the table of a run: one row for each output of each variant."""
+    rows: list[tuple[Cell, ...]] = []
+    for position, variant in enumerate(report.variants):
+        rows += _variant_rows(variant, anchor_of(position))
+    return Table(
+        caption="Parity with the source: statistics of |actual - expected|", columns=_COLUMNS, rows=tuple(rows)
+    )
+
+
+def comparison_table(result: ComparisonResult, evidence: str) -> Table:
+    """Return the table of one comparison: one row for each output."""
+    where = (text(result.candidate.device or _NOTHING), text(evidence))
+    return Table(
+        caption=f"{result.candidate.name} against {result.reference.name}, judged as {result.precision}",
+        columns=_COLUMNS,
+        rows=tuple(_result_rows(text(result.precision), result, where, result.verdict)),
+    )
+
+
+def released_table(numbers: Iterable[Mapping[str, Any]]) -> Table:
+    """Return the table of a release, of what it says was measured: one row for each output and device."""
+    rows = tuple(
+        (
+            text(item["variant"]),
+            text(item["output"]),
+            *(figure(number(item[name], missing=_NOTHING)) for name in ("rows", "mismatches")),
+            figure(_bound(item["mismatch_rate_upper_95"])),
+            *(figure(number(item[name], missing=_NOTHING)) for name in _DIFFERENCES),
+            text(item["device"] or _NOTHING),
+            text(item["evidence"]),
+            status(item["verdict"]),
+        )
+        for item in numbers
+    )
+    return Table(caption="Numbers", columns=_COLUMNS, rows=rows)
+
+
+def _bound(rate: float | None) -> str:
+    return _NOTHING if rate is None else f"< {upper_bound_text(rate)}"
+
+
+def _variant_rows(variant: VariantReport, anchor: str) -> Iterable[tuple[Cell, ...]]:
+    name = text(variant.name, anchor=anchor, remark="" if variant.is_required else "optional")
+    yield from _result_rows(
+        name, variant.result, (text(variant.device or _NOTHING), text(variant.evidence)), variant.verdict
+    )
+    if variant.emulated is not None:
+        kind = "emulated" if variant.emulated.error is None else "none"
+        device = text(variant.emulated.candidate.device or _NOTHING)
+        name = text(variant.name, anchor=anchor, remark="emulated")
+        yield from _result_rows(name, variant.emulated, (device, text(kind)), variant.emulated.verdict)
+
+
+def _result_rows(
+    name: Cell, result: ComparisonResult | None, where: tuple[Cell, ...], verdict: str
+) -> Iterable[tuple[Cell, ...]]:
+    if result is None or not (result.outputs or result.matches or result.decisions):
+        rows = figure(number(result.rows) if result is not None else "0")
+        yield (name, text(_NOTHING), rows, *[figure(_NOTHING)] * 6, *where, status(verdict, remark=_why(result, "")))
+        return
+    rows = figure(number(result.rows))
+    for output_name, cells in _measured(result).items():
+        yield (name, *cells[:1], rows, *cells[1:], *where, status(verdict, remark=_why(result, output_name)))
+
+
+def _measured(result: ComparisonResult) -> dict[str, tuple[Cell, ...]]:
+    """Return the figures of each output, of labels that are held to their scores, and of detections."""
+    found: dict[str, tuple[Cell, ...]] = {}
+    for name, output in result.outputs.items():
+        shown = [figure(number(getattr(output, key), missing=_NOTHING)) for key in _DIFFERENCES]
+        found[name] = (text(name), *_mismatch_cells(output, result.decisions.get(name)), *shown)
+    for name, decision in result.decisions.items():
+        if name not in result.outputs:
+            found[name] = (text(name, remark="labels"), *_decision_cells(decision), *[figure(_NOTHING)] * 4)
+    for name, match in result.matches.items():
+        shown = [figure(_match_diffs(match)), *[figure(_NOTHING)] * 3]
+        pairs = figure(f"{number(match.matched)} of {number(match.expected)} matched")
+        found[name] = (text(name, remark="detections"), pairs, figure(_NOTHING), *shown)
+    return found
+
+
+def _match_diffs(match: MatchResult) -> str:
+    figures = (("scores", match.max_score_diff), ("boxes", match.max_box_diff))
+    return ", ".join(f"{what} {number(diff)}" for what, diff in figures if diff is not None) or _NOTHING
+
+
+def _why(result: ComparisonResult | None, output: str) -> str:
+    """Return the checks that a verdict comes from, as far as they are about the output; of a pass, findings."""
+    if result is None or not result.is_measured:
+        return ""
+    if result.verdict == "pass":
+        return result.edge_words
+    bad = [check for check in result.checks if check.status == result.verdict]
+    names = dict.fromkeys(check.name for check in bad if check.output in {None, output})
+    # A variant has one verdict, whichever of its outputs it comes from.
+    names = names or dict.fromkeys(f"{check.name} of {check.output}" for check in bad)
+    shown, more = list(names)[:_CHECKS_NAMED], len(names) - _CHECKS_NAMED
+    return ", ".join(shown) + (f" and {more} more" if more > 0 else "")
+
+
+def _mismatch_cells(output: OutputResult, decision: DecisionResult | None) -> tuple[Cell, Cell]:
+    if decision is not None:
+        return _decision_cells(decision)
+    if not is_float_dtype(output.dtype):
+        return figure(f"{number(output.mismatches)} values"), figure(_NOTHING)
+    return figure("no rule"), figure(_NOTHING)
+
+
+def _decision_cells(decision: DecisionResult) -> tuple[Cell, Cell]:
+    return figure(number(decision.mismatches)), figure(_bound(decision.mismatch_rate_upper_95))

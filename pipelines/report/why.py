@@ -1,0 +1,102 @@
+"""Says in one sentence why a variant came out as it did: what is furthest off, where, and by how much."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from paritygate.pipelines.compare.result import CheckResult, ComparisonResult, OutputResult, WorstRowResult
+from paritygate.pipelines.report.figures import number, number_pair
+from paritygate.pipelines.report.report_data import VariantReport
+from paritygate.text import HIDDEN, counted, one_or_many, row_name
+
+__all__ = ["PAIR", "first_line", "why", "why_of_variant"]
+
+# The measured number and its limit, as the words of most checks begin.
+PAIR = re.compile(r"^(?:-?[\d.]+(?:e[+-]?\d+)?|nan|-?inf) (<=|>|>=|<) -?[\d.]+(?:e[+-]?\d+)?(?![\d%])(?! %)")
+# What comes first where several checks failed: no answers at all, then numbers, decisions, and made-up inputs last.
+_ORDER = (
+    *("contract", "accepts_inputs", "distinct", "resolution", "finite", "exact", "fill_values"),
+    *("max_abs_diff", "p9999_abs_diff", "max_row_rel_diff", "mean_abs_diff", "decision_mismatches"),
+)
+_OF_ROWS = {"max_abs_diff": "", "max_row_rel_diff": " of the row"}
+_NUMBER_NAMES = {"mean_abs_diff": "the mean difference is"}
+_PROBE = "probe_"
+
+
+def why(result: ComparisonResult) -> str:
+    """Return why a comparison is no pass, in one sentence; empty for a pass."""
+    if not result.is_measured:
+        return first_line(result.why_not_measured)
+    bad = sorted((check for check in result.checks if check.status == result.verdict), key=_rank)
+    if result.verdict == "pass" or not bad:
+        return ""
+    also = list(dict.fromkeys(check.name for check in bad[1:] if check.name != bad[0].name))
+    more = f" (and {counted(len(also), 'more check')})" if also else ""
+    return _sentence(bad[0], result) + more
+
+
+def why_of_variant(variant: VariantReport) -> str:
+    """Return why a variant of a run is no pass, in one sentence; empty for a pass."""
+    if variant.result is not None and variant.result.is_measured:
+        return why(variant.result)
+    if not variant.operators:
+        return first_line(variant.reason)
+    operator, node, reason, *_ = variant.operators[0]
+    return f"{first_line(variant.reason)}: {operator} at {node}: {reason}"
+
+
+def first_line(message: str) -> str:
+    """Return a message without the lines of a log that it quotes."""
+    return message.partition("\n")[0]
+
+
+def _rank(check: CheckResult) -> tuple[int, float]:
+    """Return what a check is sorted by: its name, and of the same name how far it is beyond its limit."""
+    beyond = -abs(check.measured) / check.limit if check.measured is not None and check.limit else 0.0
+    name = check.name.partition(".")[0]
+    rank = _ORDER.index(name) if name in _ORDER else len(_ORDER) + name.startswith(_PROBE)
+    return rank, beyond
+
+
+def _sentence(check: CheckResult, result: ComparisonResult) -> str:
+    of = f"{check.output}: " if check.output and len(result.outputs) > 1 else ""
+    output = result.outputs.get(check.output or "")
+    if check.name in _OF_ROWS and output is not None and check.measured is not None and check.limit is not None:
+        return of + _of_rows(check, output, check.measured, check.limit)
+    pair = PAIR.match(check.detail)
+    if pair and check.measured is not None and check.limit is not None:
+        measured, limit = number_pair(check.measured, check.limit)
+        least = "at least " if pair[1] in {"<", ">="} else ""
+        name = _NUMBER_NAMES.get(check.name, f"{check.name} is")
+        return f"{of}{name} {measured} against a limit of {least}{limit}{check.detail[pair.end() :]}"
+    if check.name.startswith(_PROBE):
+        return f"{of}probe {check.name.removeprefix(_PROBE)}: {check.detail}"
+    return of + check.detail
+
+
+def _of_rows(check: CheckResult, output: OutputResult, measured: float, limit: float) -> str:
+    """Return how many rows differ, which one the most, and by how much."""
+    texts = number_pair(measured, limit)
+    of_what = _OF_ROWS[check.name]
+    row = _worst(check, output)
+    # A row is named where it is known, and its id is not withheld.
+    where = f" ({row_name(row)})" if row and row != HIDDEN else ""
+    by = f"{texts[0]}{of_what} against a limit of {texts[1]}"
+    if not output.rows_beyond:
+        return f"the largest difference{where} is {by}"
+    count = output.rows_beyond
+    every = f"{number(output.rows)} {one_or_many(output.rows, 'row', 'rows')}"
+    rows = f"{number(count)} of {every} {one_or_many(count, 'differs', 'differ')}"
+    return f"{rows}{where if count == 1 else where.replace('(', '(worst: ', 1)}: {by}"
+
+
+def _worst(check: CheckResult, output: OutputResult) -> str:
+    """Return the id of the row that a check is about; empty where it is not known."""
+    if check.name == "max_row_rel_diff":
+        return output.max_row_rel_id
+    return next((row.row_id for row in _nearest_first(output.worst_rows, check)), "")
+
+
+def _nearest_first(rows: Sequence[WorstRowResult], check: CheckResult) -> list[WorstRowResult]:
+    return sorted(rows, key=lambda row: (row.max_abs_diff != check.measured, row.limit != check.limit))

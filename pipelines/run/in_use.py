@@ -1,0 +1,49 @@
+"""Whether a run folder is being worked on: whoever opens it holds a lock on its marker for as long as it is open.
+
+The kernel drops the lock when the process ends, however it ends. On a filesystem without locks nothing is known.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from pathlib import Path
+
+from paritygate.files import MARKER
+
+__all__ = ["Hold", "is_in_use"]
+
+
+class Hold:
+    """A lock on a run folder that many may hold at once; it is given up with the object."""
+
+    def __init__(self, folder: Path) -> None:
+        """Take the lock; where there is none to be had, hold nothing."""
+        self._descriptor: int | None = None
+        with contextlib.suppress(OSError):
+            self._descriptor = os.open(folder / MARKER, os.O_RDONLY)
+            fcntl.flock(self._descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+
+    def __del__(self) -> None:
+        """Give it up."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+
+
+def is_in_use(folder: Path) -> bool:
+    """Return whether a process has the run open, this one among them."""
+    try:
+        descriptor = os.open(folder / MARKER, os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        # No locks here.
+        return False
+    finally:
+        os.close(descriptor)
+    return False

@@ -1,0 +1,1 @@
+"""What model servers read: folders in their own layout, made of released artifacts."""

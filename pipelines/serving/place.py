@@ -1,0 +1,122 @@
+"""Where views are written: four operations, so that a place that is no folder can offer them as well."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+from typing import Protocol
+
+from paritygate.errors import StorageError
+from paritygate.files import digest_of_file, fsync_tree, storage_errors
+
+__all__ = ["Content", "LocalPlace", "Place", "digest_of"]
+
+# What becomes a file: the path of one that is copied, or its bytes.
+Content = Path | bytes
+
+
+class Place(Protocol):
+    """The root that a server reads its models from; names are relative to it, with `/` between their parts."""
+
+    def read(self, name: str) -> bytes | None:
+        """Return a small file; None where there is none."""
+
+    def digests(self, folder: str) -> Mapping[str, str]:
+        """Return the digest of every file below a folder by its name within it; nothing where there is no folder."""
+
+    def add_folder(self, folder: str, files: Mapping[str, Content]) -> None:
+        """Add a folder that is not there, with these files by their names within it: it appears whole or not at all."""
+
+    def replace(self, name: str, content: bytes) -> None:
+        """Write a small file: whoever reads it sees the old one or the new one."""
+
+
+def digest_of(content: Content) -> str:
+    """Return `sha256:` and the hex digest of what becomes a file."""
+    return digest_of_file(content) if isinstance(content, Path) else f"sha256:{hashlib.sha256(content).hexdigest()}"
+
+
+class LocalPlace:
+    """A folder on a local disk.
+
+    Everything is put together beside it, never in it: a server that looks for models takes every folder there for one.
+    One rename then moves it in, so both have to be on one filesystem.
+    """
+
+    def __init__(self, root: Path) -> None:
+        """Take a folder, which need not exist, for the root."""
+        self._root = root.absolute()
+
+    def read(self, name: str) -> bytes | None:
+        """Return a small file; None where there is none."""
+        path = self._root / name
+        return path.read_bytes() if path.is_file() else None
+
+    def digests(self, folder: str) -> Mapping[str, str]:
+        """Return the digest of every file below a folder by its name within it; nothing where there is no folder."""
+        top = self._root / folder
+        return {
+            path.relative_to(top).as_posix(): digest_of_file(path)
+            for path in sorted(top.rglob("*"))
+            if path.is_symlink() or not path.is_dir()
+        }
+
+    def add_folder(self, folder: str, files: Mapping[str, Content]) -> None:
+        """Add a folder that is not there, with these files by their names within it: it appears whole or not at all.
+
+        Raises:
+            StorageError: It is there and holds something, the disk is full, or the root cannot be written.
+        """
+        target = self._root / folder
+        with storage_errors(target), self._staging() as place:
+            staged = Path(place) / PurePosixPath(folder).name
+            for name, content in files.items():
+                path = staged / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                if isinstance(content, Path):
+                    shutil.copyfile(content, path)
+                else:
+                    path.write_bytes(content)
+            fsync_tree(staged)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            self._move(staged, target)
+
+    def replace(self, name: str, content: bytes) -> None:
+        """Write a small file: whoever reads it sees the old one or the new one.
+
+        Raises:
+            StorageError: The disk is full, or the file cannot be written.
+        """
+        target = self._root / name
+        with storage_errors(target), self._staging() as place:
+            staged = Path(place) / target.name
+            staged.write_bytes(content)
+            fsync_tree(Path(place))
+            self._move(staged, target)
+
+    def _staging(self) -> tempfile.TemporaryDirectory[str]:
+        self._root.mkdir(parents=True, exist_ok=True)
+        return tempfile.TemporaryDirectory(dir=self._root.parent, prefix=f".{self._root.name}-")
+
+    def _move(self, staged: Path, target: Path) -> None:
+        try:
+            staged.replace(target)
+        except OSError as err:
+            if err.errno == errno.EXDEV:
+                msg = f"{self._root} is on another filesystem than {self._root.parent}: nothing can be moved in at once"
+                raise StorageError(msg, hint="name a folder below it with --out") from err
+            if err.errno in {errno.ENOTEMPTY, errno.EEXIST}:
+                msg = f"{target} is there already, and was written by something else meanwhile"
+                raise StorageError(msg, hint="write a view from one process at a time") from err
+            raise
+        # The entry of the folder lasts as well, and not what lies beside it, which is not ours to wait for.
+        descriptor = os.open(target.parent, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,191 @@
+"""The view of a release that TensorFlow Serving reads: a SavedModel by version, and the files that it is told by.
+
+Source: `model_server_config.proto`, `file_system_storage_path_source.proto` and `session_bundle_config.proto` of
+tensorflow/serving: messages, fields, their numbers and types. No TensorFlow Serving ever ran on such a view here.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from paritygate.artifact import Artifact
+from paritygate.errors import ArtifactIntegrityError, UsageError
+from paritygate.pipelines.serving.place import Content, Place, digest_of
+from paritygate.pipelines.serving.protobuf import (
+    ConfigError,
+    data_of,
+    message_class,
+    message_of,
+    parse_message,
+    text_of,
+)
+from paritygate.signature import Signature
+
+__all__ = ["FORMAT", "MODELS_FILE", "SavedModelView", "WrittenSavedModel", "make_saved_model_view", "write_saved_model"]
+
+FORMAT = "savedmodel"
+MODELS_FILE = "models.config"
+_FIRST_LINE = b"# Written by paritygate"
+# A request waits as long as this for others.
+_BATCH_TIMEOUT_US = 100
+_SERVER: Mapping[str, str] = {
+    "Specific": "versions 1 int64*",
+    "VersionPolicy": "specific 102 Specific |policy_choice",
+    "ModelConfig": "name 1 string, base_path 2 string, model_platform 4 string, model_version_policy 7 VersionPolicy",
+    "ModelConfigList": "config 1 ModelConfig*",
+    "ModelServerConfig": "model_config_list 1 ModelConfigList |config",
+}
+_BATCHING: Mapping[str, str] = {
+    "Int64Value": "value 1 int64",
+    "BatchingParameters": "max_batch_size 1 Int64Value, batch_timeout_micros 2 Int64Value, "
+    "max_enqueued_batches 3 Int64Value, num_batch_threads 4 Int64Value",
+}
+
+
+@functools.cache
+def _server_config() -> Any:  # noqa: ANN401 - a class that protobuf makes
+    return message_class("tensorflow.serving", "ModelServerConfig", _SERVER, {})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SavedModelView:
+    """A version of a model as TensorFlow Serving reads it, not written yet.
+
+    Attributes:
+        name: The model's name on the server.
+        version: The version that is served.
+        files: The files of the version, by their names within its folder.
+        digests: The digest of each as it was released.
+        base_path: Where the server finds the model's folder.
+        batching: What its batching file holds; None where the model has no batch whose sizes are declared.
+    """
+
+    name: str
+    version: int
+    files: Mapping[str, Content]
+    digests: Mapping[str, str]
+    base_path: str
+    batching: str | None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what is particular to TensorFlow Serving as JSON data."""
+        return {"base_path": self.base_path, "files": dict(self.digests), "is_batched": self.batching is not None}
+
+    @property
+    def batching_file(self) -> str:
+        """The name of the batching file, beside that of the models: a server reads one for all its models."""
+        return f"batching-{self.name}.config"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WrittenSavedModel:
+    """What writing a view came to: whether anything was written, and which models the server has."""
+
+    is_changed: bool
+    models: Sequence[str]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON data."""
+        return {"is_changed": self.is_changed, "models": list(self.models)}
+
+
+def make_saved_model_view(artifact: Artifact, *, name: str, version: int, base_path: str) -> SavedModelView:
+    """Return the view of a SavedModel.
+
+    Args:
+        artifact: What is served.
+        name: The model's name on the server.
+        version: Its version there.
+        base_path: The folder of all models, as the server sees it.
+
+    Raises:
+        UsageError: It is no SavedModel, or the path is not absolute.
+    """
+    if artifact.variant.format != FORMAT:
+        msg = f"TensorFlow Serving does not serve {artifact.variant} (allowed: {FORMAT})"
+        raise UsageError(msg, hint=f"release a variant of the format {FORMAT}")
+    if not base_path.startswith("/"):
+        msg = f"the base path {base_path!r} is not absolute"
+        raise UsageError(msg, hint="give the folder as the server sees it, such as --base-path /models")
+    return SavedModelView(
+        name=name,
+        version=version,
+        files={name: artifact.folder / name for name in artifact.files},
+        digests=artifact.files,
+        base_path=f"{base_path.rstrip('/')}/{name}",
+        batching=_batching_of(artifact.signature),
+    )
+
+
+def write_saved_model(view: SavedModelView, place: Place) -> WrittenSavedModel:
+    """Write a view: first the version, then the batching file, then at once the list of models with this one in it.
+
+    Raises:
+        UsageError: The list of models was not written by this, or the version's folder holds something else.
+        ArtifactIntegrityError: A file is not what was released.
+        StorageError: The disk is full, or the place cannot be written.
+    """
+    for name, content in view.files.items():
+        if digest_of(content) != view.digests[name]:
+            msg = f"{name} of version {view.version} is not what was released: its digest is another"
+            raise ArtifactIntegrityError(msg, hint="see what else: convert-and-validate verify")
+    before = place.read(MODELS_FILE)
+    models = {**_models_of(before), view.name: _entry(view)}
+    text = _FIRST_LINE + b".\n" + text_of(_list_of(models)).encode()
+    folder = f"{view.name}/{view.version}"
+    there = place.digests(folder)
+    if there and there != dict(view.digests):
+        msg = f"{folder} is there and is not what was released as version {view.version}"
+        raise UsageError(msg, hint="serve it under another --name, or remove the folder")
+    if not there:
+        place.add_folder(folder, view.files)
+    batching = None if view.batching is None else view.batching.encode()
+    is_other = batching is not None and place.read(view.batching_file) != batching
+    if batching is not None and is_other:
+        place.replace(view.batching_file, batching)
+    if before != text:
+        place.replace(MODELS_FILE, text)
+    return WrittenSavedModel(is_changed=not there or is_other or before != text, models=sorted(models))
+
+
+def _entry(view: SavedModelView) -> dict[str, Any]:
+    return {
+        "name": view.name,
+        "base_path": view.base_path,
+        "model_platform": "tensorflow",
+        "model_version_policy": {"specific": {"versions": [view.version]}},
+    }
+
+
+def _list_of(models: Mapping[str, Mapping[str, Any]]) -> Any:  # noqa: ANN401 - a message of protobuf
+    config = [models[name] for name in sorted(models)]
+    return message_of({"model_config_list": {"config": config}}, _server_config())
+
+
+def _models_of(content: bytes | None) -> dict[str, dict[str, Any]]:
+    if content is None:
+        return {}
+    try:
+        if not content.startswith(_FIRST_LINE):
+            msg = "it was not written by this command"
+            raise ConfigError(msg)
+        data = data_of(parse_message(content.decode(), _server_config()))
+    except ValueError as err:
+        msg = f"{MODELS_FILE} is there and is left alone: {err}"
+        raise UsageError(msg, hint="write to another folder with --out") from err
+    return {entry["name"]: entry for entry in data.get("model_config_list", {}).get("config", [])}
+
+
+def _batching_of(signature: Signature) -> str | None:
+    """Return what the batching file holds, by the sizes declared of the dim that is the first of every tensor."""
+    first = {(spec.shape or (None,))[0] for spec in (*signature.inputs, *signature.outputs)}
+    batch = next(iter(first))
+    if len(first) != 1 or not isinstance(batch, str) or batch not in signature.dims:
+        return None
+    sizes = signature.dims[batch]
+    data = {"max_batch_size": {"value": sizes.max}, "batch_timeout_micros": {"value": _BATCH_TIMEOUT_US}}
+    message = message_of(data, message_class("tensorflow.serving", "BatchingParameters", _BATCHING, {}))
+    return f"{_FIRST_LINE.decode()}.\n{text_of(message)}"

@@ -1,0 +1,96 @@
+"""Which of Triton's backends serves a format, what it calls the files, and what it calls inputs and outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from paritygate.artifact import Artifact
+from paritygate.errors import UsageError
+from paritygate.signature import Signature, rename_signature
+
+__all__ = ["BACKENDS", "Backend", "backend_of", "files_of", "model_file_of", "served_signature"]
+
+_ONNX_FILE = "model.onnx"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Backend:
+    """A backend of Triton.
+
+    Attributes:
+        name: What `backend` in a configuration says.
+        file: What it opens in the folder of a version, where nothing else is said.
+        names_by_position: Whether inputs and outputs are called `NAME__POSITION`, since the file does not name them.
+    """
+
+    name: str
+    file: str
+    names_by_position: bool = False
+
+
+# By format of artifacts.
+BACKENDS: Mapping[str, Backend] = {
+    "onnx": Backend(name="onnxruntime", file=_ONNX_FILE),
+    "tensorrt": Backend(name="tensorrt", file="model.plan"),
+    "openvino": Backend(name="openvino", file="model.xml"),
+    "torchscript": Backend(name="pytorch", file="model.pt", names_by_position=True),
+}
+_WHY_NOT: Mapping[str, str] = {
+    "pt2": "its .pt2 holds an exported program, and Triton loads only those that AOTInductor compiled",
+    "torch": "it is Python code and weights",
+    "tensorrt-rtx": "Triton's backend loads engines of TensorRT, and this one is of TensorRT-RTX",
+    "savedmodel": "Triton has no TensorFlow backend any more",
+    "tflite": "Triton has no backend of TFLite",
+}
+
+
+def backend_of(form: str) -> Backend:
+    """Return the backend of a format.
+
+    Raises:
+        UsageError: There is none.
+    """
+    if form in BACKENDS:
+        return BACKENDS[form]
+    msg = f"Triton does not serve {form}: {_WHY_NOT.get(form, 'no backend is known')} (allowed: {', '.join(BACKENDS)})"
+    raise UsageError(msg, hint="release a variant of one of these formats, such as onnx-fp32")
+
+
+def files_of(artifact: Artifact) -> dict[str, str]:
+    """Return the files that a version's folder holds: by the name there, the name in the artifact's folder.
+
+    An ONNX model of several files is a folder `model.onnx` with all of them, as the ONNX Runtime backend has it: a
+    graph names the files of its weights.
+
+    Raises:
+        UsageError: Triton does not serve the format, or the artifact lacks a file.
+    """
+    backend = backend_of(artifact.variant.format)
+    main = artifact.main
+    if backend.file == _ONNX_FILE and len(artifact.files) > 1:
+        return {f"{_ONNX_FILE}/{_ONNX_FILE if name == main else name}": name for name in artifact.files}
+    if backend.name != "openvino":
+        return {backend.file: main}
+    weights = str(PurePosixPath(main).with_suffix(".bin"))
+    if weights not in artifact.files:
+        msg = f"{artifact.variant} has no weights {weights} beside {main} (its files: {', '.join(artifact.files)})"
+        raise UsageError(msg, hint="make it again with: convert-and-validate export")
+    return {backend.file: main, str(PurePosixPath(backend.file).with_suffix(".bin")): weights}
+
+
+def model_file_of(backend: str) -> str | None:
+    """Return what a backend opens in a version's folder where nothing else is said; None if it is not known."""
+    return next((item.file for item in BACKENDS.values() if item.name == backend), None)
+
+
+def served_signature(artifact: Artifact) -> Signature:
+    """Return the signature under the names that the server has for inputs and outputs."""
+    signature = artifact.signature
+    if not backend_of(artifact.variant.format).names_by_position:
+        return signature
+    sides = (signature.inputs, signature.outputs)
+    return rename_signature(
+        signature, {spec.name: f"{spec.name}__{at}" for side in sides for at, spec in enumerate(side)}
+    )

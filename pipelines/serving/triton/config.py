@@ -1,0 +1,268 @@
+"""Make the configuration of a model on Triton from an artifact, and merge in what the spec says of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from paritygate.artifact import Artifact
+from paritygate.errors import UsageError
+from paritygate.pipelines.serving.protobuf import ConfigError
+from paritygate.pipelines.serving.triton.backends import backend_of, served_signature
+from paritygate.pipelines.serving.triton.messages import DATA_TYPES, config_of
+from paritygate.pipelines.serving.triton.settings import Settings, with_settings
+from paritygate.precision import Precision
+from paritygate.signature import Signature, TensorSpec
+
+__all__ = [
+    "DEFAULT_MAX_BATCH",
+    "QUEUE_DELAY_US",
+    "ModelConfig",
+    "ServedModel",
+    "WarmupInput",
+    "check_own",
+    "make_config",
+]
+
+# A lone client waits as long as this for others: 20 ms here cost 99 % of the throughput, a tenth of one hardly any.
+QUEUE_DELAY_US = 100
+# Where nobody declared how many rows a call may have.
+DEFAULT_MAX_BATCH = 8
+# What follows from the release, and what from the command line.
+_NOT_OWN: Mapping[str, str] = {
+    "name": "--name gives it",
+    "version_policy": "the alias decides which version is served",
+    "backend": "it follows from the variant",
+    "platform": "it follows from the variant",
+    "default_model_filename": "it follows from the variant",
+}
+_ANY = -1
+_OPENVINO = "openvino"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ServedModel:
+    """One version of a model as a server is to have it.
+
+    Attributes:
+        artifact: What is served.
+        name: The model's name on the server.
+        version: Its version there.
+        devices: Where it was verified, such as `cpu` and `cuda:sm90`: it is served on no other kind.
+        own: What the spec says under `serve: {triton: ...}`: it replaces what would stand there.
+        server: The release of Triton that is to read it, such as `25.10`; None where nobody says.
+        tuned: The settings that were measured for it, in place of all others; None where none were.
+    """
+
+    artifact: Artifact
+    name: str
+    version: int
+    devices: Sequence[str] = ()
+    own: Mapping[str, Any] = field(default_factory=dict)
+    server: str | None = None
+    tuned: Settings | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelConfig:
+    """A configuration, and what is to be known of it.
+
+    Attributes:
+        data: The configuration, by the names of Triton's fields.
+        notes: What was decided and why, in words.
+    """
+
+    data: Mapping[str, Any]
+    notes: Sequence[str] = field(default_factory=tuple)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WarmupInput:
+    """An input that the server is warmed up with.
+
+    Attributes:
+        name: Its name on the server.
+        dtype: Its dtype, by NumPy's name.
+        shape: The shape of one row of it, (1, ...).
+        file: Where its values are, below the model's folder `warmup`.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    file: str
+
+
+def check_own(own: Mapping[str, Any]) -> None:
+    """Check what a spec says of its own: that Triton has such fields, of such types, and that they are the spec's.
+
+    Raises:
+        ConfigError: It has not, or they are not.
+    """
+    for name, why in _NOT_OWN.items():
+        if name in own:
+            msg = f"{name!r} is not for serve.triton to say: {why}"
+            raise ConfigError(msg)
+    config_of(_without_none(own))
+
+
+def make_config(model: ServedModel, *, warmup: Sequence[WarmupInput] = ()) -> ModelConfig:
+    """Return the configuration that serves one version of a model.
+
+    Args:
+        model: What is served.
+        warmup: The inputs that the server is warmed up with; none for no warm-up.
+
+    Raises:
+        UsageError: Triton does not serve the format or a dtype, or not even the rank of a tensor is known.
+        ConfigError: What the spec says is no configuration.
+    """
+    artifact, own = model.artifact, model.own
+    check_own(own)
+    signature = served_signature(artifact)
+    notes: list[str] = []
+    rows = _max_batch_size(artifact, signature, own, notes)
+    data: dict[str, Any] = {
+        "name": model.name,
+        "backend": backend_of(artifact.variant.format).name,
+        "version_policy": {"specific": {"versions": [model.version]}},
+        "max_batch_size": rows,
+        "input": [_tensor(spec, is_batched=rows > 0) for spec in signature.inputs],
+        "output": [_tensor(spec, is_batched=rows > 0) for spec in signature.outputs],
+        "instance_group": [{"count": 1, "kind": _kind(artifact, model.devices)}],
+    }
+    sizes = _preferred(signature, rows)
+    if rows > 1:
+        data["dynamic_batching"] = {
+            "preferred_batch_size": sizes,
+            "max_queue_delay_microseconds": QUEUE_DELAY_US,
+        }
+    if artifact.variant.format == _OPENVINO:
+        data.update(_precision_of_openvino(artifact, notes))
+    if warmup:
+        requests = [1, *(size for size in sizes[:1] if size > 1)]
+        inputs = {item.name: _warmup_input(item, is_batched=rows > 0) for item in warmup}
+        data["model_warmup"] = [{"name": f"samples_{size}", "batch_size": size, "inputs": inputs} for size in requests]
+    merged = _merged(data, own)
+    if model.tuned is not None:
+        merged = with_settings(merged, model.tuned)
+        notes.append(f"batching and instances are those that tune measured for these files: {model.tuned}")
+    return ModelConfig(data=merged, notes=tuple(notes))
+
+
+def _dims_of(spec: TensorSpec, *, is_batched: bool) -> list[int]:
+    """Return the dims that a configuration has for a tensor: -1 for one of any size, the batch's left out.
+
+    Raises:
+        UsageError: Not even the rank is known.
+    """
+    if spec.shape is None:
+        msg = f"not even the rank of {spec.name!r} is known, and Triton has to be told its dims"
+        raise UsageError(msg, hint="declare the shape in the spec: model.outputs, and release it again")
+    dims = [size if isinstance(size, int) else _ANY for size in spec.shape]
+    return dims[1:] if is_batched else dims
+
+
+def _batch_of(signature: Signature) -> str | None:
+    """Return the symbolic dim that is the first of every input and output; None if there is none."""
+    first = {(spec.shape or (None,))[0] for spec in (*signature.inputs, *signature.outputs)}
+    only = next(iter(first))
+    return only if len(first) == 1 and isinstance(only, str) else None
+
+
+def _precision_of_openvino(artifact: Artifact, notes: list[str]) -> dict[str, Any]:
+    """Return what tells OpenVINO the precision to compute in, which is not in its files."""
+    if artifact.variant.precision is Precision.BF16:
+        return {"parameters": {"HINT_BF16": {"string_value": "YES"}}}
+    notes.append(
+        "Triton's OpenVINO backend takes no hint to compute in f32, as the release was verified: on a CPU that has "
+        "BF16 OpenVINO chooses that by itself; compare where it is served"
+    )
+    return {}
+
+
+def _max_batch_size(artifact: Artifact, signature: Signature, own: Mapping[str, Any], notes: list[str]) -> int:
+    asked = own.get("max_batch_size")
+    if asked is not None:
+        return int(asked)
+    if artifact.variant.format == _OPENVINO:
+        notes.append(
+            "requests are not batched: Triton's OpenVINO backend fixes the batch at max_batch_size and refuses fewer "
+            "rows, unless it pads them: serve: {triton: {max_batch_size: N, parameters: {ENABLE_BATCH_PADDING: "
+            '{string_value: "YES"}}}}'
+        )
+        return 0
+    batch = _batch_of(signature)
+    if batch is None:
+        notes.append(
+            "requests are not batched: not every input and output has the same symbolic first dim, which Triton asks "
+            "of a model that it batches"
+        )
+        return 0
+    flat = [
+        spec.name for spec in (*signature.inputs, *signature.outputs) if spec.shape is not None and len(spec.shape) == 1
+    ]
+    if flat:
+        notes.append(
+            f"requests are not batched: {', '.join(flat)} has no dim but the batch's, and Triton would answer it with "
+            "one dim more; serve: {triton: {max_batch_size: N}} takes that"
+        )
+        return 0
+    if batch in signature.dims:
+        return signature.dims[batch].max
+    notes.append(
+        f"max_batch_size is {DEFAULT_MAX_BATCH}: nobody declared how many rows a call may have; declare "
+        f"model.dims.{batch} in the spec, or serve: {{triton: {{max_batch_size: N}}}}"
+    )
+    return DEFAULT_MAX_BATCH
+
+
+def _preferred(signature: Signature, rows: int) -> list[int]:
+    batch = _batch_of(signature)
+    sizes = {rows}
+    if batch is not None and batch in signature.dims and signature.dims[batch].opt <= rows:
+        sizes.add(signature.dims[batch].opt)
+    return sorted(size for size in sizes if size > 1)
+
+
+def _tensor(spec: TensorSpec, *, is_batched: bool) -> dict[str, Any]:
+    dims = _dims_of(spec, is_batched=is_batched)
+    entry: dict[str, Any] = {"name": spec.name, "data_type": DATA_TYPES[spec.dtype], "dims": dims or [1]}
+    if not dims and is_batched:
+        # Triton knows no tensor without dims: outside there is one of size 1, which the model does not have.
+        entry["reshape"] = {"shape": []}
+    return entry
+
+
+def _warmup_input(item: WarmupInput, *, is_batched: bool) -> dict[str, Any]:
+    dims = list(item.shape[1:]) if is_batched else list(item.shape)
+    return {"data_type": DATA_TYPES[item.dtype], "dims": dims or [1], "input_data_file": item.file}
+
+
+def _kind(artifact: Artifact, devices: Sequence[str]) -> str:
+    kinds = {"KIND_CPU" if device == "cpu" else "KIND_GPU" for device in devices}
+    if artifact.variant.format == "tensorrt":
+        return "KIND_GPU"
+    return next(iter(kinds)) if len(kinds) == 1 else "KIND_AUTO"
+
+
+def _merged(data: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the data with what the spec says: a mapping key by key, anything else as a whole; None takes it out."""
+    found = dict(data)
+    for name, value in own.items():
+        if value is None:
+            found.pop(name, None)
+        elif isinstance(value, Mapping) and isinstance(found.get(name), Mapping):
+            found[name] = _merged(found[name], value)
+        else:
+            found[name] = value
+    return found
+
+
+def _without_none(own: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: _without_none(value) if isinstance(value, Mapping) else value
+        for name, value in own.items()
+        if value is not None
+    }

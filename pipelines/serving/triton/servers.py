@@ -1,0 +1,66 @@
+"""Which versions of ONNX a release of Triton reads: those of the ONNX Runtime that it ships."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from paritygate.errors import UsageError
+
+__all__ = ["SERVERS", "OnnxVersion", "ServerRelease", "server_of"]
+
+_RELEASE = re.compile(r"[0-9]{2}\.(0[1-9]|1[0-2])")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OnnxVersion:
+    """Of which version an ONNX file is: of its representation (IR), and of the operators of ONNX's own domain."""
+
+    ir: int
+    opset: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ServerRelease:
+    """What a release of Triton ships.
+
+    Attributes:
+        onnxruntime: The version of its ONNX Runtime.
+        reads: The newest versions of ONNX that this one opens.
+    """
+
+    onnxruntime: str
+    reads: OnnxVersion
+
+
+# Source of the versions: the compatibility page of Triton's documentation. What each opens was tried with the package
+# of that version of ONNX Runtime, on files of every IR from 8 to 14 and every opset from 17 to 28.
+SERVERS: Mapping[str, ServerRelease] = {
+    release: ServerRelease(onnxruntime=version, reads=OnnxVersion(ir=ir, opset=opset))
+    for release, version, ir, opset in (
+        ("24.04", "1.17.3", 9, 20),
+        ("24.07", "1.18.1", 10, 21),
+        ("24.10", "1.19.2", 10, 21),
+        ("25.01", "1.20.1", 10, 21),
+        ("25.04", "1.21.0", 10, 22),
+        ("25.07", "1.22.0", 10, 22),
+        ("25.10", "1.23.1", 11, 23),
+        ("26.01", "1.23.2", 11, 23),
+        ("26.04", "1.24.4", 13, 25),
+        ("26.07", "1.27.0", 13, 26),
+    )
+}
+
+
+def server_of(release: str) -> ServerRelease:
+    """Return what a release of Triton ships; of one between two that are known, what the older one does.
+
+    Raises:
+        UsageError: It is no release, or older than all that are known.
+    """
+    older = [name for name in SERVERS if name <= release]
+    if not _RELEASE.fullmatch(release) or not older:
+        msg = f"{release!r} is no release of Triton that is known (allowed: {min(SERVERS)} and later, as YY.MM)"
+        raise UsageError(msg, hint="write for example --server 25.10, as the container's tag begins")
+    return SERVERS[max(older)]

@@ -1,0 +1,232 @@
+"""Write a version of a model where a Triton server looks for models, so that a server that polls sees no half of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from paritygate.artifact import Artifact
+from paritygate.errors import ArtifactIntegrityError, UsageError
+from paritygate.files import digest_of_files
+from paritygate.pipelines.serving.place import Content, Place, digest_of
+from paritygate.pipelines.serving.protobuf import ConfigError, text_of
+from paritygate.pipelines.serving.triton.backends import backend_of, files_of, served_signature
+from paritygate.pipelines.serving.triton.config import ServedModel, WarmupInput, make_config
+from paritygate.pipelines.serving.triton.lint import Problem, View, lint
+from paritygate.pipelines.serving.triton.messages import config_of
+from paritygate.pipelines.serving.triton.servers import OnnxVersion
+from paritygate.signature import Signature
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+__all__ = ["CONFIG_FILE", "FIRST_LINE", "TritonView", "WrittenView", "make_view", "write_view"]
+
+CONFIG_FILE = "config.pbtxt"
+# A folder that begins otherwise is somebody else's.
+FIRST_LINE = "# Written by paritygate"
+_WARMUP = "warmup"
+# Of a digest, after `sha256:`; as a folder's name it tells inputs of one version from those of another time.
+_DIGEST_SHOWN = slice(7, 19)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TritonView:
+    """A version of a model as a Triton server reads it: checked, and not written yet.
+
+    Attributes:
+        name: The model's name on the server.
+        version: The version that is served.
+        variant: What of the release it is.
+        backend: The backend that serves it.
+        config: The configuration as JSON data.
+        text: What `config.pbtxt` holds.
+        files: The files of the version, by their names within its folder.
+        digests: The digest of each as it was released.
+        warmup: The warm-up inputs, by their names within the folder `warmup`.
+        notes: What was decided and why, in words.
+    """
+
+    name: str
+    version: int
+    variant: str
+    backend: str
+    config: Mapping[str, Any]
+    text: str
+    files: Mapping[str, Content]
+    digests: Mapping[str, str]
+    warmup: Mapping[str, bytes]
+    notes: Sequence[str]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what is particular to Triton as JSON data."""
+        return {
+            "backend": self.backend,
+            "config": dict(self.config),
+            "files": dict(self.digests),
+            "warmup": sorted(self.warmup),
+            "notes": list(self.notes),
+        }
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WrittenView:
+    """What writing a view came to.
+
+    Attributes:
+        added: The folders that were added.
+        is_new: Whether the server had no such model before.
+        is_changed: Whether anything was written.
+    """
+
+    added: Sequence[str]
+    is_new: bool
+    is_changed: bool
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON data."""
+        return {"added": list(self.added), "is_changed": self.is_changed}
+
+
+def make_view(
+    model: ServedModel, *, warmup: Mapping[str, NDArray[np.generic]] | None = None, said: str = ""
+) -> TritonView:
+    """Return the view of an artifact, after every rule was held against it.
+
+    Args:
+        model: What is served; its files are read when the view is written.
+        warmup: One row of real input, each of shape (1, ...), by the model's own names; no warm-up if None.
+        said: What the first line of the configuration says, such as the release that it is of.
+
+    Raises:
+        UsageError: Triton does not serve the format, or the configuration breaks a rule.
+    """
+    artifact, here = model.artifact, files_of(model.artifact)
+    signature = served_signature(artifact)
+    raw, inputs = _warmup_of(artifact, signature, warmup) if warmup else ({}, [])
+    try:
+        made = make_config(model, warmup=inputs)
+        text = f"{FIRST_LINE}{': ' if said else ''}{said}.\n{text_of(config_of(made.data))}"
+    except ConfigError as err:
+        msg = f"serve.triton: {err}"
+        raise UsageError(msg, hint="see serve in docs/spec.md, or Triton's own description of config.pbtxt") from err
+    files: dict[str, Content] = {name: artifact.folder / place for name, place in here.items()}
+    sizes = {f"{model.version}/{name}": (artifact.folder / place).stat().st_size for name, place in here.items()}
+    sizes.update({f"{_WARMUP}/{name}": len(value) for name, value in raw.items()})
+    problems = lint(
+        View(
+            folder=model.name,
+            text=text,
+            files=sizes,
+            signature=signature,
+            devices=model.devices,
+            onnx=None if model.server is None else _onnx_version(artifact),
+            server=model.server,
+        )
+    )
+    if problems:
+        msg = "Triton would refuse the view, or answer wrongly: " + "; ".join(map(str, problems))
+        raise UsageError(msg, hint=_hint(problems))
+    return TritonView(
+        name=model.name,
+        version=model.version,
+        variant=str(artifact.variant),
+        backend=backend_of(artifact.variant.format).name,
+        config=made.data,
+        text=text,
+        files=files,
+        digests={name: artifact.files[place] for name, place in here.items()},
+        warmup=raw,
+        notes=made.notes,
+    )
+
+
+def _hint(problems: Sequence[Problem]) -> str:
+    if any(problem.rule == "onnx version" for problem in problems):
+        return "set opset in the spec to one that the server reads and release it again, or serve it by a later Triton"
+    return "correct serve.triton in the spec, or leave it out; nothing was written"
+
+
+def write_view(view: TritonView, place: Place) -> WrittenView:
+    """Write a view: first what the configuration names, then, at once, the configuration.
+
+    A server that polls goes on with what it has until the last step. A version that is there is compared and kept:
+    going back to it replaces nothing but the configuration.
+
+    Raises:
+        UsageError: The model's folder was not written by this, or holds something else under this version.
+        ArtifactIntegrityError: A file is not what was released.
+        StorageError: The disk is full, or the place cannot be written.
+    """
+    for name, content in view.files.items():
+        if digest_of(content) != view.digests[name]:
+            msg = f"{name} of {view.variant} is not what was released: its digest is another"
+            raise ArtifactIntegrityError(msg, hint="see what else: convert-and-validate verify")
+    text = view.text.encode()
+    before = place.read(f"{view.name}/{CONFIG_FILE}")
+    if before is None:
+        return _add_model(view, place)
+    if not before.startswith(FIRST_LINE.encode()):
+        _refuse(view, "was not written by this command")
+    there = place.digests(f"{view.name}/{view.version}")
+    # What a backend leaves beside them, such as compiled code, is no part of the release.
+    if there and any(there.get(name) != digest for name, digest in view.digests.items()):
+        msg = f"{view.name}/{view.version} is there and is not {view.variant} of version {view.version}"
+        raise UsageError(msg, hint="serve another variant of a version under another --name, or remove the folder")
+    added = [name for name in _parts(view) if not place.digests(f"{view.name}/{name}")]
+    for name in added:
+        place.add_folder(f"{view.name}/{name}", _parts(view)[name])
+    if before != text:
+        place.replace(f"{view.name}/{CONFIG_FILE}", text)
+    return WrittenView(added=added, is_new=False, is_changed=bool(added) or before != text)
+
+
+def _parts(view: TritonView) -> dict[str, dict[str, Content]]:
+    """Return the folders that a configuration names, in the order in which they are written."""
+    parts: dict[str, dict[str, Content]] = {}
+    for name, value in view.warmup.items():
+        folder, _, file = name.partition("/")
+        parts.setdefault(f"{_WARMUP}/{folder}", {})[file] = value
+    return {**parts, str(view.version): dict(view.files)}
+
+
+def _add_model(view: TritonView, place: Place) -> WrittenView:
+    """Add the folder of a model that the server does not have: all of it at once."""
+    if place.digests(view.name):
+        _refuse(view, "has no configuration")
+    parts = _parts(view)
+    files: dict[str, Content] = {f"{part}/{name}": value for part in parts for name, value in parts[part].items()}
+    place.add_folder(view.name, {**files, CONFIG_FILE: view.text.encode()})
+    return WrittenView(added=list(parts), is_new=True, is_changed=True)
+
+
+def _refuse(view: TritonView, why: str) -> None:
+    msg = f"the folder {view.name} is there and {why}: it is left alone"
+    raise UsageError(msg, hint="write to another folder with --out, or serve it under another --name")
+
+
+def _onnx_version(artifact: Artifact) -> OnnxVersion | None:
+    if artifact.variant.format != "onnx":
+        return None
+    from paritygate.models.onnx.file import opset_of, read_onnx
+
+    model = read_onnx(artifact.path)
+    return OnnxVersion(ir=model.ir_version, opset=opset_of(model))
+
+
+def _warmup_of(
+    artifact: Artifact, signature: Signature, rows: Mapping[str, NDArray[np.generic]]
+) -> tuple[dict[str, bytes], list[WarmupInput]]:
+    """Return the files of the warm-up inputs by name, and what the configuration says of them."""
+    from paritygate.validate.runners.endpoint.tensors import as_bytes
+
+    arrays = [rows[spec.name] for spec in artifact.signature.inputs]
+    raw = {spec.name: as_bytes(array) for spec, array in zip(signature.inputs, arrays, strict=True)}
+    folder = digest_of_files({name: digest_of(value) for name, value in raw.items()})[_DIGEST_SHOWN]
+    inputs = [
+        WarmupInput(name=spec.name, dtype=spec.dtype, shape=array.shape, file=f"{folder}/{spec.name}")
+        for spec, array in zip(signature.inputs, arrays, strict=True)
+    ]
+    return {f"{folder}/{name}": value for name, value in raw.items()}, inputs

@@ -1,0 +1,64 @@
+"""By how much a new version may be worse than a released one: a factor for each figure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from paritygate.pipelines.spec.named_numbers import parse_named_numbers
+
+__all__ = ["FIGURES", "AgainstFigure", "check_factors", "parse_factors"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AgainstFigure:
+    """One figure by which versions are held against each other.
+
+    Attributes:
+        meaning: What it is, in words.
+        factor: How many times as much is allowed where nobody says; of gold, where more is better, as little.
+        unit: Its unit, as it stands behind the number; empty for none.
+        is_more_better: Whether less of it is worse.
+    """
+
+    meaning: str
+    factor: float
+    unit: str = ""
+    is_more_better: bool = False
+
+
+# A megabyte is 10^6 bytes.
+FIGURES: Mapping[str, AgainstFigure] = {
+    "max_abs_diff": AgainstFigure(meaning="largest difference of an output, as a part of its limit", factor=1.5),
+    "mismatch_rate": AgainstFigure(meaning="share of the answers that differ", factor=1.5),
+    "gold": AgainstFigure(meaning="metric against gold, where higher is better", factor=1.01, is_more_better=True),
+    "size_mb": AgainstFigure(meaning="size of all files together", factor=1.1, unit="MB"),
+    "latency_p50_ms": AgainstFigure(meaning="median latency of a call", factor=1.2, unit="ms"),
+}
+
+
+def check_factors(factors: Mapping[str, float]) -> dict[str, float]:
+    """Return the factors, checked.
+
+    Raises:
+        ValueError: A name is not known, or a value is not a finite number of at least 1.
+    """
+    for name, value in factors.items():
+        if name not in FIGURES:
+            msg = f"figure {name!r} is not known (allowed: {', '.join(FIGURES)})"
+            raise ValueError(msg)
+        if not (math.isfinite(value) and value >= 1):
+            msg = f"the factor of {name} is {value:g}, not a finite number of at least 1"
+            raise ValueError(msg)
+    return dict(factors)
+
+
+def parse_factors(texts: Iterable[str]) -> dict[str, float]:
+    """Return factors written as `NAME=FACTOR`.
+
+    Raises:
+        UsageError: A text is not of that form, a name is not known or stands twice, or a value is not a finite number
+            of at least 1.
+    """
+    return parse_named_numbers(texts, check_factors, option="--worse", names=FIGURES, example="max_abs_diff=1.5")

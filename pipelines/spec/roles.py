@@ -1,0 +1,53 @@
+"""Roles of inputs where there is no spec: each is written as in `roles` there, or as the role alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import yaml
+from pydantic import ValidationError
+
+from paritygate.errors import UsageError
+from paritygate.pipelines.spec.parts import RolePart
+from paritygate.text import nearest_first
+from paritygate.validate.probes.roles import DeclaredRole, Role
+
+__all__ = ["parse_roles"]
+
+
+def parse_roles(given: Mapping[str, object]) -> dict[str, DeclaredRole]:
+    """Return what inputs are said to be, by name.
+
+    Args:
+        given: By input a mapping with the keys of the spec, or a text: that in YAML, or a role such as `mask`.
+
+    Raises:
+        UsageError: It is no role, or holds a key or value that the spec does not allow.
+    """
+    return {name: _role(name, value) for name, value in given.items()}
+
+
+def _role(name: str, value: object) -> DeclaredRole:
+    where = f"role {name}={value}"
+    try:
+        # In YAML, a colon without a space behind it is part of a word.
+        found = yaml.safe_load(value) if isinstance(value, str) else value
+    except yaml.YAMLError:
+        msg = f"{where}: it is no YAML"
+        raise UsageError(msg, hint=_hint(name)) from None
+    if isinstance(found, str):
+        if found not in set(map(str, Role)):
+            msg = f"{where}: {found!r} is no role (allowed: {', '.join(nearest_first(found, list(map(str, Role))))})"
+            raise UsageError(msg, hint=_hint(name))
+        found = {"role": found}
+    try:
+        return RolePart.model_validate(found).role_of_input
+    except ValidationError as err:
+        first = err.errors()[0]
+        at = ".".join(map(str, first["loc"]))
+        msg = f"{where}: {f'{at}: ' if at else ''}{first['msg']}"
+        raise UsageError(msg, hint=_hint(name)) from None
+
+
+def _hint(name: str) -> str:
+    return f"write for example {name}=mask, or as in roles of the spec: {name}={{empty: false, padding: right}}"

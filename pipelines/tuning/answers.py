@@ -1,0 +1,212 @@
+"""What a server is asked while it is measured, and whether what it answers is what the released file answers."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from paritygate.codec import from_data
+from paritygate.errors import UsageError, ZeroRowsError
+from paritygate.pipelines.process.child import Progress
+from paritygate.pipelines.release.to_serve import ReleaseToServe
+from paritygate.pipelines.run.record import record_artifact
+from paritygate.pipelines.tuning.request import TuneRequest
+from paritygate.precision import Variant
+from paritygate.signature import Signature, dtype_name
+from paritygate.validate.gate.tolerance import DEFAULT_TOLERANCES, Limits, Tolerance, limits_for
+from paritygate.validate.reference.recording import Recording
+from paritygate.validate.samples.feeding import fit_inputs
+from paritygate.validate.samples.samples import open_samples
+from paritygate.validate.samples.source import SampleSource
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Arrays = Mapping[str, NDArray[np.generic]]
+
+__all__ = ["Questions", "questions_of"]
+
+# So many different requests are sent in turn.
+_MOST = 512
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Questions:
+    """Requests, each with the answer that the released file gives.
+
+    Attributes:
+        inputs: The inputs of each request, under the server's names.
+        expected: The outputs that are to be answered, alike.
+        rows: Which rows each request holds, in words.
+        rows_each: How many rows one request holds.
+        limits: By output, how far each value may be off.
+        argmax_of: Integer output: the scores whose argmax it is.
+    """
+
+    inputs: Sequence[Arrays]
+    expected: Sequence[Arrays]
+    rows: Sequence[str]
+    rows_each: int
+    limits: Mapping[str, Limits]
+    argmax_of: Mapping[str, str] = field(default_factory=dict)
+
+    def wrong_in(self, number: int, actual: Arrays) -> str:
+        """Return what is wrong with an answer to a request, and to which rows; empty if nothing is.
+
+        Every value has to be within the release's own limit of a single value; labels, text and whole numbers are to be
+        equal, but for a label that is declared an argmax, whose score may be that of the best within the limits.
+        """
+        expected = self.expected[number]
+        for name, wanted in expected.items():
+            words = self._difference(name, actual, wanted, expected)
+            if words:
+                return f"{self.rows[number]}: {name}: {words}"
+        return ""
+
+    def _difference(self, name: str, actual: Arrays, wanted: NDArray[np.generic], expected: Arrays) -> str:
+        if name not in actual:
+            return f"it is missing (answered: {', '.join(actual) or 'nothing'})"
+        found = _as_text(actual[name])
+        if dtype_name(found.dtype) != dtype_name(wanted.dtype) and not (found.dtype.kind == wanted.dtype.kind == "U"):
+            return f"its dtype is {dtype_name(found.dtype)}, and the released file's {dtype_name(wanted.dtype)}"
+        if found.shape != wanted.shape:
+            return f"its shape is {list(found.shape)}, and the released file's {list(wanted.shape)}"
+        scores = self.argmax_of.get(name)
+        if scores is not None and scores in expected:
+            return self._label(found, wanted, np.asarray(expected[scores]), self.limits[scores])
+        return self._values(name, found, wanted)
+
+    def _values(self, name: str, found: NDArray[np.generic], wanted: NDArray[np.generic]) -> str:
+        if wanted.dtype.kind not in "fV":
+            is_same = np.asarray(found == wanted)
+            return "" if bool(is_same.all()) else _first(found, wanted, is_same, "")
+        limits = self.limits[name]
+        pair = (np.asarray(found, dtype=np.float64), np.asarray(wanted, dtype=np.float64))
+        within = limits.is_within(*pair)
+        if bool(within.all()):
+            return ""
+        band = np.broadcast_to(limits.band(pair[1]), pair[1].shape)
+        return _first(*pair, within, f" (limit {float(band[~within][0]):.3g})")
+
+    def _label(
+        self, found: NDArray[np.generic], wanted: NDArray[np.generic], scores: NDArray[np.generic], limits: Limits
+    ) -> str:
+        from paritygate.validate.gate.decisions import decide_label
+
+        axis = next((at for at in range(1, scores.ndim) if np.delete(scores.shape, at).tolist() == [*wanted.shape]), -1)
+        outside = decide_label((found, wanted), scores, limits, axis).outside
+        return _first(found, wanted, ~outside, "") if bool(outside.any()) else ""
+
+
+def _first(found: NDArray[np.generic], wanted: NDArray[np.generic], is_right: NDArray[np.bool_], limit: str) -> str:
+    wrong = ~np.asarray(is_right)
+    count = int(np.count_nonzero(wrong))
+    return f"{found[wrong][0]} in place of {wanted[wrong][0]}{limit}, {count} of {wanted.size} values"
+
+
+def _as_text(array: NDArray[np.generic]) -> NDArray[np.generic]:
+    """Return texts as the released file has them: a server sends their bytes."""
+    if array.dtype.kind != "O":
+        return array
+    texts = [item.decode("utf-8", "replace") if isinstance(item, bytes) else str(item) for item in array.ravel()]
+    return np.asarray(texts, dtype=np.str_).reshape(array.shape)
+
+
+def questions_of(request: TuneRequest, released: ReleaseToServe, served: Signature, progress: Progress) -> Questions:
+    """Return real rows with the answers that the released file gives here, in a process of its own.
+
+    Args:
+        request: What is asked for.
+        released: The release.
+        served: Inputs and outputs in the order of the file's, under the names that the server has for them.
+        progress: Called while the file answers.
+
+    Raises:
+        UsageError: An output has no row of its own for each row of the input.
+        ZeroRowsError: No batch of the samples has as many rows as a request.
+        ParitygateError: The released file does not answer the samples.
+    """
+    provenance = released.details.manifest.get("provenance") or {}
+    spec: Mapping[str, Any] = provenance.get("spec") or {}
+    ignored: Mapping[str, str] = provenance.get("ignored_outputs") or {}
+    samples = replace(request.samples, batch_size=max(request.rows, 1))
+    limits = (provenance.get("tolerances") or {}).get(released.variant)
+    tolerance = DEFAULT_TOLERANCES[Variant.parse(released.variant).precision]
+    with tempfile.TemporaryDirectory(prefix="paritygate-tune-") as folder:
+        recording = record_artifact(
+            released.artifact,
+            samples,
+            out=Path(folder) / "reference",
+            ignored=ignored,
+            is_non_finite_declared=spec.get("non_finite") == "match",
+            time_limit_s=request.time_limit_s,
+            progress=progress,
+        )
+        return _cut(
+            recording,
+            samples,
+            served,
+            rows=request.rows,
+            tolerance=from_data(Tolerance, limits) if limits else tolerance,
+            ignored=tuple(ignored),
+            argmax_of=spec.get("argmax_of") or {},
+        )
+
+
+def _cut(  # noqa: PLR0913 - both sides of it, and how they are cut
+    recording: Recording,
+    samples: SampleSource,
+    served: Signature,
+    *,
+    rows: int,
+    tolerance: Tolerance,
+    ignored: Collection[str],
+    argmax_of: Mapping[str, str],
+) -> Questions:
+    """Return requests of so many rows each, of the samples and what was recorded of them."""
+    sides = zip((recording.signature.inputs, recording.signature.outputs), (served.inputs, served.outputs), strict=True)
+    names = {own.name: other.name for side in sides for own, other in zip(*side, strict=True)}
+    inputs: list[Arrays] = []
+    expected: list[Arrays] = []
+    where: list[str] = []
+    row = 0
+    batches = (batch for batch in open_samples(samples)() if batch.rows)
+    for batch, stored in zip(batches, recording.batches(), strict=False):
+        feed = fit_inputs(batch, recording.signature)
+        for begin in range(0, batch.rows - rows + 1, rows):
+            cut = slice(begin, begin + rows)
+            wanted = {}
+            for name, array in stored.outputs.items():
+                if name in ignored:
+                    continue
+                if not array.ndim or len(array) != batch.rows:
+                    msg = f"the output {name!r} has the shape {list(array.shape)} for {batch.rows} rows: not one a row"
+                    raise UsageError(msg, hint="a model is tuned by rows that are answered one by one")
+                wanted[names[name]] = array[cut]
+            inputs.append({names[name]: array[cut] for name, array in feed.items()})
+            expected.append(wanted)
+            where.append(_places(row + begin + 1, rows))
+        row += batch.rows
+        if len(inputs) >= _MOST:
+            break
+    if not inputs:
+        msg = f"no batch of the samples {samples.text} has {rows} rows, which one request is to hold"
+        raise ZeroRowsError(msg, hint="give more samples, or ask for fewer with --rows")
+    return Questions(
+        inputs=inputs,
+        expected=expected,
+        rows=where,
+        rows_each=rows,
+        limits={names[n]: limits_for(tolerance, item) for n, item in recording.profiles.items() if n not in ignored},
+        argmax_of={names[label]: names[scores] for label, scores in argmax_of.items() if label in names},
+    )
+
+
+def _places(first: int, rows: int) -> str:
+    """Return which rows of the samples these are: by their place, since an id may be what nobody is to see."""
+    return f"row {first} of the samples" if rows == 1 else f"rows {first} to {first + rows - 1} of the samples"

@@ -1,0 +1,205 @@
+"""One measurement: requests are sent for a while, every answer is checked, and what is left are a few figures."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from paritygate.pipelines.serving.triton.settings import Settings
+from paritygate.pipelines.tuning.answers import Questions
+from paritygate.pipelines.tuning.load import (
+    Arrivals,
+    Window,
+    arrival_times,
+    closed_loop,
+    open_loop,
+    percentile_of,
+)
+from paritygate.pipelines.tuning.search import Point
+from paritygate.validate.runners.endpoint.open_inference import Answer, Asked, OpenInference
+
+__all__ = ["LatencyLimit", "Meter", "WrongAnswer"]
+
+_MS = 1000.0
+# Before each measurement, so that what is made on the first calls is made.
+_WARM_UP_S = 0.3
+_FIRST_LOOK = 32
+# An open loop is given up when it is so many limits behind, and at least so many seconds.
+_BEHIND, _BEHIND_S = 20, 2.0
+# Bytes of answers that are kept until they are checked, and answers that are known to be right.
+_MOST_HELD, _MOST_KNOWN = 256 * 1024 * 1024, 2048
+
+
+class WrongAnswer(Exception):  # noqa: N818 - a result, and no error
+    """The server answered otherwise than the released file."""
+
+    def __init__(self, wrong: str, settings: Settings | None, count: int) -> None:
+        super().__init__(wrong)
+        self.settings = settings
+        self.count = count
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LatencyLimit:
+    """The limit: so many percent of all answers take no longer than this."""
+
+    seconds: float
+    percentile: float = 99.0
+
+    @property
+    def least(self) -> int:
+        """How many answers it takes for the percentile to be another than the largest."""
+        return math.ceil(100 / (100 - self.percentile))
+
+
+@dataclass(kw_only=True)
+class Meter:
+    """Measures a server.
+
+    Attributes:
+        server: Asks it.
+        asked: The requests.
+        questions: What they ask, and what is to be answered.
+        limit: The limit on latency.
+        counts: Returns rows and calls that the server has counted by now; None where it does not.
+        answers: How many answers were checked.
+        measurements: How many measurements were made, warm-ups not counted.
+    """
+
+    server: OpenInference
+    asked: Sequence[Asked]
+    questions: Questions
+    limit: LatencyLimit
+    counts: Callable[[], tuple[int, int] | None] = lambda: None
+    answers: int = 0
+    measurements: int = 0
+    _next: int = 0
+    _held: int = 0
+    _now: Settings | None = None
+    _right: set[tuple[int, Answer]] = field(default_factory=set)
+
+    def look(self, settings: Settings) -> None:
+        """Ask some requests once, one after the other, before there is any load.
+
+        Raises:
+            WrongAnswer: One is answered wrongly.
+        """
+        self._now = settings
+        for number in range(min(_FIRST_LOOK, len(self.asked))):
+            wrong = self._wrong_in(self._send(number))
+            self.answers += 1
+            self._raise([(wrong, 1)])
+
+    def warm_up(self, settings: Settings, callers: int) -> None:
+        """Send requests for a moment; the answers are checked all the same.
+
+        Raises:
+            WrongAnswer: One is wrong.
+        """
+        self._now = settings
+        self._checked(closed_loop(self._send, callers=callers, seconds=_WARM_UP_S, first=self._next))
+
+    def closed(self, settings: Settings, callers: int, seconds: float) -> Point:
+        """Measure with callers that wait for their answers.
+
+        Raises:
+            WrongAnswer: One is wrong.
+            MeasurementError: The server does not answer.
+            BackendError: It answers with an error.
+        """
+        self._now, before = settings, self.counts()
+        window = closed_loop(self._send, callers=callers, seconds=seconds, least=self.limit.least, first=self._next)
+        return self._point(window, settings, callers=callers, before=before)
+
+    def open(  # noqa: PLR0913 - what is sent, when and for how long
+        self, settings: Settings, rate: float, seconds: float, *, callers: int, arrivals: Arrivals, seed: int
+    ) -> Point:
+        """Measure with requests that are sent at a rate, whatever the server does.
+
+        Raises:
+            WrongAnswer: One is wrong.
+            MeasurementError: The server does not answer.
+            BackendError: It answers with an error.
+        """
+        self._now, before = settings, self.counts()
+        least = max(seconds, self.limit.least / rate)
+        window = open_loop(
+            self._send,
+            arrival_times(rate, least, arrivals=arrivals, seed=seed),
+            callers=callers,
+            give_up_s=max(_BEHIND * self.limit.seconds, _BEHIND_S),
+            first=self._next,
+        )
+        return self._point(window, settings, callers=callers, before=before, rate=rate)
+
+    def _send(self, number: int) -> tuple[int, Answer | None]:
+        which = number % len(self.asked)
+        answer = self.server.send(self.asked[which])
+        self._held += len(answer.content)
+        if self._held <= _MOST_HELD:
+            return which, answer
+        # Memory does not grow with the answers: from here on each is checked as it comes, which takes its time.
+        wrong = self._wrong_in((which, answer))
+        self._raise([(wrong, 1)])
+        return which, None
+
+    def _checked(self, window: Window[tuple[int, Answer | None]]) -> None:
+        """Check what was answered, once nothing is measured any more."""
+        self._next += window.answered
+        self.answers += window.answered
+        self._held = 0
+        self._raise([(self._wrong_in(found), times) for found, times in window.answers.items()])
+
+    def _raise(self, found: Sequence[tuple[str, int]]) -> None:
+        """Raise what is wrong, if anything is: each in words and how often, empty words if nothing is."""
+        wrong = [(words, times) for words, times in found if words]
+        if wrong:
+            raise WrongAnswer(wrong[0][0], self._now, sum(times for _, times in wrong))
+
+    def _wrong_in(self, found: tuple[int, Answer | None]) -> str:
+        which, answer = found
+        if answer is None or (which, answer) in self._right:
+            return ""
+        wrong = self.questions.wrong_in(which, self.server.read(answer))
+        if not wrong:
+            if len(self._right) >= _MOST_KNOWN:
+                self._right.clear()
+            self._right.add((which, answer))
+        return wrong
+
+    def _point(
+        self,
+        window: Window[tuple[int, Answer | None]],
+        settings: Settings,
+        *,
+        callers: int,
+        before: tuple[int, int] | None,
+        rate: float | None = None,
+    ) -> Point:
+        after = self.counts()
+        self.measurements += 1
+        self._checked(window)
+        rows, calls = (0, 0) if before is None or after is None else (after[0] - before[0], after[1] - before[1])
+        at_limit = percentile_of(window.latencies, self.limit.percentile)
+        mean = sum(window.latencies) / len(window.latencies) if window.latencies else math.inf
+        return Point(
+            settings=settings,
+            loop="closed" if rate is None else "open",
+            callers=callers,
+            rate=rate,
+            requests=window.answered,
+            unsent=window.unsent,
+            seconds=window.seconds,
+            rows_per_s=window.per_second * self.questions.rows_each,
+            mean_ms=_ms(mean),
+            p50_ms=_ms(percentile_of(window.latencies, 50.0)),
+            limit_ms=_ms(at_limit),
+            rows_per_call=rows / calls if calls > 0 else None,
+            client_share=window.client_share,
+            is_within=at_limit <= self.limit.seconds,
+        )
+
+
+def _ms(seconds: float) -> float | None:
+    return seconds * _MS if math.isfinite(seconds) else None

@@ -1,0 +1,117 @@
+"""The whole of `tune`: the released file answers, the server is searched, the best settings are written."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime, timezone
+
+from paritygate.codec import to_data
+from paritygate.errors import MeasurementError
+from paritygate.machine import machine_facts
+from paritygate.pipelines.process.child import Progress
+from paritygate.pipelines.release.to_serve import release_to_serve
+from paritygate.pipelines.release.triton_tuned import Tuned
+from paritygate.pipelines.serving.triton.backends import BACKENDS, served_signature
+from paritygate.pipelines.spec.names import check_name
+from paritygate.pipelines.tuning.answers import questions_of
+from paritygate.pipelines.tuning.chart import chart_of, svg_of
+from paritygate.pipelines.tuning.control import ModelControl
+from paritygate.pipelines.tuning.request import TuneRequest, TuneResult
+from paritygate.pipelines.tuning.search import Point
+from paritygate.pipelines.tuning.session import address_of, open_session
+from paritygate.pipelines.tuning.space import space_of
+from paritygate.pipelines.tuning.trial import Trial
+from paritygate.pipelines.tuning.view import PresentView, read_present_view
+
+__all__ = ["tune"]
+
+
+def tune(
+    request: TuneRequest,
+    *,
+    progress: Progress = lambda *_: None,
+    watch: Callable[[Point], None] = lambda _: None,
+    warn: Callable[[str], None] = lambda _: None,
+) -> TuneResult:
+    """Search the settings of a running server, and write the best into the view.
+
+    The server has afterwards what it had before, or what was written, also after an error or a signal.
+
+    Args:
+        request: What is asked for.
+        progress: Called while the released file answers the samples.
+        watch: Called with each measurement.
+        warn: Called with what is to be known although something else ends the search.
+
+    Raises:
+        UsageError: There is no such release or view, a value is not allowed, or the address is none.
+        MeasurementError: The server does not answer, goes away, or was asked as often as is allowed.
+        BackendError: It answers with an error.
+        ParitygateError: The released file does not answer the samples.
+    """
+    released = release_to_serve(
+        request.repository,
+        request.model,
+        request.which,
+        variant=request.variant,
+        formats=tuple(BACKENDS),
+        server="Triton",
+    )
+    name = check_name("model", request.name or request.model)
+    endpoint = address_of(request, name, released.details.version)
+    view = read_present_view(request, released, name)
+    served = served_signature(released.artifact)
+    space = space_of(request, view)
+    questions = questions_of(request, released, served, progress)
+    begin, started = time.monotonic(), datetime.now(timezone.utc).isoformat(timespec="seconds")
+    session = open_session(request, endpoint, questions, served, view.settings)
+    server, before = session.meter.server, session.settings
+    result = TuneResult(
+        model=request.model,
+        version=released.details.version,
+        variant=released.variant,
+        digest=released.artifact.digest,
+        name=name,
+        url=endpoint.host,
+        server=server.server,
+        server_version=server.version,
+        transport=server.transport,
+        limit_ms=request.limit_s * 1000,
+        percentile=request.percentile,
+        rows=request.rows,
+        verdict="inconclusive",
+        before=before,
+        not_chosen=session.why_not,
+        machine=machine_facts(),
+        measured_at=started,
+        notes=() if before == view.settings else (f"the server had {before}, and the view says {view.settings}",),
+    )
+    with session.giving_back(warn):
+        result = Trial(request=request, space=space, session=session, watch=watch).run(result)
+    if result.verdict == "pass":
+        result = _written(result, view, session.control)
+    return replace(result, seconds=time.monotonic() - begin)
+
+
+def _written(result: TuneResult, view: PresentView, control: ModelControl | None) -> TuneResult:
+    """Return the result once the view has the best settings, and the server was told to read it."""
+    settings = result.settings
+    if settings is None:
+        msg = "a search that passed has no settings"
+        raise MeasurementError(msg)
+    is_written = settings != view.settings
+    found = replace(result, is_written=is_written)
+    plot = chart_of(found)
+    evidence = {"schema_version": 1, **to_data(found)}
+    view.write(
+        Tuned(digest=result.digest, settings=settings),
+        (json.dumps(evidence, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode(),
+        b"" if plot is None else svg_of(plot).encode(),
+    )
+    has = control.settings if control is not None else settings
+    if control is not None and is_written:
+        has = control.reload()
+    return replace(found, is_loaded=has == settings)

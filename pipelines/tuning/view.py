@@ -1,0 +1,118 @@
+"""The view of a release on disk: its configuration is read, checked with other settings, and replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from paritygate.errors import UsageError
+from paritygate.files import files_below
+from paritygate.pipelines.release.to_serve import ReleaseToServe
+from paritygate.pipelines.release.triton_tuned import TUNED_FILE, Tuned
+from paritygate.pipelines.serving.place import LocalPlace
+from paritygate.pipelines.serving.protobuf import ConfigError, data_of, text_of
+from paritygate.pipelines.serving.triton.backends import files_of, served_signature
+from paritygate.pipelines.serving.triton.lint import View, lint
+from paritygate.pipelines.serving.triton.messages import config_of, parse_text
+from paritygate.pipelines.serving.triton.settings import Settings, settings_of, with_settings
+from paritygate.pipelines.serving.triton.view import CONFIG_FILE, FIRST_LINE
+from paritygate.pipelines.tuning.request import TuneRequest
+from paritygate.signature import Signature
+
+__all__ = ["CHART_FILE", "PresentView", "read_present_view"]
+
+CHART_FILE = "tuned.svg"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PresentView:
+    """A view that was written before.
+
+    Attributes:
+        root: Where the server looks for models.
+        name: The model's name there.
+        first_line: The first line of its configuration, which says what it is of.
+        config: Its configuration.
+        signature: Inputs and outputs under the names served.
+        devices: Where the model was verified.
+    """
+
+    root: Path
+    name: str
+    first_line: str
+    config: Mapping[str, Any]
+    signature: Signature
+    devices: tuple[str, ...]
+
+    @property
+    def settings(self) -> Settings:
+        """The settings that it has."""
+        return settings_of(self.config)
+
+    def text(self, settings: Settings) -> str:
+        """Return the configuration with other settings, after every rule was held against it.
+
+        Raises:
+            UsageError: It breaks a rule.
+        """
+        text = f"{self.first_line}\n{text_of(config_of(with_settings(self.config, settings)))}"
+        folder = self.root / self.name
+        sizes = {path.relative_to(folder).as_posix(): path.stat().st_size for path in files_below(folder)}
+        files = {name: size for name, size in sizes.items() if "/" in name}
+        problems = lint(View(folder=self.name, text=text, files=files, signature=self.signature, devices=self.devices))
+        if problems:
+            msg = f"Triton would refuse {settings}, or answer wrongly: " + "; ".join(map(str, problems))
+            raise UsageError(msg, hint="give other values with --max-batch-size, --instances and --queue-delay")
+        return text
+
+    def write(self, tuned: Tuned, evidence: bytes, chart: bytes) -> None:
+        """Write evidence and chart, then, at once, the configuration where that is another one.
+
+        Raises:
+            StorageError: The disk is full, or the place cannot be written.
+        """
+        place = LocalPlace(self.root)
+        place.replace(f"{self.name}/{TUNED_FILE}", evidence)
+        place.replace(f"{self.name}/{CHART_FILE}", chart)
+        if tuned.settings != self.settings:
+            place.replace(f"{self.name}/{CONFIG_FILE}", self.text(tuned.settings).encode())
+
+
+def read_present_view(request: TuneRequest, released: ReleaseToServe, name: str) -> PresentView:
+    """Return the view of a release that is there, under the model's name on the server.
+
+    Raises:
+        UsageError: There is none, it was not written by us, or it serves something else.
+    """
+    root, artifact, version = request.root, released.artifact, released.details.version
+    renamed = f" --name {name}" if name != request.model else ""
+    place = LocalPlace(root)
+    found = place.read(f"{name}/{CONFIG_FILE}")
+    hint = f"write it first: convert-and-validate triton {request.model} {request.which} --out {root}{renamed}"
+    if found is None:
+        msg = f"{root} has no view of {name}"
+        raise UsageError(msg, hint=hint)
+    first, _, rest = found.decode(errors="replace").partition("\n")
+    if not first.startswith(FIRST_LINE):
+        msg = f"{root}/{name} was not written by the command triton: it is left alone"
+        raise UsageError(msg, hint="write the view to another folder, and tune that")
+    try:
+        config = data_of(parse_text(rest))
+    except ConfigError as err:
+        msg = f"{root}/{name}/{CONFIG_FILE} cannot be read: {err}"
+        raise UsageError(msg, hint=hint) from err
+    served = [int(each) for each in config.get("version_policy", {}).get("specific", {}).get("versions", ())]
+    there = place.digests(f"{name}/{version}")
+    if served != [version] or any(there.get(at) != artifact.files[own] for at, own in files_of(artifact).items()):
+        msg = f"the view {root}/{name} serves the versions {served}, and is not what was released as version {version}"
+        raise UsageError(msg, hint=hint)
+    return PresentView(
+        root=root,
+        name=name,
+        first_line=first,
+        config=config,
+        signature=served_signature(artifact),
+        devices=released.devices,
+    )

@@ -1,0 +1,46 @@
+"""Times and lists of numbers as the command line says them."""
+
+from __future__ import annotations
+
+import math
+import re
+
+from paritygate.errors import UsageError
+
+__all__ = ["microseconds", "whole_values"]
+
+_TIME = re.compile(r"(?P<number>[0-9]*\.?[0-9]+)\s*(?P<unit>us|ms|s)")
+_UNITS = {"us": 1.0, "ms": 1e3, "s": 1e6}
+
+
+def microseconds(option: str, text: str, *, is_zero_allowed: bool = False) -> float:
+    """Return a time such as `20ms`, `100us` or `0.5s` in microseconds.
+
+    Raises:
+        UsageError: It is none, or not above 0 where it has to be.
+    """
+    found = _TIME.fullmatch(text.strip())
+    value = float(found["number"]) * _UNITS[found["unit"]] if found else math.nan
+    if text.strip() == "0":
+        value = 0.0
+    if value > 0 or (value == 0 and is_zero_allowed):
+        return value
+    allowed = "0, or a number" if is_zero_allowed else "a number above 0"
+    msg = f"{option} {text!r} is no time (allowed: {allowed} with us, ms or s)"
+    raise UsageError(msg, hint=f"write for example {option} {'100us' if is_zero_allowed else '20ms'}")
+
+
+def whole_values(option: str, text: str) -> list[int]:
+    """Return the whole numbers of a list such as `1,2,4`.
+
+    Raises:
+        UsageError: One is none, or is below 1.
+    """
+    try:
+        found = [int(each) for each in text.split(",")]
+    except ValueError:
+        found = []
+    if found and min(found) >= 1:
+        return found
+    msg = f"{option} {text!r} is no list of whole numbers from 1 on"
+    raise UsageError(msg, hint=f"write for example {option} 1,2,4")

@@ -1,0 +1,196 @@
+"""What a spec is to declare of a model that says nothing itself: found by running it on real inputs.
+
+The samples say the dtypes and sizes of its inputs, all rows of them: a dim that varies gets a name, one that never does
+is fixed. Its answers to batches of different sizes say the same of its outputs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from paritygate.models.example import dtype_of
+from paritygate.signature import BATCH, Signature, TensorSpec
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from paritygate.batch import Batch
+
+__all__ = ["Answer", "SeenSignature", "declaration_of", "signature_of_rows"]
+
+# Returns, for the arrays of a batch, those that the model was given and the tensors that it answered, by name.
+Answer = Callable[["Mapping[str, NDArray[np.generic]]"], tuple[Mapping[str, Any], Mapping[str, Any]]]
+
+_NO_WORDS = {"y", "n", "yes", "no", "on", "off", "true", "false", "null"}
+# How many batches of different sizes the model is asked to answer.
+_MOST_ANSWERS = 3
+_Axis = tuple[str, int]
+
+
+@dataclass(kw_only=True, slots=True)
+class _Sizes:
+    """The sizes of one axis in all rows: equal ones in equal order have equal digests."""
+
+    low: int
+    high: int
+    digest: Any = field(default_factory=hashlib.sha256)
+
+    def add(self, sizes: Sequence[int]) -> None:
+        self.low, self.high = min(self.low, *sizes), max(self.high, *sizes)
+        self.digest.update(np.asarray(sizes, np.int64).tobytes())
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SeenSignature:
+    """What a model takes and returns, as all rows of the samples show it.
+
+    Attributes:
+        signature: Its inputs and outputs; a dim that no row has another size of is of that size.
+        rows: How many rows show it.
+    """
+
+    signature: Signature
+    rows: int
+
+
+def signature_of_rows(answer: Answer, batches: Iterable[Batch]) -> SeenSignature | None:
+    """Return what a model takes and returns, by its answers to batches of different sizes.
+
+    None where there are no rows, or it answers with no tensor.
+
+    Args:
+        answer: Asks the model.
+        batches: The samples, all of which are read; text is left out.
+
+    Raises:
+        Exception: Whatever the model raises where it does not answer.
+        UsageError: It takes or returns a dtype that is not supported.
+    """
+    sizes: dict[_Axis, _Sizes] = {}
+    shown: dict[tuple[object, ...], Batch] = {}
+    rows = 0
+    for batch in batches:
+        arrays = _numbers(batch)
+        if batch.rows and arrays:
+            rows += batch.rows
+            _add_sizes(sizes, batch, arrays)
+            kind = tuple(array.shape[1:] for array in arrays.values())
+            if len(shown) < _MOST_ANSWERS:
+                shown.setdefault(kind, batch)
+    names = _names(sizes)
+    inputs, outputs = _Shapes(), _Shapes()
+    for batch in shown.values():
+        arrays = _numbers(batch)
+        known = {names[key]: arrays[key[0]].shape[key[1]] for key in sorted(names, reverse=True)}
+        taken, tensors = answer(arrays)
+        inputs.add(taken, {BATCH: batch.rows})
+        outputs.add(tensors, {BATCH: batch.rows, **known})
+    if not outputs.shapes:
+        return None
+    for (name, axis), dim in names.items():
+        if name in inputs.shapes:
+            inputs.shapes[name][axis] = dim
+    return SeenSignature(signature=Signature(inputs=inputs.specs(), outputs=outputs.specs()), rows=rows)
+
+
+def declaration_of(answer: Answer, batches: Iterable[Batch]) -> str:
+    """Return the lines `inputs: {...}` and `outputs: {...}` of a spec, each after a line break.
+
+    A comment beside the inputs names the dims that are fixed because no row has another size. Nothing is returned where
+    the model does not answer, or with no tensor.
+
+    Args:
+        answer: Asks the model.
+        batches: The samples.
+    """
+    try:
+        seen = signature_of_rows(answer, batches)
+    except Exception:  # noqa: BLE001 - why it does not answer is said where it is run with a declaration
+        return ""
+    if seen is None:
+        return ""
+    fixed = [
+        f"axis {axis} of {_text(spec.name)} is {size}"
+        for spec in seen.signature.inputs
+        for axis, size in enumerate(spec.shape or ())
+        if isinstance(size, int)
+    ]
+    said = f"  # in all {seen.rows} rows: {', '.join(fixed)}" if fixed else ""
+    return f"\n  inputs: {_flow(seen.signature.inputs)}{said}\n  outputs: {_flow(seen.signature.outputs)}"
+
+
+def _flow(specs: Iterable[TensorSpec]) -> str:
+    """Return what a spec says of them, in YAML's flow style."""
+    return f"{{{', '.join(map(_of_tensor, specs))}}}"
+
+
+def _of_tensor(spec: TensorSpec) -> str:
+    return f"{_text(spec.name)}: {{dtype: {spec.dtype}, shape: [{', '.join(map(str, spec.shape or ()))}]}}"
+
+
+def _numbers(batch: Batch) -> dict[str, NDArray[np.generic]]:
+    """Return the inputs that are no text, of which there are no tensors."""
+    return {name: array for name, array in batch.inputs.items() if array.dtype.kind != "U"}
+
+
+def _add_sizes(sizes: dict[_Axis, _Sizes], batch: Batch, arrays: Mapping[str, NDArray[np.generic]]) -> None:
+    for name, array in arrays.items():
+        for axis, size in enumerate(array.shape):
+            if axis == 0 and size == batch.rows:
+                continue
+            # How long a row was before it was filled up says more than how long it is.
+            lengths = batch.lengths.get(name, ()) if axis == 1 else ()
+            of_rows = list(lengths) or [size] * batch.rows
+            sizes.setdefault((name, axis), _Sizes(low=size, high=size)).add(of_rows)
+
+
+def _names(sizes: Mapping[_Axis, _Sizes]) -> dict[_Axis, str]:
+    """Return the names of the axes that vary: one name for those that are equal in all rows."""
+    names: dict[bytes, str] = {}
+    return {
+        (name, axis): names.setdefault(found.digest.digest(), re.sub(r"\W", "_", f"{name}_{axis}"))
+        for (name, axis), found in sizes.items()
+        if found.low < found.high
+    }
+
+
+@dataclass(kw_only=True, slots=True)
+class _Shapes:
+    """The shapes of tensors in several answers: where a size differs, the dim that has that size in each of them."""
+
+    dtypes: dict[str, str] = field(default_factory=dict)
+    shapes: dict[str, list[int | str]] = field(default_factory=dict)
+    _seen: dict[_Axis, set[int]] = field(default_factory=dict)
+    _may_be: dict[_Axis, list[str]] = field(default_factory=dict)
+
+    def add(self, tensors: Mapping[str, Any], dims: Mapping[str, int]) -> None:
+        """Take in one answer, with the sizes that the named dims have in it."""
+        for name, tensor in tensors.items():
+            self.dtypes[name] = dtype_of(tensor)
+            shape = self.shapes.setdefault(name, list(tensor.shape))
+            for axis, size in enumerate(tensor.shape[: len(shape)]):
+                key = (name, axis)
+                fits = [dim for dim, found in dims.items() if found == size and (dim != BATCH or axis == 0)]
+                self._may_be[key] = [dim for dim in self._may_be.get(key, fits) if dim in fits]
+                seen = self._seen.setdefault(key, set())
+                seen.add(size)
+                own = size if len(seen) == 1 else re.sub(r"\W", "_", f"{name}_{axis}")
+                shape[axis] = self._may_be[key][0] if self._may_be[key] else own
+
+    def specs(self) -> tuple[TensorSpec, ...]:
+        """Return the tensors with their shapes."""
+        return tuple(
+            TensorSpec(name=name, dtype=self.dtypes[name], shape=tuple(shape)) for name, shape in self.shapes.items()
+        )
+
+
+def _text(name: str) -> str:
+    # JSON's quotes are YAML's, and some plain words are no text to YAML.
+    return name if name.isidentifier() and name.lower() not in _NO_WORDS else json.dumps(name)

@@ -1,0 +1,22 @@
+"""Sizes in bytes as people write them, such as `8GB` or `512 MiB`."""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["SIZES_ALLOWED", "bytes_of"]
+
+SIZES_ALLOWED = "a number above 0 with kB, MB, GB, TB, KiB, MiB, GiB or TiB, such as 8GB"
+_SIZE = re.compile(r"(?P<number>\d{1,9}(\.\d{1,9})?) ?(?P<unit>[kmgt]i?b)", re.ASCII | re.IGNORECASE)
+_UNITS = {
+    f"{letter}{form}": base**power
+    for power, letter in enumerate("kmgt", start=1)
+    for form, base in (("b", 1000), ("ib", 1024))
+}
+
+
+def bytes_of(text: str) -> int | None:
+    """Return how many bytes a size is; None for what is no size above 0."""
+    found = _SIZE.fullmatch(text.strip())
+    size = 0 if found is None else int(float(found["number"]) * _UNITS[found["unit"].lower()])
+    return size if size > 0 else None

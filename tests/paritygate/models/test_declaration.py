@@ -1,0 +1,129 @@
+"""What a spec is to declare of a module is found by running it, and is YAML that says it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pytest
+import yaml
+
+from paritygate.batch import Batch
+from paritygate.models.declaration import declaration_of
+from paritygate.models.torch.module import tensors_of
+
+if TYPE_CHECKING:
+    import torch
+
+pytestmark = pytest.mark.torch
+
+_X = np.ones((5, 4), dtype=np.float32)
+
+
+class _Pair(NamedTuple):
+    scores: Any
+    hidden: Any
+
+
+def _module(answer: Any) -> torch.nn.Module:  # noqa: ANN401 - any function of x
+    import torch
+
+    class Net(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:  # noqa: ANN401 - whatever a module returns
+            return answer(x)
+
+    return Net()
+
+
+def _batch(inputs: dict[str, Any], **fields: Any) -> Batch:  # noqa: ANN401 - of a batch
+    return Batch(inputs=inputs, ids=[str(row) for row in range(len(next(iter(inputs.values()))))], **fields)
+
+
+def _declared(module: torch.nn.Module, *batches: dict[str, Any] | Batch) -> Any:  # noqa: ANN401 - what YAML says
+    given = [batch if isinstance(batch, Batch) else _batch(batch) for batch in batches]
+    return yaml.safe_load(declaration_of(tensors_of(module), given))
+
+
+@pytest.mark.parametrize(
+    ("answer", "names"),
+    [
+        (lambda x: x, ["output_0"]),
+        (lambda x: (x, x), ["output_0", "output_1"]),
+        (lambda x: {"logits": x, "no": x, "a b": x, "state": "text"}, ["logits", "no", "a b"]),
+        (lambda x: _Pair(x, x), ["scores", "hidden"]),
+    ],
+)
+def test_outputs_are_named_as_the_module_names_them(answer: Any, names: list[str]) -> None:  # noqa: ANN401
+    found = _declared(_module(answer), {"x": _X, "unused": np.zeros(5)})
+
+    assert found["inputs"] == {"x": {"dtype": "float32", "shape": ["batch", 4]}}
+    assert list(found["outputs"]) == names
+    assert all(item == {"dtype": "float32", "shape": ["batch", 4]} for item in found["outputs"].values())
+
+
+def test_dims_other_than_the_batch_have_the_size_that_was_seen() -> None:
+    found = _declared(_module(lambda x: (x.T, x.sum(), x.long())), {"x": _X})
+
+    assert [item["shape"] for item in found["outputs"].values()] == [[4, 5], [], ["batch", 4]]
+    assert found["outputs"]["output_2"]["dtype"] == "int64"
+
+
+def test_inputs_that_are_no_parameters_are_given_in_their_order() -> None:
+    assert list(_declared(_module(lambda x: x), {"features": _X})["inputs"]) == ["features"]
+
+
+def test_a_module_that_does_not_answer_declares_nothing() -> None:
+    assert declaration_of(tensors_of(_module(lambda x: x.no_such_thing)), [_batch({"x": _X})]) == ""
+    assert declaration_of(tensors_of(_module(lambda _: "text")), [_batch({"x": _X})]) == ""
+    assert declaration_of(tensors_of(_module(lambda x: x)), []) == ""
+
+
+def _two_inputs() -> torch.nn.Module:
+    import torch
+
+    class Net(torch.nn.Module):
+        def forward(self, input_ids: torch.Tensor, mask: torch.Tensor, boxes: torch.Tensor) -> dict[str, torch.Tensor]:
+            hidden = input_ids * mask + boxes.sum(-1)
+            return {"hidden": hidden, "logits": hidden[:, :1].expand(-1, 3), "twice": torch.cat([hidden, hidden], 1)}
+
+    return Net()
+
+
+def _of_lengths(rows: int, length: int, **fields: Any) -> Batch:  # noqa: ANN401 - of a batch
+    ids = np.ones((rows, length), np.int64)
+    return _batch({"input_ids": ids, "mask": ids, "boxes": np.ones((rows, length, 4), np.int64)}, **fields)
+
+
+def test_dims_that_vary_over_all_rows_are_named_and_equal_ones_share_a_name() -> None:
+    # In the first batch, the length is that of the logits as well.
+    found = _declared(_two_inputs(), _of_lengths(4, 3), _of_lengths(2, 3), _of_lengths(2, 5))
+
+    shapes = {name: item["shape"] for part in found.values() for name, item in part.items()}
+    assert shapes == {
+        "input_ids": ["batch", "input_ids_1"],
+        "mask": ["batch", "input_ids_1"],
+        "boxes": ["batch", "input_ids_1", 4],
+        "hidden": ["batch", "input_ids_1"],
+        "logits": ["batch", 3],
+        "twice": ["batch", "twice_1"],
+    }
+
+
+def test_rows_that_were_filled_up_in_one_batch_vary_as_well() -> None:
+    lengths = {"input_ids": [7, 2], "mask": [7, 2], "boxes": [7, 6]}
+
+    found = _declared(_two_inputs(), _of_lengths(2, 7, lengths=lengths))
+
+    assert found["inputs"]["mask"]["shape"] == ["batch", "input_ids_1"]
+    # These two differ in length in a row, so they are two dims.
+    assert found["inputs"]["boxes"]["shape"] == ["batch", "boxes_1", 4]
+
+
+def test_dims_that_never_vary_are_said_to_be_fixed() -> None:
+    batches = [_of_lengths(2, 7), _of_lengths(3, 5)]
+
+    assert "  # in all 5 rows: axis 2 of boxes is 4\n  outputs: {" in declaration_of(tensors_of(_two_inputs()), batches)
+
+
+def test_text_beside_the_inputs_is_left_out() -> None:
+    assert list(_declared(_module(lambda x: x), {"x": _X, "text": np.array(["a"] * 5)})["inputs"]) == ["x"]

@@ -1,0 +1,183 @@
+"""What a child reads is seen, whoever reads it: by the kernel, and by its Python for what the kernel cannot see."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import textwrap
+import threading
+from pathlib import Path
+
+import pytest
+
+from paritygate.pipelines.process.witness.listener import Listener
+from paritygate.pipelines.process.witness.readings import Readings
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells what a process reads")
+
+_BEGIN = """
+    import json, os, sys
+    from pathlib import Path
+    from paritygate.pipelines.process.witness.asking import ask_to_be_watched
+    from paritygate.pipelines.process.witness.python import read_in_python, watch_python
+    ask_to_be_watched(int(sys.argv[1]))
+    watch_python()
+    here = Path(sys.argv[2])
+"""
+_END = """
+    print(json.dumps(read_in_python()))
+"""
+
+
+def _watched(tmp_path: Path, code: str) -> Readings:
+    """Return what is seen of Python code that runs in a process of its own, `here` being the folder."""
+    import json
+    import subprocess
+
+    program = tmp_path.parent / f"{tmp_path.name}.py"
+    program.write_text("".join(map(textwrap.dedent, (_BEGIN, code, _END))), encoding="utf-8")
+    listener = Listener([tmp_path / "own"])
+    process = subprocess.Popen(
+        [sys.executable, str(program), str(listener.childs_end.fileno()), str(tmp_path)],
+        pass_fds=[listener.childs_end.fileno()],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        text=True,
+    )
+    listener.start()
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 0
+    listener.add_of_python(json.loads(out.splitlines()[-1]))
+    return listener.close()
+
+
+def test_files_that_were_read_looked_for_and_listed_are_told_apart(tmp_path: Path) -> None:
+    (tmp_path / "read.txt").write_text("1")
+    (tmp_path / "sized.txt").write_text("123")
+    (tmp_path / "folder").mkdir()
+
+    found = _watched(
+        tmp_path,
+        """
+        (here / "read.txt").read_text()
+        (here / "sized.txt").stat()
+        (here / "absent.txt").exists()
+        os.path.lexists(here / "absent_link")
+        os.listdir(here / "folder")
+        (here / "written.txt").write_text("2")
+        (here / "written.txt").read_text()
+        """,
+    )
+
+    assert found.why_unknown == ""
+    assert f"{tmp_path}/read.txt" in found.files
+    assert found.sizes[f"{tmp_path}/sized.txt"] == 3
+    assert {f"{tmp_path}/absent.txt", f"{tmp_path}/absent_link"} <= found.absent
+    assert f"{tmp_path}/folder" in found.folders
+    # What it wrote itself is no input of it.
+    assert not any("written" in path for path in (*found.files, *found.absent))
+
+
+def test_what_native_code_threads_and_other_programs_read_is_seen(tmp_path: Path) -> None:
+    for name in ("mapped.bin", "thread.txt", "program.txt", "relative.txt", "descriptor.txt"):
+        (tmp_path / name).write_text("12345678")
+
+    found = _watched(
+        tmp_path,
+        """
+        import ctypes, subprocess, threading
+        libc = ctypes.CDLL(None)
+        libc.open(os.fsencode(here / "mapped.bin"), 0)
+        thread = threading.Thread(target=lambda: (here / "thread.txt").read_text())
+        thread.start()
+        thread.join()
+        subprocess.run(["cat", str(here / "program.txt")], check=True, stdout=subprocess.DEVNULL)
+        os.chdir(here)
+        open("relative.txt").close()
+        folder = os.open(here, os.O_RDONLY)
+        os.close(os.open("descriptor.txt", os.O_RDONLY, dir_fd=folder))
+        """,
+    )
+
+    assert found.why_unknown == ""
+    names = {path.removeprefix(f"{tmp_path}/") for path in found.files if path.startswith(f"{tmp_path}/")}
+    assert names == {"mapped.bin", "thread.txt", "program.txt", "relative.txt", "descriptor.txt"}
+    # Another program is given all variables.
+    assert found.reads_all_variables
+
+
+def test_variables_are_seen_and_what_only_libraries_go_through_is_not_taken_for_all(tmp_path: Path) -> None:
+    one = _watched(tmp_path, "os.environ.get('ONE_OF_MINE'); 'TWO_OF_MINE' in os.environ; os.getenv('THREE_OF_MINE')")
+    all_of_them = _watched(tmp_path, "dict(os.environ)")
+
+    assert {"ONE_OF_MINE", "TWO_OF_MINE", "THREE_OF_MINE"} <= one.variables
+    assert not one.reads_all_variables
+    assert all_of_them.reads_all_variables
+
+
+def test_a_network_connection_is_said(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=server.accept, daemon=True)
+        thread.start()
+        found = _watched(
+            tmp_path, f"import socket; socket.create_connection(('127.0.0.1', {server.getsockname()[1]})).close()"
+        )
+
+    assert found.why_unknown == "it opened a network connection"
+
+
+def test_another_process_that_is_asked_is_said_and_one_that_makes_up_unique_numbers_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind("asked")
+        server.listen()
+        code = "import socket; os.chdir(here); socket.socket(socket.AF_UNIX).connect('asked')"
+        assert _watched(tmp_path, code).why_unknown == "it asked another process of this machine, at asked"
+
+    unique = """
+        import socket, uuid
+        uuid.uuid1()
+        for place in ("/run/uuidd/request", "/var/run/uuidd/request"):
+            socket.socket(socket.AF_UNIX).connect_ex(place)
+        """
+    assert _watched(tmp_path, unique).why_unknown == ""
+
+
+def test_a_process_that_cannot_be_watched_says_why(tmp_path: Path) -> None:
+    listener = Listener([tmp_path])
+    listener.childs_end.send(b"the kernel does not")
+    listener.start()
+
+    assert listener.close().why_unknown == "the kernel does not"
+
+
+@pytest.mark.children
+def test_a_folder_that_only_imports_list_counts_by_its_modules(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("")
+
+    found = _watched(tmp_path, "sys.path.insert(0, str(here)); import mine")
+    listed = _watched(tmp_path, "sys.path.insert(0, str(here)); import mine; os.listdir(here)")
+
+    assert str(tmp_path) in found.modules_in
+    assert str(tmp_path) not in found.folders
+    assert str(tmp_path) in listed.folders
+
+
+@pytest.mark.parametrize("unwanted", ["", "1"], ids=["bytecode is kept", "bytecode is not kept"])
+def test_a_module_counts_by_its_source_and_its_bytecode_not_at_all(
+    tmp_path: Path, unwanted: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mine.py").write_text("VALUE = 1")
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", unwanted)
+    code = "sys.path.insert(0, str(here)); import mine"
+
+    for _ in range(2):
+        # The bytecode is looked for and not there the first time, and read the second.
+        found = _watched(tmp_path, code)
+
+        assert (tmp_path / "__pycache__").exists() == (not unwanted)
+        assert f"{tmp_path}/mine.py" in found.files
+        assert not any("__pycache__" in path for path in (*found.files, *found.absent, *found.sizes, *found.folders))

@@ -1,0 +1,280 @@
+"""`init` writes a spec that runs as it stands, never over a file, never by half; with random rows nothing passes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from paritygate.files import StorageError
+from paritygate.pipelines.inspecting import init
+from paritygate.pipelines.spec.loading import load_spec
+
+if TYPE_CHECKING:
+    from tests.pipelines.conftest import Desk
+
+_MODULE = """
+import torch
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.embedding = torch.nn.Embedding(50, 16)
+        self.linear = torch.nn.Linear(16, 3)
+
+    def forward(self, input_ids, attention_mask):
+        mask = attention_mask.unsqueeze(-1).float()
+        hidden = torch.relu(self.embedding(input_ids)) * mask
+        return {"hidden": hidden, "logits": self.linear(hidden.sum(1) / mask.sum(1).clamp(min=1))}
+
+def load():
+    return Net()
+"""
+
+
+def _texts(desk: Desk, rows: int = 120) -> None:
+    """Write rows of tokens that differ in length."""
+    random = np.random.default_rng(0)
+    lines = []
+    for row in range(rows):
+        length = int(random.integers(4, 12))
+        ids = random.integers(1, 50, length).tolist()
+        lines.append(json.dumps({"id": f"row-{row}", "input_ids": ids, "attention_mask": [1] * length}))
+    (desk.folder / "texts.jsonl").write_text("\n".join(lines), encoding="utf-8")
+
+
+def _torch_files(desk: Desk) -> None:
+    """Write the module as TorchScript, and as a program of torch.export with open dims."""
+    import torch
+
+    module: dict[str, type[torch.nn.Module]] = {}
+    exec(_MODULE, module)  # noqa: S102 - the text above
+    net = module["Net"]().eval()
+    given = (torch.ones(4, 6, dtype=torch.int64), torch.ones(4, 6, dtype=torch.int64))
+    torch.jit.save(torch.jit.trace(net, given, strict=False), str(desk.folder / "net.pt"))  # type: ignore[no-untyped-call]  # torch has no types
+    dims = {0: torch.export.Dim("rows", min=1, max=64), 1: torch.export.Dim("places", min=2, max=32)}
+    program = torch.export.export(net, given, dynamic_shapes={"input_ids": dims, "attention_mask": dims})
+    torch.export.save(program, desk.folder / "net.pt2")
+
+
+def _keras_files(desk: Desk) -> None:
+    """Write a small model as a Keras file and as a SavedModel, and rows for it."""
+    import keras
+
+    keras.utils.set_random_seed(0)
+    ids = keras.Input((None,), dtype="int32", name="ids")
+    hidden = keras.layers.GlobalAveragePooling1D()(keras.layers.Embedding(30, 8)(ids))
+    model = keras.Model(ids, keras.layers.Dense(2, activation="softmax", name="probs")(hidden))
+    model.save(desk.folder / "net.keras")
+    model.export(desk.folder / "saved", verbose=False)
+    rows = np.random.default_rng(0).integers(0, 30, (120, 7)).astype("int32")
+    np.savez(desk.folder / "ids.npz", ids=rows)
+
+
+def test_what_was_written_and_guessed_is_said_with_the_next_command(desk: Desk) -> None:
+    called = desk.json("init", "model.onnx", "--samples", "inputs.npz", "--out", "new.yaml", "--name", "tiny")
+
+    assert called.code == 0, called
+    assert "wrote new.yaml: tiny as onnx-fp32" in called.out
+    assert "guess: model.dims.batch: {min: 1, opt: 8, max: 64} - " in called.out
+    assert called.out.endswith("next: convert-and-validate run new.yaml\n")
+    assert max(map(len, called.out.splitlines())) <= 80
+    assert {"path", "guesses", "next_command", "schema_version"} <= set(called.data)
+    assert called.data["rows"] == 120
+    spec = load_spec(str(desk.folder / "new.yaml")).spec
+    assert (spec.model.name, spec.model.source, spec.samples.source) == ("tiny", "model.onnx", "inputs.npz")
+    text = (desk.folder / "new.yaml").read_text(encoding="utf-8")
+    assert text.startswith("# Written by: convert-and-validate init model.onnx --samples inputs.npz\n")
+
+
+def test_paths_are_written_as_the_spec_reads_them(desk: Desk) -> None:
+    (desk.folder / "specs").mkdir()
+
+    assert desk.call("init", "model.onnx", "--samples", "inputs.npz", "--out", "specs/a.yaml").code == 0
+
+    spec = load_spec(str(desk.folder / "specs/a.yaml")).spec
+    assert (spec.model.name, spec.model.source, spec.samples.source) == ("model", "../model.onnx", "../inputs.npz")
+
+
+def test_a_file_that_is_there_is_left_alone_but_by_force(desk: Desk) -> None:
+    before = (desk.folder / "spec.yaml").read_text(encoding="utf-8")
+
+    called = desk.call("init", "model.onnx", "--samples", "inputs.npz")
+
+    assert called.code == 2
+    assert "spec.yaml exists, and is left alone" in called.err
+    assert "name another file with --out, or add --force" in called.err
+    assert (desk.folder / "spec.yaml").read_text(encoding="utf-8") == before
+    assert desk.call("init", "model.onnx", "--samples", "inputs.npz", "--force").code == 0
+    assert (desk.folder / "spec.yaml").read_text(encoding="utf-8") != before
+
+
+def test_what_cannot_be_written_whole_is_not_written(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = (desk.folder / "spec.yaml").read_text(encoding="utf-8")
+
+    def full(path: Path, content: bytes) -> None:
+        del content
+        msg = f"{path} could not be written: No space left on device"
+        raise StorageError(msg)
+
+    monkeypatch.setattr(init, "write_bytes_atomically", full)
+
+    assert desk.call("init", "model.onnx", "--samples", "inputs.npz", "--force").code == 5
+    assert (desk.folder / "spec.yaml").read_text(encoding="utf-8") == before
+    assert desk.call("init", "model.onnx", "--out", "no/such.yaml").err.count("is no folder") == 1
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"x": np.zeros((8, 4))}, "the samples hold 'x' as float64, and the model takes float32"),
+        ({"x": np.zeros((8, 5), np.float32)}, "'x' has the shape [8, 5], and the model takes x: float32[batch, 4]"),
+        ({"x": np.zeros((0, 4), np.float32)}, "the samples hold no rows"),
+        ({"a": np.zeros((8, 4), np.float32), "b": np.zeros((8, 4), np.float32)}, "the samples have no input 'x'"),
+    ],
+)
+def test_samples_that_do_not_fit_the_model_are_refused_before_anything_is_written(
+    desk: Desk, arrays: dict[str, np.ndarray], message: str
+) -> None:
+    np.savez(desk.folder / "other.npz", **arrays)
+
+    called = desk.call("init", "model.onnx", "--samples", "other.npz", "--out", "new.yaml")
+
+    assert called.code in {2, 5}, called
+    assert message in called.err
+    assert not (desk.folder / "new.yaml").exists()
+
+
+def test_the_one_array_that_is_no_input_is_taken_for_the_one_that_is_missing(desk: Desk) -> None:
+    np.savez(desk.folder / "other.npz", features=np.ones((120, 4), np.float32))
+
+    assert desk.call("init", "model.onnx", "--samples", "other.npz", "--out", "new.yaml").code == 0
+
+    assert load_spec(str(desk.folder / "new.yaml")).rename == {"x": "features"}
+
+
+def test_fewer_rows_than_a_verdict_needs_are_said(desk: Desk) -> None:
+    desk.samples(rows=8)
+
+    called = desk.call("init", "model.onnx", "--samples", "inputs.npz", "--out", "new.yaml")
+
+    assert "note: the samples hold 8 rows, and fewer than 100 are inconclusive" in called.out
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        ("nothing.onnx", "nothing.onnx does not exist"),
+        ("model.txt", "is no model of a known kind"),
+        ("net.xml", "is a model of kind 'openvino', from which nothing is converted"),
+        ("client:ask", "client:ask is a function that takes an argument"),
+    ],
+)
+def test_what_is_no_source_is_refused(desk: Desk, model: str, message: str) -> None:
+    for name in ("model.txt", "net.xml"):
+        (desk.folder / name).write_text("x", encoding="utf-8")
+    desk.module("client", "def ask(arrays):\n    return arrays")
+
+    called = desk.call("init", model, "--out", "new.yaml")
+
+    assert called.code == 2
+    assert message in called.err
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("model", ["net:load", "net.pt"])
+def test_a_model_that_does_not_say_its_inputs_needs_samples(desk: Desk, model: str) -> None:
+    desk.module("net", _MODULE)
+    _torch_files(desk)
+
+    called = desk.call("init", model, "--out", "new.yaml")
+
+    assert called.code == 2
+    assert f"what {model} takes and returns is not known" in called.err
+    assert "hint: give rows that it answers, as an .npz or .jsonl file: --samples FILE" in called.err
+    assert not (desk.folder / "new.yaml").exists()
+
+
+def test_a_run_on_random_rows_is_inconclusive_and_releases_nothing(desk: Desk) -> None:
+    called = desk.call("init", "model.onnx", "--out", "new.yaml", "--name", "tiny")
+    assert called.code == 0, called
+    assert "note: the samples are random: they show that the model converts, not that it" in called.out
+
+    # Nothing required lets no random row through either.
+    text = (desk.folder / "new.yaml").read_text(encoding="utf-8")
+    text = text.replace("required: [onnx-fp32]", "required: []").replace("onnx-fp16, openvino-fp32", "onnx-fp16")
+    (desk.folder / "new.yaml").write_text(text, encoding="utf-8")
+    ran = desk.json("run", "new.yaml", "--probes", "none", "--no-benchmark", "--quiet")
+
+    assert desk.releases == []
+    variants = ran.data["runs"][0]["variants"]
+    for name in ("onnx-fp32", "onnx-fp16"):
+        assert variants[name]["verdict"] == "inconclusive", ran
+        (check,) = [item for item in variants[name]["checks"] if item["name"] == "samples"]
+        assert check["status"] == "inconclusive"
+        assert check["detail"] == (
+            "the samples are random: they show that the model converts, not that it answers alike; give real inputs, "
+            "with --samples FILE or as samples.source in the spec"
+        )
+    loud = " ".join(desk.call("run", "new.yaml", "--probes", "none", "--no-benchmark").out.split())
+    assert "the samples are random: they show that the model converts" in loud
+
+    text = text.replace("required: []", "required: [onnx-fp32]")
+    (desk.folder / "new.yaml").write_text(text, encoding="utf-8")
+    assert desk.call("run", "new.yaml", "--probes", "none", "--no-benchmark", "--quiet").code == 3
+    assert desk.releases == []
+    # What is made up is in no file that a pack would take along.
+    assert desk.call("pack", "--run", str(desk.runs[0]), "--output", "run.tar", "--quiet").code == 0
+    # Real rows in their place are judged as ever.
+    real = ("--samples", "inputs.npz", "--target", "onnx-fp32")
+    assert desk.call("run", "new.yaml", "--probes", "none", "--no-benchmark", "--quiet", *real).code == 0
+
+
+def _run_as_written(desk: Desk, model: str, samples: str) -> None:
+    called = desk.call("init", model, "--samples", samples, "--out", "new.yaml", "--name", "tiny")
+    assert called.code == 0, called
+    ran = desk.json("run", "new.yaml", "--no-benchmark", "--quiet")
+
+    assert ran.code == 0, ran
+    assert ran.data["runs"][0]["variants"]["onnx-fp32"]["verdict"] == "pass"
+    assert desk.releases == ["tiny/1"]
+
+
+def test_the_spec_of_an_onnx_model_runs_as_it_was_written(desk: Desk) -> None:
+    desk.onnx("logits.onnx", output="logits")
+
+    _run_as_written(desk, "logits.onnx", "inputs.npz")
+
+
+@pytest.mark.torch
+@pytest.mark.thorough
+@pytest.mark.parametrize("model", ["net:load", "net.pt", "net.pt2"])
+def test_the_spec_of_a_pytorch_model_runs_as_it_was_written(desk: Desk, model: str) -> None:
+    desk.module("net", _MODULE)
+    _torch_files(desk)
+    _texts(desk)
+
+    _run_as_written(desk, model, "texts.jsonl")
+
+    spec = load_spec(str(desk.folder / "new.yaml")).spec
+    assert spec.decisions["logits"].argmax
+    assert spec.roles["attention_mask"].of == "input_ids"
+    assert spec.outputs["hidden"].valid_where == "attention_mask"
+    assert spec.samples.pad == {"input_ids": 0, "attention_mask": 0}
+    assert (spec.model.inputs is None) == (model == "net.pt2")
+
+
+@pytest.mark.tensorflow
+@pytest.mark.thorough
+@pytest.mark.parametrize("model", ["net.keras", "saved"])
+def test_the_spec_of_a_tensorflow_model_runs_as_it_was_written(desk: Desk, model: str) -> None:
+    _keras_files(desk)
+
+    _run_as_written(desk, model, "ids.npz")
+
+    (decision,) = load_spec(str(desk.folder / "new.yaml")).decisions
+    assert decision.output == ("probs" if model == "net.keras" else "output_0")

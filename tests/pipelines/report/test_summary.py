@@ -1,0 +1,273 @@
+"""The one screen as data: why a variant is no pass in one sentence, and every remark once with its variants."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.cells import cell_len
+from tests.pipelines.report.conftest import HOSTILE_OUTPUT
+
+from paritygate.pipelines.cli.screen import WIDTH, screen_table, wrapped
+from paritygate.pipelines.compare.result import (
+    CheckResult,
+    ComparisonResult,
+    DecisionResult,
+    EdgeFindingResult,
+    ErrorResult,
+    LimitRange,
+    OutputResult,
+    SideResult,
+    WorstRowResult,
+)
+from paritygate.pipelines.report.report_data import ReportData, VariantReport, collect_report
+from paritygate.pipelines.report.summary import (
+    comparison_summary,
+    findings_of,
+    run_remarks,
+    run_summary,
+    variants_in_words,
+)
+from paritygate.pipelines.report.why import why, why_of_variant
+from paritygate.pipelines.run.workspace import RunFolder
+
+_WIDE = "유사도 점수가 한계를 넘었다 "
+
+
+def _output(*, beyond: int | None = 1, row: str = "158") -> OutputResult:
+    worst = WorstRowResult(row_id=row, max_abs_diff=4.53, index=[0], actual=5.0, expected=0.47, limit=0.062)
+    limit = LimitRange(lowest=0.062, highest=0.062)
+    none = dict.fromkeys(
+        (
+            "min_abs_diff", "mean_abs_diff", "std_abs_diff", "p50_abs_diff", "p90_abs_diff", "p99_abs_diff",
+            "p999_abs_diff", "bias", "bias_low_95", "bias_high_95", "std_diff", "cosine_similarity", "max_rel_diff",
+            "repeat_max_abs_diff",
+        )
+    )  # fmt: skip
+    return OutputResult(
+        dtype="float32", axis=None, scale=1.0, rows=161, values=161, compared=161, max_abs_diff=4.53,
+        max_row_rel_diff=0.9, max_row_rel_id="7", mismatches=None, non_finite=0, limits={"max_abs_diff": limit},
+        worst_rows=[worst], rows_beyond=beyond, **none,
+    )  # fmt: skip
+
+
+def _check(name: str, status: str = "fail", **parts: object) -> CheckResult:
+    given = {
+        "detail": "4.53 > 0.062, worst at row '158'",
+        "output": "logits",
+        "measured": 4.53,
+        "limit": 0.062,
+        **parts,
+    }
+    return CheckResult(name=name, status=status, **given)  # type: ignore[arg-type]  # fields by name
+
+
+def _result(*checks: CheckResult, verdict: str = "fail", **parts: object) -> ComparisonResult:
+    side = SideResult(name="model.onnx", kind="onnx")
+    given = {"outputs": {"logits": _output()}, "rows": 161, **parts}
+    return ComparisonResult(
+        verdict=verdict, exit_code=0, precision="fp32", reference=side, candidate=side, samples="s.npz",
+        checks=list(checks), **given,  # type: ignore[arg-type]  # fields by name
+    )  # fmt: skip
+
+
+def test_the_sharpest_finding_is_said_first_with_rows_difference_and_limit() -> None:
+    checks = (_check("probe_masks", detail="at an empty row"), _check("decision_mismatches"), _check("max_abs_diff"))
+    words = "1 of 161 rows differs (row '158'): 4.53 against a limit of 0.062"
+
+    assert why(_result(*checks)) == f"{words} (and 2 more checks)"
+    assert why(_result(_check("max_abs_diff"))) == words
+
+
+@pytest.mark.parametrize(
+    ("check", "words"),
+    [
+        (_check("max_row_rel_diff", measured=0.9), "1 of 161 rows differs (row '7'): 0.9 of the row against a limit"),
+        (_check("mean_abs_diff"), "the mean difference is 4.53 against a limit of 0.062"),
+        (
+            _check("min_cosine_similarity", detail="0.5 < 0.9, lowest at row 'a'", measured=0.5, limit=0.9),
+            "min_cosine_similarity is 0.5 against a limit of at least 0.9, lowest at row 'a'",
+        ),
+        (_check("finite", detail="3 values are NaN"), "3 values are NaN"),
+        (_check("probe_masks", detail="at an empty row: max_abs_diff"), "probe masks: at an empty row: max_abs_diff"),
+        (_check("something_new", detail="a check that comes later"), "a check that comes later"),
+    ],
+)
+def test_each_kind_of_check_is_a_sentence(check: CheckResult, words: str) -> None:
+    assert why(_result(check)).startswith(words)
+
+
+def test_answers_that_are_none_come_before_numbers_and_numbers_before_decisions() -> None:
+    checks = (_check("decision_mismatches"), _check("max_abs_diff"), _check("finite", detail="3 values are NaN"))
+
+    assert why(_result(*checks)).startswith("3 values are NaN")
+    assert why(_result(*checks[:2])).startswith("1 of 161 rows")
+
+
+def test_several_rows_a_hidden_row_and_several_outputs_are_said_right() -> None:
+    check = _check("max_abs_diff")
+    many = _result(check, outputs={"logits": _output(beyond=12)})
+    hidden = _result(check, outputs={"logits": _output(row="(hidden)")})
+    two = _result(check, outputs={"logits": _output(), "other": _output()})
+
+    assert why(many).startswith("12 of 161 rows differ (worst: row '158'): 4.53")
+    assert why(hidden).startswith("1 of 161 rows differs: 4.53")
+    assert why(two).startswith("logits: 1 of 161 rows differs")
+
+
+def test_a_pass_has_no_reason_and_an_error_its_first_line() -> None:
+    error = ErrorResult(kind="BackendError", message="it crashed\n  | line of a log", hint="look")
+
+    assert why(_result(_check("bias", "warning"), verdict="pass")) == ""
+    assert why(_result(verdict="error", error=error)) == "it crashed"
+
+
+def _report(run: RunFolder, *variants: VariantReport) -> ReportData:
+    return replace(collect_report(run), variants=variants, benchmark=None)
+
+
+def _variant(name: str, result: ComparisonResult | None, verdict: str, **parts: object) -> VariantReport:
+    given = {"is_required": True, "exit_code": 0, **parts}
+    return VariantReport(name=name, verdict=verdict, result=result, **given)  # type: ignore[arg-type]  # fields by name
+
+
+def test_a_reason_that_several_variants_share_is_said_once_with_their_names(passing_run: RunFolder) -> None:
+    missing = [
+        _variant(f"openvino-{name}", None, "error", reason="openvino is not installed") for name in ("a", "b", "c")
+    ]
+    report = _report(passing_run, *missing, _variant("onnx-int8", None, "error", reason="alone"))
+
+    assert [row[0].remark for row in run_summary(report).rows] == ["", "", "", "alone"]
+    (remark,) = (item for item in run_remarks(report) if item.kind == "error")
+    assert (remark.names, remark.words) == (("openvino-a", "openvino-b", "openvino-c"), "openvino is not installed")
+
+
+def test_a_warning_is_said_once_with_the_variants_that_it_concerns(passing_run: RunFolder) -> None:
+    def of(detail: str) -> ComparisonResult:
+        return _result(_check("bias", "warning", detail=detail), verdict="pass")
+
+    same = [_variant(f"onnx-{name}", of("0.1, above 0.05"), "pass") for name in ("a", "b")]
+    other = _variant("tflite-fp16", of("0.2, above 0.05"), "pass")
+
+    (remark,) = run_remarks(_report(passing_run, *same))
+    assert (remark.kind, remark.names, remark.words) == (
+        "warning",
+        ("onnx-a", "onnx-b"),
+        "bias of logits: 0.1, above 0.05",
+    )
+    (remark,) = run_remarks(_report(passing_run, *same, other))
+    assert remark.names == ("onnx-a", "onnx-b", "tflite-fp16")
+    assert remark.words == "bias of logits: 0.1, above 0.05 (of onnx-a)"
+
+
+def test_an_edge_finding_is_said_once_with_what_to_declare(passing_run: RunFolder) -> None:
+    finding = EdgeFindingResult(
+        batch=0, about="an empty row", check="max_abs_diff", detail="0.1 > 0.01", edge="an empty row of mask",
+        if_it_occurs="roles: {mask: {empty: true}}", if_it_never_occurs="roles: {mask: {empty: false}}", probe="masks",
+    )  # fmt: skip
+    result = _result(verdict="pass", edge_findings=[finding])
+    report = _report(passing_run, *(_variant(f"onnx-{name}", result, "pass") for name in ("a", "b", "c")))
+
+    (remark,) = run_remarks(report)
+    assert (remark.kind, variants_in_words(remark.names)) == ("edge finding", "onnx-* (3)")
+    assert "an empty row of mask, as no sample has, is answered otherwise: max_abs_diff: 0.1 > 0.01" in remark.words
+    assert remark.words.endswith(
+        "if it can occur, write roles: {mask: {empty: true}} in the spec; "
+        "if it never can, write roles: {mask: {empty: false}} in the spec"
+    )
+    assert {row[0].text for row in run_summary(report).rows} == {"pass, edge"}
+
+    failing = _result(_check("max_abs_diff"), edge_findings=[finding])
+    with_failure = _report(passing_run, _variant("onnx-a", result, "pass"), _variant("onnx-b", failing, "fail"))
+    said = [(remark.kind, remark.names) for remark in run_remarks(with_failure)]
+    assert said == [("edge finding", ("onnx-a",)), ("edge findings", ("onnx-b",))]
+    # The report goes on listing them all.
+    (found,) = findings_of(with_failure)
+    assert (found.kind, found.names) == ("edge finding", ("onnx-a", "onnx-b"))
+
+
+def test_figures_are_mismatches_and_the_share_of_the_nearest_limit() -> None:
+    decision = DecisionResult(
+        rule="logits:argmax", rows=161, decisions=161, mismatches=3, inside_band=3, outside_band=0, rows_mismatched=3,
+        mismatch_rate_upper_95=0.05, classes={}, examples=[],
+    )  # fmt: skip
+    checks = (_check("max_abs_diff", "pass", measured=0.031), _check("mean_abs_diff", "pass", measured=0.001))
+    ((verdict, _, mismatches, share),) = comparison_summary(
+        _result(*checks, verdict="pass", decisions={"logits": decision})
+    ).rows
+
+    assert (verdict.text, mismatches.text, share.text) == ("pass", "3", "50 %")
+    ((_, _, mismatches, share),) = comparison_summary(_result(_check("max_abs_diff", measured=None))).rows
+    assert (mismatches.text, share.text) == ("-", "beyond")
+
+
+def test_the_first_operator_that_is_unsupported_is_the_reason(mixed_run: RunFolder) -> None:
+    (variant,) = (item for item in collect_report(mixed_run).variants if item.name == "onnx-int8")
+
+    assert why_of_variant(variant) == "1 operator is unsupported: CustomOp<b> at encoder/layer|3: no translation"
+
+
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [
+        (["onnx-fp32"], "onnx-fp32"),
+        (["onnx-fp32", "onnx-fp16", "tflite-fp16"], "onnx-fp32, onnx-fp16, tflite-fp16"),
+        (["onnx-a", "onnx-b", "tflite-fp16", "onnx-c", "onnx-d"], "onnx-* (4), tflite-fp16"),
+        (["tensorrt-rtx-a", "tensorrt-rtx-b", "tensorrt-rtx-c"], "tensorrt-rtx-* (3)"),
+    ],
+)
+def test_many_variants_of_a_format_are_named_together(names: list[str], words: str) -> None:
+    assert variants_in_words(names) == words
+
+
+def _lines(report: ReportData) -> list[str]:
+    words = [f"{item.kind}: {variants_in_words(item.names)}: {item.words}" for item in run_remarks(report)]
+    return [*screen_table(run_summary(report)), *(line for text in words for line in wrapped(text))]
+
+
+@pytest.mark.parametrize(
+    ("name", "most"), [("onnx-{}", 36), ("tensorrt-rtx-fp16@batch={},sequence=128,and_more=1024", 46)]
+)
+def test_ten_variants_that_fail_each_in_their_own_way_fit_one_screen_of_80_columns(
+    passing_run: RunFolder, name: str, most: int
+) -> None:
+    names = [name.format(number) for number in range(10)]
+    variants = [
+        _variant(name, _result(_check("finite", detail=f"{at} {_WIDE * 30}"), _check("bias", "warning")), "fail")
+        for at, name in enumerate(names)
+    ]
+
+    lines = _lines(_report(passing_run, *variants))
+
+    assert max(map(cell_len, lines)) <= WIDTH
+    assert len(lines) <= most
+    assert sum(line.startswith("fail ") for line in lines) == 10
+    joined = "".join(line.strip() for line in lines)
+    assert joined.count(_WIDE.split(maxsplit=1)[0]) >= 10
+
+
+def test_a_run_of_every_outcome_fits_80_columns_and_says_each_reason(mixed_run: RunFolder) -> None:
+    lines = _lines(collect_report(mixed_run))
+    text = " ".join(line.strip() for line in lines)
+
+    assert max(map(cell_len, lines)) <= WIDTH
+    assert len(lines) <= 40
+    assert "\n" not in "".join(lines)
+    assert HOSTILE_OUTPUT in text
+    for said in ("rows differ", "model.onnx was changed", "1 operator is unsupported", "it was not exported"):
+        assert said in text
+
+
+def test_a_long_word_is_folded_and_a_command_can_be_copied() -> None:
+    folder = Path("/a") / "/".join(["long-name"] * 9)
+    lines = wrapped(f"hint: do it again: convert-and-validate validate --run {folder} --scratch --probes ids")
+
+    assert lines[0] == "hint: do it again:"
+    assert lines[1:] == [
+        "  convert-and-validate validate --run \\",
+        f"    {folder} \\",
+        "    --scratch --probes ids",
+    ]
+    assert max(map(cell_len, wrapped("가" * 100))) <= WIDTH
+    assert "".join(line.strip() for line in wrapped("x" * 300)) == "x" * 300

@@ -1,0 +1,225 @@
+"""A view follows its alias: promote, rollback, alias and run write it again, or say that it is behind."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from click.testing import CliRunner, Result
+
+import paritygate as pg
+from paritygate.errors import ExitCode, StorageError
+from paritygate.pipelines.cli.app import cli
+from paritygate.pipelines.release.following import write_following_views
+from paritygate.pipelines.release.repository import Release
+from paritygate.pipelines.serving.protobuf import data_of
+from paritygate.pipelines.serving.triton.messages import parse_text
+
+
+@pytest.fixture
+def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    """Return a function that calls the tool on the repository."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*words: str) -> Result:
+        result = CliRunner().invoke(cli, [*words, "--repository", "repository"], standalone_mode=False)
+        if result.exception is not None:
+            raise result.exception
+        return result
+
+    return run
+
+
+def shown(root: Path, name: str = "adds") -> list[str]:
+    """Return the versions that a Triton server shows."""
+    policy = data_of(parse_text((root / name / "config.pbtxt").read_text()))["version_policy"]
+    return [str(version) for version in policy["specific"]["versions"]]
+
+
+@pytest.fixture
+def two_releases(make_release: Callable[..., Release]) -> None:
+    """Make two releases, the second of which is at prod."""
+    make_release(added=1.0)
+    make_release(added=2.0)
+
+
+@pytest.mark.usefixtures("two_releases")
+def test_a_rollback_takes_the_view_back_and_alias_brings_it_forth(tmp_path: Path, call: Callable[..., Result]) -> None:
+    np.savez(tmp_path / "inputs.npz", x=np.ones((3, 4), dtype=np.float32))
+    printed = call("triton", "adds", "--out", "models", "--samples", "inputs.npz").output
+    assert "follows prod: promote, run, rollback and alias write it again when they move\n  that" in printed
+    warmup = sorted((tmp_path / "models/adds/warmup").rglob("*"))
+    # Nothing of the user's is read again.
+    (tmp_path / "inputs.npz").unlink()
+
+    back = call("rollback", "adds", "--json", "move.json")
+
+    assert back.return_value == 0
+    assert "view models/adds now shows version 1" in back.output
+    assert shown(tmp_path / "models") == ["1"]
+    (view,) = json.loads((tmp_path / "move.json").read_text())["views"]
+    assert (view["order"]["command"], view["order"]["which"], view["version"], view["is_changed"]) == (
+        "triton",
+        "prod",
+        1,
+        True,
+    )
+    assert sorted((tmp_path / "models/adds/warmup").rglob("*")) == warmup
+
+    call("alias", "adds", "prod", "2")
+    assert shown(tmp_path / "models") == ["2"]
+    again = call("alias", "adds", "prod", "2")
+    assert "view models/adds shows already version 2" in again.output
+
+
+@pytest.mark.usefixtures("two_releases")
+@pytest.mark.parametrize("words", [("prod", "--no-follow"), ("2",)])
+def test_a_view_that_does_not_follow_is_left_alone(
+    tmp_path: Path, call: Callable[..., Result], words: tuple[str, ...]
+) -> None:
+    # What was asked for last counts.
+    call("triton", "adds", "--out", "models")
+    printed = call("triton", "adds", *words, "--out", "models").output
+    assert "follows" not in printed
+
+    back = call("rollback", "adds")
+
+    assert "view" not in back.output
+    assert shown(tmp_path / "models") == ["2"]
+    assert list((tmp_path / "repository/views/adds").iterdir()) == []
+
+
+@pytest.mark.usefixtures("two_releases")
+def test_a_repository_that_cannot_be_written_keeps_no_order(tmp_path: Path, call: Callable[..., Result]) -> None:
+    (tmp_path / "repository/views").write_text("in the way")
+
+    with pytest.raises(StorageError, match="the view was written, and will not follow prod: ") as caught:
+        call("triton", "adds", "--out", "models")
+
+    assert caught.value.hint == "give --no-follow where it is not to"
+    assert shown(tmp_path / "models") == ["2"]
+
+
+@pytest.mark.usefixtures("two_releases")
+def test_another_alias_moves_no_view(tmp_path: Path, call: Callable[..., Result]) -> None:
+    call("triton", "adds", "--out", "models")
+
+    assert "view" not in call("alias", "adds", "canary", "1").output
+
+    assert shown(tmp_path / "models") == ["2"]
+
+
+@pytest.mark.usefixtures("two_releases")
+def test_a_view_that_is_not_there_is_behind_and_the_alias_moves(tmp_path: Path, call: Callable[..., Result]) -> None:
+    call("triton", "adds", "--out", "models", "--name", "served")
+    shutil.rmtree(tmp_path / "models")
+
+    back = call("rollback", "adds")
+
+    assert back.return_value == ExitCode.USAGE
+    said = back.output.replace("\n  ", " ").replace(" \\ ", " ")
+    assert "view models/served is behind, its server keeps what it has: there is no models/served" in said
+    (record,) = (tmp_path / "repository/views/adds").glob("*.json")
+    assert f"or remove repository/views/adds/{record.name} to forget it" in said
+    assert "convert-and-validate triton adds prod --out" in said
+    assert "--name served --repository repository" in said
+    assert not (tmp_path / "models").exists()
+    assert pg.Repository(tmp_path / "repository").release("adds", "prod").version == 1
+    record.unlink()
+    assert call("alias", "adds", "prod", "2").return_value == 0
+
+
+def test_a_release_that_cannot_be_served_leaves_the_view_as_it_is(
+    tmp_path: Path, call: Callable[..., Result], make_release: Callable[..., Release]
+) -> None:
+    make_release()
+    call("triton", "adds", "--out", "models")
+    before = (tmp_path / "models/adds/config.pbtxt").read_bytes()
+    make_release(added=2.0, serve={"max_batch_size": 4, "dynamic_batching": {"preferred_batch_size": [8]}})
+
+    (view,) = write_following_views(tmp_path / "repository", "adds", "prod")
+
+    assert "preferred_batch_size 8 is not allowed" in str(view.error)
+    assert (view.version, view.is_changed) == (None, False)
+    assert (tmp_path / "models/adds/config.pbtxt").read_bytes() == before
+
+
+def test_a_view_of_tensorflow_serving_follows(
+    tmp_path: Path, call: Callable[..., Result], make_release: Callable[..., Release]
+) -> None:
+    make_release("onnx-fp32", "savedmodel-fp32")
+    make_release("onnx-fp32", "savedmodel-fp32", added=2.0)
+    call("tfserving", "adds", "--out", "models", "--base-path", "/models")
+
+    assert "view models/adds now shows version 1" in call("rollback", "adds").output
+
+    text = (tmp_path / "models/models.config").read_text()
+    assert ("versions: 1" in text, "versions: 2" in text, '"/models/adds"' in text) == (True, False, True)
+
+
+@pytest.mark.usefixtures("two_releases")
+def test_what_was_asked_for_and_cannot_be_read_stops_no_rollback(tmp_path: Path, call: Callable[..., Result]) -> None:
+    call("triton", "adds", "--out", "models")
+    (record,) = (tmp_path / "repository/views/adds").glob("*.json")
+    record.write_text("{}")
+
+    back = call("rollback", "adds")
+
+    assert back.return_value == ExitCode.USAGE
+    assert "is damaged: KeyError: 'order'" in back.output.replace("\n  ", " ")
+    assert pg.Repository(tmp_path / "repository").release("adds", "prod").version == 1
+
+
+def test_every_view_of_the_alias_follows(
+    tmp_path: Path, call: Callable[..., Result], make_release: Callable[..., Release]
+) -> None:
+    make_release("onnx-fp32", added=1.0)
+    call("triton", "adds", "--out", "one")
+    call("triton", "adds", "--out", "two", "--name", "other")
+    make_release(added=3.0)
+
+    views = write_following_views(tmp_path / "repository", "adds", "prod")
+
+    assert sorted((view.place.parent.name, view.version) for view in views) == [("one", 2), ("two", 2)]
+    assert (shown(tmp_path / "one"), shown(tmp_path / "two", "other")) == (["2"], ["2"])
+    assert write_following_views(tmp_path / "repository", "adds", None) == ()
+
+
+def test_a_run_writes_the_view_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    np.savez("inputs.npz", x=np.random.default_rng(0).standard_normal((100, 4)).astype(np.float32))
+    spec = {
+        "model": {"name": "doubles", "source": "model.onnx"},
+        "samples": {"source": "inputs.npz"},
+        "targets": ["onnx-fp32"],
+        "probes": "none",
+    }
+
+    def run(factor: float) -> pg.Outcome:
+        info = onnx.helper.make_tensor_value_info
+        graph = onnx.helper.make_graph(
+            [onnx.helper.make_node("Mul", ["x", "factor"], ["y"])],
+            "multiplies",
+            [info("x", onnx.TensorProto.FLOAT, ["batch", 4])],
+            [info("y", onnx.TensorProto.FLOAT, ["batch", 4])],
+            [onnx.numpy_helper.from_array(np.full(4, factor, dtype=np.float32), "factor")],
+        )
+        model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=9)
+        onnx.save(model, "model.onnx")
+        return pg.run(pg.Spec.model_validate(spec))
+
+    assert run(2.0).views == ()
+    words = ["triton", "doubles", "--out", "models", "--repository", "artifacts/repository"]
+    assert CliRunner().invoke(cli, words, standalone_mode=False).exception is None
+
+    outcome = run(3.0)
+
+    outcome.assert_passed()
+    assert [(view.version, view.is_changed) for view in outcome.views] == [(2, True)]
+    assert outcome.to_dict()["views"][0]["version"] == 2
+    assert shown(tmp_path / "models", "doubles") == ["2"]

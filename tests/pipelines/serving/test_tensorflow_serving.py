@@ -1,0 +1,155 @@
+"""What is written where TensorFlow Serving looks for models: versions, the list of models, batching."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from paritygate.artifact import Artifact
+from paritygate.errors import ArtifactIntegrityError, UsageError
+from paritygate.pipelines.cli.app import cli
+from paritygate.pipelines.release.repository import Release
+from paritygate.pipelines.serving.place import LocalPlace
+from paritygate.pipelines.serving.tensorflow_serving import SavedModelView, make_saved_model_view, write_saved_model
+
+FILES = ("saved_model.pb", "variables/variables.index")
+
+
+@pytest.fixture
+def view_of(make_artifact: Callable[..., Artifact]) -> Callable[..., SavedModelView]:
+    def make(version: int = 1, name: str = "adds", base_path: str = "/models") -> SavedModelView:
+        artifact = make_artifact("savedmodel-fp32", files=FILES)
+        return make_saved_model_view(artifact, name=name, version=version, base_path=base_path)
+
+    return make
+
+
+def test_a_version_is_a_folder_and_the_list_names_it_alone(
+    tmp_path: Path, view_of: Callable[..., SavedModelView]
+) -> None:
+    place = LocalPlace(tmp_path / "models")
+    write_saved_model(view_of(1), place)
+
+    written = write_saved_model(view_of(2), place)
+
+    root = tmp_path / "models"
+    names = sorted(path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file())
+    assert names == sorted(
+        ["models.config", "batching-adds.config", *(f"adds/{v}/{name}" for v in (1, 2) for name in FILES)]
+    )
+    text = (root / "models.config").read_text()
+    assert 'name: "adds"' in text
+    assert 'base_path: "/models/adds"' in text
+    assert text.count("versions:") == 1
+    assert "versions: 2" in text
+    assert written.is_changed
+
+
+def test_the_largest_batch_is_the_one_declared(tmp_path: Path, view_of: Callable[..., SavedModelView]) -> None:
+    write_saved_model(view_of(), LocalPlace(tmp_path / "models"))
+
+    text = (tmp_path / "models/batching-adds.config").read_text()
+    assert "max_batch_size {\n  value: 16\n}\nbatch_timeout_micros {\n  value: 100\n}\n" in text
+
+
+def test_other_models_stay_in_the_list(tmp_path: Path, view_of: Callable[..., SavedModelView]) -> None:
+    place = LocalPlace(tmp_path / "models")
+    write_saved_model(view_of(1, "first"), place)
+
+    written = write_saved_model(view_of(3, "second"), place)
+
+    assert written.models == ["first", "second"]
+    text = (tmp_path / "models/models.config").read_text()
+    assert [line.strip() for line in text.splitlines() if "versions" in line] == ["versions: 1", "versions: 3"]
+
+
+def test_the_same_again_writes_nothing(tmp_path: Path, view_of: Callable[..., SavedModelView]) -> None:
+    place = LocalPlace(tmp_path / "models")
+    write_saved_model(view_of(), place)
+
+    assert not write_saved_model(view_of(), place).is_changed
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [("model_config_list {}", "was not written by this command"), ("# Written by paritygate.\nlist {}", "1:|2:1")],
+)
+def test_a_list_that_is_not_ours_is_left_alone(
+    tmp_path: Path, view_of: Callable[..., SavedModelView], content: str, words: str
+) -> None:
+    (tmp_path / "models").mkdir()
+    path = tmp_path / "models/models.config"
+    path.write_text(content)
+
+    with pytest.raises(UsageError, match=rf"models\.config is there and is left alone: .*({words})"):
+        write_saved_model(view_of(), LocalPlace(tmp_path / "models"))
+    assert path.read_text() == content
+
+
+def test_what_is_not_what_was_released_is_not_served(tmp_path: Path, view_of: Callable[..., SavedModelView]) -> None:
+    view = view_of()
+    (tmp_path / "run/savedmodel-fp32/saved_model.pb").write_bytes(b"other")
+
+    with pytest.raises(ArtifactIntegrityError, match=r"saved_model\.pb of version 1 is not what was released"):
+        write_saved_model(view, LocalPlace(tmp_path / "models"))
+    assert not (tmp_path / "models").exists()
+
+
+def test_another_content_of_a_version_is_refused(tmp_path: Path, view_of: Callable[..., SavedModelView]) -> None:
+    place = LocalPlace(tmp_path / "models")
+    write_saved_model(view_of(), place)
+    (tmp_path / "models/adds/1/saved_model.pb").write_bytes(b"other")
+
+    with pytest.raises(UsageError, match="adds/1 is there and is not what was released as version 1"):
+        write_saved_model(view_of(), place)
+
+
+def test_a_path_that_no_server_finds_is_refused(view_of: Callable[..., SavedModelView]) -> None:
+    with pytest.raises(UsageError, match="the base path 'models' is not absolute"):
+        view_of(base_path="models")
+
+
+@pytest.fixture
+def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    monkeypatch.chdir(tmp_path)
+
+    def run(*words: str) -> Result:
+        arguments = ["tfserving", "adds", *words, "--out", "models", "--repository", "repository"]
+        result = CliRunner().invoke(cli, arguments, standalone_mode=False)
+        if result.exception is not None:
+            raise result.exception
+        return result
+
+    return run
+
+
+def test_the_command_says_how_to_start_and_to_judge_the_server(
+    call: Callable[..., Result], make_release: Callable[..., Release]
+) -> None:
+    make_release("onnx-fp32", "savedmodel-fp32")
+
+    printed = call("--base-path", "/models").output
+
+    assert printed.splitlines()[0] == "adds version 1 (prod): savedmodel-fp32: served: models/adds"
+    for words in ("--model_config_file=/models/models.config", "http://127.0.0.1:8501/v1/models/adds"):
+        assert words in printed
+    assert max(map(len, printed.splitlines())) <= 80
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ((), "holds nothing that TensorFlow Serving serves: onnx-fp32"),
+        (("--variant", "onnx-fp32"), "TensorFlow Serving does not serve onnx-fp32"),
+    ],
+)
+def test_what_is_no_savedmodel_is_refused(
+    call: Callable[..., Result], make_release: Callable[..., Release], words: tuple[str, ...], message: str
+) -> None:
+    make_release()
+
+    with pytest.raises(UsageError, match=message):
+        call(*words)

@@ -1,0 +1,394 @@
+"""The command `tune` on a small server that speaks as Triton does, and lies, slows down or goes away as it is told."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import xml.etree.ElementTree as ET
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+from tests.loopback import QuietHandler, serving
+
+from paritygate.errors import BackendError, InputFileError, MeasurementError, UsageError
+from paritygate.pipelines.cli.app import cli
+from paritygate.pipelines.release.repository import Release
+from paritygate.pipelines.serving.protobuf import data_of
+from paritygate.pipelines.serving.triton.messages import parse_text
+from paritygate.pipelines.serving.triton.settings import Settings, settings_of
+
+# Long beside what this process takes for an answer: client and server share it.
+_CALL_S = 0.02
+
+
+@dataclass
+class Server:
+    """What the server does, and what it was asked."""
+
+    url: str = ""
+    name: str = "triton"
+    is_controlled: bool = True
+    # Of the request, counted from 0: what happens in place of the right answer.
+    instead: Callable[[int], Any] = lambda _: None
+    refuses: Callable[[Mapping[str, Any]], bool] = lambda _: False
+    config: dict[str, Any] = field(default_factory=dict)
+    loads: list[Mapping[str, Any]] = field(default_factory=list)
+    asked: int = 0
+    rows: int = 0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    running: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(1))
+
+    def load(self, config: dict[str, Any]) -> None:
+        self.config = config
+        self.running = threading.Semaphore(settings_of(config).instances)
+
+    @property
+    def settings(self) -> Settings:
+        return settings_of(self.config)
+
+
+def _handler(server: Server) -> type[QuietHandler]:
+    class Handler(QuietHandler):
+        def get(self) -> None:
+            described = [{"datatype": "FP32", "shape": [-1, 4], "name": name} for name in "xy"]
+            counted = {"inference_count": server.rows, "execution_count": max(1, server.rows // 2)}
+            pages: dict[str, Any] = {
+                "/v2": {"name": server.name, "version": "2.0", "extensions": ["binary_tensor_data"]},
+                "/v2/models/adds/versions/1": {"name": "adds", "inputs": described[:1], "outputs": described[1:]},
+                "/v2/models/adds/config": server.config if server.is_controlled else None,
+                "/v2/models/adds/versions/1/stats": {"model_stats": [counted]},
+            }
+            self.send_page(pages)
+
+        def post(self) -> None:
+            body = self.body()
+            if self.path == "/v2/repository/models/adds/load":
+                asked = json.loads(body).get("parameters", {}).get("config")
+                server.loads.append(json.loads(asked) if asked else {})
+                if asked and server.refuses(server.loads[-1]):
+                    self.send(b'{"error": "failed to load"}', 400)
+                    return
+                if asked:
+                    server.load(server.loads[-1])
+                self.send(b"")
+                return
+            with server.lock:
+                wrong = server.instead(server.asked)
+                server.asked += 1
+                server.rows += 1
+            if wrong == "vanish":
+                self.connection.close()
+                return
+            if isinstance(wrong, tuple):
+                self.send(wrong[1], wrong[0])
+                return
+            with server.running:
+                time.sleep(_CALL_S)
+            length = int(self.headers["Inference-Header-Content-Length"])
+            shape = json.loads(body[:length])["inputs"][0]["shape"]
+            y = np.frombuffer(body[length:], dtype=np.float32).reshape(shape) + 1
+            raw = (wrong(y) if callable(wrong) else y).astype(np.float32).tobytes()
+            output = {"name": "y", "datatype": "FP32", "shape": shape, "parameters": {"binary_data_size": len(raw)}}
+            head = json.dumps({"outputs": [output]}).encode()
+            self.send(head + raw, Inference_Header_Content_Length=str(len(head)))
+
+    return Handler
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    """Yield a server that answers rightly, until it is told otherwise."""
+    told = Server()
+    with serving(_handler(told)) as told.url:
+        yield told
+
+
+def words(server: Server, *more: str) -> list[str]:
+    return [
+        *("tune", "adds", "--url", server.url, "--out", "models", "--repository", "repository"),
+        *("--samples", "inputs.npz", "--latency-budget", "500ms", "--max-batch-size", "16", "--queue-delay", "100us"),
+        *("--instances", "1,4", "--seconds", "0.2", "--callers", "8", "--percentile", "90", *more),
+    ]
+
+
+@pytest.fixture
+def call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: Server, make_release: Callable[..., Release]
+) -> Callable[..., Result]:
+    """Return a function that calls the command on a release whose view was written, and that the server has."""
+    monkeypatch.chdir(tmp_path)
+    make_release()
+    rows = np.random.default_rng(0).standard_normal((12, 4)).astype(np.float32)
+    np.savez(tmp_path / "inputs.npz", x=rows)
+    write_view()
+    server.load(view_config(tmp_path))
+
+    def run(*more: str) -> Result:
+        result = CliRunner().invoke(cli, words(server, *more), standalone_mode=False)
+        if result.exception is not None:
+            raise result.exception
+        return result
+
+    return run
+
+
+def write_view() -> None:
+    arguments = ["triton", "adds", "--out", "models", "--repository", "repository"]
+    result = CliRunner().invoke(cli, arguments, standalone_mode=False)
+    assert result.exception is None
+
+
+def view_config(folder: Path) -> dict[str, Any]:
+    return data_of(parse_text((folder / "models/adds/config.pbtxt").read_text()))
+
+
+def test_the_best_settings_are_written_with_their_evidence(
+    tmp_path: Path, server: Server, call: Callable[..., Result]
+) -> None:
+    before = json.loads(json.dumps(server.config))
+    first = (tmp_path / "models/adds/config.pbtxt").read_text().splitlines()[0]
+
+    result = call("--json", "result.json")
+
+    # Four calls at once are four times as many, and nothing else makes a difference.
+    assert settings_of(view_config(tmp_path)) == Settings(max_batch_size=16, instances=4, queue_delay_us=100)
+    assert (tmp_path / "models/adds/config.pbtxt").read_text().splitlines()[0] == first
+    assert result.return_value == 0
+    assert max(map(len, result.output.splitlines())) <= 80
+    assert "verdict: pass: batch 16, 4 inst., 100 us" in result.output
+    assert "0 wrong" not in result.output
+    # The server was given back what it had: it has not read the folder that the view is in.
+    assert server.config == before
+    assert "note: the server has not read models/adds" in result.output
+    evidence = json.loads((tmp_path / "models/adds/tuned.json").read_text())
+    said = json.loads((tmp_path / "result.json").read_text())
+    assert evidence["settings"] == {"max_batch_size": 16, "instances": 4, "queue_delay_us": 100}
+    assert (evidence["server"], evidence["server_version"], evidence["wrong_answers"]) == ("triton", "2.0", 0)
+    assert evidence["measurements"] == len(evidence["points"]) == said["measurements"]
+    # Every request that the server had was measured, warmed it up, or was the first look; each was checked.
+    assert evidence["answers"] == server.asked
+    assert evidence["best"]["rows_per_s"] > 2 * evidence["baseline"]["rows_per_s"]
+    assert evidence["open"]["loop"] == "open"
+    assert evidence["open"]["rate"] < evidence["best"]["rows_per_s"]
+    drawing = ET.parse(tmp_path / "models/adds/tuned.svg").getroot()  # noqa: S314 - written a moment ago
+    assert drawing.tag.endswith("svg")
+    assert "limit 500 ms" in [element.text for element in drawing.iter()]
+
+
+def test_the_view_of_the_same_files_is_written_with_what_was_measured(
+    tmp_path: Path, call: Callable[..., Result], make_release: Callable[..., Release]
+) -> None:
+    call()
+    tuned = view_config(tmp_path)
+
+    write_view()
+    assert view_config(tmp_path) == tuned
+    # Of other files nothing was measured.
+    make_release(added=2.0)
+    write_view()
+    assert settings_of(view_config(tmp_path)).instances == 1
+
+    (tmp_path / "models/adds/tuned.json").write_text("{}")
+    with pytest.raises(InputFileError, match=r"tuned\.json is damaged"):
+        CliRunner().invoke(
+            cli,
+            ["triton", "adds", "--out", "models", "--repository", "repository"],
+            standalone_mode=False,
+            catch_exceptions=False,
+        )
+
+
+@pytest.mark.parametrize("after", [0, 40, 300])
+def test_one_wrong_answer_under_load_ends_it_and_nothing_is_written(
+    tmp_path: Path, server: Server, call: Callable[..., Result], after: int
+) -> None:
+    before, view = json.loads(json.dumps(server.config)), (tmp_path / "models/adds/config.pbtxt").read_bytes()
+    server.instead = lambda number: (lambda y: y + 0.01) if number == after else None
+
+    result = call("--json", "result.json")
+
+    assert result.return_value == 1
+    last = " ".join(result.output.split("verdict: ")[1].split())
+    assert last.startswith("fail: a wrong answer with batch 16")
+    assert "of the samples: y: " in last
+    assert last.endswith("nothing was written")
+    assert json.loads((tmp_path / "result.json").read_text())["wrong_answers"] == 1
+    assert (tmp_path / "models/adds/config.pbtxt").read_bytes() == view
+    assert not (tmp_path / "models/adds/tuned.json").exists()
+    assert server.config == before
+    # It did not go on for long.
+    assert server.asked < after + 400
+
+
+def test_an_answer_within_the_limits_of_the_release_is_right(server: Server, call: Callable[..., Result]) -> None:
+    server.instead = lambda number: (lambda y: y + np.float32(1e-5)) if number % 2 else None
+
+    assert call().return_value == 0
+
+
+def test_a_server_that_nobody_may_load_on_is_measured_as_it_is(
+    tmp_path: Path, server: Server, call: Callable[..., Result]
+) -> None:
+    server.name, view = "other", (tmp_path / "models/adds/config.pbtxt").read_bytes()
+
+    result = call("--json", "result.json")
+
+    said = json.loads((tmp_path / "result.json").read_text())
+    assert result.return_value == 0
+    assert "measured as it is: it is other, and no Triton" in " ".join(result.output.split())
+    assert server.loads == []
+    assert {json.dumps(point["settings"]) for point in said["points"]} == {json.dumps(said["before"])}
+    assert (tmp_path / "models/adds/config.pbtxt").read_bytes() == view
+
+
+def test_a_triton_that_loads_for_nobody_is_measured_as_it_is(server: Server, call: Callable[..., Result]) -> None:
+    server.refuses = lambda _: True
+
+    result = call()
+
+    assert result.return_value == 0
+    assert "HTTP 400: failed to load" in " ".join(result.output.split())
+
+
+def test_settings_that_the_server_does_not_load_are_said(server: Server, call: Callable[..., Result]) -> None:
+    server.refuses = lambda config: settings_of(config).instances > 1
+
+    result = call()
+
+    assert "note: the server did not load batch 16, 4 inst., 100 us: HTTP 400" in " ".join(result.output.split())
+    assert "the view has it already" in result.output
+    assert server.settings.instances == 1
+
+
+def test_a_limit_that_nothing_keeps_is_a_failure(tmp_path: Path, server: Server, call: Callable[..., Result]) -> None:
+    result = call("--latency-budget", "1ms")
+
+    assert result.return_value == 1
+    assert "no settings answer within p90 1 ms; the least was" in " ".join(result.output.split())
+    assert not (tmp_path / "models/adds/tuned.json").exists()
+    assert server.settings.instances == 1
+
+
+def test_a_server_that_goes_away_is_an_error_of_its_own(server: Server, call: Callable[..., Result]) -> None:
+    server.instead = lambda number: "vanish" if number >= 50 else None
+
+    with pytest.raises(MeasurementError, match="does not answer"):
+        call("--endpoint", "timeout_s=2")
+    assert server.settings.instances == 1
+
+
+def test_a_server_that_answers_with_an_error_ends_it(server: Server, call: Callable[..., Result]) -> None:
+    server.instead = lambda number: (500, b'{"error": "out of memory"}') if number == 60 else None
+
+    with pytest.raises(BackendError, match="out of memory"):
+        call()
+
+
+class _Plain(BaseHTTPRequestHandler):
+    """A server of JSON at paths of its own, which has nothing elsewhere: as FastAPI says it."""
+
+    def log_message(self, *args: object) -> None:
+        """Say nothing."""
+
+    def do_GET(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"] or 0))
+        body = b'{"detail":"Not Found"}'
+        self.send_response(404)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_POST(self) -> None:
+        self.do_GET()
+
+
+def test_a_server_that_is_no_triton_is_said_to_be_none(call: Callable[..., Result]) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Plain) as http:
+        threading.Thread(target=http.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{http.server_address[1]}"
+        with pytest.raises(BackendError) as caught:
+            call("--url", url)
+        http.shutdown()
+
+    assert str(caught.value) == (
+        f"tune needs a Triton server, and {url} does not answer as one does: the server at {url} has no model at "
+        '/v2/models/adds/versions/1/infer: {"detail":"Not Found"}'
+    )
+    assert caught.value.exit_code == 5
+    assert "a Triton that serves models" in caught.value.hint
+
+
+def test_no_more_is_sent_than_is_allowed(server: Server, call: Callable[..., Result]) -> None:
+    with pytest.raises(MeasurementError, match=r"100 requests were sent to .* and no more are allowed"):
+        call("--endpoint", "requests=100")
+    assert server.asked <= 100
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--max-batch-size", "32"], "max_batch_size is 32, and the model was made and verified for at most 16"),
+        (["--latency-budget", "20"], "'20' is no time"),
+        (["--instances", "0"], "is no list of whole numbers from 1 on"),
+        (["--url", "grpc://127.0.0.1:1/adds"], "tune asks over HTTP"),
+        (["--url", "http://127.0.0.1:1/v2/models/other"], "is the address of 'other'"),
+        (["--out", "nothing"], "nothing has no view of adds"),
+        (["--rows", "17"], "a request of 17 rows is more than the server takes"),
+        (["--endpoint", "requests_per_second=5"], "is not for tune"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_anything_is_sent(
+    server: Server, call: Callable[..., Result], more: list[str], said: str
+) -> None:
+    with pytest.raises(UsageError, match=said):
+        call(*more)
+    assert (server.asked, server.loads) == (0, [])
+
+
+def test_a_view_of_another_release_is_refused(
+    server: Server, call: Callable[..., Result], make_release: Callable[..., Release]
+) -> None:
+    make_release(added=2.0)
+
+    with pytest.raises(UsageError, match="is not what was released as version 2"):
+        call()
+    assert server.asked == 0
+
+
+@pytest.mark.children
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_leaves_the_server_with_what_it_had(
+    tmp_path: Path, server: Server, call: Callable[..., Result], number: signal.Signals, code: int
+) -> None:
+    del call
+    before = json.loads(json.dumps(server.config))
+    arguments = words(server, "--seconds", "1")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "paritygate", *arguments], cwd=tmp_path, env=dict(os.environ), stderr=subprocess.PIPE
+    )
+    try:
+        end = time.monotonic() + 60
+        # Once it has other settings than it had, and is measured with them.
+        while server.settings.instances == 1 and time.monotonic() < end:
+            time.sleep(0.05)
+        assert server.settings.instances == 4
+        process.send_signal(number)
+        _, said = process.communicate(timeout=30)
+    finally:
+        if process.poll() is None:
+            process.kill()
+    assert process.returncode == code, said
+    assert server.config == before
+    assert b"Traceback" not in said

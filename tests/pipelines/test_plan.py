@@ -1,0 +1,216 @@
+"""`plan` says which jobs a run would take over and which it would do, and why; the run then does just that."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jsonschema
+import pytest
+from tests.pipelines.conftest import Desk
+
+import paritygate as pg
+
+pytestmark = [
+    pytest.mark.children,
+    pytest.mark.skipif(os.uname().sysname != "Linux", reason="only Linux tells what a process reads"),
+]
+
+_TARGETS = ["onnx-fp32", "onnx-fp16"]
+_FRAMEWORKS = ("torch", "tensorflow", "onnx", "onnxruntime", "openvino")
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory: pytest.TempPathFactory) -> Desk:
+    """A model that was run once."""
+    desk = Desk(folder=tmp_path_factory.mktemp("planned"))
+    desk.onnx()
+    desk.samples()
+    desk.spec(targets=_TARGETS)
+    first = desk.json("run", "--no-promote", "spec.yaml")
+    assert first.code == 0, str(first)
+    return desk
+
+
+@pytest.fixture(autouse=True)
+def _cached(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PARITYGATE_CACHE", raising=False)
+
+
+def _planned(desk: Desk, *words: str) -> list[tuple[str, str, str]]:
+    called = desk.json("plan", *words, "spec.yaml")
+    assert called.code == 0, str(called)
+    (plan,) = called.data["plans"]
+    for job in plan["jobs"]:
+        jsonschema.validate(job, {"required": ["job", "would_be", "taken_from", "made_at", "why"]})
+    return [(job["job"].removeprefix("the "), job["would_be"], job["why"]) for job in plan["jobs"]]
+
+
+def _files(folder: Path) -> dict[str, int]:
+    return {str(path): path.stat().st_mtime_ns for path in folder.rglob("*") if path.name != "said.json"}
+
+
+def test_nothing_has_changed(desk: Desk) -> None:
+    desk.spec(targets=_TARGETS)
+
+    called = desk.call("plan", "spec.yaml")
+
+    assert called.code == 0, str(called)
+    assert "tiny: 6 of 6 jobs would be taken over" in called.out
+    assert f"from run {desk.runs[0].name} of " in called.out.replace("\n    ", " ")
+    assert max(map(len, called.out.splitlines())) <= 80
+
+
+def test_a_sample_more_is_the_first_difference_and_what_follows_is_unknown(desk: Desk) -> None:
+    desk.spec(targets=_TARGETS)
+    desk.samples(rows=121)
+    try:
+        found = _planned(desk)
+    finally:
+        desk.samples()
+
+    why = f"{desk.folder}/inputs.npz changed"
+    assert found[0] == ("conversion of tiny to onnx-fp32", "done", why)
+    assert found[1] == ("conversion of tiny to onnx-fp16", "unknown", "it is made from onnx-fp32, which is made anew")
+    assert found[2] == ("recording of tiny", "unknown", "it reads onnx-fp32, which is made anew")
+    assert [state for _, state, _ in found[3:]] == ["unknown", "unknown"]
+
+
+def test_a_limit_is_judged_anew(desk: Desk) -> None:
+    desk.spec(targets=_TARGETS, tolerance={"onnx-fp16": {"max_abs_diff": 0.5}})
+
+    found = _planned(desk)
+
+    assert [state for _, state, _ in found] == ["taken over"] * 4 + ["judged anew"] * 2
+
+
+def test_an_option_of_the_spec_is_named_with_both_values(desk: Desk) -> None:
+    desk.spec(targets=_TARGETS, opset=18)
+
+    assert _planned(desk)[0] == ("conversion of tiny to onnx-fp32", "done", "opset: nothing -> 18")
+
+
+def test_a_variable_is_named(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    desk.spec(targets=_TARGETS)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+
+    assert _planned(desk)[0][1:] == ("done", "the environment variable OMP_NUM_THREADS changed")
+
+
+def test_where_nothing_is_kept_all_would_be_done(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    desk.spec(targets=_TARGETS)
+    monkeypatch.setenv("PARITYGATE_CACHE", "off")
+
+    found = _planned(desk)
+
+    assert found[0][1] == "done"
+    assert "the cache is off" in found[0][2]
+
+
+def test_quiet_prints_the_line_with_the_number_alone(desk: Desk) -> None:
+    desk.spec(targets=_TARGETS)
+
+    assert desk.call("plan", "spec.yaml", "-q").out == "tiny: 6 of 6 jobs would be taken over\n"
+
+
+def test_it_writes_nothing(desk: Desk) -> None:
+    desk.spec(targets=_TARGETS)
+    before = _files(desk.folder)
+
+    _planned(desk)
+
+    # That an entry was used is noted in its time, so that it stays.
+    changed = [path for path, written in _files(desk.folder).items() if before.get(path) != written]
+    assert [path for path in changed if not path.endswith("/entry.json")] == []
+
+
+def test_a_benchmark_that_is_asked_for_is_done(desk: Desk) -> None:
+    desk.spec(targets=_TARGETS)
+
+    assert _planned(desk, "--benchmark")[-1] == ("benchmark", "done", "it is asked for by name")
+
+
+def test_it_imports_no_framework_and_starts_no_child(desk: Desk) -> None:
+    desk.spec(targets=_TARGETS)
+    program = f"""
+import sys
+from paritygate.__main__ import _run
+from paritygate.pipelines.process import child
+child.start_child = None
+print(_run(["plan", "spec.yaml"]), [name for name in {_FRAMEWORKS!r} if name in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=desk.folder, capture_output=True, text=True, check=True)
+
+    assert "6 of 6 jobs would be taken over" in done.stdout
+    assert done.stdout.splitlines()[-1] == "0 []"
+
+
+def test_python_is_told_the_same(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    desk.spec(targets=_TARGETS)
+    monkeypatch.chdir(desk.folder)
+
+    plan = pg.plan("spec.yaml")
+
+    assert plan.is_all_taken_over
+    assert len(plan.jobs) == 6
+
+
+def test_what_is_wrong_with_the_spec_is_said(desk: Desk) -> None:
+    desk.spec(samples={"source": "missing.npz"})
+
+    called = desk.call("plan", "spec.yaml")
+
+    assert called.code == 2
+    assert "missing.npz" in called.err
+
+
+@pytest.mark.torch
+def test_another_model_is_not_one_that_changed(desk: Desk) -> None:
+    desk.module(
+        "nets",
+        """
+        import torch
+
+        def one():
+            torch.manual_seed(1)
+            return torch.nn.Linear(4, 3)
+
+        def two():
+            torch.manual_seed(2)
+            return torch.nn.Linear(4, 3)
+        """,
+    )
+    whys = []
+    for factory in ("one", "two"):
+        model = {
+            "name": factory,
+            "source": f"nets:{factory}",
+            "inputs": {"x": {"dtype": "float32", "shape": ["batch", 4]}},
+            "outputs": {"logits": {"dtype": "float32", "shape": ["batch", 3]}},
+        }
+        # The second variant is made of the first, by the same request whatever the model is.
+        desk.spec(f"{factory}.yaml", model=model, targets=_TARGETS)
+        called = desk.json("run", "--no-promote", f"{factory}.yaml")
+        assert called.code == 0, str(called)
+        whys += [job["why"] for job in called.data["runs"][0]["jobs"]]
+
+    assert set(whys) == {""}
+
+
+def test_the_difference_is_that_to_what_was_used_last(desk: Desk) -> None:
+    desk.spec(targets=_TARGETS)
+    model, samples = ((desk.folder / name).read_bytes() for name in ("model.onnx", "inputs.npz"))
+    desk.onnx(width=5)
+    desk.json("run", "--no-promote", "spec.yaml")
+    (desk.folder / "model.onnx").write_bytes(model)
+    again = desk.json("run", "--no-promote", "spec.yaml")
+    assert all(job["taken_from"] for job in again.data["runs"][0]["jobs"])
+
+    desk.samples(rows=130)
+    whys = [why for _, state, why in _planned(desk) if state == "done"]
+    (desk.folder / "inputs.npz").write_bytes(samples)
+
+    # Of the newest entry, which is of another model, it would be the model.
+    assert whys[0].endswith("inputs.npz changed")

@@ -1,0 +1,171 @@
+"""Differences where a mask that nobody declared leaves an output out: they are said, and fail only what is told here.
+
+What counts of such an output is judged as with `valid_where`. What does not is compared apart: a difference there is a
+finding, for a right conversion may answer otherwise where nothing is. NaN and infinity fail, and so does what the model
+puts there by itself: a constant that stands in for no value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from paritygate.text import counted
+from paritygate.validate.gate.measurement import Comparison, ComparisonPlan
+from paritygate.validate.gate.rules import EdgeRule, GateRules
+from paritygate.validate.gate.tolerance import limits_for
+from paritygate.validate.gate.valid_positions import PaddingMask, left_out_of, only_left_out
+from paritygate.validate.gate.verdict import Check, JudgePlan, Status, judge
+from paritygate.validate.reference.profile import OutputProfile
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from paritygate.batch import Batch
+
+    Outputs = Mapping[str, NDArray[np.generic]]
+
+__all__ = [
+    "UNDECLARED_PADDING",
+    "PaddingComparison",
+    "UndeclaredPadding",
+    "holds_fill",
+    "is_excused",
+    "left_out_alone",
+    "said_once",
+]
+
+UNDECLARED_PADDING = "undeclared_padding"
+# These are never excused.
+_HELD = frozenset({"finite", "fill_values"})
+# A constant so many times beyond what counts stands in for no value.
+_FAR = 1000.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UndeclaredPadding:
+    """What an undeclared mask leaves out of an output.
+
+    Attributes:
+        mask: The mask, and how it lies in the output.
+        profile: The reference's profile of what is left out.
+        is_fill: Whether the reference holds constants there that stand in for no value, such as the -1e9 of a mask.
+    """
+
+    mask: PaddingMask
+    profile: OutputProfile
+    is_fill: bool
+
+    def advice(self, output: str) -> str:
+        """Return what to write, in the spec or as an option, in words."""
+        name = self.mask.input
+        if self.mask.is_by_row:
+            return (
+                f"if such rows never occur, leave them out of the samples; if they do and have to hold, write roles: "
+                f"{{{name}: {{empty: true}}}}"
+            )
+        return (
+            f"if nobody reads these positions, write outputs: {{{output}: {{valid_where: {name}}}}} in the spec, or "
+            f"--valid-where {output}={name}; if somebody does, edge: fail holds them"
+        )
+
+
+def holds_fill(padding: OutputProfile, counting: OutputProfile) -> bool:
+    """Return whether the reference writes a constant where it is padded that is far beyond all that counts."""
+    if not padding.is_float:
+        return False
+    is_constant = not padding.spread.any()
+    bar = _FAR * max(1.0, float(counting.bulk_abs.max(initial=0.0)))
+    return bool(padding.fills) or (is_constant and bool((np.abs(padding.center) > bar).all()))
+
+
+def is_excused(check: Check, padding: UndeclaredPadding, edge: EdgeRule) -> bool:
+    """Return whether a check that fails where an output is padded is a finding and no failure."""
+    return check.name not in _HELD and not padding.is_fill and edge is not EdgeRule.FAIL
+
+
+def left_out_alone(outputs: Outputs, padding: Mapping[str, UndeclaredPadding]) -> dict[str, NDArray[np.generic]]:
+    """Return those outputs of which an undeclared mask leaves something out, with all else of them masked."""
+    return only_left_out(
+        {name: array for name, array in outputs.items() if name in padding and left_out_of(array) is not None}
+    )
+
+
+class PaddingComparison:
+    """Compares what undeclared masks leave out."""
+
+    def __init__(self, padding: Mapping[str, UndeclaredPadding], rules: GateRules) -> None:
+        self._padding = padding
+        self._rules = rules
+        self._profiles = {name: item.profile for name, item in padding.items()}
+        self._limits = {name: limits_for(rules.tolerance, profile) for name, profile in self._profiles.items()}
+        labels = {label: scores for label, scores in rules.argmax_of.items() if {label, scores} <= set(padding)}
+        self._comparison = Comparison(ComparisonPlan(profiles=self._profiles, limits=self._limits, argmax_of=labels))
+
+    def add(self, batch: Batch, actual: Outputs, expected: Outputs) -> None:
+        """Take in one batch; of the expected outputs, what does not count is masked."""
+        alone = left_out_alone(expected, self._padding)
+        if alone:
+            self._comparison.add(batch, actual, alone)
+
+    def end_pass(self) -> None:
+        """Mark the end of the sequence of batches."""
+        self._comparison.end_pass()
+
+    def finish(self) -> Iterator[Check]:
+        """Yield a check for each output of which something is left out: a finding where it differs."""
+        measured = self._comparison.finish()
+        plan = JudgePlan(rules=GateRules(tolerance=self._rules.tolerance), limits=self._limits, profiles=self._profiles)
+        failed: dict[str, list[Check]] = {}
+        for check in judge(measured, plan):
+            if check.status is Status.FAIL and check.output is not None and not check.name.startswith("contract"):
+                failed.setdefault(check.output, []).append(check)
+        for name, item in self._padding.items():
+            statistics = measured.statistics.get(name)
+            left_out = 0 if statistics is None else statistics.values
+            if not left_out and name not in failed:
+                continue
+            where = f"where {item.mask.input} is {'nowhere set' if item.mask.is_by_row else '0'}"
+            held = next(
+                (check for check in failed.get(name, ()) if not is_excused(check, item, self._rules.edge)), None
+            )
+            first = held or next(iter(failed.get(name, ())), None)
+            largest = None if statistics is None else statistics.max_abs_diff
+            if first is None:
+                detail = f"{left_out} values {where} are compared apart, and are within their limits"
+                yield Check(name=UNDECLARED_PADDING, status=Status.PASS, detail=detail, output=name, measured=largest)
+                continue
+            beyond = measured.patterns[name].beyond if name in measured.patterns else 0
+            rows = f" in {counted(beyond, 'row')}" if beyond else ""
+            detail = f"{where}, {name} differs{rows}: {first.name}: {first.detail}"
+            if held is None:
+                # What to write comes before what explains it: a terminal shows the beginning.
+                numbers, _, more = first.detail.partition(", ")
+                detail = (
+                    f"{where}, {name} differs{rows}: {first.name}: {numbers}; excused as padding; {item.advice(name)}; "
+                    f"it is padding, because {item.mask.why}; judged is all else, without these {left_out} values"
+                )
+                detail += f"; {more}" if more else ""
+            elif item.is_fill:
+                detail += "; not excused, because the reference writes a constant there that stands in for no value"
+            yield Check(
+                name=UNDECLARED_PADDING,
+                status=Status.EDGE if held is None else Status.FAIL,
+                detail=detail,
+                output=name,
+                measured=largest,
+            )
+
+
+def said_once(checks: Iterable[Check]) -> Iterator[Check]:
+    """Yield checks, but of the findings at padding the first one of each output alone."""
+    said: set[str | None] = set()
+    for check in checks:
+        if check.name == UNDECLARED_PADDING and check.status is not Status.PASS:
+            if check.output in said:
+                continue
+            said.add(check.output)
+        yield check

@@ -1,0 +1,87 @@
+"""What probes may cost: four times what the samples cost, and five seconds of CPU.
+
+What is asked is to be the same on every machine and at every hour. So work is counted in rows of the samples, and
+three times the samples are asked whatever the clock says. What is more than that is asked as long as the seconds last,
+which of a model that is fast they do for all there is.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+__all__ = ["Allowance", "SamplesCost", "rows_asked_again"]
+
+_TIMES = 4.0
+_BESIDES_S = 5.0
+# A few rows take longer each than many at once, so that the same work takes more seconds.
+_TIMES_COUNTED = 3.0
+# Of the candidate's, these are for what is asked again in other ways, beside as many rows as the samples have.
+_AGAIN_S = 3.0
+# Fewer samples allow as much as so many.
+_LEAST_ROWS = 16
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SamplesCost:
+    """What a model's pass over the samples was.
+
+    Attributes:
+        rows: How many rows there were.
+        values: How many values all inputs had in all of them.
+        seconds: Seconds of CPU that the answers took, of all threads.
+    """
+
+    rows: int
+    values: int
+    seconds: float
+
+
+class Allowance:
+    """Says of each batch whether it may still be asked; each probe has a share of the rows, the seconds are for all."""
+
+    def __init__(self, samples: SamplesCost, *, clock: Callable[[], float] = time.process_time) -> None:
+        """Begin to count.
+
+        Args:
+            samples: What is allowed is measured by.
+            clock: Returns the seconds of CPU spent so far.
+        """
+        self._clock = clock
+        rows = max(samples.rows, 1)
+        self._values_of_row = max(samples.values / rows, 1.0)
+        self._seconds_of_row = samples.seconds / rows
+        self._rows_left = _TIMES_COUNTED * max(rows, _LEAST_ROWS)
+        self._ends = clock() + _TIMES * self._seconds_of_row * max(rows, _LEAST_ROWS) + _BESIDES_S
+        self._share = self._rows_left
+
+    def begin(self, parts: int) -> None:
+        """Begin a probe, which may take one of so many parts of the rows that are left, whatever the clock says."""
+        self._share = self._rows_left / parts
+
+    def takes(self, inputs: Mapping[str, NDArray[np.generic]], *, times: int, calls: int) -> bool:
+        """Return whether a batch may be asked, which is then taken for asked.
+
+        Args:
+            inputs: Its inputs.
+            times: How many times every row is asked.
+            calls: In how many calls; one costs as much as one more row.
+        """
+        rows = times * sum(array.size for array in inputs.values()) / self._values_of_row + calls
+        if rows > self._share and self._clock() + rows * self._seconds_of_row > self._ends:
+            return False
+        self._share -= rows
+        self._rows_left = max(0.0, self._rows_left - rows)
+        return True
+
+
+def rows_asked_again(samples: SamplesCost) -> int:
+    """Return how many rows a candidate may be asked again in other ways, each counted as often as it is asked."""
+    rows = max(samples.rows, 1)
+    return max(rows, _LEAST_ROWS, int(_AGAIN_S / max(samples.seconds / rows, 1e-6)))

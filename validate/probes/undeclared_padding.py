@@ -1,0 +1,192 @@
+"""Which outputs are padded by a mask that nobody declared: all that is known has to say so, or the mask is none.
+
+The input has the role of a mask; its zeros are at one end of every row of the samples; the graph leaves out what stands
+there, and does not choose between two results by it; and what the other inputs hold there changes nothing elsewhere,
+which the reference is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from paritygate.errors import BackendError, MeasurementError, UsageError
+from paritygate.signature import Signature
+from paritygate.validate.gate.valid_positions import PaddingMask, ValidWhere, valid_positions, valid_rows
+from paritygate.validate.probes.graph.uses import GraphUse
+from paritygate.validate.probes.padding import Padding
+from paritygate.validate.probes.roles import InputRole, Role
+from paritygate.validate.probes.survey import InputSurvey, Rows, Survey
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from paritygate.validate.runners.runner import Runner
+
+    Arrays = Mapping[str, NDArray[np.generic]]
+
+__all__ = ["padding_masks", "unread_by"]
+
+_AT_ONE_END = frozenset({Padding.RIGHT, Padding.LEFT})
+_MASK_RANK = 2
+# Rows that the reference is asked with something else in their padding.
+_ROWS = 8
+# What is read through a weight of exactly zero changes nothing; the rest is rounding.
+_UNREAD = 1e-4
+
+
+def padding_masks(
+    reference: Signature,
+    survey: Survey,
+    roles: Mapping[str, InputRole],
+    uses: Mapping[str, GraphUse],
+    *,
+    others: Sequence[Signature | None] = (),
+) -> dict[str, PaddingMask]:
+    """Return by output the one mask that leaves some of it out, as far as samples, roles and graph say so.
+
+    Args:
+        reference: The signature of the reference; dims are matched by name.
+        survey: What the samples hold.
+        roles: What each input is.
+        uses: What the graph does with them; without a graph nothing is left out.
+        others: Signatures that may name the dims where that of the reference does not.
+    """
+    signatures = (reference, *others)
+    masks = {
+        name: role
+        for name, role in roles.items()
+        if role.role is Role.MASK
+        and name in uses
+        and uses[name].masking.is_mask
+        and _is_at_one_end(survey.inputs[name])
+    }
+    outputs = [spec.name for spec in reference.outputs]
+    found: dict[str, list[PaddingMask]] = {}
+    for name, role in masks.items():
+        by_position = {output: _by_position(output, name, signatures) for output in outputs}
+        has_positions = any(by_position.values()) or _masks_ids(role, roles)
+        has_empty_rows = Padding.EMPTY in survey.inputs[name].padding.kinds and not role.declared.empty
+        for output, by_positions in by_position.items():
+            is_by_row = by_positions is None and has_positions and has_empty_rows
+            where = _by_row(output, name, signatures) if is_by_row else by_positions
+            if where is not None:
+                mask = PaddingMask(
+                    input=name,
+                    axes=where.axes,
+                    why=_why(name, role, survey.inputs[name]),
+                    is_by_row=is_by_row,
+                    are_empty_rows_held=bool(role.declared.empty),
+                )
+                found.setdefault(output, []).append(mask)
+    # Of two masks, nothing says which one it is.
+    return {output: of_output[0] for output, of_output in found.items() if len(of_output) == 1}
+
+
+def _is_at_one_end(seen: InputSurvey) -> bool:
+    """Return whether some rows are padded at one end, and no row is otherwise."""
+    kinds = set(seen.padding.kinds)
+    has_positions = seen.has_rows and len(seen.largest_sizes) == _MASK_RANK and seen.largest_sizes[1] > 1
+    return has_positions and bool(kinds & _AT_ONE_END) and kinds <= _AT_ONE_END | {Padding.NONE, Padding.EMPTY}
+
+
+def _by_position(output: str, mask: str, signatures: Sequence[Signature | None]) -> ValidWhere | None:
+    try:
+        return valid_positions({output: mask}, signatures)[output]
+    except UsageError:
+        return None
+
+
+def _by_row(output: str, mask: str, signatures: Sequence[Signature | None]) -> ValidWhere | None:
+    try:
+        return valid_rows(output, mask, signatures)
+    except UsageError:
+        return None
+
+
+def _masks_ids(role: InputRole, roles: Mapping[str, InputRole]) -> bool:
+    return role.of is not None and role.of in roles and roles[role.of].role is Role.ID
+
+
+def _why(name: str, role: InputRole, seen: InputSurvey) -> str:
+    ends = " or ".join(
+        {Padding.RIGHT: "the end", Padding.LEFT: "the beginning"}[kind]
+        for kind in seen.padding.kinds
+        if kind in _AT_ONE_END
+    )
+    what = f"the positions of {role.of}" if role.of is not None else "positions"
+    return f"{name} masks {what}, with its zeros at {ends} of every row of the samples that has any"
+
+
+def unread_by(
+    runner: Runner, survey: Survey, roles: Mapping[str, InputRole], masks: Mapping[str, PaddingMask]
+) -> dict[str, PaddingMask]:
+    """Return the masks of those outputs that the reference answers alike whatever stands where the mask is 0."""
+    found: dict[str, PaddingMask] = {}
+    for name in dict.fromkeys(mask.input for mask in masks.values()):
+        asked = _with_other_padding(runner, survey, roles, name)
+        if asked is None:
+            continue
+        try:
+            answers, others = (runner.run(inputs) for inputs in asked)
+        except (BackendError, UsageError, MeasurementError):
+            continue
+        found |= {
+            output: mask
+            for output, mask in masks.items()
+            if mask.input == name
+            and _is_alike(answers[output], others[output], mask.left_out(asked[0], output, answers[output].shape))
+        }
+    return found
+
+
+def _with_other_padding(
+    runner: Runner, survey: Survey, roles: Mapping[str, InputRole], mask: str
+) -> tuple[Arrays, Arrays] | None:
+    """Return real rows that are padded, and the same with real values in their padding; None where there are none."""
+    for group in survey.groups:
+        is_set = np.asarray(group.inputs[mask] != 0)
+        padded = np.flatnonzero(is_set.any(axis=1) & ~is_set.all(axis=1))
+        if not padded.size:
+            continue
+        inputs = group.take(np.resize(padded, _rows(runner, survey, len(padded))).tolist())
+        changed = {
+            name: _filled(array, np.asarray(inputs[mask] != 0))
+            for name, array in inputs.items()
+            if _has_positions(name, array, group, inputs[mask]) and roles[name].role is not Role.MASK
+        }
+        if any((changed[name] != inputs[name]).any() for name in changed):
+            return inputs, {**inputs, **changed}
+    return None
+
+
+def _rows(runner: Runner, survey: Survey, found: int) -> int:
+    """Return how many rows to ask: a few, or as many as the model takes alone."""
+    is_fixed = any(spec.shape and isinstance(spec.shape[0], int) for spec in runner.signature.inputs)
+    least = survey.batch_sizes[0]
+    return least if is_fixed else max(1, min(found, least, _ROWS))
+
+
+def _has_positions(name: str, array: NDArray[np.generic], group: Rows, mask: NDArray[np.generic]) -> bool:
+    return name in group.with_rows and array.shape[:_MASK_RANK] == mask.shape
+
+
+def _filled(array: NDArray[np.generic], is_set: NDArray[np.bool_]) -> NDArray[np.generic]:
+    """Return an array with values of real positions, in their order, where there are none."""
+    changed: NDArray[Any] = array.copy()
+    real = array[is_set]
+    changed[~is_set] = real[np.arange(np.count_nonzero(~is_set)) % len(real)]
+    return changed
+
+
+def _is_alike(one: NDArray[np.generic], other: NDArray[np.generic], left_out: NDArray[np.bool_]) -> bool:
+    if one.shape != other.shape or one.dtype.kind not in "fiubV":
+        return False
+    a, b = (array.astype(np.float64)[~left_out] for array in (one, other))
+    if not a.size:
+        return True
+    with np.errstate(invalid="ignore"):
+        # NaN is like nothing.
+        return bool((np.abs(a - b) <= _UNREAD * max(1.0, float(np.std(a)))).all())

@@ -1,0 +1,1 @@
+"""Runners of models that a server answers for."""

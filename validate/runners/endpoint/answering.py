@@ -1,0 +1,112 @@
+"""The other side of the Open Inference Protocol, version 2: arrays out of a request, an answer out of arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import ml_dtypes  # noqa: F401 - makes bfloat16 a dtype of NumPy
+import numpy as np
+
+from paritygate.errors import UsageError
+from paritygate.signature import Signature, TensorSpec, is_float_dtype
+from paritygate.validate.runners.endpoint.tensors import DATATYPES
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["described_tensors", "tensors_answered", "tensors_asked"]
+
+_HINT = 'send {"inputs": [{"name": ..., "datatype": ..., "shape": [...], "data": [...]}]}'
+
+
+def tensors_asked(request: object, signature: Signature) -> dict[str, NDArray[np.generic]]:
+    """Return the inputs of a request by name, in the dtypes of the model; no number becomes another but by rounding.
+
+    Whether all inputs are there, and of the right rank, is for the runner to say.
+
+    Raises:
+        UsageError: The request has not the form of the protocol, names what the model does not take, or says another
+            datatype or shape than its values have.
+    """
+    said = request.get("inputs") if isinstance(request, Mapping) else None
+    if not isinstance(said, list) or not all(isinstance(item, Mapping) for item in said):
+        msg = "the request has no list of inputs"
+        raise UsageError(msg, hint=_HINT)
+    taken = {spec.name: spec for spec in signature.inputs}
+    arrays = {}
+    for item in said:
+        name = item.get("name")
+        if name not in taken or name in arrays:
+            msg = f"the request has the input {name!r}{' twice' * (name in arrays)} (allowed: {', '.join(taken)}, once)"
+            raise UsageError(msg, hint=_HINT)
+        arrays[name] = _array(item, taken[name])
+    return arrays
+
+
+def _array(said: Mapping[str, Any], spec: TensorSpec) -> NDArray[np.generic]:
+    datatype = DATATYPES[spec.dtype]
+    if said.get("datatype") != datatype:
+        msg = f"the request has {spec.name} in datatype {said.get('datatype')!r}, and the model takes {datatype}"
+        raise UsageError(msg, hint=f"send it as {datatype}")
+    try:
+        with np.errstate(over="raise"):
+            return _values(said["data"], spec.dtype).reshape([int(size) for size in said["shape"]])
+    except (KeyError, TypeError, ValueError, ArithmeticError) as err:
+        msg = f"{spec.name} of the request cannot be read as {datatype}: {type(err).__name__}: {err}"
+        raise UsageError(msg, hint=_HINT) from err
+
+
+def _values(data: object, dtype: str) -> NDArray[np.generic]:
+    """Return the values of JSON data.
+
+    Raises:
+        ValueError: They are of another kind, or not of one depth.
+        OverflowError: One is beyond what the dtype holds.
+        FloatingPointError: So is a number with a fraction.
+    """
+    if dtype == "string":
+        texts = np.asarray(data, dtype=object)
+        if not all(isinstance(text, str) for text in texts.ravel()):
+            msg = "not every value is text"
+            raise ValueError(msg)
+        return texts
+    # NumPy makes floats of whole numbers of which some are beyond int64: only Python's own keep them.
+    found: NDArray[Any] = np.asarray(data, dtype=object if dtype == "uint64" else None)
+    if dtype == "uint64" and all(type(value) is int and 0 <= value < 1 << 64 for value in found.ravel()):
+        return found.astype(np.uint64)
+    allowed = "iuf" if is_float_dtype(dtype) else "b" if dtype == "bool" else "iu"
+    if found.size and found.dtype.kind not in allowed:
+        msg = f"the values are {found.dtype}"
+        raise ValueError(msg)
+    if allowed == "iu" and found.size:
+        limits = np.iinfo(dtype)
+        if int(found.min()) < limits.min or int(found.max()) > limits.max:
+            msg = f"the values are {found.min()} to {found.max()}, and {dtype} holds {limits.min} to {limits.max}"
+            raise OverflowError(msg)
+    return found.astype(np.dtype(dtype))
+
+
+def tensors_answered(outputs: Mapping[str, NDArray[np.generic]], signature: Signature) -> list[dict[str, Any]]:
+    """Return the outputs as the protocol has them: values flat, in row-major order."""
+    return [
+        {
+            "name": spec.name,
+            "datatype": DATATYPES[spec.dtype],
+            "shape": list(outputs[spec.name].shape),
+            "data": outputs[spec.name].ravel().tolist(),
+        }
+        for spec in signature.outputs
+    ]
+
+
+def described_tensors(tensors: tuple[TensorSpec, ...]) -> list[dict[str, Any]]:
+    """Return inputs or outputs as the protocol describes them: -1 is a dim of any size."""
+    return [
+        {
+            "name": spec.name,
+            "datatype": DATATYPES[spec.dtype],
+            "shape": [dim if isinstance(dim, int) else -1 for dim in spec.shape or ()],
+        }
+        for spec in tensors
+    ]

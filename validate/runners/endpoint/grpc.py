@@ -1,0 +1,115 @@
+"""The Open Inference Protocol, version 2, over gRPC: Triton, KServe, MLServer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from paritygate.backends import require_backend
+from paritygate.errors import BackendError, ParitygateError
+from paritygate.models.endpoint import Endpoint, EndpointLimits
+from paritygate.signature import Signature, TensorSpec
+from paritygate.validate.runners.endpoint.client import Pace, vanished
+from paritygate.validate.runners.endpoint.messages import SERVICE, messages
+from paritygate.validate.runners.endpoint.tensors import DATATYPES, as_bytes, from_bytes, spec_of
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+__all__ = ["OpenInferenceGrpc"]
+
+_GONE = frozenset({"StatusCode.UNAVAILABLE", "StatusCode.DEADLINE_EXCEEDED"})
+
+
+class OpenInferenceGrpc:
+    """One model of a server, asked over gRPC."""
+
+    transport = "gRPC with bytes"
+
+    def __init__(self, endpoint: Endpoint, limits: EndpointLimits) -> None:
+        """Ask the server what it is.
+
+        Raises:
+            MissingBackendError: grpcio is not installed.
+            MeasurementError: The server does not answer.
+        """
+        require_backend("grpcio")
+        import grpc
+
+        self._host = endpoint.host
+        self._name = {"name": endpoint.model, "version": endpoint.version}
+        self._timeout = limits.timeout_s
+        self._pace = Pace(limits, endpoint.host)
+        # Answers may be as large as they are.
+        sizes = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
+        self._channel = grpc.insecure_channel(endpoint.host, options=[*sizes, ("grpc.enable_http_proxy", 0)])
+        server = self._call("ServerMetadata")
+        self.server, self.version = server.name or "unknown", server.version or "unknown"
+
+    def signature(self) -> Signature | None:
+        """Return what the server says of the model; None where it says nothing of its inputs or outputs.
+
+        Raises:
+            BackendError: There is no such model.
+        """
+        said = self._call("ModelMetadata", **self._name)
+        sides = [
+            tuple(spec_of({"name": item.name, "datatype": item.datatype, "shape": item.shape}) for item in side)
+            for side in (said.inputs, said.outputs)
+        ]
+        return Signature(inputs=sides[0], outputs=sides[1]) if all(sides) else None
+
+    def ask(
+        self, feed: Mapping[str, NDArray[np.generic]], outputs: Sequence[TensorSpec]
+    ) -> dict[str, NDArray[np.generic]]:
+        """Return the outputs by name; all that the server has where none are named.
+
+        Raises:
+            MeasurementError: The server does not answer.
+            BackendError: It refuses the inputs, or what it answers cannot be read.
+        """
+        dtypes = {name: "string" if array.dtype.kind in "UO" else array.dtype.name for name, array in feed.items()}
+        answer = self._call(
+            "ModelInfer",
+            model_name=self._name["name"],
+            model_version=self._name["version"],
+            inputs=[{"name": n, "datatype": DATATYPES[dtypes[n]], "shape": array.shape} for n, array in feed.items()],
+            outputs=[{"name": spec.name} for spec in outputs],
+            raw_input_contents=list(map(as_bytes, feed.values())),
+        )
+        if len(answer.raw_output_contents) != len(answer.outputs):
+            msg = f"the server answered {len(answer.outputs)} outputs with {len(answer.raw_output_contents)} values"
+            raise BackendError(msg, hint="it has to send outputs as raw bytes, as Triton does")
+        try:
+            return {
+                item.name: from_bytes(
+                    raw, spec_of({"name": item.name, "datatype": item.datatype}).dtype, tuple(item.shape)
+                )
+                for item, raw in zip(answer.outputs, answer.raw_output_contents, strict=True)
+            }
+        except ValueError as err:
+            msg = f"the answer of the server cannot be read: {err}"
+            raise BackendError(msg, hint="the protocol is the Open Inference Protocol, version 2") from err
+
+    def _call(self, method: str, **fields: Any) -> Any:  # noqa: ANN401 - messages of the protocol
+        import grpc
+
+        request, response = (messages()[f"{method}{side}"] for side in ("Request", "Response"))
+        ask = self._channel.unary_unary(
+            f"/{SERVICE}/{method}",
+            request_serializer=request.SerializeToString,
+            response_deserializer=response.FromString,
+        )
+        self._pace.wait()
+        try:
+            return ask(request(**fields), timeout=self._timeout)
+        except grpc.RpcError as err:
+            raise self._error(err) from err
+
+    def _error(self, err: Any) -> ParitygateError:  # noqa: ANN401 - a grpc.RpcError
+        code, said = str(err.code()), str(err.details())
+        if code in _GONE:
+            return vanished(self._host, f"{code.removeprefix('StatusCode.')}: {said}")
+        msg = f"the server answered {code.removeprefix('StatusCode.')}: {said}"
+        return BackendError(msg, hint="the log of the server says more")

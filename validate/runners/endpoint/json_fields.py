@@ -1,0 +1,146 @@
+"""A server of one's own that answers JSON: a mapping says which field is which input and output."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from paritygate.errors import BackendError
+from paritygate.models.endpoint import Endpoint, EndpointLimits
+from paritygate.models.json_mapping import BODY, JsonMapping
+from paritygate.signature import Signature, TensorSpec
+from paritygate.validate.runners.endpoint.client import HttpClient, as_json
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["JsonFields"]
+
+_HINT = "correct the mapping of --endpoint-json, or the server"
+# By the kind of a dtype wanted, what JSON may hold for it: no number is read out of a text, true or false.
+_TAKEN = {"f": "fiu", "i": "iu", "u": "iu", "b": "b", "U": "U"}
+_SHOWN = 60
+
+
+class JsonFields:
+    """One address, asked by a mapping."""
+
+    server = "HTTP server"
+    # It does not say which it is.
+    version = "unknown"
+    transport = "HTTP with JSON by a mapping"
+
+    def __init__(self, endpoint: Endpoint, limits: EndpointLimits, mapping: JsonMapping) -> None:
+        """Prepare to ask; nothing is sent."""
+        self._client = HttpClient(endpoint.host, limits)
+        self._path = endpoint.path
+        self._mapping = mapping
+
+    def signature(self) -> Signature | None:
+        """Return None: nobody describes the model."""
+        return None
+
+    def ask(
+        self, feed: Mapping[str, NDArray[np.generic]], outputs: Sequence[TensorSpec]
+    ) -> dict[str, NDArray[np.generic]]:
+        """Return the outputs that the mapping names; which are asked for is not sent.
+
+        Raises:
+            MeasurementError: The server does not answer.
+            BackendError: It refuses the inputs, or its answer is not as the mapping says.
+        """
+        del outputs
+        body = json.dumps(self._request(feed)).encode()
+        said = as_json(self._client.post(self._path, body, {"Content-Type": "application/json"})[1])
+        rows = len(next(iter(feed.values())))
+        return {name: self._output(name, said, rows) for name in self._mapping.outputs}
+
+    def _request(self, feed: Mapping[str, NDArray[np.generic]]) -> Any:  # noqa: ANN401 - JSON data
+        mapping = self._mapping
+        values = {name: _plain(feed[name]) for name in mapping.inputs}
+        body: Any = {}
+        for path, value in mapping.constants.items():
+            body = _put(body, path, value)
+        if mapping.request_rows is None:
+            for name, path in mapping.inputs.items():
+                body = _put(body, path, values[name])
+            return body
+        rows: list[Any] = [{} for _ in next(iter(values.values()))]
+        for name, path in mapping.inputs.items():
+            rows = [_put(row, path, value) for row, value in zip(rows, values[name], strict=True)]
+        return _put(body, mapping.request_rows, rows)
+
+    def _output(self, name: str, said: Any, rows: int) -> NDArray[np.generic]:  # noqa: ANN401 - JSON data
+        mapping, path = self._mapping, self._mapping.outputs[name]
+        if mapping.response_rows is None:
+            return _array(name, _get(name, said, path), mapping.dtype(name))
+        items = _get(name, said, mapping.response_rows)
+        if not isinstance(items, list) or len(items) != rows:
+            seen = f"a list of {len(items)}" if isinstance(items, list) else _shown(items)
+            msg = f"the server answered {seen} in {mapping.response_rows!r} to {rows} rows"
+            raise BackendError(msg, hint=_HINT)
+        return _array(name, [_get(name, item, path) for item in items], mapping.dtype(name))
+
+
+def _plain(array: NDArray[np.generic]) -> Any:  # noqa: ANN401 - JSON data
+    return array.astype(str).tolist() if array.dtype.kind in "UO" else array.astype(_wide(array)).tolist()
+
+
+def _wide(array: NDArray[np.generic]) -> Any:  # noqa: ANN401 - what NumPy takes as a dtype
+    # BF16 has no numbers of Python's own.
+    return np.float32 if array.dtype.kind == "V" else array.dtype
+
+
+def _put(body: Any, path: str, value: Any) -> Any:  # noqa: ANN401 - JSON data
+    """Return a body with a value at a field."""
+    if path == BODY:
+        return value
+    name, _, rest = path.partition(".")
+    inner = _put(body.get(name, {}), rest, value) if rest else value
+    return {**body, name: inner}
+
+
+def _get(output: str, body: Any, path: str) -> Any:  # noqa: ANN401 - JSON data
+    """Return what is at a field.
+
+    Raises:
+        BackendError: There is no such field.
+    """
+    if path == BODY:
+        return body
+    found = body
+    for name in path.split("."):
+        if not isinstance(found, dict) or name not in found:
+            has = ", ".join(found) if isinstance(found, dict) else _shown(found)
+            msg = f"the answer has no field {path!r}, where the mapping has {output} (there is: {has or 'nothing'})"
+            raise BackendError(msg, hint=_HINT)
+        found = found[name]
+    return found
+
+
+def _array(output: str, found: Any, dtype: str) -> NDArray[np.generic]:  # noqa: ANN401 - JSON data
+    wanted = np.dtype(np.str_ if dtype == "string" else dtype)
+    try:
+        array = np.asarray(found)
+    except (ValueError, OverflowError):
+        array = np.asarray(None)
+    if array.size and array.dtype.kind not in _TAKEN[wanted.kind]:
+        msg = f"the answer holds {_shown(found)} for {output}, and not values of {dtype} in lists of one length"
+        raise BackendError(msg, hint=_HINT)
+    if wanted.kind in "iu" and array.size:
+        info = np.iinfo(wanted)
+        if int(array.min()) < info.min or int(array.max()) > info.max:
+            msg = f"the answer holds {_shown(found)} for {output}, which {dtype} does not"
+            raise BackendError(msg, hint=_HINT)
+    if dtype == "string":
+        return array.astype(object)
+    with np.errstate(over="ignore"):
+        return array.astype(wanted)
+
+
+def _shown(found: Any) -> str:  # noqa: ANN401 - JSON data
+    text = json.dumps(found, ensure_ascii=False)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]} ..."

@@ -1,0 +1,169 @@
+"""The Open Inference Protocol, version 2, over HTTP: Triton, KServe, MLServer.
+
+Values go as bytes where the server says that it takes them so (Triton), else as JSON: MLServer refuses bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import numpy as np
+
+from paritygate.errors import BackendError
+from paritygate.models.endpoint import Endpoint, EndpointLimits
+from paritygate.signature import Signature, TensorSpec
+from paritygate.validate.runners.endpoint.client import HttpClient, as_json
+from paritygate.validate.runners.endpoint.tensors import DATATYPES, as_bytes, from_bytes, spec_of
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["Answer", "Asked", "OpenInference"]
+
+_BINARY = "binary_tensor_data"
+_HEADER_LENGTH = "Inference-Header-Content-Length"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Asked:
+    """A request as it is sent."""
+
+    body: bytes
+    headers: Mapping[str, str]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Answer:
+    """An answer as it was received: JSON of some length, and the bytes behind it."""
+
+    length: int
+    content: bytes
+
+
+class OpenInference:
+    """One model of a server, asked over HTTP."""
+
+    def __init__(self, endpoint: Endpoint, limits: EndpointLimits, *, client: HttpClient | None = None) -> None:
+        """Ask the server what it is.
+
+        Args:
+            endpoint: Where the model is.
+            limits: How often it may be asked.
+            client: What asks it; one of its own within these limits if None.
+
+        Raises:
+            MeasurementError: It does not answer.
+            BackendError: It answers with an error.
+        """
+        self._client = client or HttpClient(endpoint.host, limits)
+        self._path = endpoint.path
+        server = self._client.get(f"{quote(endpoint.prefix)}/v2") or {}
+        self.server = str(server.get("name") or "unknown")
+        self.version = str(server.get("version") or "unknown")
+        self._is_binary = _BINARY in (server.get("extensions") or ())
+
+    @property
+    def transport(self) -> str:
+        """In which form values are sent."""
+        return f"HTTP with {'bytes' if self._is_binary else 'JSON'}"
+
+    def signature(self) -> Signature | None:
+        """Return what the server says of the model; None where it says nothing of its inputs or outputs.
+
+        A server that answers the model's requests alone says nothing either: whether the model is there shows then.
+
+        Raises:
+            BackendError: Its description cannot be read.
+        """
+        said = self._client.get(self._path) or {}
+        sides = [tuple(map(spec_of, said.get(side) or ())) for side in ("inputs", "outputs")]
+        return Signature(inputs=sides[0], outputs=sides[1]) if all(sides) else None
+
+    def ask(
+        self, feed: Mapping[str, NDArray[np.generic]], outputs: Sequence[TensorSpec]
+    ) -> dict[str, NDArray[np.generic]]:
+        """Return the outputs by name; all that the server has where none are named.
+
+        Raises:
+            MeasurementError: The server does not answer.
+            BackendError: It refuses the inputs, or what it answers cannot be read.
+        """
+        return self.read(self.send(self.asked(feed, outputs)))
+
+    def asked(self, feed: Mapping[str, NDArray[np.generic]], outputs: Sequence[TensorSpec]) -> Asked:
+        """Return the request of some inputs, which may be sent more than once."""
+        bodies, inputs = [], []
+        for name, array in feed.items():
+            dtype = "string" if array.dtype.kind in "UO" else array.dtype.name
+            said: dict[str, Any] = {"name": name, "shape": list(array.shape), "datatype": DATATYPES[dtype]}
+            if self._is_binary:
+                bodies.append(as_bytes(array))
+                said["parameters"] = {"binary_data_size": len(bodies[-1])}
+            else:
+                said["data"] = array.ravel().tolist()
+            inputs.append(said)
+        asked: dict[str, Any] = {"inputs": inputs}
+        if self._is_binary:
+            asked["parameters"] = {"binary_data_output": True}
+        if outputs:
+            asked["outputs"] = [{"name": spec.name} for spec in outputs]
+        header = json.dumps(asked).encode()
+        headers = {"Content-Type": "application/json"}
+        if self._is_binary:
+            headers = {"Content-Type": "application/octet-stream", _HEADER_LENGTH: str(len(header))}
+        return Asked(body=header + b"".join(bodies), headers=headers)
+
+    def send(self, asked: Asked) -> Answer:
+        """Return the answer to a request, not read yet.
+
+        Raises:
+            MeasurementError: The server does not answer.
+            BackendError: It refuses the inputs.
+        """
+        answered, content = self._client.post(f"{self._path}/infer", asked.body, asked.headers)
+        return Answer(length=int(answered.get(_HEADER_LENGTH) or len(content)), content=content)
+
+    def read(self, answer: Answer) -> dict[str, NDArray[np.generic]]:
+        """Return the outputs of an answer by name.
+
+        Raises:
+            BackendError: It cannot be read.
+        """
+        return _outputs(as_json(answer.content[: answer.length]), answer.content[answer.length :])
+
+
+def _outputs(said: Any, raw: bytes) -> dict[str, NDArray[np.generic]]:  # noqa: ANN401 - JSON data
+    found: dict[str, NDArray[np.generic]] = {}
+    at = 0
+    try:
+        for output in said["outputs"]:
+            spec = spec_of(output)
+            shape = tuple(int(size) for size in output["shape"])
+            size = (output.get("parameters") or {}).get("binary_data_size")
+            if size is None:
+                kind = object if spec.dtype == "string" else np.dtype(_of_numpy(spec.dtype))
+                found[spec.name] = np.asarray(output["data"], dtype=kind).reshape(shape)
+            else:
+                found[spec.name] = from_bytes(raw[at : at + size], spec.dtype, shape)
+                at += size
+            if found[spec.name].size != math.prod(shape):
+                raise ValueError(spec.name)  # noqa: TRY301 - as every other answer that cannot be read
+    except BackendError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError) as err:
+        msg = f"the answer of the server cannot be read: {type(err).__name__}: {err}"
+        raise BackendError(msg, hint="the protocol is the Open Inference Protocol, version 2") from err
+    return found
+
+
+def _of_numpy(dtype: str) -> Any:  # noqa: ANN401 - what NumPy takes as a dtype
+    if dtype != "bfloat16":
+        return dtype
+    import ml_dtypes
+
+    return ml_dtypes.bfloat16

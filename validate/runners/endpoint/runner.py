@@ -1,0 +1,144 @@
+"""Run a model that a server answers for: Triton, KServe, MLServer, TensorFlow Serving."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol
+
+from paritygate.errors import UsageError
+from paritygate.models.endpoint import Endpoint, EndpointLimits, parse_endpoint
+from paritygate.models.endpoint import Protocol as ServerProtocol
+from paritygate.models.example import signature_seen
+from paritygate.models.json_mapping import JsonMapping
+from paritygate.models.loading import LoadedModel
+from paritygate.signature import Signature, TensorSpec, dtype_name, rename_signature
+from paritygate.validate.runners.endpoint.grpc import OpenInferenceGrpc
+from paritygate.validate.runners.endpoint.json_fields import JsonFields
+from paritygate.validate.runners.endpoint.open_inference import OpenInference
+from paritygate.validate.runners.endpoint.tensorflow_serving import TensorFlowServing
+from paritygate.validate.runners.endpoint.tensors import check_answer
+from paritygate.validate.runners.runner import Runner, RuntimeFacts
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+__all__ = ["EndpointRunner", "open_model"]
+
+
+class _Server(Protocol):
+    server: str
+    version: str
+
+    @property
+    def transport(self) -> str: ...
+
+    def signature(self) -> Signature | None: ...
+
+    def ask(
+        self, feed: Mapping[str, NDArray[np.generic]], outputs: Sequence[TensorSpec]
+    ) -> dict[str, NDArray[np.generic]]: ...
+
+
+def open_model(loaded: LoadedModel) -> EndpointRunner:
+    """Return the model on the server, ready to be asked.
+
+    Where the server does not describe the model, as KServe does not, it is asked once with real inputs.
+
+    Raises:
+        UsageError: The address is none, or neither a signature nor an example is given.
+        MissingBackendError: The library that asks the server is not installed.
+        MeasurementError: The server does not answer.
+        BackendError: It has no such model, or refuses the inputs.
+    """
+    ref = loaded.ref
+    mapping = ref.endpoint_json
+    endpoint = parse_endpoint(ref.text, is_mapped=mapping is not None)
+    limits = ref.endpoint_limits or EndpointLimits()
+    server: _Server
+    if mapping is not None:
+        server = JsonFields(endpoint, limits, mapping)
+    else:
+        server = _server(endpoint, limits, ref.signature_key)
+    own = server.signature()
+    if own is not None:
+        return EndpointRunner(server, endpoint, own, rename_signature(own, ref.rename), is_described=True)
+    served = ref.signature
+    if served is None:
+        if loaded.example is None:
+            msg = f"the server does not say what {endpoint.model} takes and returns"
+            raise UsageError(msg, hint="give samples with at least one row")
+        rows = loaded.example.of_the_other().by_own_names(ref.rename)
+        rows = rows if mapping is None else _mapped(rows, mapping, ref.takes)
+        served = signature_seen(loaded.example, rows, server.ask(rows, ()), ref.rename)
+    back = {new: name for name, new in ref.rename.items()}
+    return EndpointRunner(server, endpoint, rename_signature(served, back), served, is_described=False)
+
+
+def _mapped(
+    rows: Mapping[str, NDArray[np.generic]], mapping: JsonMapping, takes: Sequence[str]
+) -> dict[str, NDArray[np.generic]]:
+    """Return the inputs that a mapping names.
+
+    Raises:
+        UsageError: There is none of a name.
+    """
+    for name in mapping.inputs:
+        if name not in rows:
+            why = f"--takes does not name (it names: {', '.join(takes)})"
+            hint = "name the same in both"
+            if not takes:
+                why = f"the other model does not take (it takes: {', '.join(rows)})"
+                hint = (
+                    "name inputs in the mapping as the other model does, or give --map MAPPED=OTHER; where the server "
+                    f"takes other columns of the samples, say so: --takes SIDE={name}"
+                )
+            msg = f"the mapping has the input {name!r}, which {why}"
+            raise UsageError(msg, hint=hint)
+    return {name: rows[name] for name in mapping.inputs}
+
+
+def _server(endpoint: Endpoint, limits: EndpointLimits, signature_key: str | None) -> _Server:
+    if endpoint.protocol is ServerProtocol.TENSORFLOW_SERVING:
+        return TensorFlowServing(endpoint, limits, signature_key)
+    if endpoint.protocol is ServerProtocol.OPEN_INFERENCE_GRPC:
+        return OpenInferenceGrpc(endpoint, limits)
+    return OpenInference(endpoint, limits)
+
+
+class EndpointRunner(Runner):
+    """One model on a server."""
+
+    _what = "the server failed"
+    _hint = "check that the samples are within what the model on the server takes"
+
+    def __init__(
+        self, server: _Server, endpoint: Endpoint, own: Signature, served: Signature, *, is_described: bool
+    ) -> None:
+        notes = [f"a server answered over {server.transport}: on which device, and in which precision, is not known"]
+        if not is_described:
+            notes.append("the server does not describe the model: its outputs are those of the first answer")
+        facts = RuntimeFacts(
+            runtime=server.server,
+            version=server.version,
+            device="unknown",
+            notes=tuple(notes),
+            may_be_called_at_once=True,
+        )
+        super().__init__(served, facts, own)
+        self._server = server
+        self._endpoint = endpoint
+        self._is_described = is_described
+
+    def _call(self, feed: Mapping[str, NDArray[np.generic]]) -> Sequence[NDArray[np.generic]]:
+        found = self._server.ask(feed, self._own.outputs if self._is_described else ())
+        missing = [spec.name for spec in self._own.outputs if spec.name not in found]
+        if missing:
+            msg = f"the server did not answer {', '.join(missing)} (it answered: {', '.join(found) or 'nothing'})"
+            raise ValueError(msg)
+        for spec in self._own.outputs:
+            array = found[spec.name]
+            dtype = "string" if array.dtype.kind == "O" else dtype_name(array.dtype)
+            check_answer(spec if self._is_described else replace(spec, shape=None), dtype, array.shape)
+        return [found[spec.name] for spec in self._own.outputs]

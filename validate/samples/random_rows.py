@@ -1,0 +1,132 @@
+"""Rows that are made up at random: they show that a model converts and runs, and nothing of how alike it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from paritygate.batch import Batch
+from paritygate.errors import UsageError
+from paritygate.signature import Dim, is_integer_dtype
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["RANDOM", "RandomInput", "RandomRows", "read_random_rows"]
+
+# What stands for them where samples are named.
+RANDOM = "random"
+# Sizes of a dim that is not declared.
+_ANY_SIZE = Dim(min=1, opt=16, max=16)
+# Of each input that is a mask, this share of a row's positions at least is set.
+_LEAST_SET = 0.5
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RandomInput:
+    """How the values of one input are made up.
+
+    Attributes:
+        dtype: Its dtype.
+        shape: Its shape: a size or the name of a dim for each axis.
+        low: The smallest value.
+        high: The largest value.
+        mask: Whether each row is ones up to some place on the last axis, and zeros from there on.
+    """
+
+    dtype: str
+    shape: tuple[int | str, ...]
+    low: float = 0.0
+    high: float = 1.0
+    mask: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.low <= self.high:
+            msg = f"random values from {self.low:g} to {self.high:g} are none: low has to be at most high"
+            raise UsageError(msg, hint="give for example low: 0, high: 1")
+        if self.dtype != "bool" and is_integer_dtype(self.dtype):
+            limits = np.iinfo(self.dtype)
+            if not (limits.min <= self.low and self.high <= limits.max):
+                msg = (
+                    f"random values from {self.low:g} to {self.high:g} are not of {self.dtype}, which holds "
+                    f"{limits.min} to {limits.max}"
+                )
+                raise UsageError(msg, hint="give low and high that the dtype holds")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RandomRows:
+    """Rows that are made up, the same ones whenever they are read.
+
+    Attributes:
+        inputs: How each input is made up.
+        rows: How many rows at least.
+        dims: The sizes that named dims may take.
+        seed: Seed of all values.
+    """
+
+    inputs: Mapping[str, RandomInput]
+    rows: int
+    dims: Mapping[str, Dim] = field(default_factory=dict)
+    seed: int = 0
+
+
+def read_random_rows(asked: RandomRows, batch_size: int) -> Iterator[Batch]:
+    """Yield batches of made-up rows: the first at the usual sizes of all dims, the others at any.
+
+    Args:
+        asked: What is to be made up.
+        batch_size: Rows a batch, where the first axis of the inputs is not of a fixed size.
+    """
+    random = np.random.default_rng(asked.seed)
+    first_axes = [spec.shape[0] for spec in asked.inputs.values() if spec.shape]
+    # Beside inputs with a first axis that varies, one of a fixed size holds no rows. Exporters give the number of rows
+    # a name of its own in every input.
+    named = [dim for dim in first_axes if isinstance(dim, str)]
+    fixed = next((dim for dim in first_axes if isinstance(dim, int)), 1)
+    done = 0
+    while done < asked.rows:
+        rows = min(batch_size, asked.rows - done) if named else fixed
+        sizes = {
+            name: dim.opt if done == 0 else int(random.integers(dim.min, dim.max, endpoint=True))
+            for name, dim in sorted(_dims_of(asked).items())
+        }
+        sizes.update(dict.fromkeys(named, rows))
+        inputs = {
+            name: _values(spec, tuple(sizes[dim] if isinstance(dim, str) else dim for dim in spec.shape), random)
+            for name, spec in asked.inputs.items()
+        }
+        yield Batch(inputs=inputs, ids=[f"random-{done + row}" for row in range(rows)])
+        done += rows
+
+
+def _dims_of(asked: RandomRows) -> dict[str, Dim]:
+    named = (dim for spec in asked.inputs.values() for dim in spec.shape if isinstance(dim, str))
+    return {name: asked.dims.get(name, _ANY_SIZE) for name in named}
+
+
+def _values(spec: RandomInput, shape: tuple[int, ...], random: np.random.Generator) -> NDArray[np.generic]:
+    if spec.dtype == "string":
+        words = random.integers(int(spec.low), int(spec.high), size=shape, endpoint=True)
+        return np.char.add("word ", words.astype(str))
+    dtype = _numpy_dtype(spec.dtype)
+    if spec.mask and shape:
+        length = shape[-1]
+        ends = random.integers(max(1, int(length * _LEAST_SET)), max(1, length), size=shape[:-1], endpoint=True)
+        found: NDArray[np.generic] = (np.arange(length) < ends[..., None]).astype(dtype)
+        return found
+    if dtype.kind in "iub":
+        return random.integers(int(spec.low), int(spec.high), size=shape, endpoint=True).astype(dtype)
+    return random.uniform(spec.low, spec.high, size=shape).astype(dtype)
+
+
+def _numpy_dtype(name: str) -> np.dtype[np.generic]:
+    if name == "bfloat16":
+        import ml_dtypes
+
+        name = ml_dtypes.bfloat16
+    found: np.dtype[np.generic] = np.dtype(name)
+    return found
