@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,7 +14,9 @@ if TYPE_CHECKING:
 
 def _screen(bench: Bench, reference: str, candidate: str, *options: str) -> list[str]:
     target = str(bench.folder / "result.json")
-    lines = bench.compare(reference, candidate, "--json", target, *options).out.splitlines()
+    # A path in a command that can be copied is never broken, so it is as short here as where a user stands.
+    with contextlib.chdir(bench.folder):
+        lines = bench.compare(reference, candidate, "--json", target, *options).out.splitlines()
     assert max(map(cell_len, lines)) <= 80, lines
     return lines
 
