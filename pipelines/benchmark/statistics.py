@@ -81,7 +81,8 @@ def speedup_of(source_ms: Sequence[float], variant_ms: Sequence[float]) -> Speed
     Raises:
         ValueError: There are fewer than two rounds, which have no spread, or the numbers differ.
     """
-    from scipy import stats
+    # `scipy.stats` has the same two under better names, and takes half a second to import.
+    from scipy.special import ndtri, stdtrit
 
     rounds = len(source_ms)
     if rounds != len(variant_ms) or rounds < 2:  # noqa: PLR2004 - a spread needs two
@@ -99,7 +100,7 @@ def speedup_of(source_ms: Sequence[float], variant_ms: Sequence[float]) -> Speed
     )
     tail = (1 - _CONFIDENCE) / 2
     off = np.quantile(np.log(drawn / ratio), [tail, 1 - tail])
-    widened = off * stats.t.isf(tail, rounds - 1) / stats.norm.isf(tail) * np.sqrt(rounds / (rounds - 1))
+    widened = off * stdtrit(rounds - 1, tail) / ndtri(tail) * np.sqrt(rounds / (rounds - 1))
     low, high = ratio * np.exp(widened)
     return Speedup(ratio=ratio, low=min(ratio, float(low)), high=max(ratio, float(high)))
 
