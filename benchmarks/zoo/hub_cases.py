@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from case import Arrays, Case, Drawn, ids, mask, normal, uniform
-from lively import seeded
+from lively import seeded, settled
 from torchvision_on_cpu import make_importable
 
 __all__ = ["HUB_CASES"]
@@ -80,6 +81,11 @@ def picture(
     """Return a case whose input is a picture."""
     rest = {"inputs": PIXELS, **rest}
     return Case(name=name, family=family, build=hub(model, **config), outputs=outputs, **rest)
+
+
+def settled_picture(shape: tuple[int, ...], case: Case) -> Case:
+    """Return the case with normalisations that have the statistics of pictures of this shape."""
+    return replace(case, build=settled(case.build, shape))
 
 
 LAST = ("last_hidden_state",)
@@ -394,18 +400,21 @@ HUB_CASES = [
         LOGITS,
         {"hidden_sizes": [8, 16, 16, 32], "depths": [1, 1, 1, 1]},
     ),
-    picture(
-        "mobilevit",
-        "picture classifier",
-        "MobileViTForImageClassification",
-        LOGITS,
-        {
-            "image_size": 64,
-            "hidden_sizes": [16, 24, 32],
-            "neck_hidden_sizes": [8, 8, 16, 16, 16, 16, 32],
-            "num_attention_heads": 4,
-        },
-        inputs={"pixel_values": normal("batch 3 64 64")},
+    settled_picture(
+        (16, 3, 64, 64),
+        picture(
+            "mobilevit",
+            "picture classifier",
+            "MobileViTForImageClassification",
+            LOGITS,
+            {
+                "image_size": 64,
+                "hidden_sizes": [16, 24, 32],
+                "neck_hidden_sizes": [8, 8, 16, 16, 16, 16, 32],
+                "num_attention_heads": 4,
+            },
+            inputs={"pixel_values": normal("batch 3 64 64")},
+        ),
     ),
     picture(
         "poolformer",

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from case import KERAS_TARGETS, Case, Drawn, ids, mask, normal, uniform
-from lively import lively_keras
+from lively import lively_keras, settled_keras
 
 __all__ = ["KERAS_CASES"]
 
@@ -26,11 +26,16 @@ def model(make: Callable[[Any, Any], Any]) -> Callable[[], Any]:
 
 def application(name: str, size: int = 32, **options: Any) -> Callable[[], Any]:
     """Return what builds one of Keras' own picture models."""
-    return model(
+    build = model(
         lambda keras, _: getattr(keras.applications, name)(
             weights=None, input_tensor=keras.Input((size, size, 3), name="picture"), classes=5, **options
         )
     )
+
+    def pictures() -> np.ndarray:
+        return np.random.default_rng(0).uniform(0, 255, (16, size, size, 3)).astype(np.float32)
+
+    return settled_keras(build, pictures)
 
 
 def _mlp(keras: Any, layers: Any) -> Any:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["lively", "lively_keras", "seeded", "settled"]
+__all__ = ["lively", "lively_keras", "seeded", "settled", "settled_keras"]
 
 
 def seeded(build: Callable[[], torch.nn.Module]) -> Callable[[], torch.nn.Module]:
@@ -60,7 +60,8 @@ def lively(module: torch.nn.Module, seed: int = 0) -> torch.nn.Module:
             if not parameter.is_floating_point():
                 continue
             noise = torch.randn(parameter.shape, generator=random)
-            if parameter.dim() > 1:
+            # The gain of a convolution without normalisation has one number a channel, in four dims.
+            if parameter.dim() > 1 and not (parameter.dim() == 4 and parameter[0].numel() == 1):
                 # Activations of convolutions halve what passes them; what is halved ten times is a constant.
                 gain = 1.6 if parameter.dim() > 2 else 1.0
                 parameter.copy_(gain * noise / max(1.0, parameter[0].numel()) ** 0.5)
@@ -95,3 +96,18 @@ def lively_keras(model: Any, seed: int = 0) -> Any:
             value = value + 0.1 * noise
         variable.assign(value.astype(variable.dtype))
     return model
+
+
+def settled_keras(build: Callable[[], Any], inputs: Callable[[], Any]) -> Callable[[], Any]:
+    """Return what builds a Keras model whose normalisations have the statistics of what they are given."""
+
+    def again() -> Any:
+        model = build()
+        for layer in model.layers:
+            if hasattr(layer, "moving_variance"):
+                # The statistics of the last batch alone.
+                layer.momentum = 0.0
+        model([inputs()], training=True)
+        return model
+
+    return again

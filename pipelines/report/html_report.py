@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from paritygate.pipelines.report.against.side_by_side import SideBySide
@@ -27,21 +27,29 @@ def render_html(report: ReportData) -> str:
     there.
     """
     contents = contents_of(report)
+    speed = contents["speed"]
+    contents["layout"] = layout_of(speed.tradeoff.points) if speed is not None and speed.tradeoff.points else None
     sections: tuple[VariantSection, ...] = contents["sections"]
-    template = template_environment(printable).get_template("variant.html.j2")
-    common = {"symbols": SYMBOLS, "plot_width": WIDTH}
+    page = _page(contents, {section.anchor: _told(section, is_drawn=True) for section in sections})
+    if len(page.encode()) <= _MOST_BYTES:
+        return page
     room = _MOST_BYTES - len(_page(contents, {}).encode())
+    return _page(contents, _what_fits(sections, room))
+
+
+def _what_fits(sections: Sequence[VariantSection], room: int) -> dict[str, Markup]:
+    """Return the sections that so many bytes hold: tables of all that fit come before the first drawing."""
     first_ones = sorted(sections, key=lambda section: not section.is_open)
     told: dict[str, Markup] = {}
     for is_drawn in (False, True):
         for section in first_ones:
-            text = Markup(template.render(common, section=section, is_drawn=is_drawn))
+            text = _told(section, is_drawn=is_drawn)
             size = len(text.encode()) - len(told.get(section.anchor, "").encode())
             if size > room or (is_drawn and section.anchor not in told):
                 break
             told[section.anchor] = text
             room -= size
-    return _page(contents, told)
+    return told
 
 
 def render_html_against(both: SideBySide) -> str:
@@ -49,8 +57,11 @@ def render_html_against(both: SideBySide) -> str:
     return template_environment(printable).get_template("against.html.j2").render(both=both, symbols=SYMBOLS)
 
 
+def _told(section: VariantSection, *, is_drawn: bool) -> Markup:
+    template = template_environment(printable).get_template("variant.html.j2")
+    return Markup(template.render(symbols=SYMBOLS, plot_width=WIDTH, section=section, is_drawn=is_drawn))
+
+
 def _page(contents: Mapping[str, Any], told: Mapping[str, Markup]) -> str:
-    speed = contents["speed"]
-    layout = layout_of(speed.tradeoff.points) if speed is not None and speed.tradeoff.points else None
     template = template_environment(printable).get_template("report.html.j2")
-    return template.render(contents, symbols=SYMBOLS, layout=layout, told=told)
+    return template.render(contents, symbols=SYMBOLS, told=told)

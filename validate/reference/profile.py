@@ -126,26 +126,46 @@ def ulp_of(magnitude: float, dtype: str) -> float:
     return math.ldexp(float(info.eps), exponent)
 
 
-def infer_channel_axis(shapes: Iterable[Sequence[int]], declared: Sequence[int | str | None] | None) -> int | None:
+def infer_channel_axis(
+    shapes: Iterable[Sequence[int]],
+    declared: Sequence[int | str | None] | None,
+    inputs: Iterable[Sequence[int | str | None]] = (),
+) -> int | None:
     """Return the axis whose entries get a scale of their own, or None for one scale over all.
 
     Below rank 3 there is none. From rank 3 on it is an axis of fixed size: the smallest one, as
-    channels, classes and coordinates are fewer than positions; the last one among equals.
+    channels, classes and coordinates are fewer than positions; the last one among equals. A map of one number for each
+    place of a picture, such as a depth, has none: its rows and columns are places. It has the picture's proportions.
 
     Args:
         shapes: The shapes seen.
         declared: The shape in the signature, where there is one; its symbolic dims are no channels.
+        inputs: The shapes of the inputs in the signature, where there is one.
     """
     seen = [tuple(shape) for shape in shapes]
     if not seen or len({len(shape) for shape in seen}) > 1 or len(seen[0]) < 3:  # noqa: PLR2004 - a rank
         return None
     first = seen[0]
+    if any(_is_map_of(first, shape) for shape in inputs):
+        return None
     fixed = [axis for axis in range(1, len(first)) if len({shape[axis] for shape in seen}) == 1]
     if declared is not None and len(declared) == len(first):
         fixed = [axis for axis in fixed if isinstance(declared[axis], int)]
     if not fixed:
         return None
     return min(fixed, key=lambda axis: (first[axis], -axis))
+
+
+def _is_map_of(output: Sequence[int], picture: Sequence[int | str | None]) -> bool:
+    """Say whether an output of rank 3 is as high as it is wide as a picture is: a map of it, of whatever resolution."""
+    if len(output) != 3 or len(picture) != 4:  # noqa: PLR2004 - ranks
+        return False
+    # Channels come before the places of a picture, or after them.
+    sides = [(height, width) for height, width in (picture[2:], picture[1:3])]
+    return any(
+        isinstance(height, int) and isinstance(width, int) and output[1] * width == output[2] * height
+        for height, width in sides
+    )
 
 
 def has_columns(shapes: Iterable[Sequence[int]]) -> bool:

@@ -375,11 +375,12 @@ def profile_all(
             msg = f"a channel axis is declared for output {name!r}, which is not there (there are: {', '.join(dtypes)})"
             raise UsageError(msg, hint="axes in a spec, and --axis, take names of the reference's outputs")
     declared = {spec.name: spec.shape for spec in signature.outputs} if signature else {}
+    inputs = [spec.shape for spec in signature.inputs] if signature else []
     profiles: dict[str, OutputProfile] = {}
     for name, dtype in dtypes.items():
         axis = None
         if is_float_dtype(dtype):
-            axis = axes.get(name, infer_channel_axis(shapes[name], declared.get(name)))
+            axis = axes.get(name, infer_channel_axis(shapes[name], declared.get(name), inputs))
             axis = _checked_axis(name, axis, shapes[name])
         if axis is None and is_float_dtype(dtype) and has_columns(shapes[name]):
             by_column = _profile(read, name, axis=1, dtype=dtype)

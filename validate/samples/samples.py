@@ -55,7 +55,8 @@ def open_samples(source: SampleSource) -> Callable[[], Iterator[Batch]]:
     read_all, split = _open_all(source), source.split
 
     def read() -> Iterator[Batch]:
-        batches = _of_known_pads(read_all(), source) if source.pad else read_all()
+        batches = _in_text(read_all(), source)
+        batches = _of_known_pads(batches, source) if source.pad else batches
         return batches if split is None else rows_for_calibration(batches, split, fill=source.fill)
 
     return read
@@ -208,6 +209,23 @@ def check_batch(text: str, batch: object) -> Batch:
         msg = f"samples {text!r}: {counted(len(batch.gold), 'gold value')} for {counted(batch.rows, 'row')}"
         raise UsageError(msg, hint="give one value a row")
     return replace(batch, inputs=inputs)
+
+
+def _in_text(batches: Iterable[Batch], source: SampleSource) -> Iterator[Batch]:
+    """Yield the batches with arrays of byte strings, NumPy's kind "S", decoded: text has one representation here."""
+    for batch in batches:
+        decoded = {
+            name: _decoded(array, name, source) for name, array in batch.inputs.items() if array.dtype.kind == "S"
+        }
+        yield replace(batch, inputs={**batch.inputs, **decoded}) if decoded else batch
+
+
+def _decoded(array: NDArray[np.generic], name: str, source: SampleSource) -> NDArray[np.str_]:
+    try:
+        return np.char.decode(array.astype(np.bytes_), "utf-8")
+    except UnicodeDecodeError as err:
+        msg = f"samples {source.text!r}: {name!r} holds byte strings, and {err.object[:40]!r} is no text in UTF-8"
+        raise InputFileError(msg, hint="save text as str, or what is no text as uint8") from err
 
 
 def _checked_input(text: str, name: object, array: object) -> NDArray[np.generic]:

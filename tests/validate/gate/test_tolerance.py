@@ -337,6 +337,25 @@ def test_the_channel_axis_is_the_smallest_of_fixed_size(
     assert infer_channel_axis(shapes, declared) == axis
 
 
+@pytest.mark.parametrize(
+    ("shape", "picture", "axis"),
+    [
+        ((8, 64, 64), ("batch", 3, 64, 64), None),
+        ((8, 48, 64), ("batch", 48, 64, 3), None),
+        ((8, 64, 96), ("batch", 3, 32, 48), None),
+        ((8, 64, 96), ("batch", 3, 32, 32), 1),
+        ((8, 64, 5), ("batch", 3, 64, 64), 2),
+        ((8, 64, 64), ("batch", 3, "height", "width"), 2),
+        ((8, 5, 64, 64), ("batch", 3, 64, 64), 1),
+        ((8, 64, 64), ("batch", 64, 64), 2),
+    ],
+)
+def test_a_map_over_the_places_of_a_picture_has_no_channels(
+    shape: tuple[int, ...], picture: tuple[int | str, ...], axis: int | None
+) -> None:
+    assert infer_channel_axis([shape], None, [picture]) == axis
+
+
 def test_profiles_and_tolerances_survive_json() -> None:
     profile = profile_outputs("y", [(np.ones((2, 3), np.float32), 2)], axis=None, dtype="float32")
     tolerance = parse_tolerance(Precision.FP16, {"max_abs_diff": 0.5, "decision_mismatches": 2.0})

@@ -46,6 +46,25 @@ def test_a_folder_is_one_input_a_file(tmp_path: Path) -> None:
     }
 
 
+def test_byte_strings_are_read_as_the_text_that_they_encode(tmp_path: Path) -> None:
+    words = ["예", "longer", ""]
+    np.savez(tmp_path / "rows.npz", text=np.array([word.encode() for word in words]), x=np.arange(3))
+    np.save(tmp_path / "text.npy", np.array([word.encode() for word in words]))
+
+    for path in (tmp_path / "rows.npz", tmp_path / "text.npy"):
+        (batch,) = _read(path)
+
+        assert batch.inputs["text"].dtype.kind == "U"
+        assert batch.inputs["text"].tolist() == words
+
+
+def test_byte_strings_that_are_no_text_are_refused(tmp_path: Path) -> None:
+    np.save(tmp_path / "text.npy", np.array([b"fine", b"\xff\xfe"]))
+
+    with pytest.raises(ParitygateError, match=r"'text' holds byte strings, and b'\\xff\\xfe' is no text in UTF-8"):
+        _read(tmp_path / "text.npy")
+
+
 def test_a_large_file_is_read_in_the_memory_of_a_few_rows(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.zeros((1000, 4000), np.float32))
     read = open_samples(SampleSource(text="x.npy", folder=tmp_path))
