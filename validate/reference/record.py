@@ -375,7 +375,7 @@ def profile_all(
             msg = f"a channel axis is declared for output {name!r}, which is not there (there are: {', '.join(dtypes)})"
             raise UsageError(msg, hint="axes in a spec, and --axis, take names of the reference's outputs")
     declared = {spec.name: spec.shape for spec in signature.outputs} if signature else {}
-    inputs = [spec.shape for spec in signature.inputs] if signature else []
+    inputs = [spec.shape for spec in signature.inputs if spec.shape is not None] if signature else []
     profiles: dict[str, OutputProfile] = {}
     for name, dtype in dtypes.items():
         axis = None
