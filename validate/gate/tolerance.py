@@ -153,6 +153,17 @@ class Limits:
     fills: tuple[float, ...] = ()
     substitutes: tuple[float, ...] = ()
 
+    def widened(self, factor: float) -> Limits:
+        """Return limits that are so many times as wide; the floor and what is compared exactly stay as they are."""
+        return replace(
+            self,
+            max_abs_diff=self.max_abs_diff * factor,
+            mean_abs_diff=self.mean_abs_diff * factor,
+            repeat_max_abs_diff=self.repeat_max_abs_diff * factor,
+            max_row_rel_diff=self.max_row_rel_diff * factor,
+            growth={name: growth * factor for name, growth in self.growth.items()},
+        )
+
     def of_values(self, name: str, expected: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the limit of each of these values by its name, in a shape that broadcasts over them.
 

@@ -50,6 +50,9 @@ _NOT_OF_ONE_BATCH = frozenset({"mean_abs_diff"})
 _SHARE_OF_LARGE = 0.1
 # What computes as float32 does, or nearly so, clips nothing: it is held to everything, and to the mean.
 _LIKE_FP32 = frozenset({Precision.FP32, Precision.TF32})
+# How many times their limits lower precisions have on values unlike every sample. Equal values are rounded alike: in a
+# picture of one color rounding adds up over all places, while among real values much of it cancels.
+_ADDED_UP = 2.0
 # How names, shapes and dtypes that differ are called: they have to hold whatever the inputs are.
 _CONTRACT = "contract"
 
@@ -439,7 +442,7 @@ class JudgedProbe:
         """Return the candidate's answers, but of rows within the reference's own noise those of the reference."""
         found, record = dict(part.actual), part.stored.record
         expected = self._expected(part)
-        scale = _Scale.of(_own_profiles({name: self._profiles[name] for name in expected}, part.stored), self._question)
+        scale = _Scale.of_batch(part.stored, {name: self._profiles[name] for name in expected}, self._question)
         for name, noise in record.noise.items():
             limits, profile = scale.plan.limits.get(name), scale.plan.profiles.get(name)
             is_alike = name in expected and found[name].shape == expected[name].shape
@@ -462,7 +465,7 @@ class JudgedProbe:
         if _may_clip(part.stored.record, self._question.rules.precision):
             return _broken_contract(part.actual, expected)
         profiles = {name: of_outputs[name] for name in expected}
-        scale = _Scale.of(_own_profiles(profiles, part.stored), self._question, has_decisions=has_decisions)
+        scale = _Scale.of_batch(part.stored, profiles, self._question, has_decisions=has_decisions)
         alone = Comparison(scale.plan)
         alone.add(part.batch, part.actual, expected)
         check = next(_failed(alone, scale, self._question, skipped=_NOT_OF_ONE_BATCH), None)
@@ -593,13 +596,32 @@ class _Scale:
     plan: ComparisonPlan
 
     @classmethod
+    def of_batch(
+        cls,
+        stored: StoredProbeBatch,
+        profiles: Mapping[str, OutputProfile],
+        question: ProbeQuestion,
+        *,
+        has_decisions: bool = True,
+    ) -> _Scale:
+        is_lower = question.rules.precision not in _LIKE_FP32
+        factor = _ADDED_UP if is_lower and stored.record.is_unlike_seen else 1.0
+        return cls.of(_own_profiles(profiles, stored), question, has_decisions=has_decisions, factor=factor)
+
+    @classmethod
     def of(
-        cls, profiles: Mapping[str, OutputProfile], question: ProbeQuestion, *, has_decisions: bool = True
+        cls,
+        profiles: Mapping[str, OutputProfile],
+        question: ProbeQuestion,
+        *,
+        has_decisions: bool = True,
+        factor: float = 1.0,
     ) -> _Scale:
         kept = {name: profiles[name] for name in question.outputs if name in profiles}
+        tolerance = question.rules.tolerance
         plan = ComparisonPlan(
             profiles=kept,
-            limits={name: limits_of_made_up(question.rules.tolerance, profile) for name, profile in kept.items()},
+            limits={name: limits_of_made_up(tolerance, profile).widened(factor) for name, profile in kept.items()},
             decisions={rule.output: rule for rule in question.rules.decisions if rule.output in kept and has_decisions},
             argmax_of={label: scores for label, scores in question.rules.argmax_of.items() if label in kept},
         )

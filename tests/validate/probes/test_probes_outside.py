@@ -128,3 +128,38 @@ def test_nan_that_the_model_looks_for_is_asked_of_every_runtime(desk: ProbeDesk,
     assert answered.failed == {}
     assert [finding.edge for finding in answered.outcomes[0].findings] == ["NaN in x"]
     assert asked.context.roles["x"].takes_missing
+
+
+@pytest.mark.parametrize(("share", "failing"), [(1.5, ["fp32"]), (3.0, ["fp32", "fp16", "bf16"])])
+@pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
+def test_below_fp32_a_row_of_equal_values_is_held_to_twice_the_limit(
+    desk: ProbeDesk, precision: str, share: float, failing: list[str]
+) -> None:
+    random = np.random.default_rng(0)
+    weight = random.standard_normal((256, 1)).astype(np.float32) / 16
+    # Their sum is 0, so that a row of equal values is answered with 0, to which the limits of a typical row apply.
+    weight -= weight.mean()
+    samples = [{"x": random.standard_normal((32, 256)).astype(np.float32)}]
+    asked = desk.ask(desk.model("(float[B, 256] x) => (float[B, 1] y) { y = MatMul(x, w) }", {"w": weight}), samples)
+    # Real rows have a mean near 0, so that the candidate differs by 0 there and by `off` where all values are large.
+    candidate = desk.model(
+        """(float[B, 256] x) => (float[B, 1] y) {
+          right = MatMul(x, w)
+          mean = ReduceMean<axes=[1], keepdims=1>(x)
+          more = Clip(mean, half, one)
+          above = Sub(more, half)
+          off = Mul(above, factor)
+          y = Add(right, off)
+        }""",
+        {
+            "w": weight,
+            "half": np.float32(0.5),
+            "one": np.float32(1),
+            "factor": np.float32(2 * share * {"fp32": 1e-4, "fp16": 1e-2, "bf16": 5e-2}[precision]),
+        },
+    )
+
+    answered = desk.answer(asked, candidate, precision=precision)
+
+    assert answered.gate == ()
+    assert ("values" in answered.failed) is (precision in failing)
