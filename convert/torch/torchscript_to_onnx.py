@@ -6,6 +6,7 @@ is left in such a file that could be exported instead; and for modules that the 
 
 from __future__ import annotations
 
+import io
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -89,12 +90,13 @@ def export_script(
 
     opset = asked_opset or _OPSET
     inputs, outputs = neutral_names(signature)
-    try:
+
+    def export(module: Any) -> None:  # noqa: ANN401 - a ScriptModule
         with warnings.catch_warnings():
             # That it is deprecated is said above.
             warnings.simplefilter("ignore")
             torch.onnx.export(
-                script,
+                module,
                 arrays,
                 str(path),
                 dynamo=False,
@@ -103,6 +105,12 @@ def export_script(
                 dynamic_axes=dict(zip((*inputs, *outputs), _open_dims(signature), strict=True)),
                 opset_version=opset,
             )
+
+    try:
+        try:
+            export(script)
+        except torch.onnx.errors.UnsupportedOperatorError:
+            export(_with_plain_names(script))
     except ParitygateError:
         raise
     except torch.onnx.errors.UnsupportedOperatorError as err:
@@ -133,6 +141,20 @@ def _refused(err: Exception, opset: int) -> ConversionError:
 def _operator(err: Exception) -> str:
     words = str(err).replace("'", " ").split()
     return next((word for word in words if "::" in word), "(unknown)")
+
+
+def _with_plain_names(script: Any) -> Any:  # noqa: ANN401 - a ScriptModule
+    """Return the module with one name for each operator, as PyTorch reads it from a file.
+
+    In the modules inside of a traced one an operator keeps the name that the code has for it, such as `concat` for
+    `cat`, and the exporter knows one name alone.
+    """
+    import torch
+
+    kept = io.BytesIO()
+    torch.jit.save(script, kept)
+    kept.seek(0)
+    return torch.jit.load(kept)  # type: ignore[no-untyped-call]
 
 
 def _open_dims(signature: Signature) -> Iterator[dict[int, str]]:

@@ -154,6 +154,24 @@ def test_an_operator_that_onnx_lacks_is_named(bench: Bench) -> None:
     assert "linalg_svd" in caught.value.rows[0][0]
 
 
+def test_an_operator_may_have_a_second_name_within_a_traced_module(bench: Bench) -> None:
+    class Inner(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.concat([torch.multiply(x, x), torch.arctan2(x, x + 3), torch.absolute(x)], dim=1)
+
+    module = torch.nn.Sequential(Inner())
+    source = _traced(module, bench.folder, torch.ones(2, 4))
+    signature = sign({"x": "float32[batch, 4]"}, {"y": "float32[batch, 12]"}, batch=(1, 2, 8))
+    x = np.random.default_rng(0).standard_normal((5, 4)).astype(np.float32)
+    for converted in (
+        bench.convert("torchscript", source, signature=signature),
+        Bench(folder=bench.folder / "module").convert(
+            "torch", model=module, signature=signature, exporter="torchscript"
+        ),
+    ):
+        assert_near(converted.run({"x": x})["y"], module(torch.from_numpy(x)))
+
+
 def test_dropout_that_was_traced_in_train_mode_is_noted(bench: Bench) -> None:
     source = _traced(torch.nn.Sequential(torch.nn.Dropout(1.0)).train(), bench.folder, torch.ones(2, 4))
     signature = sign({"x": "float32[batch, 4]"}, {"y": "float32[batch, 4]"}, batch=(1, 2, 4))

@@ -81,7 +81,7 @@ _MATRIX = {
     "small": np.zeros((20, 4), dtype=np.float32), "large": np.zeros((300, 4), dtype=np.float32), "zero": _ZERO,
     "one": _ZERO + 1, "nought": _NOUGHT, "unit": _NOUGHT + 1, "edges": np.array([1.5, 2.5, -3], dtype=np.float32),
     "seven": np.float32(7), "starts": np.array([[0, 5, 12]]), "later": np.array([5, 12]), "two": np.array([2]),
-    "three": np.array([3]), "flat": np.array([-1]), "twelve": np.array(12),
+    "three": np.array([3]), "afar": np.array([1 << 29]), "flat": np.array([-1]), "twelve": np.array(12),
 }  # fmt: skip
 _SHARED = GraphUse(table_rows=5, columns=((0, 4), (0, 6), (0, 7)), reach=((0, 19), (-5, 14), (-12, 7)), is_shifted=True)
 
@@ -105,6 +105,11 @@ _SHARED = GraphUse(table_rows=5, columns=((0, 4), (0, 6), (0, 7)), reach=((0, 19
             " c = Gather(small, a)\n y = Gather(large, b)\n}",
             GraphUse(table_rows=20),
             id="columns of an open number",
+        ),
+        pytest.param(
+            "(int64[N,K] x) => (y) {\n a = Slice(x, zero, afar, one)\n y = Gather(small, a)\n}",
+            GraphUse(table_rows=20),
+            id="an open number of columns up to an end that is far away",
         ),
         pytest.param(
             "(int64[N] x) => (y) {\n a = Sub(x, unit)\n y = Gather(small, a)\n}",

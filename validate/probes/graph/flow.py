@@ -30,7 +30,8 @@ _BOOL = 9
 _INTEGERS = frozenset({2, 3, 4, 5, 6, 7, 12, 13})
 _COMPARING = frozenset({"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"})
 _ROUNDED_BY = {"Cast": 0.0, "Ceil": 0.0, "Floor": 0.0, "Round": 0.5}
-_FROM_THE_END = 1 << 30
+# A slice that ends further on is open: converters write any large number for it.
+_MOST_COLUMNS = 1 << 16
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -291,7 +292,7 @@ def _places(carried: InputFlow, part: slice) -> list[int] | None:
     features = carried.features()
     if features is not None:
         return list(range(len(features)))[part]
-    is_plain = part.start >= 0 and 0 <= part.stop < _FROM_THE_END and part.step > 0
+    is_plain = part.start >= 0 and 0 <= part.stop <= _MOST_COLUMNS and part.step > 0
     return list(range(part.start, part.stop, part.step)) if is_plain else None
 
 
