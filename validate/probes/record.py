@@ -67,6 +67,7 @@ _ALONE = 4
 _TIMES, _TIMES_INVENTED = 2, 3
 # What answers to rows alone may take in memory.
 _BYTES_OF_ROWS = 64 << 20
+_SIGNAL_RANK = 3
 _ROUNDING_OF_FP32 = 2.0**-23
 _ROUNDING_OF_FP16 = 2.0**-11
 
@@ -304,8 +305,7 @@ def _answered(runner: Runner, alone: _RowsAlone, batch: ProbeBatch, plan: ProbeP
 
 def _is_calm(runner: Runner, alone: _RowsAlone, batch: ProbeBatch, first: Outputs, plan: ProbePlan) -> bool:
     """Return whether a second answer is the first one within the strictest limits, among other rows and all."""
-    random = plan.context.random(batch.about)
-    moved = _moved(batch, _ROUNDING_OF_FP32, random) if batch.is_invented else batch.inputs
+    moved = _moved(batch, _ROUNDING_OF_FP32, plan.context) if batch.is_invented else batch.inputs
     try:
         answers = _in_other_company(alone, moved, batch.rows, plan) or [runner.run(moved)]
     except (BackendError, UsageError, MeasurementError):
@@ -411,23 +411,40 @@ def _if_steady(
     Made-up rows may be such that a model divides by next to nothing, as a normalisation of a constant row does: any
     conversion differs there. What only a lower precision lacks is marked as beyond what it can be held to.
     """
-    random = plan.context.random(batch.about)
     if not is_known:
-        float32 = _movement(runner, outputs, plan, _moved(batch, _ROUNDING_OF_FP32, random), Precision.FP32)
+        float32 = _movement(runner, outputs, plan, _moved(batch, _ROUNDING_OF_FP32, plan.context), Precision.FP32)
         if float32 > _STEADY_SHARE:
             reason = f"the reference's answer hangs on the last digits of its inputs ({float32:.3g} limits)"
             return Dropped(about=batch.about, kind=DropKind.UNSTEADY, reason=reason)
-    if _movement(runner, outputs, plan, _moved(batch, _ROUNDING_OF_FP16, random), Precision.FP16) > _STEADY_SHARE:
+    if _movement(runner, outputs, plan, _moved(batch, _ROUNDING_OF_FP16, plan.context), Precision.FP16) > _STEADY_SHARE:
         return replace(batch, is_beyond_seen=True)
     return batch
 
 
-def _moved(batch: ProbeBatch, rounding: float, random: np.random.Generator) -> Outputs:
-    """Return the inputs, every float of them moved by a rounding."""
-    return {
-        name: _rounded(array, rounding, random) if is_float_dtype(array.dtype.name) else array
-        for name, array in batch.inputs.items()
-    }
+def _moved(batch: ProbeBatch, rounding: float, context: ProbeContext) -> Outputs:
+    """Return the inputs, every float of them moved by a rounding.
+
+    A flat signal, such as a black picture, is moved by a rounding of the largest value seen: which of its places a
+    model then chooses hangs on the last digits, and a rounding of zero is none. In a table, a zero may say something of
+    its own, and stays.
+    """
+    random = context.random(batch.about)
+    moved = dict(batch.inputs)
+    for name, array in batch.inputs.items():
+        if is_float_dtype(array.dtype.name):
+            step = rounding * random.choice([-1.0, 1.0], size=array.shape)
+            wide, seen = array.astype(np.float64), context.survey.inputs[name]
+            with np.errstate(over="ignore", invalid="ignore"):
+                by = max(abs(seen.low or 0.0), abs(seen.high or 0.0)) if _is_flat_signal(wide) else 0.0
+                moved[name] = (wide * (1 + step) + step * by).astype(array.dtype)
+    return moved
+
+
+def _is_flat_signal(values: NDArray[np.float64]) -> bool:
+    """Return whether every row has places and features, and the same value at all of them."""
+    return values.ndim >= _SIGNAL_RANK and bool(
+        (values == values[(slice(None), *[slice(1)] * (values.ndim - 1))]).all()
+    )
 
 
 def _movement(runner: Runner, outputs: Outputs, plan: ProbePlan, moved: Outputs, precision: Precision) -> float:
@@ -447,9 +464,3 @@ def _movement(runner: Runner, outputs: Outputs, plan: ProbePlan, moved: Outputs,
 def _strict(profile: OutputProfile, precision: Precision) -> Limits:
     limits = limits_for(DEFAULT_TOLERANCES[precision], profile)
     return replace(limits, repeat_max_abs_diff=limits.max_abs_diff)
-
-
-def _rounded(array: NDArray[np.generic], rounding: float, random: np.random.Generator) -> NDArray[np.generic]:
-    wide = array.astype(np.float64)
-    with np.errstate(over="ignore", invalid="ignore"):
-        return (wide * (1 + rounding * random.choice([-1.0, 1.0], size=wide.shape))).astype(array.dtype)

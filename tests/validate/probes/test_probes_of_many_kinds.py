@@ -322,6 +322,49 @@ def test_an_answer_that_hangs_on_the_last_digit_is_dropped_and_named(desk: Probe
     assert "hangs on the last digits of its inputs" in reasons["x: ones"]
 
 
+def test_which_of_equal_places_is_the_best_is_asked_of_no_flat_picture(desk: ProbeDesk) -> None:
+    # The place of the largest score is the answer, as where a detector chooses what it looks at. The scores of a flat
+    # picture are equal at all places but for rounding, which is another in the candidate.
+    text = """(float[N,6,2] x) => (float[N,1] y) {
+      scores = MatMul(x, w)
+      more = Add(scores, bias)
+      best = %s
+      place = ArgMax<axis=1, keepdims=0>(best)
+      y = Cast<to=1>(place)
+    }"""
+    random = np.random.default_rng(0)
+    weights = {
+        "w": random.standard_normal((2, 1)).astype(np.float32),
+        "bias": np.float32(0.1),
+        "last": np.float32([0, 0, 0, 0, 0, 2e-8]).reshape(1, 6, 1),
+    }
+    samples = [{"x": random.standard_normal((8, 6, 2)).astype(np.float32)}]
+    asked = desk.ask(desk.model(text % "Identity(more)", weights), samples, names=["values"])
+
+    answered = desk.answer(asked, desk.model(text % "Add(more, last)", weights))
+
+    reasons = {item.about: item.reason for probe in asked.probes.probes for item in probe.dropped}
+    assert {"x: zeros", "x: the mean, everywhere", "x: each row constant"} <= {
+        about for about, reason in reasons.items() if "hangs on the last digits of its inputs" in reason
+    }
+    assert answered.gate == ()
+    assert answered.failed == {}
+
+
+def test_a_zero_of_a_table_says_something_of_its_own(desk: ProbeDesk) -> None:
+    text = """(float[N,4] x) => (float[N,4] y) {
+      size = Abs(x)
+      more = Add(size, epsilon)
+      y = Sqrt(more)
+    }"""
+    reference = desk.model(text, {"epsilon": np.float32(0)})
+    asked = desk.ask(reference, [{"x": np.abs(_normal(0, 32, 4))}], names=["values"])
+
+    answered = desk.answer(asked, desk.model(text, {"epsilon": np.float32(1e-7)}))
+
+    assert "x: zeros" in answered.failed["values"]
+
+
 def test_texts_stand_beside_other_rows_and_none_is_made_up(desk: ProbeDesk) -> None:
     model = desk.model("(string[N] word, string[N] other, float[N] x) => (string[N] u, float[N] y) {\n"
                        " u = Identity(word)\n v = Identity(other)\n y = Neg(x)\n}", {})  # fmt: skip
