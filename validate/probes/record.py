@@ -442,9 +442,10 @@ def _moved(batch: ProbeBatch, rounding: float, context: ProbeContext) -> Outputs
 
 def _is_flat_signal(values: NDArray[np.float64]) -> bool:
     """Return whether every row has places and features, and the same value at all of them."""
-    return values.ndim >= _SIGNAL_RANK and bool(
-        (values == values[(slice(None), *[slice(1)] * (values.ndim - 1))]).all()
-    )
+    if values.ndim < _SIGNAL_RANK or not values.size:
+        return False
+    rows = values.reshape(len(values), -1)
+    return bool((rows == rows[:, :1]).all())
 
 
 def _movement(runner: Runner, outputs: Outputs, plan: ProbePlan, moved: Outputs, precision: Precision) -> float:

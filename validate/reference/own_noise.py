@@ -40,14 +40,15 @@ class RowNoise:
 
 
 def noise_by_row(answers: Sequence[NDArray[np.generic]]) -> tuple[RowNoise, ...]:
-    """Return how far several answers to the same rows differ from the first of them."""
-    first = answers[0].astype(np.float64).reshape(len(answers[0]), -1)
+    """Return how far several answers to the same rows differ from the first of them, where that is not masked."""
+    left_out = np.ma.getmaskarray(answers[0]).reshape(len(answers[0]), -1)
+    first = np.asarray(answers[0]).astype(np.float64).reshape(left_out.shape)
     largest, norms = np.zeros(len(first)), np.zeros(len(first))
     for answer in answers[1:]:
         if answer.shape != answers[0].shape:
             return tuple(RowNoise(max_abs_diff=_LARGEST, norm=_LARGEST) for _ in first)
-        other = answer.astype(np.float64).reshape(first.shape)
-        same = (other == first) | (np.isnan(other) & np.isnan(first))
+        other = np.asarray(answer).astype(np.float64).reshape(first.shape)
+        same = (other == first) | (np.isnan(other) & np.isnan(first)) | left_out
         with np.errstate(invalid="ignore"):
             difference = np.where(same, 0.0, np.abs(other - first))
         difference = np.where(np.isfinite(difference), difference, _LARGEST)
@@ -81,15 +82,21 @@ def rows_within(
 
     Args:
         actual: The candidate's answers, one row each along axis 0.
-        expected: The reference's, of the same shape.
+        expected: The reference's, of the same shape; what is masked counts for nothing.
         noise: The reference's own noise, of the same rows; None for none.
         limits: The limits of the output.
         profile: Its profile.
     """
     rows = len(expected)
-    wide = expected.astype(np.float64).reshape(rows, -1)
+    left_out = np.ma.getmaskarray(expected).reshape(rows, -1)
+
+    def counting(array: NDArray[np.generic]) -> NDArray[np.float64]:
+        wide: NDArray[np.float64] = np.asarray(array).astype(np.float64).reshape(left_out.shape)
+        return np.where(left_out, 0.0, wide)
+
+    wide = counting(expected)
     with np.errstate(invalid="ignore"):
-        difference = np.abs(actual.astype(np.float64).reshape(wide.shape) - wide)
+        difference = np.abs(counting(actual) - wide)
     of_values = _limits_of_rows(expected, limits)
     noise = [RowNoise(max_abs_diff=0.0, norm=0.0)] * rows if noise is None else noise
     own = np.array([row.max_abs_diff for row in noise])

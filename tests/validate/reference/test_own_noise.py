@@ -63,3 +63,13 @@ def test_answers_of_another_shape_or_finiteness_differ_as_much_as_can_be() -> No
     assert all(row.max_abs_diff > 1e300 for row in noise_by_row([_EXPECTED, _EXPECTED[:, :1]]))
     first, second = noise_by_row([_EXPECTED, broken])
     assert (first.max_abs_diff, second.max_abs_diff > 1e300) == (0, True)
+
+
+def test_what_does_not_count_is_no_noise_and_excuses_nothing() -> None:
+    padded = np.ma.MaskedArray(_EXPECTED, mask=[[False, True], [False, True]])
+    elsewhere = _EXPECTED + np.array([[0, 9.0], [0, 9.0]], dtype=np.float32)
+
+    assert [(row.max_abs_diff, row.norm) for row in noise_by_row([padded, elsewhere])] == [(0, 0), (0, 0)]
+    assert rows_within(elsewhere, padded, None, limits=_LIMITS, profile=_PROFILE).tolist() == [True, True]
+    wrong = elsewhere + np.array([[3 * _LIMIT, 0], [0, 0]], dtype=np.float32)
+    assert rows_within(wrong, padded, None, limits=_LIMITS, profile=_PROFILE).tolist() == [False, True]
