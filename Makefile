@@ -49,7 +49,7 @@ help: ## Show the targets
 
 $(DEMO_ENVIRONMENT): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(INSTALL) '.[cpu,torch,tensorflow,openvino,nncf,endpoint,litert,tensorrt-rtx]'
+	$(INSTALL) '.[cpu,torch,tensorflow,openvino,nncf,endpoint,images,litert,parquet,tensorrt-rtx]'
 	touch $@
 
 # The wheels are not installed, since they import beside a GPU alone: tests read the names of TensorRT 10 and 11 in them.
