@@ -97,7 +97,7 @@ def make_kserve_view(triton: TritonView, *, storage_uri: str, server: str, is_on
     model: dict[str, Any] = {
         "modelFormat": {"name": "triton"},
         "runtime": _RUNTIME,
-        # KServe's own is of 2023, and opens no file that is written today.
+        # KServe's own is 23.05, older than all of which is known here what they open.
         "runtimeVersion": f"{server}-py3",
         "protocolVersion": "v2",
         # One for each version: a service whose place stays the same is not started again.
