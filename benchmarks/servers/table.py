@@ -49,7 +49,7 @@ def _row(name: str, said: Mapping[str, Any]) -> tuple[str, ...]:
     return (
         name,
         said["version"],
-        "V2, HTTP, JSON",
+        f"V2: {', '.join(said['protocols'])}",
         said["loaded"],
         str(said["rows"]),
         f"{said['max_abs_diff']:.1e}",

@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import sys
+import time
 from pathlib import Path
 
 # The backend's own Python does not look where packages are installed.
@@ -42,6 +43,8 @@ class TritonPythonModel:
         self.inputs = [item["name"] for item in config["input"]]
         self.outputs = [item["name"] for item in config["output"]]
         self.is_batched = int(config.get("max_batch_size", 0)) > 0
+        # As a device would take them: milliseconds a call, and a row.
+        self.waits = json.loads(config["parameters"].get("waits_ms", {}).get("string_value", "[0, 0]"))
         self.log = os.environ.get("PARITYGATE_SHADOW_LOG")
         self.say(event="loaded")
 
@@ -61,6 +64,8 @@ class TritonPythonModel:
     def run(self, feed):
         """Return the outputs of one call."""
         found = {name: np.char.decode(a.astype(bytes)) if a.dtype.kind in "OS" else a for name, a in feed.items()}
+        rows = len(next(iter(found.values())))
+        time.sleep((self.waits[0] + self.waits[1] * rows) / 1000)
         return self.session.run(self.outputs, found)
 
     def say(self, **event):

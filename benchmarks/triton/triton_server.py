@@ -45,16 +45,20 @@ def why_no_server(place: Path) -> str:
     return ""
 
 
-def shadow_of(view: TritonView, root: Path) -> TritonView:
+def shadow_of(view: TritonView, root: Path, *, waits_ms: Sequence[float] = ()) -> TritonView:
     """Return the view of which only the backend differs: the python backend, which runs the very files of `root`.
 
     Args:
         view: The view.
         root: Where it was written.
+        waits_ms: How long the model waits besides, a call and a row, as if a device computed it; not at all if empty.
     """
     files = {name: root / view.name / str(view.version) / name for name in view.files}
     digests = json.dumps(dict(view.digests))
-    config = {**view.config, "backend": "python", "parameters": {"digests": {"string_value": digests}}}
+    parameters = {"digests": {"string_value": digests}}
+    if waits_ms:
+        parameters["waits_ms"] = {"string_value": json.dumps(list(waits_ms))}
+    config = {**view.config, "backend": "python", "parameters": parameters}
     first = view.text.splitlines()[0]
     return replace(
         view,

@@ -2,7 +2,9 @@
 
 The model is a perceptron that takes a processor some milliseconds a row, released as any other. Model Analyzer is no
 package of this project: `--model-analyzer` and `--perf-analyzer` name its programs where it is to run as well, on the
-same shadow of the view, over the same instances and batch sizes, with the same limit on latency.
+same shadow of the view, over the same instances and batch sizes, with the same limit on latency. With `--waits` the
+model is a small one that waits for so long a call and a row, as if a device computed it: then other work on the
+machine's processors does not decide which settings are the best.
 """
 
 from __future__ import annotations
@@ -43,21 +45,22 @@ from paritygate.precision import Variant
 from paritygate.signature import Dim, Signature, TensorSpec
 
 _MODEL, _WIDTH, _LAYERS = "perceptron", 2048, 6
+_WIDTH_THAT_WAITS = 64
 _INPUTS, _OUTPUTS, _ROWS = 256, 16, 64
 _LARGEST, _INSTANCES, _CALLERS = 16, (1, 2), 32
 _TOOL = Path(sys.executable).with_name("convert-and-validate")
 _DIGEST = "sha256:" + "0" * 64
 
 
-def _write_model(path: Path) -> None:
+def _write_model(path: Path, hidden: int) -> None:
     random, width, last = np.random.default_rng(0), _INPUTS, "x"
     nodes, weights = [], []
     for layer in range(_LAYERS):
-        weight = random.standard_normal((width, _WIDTH)).astype(np.float32) / np.float32(np.sqrt(width))
+        weight = random.standard_normal((width, hidden)).astype(np.float32) / np.float32(np.sqrt(width))
         weights.append(onnx.numpy_helper.from_array(weight, f"weight{layer}"))
         nodes.append(onnx.helper.make_node("MatMul", [last, f"weight{layer}"], [f"sum{layer}"]))
         nodes.append(onnx.helper.make_node("Tanh", [f"sum{layer}"], [f"layer{layer}"]))
-        width, last = _WIDTH, f"layer{layer}"
+        width, last = hidden, f"layer{layer}"
     weight = random.standard_normal((width, _OUTPUTS)).astype(np.float32) / np.float32(np.sqrt(width))
     weights.append(onnx.numpy_helper.from_array(weight, "weight"))
     nodes.append(onnx.helper.make_node("MatMul", [last, "weight"], ["y"]))
@@ -71,10 +74,10 @@ def _write_model(path: Path) -> None:
     onnx.save(model, str(path))
 
 
-def _release(work: Path, serve: Mapping[str, Any] | None = None) -> None:
+def _release(work: Path, serve: Mapping[str, Any] | None = None, *, hidden: int | None = None) -> None:
     """Release the model into `work/repository`, to be served so; it stands for one that a run judged."""
     folder = work / "artifact"
-    _write_model(folder / "model.onnx")
+    _write_model(folder / "model.onnx", hidden or _WIDTH)
     shapes = {"x": ("batch", _INPUTS), "y": ("batch", _OUTPUTS)}
     tensors = {name: TensorSpec(name=name, dtype="float32", shape=shape) for name, shape in shapes.items()}
     artifact = Artifact(
@@ -144,7 +147,7 @@ def _analyze(place: Path, work: Path, mode: str, limit_ms: float, programs: argp
     measure = _program(
         folder / "perf_analyzer",
         f'echo "$@" >> {calls}',
-        f"export LD_LIBRARY_PATH={programs.perf_libraries}",
+        f"export LD_LIBRARY_PATH={Path(programs.perf_libraries).absolute()}",
         f'exec {Path(programs.perf_analyzer).absolute()} "$@"',
     )
     ports = free_ports(3)
@@ -175,8 +178,9 @@ def _analyze(place: Path, work: Path, mode: str, limit_ms: float, programs: argp
     (folder / "settings.yaml").write_text(yaml.safe_dump(settings))
     begin = time.monotonic()
     with (folder / "log.txt").open("wb") as log:
-        words = [programs.model_analyzer, "profile", "-f", str(folder / "settings.yaml")]
-        code = subprocess.run(words, stdout=log, stderr=log, check=False).returncode
+        words = [Path(programs.model_analyzer).absolute(), "profile", "-f", folder / "settings.yaml"]
+        # It leaves files where it is called.
+        code = subprocess.run(words, stdout=log, stderr=log, cwd=folder, check=False).returncode
     table = folder / "results/results/metrics-model-inference.csv"
     rows = list(csv.DictReader(table.read_text().splitlines())) if table.is_file() else []
     within = [row for row in rows if row["Satisfies Constraints"] == "Yes"]
@@ -202,9 +206,10 @@ def main() -> int:
     parser.add_argument("place", type=Path)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--limit-ms", type=float, default=100.0)
+    parser.add_argument("--waits", type=float, nargs=2, metavar=("CALL_MS", "ROW_MS"), default=())
     parser.add_argument("--model-analyzer", help="The program of Model Analyzer; it does not run if not given.")
     parser.add_argument("--perf-analyzer", help="The program perf_analyzer.")
-    parser.add_argument("--perf-libraries", default="", help="A folder of the libraries that it needs.")
+    parser.add_argument("--perf-libraries", default=".", help="A folder of the libraries that it needs.")
     parser.add_argument("--modes", nargs="*", default=["quick", "brute"])
     given = parser.parse_args()
     why = why_no_server(given.place)
@@ -212,11 +217,12 @@ def main() -> int:
         sys.exit(why)
     with tempfile.TemporaryDirectory(prefix="paritygate-tune-") as folder:
         work = Path(folder)
-        _release(work)
+        _release(work, hidden=_WIDTH_THAT_WAITS if given.waits else None)
         order = ViewOrder(command="triton", model=_MODEL, which="prod", root=work / "models", name=_MODEL)
         published = publish_triton_view(work / "repository", order)
-        write_view(shadow_of(published.view, work / "models"), LocalPlace(work / "shadow"))
+        write_view(shadow_of(published.view, work / "models", waits_ms=given.waits), LocalPlace(work / "shadow"))
         found: dict[str, Any] = {"machine": machine_facts(), "processors": os.cpu_count(), "limit_ms": given.limit_ms}
+        found["waits_ms"] = list(given.waits)
         found["tune"] = _tune(given.place, work, given.limit_ms)
         if given.model_analyzer:
             found["model_analyzer"] = {

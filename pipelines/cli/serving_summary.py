@@ -10,14 +10,23 @@ from typing import Any
 from paritygate.pipelines.cli.console import print_lines
 from paritygate.pipelines.cli.screen import WIDTH, command_lines, from_here, wrapped
 from paritygate.pipelines.release.following import FollowingView
+from paritygate.pipelines.release.kserve_view import PublishedKServe
 from paritygate.pipelines.release.published_view import PublishedView
 from paritygate.pipelines.release.tensorflow_serving_view import PublishedSavedModel
 from paritygate.pipelines.release.triton_view import PublishedTritonView
 from paritygate.pipelines.run.workspace import worst_code
+from paritygate.pipelines.serving.kserve import MANIFEST
 from paritygate.pipelines.serving.tensorflow_serving import MODELS_FILE
+from paritygate.pipelines.serving.triton.view import TritonView
 from paritygate.text import counted
 
-__all__ = ["following_lines", "print_following_views", "print_saved_model", "print_triton_view"]
+__all__ = [
+    "following_lines",
+    "print_following_views",
+    "print_kserve_view",
+    "print_saved_model",
+    "print_triton_view",
+]
 
 
 def print_triton_view(
@@ -27,19 +36,21 @@ def print_triton_view(
     done = f"{published.variant} for Triton's backend {published.view.backend}"
     if _print_first(published, done, is_quiet=is_quiet, to_stderr=to_stderr):
         return
-    messages = (*_messages(published), *_following(follows))
+    messages = (*_messages(published.view), *_following(follows))
     print_lines([line for message in messages for line in wrapped(message)], err=to_stderr)
     root, name = shlex.quote(from_here(published.root)), published.view.name
     print_lines(command_lines(f"start: tritonserver --model-repository={root}"), err=to_stderr)
-    renamed, given = "".join(_renaming(published)), shlex.quote(samples or "SAMPLES")
+    renamed, given = _renaming(published.view), shlex.quote(samples or "SAMPLES")
     compare = f"convert-and-validate compare {shlex.quote(from_here(published.artifact))} grpc://127.0.0.1:8001/{name}"
     print_lines(command_lines(f"next: {compare}{renamed} --samples {given}"), err=to_stderr)
 
 
-def _print_first(published: PublishedView[Any, Any], variant: str, *, is_quiet: bool, to_stderr: bool) -> bool:
+def _print_first(
+    published: PublishedView[Any, Any], variant: str, *, is_quiet: bool, to_stderr: bool, done: str = "served"
+) -> bool:
     """Print what is served and where, and return whether that is all that is to be printed."""
     alias = f" ({', '.join(published.aliases)})" if published.aliases else ""
-    done = "served" if published.written.is_changed else "served already, nothing was written"
+    done = done if published.written.is_changed else f"{done} already, nothing was written"
     place = f"{from_here(published.root)}/{published.view.name}"
     said = f"{published.model} version {published.version}{alias}: {variant}: {done}: {place}"
     print_lines(wrapped(said, width=None) if is_quiet else wrapped(said), err=to_stderr)
@@ -51,8 +62,7 @@ def _following(alias: str | None) -> Iterator[str]:
         yield f"follows {alias}: promote, run, rollback and alias write it again when they move that (--no-follow: not)"
 
 
-def _messages(published: PublishedTritonView) -> Iterator[str]:
-    view = published.view
+def _messages(view: TritonView) -> Iterator[str]:
     for side in ("input", "output"):
         yield f"{side}s: {', '.join(map(_tensor, view.config[side]))}"
     rows, batching = int(view.config["max_batch_size"]), view.config.get("dynamic_batching")
@@ -73,11 +83,10 @@ def _tensor(entry: Mapping[str, Any]) -> str:
     return f"{entry['name']} {entry['data_type'].removeprefix('TYPE_')}[{dims}]"
 
 
-def _renaming(published: PublishedTritonView) -> Iterator[str]:
+def _renaming(view: TritonView) -> str:
     # Where the file names no tensors, the server's names are of their positions.
-    sides = [entry["name"] for side in ("input", "output") for entry in published.view.config[side]]
-    if published.view.backend == "pytorch":
-        yield from (f" --map {name}={name.rpartition('__')[0]}" for name in sides)
+    sides = [entry["name"] for side in ("input", "output") for entry in view.config[side]]
+    return "".join(f" --map {name}={name.rpartition('__')[0]}" for name in sides if view.backend == "pytorch")
 
 
 def print_saved_model(
@@ -101,6 +110,29 @@ def print_saved_model(
             *command_lines(
                 f"next: {compare} http://127.0.0.1:8501/v1/models/{view.name} --samples {samples or 'SAMPLES'}"
             ),
+        ],
+        err=to_stderr,
+    )
+
+
+def print_kserve_view(
+    published: PublishedKServe, *, samples: str | None, follows: str | None, is_quiet: bool, to_stderr: bool
+) -> None:
+    """Print what KServe will run, and how to bring it there and to judge it."""
+    view = published.view
+    variant = f"{published.variant} for Triton's backend {view.triton.backend}"
+    if _print_first(published, variant, is_quiet=is_quiet, to_stderr=to_stderr, done="written"):
+        return
+    messages = (*_messages(view.triton), *_following(follows))
+    folder, manifest = (from_here(published.root / name) for name in (view.folder, f"{view.name}/{MANIFEST}"))
+    compare = f"convert-and-validate compare {shlex.quote(from_here(published.artifact))}"
+    address = f"http://HOST/v2/models/{view.name}{_renaming(view.triton)}"
+    print_lines(
+        [
+            *(line for message in messages for line in wrapped(message)),
+            *wrapped(f"copy: {folder} to {view.storage_uri}"),
+            *command_lines(f"start: kubectl apply -f {shlex.quote(manifest)}"),
+            *command_lines(f"next: {compare} {address} --samples {shlex.quote(samples or 'SAMPLES')}"),
         ],
         err=to_stderr,
     )

@@ -61,6 +61,7 @@ def write_view_asked_for(  # noqa: PLR0913 - one argument for each option of the
     samples: str | None = None,
     server: str | None = None,
     base_path: str | None = None,
+    storage_uri: str | None = None,
 ) -> int:
     """Write a view, keep what was asked for, and print what was written by `show`.
 
@@ -83,6 +84,7 @@ def write_view_asked_for(  # noqa: PLR0913 - one argument for each option of the
         samples=samples,
         server=server,
         base_path=base_path,
+        storage_uri=storage_uri,
     )
     source = None if samples is None else SampleSource(text=samples, folder=Path.cwd())
     published: PublishedView[Any, Any] = publish_order(repository, order, source)

@@ -15,6 +15,7 @@ from typing import Any
 from paritygate.codec import from_data, to_data
 from paritygate.errors import InputFileError, ParitygateError
 from paritygate.files import read_json, storage_errors, write_json_atomically
+from paritygate.pipelines.release.kserve_view import publish_kserve_view
 from paritygate.pipelines.release.published_view import PublishedView
 from paritygate.pipelines.release.repository.disk import make_folders
 from paritygate.pipelines.release.repository.inspect import read_state
@@ -62,10 +63,12 @@ def publish_order(repository: Path, order: ViewOrder, samples: SampleSource | No
     """Write a view, and return what it is.
 
     Raises:
-        ParitygateError: As `publish_triton_view` and `publish_saved_model`.
+        ParitygateError: As `publish_triton_view`, `publish_kserve_view` and `publish_saved_model`.
     """
     if order.command == "triton":
         return publish_triton_view(repository, order, samples)
+    if order.command == "kserve":
+        return publish_kserve_view(repository, order, samples)
     return publish_saved_model(repository, order)
 
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from paritygate.errors import UsageError
 from paritygate.pipelines.release.published_view import PublishedView, published_view
 from paritygate.pipelines.release.repository.inspect import ReleaseDetails
-from paritygate.pipelines.release.to_serve import release_to_serve
-from paritygate.pipelines.release.triton_tuned import read_tuned
+from paritygate.pipelines.release.to_serve import ReleaseToServe, release_to_serve
+from paritygate.pipelines.release.triton_tuned import Tuned, read_tuned
 from paritygate.pipelines.release.view_order import ViewOrder
 from paritygate.pipelines.serving.place import LocalPlace
 from paritygate.pipelines.serving.triton.backends import BACKENDS
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["PublishedTritonView", "publish_triton_view"]
+__all__ = ["PublishedTritonView", "publish_triton_view", "triton_view_of"]
 
 PublishedTritonView = PublishedView[TritonView, WrittenView]
 
@@ -48,12 +48,30 @@ def publish_triton_view(repository: Path, order: ViewOrder, samples: SampleSourc
     found = release_to_serve(
         repository, order.model, order.which, variant=order.variant, formats=tuple(BACKENDS), server="Triton"
     )
+    place = LocalPlace(order.root)
+    view = triton_view_of(found, order, samples, read_tuned(place, check_name("model", order.name)))
+    return published_view(found, order.root, view, write_view(view, place))
+
+
+def triton_view_of(
+    found: ReleaseToServe, order: ViewOrder, samples: SampleSource | None, tuned: Tuned | None = None
+) -> TritonView:
+    """Return the view of a variant of a release, not written yet.
+
+    Args:
+        found: The variant.
+        order: What is asked for.
+        samples: Where real inputs come from that the server is warmed up with; no warm-up if None.
+        tuned: What was measured where it is served; None if nothing was.
+
+    Raises:
+        UsageError: The name is none, Triton does not serve it, or the configuration breaks a rule.
+        InputFileError: The samples cannot be read.
+    """
     artifact, details = found.artifact, found.details
-    served_name, place = check_name("model", order.name), LocalPlace(order.root)
-    tuned = read_tuned(place, served_name)
     served = ServedModel(
         artifact=artifact,
-        name=served_name,
+        name=check_name("model", order.name),
         version=details.version,
         devices=found.devices,
         own=_own_of(details),
@@ -61,13 +79,12 @@ def publish_triton_view(repository: Path, order: ViewOrder, samples: SampleSourc
         # What was measured for other files says nothing of these.
         tuned=tuned.settings if tuned is not None and tuned.digest == artifact.digest else None,
     )
-    view = make_view(
+    return make_view(
         served,
         warmup=None if samples is None else _first_row(samples, artifact.signature),
         # Without the aliases: where one more points here, the server has nothing to load again.
         said=f"{order.model} version {details.version}, {found.variant}, {artifact.digest}",
     )
-    return published_view(found, order.root, view, write_view(view, place))
 
 
 def _own_of(details: ReleaseDetails) -> Mapping[str, Any]:

@@ -13,7 +13,7 @@ class ViewOrder:
     """What was asked for when a view was written.
 
     Attributes:
-        command: Which command writes it: `triton` or `tfserving`.
+        command: Which command writes it: `triton`, `tfserving` or `kserve`.
         model: The model's name in the repository.
         which: The alias that it shows, or a version.
         root: Where the server looks for models; absolute.
@@ -22,6 +22,7 @@ class ViewOrder:
         samples: Where warm-up rows come from, as it was written; None for no warm-up.
         server: The release of Triton that reads it; None if it was not said.
         base_path: The folder of all models as TensorFlow Serving sees it; None for `root`.
+        storage_uri: The same as KServe reads it; None of the others.
     """
 
     command: str
@@ -33,6 +34,7 @@ class ViewOrder:
     samples: str | None = None
     server: str | None = None
     base_path: str | None = None
+    storage_uri: str | None = None
 
     @property
     def place(self) -> Path:
@@ -47,6 +49,7 @@ class ViewOrder:
     def words(self) -> tuple[str, ...]:
         """Return the words of the command that writes the view, without the repository."""
         said = {"--variant": self.variant, "--samples": self.samples, "--server": self.server}
-        said |= {"--base-path": self.base_path, "--name": self.name if self.name != self.model else None}
+        said |= {"--base-path": self.base_path, "--storage-uri": self.storage_uri}
+        said |= {"--name": self.name if self.name != self.model else None}
         options = (word for option, value in said.items() if value is not None for word in (option, value))
         return ("convert-and-validate", self.command, self.model, self.which, "--out", str(self.root), *options)

@@ -14,7 +14,7 @@ from typing import Protocol
 from paritygate.errors import StorageError
 from paritygate.files import digest_of_file, fsync_tree, storage_errors
 
-__all__ = ["Content", "LocalPlace", "Place", "digest_of"]
+__all__ = ["Content", "FolderOfPlace", "LocalPlace", "Place", "digest_of"]
 
 # What becomes a file: the path of one that is copied, or its bytes.
 Content = Path | bytes
@@ -39,6 +39,30 @@ class Place(Protocol):
 def digest_of(content: Content) -> str:
     """Return `sha256:` and the hex digest of what becomes a file."""
     return digest_of_file(content) if isinstance(content, Path) else f"sha256:{hashlib.sha256(content).hexdigest()}"
+
+
+class FolderOfPlace:
+    """A folder of a place, as a place of its own."""
+
+    def __init__(self, place: Place, folder: str) -> None:
+        """Take a folder, which need not exist, for the root."""
+        self._place, self._folder = place, folder
+
+    def read(self, name: str) -> bytes | None:
+        """Return a small file; None where there is none."""
+        return self._place.read(f"{self._folder}/{name}")
+
+    def digests(self, folder: str) -> Mapping[str, str]:
+        """Return the digest of every file below a folder by its name within it; nothing where there is no folder."""
+        return self._place.digests(f"{self._folder}/{folder}")
+
+    def add_folder(self, folder: str, files: Mapping[str, Content]) -> None:
+        """Add a folder that is not there, with these files by their names within it: it appears whole or not at all."""
+        self._place.add_folder(f"{self._folder}/{folder}", files)
+
+    def replace(self, name: str, content: bytes) -> None:
+        """Write a small file: whoever reads it sees the old one or the new one."""
+        self._place.replace(f"{self._folder}/{name}", content)
 
 
 class LocalPlace:

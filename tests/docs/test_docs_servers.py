@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 _FOUND = {
     "version": "1.0",
     "loaded": "onnx-fp32",
+    "protocols": ["HTTP with JSON", "gRPC with bytes"],
     "verdict": "pass",
     "rows": 120,
     "max_abs_diff": 1e-7,
@@ -62,7 +63,7 @@ def test_a_server_that_was_not_run_is_in_the_table_with_the_reason(tables: Modul
     lines = tables.table({"fastapi": _FOUND}, reasons).splitlines()[2:]
 
     assert lines[0] == (
-        "| FastAPI | 1.0 | V2, HTTP, JSON | onnx-fp32 | 120 | 1.0e-07 | pass | yes | fail: off by 8.0; other bytes: "
-        "refused |"
+        "| FastAPI | 1.0 | V2: HTTP with JSON, gRPC with bytes | onnx-fp32 | 120 | 1.0e-07 | pass | yes | "
+        "fail: off by 8.0; other bytes: refused |"
     )
     assert [line.split(" | ")[1] for line in lines[1:]] == ["not run: there is no .venv-servers/x"] * 5

@@ -39,6 +39,8 @@ SERVERS: Mapping[str, str] = {
     "kserve": "kserve",
     "ray": "ray",
 }
+# Those that answer over gRPC as well.
+GRPC = frozenset({"mlserver", "kserve"})
 _PORTS = (8000, 8001, 8002)
 _START_S = 120.0
 _STOP_S = 20.0
@@ -116,8 +118,7 @@ def other_release(tmp_path_factory: pytest.TempPathFactory) -> pg.Release:
     return _released(tmp_path_factory.mktemp("other"), 1)
 
 
-@pytest.fixture
-def environment(name: str) -> Path:
+def environment_of(name: str) -> Path:
     """Return the environment of a server, or skip."""
     place = _ROOT / ".venv-servers" / name
     if not (place / ".installed").is_file():
@@ -137,16 +138,44 @@ class Server:
     """A server that was started by the code and the command of its section.
 
     Attributes:
-        address: Where its model is asked.
+        ports: Its ports, by those that its code names.
         log: The file of what it says.
         process: Its process, which leads a group of its own.
         started: When it was started, by the monotonic clock.
     """
 
-    address: str
+    ports: Mapping[int, int]
     log: Path
     process: subprocess.Popen[bytes]
     started: float
+
+    @property
+    def address(self) -> str:
+        """Where its model is asked over HTTP."""
+        return self.with_ports("http://127.0.0.1:8000/v2/models/scores")
+
+    @property
+    def grpc(self) -> str:
+        """Where it is asked over gRPC, if it answers that."""
+        return self.with_ports("grpc://127.0.0.1:8001/scores")
+
+    def with_ports(self, text: str) -> str:
+        """Return a text in which its ports stand in the place of those that its code names."""
+        return _with_ports(text, self.ports)
+
+    def wait_until_it_listens(self) -> None:
+        """Wait until its first port takes connections.
+
+        Raises:
+            RuntimeError: It ended, or does not in time; the message ends with what it said last.
+        """
+        while time.monotonic() < self.started + _START_S and self.process.poll() is None:
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", self.ports[_PORTS[0]])) == 0:
+                    return
+            time.sleep(0.1)
+        msg = f"the server does not listen:\n{self.said()[-3000:]}"
+        raise RuntimeError(msg)
 
     def wait_until_ready(self) -> float:
         """Return the seconds until it answered the golden inputs for the first time.
@@ -155,7 +184,7 @@ class Server:
             RuntimeError: It ended, or does not answer in time; the message ends with what it said last.
         """
         while time.monotonic() < self.started + _START_S and self.process.poll() is None:
-            if self.answers():
+            if self.answer() is not None:
                 return time.monotonic() - self.started
             time.sleep(0.1)
         msg = f"the server does not answer:\n{self.said()[-3000:]}"
@@ -176,8 +205,8 @@ class Server:
                 raise RuntimeError(msg)
             time.sleep(0.1)
 
-    def answers(self) -> bool:
-        """Return whether it answers the golden inputs with 200."""
+    def answer(self) -> dict[str, Any] | None:
+        """Return what it answers to the golden inputs over HTTP with JSON; None where it is not answered with 200."""
         said = [
             {
                 "name": name,
@@ -193,16 +222,19 @@ class Server:
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         try:
             with opener.open(asked, timeout=30) as answer:
-                return answer.status == 200
+                found: dict[str, Any] = json.loads(answer.read())
+                return found
         except (urllib.error.URLError, ConnectionError, TimeoutError):
-            return False
+            return None
 
     def listens_elsewhere(self) -> bool:
-        """Return whether its port is open on another address than that of the loopback that it was given."""
-        port = int(self.address.split(":")[2].partition("/")[0])
-        with socket.socket() as probe:
-            # Who listens on all addresses listens on this one as well.
-            return probe.connect_ex(("127.0.0.2", port)) == 0
+        """Return whether a port of its is open on another address than that of the loopback that it was given."""
+        for port in self.ports.values():
+            with socket.socket() as probe:
+                # Who listens on all addresses listens on this one as well.
+                if probe.connect_ex(("127.0.0.2", port)) == 0:
+                    return True
+        return False
 
     def said(self) -> str:
         """Return its log."""
@@ -231,20 +263,19 @@ def _signal_group(leader: int, number: int) -> bool:
 
 
 @pytest.fixture
-def serve(name: str, environment: Path, tmp_path: Path) -> Callable[[Path], AbstractContextManager[Server]]:
-    """Return a function that starts the server on a repository, as a context that ends it."""
-    blocks = [block for block in _BLOCK.finditer((_ROOT / "docs/servers.md").read_text()) if block["server"] == name]
-    (command,) = [block["text"] for block in blocks if block["language"] == "shell"]
+def serve_files(tmp_path: Path) -> Callable[..., AbstractContextManager[Server]]:
+    """Return a function that starts a server of an environment on files of its own, as a context that ends it."""
 
     @contextmanager
-    def started(repository: Path) -> Iterator[Server]:
+    def started(name: str, files: Mapping[str, str], command: str, repository: Path | None = None) -> Iterator[Server]:
+        environment = environment_of(name)
         folder = tmp_path / f"server-{len(list(tmp_path.iterdir()))}"
         (folder / "artifacts").mkdir(parents=True)
-        (folder / "artifacts/repository").symlink_to(repository)
+        if repository is not None:
+            (folder / "artifacts/repository").symlink_to(repository)
         ports = dict(zip(_PORTS, _free_ports(len(_PORTS)), strict=True))
-        for block in blocks:
-            if block["file"]:
-                (folder / block["file"]).write_text(_with_ports(block["text"], ports))
+        for file, text in files.items():
+            (folder / file).write_text(_with_ports(text, ports))
         log = folder / "server.log"
         with log.open("wb") as stream:
             process = subprocess.Popen(
@@ -255,14 +286,24 @@ def serve(name: str, environment: Path, tmp_path: Path) -> Callable[[Path], Abst
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        address = f"http://127.0.0.1:{ports[_PORTS[0]]}/v2/models/scores"
-        server = Server(address=address, log=log, process=process, started=time.monotonic())
+        server = Server(ports=ports, log=log, process=process, started=time.monotonic())
         try:
             yield server
         finally:
             server.stop()
 
     return started
+
+
+@pytest.fixture
+def serve(
+    name: str, serve_files: Callable[..., AbstractContextManager[Server]]
+) -> Callable[[Path], AbstractContextManager[Server]]:
+    """Return a function that starts the server by its section of the page, on a repository."""
+    blocks = [block for block in _BLOCK.finditer((_ROOT / "docs/servers.md").read_text()) if block["server"] == name]
+    (command,) = [block["text"] for block in blocks if block["language"] == "shell"]
+    files = {block["file"]: block["text"] for block in blocks if block["file"]}
+    return lambda repository: serve_files(name, files, command, repository)
 
 
 def _with_ports(text: str, ports: Mapping[int, int]) -> str:

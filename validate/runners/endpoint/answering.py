@@ -66,7 +66,10 @@ def _values(data: object, dtype: str) -> NDArray[np.generic]:
         FloatingPointError: So is a number with a fraction.
     """
     if dtype == "string":
-        texts = np.asarray(data, dtype=object)
+        texts = np.array(data, dtype=object)
+        for at, text in np.ndenumerate(texts):
+            # Over gRPC it comes as bytes.
+            texts[at] = text.decode() if isinstance(text, bytes) else text
         if not all(isinstance(text, str) for text in texts.ravel()):
             msg = "not every value is text"
             raise ValueError(msg)

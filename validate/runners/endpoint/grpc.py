@@ -11,7 +11,7 @@ from paritygate.models.endpoint import Endpoint, EndpointLimits
 from paritygate.signature import Signature, TensorSpec
 from paritygate.validate.runners.endpoint.client import Pace, vanished
 from paritygate.validate.runners.endpoint.messages import SERVICE, messages
-from paritygate.validate.runners.endpoint.tensors import DATATYPES, as_bytes, from_bytes, spec_of
+from paritygate.validate.runners.endpoint.tensors import as_bytes, datatype_of, from_bytes, spec_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -69,12 +69,11 @@ class OpenInferenceGrpc:
             MeasurementError: The server does not answer.
             BackendError: It refuses the inputs, or what it answers cannot be read.
         """
-        dtypes = {name: "string" if array.dtype.kind in "UO" else array.dtype.name for name, array in feed.items()}
         answer = self._call(
             "ModelInfer",
             model_name=self._name["name"],
             model_version=self._name["version"],
-            inputs=[{"name": n, "datatype": DATATYPES[dtypes[n]], "shape": array.shape} for n, array in feed.items()],
+            inputs=[{"name": n, "datatype": datatype_of(array), "shape": array.shape} for n, array in feed.items()],
             outputs=[{"name": spec.name} for spec in outputs],
             raw_input_contents=list(map(as_bytes, feed.values())),
         )

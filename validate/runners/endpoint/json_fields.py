@@ -13,6 +13,7 @@ from paritygate.models.endpoint import Endpoint, EndpointLimits
 from paritygate.models.json_mapping import BODY, JsonMapping
 from paritygate.signature import Signature, TensorSpec
 from paritygate.validate.runners.endpoint.client import HttpClient, as_json
+from paritygate.validate.runners.endpoint.tensors import as_json_values, is_text
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -86,7 +87,11 @@ class JsonFields:
 
 
 def _plain(array: NDArray[np.generic]) -> Any:  # noqa: ANN401 - JSON data
-    return array.astype(str).tolist() if array.dtype.kind in "UO" else array.astype(_wide(array)).tolist()
+    if is_text(array):
+        texts = np.empty(array.shape, dtype=object)
+        texts.ravel()[:] = as_json_values(array)
+        return texts.tolist()
+    return array.astype(_wide(array)).tolist()
 
 
 def _wide(array: NDArray[np.generic]) -> Any:  # noqa: ANN401 - what NumPy takes as a dtype

@@ -1,12 +1,13 @@
 """The Open Inference Protocol, version 2, over HTTP: Triton, KServe, MLServer.
 
-Values go as bytes where the server says that it takes them so (Triton), else as JSON: MLServer refuses bytes.
+Values go as bytes where the server takes them so, else as JSON: MLServer refuses bytes.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ from paritygate.errors import BackendError
 from paritygate.models.endpoint import Endpoint, EndpointLimits
 from paritygate.signature import Signature, TensorSpec
 from paritygate.validate.runners.endpoint.client import HttpClient, as_json
-from paritygate.validate.runners.endpoint.tensors import DATATYPES, as_bytes, from_bytes, spec_of
+from paritygate.validate.runners.endpoint.tensors import as_bytes, as_json_values, datatype_of, from_bytes, spec_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -27,6 +28,8 @@ __all__ = ["Answer", "Asked", "OpenInference"]
 
 _BINARY = "binary_tensor_data"
 _HEADER_LENGTH = "Inference-Header-Content-Length"
+_KSERVE_VERSION = re.compile(r"(\d+)\.(\d+)")
+_KSERVE_TAKES_BYTES = (0, 14)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,7 +68,7 @@ class OpenInference:
         server = self._client.get(f"{quote(endpoint.prefix)}/v2") or {}
         self.server = str(server.get("name") or "unknown")
         self.version = str(server.get("version") or "unknown")
-        self._is_binary = _BINARY in (server.get("extensions") or ())
+        self._is_binary = _BINARY in (server.get("extensions") or ()) or _takes_bytes_unsaid(self.server, self.version)
 
     @property
     def transport(self) -> str:
@@ -99,19 +102,20 @@ class OpenInference:
         """Return the request of some inputs, which may be sent more than once."""
         bodies, inputs = [], []
         for name, array in feed.items():
-            dtype = "string" if array.dtype.kind in "UO" else array.dtype.name
-            said: dict[str, Any] = {"name": name, "shape": list(array.shape), "datatype": DATATYPES[dtype]}
+            said: dict[str, Any] = {"name": name, "shape": list(array.shape), "datatype": datatype_of(array)}
             if self._is_binary:
                 bodies.append(as_bytes(array))
                 said["parameters"] = {"binary_data_size": len(bodies[-1])}
             else:
-                said["data"] = array.ravel().tolist()
+                said["data"] = as_json_values(array)
             inputs.append(said)
         asked: dict[str, Any] = {"inputs": inputs}
+        # For each output as well: KServe answers those that are named as JSON otherwise.
+        as_values = {"parameters": {"binary_data": True}} if self._is_binary else {}
         if self._is_binary:
             asked["parameters"] = {"binary_data_output": True}
         if outputs:
-            asked["outputs"] = [{"name": spec.name} for spec in outputs]
+            asked["outputs"] = [{"name": spec.name, **as_values} for spec in outputs]
         header = json.dumps(asked).encode()
         headers = {"Content-Type": "application/json"}
         if self._is_binary:
@@ -135,6 +139,12 @@ class OpenInference:
             BackendError: It cannot be read.
         """
         return _outputs(as_json(answer.content[: answer.length]), answer.content[answer.length :])
+
+
+def _takes_bytes_unsaid(server: str, version: str) -> bool:
+    """Return whether a server takes bytes that does not list it: KServe, since 0.14."""
+    found = _KSERVE_VERSION.match(version)
+    return server == "kserve" and found is not None and (int(found[1]), int(found[2])) >= _KSERVE_TAKES_BYTES
 
 
 def _outputs(said: Any, raw: bytes) -> dict[str, NDArray[np.generic]]:  # noqa: ANN401 - JSON data

@@ -16,6 +16,7 @@ from paritygate.errors import BackendError
 from paritygate.models.endpoint import Endpoint, EndpointLimits
 from paritygate.signature import Signature, TensorSpec
 from paritygate.validate.runners.endpoint.client import HttpClient, as_json
+from paritygate.validate.runners.endpoint.tensors import is_text
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -118,11 +119,13 @@ def _spec(name: str, info: Mapping[str, Any]) -> TensorSpec:
 
 
 def _values(array: NDArray[np.generic]) -> Any:  # noqa: ANN401 - JSON data
-    if array.dtype.kind not in "UO":
+    if not is_text(array):
         return array.tolist()
     texts = np.empty(array.shape, dtype=object)
     for at in np.ndindex(array.shape):
-        texts[at] = {"b64": base64.b64encode(str(array[at]).encode()).decode()}
+        value: object = array[at]
+        raw = value if isinstance(value, bytes) else str(value).encode()
+        texts[at] = {"b64": base64.b64encode(raw).decode()}
     return texts.tolist()
 
 

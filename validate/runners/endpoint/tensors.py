@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["DATATYPES", "as_bytes", "check_answer", "from_bytes", "spec_of"]
+__all__ = ["DATATYPES", "as_bytes", "as_json_values", "check_answer", "datatype_of", "from_bytes", "is_text", "spec_of"]
 
 # Source: "Tensor Data Types" of the protocol's specification, version 2 (and BF16, which Triton added).
 DATATYPES: Mapping[str, str] = {
@@ -53,10 +53,30 @@ def spec_of(said: Mapping[str, Any]) -> TensorSpec:
     return TensorSpec(name=name, dtype=_DTYPES[datatype], shape=dims)
 
 
+def is_text(array: NDArray[np.generic]) -> bool:
+    """Return whether an array holds text: of NumPy's own, as byte strings in UTF-8, or as Python objects."""
+    return array.dtype.kind in "SUO"
+
+
+def datatype_of(array: NDArray[np.generic]) -> str:
+    """Return the protocol's name of an array's dtype."""
+    return DATATYPES["string" if is_text(array) else array.dtype.name]
+
+
+def as_json_values(array: NDArray[np.generic]) -> list[Any]:
+    """Return the values in row-major order, as JSON has them; byte strings become the text that they are.
+
+    Raises:
+        UnicodeDecodeError: A byte string is no text in UTF-8.
+    """
+    values: list[Any] = array.ravel().tolist()
+    return [value.decode() if isinstance(value, bytes) else value for value in values]
+
+
 def as_bytes(array: NDArray[np.generic]) -> bytes:
     """Return the values in row-major order, little-endian; of text, each with its length before it."""
-    if array.dtype.kind in "UO":
-        words = [str(value).encode() for value in array.ravel()]
+    if is_text(array):
+        words = [value if isinstance(value, bytes) else str(value).encode() for value in array.ravel()]
         return b"".join(part for word in words for part in (_LENGTH.pack(len(word)), word))
     return np.ascontiguousarray(array).tobytes()
 

@@ -26,6 +26,8 @@ class Server:
     """What the server does, and what it was asked."""
 
     url: str = ""
+    name: str = "tiny-server"
+    version: str = "1.2"
     extensions: list[str] = field(default_factory=list)
     is_described: bool = True
     # Of the request, counted from 0: what is to happen instead of the right answer.
@@ -48,7 +50,7 @@ def _handler(server: Server) -> type[QuietHandler]:
             out = {"dtype": "DT_FLOAT", "tensor_shape": {"dim": [{"size": "-1"}, {"size": "2"}]}}
             known = {"serving_default": {"inputs": {"x": spec}, "outputs": {"logits": out}}}
             pages: dict[str, Any] = {
-                "/v2": {"name": "tiny-server", "version": "1.2", "extensions": server.extensions},
+                "/v2": {"name": server.name, "version": server.version, "extensions": server.extensions},
                 "/v2/models/tiny": {"name": "tiny", **(tensors if server.is_described else {})},
                 "/v1/models/tiny/metadata": {"metadata": {"signature_def": {"signature_def": known}}},
             }

@@ -81,6 +81,16 @@ def test_values_that_are_not_of_the_datatype_are_refused(data: object, dtype: st
         tensors_asked(request(data, dtype), signature(dtype))
 
 
+def test_text_that_came_as_bytes_is_text() -> None:
+    asked = request(["a", "é"], "string")
+    asked["inputs"][0]["data"] = [word.encode() for word in asked["inputs"][0]["data"]]
+
+    assert tensors_asked(asked, signature("string"))["x"].ravel().tolist() == ["a", "é"]
+    asked["inputs"][0]["data"][1] = b"\xff"
+    with pytest.raises(UsageError, match="cannot be read as BYTES: UnicodeDecodeError"):
+        tensors_asked(asked, signature("string"))
+
+
 @pytest.mark.parametrize(
     ("asked", "words"),
     [

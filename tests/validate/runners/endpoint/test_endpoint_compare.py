@@ -54,6 +54,27 @@ def test_a_server_that_answers_as_the_original_passes(server: Server, extensions
     assert len(server.asked) > 48 / 16
 
 
+@pytest.mark.parametrize(
+    ("name", "version", "sent_as"),
+    [
+        ("kserve", "0.21.0", "bytes"),
+        ("kserve", "1.0.0rc0", "bytes"),
+        ("kserve", "0.13.1", "JSON"),
+        ("kserve", "", "JSON"),
+        ("mlserver", "1.7.1", "JSON"),
+    ],
+)
+def test_kserve_is_sent_bytes_although_it_does_not_list_them(
+    server: Server, name: str, version: str, sent_as: str
+) -> None:
+    server.name, server.version = name, version
+
+    result = compare(server.model)
+
+    assert result.verdict == "pass", str(result)
+    assert any(f"a server answered over HTTP with {sent_as}" in note for note in result.candidate.notes)
+
+
 def test_tensorflow_serving_is_asked_by_its_own_paths(server: Server) -> None:
     result = compare(f"{server.url}/v1/models/tiny")
 

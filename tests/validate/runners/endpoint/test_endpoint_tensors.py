@@ -13,7 +13,15 @@ from hypothesis.extra import numpy as hnp
 
 from paritygate.errors import BackendError
 from paritygate.signature import TensorSpec
-from paritygate.validate.runners.endpoint.tensors import DATATYPES, as_bytes, check_answer, from_bytes, spec_of
+from paritygate.validate.runners.endpoint.tensors import (
+    DATATYPES,
+    as_bytes,
+    as_json_values,
+    check_answer,
+    datatype_of,
+    from_bytes,
+    spec_of,
+)
 
 _SHAPES = hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4)
 
@@ -39,6 +47,16 @@ def test_text_comes_back_as_utf8(words: list[str]) -> None:
     array: np.ndarray[Any, Any] = np.asarray(words, dtype=str)
 
     assert [word.decode() for word in from_bytes(as_bytes(array), "string", (len(words),))] == words
+
+
+@pytest.mark.parametrize("kind", ["S", "O"])
+def test_byte_strings_are_sent_as_the_text_that_they_are(kind: str) -> None:
+    words = ["", "a", "żółw"]
+    array = np.asarray([word.encode() for word in words], dtype=kind)
+
+    assert datatype_of(array) == "BYTES"
+    assert from_bytes(as_bytes(array), "string", (3,)).tolist() == [word.encode() for word in words]
+    assert as_json_values(array) == words
 
 
 @pytest.mark.parametrize("said", [{}, {"name": "x"}, {"name": "x", "datatype": "FP8"}])

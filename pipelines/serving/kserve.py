@@ -1,0 +1,134 @@
+"""The view of a release that KServe runs on its Triton: a repository of models by version, and an InferenceService.
+
+Source: `serving.kserve.io_inferenceservices.yaml`, the schema of an InferenceService (v1beta1) in the sources of
+KServe 0.20, `kserve-tritonserver.yaml`, its runtime, and what its controller takes as a storageUri. No Kubernetes ever
+ran such a view here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from paritygate.errors import UsageError
+from paritygate.pipelines.serving.place import FolderOfPlace, Place
+from paritygate.pipelines.serving.triton.view import FIRST_LINE, TritonView, write_view
+
+__all__ = ["MANIFEST", "KServeView", "WrittenKServe", "make_kserve_view", "write_kserve"]
+
+MANIFEST = "inferenceservice.yaml"
+_RUNTIME = "kserve-tritonserver"
+# Its services have this name and `-predictor`, and names of Kubernetes have 63 characters at most.
+_NAME = re.compile(r"[a-z]([-a-z0-9]{0,51}[a-z0-9])?")
+# Of what KServe reads from, those that hold folders: it copies all that is below into the container.
+_FOLDERS = ("gs://", "s3://", "pvc://", "hdfs://", "webhdfs://")
+_AZURE = re.compile(r"https://[^/]+\.blob\.core\.windows\.net/.+")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KServeView:
+    """A version of a model as KServe runs it, not written yet.
+
+    Attributes:
+        triton: What its Triton reads.
+        manifest: The InferenceService as JSON data.
+        said: What the first line of its file says.
+    """
+
+    triton: TritonView
+    manifest: Mapping[str, Any]
+    said: str
+
+    @property
+    def name(self) -> str:
+        """The name of the service, and of the model on its server."""
+        return self.triton.name
+
+    @property
+    def folder(self) -> str:
+        """What is to be copied to where the service reads it."""
+        return f"{self.name}/{self.triton.version}"
+
+    @property
+    def storage_uri(self) -> str:
+        """Where the service reads it."""
+        return str(self.manifest["spec"]["predictor"]["model"]["storageUri"])
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what is particular to KServe as JSON data."""
+        return {"manifest": dict(self.manifest), "folder": self.folder, "triton": self.triton.to_json()}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WrittenKServe:
+    """What writing a view came to: whether anything was written."""
+
+    is_changed: bool
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON data."""
+        return {"is_changed": self.is_changed}
+
+
+def make_kserve_view(triton: TritonView, *, storage_uri: str, server: str, is_on_gpu: bool, said: str) -> KServeView:
+    """Return the view of what a Triton reads.
+
+    Args:
+        triton: What it reads.
+        storage_uri: The place of all models as the cluster sees it.
+        server: The release of Triton.
+        is_on_gpu: Whether it is served on a GPU.
+        said: Which release it is of, in words.
+
+    Raises:
+        UsageError: KServe takes no service of that name, or reads no folder from that place.
+    """
+    if _NAME.fullmatch(triton.name) is None:
+        msg = f"KServe has no service called {triton.name!r} (allowed: a-z, 0-9 and -, a letter first, at most 53 long)"
+        raise UsageError(msg, hint="serve it under another --name")
+    if not storage_uri.startswith(_FOLDERS) and _AZURE.fullmatch(storage_uri) is None:
+        allowed = f"{', '.join(_FOLDERS)} or https://ACCOUNT.blob.core.windows.net/"
+        msg = f"KServe reads no folder of models from {storage_uri!r} (allowed: what begins with {allowed})"
+        raise UsageError(msg, hint="give for example --storage-uri pvc://CLAIM/models")
+    model: dict[str, Any] = {
+        "modelFormat": {"name": "triton"},
+        "runtime": _RUNTIME,
+        # KServe's own is 23.05, older than all of which is known here what they open.
+        "runtimeVersion": f"{server}-py3",
+        "protocolVersion": "v2",
+        # One for each version: a service whose place stays the same is not started again.
+        "storageUri": f"{storage_uri.rstrip('/')}/{triton.name}/{triton.version}",
+    }
+    if is_on_gpu:
+        model["resources"] = {"limits": {"nvidia.com/gpu": "1"}}
+    manifest = {
+        "apiVersion": "serving.kserve.io/v1beta1",
+        "kind": "InferenceService",
+        "metadata": {"name": triton.name},
+        "spec": {"predictor": {"model": model}},
+    }
+    return KServeView(triton=triton, manifest=manifest, said=said)
+
+
+def write_kserve(view: KServeView, place: Place) -> WrittenKServe:
+    """Write a view: first the version's folder, then at once the service that names it.
+
+    Raises:
+        UsageError: The service's file was not written by this, or the version's folder holds something else.
+        ArtifactIntegrityError: A file is not what was released.
+        StorageError: The disk is full, or the place cannot be written.
+    """
+    name = f"{view.name}/{MANIFEST}"
+    before = place.read(name)
+    if before is not None and not before.startswith(FIRST_LINE.encode()):
+        msg = f"{name} is there and was not written by this command: it is left alone"
+        raise UsageError(msg, hint="write to another folder with --out, or serve it under another --name")
+    written = write_view(view.triton, FolderOfPlace(place, view.folder))
+    text = f"{FIRST_LINE}: {view.said}.\n{yaml.safe_dump(dict(view.manifest), sort_keys=False)}".encode()
+    if before != text:
+        place.replace(name, text)
+    return WrittenKServe(is_changed=written.is_changed or before != text)

@@ -1,0 +1,217 @@
+"""What is written for KServe: a repository of models by version, and the InferenceService that names it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import numpy as np
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from paritygate.errors import UsageError
+from paritygate.pipelines.cli.app import cli
+from paritygate.pipelines.release.repository import Release
+from paritygate.pipelines.serving.protobuf import data_of
+from paritygate.pipelines.serving.triton.messages import parse_text
+
+_TEXT = {"type": "string"}
+
+
+def _object(required: list[str], **properties: Any) -> dict[str, Any]:  # noqa: ANN401 - parts of a schema
+    return {"type": "object", "required": required, "properties": properties, "additionalProperties": False}
+
+
+# As much as is written of an InferenceService, and nothing else is allowed. Source of names and types: the schema of
+# version v1beta1 in config/crd/full/serving.kserve.io_inferenceservices.yaml of kserve/kserve, commit aaac4e2; of the
+# values that are allowed: its pkg/constants, config/runtimes/kserve-tritonserver.yaml and
+# pkg/controller/v1beta1/inferenceservice/utils (storageUri), and the tags of Triton's containers.
+SCHEMA = _object(
+    ["apiVersion", "kind", "metadata", "spec"],
+    apiVersion={"const": "serving.kserve.io/v1beta1"},
+    kind={"const": "InferenceService"},
+    metadata=_object(["name"], name={"type": "string", "pattern": "^[a-z]([-a-z0-9]*[a-z0-9])?$", "maxLength": 53}),
+    spec=_object(
+        ["predictor"],
+        predictor=_object(
+            ["model"],
+            model=_object(
+                ["modelFormat", "storageUri"],
+                modelFormat=_object(
+                    ["name"], name={"enum": ["tensorrt", "tensorflow", "onnx", "pytorch", "triton"]}, version=_TEXT
+                ),
+                runtime={"const": "kserve-tritonserver"},
+                runtimeVersion={"type": "string", "pattern": "^[0-9]{2}\\.[0-9]{2}-py3$"},
+                protocolVersion={"enum": ["v2", "grpc-v2"]},
+                storageUri={"type": "string", "pattern": "^(gs|s3|pvc|hdfs|webhdfs|https)://"},
+                resources=_object(
+                    [], limits={"type": "object", "additionalProperties": {"anyOf": [{"type": "integer"}, _TEXT]}}
+                ),
+            ),
+        ),
+    ),
+)
+_ASKED = ("--storage-uri", "pvc://models/of-the-team", "--server", "25.10")
+
+
+@pytest.fixture
+def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    monkeypatch.chdir(tmp_path)
+
+    def run(*words: str) -> Result:
+        result = CliRunner().invoke(cli, [*words, "--repository", "repository"], standalone_mode=False)
+        if result.exception is not None:
+            raise result.exception
+        return result
+
+    return run
+
+
+def manifest(tmp_path: Path, name: str = "adds") -> dict[str, Any]:
+    """Return the service that was written, after the schema was held against it."""
+    found: dict[str, Any] = yaml.safe_load((tmp_path / "models" / name / "inferenceservice.yaml").read_text())
+    jsonschema.validate(found, SCHEMA)
+    return found
+
+
+def test_the_service_names_the_folder_of_the_version(
+    tmp_path: Path, call: Callable[..., Result], make_release: Callable[..., Release]
+) -> None:
+    make_release()
+    np.savez(tmp_path / "inputs.npz", x=np.ones((3, 4), dtype=np.float32))
+
+    call("kserve", "adds", "--out", "models", *_ASKED, "--samples", "inputs.npz")
+
+    model = manifest(tmp_path)["spec"]["predictor"]["model"]
+    assert model == {
+        "modelFormat": {"name": "triton"},
+        "runtime": "kserve-tritonserver",
+        "runtimeVersion": "25.10-py3",
+        "protocolVersion": "v2",
+        "storageUri": "pvc://models/of-the-team/adds/1",
+    }
+    # What lies below the folder is what KServe copies to where its Triton looks for models.
+    folder = tmp_path / "models/adds/1"
+    assert [path.name for path in folder.iterdir()] == ["adds"]
+    config = data_of(parse_text((folder / "adds/config.pbtxt").read_text()))
+    assert (config["name"], config["backend"]) == ("adds", "onnxruntime")
+    assert len(config["model_warmup"]) == 2
+    released = tmp_path / "repository/store/adds/1/onnx-fp32/model.onnx"
+    assert (folder / "adds/1/model.onnx").read_bytes() == released.read_bytes()
+
+
+def test_it_follows_its_alias_to_a_place_of_its_own(
+    tmp_path: Path, call: Callable[..., Result], make_release: Callable[..., Release]
+) -> None:
+    make_release()
+    make_release(added=2.0)
+    call("kserve", "adds", "--out", "models", *_ASKED)
+    assert manifest(tmp_path)["spec"]["predictor"]["model"]["storageUri"].endswith("/adds/2")
+
+    assert "view models/adds now shows version 1" in call("rollback", "adds").output
+
+    assert manifest(tmp_path)["spec"]["predictor"]["model"]["storageUri"].endswith("/adds/1")
+    # A service goes on reading its version until it is replaced.
+    assert (tmp_path / "models/adds/2/adds/2/model.onnx").is_file()
+    assert "written already, nothing was written" in " ".join(
+        call("kserve", "adds", "--out", "models", *_ASKED).output.split()
+    )
+
+
+def test_a_release_for_a_gpu_asks_for_one(
+    tmp_path: Path, call: Callable[..., Result], make_release: Callable[..., Release]
+) -> None:
+    make_release(device="cuda")
+
+    call("kserve", "adds", "--out", "models", *_ASKED)
+
+    assert manifest(tmp_path)["spec"]["predictor"]["model"]["resources"] == {"limits": {"nvidia.com/gpu": "1"}}
+
+
+def test_the_command_says_what_to_copy_and_how_to_start_and_to_judge_it(
+    tmp_path: Path, call: Callable[..., Result], make_release: Callable[..., Release]
+) -> None:
+    make_release()
+
+    printed = call("kserve", "adds", "--out", "models", *_ASKED, "--json", "view.json").output
+
+    lines = " ".join(printed.replace("\\\n", "").split())
+    assert "adds version 1 (prod): onnx-fp32 for Triton's backend onnxruntime: written: models/adds" in lines
+    assert "copy: models/adds/1 to pvc://models/of-the-team/adds/1" in lines
+    assert "start: kubectl apply -f models/adds/inferenceservice.yaml" in lines
+    assert "http://HOST/v2/models/adds --samples SAMPLES" in lines
+    assert max(map(len, printed.splitlines())) <= 80
+    assert json.loads((tmp_path / "view.json").read_text())["manifest"] == manifest(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--name", "Adds"), "KServe has no service called 'Adds'"),
+        (("--name", "adds_2"), "KServe has no service called 'adds_2'"),
+        (("--name", "a" * 54), "KServe has no service called"),
+        (("--storage-uri", "/models"), "reads no folder of models from '/models'"),
+        (("--storage-uri", "oci://registry/models"), "reads no folder of models from 'oci://registry/models'"),
+        (("--storage-uri", "https://host/models"), "reads no folder of models from 'https://host/models'"),
+        (("--server", "latest"), "latest"),
+    ],
+)
+def test_what_kserve_does_not_take_is_refused(
+    tmp_path: Path, call: Callable[..., Result], make_release: Callable[..., Release], words: tuple[str], message: str
+) -> None:
+    make_release()
+
+    with pytest.raises(UsageError, match=message):
+        call("kserve", "adds", "--out", "models", *_ASKED, *words)
+    assert not (tmp_path / "models").exists()
+
+
+def test_a_folder_of_azure_is_one(
+    tmp_path: Path, call: Callable[..., Result], make_release: Callable[..., Release]
+) -> None:
+    make_release()
+
+    call("kserve", "adds", "--out", "models", *_ASKED, "--storage-uri", "https://team.blob.core.windows.net/models/")
+
+    found = manifest(tmp_path)["spec"]["predictor"]["model"]["storageUri"]
+    assert found == "https://team.blob.core.windows.net/models/adds/1"
+
+
+def test_an_onnx_file_that_is_too_new_for_the_server_is_refused(
+    call: Callable[..., Result], make_release: Callable[..., Release]
+) -> None:
+    make_release(ir_version=11)
+
+    with pytest.raises(UsageError, match="onnx version"):
+        call("kserve", "adds", "--out", "models", *_ASKED, "--server", "24.04")
+
+
+def test_a_service_that_is_not_ours_is_left_alone(
+    tmp_path: Path, call: Callable[..., Result], make_release: Callable[..., Release]
+) -> None:
+    make_release()
+    path = tmp_path / "models/adds/inferenceservice.yaml"
+    path.parent.mkdir(parents=True)
+    path.write_text("kind: InferenceService\n")
+
+    with pytest.raises(UsageError, match=r"adds/inferenceservice\.yaml is there and was not written by this command"):
+        call("kserve", "adds", "--out", "models", *_ASKED)
+    assert [found.name for found in path.parent.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize("wrong", ["runtimeversion", "storageURI", "protocol"])
+def test_the_schema_takes_no_field_that_kserve_does_not_have(wrong: str) -> None:
+    model = {"modelFormat": {"name": "triton"}, "storageUri": "s3://models", wrong: "x"}
+    service = {
+        "apiVersion": "serving.kserve.io/v1beta1",
+        "kind": "InferenceService",
+        "metadata": {"name": "a"},
+        "spec": {"predictor": {"model": model}},
+    }
+
+    with pytest.raises(jsonschema.ValidationError, match=wrong):
+        jsonschema.validate(service, SCHEMA)
