@@ -25,6 +25,7 @@ def plan_lines(plan: Plan, *, is_quiet: bool = False) -> Iterator[str]:
 
 
 def _what_becomes_of(job: PlannedJob) -> str:
-    whence = f" from run {job.taken_from} of {job.made_at}" if job.taken_from else ""
+    # When it was made is in the name of the run.
+    whence = f" from run {job.taken_from}" if job.taken_from else ""
     why = f": {job.why}" if job.why else ""
     return f"{job.would_be}{whence}{why}"

@@ -116,7 +116,7 @@ def _findings(provenance: Mapping[str, Any], released: Iterable[str]) -> Iterato
     for name in released:
         for finding in provenance.get("edge_findings", {}).get(name, ()):
             yield (
-                f"edge finding of {name}: {finding['edge']}, as no sample has, is answered otherwise: "
+                f"edge finding of {name}: {finding['edge']}, as no sample has: the answers differ: "
                 f"{finding['check']}: {finding['detail']}; if it can occur: {finding['if_it_occurs']}; "
                 f"if it never can: {finding['if_it_never_occurs']}"
             )

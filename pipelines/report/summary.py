@@ -322,7 +322,7 @@ def _edge_findings(results: Mapping[str, ComparisonResult]) -> Iterator[Remark]:
         names = tuple(filter(None, found))
         has_spec = bool(names)
         words = (
-            f"{edge}, as no sample has, is answered otherwise: {differs}; "
+            f"{edge}, as no sample has: the answers differ: {differs}; "
             f"if it can occur, {how_to_declare(finding.if_it_occurs, has_spec=has_spec)}; "
             f"if it never can, {how_to_declare(finding.if_it_never_occurs, has_spec=has_spec)}"
         )

@@ -60,7 +60,7 @@ def test_nothing_has_changed(desk: Desk) -> None:
     assert called.code == 0, str(called)
     assert "tiny: 6 of 6 jobs would be taken over" in called.out
     # Said once, of all of them.
-    assert called.out.count(f"taken over from run {desk.runs[0].name} of ") == 1
+    assert called.out.count(f"taken over from run {desk.runs[0].name}\n") == 1
     assert "\n  the comparison of onnx-fp16 with tiny\n" in called.out
     assert max(map(len, called.out.splitlines())) <= 80
 
