@@ -10,12 +10,13 @@ from paritygate.pipelines.choice.choice import Choice
 from paritygate.pipelines.choice.figures import Figures
 from paritygate.pipelines.choice.limit_share import limit_share
 from paritygate.pipelines.choice.options import ReleaseOption
-from paritygate.pipelines.cli.console import print_table
+from paritygate.pipelines.cli.console import Shown, print_lines, print_table
+from paritygate.pipelines.cli.screen import screen_table, wrapped
 from paritygate.pipelines.report.figures import number, share, times
-from paritygate.pipelines.report.tables.table import of_texts
+from paritygate.pipelines.report.summary import verdict_words
+from paritygate.pipelines.report.tables.table import Cell, Column, Table, figure, of_texts, status, text
 from paritygate.pipelines.run.workspace import RunFolder
 from paritygate.pipelines.spec.benchmark_plan import price_of
-from paritygate.text import echo
 
 __all__ = ["exit_code_of_choice", "print_choice"]
 
@@ -34,22 +35,55 @@ def exit_code_of_choice(choice: Choice) -> int:
     return int(ExitCode.NOT_MEASURED if choice.is_open else ExitCode.PARITY_FAILED)
 
 
-def print_choice(choice: Choice, run: RunFolder, *, to_stderr: bool = False) -> None:
+def print_choice(choice: Choice, run: RunFolder, shown: Shown) -> None:
     """Print the choice for people; on standard error, without the table, where standard output holds JSON."""
-    if not to_stderr:
+    if not shown.to_stderr:
         at = "" if choice.batch_size is None else f" at batch size {choice.batch_size}"
         title = f"{run.resolved.name}: candidates for {', '.join(choice.rules.devices)}{at}"
-        rows = [_row(candidate, has_limits=bool(choice.rules.limits)) for candidate in choice.candidates]
-        print_table(of_texts(title, _COLUMNS, [_source_row(choice), *rows]))
+        if shown.is_verbose:
+            rows = [_row(candidate, has_limits=bool(choice.rules.limits)) for candidate in choice.candidates]
+            print_table(of_texts(title, _COLUMNS, [_source_row(choice), *rows]))
+        else:
+            print_lines(screen_table(_short_table(title, choice)))
     if choice.chosen:
         names = ", ".join(candidate.name for candidate in choice.chosen)
-        echo(f"choice: {names}" + (f", because {choice.reason}" if choice.reason else ""), err=to_stderr)
+        said = f"choice: {names}" + (f", because {choice.reason}" if choice.reason else "")
     else:
-        echo(f"no choice: {choice.reason}", err=to_stderr)
+        said = f"no choice: {choice.reason}"
+    print_lines(wrapped(said, width=shown.width), err=shown.to_stderr)
     command = choice.how_to_measure(run.folder, has_price=price_of(run.resolved) is not None)
     if command:
         again = "more rounds, best while nothing else runs" if choice.is_undecided else "to measure speed"
-        echo(f"hint: {again}: {command}", err=True)
+        print_lines(wrapped(f"hint: {again}: {command}", width=shown.width), err=True)
+
+
+def _short_table(title: str, choice: Choice) -> Table:
+    """Return what a screen of 80 columns holds; what keeps a variant from being chosen stands behind it."""
+    titles = ("of limit", "p50 ms", "p95 ms", "speed-up", "size MB")
+    columns = (Column(title="verdict"), Column(title="variant"), *(Column(title=t, is_figure=True) for t in titles))
+    rows = [(text("-"), text(SOURCE, remark=_beyond(choice.source_broken)), *_figures("-", choice.source))]
+    for option in choice.candidates:
+        unlike = "" if option.entry.evidence == "verified" else option.entry.evidence
+        remark = "; ".join(filter(None, (unlike, _beyond(option.broken))))
+        verdict = verdict_words(option.entry.verdict)
+        rows.append((status(verdict), text(option.name, remark=remark), *_figures(_of_limit(option), option.figures)))
+    return Table(caption=title, columns=columns, rows=tuple(rows))
+
+
+def _beyond(broken: Sequence[str]) -> str:
+    return f"not within its limits: {', '.join(broken)}" if broken else ""
+
+
+def _figures(part: str, figures: Figures) -> tuple[Cell, ...]:
+    p50, p95, _, size = _speed_cells(figures)
+    speedup = "-" if figures.speedup is None else times(figures.speedup.ratio)
+    return tuple(map(figure, (part, p50, p95, speedup, size)))
+
+
+def _of_limit(option: ReleaseOption) -> str:
+    checks = () if option.entry.result is None else option.entry.result.checks
+    part = limit_share((check.name, check.measured, check.limit) for check in checks)
+    return "-" if part is None else share(part, 1.0)
 
 
 def _source_row(choice: Choice) -> Sequence[str]:
@@ -59,15 +93,13 @@ def _source_row(choice: Choice) -> Sequence[str]:
 
 def _row(candidate: ReleaseOption, *, has_limits: bool) -> Sequence[str]:
     entry = candidate.entry
-    largest, checks = entry.max_abs_diff, () if entry.result is None else entry.result.checks
-    part = limit_share((check.name, check.measured, check.limit) for check in checks)
     within = "-" if not has_limits else _within(candidate.broken)
     return (
         candidate.name,
         entry.verdict,
         entry.evidence,
-        number(largest, missing="-"),
-        "-" if part is None else share(part, 1.0),
+        number(entry.max_abs_diff, missing="-"),
+        _of_limit(candidate),
         *_speed_cells(candidate.figures),
         within,
     )

@@ -66,8 +66,16 @@ def print_outcome_details(outcome: RunOutcome, report: ReportData, *, to_stderr:
             shown[f"{name}, emulated"] = results[f"{name} (emulated)"] = emulated
     for name, result in shown.items():
         _print_result(name, result, to_stderr=to_stderr)
-    for line in (*probes_of_all_line(shown.values()), *shared_remarks(shown), *finding_lines(results)):
+    remarks = (*probes_of_all_line(shown.values()), *shared_remarks(shown), *finding_lines(results))
+    for line in (*remarks, *_not_kept(outcome)):
         echo(line, err=to_stderr)
+
+
+def _not_kept(outcome: RunOutcome) -> Iterator[str]:
+    """Yield why later runs cannot take a job over, one line a job."""
+    for job in outcome.jobs:
+        if job.not_kept:
+            yield f"no later run can take over {job.job}: {job.not_kept}"
 
 
 def print_failures(failures: Mapping[str, FailedVariant]) -> None:

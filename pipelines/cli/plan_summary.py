@@ -1,21 +1,31 @@
-"""A plan in the terminal: a line a job, and why it would be done."""
+"""A plan in the terminal: the jobs by what a run would do with them, and why."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from paritygate.pipelines.cli.screen import wrapped
-from paritygate.pipelines.planning.plan import TAKEN_OVER, Plan
+from paritygate.pipelines.planning.plan import TAKEN_OVER, Plan, PlannedJob
 from paritygate.text import counted
 
 __all__ = ["plan_lines"]
 
 
 def plan_lines(plan: Plan, *, is_quiet: bool = False) -> Iterator[str]:
-    """Yield what a run would do, job by job; where it is to be quiet, how many of them alone."""
+    """Yield what a run would do, and below it with which jobs; where it is to be quiet, how many of them alone."""
     taken = sum(job.would_be == TAKEN_OVER for job in plan.jobs)
     yield from wrapped(f"{plan.model}: {taken} of {counted(len(plan.jobs), 'job')} would be taken over")
+    jobs: dict[str, list[str]] = {}
     for job in () if is_quiet else plan.jobs:
-        whence = f" from run {job.taken_from} of {job.made_at}" if job.taken_from else ""
-        why = f": {job.why}" if job.why else ""
-        yield from wrapped(f"{job.job}: {job.would_be}{whence}{why}", indent="  ")
+        jobs.setdefault(_what_becomes_of(job), []).append(job.job)
+    for words, names in jobs.items():
+        yield from wrapped(words)
+        for name in names:
+            yield from wrapped(name, indent="  ")
+
+
+def _what_becomes_of(job: PlannedJob) -> str:
+    # When it was made is in the name of the run.
+    whence = f" from run {job.taken_from}" if job.taken_from else ""
+    why = f": {job.why}" if job.why else ""
+    return f"{job.would_be}{whence}{why}"

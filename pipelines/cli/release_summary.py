@@ -9,15 +9,17 @@ from typing import Any
 
 from paritygate.files import read_json
 from paritygate.pipelines.cli.console import Shown, print_lines, print_table
-from paritygate.pipelines.cli.screen import command_lines, from_here, wrapped
+from paritygate.pipelines.cli.screen import command_lines, from_here, screen_table, wrapped
 from paritygate.pipelines.release.repository.aliases import AliasMove
 from paritygate.pipelines.release.repository.candidate import MANIFEST_FILE
 from paritygate.pipelines.release.repository.inspect import ReleaseDetails, Verification, list_models
 from paritygate.pipelines.release.repository.record import Record
 from paritygate.pipelines.release.repository.release import Release
+from paritygate.pipelines.report.figures import number
 from paritygate.pipelines.report.tables.parity import released_table
-from paritygate.pipelines.report.tables.table import of_texts
+from paritygate.pipelines.report.tables.table import Column, Table, figure, of_texts, status, text
 from paritygate.text import echo
+from paritygate.validate.gate.bounds import upper_bound_text
 
 __all__ = [
     "concessions",
@@ -32,6 +34,9 @@ __all__ = [
 
 # Where releases go unless a spec or an option says otherwise.
 _REPOSITORY = "artifacts/repository"
+# How many versions are listed one by one, and how many records a screen holds.
+_FEW = 5
+_DIGEST_SHOWN = 19
 # Verdicts of what was measured, or was to be, and did not pass.
 _NOT_PASSED = frozenset({"fail", "error", "inconclusive"})
 
@@ -111,7 +116,7 @@ def _findings(provenance: Mapping[str, Any], released: Iterable[str]) -> Iterato
     for name in released:
         for finding in provenance.get("edge_findings", {}).get(name, ()):
             yield (
-                f"edge finding of {name}: {finding['edge']}, as no sample has, is answered otherwise: "
+                f"edge finding of {name}: {finding['edge']}, as no sample has: the answers differ: "
                 f"{finding['check']}: {finding['detail']}; if it can occur: {finding['if_it_occurs']}; "
                 f"if it never can: {finding['if_it_never_occurs']}"
             )
@@ -160,27 +165,48 @@ def print_repositories(repositories: Iterable[Path], *, to_stderr: bool = False)
         rows = []
         for model in list_models(repository):
             aliases = ", ".join(f"{name} -> {version}" for name, version in sorted(model.aliases.items()))
-            versions = ", ".join(map(str, model.versions))
-            rows.append((model.model, versions, aliases or "-", model.changed))
-        title = f"Repository {repository}"
+            rows.append((_minute_of(model.changed), model.model, _versions(model.versions), aliases or "-"))
+        title = f"repository {from_here(repository)}"
         if not rows:
-            echo(f"{title} holds no releases", err=to_stderr)
-        elif to_stderr:
-            for row in rows:
-                echo(f"{title}: " + ", ".join(row), err=True)
+            print_lines(wrapped(f"{title} holds no releases"), err=to_stderr)
         else:
-            print_table(of_texts(title, ("model", "versions", "aliases", "last change"), rows))
+            table = of_texts(title, ("changed (UTC)", "model", "versions", "aliases"), rows)
+            print_lines(screen_table(table), err=to_stderr)
 
 
-def print_release_details(details: ReleaseDetails) -> None:
-    """Print one release with its history."""
+def _versions(versions: Sequence[int]) -> str:
+    first, last = versions[0], versions[-1]
+    if len(versions) > _FEW and last - first + 1 == len(versions):
+        return f"{first} to {last}"
+    return ", ".join(map(str, versions))
+
+
+def _minute_of(time: str) -> str:
+    """Return a time of the log, as `2026-11-25 03:45`."""
+    return time[:16].replace("T", " ")
+
+
+def print_release_details(details: ReleaseDetails, shown: Shown) -> None:
+    """Print one release with its history; with `-v` every number of it, all digests, and the whole history."""
     aliases = ", ".join(details.aliases) or "none"
-    echo(f"{details.model} version {details.version}, aliases: {aliases}")
-    echo(f"folder: {details.folder}")
-    if details.record.reason:
-        echo(f"reason: {details.record.reason}")
-    if details.record.despite:
-        echo(f"released despite: {details.record.despite}")
+    head = (
+        f"{details.model} version {details.version}, aliases: {aliases}",
+        f"folder: {from_here(details.folder)}",
+        *((f"reason: {details.record.reason}",) if details.record.reason else ()),
+        *((f"released despite: {details.record.despite}",) if details.record.despite else ()),
+    )
+    print_lines(line for words in head for line in wrapped(words, width=shown.width))
+    if shown.is_verbose:
+        _print_all(details)
+        return
+    if details.numbers:
+        print_lines(screen_table(_numbers_table(details.numbers)))
+    print_lines(screen_table(_variants_table(details.manifest.get("variants", ()))))
+    print_lines(line for words in concessions(details.manifest) for line in wrapped(words))
+    print_lines(screen_table(_history_table(details.history)))
+
+
+def _print_all(details: ReleaseDetails) -> None:
     variants = [
         (entry["name"], entry["digest"], _evidence_of(entry.get("evidence")))
         for entry in details.manifest.get("variants", ())
@@ -190,17 +216,69 @@ def print_release_details(details: ReleaseDetails) -> None:
         print_table(released_table(details.numbers))
     for line in concessions(details.manifest):
         echo(line)
-    history = [_history_row(number, record) for number, record in enumerate(details.history, start=1)]
+    history = [_history_row(at, record) for at, record in enumerate(details.history, start=1)]
     print_table(of_texts("History", ("record", "time", "what", "version", "aliases", "reason"), history))
 
 
-def _history_row(number: int, record: Record) -> tuple[str, ...]:
+def _numbers_table(numbers: Iterable[Mapping[str, Any]]) -> Table:
+    """Return what was measured, a row an output; what is not of the file itself, or elsewhere, says so."""
+    titles = ("mismatches", "95 % bound", "max diff", "mean diff")
+    columns = (
+        Column(title="verdict"),
+        Column(title="variant"),
+        Column(title="output"),
+        *(Column(title=title, is_figure=True) for title in titles),
+    )
+    rows = []
+    for item in numbers:
+        is_plain = (item["evidence"], item["device"]) == ("verified", "cpu")
+        remark = "" if is_plain else f"{item['evidence']} on {item['device'] or 'no device'}"
+        bound = item["mismatch_rate_upper_95"]
+        rows.append((
+            status(item["verdict"]),
+            text(item["variant"], remark=remark),
+            text(item["output"]),
+            figure(number(item["mismatches"], missing="-")),
+            figure("-" if bound is None else f"< {upper_bound_text(bound)}"),
+            *(figure(number(item[name], missing="-")) for name in ("max_abs_diff", "mean_abs_diff")),
+        ))  # fmt: skip
+    return Table(caption="differences from the source", columns=columns, rows=tuple(rows))
+
+
+def _variants_table(variants: Iterable[Mapping[str, Any]]) -> Table:
+    rows = tuple(
+        (text(entry["digest"][:_DIGEST_SHOWN]), text(entry["name"], remark=_evidence_of(entry.get("evidence"))))
+        for entry in variants
+    )
+    columns = (Column(title="digest"), Column(title="variant"))
+    return Table(caption="variants, and what they were judged by", columns=columns, rows=rows)
+
+
+def _history_table(history: Sequence[Record]) -> Table:
+    """Return the newest records of a model, the reason of each behind it."""
+    caption = "history" if len(history) <= _FEW else f"history: the newest {_FEW} of {len(history)}; -v shows all"
+    rows = []
+    for at, record in list(enumerate(history, start=1))[-_FEW:]:
+        recorded, time, kind, version, aliases, reason = _history_row(at, record)
+        words = (text(_minute_of(time)), text(kind), figure(version), text(aliases, remark=reason))
+        rows.append((figure(recorded), *words))
+    columns = (
+        Column(title="record", is_figure=True),
+        Column(title="time (UTC)"),
+        Column(title="what"),
+        Column(title="version", is_figure=True),
+        Column(title="aliases"),
+    )
+    return Table(caption=caption, columns=columns, rows=tuple(rows))
+
+
+def _history_row(at: int, record: Record) -> tuple[str, ...]:
     version = "-" if record.version is None else str(record.version)
     aliases = ", ".join(f"{alias} -> {pointed}" for alias, pointed in sorted(record.aliases.items())) or "-"
     despite = f"released despite: {record.despite}" if record.despite else ""
     trust = f"trusted pack: {record.trust}" if record.trust else ""
     reason = "; ".join(filter(None, (record.reason, despite, trust)))
-    return str(number), record.time, str(record.kind), version, aliases, reason
+    return str(at), record.time, str(record.kind), version, aliases, reason
 
 
 def _evidence_of(evidence: dict[str, Any] | None) -> str:

@@ -24,11 +24,10 @@ def screen_table(table: Table, width: int | None = WIDTH) -> list[str]:
     heads = [column.title for column in table.columns]
     texts = [[one_line(cell.text) for cell in row] for row in table.rows]
     widths = [max(map(cell_len, column)) for column in zip(heads, *texts, strict=True)]
-    rest = sum(widths) - widths[1] + len(_GAP) * (len(widths) - 1)
-    if width is not None:
-        # The second column names the rows, and names may be long.
-        widths[1] = max(cell_len(heads[1]), min(widths[1], width - rest))
     is_figure = [column.is_figure for column in table.columns]
+    if width is not None:
+        least = [0 if column.is_figure else cell_len(column.title) for column in table.columns]
+        _make_fit(widths, least, width)
     lines = [*wrapped(table.caption, width=width), *_row_lines(heads, widths, is_figure)]
     for row, words in zip(table.rows, texts, strict=True):
         shown = _row_lines(words, widths, is_figure)
@@ -41,6 +40,22 @@ def screen_table(table: Table, width: int | None = WIDTH) -> list[str]:
         if row[0].remark:
             lines += wrapped(row[0].remark, indent=_indent(widths), width=width)
     return lines
+
+
+def _make_fit(widths: list[int], least: Sequence[int], width: int) -> None:
+    """Make columns of words narrower, the widest first, but for the first one: names may be long.
+
+    Args:
+        widths: The width of each column.
+        least: The width that each is to keep; 0 for figures, which are never broken.
+        width: How wide all of them may be, with the gaps between them.
+    """
+    names = [at for at, kept in enumerate(least) if at and kept]
+    while sum(widths) + len(_GAP) * (len(widths) - 1) > width:
+        widest = max((at for at in names if widths[at] > least[at]), key=lambda at: widths[at], default=None)
+        if widest is None:
+            return
+        widths[widest] -= 1
 
 
 def _indent(widths: Sequence[int]) -> str:

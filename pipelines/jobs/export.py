@@ -120,7 +120,7 @@ def _check_fit(args: Mapping[str, Any], signature: Signature | None, report: Pro
 
     asked = args["spec"]
     resolved = ResolvedSpec(
-        spec=Spec.model_validate(asked["spec"]), folder=Path(asked["folder"]), origin=asked["origin"]
+        spec=Spec.model_validate(asked["spec"]), folder=Path(asked["folder"]), origin=args["origin"]
     )
     check_output_uses(resolved, signature)
     if signature is None:

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from io import FileIO
 from pathlib import Path
 from typing import Any, Protocol
@@ -111,6 +111,7 @@ class ChildJob:
         what: What runs, in words, for messages: `converter torch to onnx`.
         time_limit_s: Seconds after which the child is killed.
         crash_error: The class of error that a crash or hang of this job is.
+        for_messages: Arguments that stand in its errors alone: what it returns is the same whatever they are.
     """
 
     name: str
@@ -119,6 +120,12 @@ class ChildJob:
     what: str
     time_limit_s: float
     crash_error: type[ParitygateError]
+    for_messages: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def all_args(self) -> dict[str, Any]:
+        """What the job is called with."""
+        return {**self.args, **self.for_messages}
 
     @property
     def log(self) -> Path:
@@ -235,7 +242,7 @@ def run_here(job: ChildJob, progress: Progress = lambda *_: None) -> Any:  # noq
     """
     send_nothing()
     try:
-        return importlib.import_module(JOBS[job.name]).run(job.args, progress)
+        return importlib.import_module(JOBS[job.name]).run(job.all_args, progress)
     except ParitygateError:
         raise
     except Exception as err:
@@ -260,7 +267,7 @@ def start_child(job: ChildJob, *, inherited: Sequence[int] = (), listener: Liste
         result = job.folder / f"{job.name}.result.json"
         result.unlink(missing_ok=True)
         request = job.folder / f"{job.name}.job.json"
-        asked: dict[str, Any] = {"job": job.name, "args": dict(job.args), "result": str(result)}
+        asked: dict[str, Any] = {"job": job.name, "args": job.all_args, "result": str(result)}
         if listener is not None:
             asked["watch"] = listener.childs_end.fileno()
             inherited = (*inherited, asked["watch"])

@@ -35,6 +35,7 @@ __all__ = [
     "run_remarks",
     "run_summary",
     "variants_in_words",
+    "verdict_words",
 ]
 
 _NOTHING = "-"
@@ -120,11 +121,14 @@ def _title(report: ReportData) -> str:
     return f"{report.model} against {source}{rows}"
 
 
+def verdict_words(verdict: str) -> str:
+    """Return a verdict as short as a column holds it."""
+    return _NOT_AVAILABLE if verdict == NOT_AVAILABLE else verdict
+
+
 def _verdict(verdict: str, result: ComparisonResult | None) -> str:
-    if verdict == NOT_AVAILABLE:
-        return _NOT_AVAILABLE
     has_findings = result is not None and (result.edge_findings or result.padding_findings)
-    return f"{verdict}, edge" if has_findings else verdict
+    return f"{verdict}, edge" if has_findings else verdict_words(verdict)
 
 
 def _name(variant: VariantReport, report: ReportData) -> Cell:
@@ -318,7 +322,7 @@ def _edge_findings(results: Mapping[str, ComparisonResult]) -> Iterator[Remark]:
         names = tuple(filter(None, found))
         has_spec = bool(names)
         words = (
-            f"{edge}, as no sample has, is answered otherwise: {differs}; "
+            f"{edge}, as no sample has: the answers differ: {differs}; "
             f"if it can occur, {how_to_declare(finding.if_it_occurs, has_spec=has_spec)}; "
             f"if it never can, {how_to_declare(finding.if_it_never_occurs, has_spec=has_spec)}"
         )

@@ -204,6 +204,7 @@ class VariantMaker:
                 what=f"the conversion of {run.resolved.name} to {variant}",
                 time_limit_s=self._time_limit_s,
                 crash_error=ConversionError,
+                for_messages={"origin": run.resolved.origin},
             ),
             lambda stage, done, total: self._progress(f"{variant}: {stage}", done, total),
             makes=[files],
@@ -291,7 +292,6 @@ def _spec_of_outputs(resolved: ResolvedSpec) -> dict[str, Any]:
             "targets": ["onnx-fp32"],
         },
         "folder": str(resolved.folder),
-        "origin": resolved.origin,
     }
 
 

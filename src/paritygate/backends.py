@@ -74,7 +74,7 @@ BACKENDS: dict[str, Backend] = {
         ),
         _backend("tf2onnx", "tf2onnx", ("tf2onnx",), "tensorflow", "export TensorFlow models to ONNX"),
         _backend("openvino", "openvino", ("openvino",), "openvino", "make and run OpenVINO models"),
-        _backend("nncf", "nncf", ("nncf",), "nncf", "quantize models to INT8 that OpenVINO and ONNX Runtime run fast"),
+        _backend("nncf", "nncf", ("nncf",), "nncf", "quantize to INT8, for OpenVINO and ONNX Runtime"),
         _backend("polygraphy", "polygraphy", ("polygraphy",), "tensorrt-rtx", "build and run engines"),
         _backend("tensorrt", "tensorrt", ("tensorrt", "tensorrt-cu13", "tensorrt-cu12"), "gpu", "make and run engines"),
         _backend(

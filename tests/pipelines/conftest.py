@@ -214,7 +214,7 @@ def _run_here(job: ChildJob, progress: Progress = lambda *_: None) -> Any:  # no
     importlib.invalidate_caches()
     try:
         run: Callable[..., Any] = importlib.import_module(JOBS[job.name]).run
-        return json.loads(json.dumps(run(json.loads(json.dumps(dict(job.args))), progress)))
+        return json.loads(json.dumps(run(json.loads(json.dumps(job.all_args)), progress)))
     except paritygate.errors.ParitygateError:
         raise
     except Exception as err:

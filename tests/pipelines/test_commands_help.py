@@ -114,8 +114,10 @@ def test_backends_lists_what_is_there_and_how_to_install_the_rest(desk: Desk) ->
         assert item["version"] == state.version
         assert item["install"].startswith("pip install ")
         assert item["name"] in called.out
+        assert ("missing: " + item["name"] in called.out) is not item["is_available"]
+    assert max(map(len, called.out.splitlines())) <= 80
     assert called.data["targets"] == [str(variant) for variant in AVAILABLE_TARGETS]
-    assert f"targets of this version: {', '.join(called.data['targets'])}" in called.out
+    assert f"targets of this version: {', '.join(called.data['targets'])}" in " ".join(called.out.split())
     assert json.loads(desk.call("backends", "--json", "-").out) == called.data
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +14,7 @@ from tests.pipelines.conftest import make_desk
 from paritygate.pipelines.cli.console import Shown
 from paritygate.pipelines.cli.release_summary import print_release, print_release_details
 from paritygate.pipelines.release.repository import Record, RecordKind, Release, ReleaseDetails
+from paritygate.pipelines.release.repository.inspect import show
 from paritygate.validate.gate.bounds import upper_bound_text
 
 if TYPE_CHECKING:
@@ -26,8 +29,11 @@ def test_list_names_models_versions_and_aliases(finished: Desk) -> None:
     assert called.code == 0
     (model,) = called.data["models"]
     assert (model["model"], model["versions"], model["aliases"]) == ("tiny", [1], {"prod": 1})
-    (row,) = [line for line in called.out.splitlines() if "tiny" in line]
-    assert [cell.strip() for cell in row.strip("│ ").split("│")] == ["tiny", "1", "prod -> 1", model["changed"]]
+    title, head, row = called.out.splitlines()
+    assert title == "repository artifacts/repository"
+    assert re.split(r" {2,}", head) == ["changed (UTC)", "model", "versions", "aliases"]
+    minute = model["changed"][:16].replace("T", " ")
+    assert re.split(r" {2,}", row) == [minute, "tiny", "1", "prod -> 1"]
 
 
 def test_an_empty_repository_is_said_to_be_empty(desk: Desk) -> None:
@@ -36,7 +42,7 @@ def test_an_empty_repository_is_said_to_be_empty(desk: Desk) -> None:
     called = desk.json("list", "--repository", "models")
 
     assert called.code == 0
-    assert called.out == "Repository models holds no releases\n"
+    assert called.out == "repository models holds no releases\n"
     assert called.data["models"] == []
 
 
@@ -93,13 +99,14 @@ def test_show_prints_variants_evidence_and_history(finished: Desk, which: tuple[
     assert "prod -> 1" in called.out
     (variant,) = called.data["manifest"]["variants"]
     assert variant["digest"] == finished.evidence()["variants"][0]["artifact"]
-    assert variant["digest"][:40] in called.out
+    assert variant["digest"][:19] in called.out
+    assert variant["digest"] in finished.call("show", "tiny", *which, "-v").out
     assert (called.data["version"], called.data["aliases"]) == (1, ["prod"])
     assert [record["kind"] for record in called.data["history"]] == ["released"]
 
 
 def test_show_prints_the_numbers_that_the_run_measured(finished: Desk) -> None:
-    called = finished.json("show", "tiny")
+    called = finished.json("show", "tiny", "--verbose")
 
     (entry,) = finished.evidence()["variants"]
     (numbers,) = called.data["numbers"]
@@ -111,6 +118,32 @@ def test_show_prints_the_numbers_that_the_run_measured(finished: Desk) -> None:
     shown = [cell.strip() for cell in row.strip("│").split("│")]
     assert shown[:6] == ["onnx-fp32", "logits", "120", "0", bound, f"{numbers['max_abs_diff']:.3g}"]
     assert shown[-2:] == ["verified", "pass"]
+    (short,) = (line for line in finished.call("show", "tiny").out.splitlines() if " logits " in line)
+    assert short.split()[:4] == ["pass", "onnx-fp32", "logits", "0"]
+    assert f"  {bound}  " in short
+
+
+def test_a_long_name_and_a_long_history_fit_a_screen(finished: Desk, capsys: pytest.CaptureFixture[str]) -> None:
+    shown = show(finished.folder / "artifacts/repository", "tiny", None)
+    (numbers,) = shown.numbers
+    (record,) = shown.history
+    wide = replace(
+        shown,
+        numbers=[{**numbers, "variant": "n" * 60, "output": "o" * 60, "device": "cuda:sm89"}],
+        history=[replace(record, reason=f"the reason of {number}") for number in range(1, 10)],
+    )
+
+    print_release_details(wide, Shown())
+
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    table = lines[: lines.index("variants, and what they were judged by")]
+    for letter in "no":
+        assert "".join(part for line in table for part in re.findall(f"{letter}{{5,}}", line)) == letter * 60
+    assert any("verified on cuda:sm89" in line for line in lines)
+    assert "history: the newest 5 of 9; -v shows all" in lines
+    assert [line for line in lines if "the reason of 4" in line] == []
+    assert any(line.endswith("the reason of 5") for line in lines)
 
 
 @pytest.mark.parametrize("is_there", [True, False])
@@ -346,7 +379,7 @@ def test_a_release_despite_a_failed_run_is_shown_with_the_reason(
 
     (tmp_path / "manifest.json").write_text("{}", encoding="utf-8")
 
-    print_release_details(details)
+    print_release_details(details, Shown())
     print_release(release, Path("artifacts/repository"), Shown())
 
     out = capsys.readouterr().out

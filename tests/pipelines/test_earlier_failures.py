@@ -192,7 +192,7 @@ def test_what_was_switched_off_is_printed_with_the_release(desk: Desk) -> None:
 
     assert called.code == 0, str(called)
     assert "not asked of onnx-fp32: the probes " in called.out
-    shown = desk.call("show", "tiny", "prod")
+    shown = desk.call("show", "tiny", "prod", "--verbose")
     assert "not asked of onnx-fp32: the probes " in shown.out
 
 

@@ -133,7 +133,7 @@ def test_a_failed_run_is_promoted_by_hand_for_a_reason_alone(desk: Desk) -> None
     assert given.data["variants"] == ["onnx-fp32"]
     assert desk.releases == ["tiny/1"]
     assert _manifest(desk, 1)["despite"] == "FP16 is not served yet"
-    shown = desk.call("show", "tiny", "prod")
+    shown = desk.call("show", "tiny", "prod", "--verbose")
     assert "released despite: FP16 is not served yet" in shown.out
 
 
@@ -177,7 +177,7 @@ def test_a_release_says_what_did_not_pass_beside_it(desk: Desk) -> None:
     desk.spec(**_FP16_FAILS, required=[])
 
     called = desk.call("run", "spec.yaml", "--verbose")
-    shown = desk.call("show", "tiny", "prod")
+    shown = desk.call("show", "tiny", "prod", "--verbose")
 
     assert called.code == 0, str(called)
     assert "released tiny version 1, alias prod: onnx-fp32" in called.out

@@ -59,8 +59,22 @@ def test_nothing_has_changed(desk: Desk) -> None:
 
     assert called.code == 0, str(called)
     assert "tiny: 6 of 6 jobs would be taken over" in called.out
-    assert f"from run {desk.runs[0].name} of " in called.out.replace("\n    ", " ")
+    # Said once, of all of them.
+    assert called.out.count(f"taken over from run {desk.runs[0].name}\n") == 1
+    assert "\n  the comparison of onnx-fp16 with tiny\n" in called.out
     assert max(map(len, called.out.splitlines())) <= 80
+
+
+def test_a_renamed_spec_changes_nothing(desk: Desk) -> None:
+    desk.spec(targets=_TARGETS)
+    spec = desk.folder / "spec.yaml"
+    renamed = spec.rename(desk.folder / "renamed.yaml")
+    try:
+        called = desk.call("plan", "renamed.yaml")
+    finally:
+        renamed.rename(spec)
+
+    assert "tiny: 6 of 6 jobs would be taken over" in called.out
 
 
 def test_a_sample_more_is_the_first_difference_and_what_follows_is_unknown(desk: Desk) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -161,7 +162,7 @@ def test_where_the_rounds_do_not_tell_which_is_the_fastest_nothing_is_released_a
     _prefer(run, prefer="fastest")
     _measure(run, {"onnx-fp32": 4.0, "onnx-fp16": 4.0}, spread=0.6)
 
-    chosen, promoted = _call(run, "choose"), _call(run, "promote")
+    chosen, promoted = _call(run, "choose", "--verbose"), _call(run, "promote")
 
     again = f"convert-and-validate benchmark --run {run.run_folder} --rounds 20"
     assert (chosen.code, chosen.data["exit_code"], chosen.data["chosen"], promoted.code) == (3, 3, [], 3)
@@ -256,7 +257,7 @@ def test_a_constraint_stands_above_the_limit_of_the_spec_and_beside_the_others(r
     _prefer(run, prefer="fastest", limits={"latency_p95_ms": 1.0, "size_mb": 1.0})
     _measure(run, {"onnx-fp32": 8.0, "onnx-fp16": 4.0})
 
-    assert _call(run, "choose").code == 1
+    assert _call(run, "choose", "--verbose").code == 1
     called = _call(run, "promote", "--constraint", "latency_p95_ms=8")
 
     assert called.data["variants"] == ["onnx-fp16"]
@@ -378,7 +379,7 @@ def test_a_variant_whose_file_was_changed_is_not_recommended(run: Desk) -> None:
     with (run.run_folder / "onnx-fp16/model.onnx").open("ab") as file:
         file.write(b"\0")
 
-    called = _call(run, "choose")
+    called = _call(run, "choose", "--verbose")
 
     assert called.code == 5
     assert "model.onnx was changed" in called.err
@@ -389,7 +390,7 @@ def test_a_cost_is_limited_only_where_there_is_a_price(run: Desk) -> None:
     _measure(run, {"onnx-fp32": 8.0, "onnx-fp16": 4.0})
     limit = ("--constraint", "cost_per_million=5")
 
-    chosen, ran = _call(run, "choose", *limit), run.call("run", "--verbose", "spec.yaml", *limit)
+    chosen, ran = _call(run, "choose", "--verbose", *limit), run.call("run", "--verbose", "spec.yaml", *limit)
 
     assert chosen.code == 5
     assert (
@@ -419,17 +420,17 @@ def test_a_benchmark_at_other_batch_sizes_than_those_of_the_spec_decides_nothing
 def test_the_size_of_a_source_that_is_a_file_needs_no_benchmark_and_is_that_of_the_recorded_one(run: Desk) -> None:
     size = (run.folder / "model.onnx").stat().st_size / 1e6
 
-    assert _call(run, "choose").data["source"]["figures"]["size_mb"] == pytest.approx(size)
+    assert _call(run, "choose", "--verbose").data["source"]["figures"]["size_mb"] == pytest.approx(size)
     run.onnx(width=300)
-    assert _call(run, "choose").data["source"]["figures"]["size_mb"] is None
+    assert _call(run, "choose", "--verbose").data["source"]["figures"]["size_mb"] is None
     (run.folder / "model.onnx").unlink()
-    assert _call(run, "choose").data["source"]["figures"]["size_mb"] is None
+    assert _call(run, "choose", "--verbose").data["source"]["figures"]["size_mb"] is None
 
 
 def test_choose_says_the_fastest_within_the_limits_and_why_and_releases_nothing(run: Desk) -> None:
     _measure(run, {"onnx-fp32": 8.0, "onnx-fp16": 4.0})
 
-    called = _call(run, "choose", "--constraint", "latency_p95_ms=20")
+    called = _call(run, "choose", "--verbose", "--constraint", "latency_p95_ms=20")
 
     assert called.code == 0, str(called)
     assert (
@@ -448,10 +449,26 @@ def test_choose_says_the_fastest_within_the_limits_and_why_and_releases_nothing(
     assert run.releases == []
 
 
+def test_choose_prints_a_screen_with_what_each_variant_broke_behind_it(run: Desk) -> None:
+    _measure(run, {"onnx-fp32": 8.0, "onnx-fp16": 4.0})
+
+    lines = _call(run, "choose", "--constraint", "latency_p95_ms=10").out.splitlines()
+
+    assert max(map(len, lines)) <= 80
+    assert re.split(r" {2,}", lines[1]) == [
+        "verdict", "variant", "of limit", "p50 ms", "p95 ms", "speed-up", "size MB"
+    ]  # fmt: skip
+    at = next(at for at, line in enumerate(lines) if line.startswith("pass     onnx-fp32 "))
+    assert re.split(r" {2,}", lines[at])[3:6] == ["8", "16", "1.5x"]
+    assert lines[at + 1].strip() == "not within its limits: latency_p95_ms 16 > 10"
+    assert lines[at + 2].startswith("pass     onnx-fp16 ")
+    assert lines[at + 3].startswith("choice: onnx-fp16, because ")
+
+
 def test_choose_ends_with_1_where_nothing_fits_and_says_what_each_variant_broke(run: Desk) -> None:
     _measure(run, {"onnx-fp32": 8.0, "onnx-fp16": 4.0})
 
-    called = _call(run, "choose", "--constraint", "latency_p95_ms=5")
+    called = _call(run, "choose", "--verbose", "--constraint", "latency_p95_ms=5")
 
     assert (called.code, called.data["exit_code"], called.data["chosen"]) == (1, 1, [])
     assert "no choice: no variant fits for cpu within latency_p95_ms <= 5 (onnx-fp32: " in called.out
@@ -462,7 +479,7 @@ def test_choose_ends_with_1_where_nothing_fits_and_says_what_each_variant_broke(
 
 
 def test_choose_ends_with_5_where_speed_was_not_measured_and_says_how_to_measure_it(run: Desk) -> None:
-    called = _call(run, "choose", "--constraint", "latency_p95_ms=20")
+    called = _call(run, "choose", "--verbose", "--constraint", "latency_p95_ms=20")
 
     assert called.code == 5
     assert "latency_p95_ms was not measured (no benchmark was made)" in called.out
@@ -473,12 +490,12 @@ def test_choose_takes_the_preference_of_the_command_line_before_that_of_the_spec
     _prefer(run, prefer="smallest")
     _measure(run, {"onnx-fp32": 4.0, "onnx-fp16": 8.0})
 
-    assert _call(run, "choose").data["prefer"] == "smallest"
-    assert _call(run, "choose", "--prefer", "fastest").data["chosen"] == ["onnx-fp32"]
+    assert _call(run, "choose", "--verbose").data["prefer"] == "smallest"
+    assert _call(run, "choose", "--verbose", "--prefer", "fastest").data["chosen"] == ["onnx-fp32"]
 
 
 def test_choose_of_a_device_that_nothing_was_verified_on_is_refused(run: Desk) -> None:
-    called = _call(run, "choose", "--for", "cuda:sm90")
+    called = _call(run, "choose", "--verbose", "--for", "cuda:sm90")
 
     assert called.code == 2
     assert "nothing in this run was verified on 'cuda:sm90' (verified on: cpu)" in called.err

@@ -82,7 +82,7 @@ def test_a_release_says_that_its_file_fails_where_fp16_is_real(desk: Desk, scale
     _scaled_model(desk, scale)
 
     called = _run(desk)
-    shown = desk.call("show", "tiny", "prod")
+    shown = desk.call("show", "tiny", "prod", "--verbose")
 
     assert called.data["runs"][0]["release"]["variants"] == ["onnx-fp16"]
     words = "onnx-fp16 passed as it ran, and does not on emulated:fp16: fail: finite [output_0]: "

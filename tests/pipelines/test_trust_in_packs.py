@@ -44,7 +44,7 @@ class There:
         return sorted(self.desk.folder.glob("repository/store/tiny/*"))
 
     def show(self) -> Called:
-        return self.desk.json("show", "tiny", "--repository", "repository")
+        return self.desk.json("show", "tiny", "--verbose", "--repository", "repository")
 
 
 @pytest.fixture(scope="module")

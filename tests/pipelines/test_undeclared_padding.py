@@ -427,6 +427,6 @@ def test_a_run_says_it_in_terminal_report_evidence_and_release(bench: Bench, tmp
     (run,) = (tmp_path / "runs" / "texts").iterdir()
     for name in ("report.md", "report.html", "evidence.json"):
         assert "where attention_mask is 0, hidden differs" in (run / name).read_text(encoding="utf-8")
-    assert main(["show", "texts", "--repository", str(tmp_path / "repository")]) == 0
+    assert main(["show", "texts", "--verbose", "--repository", str(tmp_path / "repository")]) == 0
     shown = " ".join(bench.capture.readouterr().out.split())
     assert "padding finding of onnx-fp16: where attention_mask is 0, hidden differs" in shown

@@ -106,7 +106,7 @@ def finding_words(edge: str, about: str, differs: str, *, batches: int) -> str:
         differs: What differs in it, with the numbers.
         batches: How many batches differ at this edge.
     """
-    return f"{edge}, as no sample has, is answered otherwise at {about}{_more(batches)}: {differs}"
+    return f"{edge}, as no sample has: the answers differ at {about}{_more(batches)}: {differs}"
 
 
 def _more(count: int) -> str:

@@ -82,6 +82,8 @@ def _bars(found: dict[int, float], frame: Frame, width: int, *, is_beyond: bool)
 def _part(power: int) -> str:
     if power > _LONG_POWER:
         return f"1e{power}x"
+    if power < -_LONG_POWER:
+        return f"1e{power + 2} %"
     return f"{10**power:,}x" if power > 0 else f"{number(10.0 ** (power + 2))} %"
 
 

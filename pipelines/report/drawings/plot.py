@@ -12,7 +12,8 @@ from dataclasses import dataclass
 __all__ = ["LEFT", "TOP", "WIDTH", "Frame", "Label", "Path", "Plot", "box", "line", "nice_steps"]
 
 WIDTH = 360.0
-LEFT, RIGHT, TOP, BOTTOM = 46.0, 10.0, 22.0, 40.0
+# To the left of the axes there is room for seven letters.
+LEFT, RIGHT, TOP, BOTTOM = 52.0, 10.0, 22.0, 40.0
 _TICK = 4.0
 _TALL = 280.0
 # Half of a letter, and from the axis to the middle of a label.

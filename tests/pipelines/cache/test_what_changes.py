@@ -6,6 +6,7 @@ Each change is made alone, and what the run then finds is held against a run tha
 from __future__ import annotations
 
 import os
+import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -315,3 +316,34 @@ def test_what_was_done_for_it_says_so(bench: Desk) -> None:
 @pytest.fixture(autouse=True)
 def _no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PARITYGATE_CACHE", raising=False)
+
+
+_ROWS_OF_A_SERVER = """
+    import socket
+
+    import numpy as np
+
+    from paritygate.batch import Batch
+
+    def rows():
+        socket.create_connection(("127.0.0.1", {port})).close()
+        values = np.random.default_rng(0).standard_normal((120, 4)).astype(np.float32)
+        yield Batch(inputs={{"x": values}}, ids=tuple(map(str, range(120))))
+"""
+
+
+def test_a_job_that_no_later_run_can_take_over_says_why(tmp_path: Path) -> None:
+    desk = Desk(folder=tmp_path)
+    desk.onnx()
+    with socket.create_server(("127.0.0.1", 0), backlog=64) as server:
+        desk.module("rows", _ROWS_OF_A_SERVER.format(port=server.getsockname()[1]))
+        desk.spec(samples={"source": "rows:rows"})
+
+        shown = desk.call("run", "--no-promote", "--verbose", "spec.yaml")
+        again = desk.json("run", "--no-promote", "spec.yaml")
+
+    assert shown.code == 0, str(shown)
+    words = "no later run can take over the recording of tiny: it opened a network connection"
+    assert shown.out.splitlines().count(words) == 1
+    assert "no later run can take over" not in again.out
+    assert "record" in _done(again.data)

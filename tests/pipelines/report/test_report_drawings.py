@@ -13,7 +13,7 @@ from paritygate.pipelines.compare.drawing import DrawingResult, GridResult, Maxi
 from paritygate.pipelines.compare.hidden_inputs import hidden
 from paritygate.pipelines.compare.result import LimitRange, OutputResult
 from paritygate.pipelines.report.drawings.drawings import drawings_of
-from paritygate.pipelines.report.drawings.plot import WIDTH, Frame, Plot, nice_steps
+from paritygate.pipelines.report.drawings.plot import LEFT, WIDTH, Frame, Plot, nice_steps
 from paritygate.pipelines.report.html_report import render_html
 from paritygate.pipelines.report.markdown_report import render_markdown
 from paritygate.pipelines.report.report_data import ReportData, collect_report
@@ -99,6 +99,18 @@ def test_a_row_that_is_not_finite_is_beyond_the_limit(report: ReportData) -> Non
     assert "not finite at rows 2 to 3" in plot.words
     assert "1 of 3 bars are beyond the limit" in plot.words
     assert [path.kind for path in plot.paths if path.kind.startswith("column")] == ["column", "column beyond"]
+
+
+@pytest.mark.parametrize("largest", [3e-9, 3e-7, 3e-5, 3e-3, 3e4, 3e9])
+def test_labels_beside_the_axis_are_short_enough_for_the_room_there(report: ReportData, largest: float) -> None:
+    output = output_of(report, "onnx-fp32")
+    by_row = MaximaResult(width=2, largest=[largest, largest / 50], not_finite=[])
+
+    plot = plots_of(replace(output, drawing=replace(drawing_of(output), by_row=by_row)))["Largest difference by row"]
+
+    beside = [label.text for label in plot.labels if label.anchor == "end" and label.x < LEFT]
+    assert len(beside) > 2
+    assert max(map(len, beside)) <= 7
 
 
 def test_limits_by_channel_are_both_drawn(report: ReportData) -> None:

@@ -87,7 +87,7 @@ def test_an_empty_mask_row_that_no_sample_has_is_a_finding(desk: ProbeDesk, end:
     (finding,) = outcome.findings
     assert finding.about == "an empty row alone (attention_mask)"
     assert outcome.detail == (
-        "an empty row of attention_mask, as no sample has, is answered otherwise at an empty row alone "
+        "an empty row of attention_mask, as no sample has: the answers differ at an empty row alone "
         f"(attention_mask), and 1 more batch: {finding.check}: {finding.detail}; the rest of {outcome.rows} rows "
         "answered alike"
     )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from paritygate.pipelines.cli.options import constraint_option, json_option, run_and_root_options
+from paritygate.pipelines.cli.options import constraint_option, json_option, run_and_root_options, verbose_option
 
 if TYPE_CHECKING:
     from paritygate.pipelines.spec.limits import Preference
@@ -30,6 +30,7 @@ __all__ = ["command"]
     metavar="DEVICE",
     help="Where it will run, such as cpu: only what was verified and measured there counts.",
 )
+@verbose_option
 @json_option
 def command(
     *,
@@ -37,6 +38,7 @@ def command(
     constraints: tuple[str, ...],
     prefer: Preference | None,
     devices: tuple[str, ...],
+    verbose: bool,
     json_target: str | None,
 ) -> int:
     """Say which variant of a validated and benchmarked run is the one to serve, and why; nothing is released.
@@ -52,7 +54,7 @@ def command(
     from paritygate.errors import UsageError
     from paritygate.pipelines.choice.choose import choose_stage
     from paritygate.pipelines.cli.choice_summary import exit_code_of_choice, print_choice
-    from paritygate.pipelines.cli.console import write_json
+    from paritygate.pipelines.cli.console import Shown, write_json
     from paritygate.pipelines.run.workspace import open_run
     from paritygate.pipelines.spec.limits import parse_constraints
 
@@ -63,7 +65,7 @@ def command(
     run = open_run(run_folder)
     wanted = prefer or (None if run.resolved.spec.promote.prefer else "fastest")
     choice = choose_stage(run, devices=devices or None, prefer=wanted, limits=limits)
-    print_choice(choice, run, to_stderr=json_target == "-")
+    print_choice(choice, run, Shown(is_verbose=verbose, to_stderr=json_target == "-"))
     code = exit_code_of_choice(choice)
     write_json(json_target, {"schema_version": 1, "exit_code": code, "run": str(run.folder), **choice.to_json()})
     return code

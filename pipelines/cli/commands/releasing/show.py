@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from paritygate.pipelines.cli.options import json_option, repository_option
+from paritygate.pipelines.cli.options import json_option, repository_option, verbose_option
 
 __all__ = ["command"]
 
@@ -15,20 +15,21 @@ __all__ = ["command"]
 @click.argument("model")
 @click.argument("which", required=False, metavar="[VERSION|ALIAS]")
 @repository_option
+@verbose_option
 @json_option
-def command(model: str, which: str | None, *, repository: Path, json_target: str | None) -> int:
+def command(model: str, which: str | None, *, repository: Path, verbose: bool, json_target: str | None) -> int:
     """Show a release of MODEL: its variants and what was measured of them, aliases and history; by default the newest.
 
     \b
     Example:
       convert-and-validate show klue-sts prod
     """
-    from paritygate.pipelines.cli.console import write_json
+    from paritygate.pipelines.cli.console import Shown, write_json
     from paritygate.pipelines.cli.release_summary import print_release_details
     from paritygate.pipelines.release.repository.inspect import show
 
     details = show(repository, model, which)
     if json_target != "-":
-        print_release_details(details)
+        print_release_details(details, Shown(is_verbose=verbose))
     write_json(json_target, {"schema_version": 1, **details.to_json()})
     return 0

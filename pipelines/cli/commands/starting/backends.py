@@ -19,24 +19,13 @@ def command(*, json_target: str | None) -> int:
       convert-and-validate backends
     """
     from paritygate.backends import BACKENDS, backend_state
-    from paritygate.pipelines.cli.console import print_table, write_json
-    from paritygate.pipelines.report.tables.table import of_texts
+    from paritygate.pipelines.cli.backends_summary import backends_lines
+    from paritygate.pipelines.cli.console import print_lines, write_json
     from paritygate.pipelines.spec.schema import AVAILABLE_TARGETS
-    from paritygate.text import echo
 
     states = [backend_state(name) for name in BACKENDS]
     if json_target != "-":
-        rows = [
-            (
-                state.backend.name,
-                state.version or "not available",
-                state.backend.used_for,
-                "" if state.is_available else f"{state.reason}; {state.install}",
-            )
-            for state in states
-        ]
-        print_table(of_texts("Backends", ("backend", "version", "used to", "if missing"), rows))
-        echo(f"targets of this version: {', '.join(map(str, AVAILABLE_TARGETS))}")
+        print_lines(backends_lines(states))
     write_json(
         json_target,
         {

@@ -1,0 +1,25 @@
+"""Frameworks and runtimes in the terminal: which are there, and how to install the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from paritygate.backends import BackendState
+from paritygate.pipelines.cli.screen import command_lines, screen_table, wrapped
+from paritygate.pipelines.report.tables.table import of_texts
+from paritygate.pipelines.spec.schema import AVAILABLE_TARGETS
+
+__all__ = ["backends_lines"]
+
+_MISSING = "missing"
+
+
+def backends_lines(states: Sequence[BackendState]) -> Iterator[str]:
+    """Yield a table of what there is, why the others are missing and what installs them, and the targets."""
+    rows = [(state.version or _MISSING, state.backend.name, state.backend.used_for) for state in states]
+    yield from screen_table(of_texts("frameworks and runtimes", ("version", "backend", "used to"), rows))
+    for state in states:
+        if not state.is_available:
+            yield from wrapped(f"{_MISSING}: {state.backend.name}: {state.reason}; what installs it:")
+            yield from command_lines(state.install, indent="  ")
+    yield from wrapped(f"targets of this version: {', '.join(map(str, AVAILABLE_TARGETS))}")
