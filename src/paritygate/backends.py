@@ -141,6 +141,8 @@ def backend_state(name: str) -> BackendState:
     install = install_command(backend.extra)
     if importlib.util.find_spec(backend.module) is None:
         reason = f"the module {backend.module!r} is not installed"
+        if backend.extra == "gpu" and version_of("onnxruntime"):
+            reason += ", and the extra gpu needs an environment of its own, without cpu"
         return BackendState(backend=backend, version=None, reason=reason, install=install)
     version = next((found for found in map(version_of, backend.distributions) if found), "unknown")
     return BackendState(backend=backend, version=version, reason="", install=install)

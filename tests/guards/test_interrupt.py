@@ -26,7 +26,14 @@ main(["backends"])
 
 @pytest.mark.parametrize(
     "name",
-    ["click", "signal", "paritygate.errors", "paritygate.text", "paritygate.pipelines.cli.app", "rich.console"],
+    [
+        "click",
+        "signal",
+        "paritygate.errors",
+        "paritygate.text",
+        "paritygate.pipelines.cli.app",
+        "paritygate.pipelines.cli.backends_summary",
+    ],
 )
 def test_an_interrupt_while_modules_are_imported_is_no_traceback(name: str) -> None:
     done = subprocess.run(
