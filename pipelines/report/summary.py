@@ -20,7 +20,7 @@ from paritygate.pipelines.report.figures import number, share, shorten, times
 from paritygate.pipelines.report.report_data import ReportData, VariantReport
 from paritygate.pipelines.report.tables.speed import measured_speed
 from paritygate.pipelines.report.tables.table import Cell, Column, Table, figure, status, text
-from paritygate.pipelines.report.why import first_line, why, why_of_variant
+from paritygate.pipelines.report.why import first_line, told_check, why, why_of_variant
 from paritygate.signature import is_float_dtype
 from paritygate.text import counted
 from paritygate.validate.probes.catalogue import in_order
@@ -141,7 +141,7 @@ def _name(variant: VariantReport, report: ReportData) -> Cell:
 def figures_of(result: ComparisonResult | None) -> tuple[Cell, Cell]:
     """Return how many decisions differ, and the difference as a part of its nearest limit.
 
-    Of what fails by something else, that part says nothing.
+    Of what fails, it is the difference that its sentence tells of; of what fails by something else, nothing.
     """
     if result is None or not result.is_measured:
         return figure(_NOTHING), figure(_NOTHING)
@@ -152,9 +152,10 @@ def figures_of(result: ComparisonResult | None) -> tuple[Cell, Cell]:
         if name not in result.decisions and not is_float_dtype(output.dtype)
     ]
     counts += [match.missing + match.extra for match in result.matches.values()]
-    part = limit_share((check.name, check.measured, check.limit) for check in result.checks)
-    if result.verdict == "fail" and part is not None and part <= 1:
-        part = None
+    told = told_check(result) if result.verdict == "fail" else None
+    part = limit_share(
+        (check.name, check.measured, check.limit) for check in (result.checks if told is None else [told])
+    )
     return figure(number(sum(counts)) if counts else _NOTHING), figure(_NOTHING if part is None else share(part, 1.0))
 
 

@@ -10,7 +10,7 @@ from paritygate.pipelines.report.figures import number, number_pair
 from paritygate.pipelines.report.report_data import VariantReport
 from paritygate.text import HIDDEN, counted, one_or_many, row_name
 
-__all__ = ["PAIR", "first_line", "why", "why_of_variant"]
+__all__ = ["PAIR", "first_line", "told_check", "why", "why_of_variant"]
 
 # The measured number and its limit, as the words of most checks begin.
 PAIR = re.compile(r"^(?:-?[\d.]+(?:e[+-]?\d+)?|nan|-?inf) (<=|>|>=|<) -?[\d.]+(?:e[+-]?\d+)?(?![\d%])(?! %)")
@@ -28,12 +28,23 @@ def why(result: ComparisonResult) -> str:
     """Return why a comparison is no pass, in one sentence; empty for a pass."""
     if not result.is_measured:
         return first_line(result.why_not_measured)
-    bad = sorted((check for check in result.checks if check.status == result.verdict), key=_rank)
-    if result.verdict == "pass" or not bad:
+    bad = _bad(result)
+    if not bad:
         return ""
     also = list(dict.fromkeys(check.name for check in bad[1:] if check.name != bad[0].name))
     more = f" (and {counted(len(also), 'more check')})" if also else ""
     return _sentence(bad[0], result) + more
+
+
+def told_check(result: ComparisonResult) -> CheckResult | None:
+    """Return the check that the sentence of a comparison that is no pass tells of; None for a pass."""
+    return next(iter(_bad(result)), None)
+
+
+def _bad(result: ComparisonResult) -> list[CheckResult]:
+    if result.verdict == "pass":
+        return []
+    return sorted((check for check in result.checks if check.status == result.verdict), key=_rank)
 
 
 def why_of_variant(variant: VariantReport) -> str:
@@ -43,7 +54,8 @@ def why_of_variant(variant: VariantReport) -> str:
     if not variant.operators:
         return first_line(variant.reason)
     operator, node, reason, *_ = variant.operators[0]
-    return f"{first_line(variant.reason)}: {operator} at {node}: {reason}"
+    words = first_line(variant.reason)
+    return f"{words}{'' if words.endswith(operator) else f': {operator}'} at {node}: {reason}"
 
 
 def first_line(message: str) -> str:
