@@ -123,7 +123,7 @@ def test_rows_that_did_not_suffice_are_a_warning_in_all_that_is_said(here: Bench
     cut = probe["dropped_by"]["no_rows_left"]
     assert (found.code, found.check("probe_values")["status"], probe["status"]) == (0, "warning", "warning"), found.out
     words = f"{cut['batches']} batches beyond the 512 rows that a probe may use"
-    assert f"warning: probe_values: {probe['rows']} rows answered alike (left out: " in found.out
+    assert f"warning: probe_values: asked in part: {probe['rows']} rows answered alike (left out: " in found.out
     assert words in found.check("probe_values")["detail"]
     assert f"{cut['batches']} batches beyond the rows that a probe may use" in found.out
     assert probe["dropped"] == sum(item["batches"] for item in probe["dropped_by"].values())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from paritygate.validate.probes.drops import batches_in_words, drop_words
+from paritygate.validate.probes.drops import LEFT_OUT_FOR_WANT, batches_in_words, drop_words
 from paritygate.validate.probes.edges import Edge, edges_in_words
 from paritygate.validate.probes.probe import PROBES
 from paritygate.validate.probes.recording import ProbeRecord
@@ -93,6 +93,8 @@ def in_words(  # noqa: PLR0913 - all that came of it
         return f"{'; '.join(named)}; the rest of {rows} rows answered alike{rest}"
     if rows:
         but = f", but for padding of {', '.join(padded)}: see undeclared_padding" if padded else ""
+        if LEFT_OUT_FOR_WANT & probe.dropped_counts.keys():
+            return f"asked in part: {rows} rows answered alike{but}{rest}; more samples let it ask more"
         return f"{rows} rows answered alike{but}{rest}"
     return f"nothing of it could be asked{rest}" if left_out else f"{DOES_NOT_APPLY}{PROBES[probe.name].missing}"
 
