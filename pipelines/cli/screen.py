@@ -92,13 +92,22 @@ def wrapped(text: str, *, indent: str = "", width: int | None = WIDTH) -> list[s
         text = re.sub(rf"(?<![\w./-]){re.escape(str(Path.cwd()))}/", "", text)
     for line in as_message(text).split("\n"):
         head, sign, rest = line.rpartition(_COMMAND)
-        is_command = bool(sign) and not set(";,()") & set(rest)
+        is_command = bool(sign) and _is_whole_command(rest)
         if width is None or not is_command or not _is_wide(indent + line, width):
             found += _filled(line, indent, width)
             continue
         found += _filled(head.rstrip(), indent, width)
         found += command_lines(sign + rest, indent=f"{indent}  ", width=width)
     return found
+
+
+def _is_whole_command(words: str) -> bool:
+    """Return whether nothing but a command follows: no word of it ends or begins a part of a sentence."""
+    try:
+        found = shlex.split(words)
+    except ValueError:
+        return False
+    return not any(word.endswith((";", ",", ")")) or word.startswith("(") for word in found)
 
 
 def _is_wide(line: str, width: int) -> bool:

@@ -128,7 +128,7 @@ def _try(run: RunFolder, options: SelftestOptions, progress: Progress) -> Selfte
                 ),
                 progress,
             )
-            did(f"tried {counted(len(names), 'kind')} of faults and rewrites")
+            did(f"planted {counted(len(names), 'change')}")
     finally:
         remove_marked_folder(folder)
     return from_data(SelftestResult, found)

@@ -16,7 +16,19 @@ from paritygate.pipelines.cli.app import COMMANDS
 from paritygate.pipelines.spec.loading import parse_spec
 
 if TYPE_CHECKING:
-    from tests.docs.conftest import Page
+    from tests.docs.conftest import Block, Page
+
+
+# Columns of what is measured.
+MEASURED = {"of limit", "speed-up", "p50 ms", "p95 ms", "rows per s", "95 % interval", "size", "size MB"}
+# What is another in every run.
+OF_THE_RUN = {
+    r"\d{8}T\d{6}Z-[0-9a-f]{4}": "RUN",
+    r"sha256:[0-9a-f]{12,}": "DIGEST",
+    r"\d{4}-\d\d-\d\d \d\d:\d\d": "TIME",
+    r"\d+\.\d+\.\d+\S*": "VERSION",
+    r"[\d.,]+ (?:[kM]?B|bytes)\b": "SIZE",
+}
 
 
 def skeleton(output: str) -> list[list[str]]:
@@ -28,14 +40,14 @@ def skeleton(output: str) -> list[list[str]]:
         if not re.search(r"\w", line):
             continue
         cells = re.split(r" {2,}", line.strip())
-        if cells[:2] == ["verdict", "variant"]:
-            columns, masked = len(cells), {at for at, cell in enumerate(cells) if cell in {"of limit", "speed-up"}}
-        elif columns and len(cells) >= columns and not line.startswith(" "):
+        if set(cells) & MEASURED:
+            columns, masked = len(cells), {at for at, cell in enumerate(cells) if cell in MEASURED}
+        elif columns and len(cells) >= columns:
             cells = ["#" if at in masked else cell for at, cell in enumerate(cells[:columns])]
-        else:
-            text = re.sub(r"\S*artifacts/runs/([\w-]+)/[\w-]+", r"artifacts/runs/\1/RUN", line.strip())
-            cells = [re.sub(r"\d+\.\d+\.\d+\S*", "VERSION", text)]
-        lines.append(cells)
+        text = "  ".join(cells)
+        for pattern, name in OF_THE_RUN.items():
+            text = re.sub(pattern, name, text)
+        lines.append(re.split(r" {2,}", text))
     return lines
 
 
@@ -68,7 +80,14 @@ def test_commands_of_a_page_run(
         ("pass     onnx-fp32  0  1 %", "fail     onnx-fp32  0  1 %"),
         ("pass     onnx-fp32  0  1 %", "pass     onnx-fp32  1  1 %"),
         ("released klue-sts version 1", "released klue-sts version 2"),
-        ("report: artifacts/runs/klue-sts/2026-1/x", "report: artifacts/runs/other/2026-1/x"),
+        (
+            "report: artifacts/runs/klue-sts/20261123T022730Z-129d/x",
+            "report: artifacts/runs/other/20261123T022730Z-129d/x",
+        ),
+        (
+            "outcome   variant  size  digest\nexported  onnx-fp32  235 bytes  x",
+            "outcome   variant  size  digest\nexported  onnx-fp16  235 bytes  x",
+        ),
     ],
 )
 def test_another_outcome_than_the_one_shown_is_seen(line: str, other: str) -> None:
@@ -127,9 +146,32 @@ def test_blocks_of_a_page_are_marked_as_contributing_says(page: Page, pages: dic
             assert word.partition("=")[0] in names, f"{page.name}:{block.line}: {word!r} means nothing to the tests"
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_is_in_the_pages(command: str, pages: dict[str, Page]) -> None:
-    used = {args[0] for page in pages.values() for args in page.commands() if args}
-    described = [name for name, page in pages.items() if name != "CHANGELOG.md" and f"`{command}" in page.prose]
+def examples_of(command: str, page: Page) -> list[tuple[Block, Block | None]]:
+    """Return the blocks of a page that call a command, each with the block that follows."""
+    pairs = itertools.zip_longest(page.blocks, page.blocks[1:])
+    return [
+        (block, following)
+        for block, following in pairs
+        if block.language == "shell" and re.search(rf"^convert-and-validate {command}\b", block.text, re.MULTILINE)
+    ]
 
-    assert command in used or described
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_a_section_with_what_it_prints_or_the_page_that_shows_it(
+    command: str, pages: dict[str, Page]
+) -> None:
+    page = pages["docs/commands.md"]
+    linked = re.findall(r"\]\(([\w-]+\.md)", page.section(f"`{command}`"))
+
+    shown = any(
+        block.is_run and following is not None and "output" in following.words and following.text.strip()
+        for block, following in examples_of(command, page)
+    )
+
+    assert shown or any(examples_of(command, pages[f"docs/{name}"]) for name in linked)
+
+
+def test_no_command_is_described_that_is_not_there(pages: dict[str, Page]) -> None:
+    headings = re.findall(r"^## `(.*)`$", pages["docs/commands.md"].prose, re.MULTILINE)
+
+    assert sorted(headings) == sorted(COMMANDS)

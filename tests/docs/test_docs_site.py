@@ -67,9 +67,9 @@ def test_the_site_builds_without_a_warning(project_root: Path, tmp_path: Path, p
     changelog = (tmp_path / "changelog.html").read_text(encoding="utf-8")
     assert "The first version: from a trained model" in changelog
     assert 'href="report.html"' in changelog
-    commands = (tmp_path / "commands.html").read_text(encoding="utf-8")
+    options = (tmp_path / "options.html").read_text(encoding="utf-8")
     for name in cli.list_commands(click.Context(cli)):
-        assert f'id="convert-and-validate-{name}"' in commands
+        assert f'id="convert-and-validate-{name}"' in options
 
 
 @pytest.mark.thorough

@@ -63,7 +63,7 @@ def test_each_stage_says_what_it_made(staged: tuple[Desk, dict[str, Called]]) ->
     assert record["digest"][:19] in said["export"].out
     assert f"run: {desk.run_folder}\n" in said["export"].out
     assert said["record"].data["rows"] == 120
-    assert f"recorded 120 rows in {desk.run_folder}/reference" in said["record"].out
+    assert f"recorded 120 rows in {desk.run_folder.relative_to(desk.folder)}/reference" in said["record"].out
     assert "reference_repeats: " in said["record"].out
     assert said["validate"].data["runs"][0]["variants"]["onnx-fp32"]["verdict"] == "pass"
     assert said["validate"].data["runs"][0]["release"] is None

@@ -116,10 +116,10 @@ def command(
       convert-and-validate record model.onnx --samples inputs.npz --out reference
     """
     from paritygate.errors import UsageError
-    from paritygate.pipelines.cli.console import progress_of, write_json
+    from paritygate.pipelines.cli.console import print_lines, progress_of, write_json
+    from paritygate.pipelines.cli.screen import wrapped
     from paritygate.pipelines.run.record import RecordRequest, record_model, record_stage
     from paritygate.pipelines.run.workspace import open_run
-    from paritygate.text import echo
 
     if (model is None) == (run_folder is None):
         msg = "record takes either --run DIR or a MODEL"
@@ -152,9 +152,8 @@ def command(
                 progress=progress,
             )
     to_stderr = json_target == "-"
-    echo(f"recorded {recording.rows} rows in {recording.folder}", err=to_stderr)
-    for name, detail in recording.health:
-        echo(f"{name}: {detail}", err=to_stderr)
+    words = (f"recorded {recording.rows} rows in {recording.folder}", *map(": ".join, recording.health))
+    print_lines((line for text in words for line in wrapped(text)), err=to_stderr)
     write_json(
         json_target,
         {

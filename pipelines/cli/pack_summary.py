@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from paritygate import __version__
+from paritygate.pipelines.cli.console import print_lines
+from paritygate.pipelines.cli.screen import wrapped
 from paritygate.pipelines.packing.manifest import PackManifest
 from paritygate.pipelines.packing.restore import UnpackResult
 from paritygate.pipelines.packing.write import PackResult
-from paritygate.text import echo
 
 __all__ = ["print_pack", "print_unpacked"]
 
@@ -23,7 +22,7 @@ def print_pack(packed: PackResult, *, to_stderr: bool) -> None:
         f"digest: {manifest.digest}",
         f"pack: {packed.path} ({_size(manifest.pack_bytes)})",
     ]
-    _print(lines, to_stderr=to_stderr)
+    print_lines((line for words in lines for line in wrapped(words)), err=to_stderr)
 
 
 def print_unpacked(unpacked: UnpackResult, *, to_stderr: bool) -> None:
@@ -38,7 +37,7 @@ def print_unpacked(unpacked: UnpackResult, *, to_stderr: bool) -> None:
             "name another place with promote --repository DIR"
         )
     lines += [f"digest: {manifest.digest}", f"run: {unpacked.run.folder}"]
-    _print(lines, to_stderr=to_stderr)
+    print_lines((line for words in lines for line in wrapped(words)), err=to_stderr)
 
 
 def _left_out(manifest: PackManifest) -> list[str]:
@@ -62,8 +61,3 @@ def _amount(manifest: PackManifest) -> str:
 
 def _size(count: int) -> str:
     return f"{count / 1e6:,.1f} MB"
-
-
-def _print(lines: Iterable[str], *, to_stderr: bool) -> None:
-    for line in lines:
-        echo(line, err=to_stderr)
