@@ -148,7 +148,7 @@ def test_verbose_adds_the_wide_table_and_every_note(desk: Desk) -> None:
 
     assert "Parity with the source: statistics of |actual - expected|" in called.out
     assert f"run: {desk.run_folder}\n" in called.out
-    assert "Repository artifacts/repository" in called.out
+    assert "repository artifacts/repository\n" in called.out
 
 
 def test_quiet_and_verbose_at_once_are_wrong_usage(desk: Desk) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
@@ -271,3 +272,22 @@ def test_a_long_word_is_folded_and_a_command_can_be_copied() -> None:
     ]
     assert max(map(cell_len, wrapped("가" * 100))) <= WIDTH
     assert "".join(line.strip() for line in wrapped("x" * 300)) == "x" * 300
+
+
+def test_a_command_with_commas_and_quoted_braces_can_be_copied() -> None:
+    command = (
+        "convert-and-validate compare reference.onnx candidate.onnx --samples failures/values.npz "
+        "--probes batches,masks --role 'attention_mask={empty: false, padding: right}' --edge fail"
+    )
+
+    lines = wrapped(f"hint: to see the failure of probe masks alone: {command}")
+
+    assert lines[0] == "hint: to see the failure of probe masks alone:"
+    assert all(line.endswith(" \\") for line in lines[1:-1])
+    assert shlex.split(" ".join(line.removesuffix("\\") for line in lines[1:])) == shlex.split(command)
+
+
+def test_a_command_within_a_sentence_is_filled_as_words_are() -> None:
+    words = f"run convert-and-validate plan (which does nothing), {'or read what follows here ' * 4}"
+
+    assert not any(line.endswith("\\") for line in wrapped(words))
