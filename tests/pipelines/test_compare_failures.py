@@ -194,7 +194,7 @@ def test_what_is_switched_off_is_in_evidence_manifest_report_and_show(desk: Desk
     assert entry["result"]["probes"]["switched_off"] == off
     assert list(entry["result"]["probes"]["asked"]) == ["batches", "repeats"]
     assert shown.data["manifest"]["provenance"]["probes_not_asked"] == {"onnx-fp32": off}
-    assert f"not asked of onnx-fp32: the probes {', '.join(off)}" in shown.out
+    assert f"not asked of onnx-fp32: the probes {', '.join(off)}" in " ".join(shown.out.split())
     for name in ("report.html", "report.md"):
         assert f"Switched off: {', '.join(off)}." in (desk.run_folder / name).read_text(encoding="utf-8")
 

@@ -126,7 +126,7 @@ def test_the_tool_that_quantizes_may_be_missing(desk: Desk) -> None:
 
     said.check("nncf", extra="nncf")
     for target in ("onnx-int8", "openvino-int8"):
-        assert f"error: {target}: nncf is needed to quantize models" in said.err
+        assert f"error: {target}: nncf is needed to quantize to INT8" in said.err
 
 
 @pytest.mark.parametrize(

@@ -53,6 +53,8 @@ _LIKE_FP32 = frozenset({Precision.FP32, Precision.TF32})
 # How many times their limits lower precisions have on values unlike every sample. Equal values are rounded alike: in a
 # picture of one color rounding adds up over all places, while among real values much of it cancels.
 _ADDED_UP = 2.0
+# Rows of the other probes are longer or otherwise put together, and their values those of real rows.
+_OF_VALUES = "values"
 # How names, shapes and dtypes that differ are called: they have to hold whatever the inputs are.
 _CONTRACT = "contract"
 
@@ -442,7 +444,8 @@ class JudgedProbe:
         """Return the candidate's answers, but of rows within the reference's own noise those of the reference."""
         found, record = dict(part.actual), part.stored.record
         expected = self._expected(part)
-        scale = _Scale.of_batch(part.stored, {name: self._profiles[name] for name in expected}, self._question)
+        profiles = {name: self._profiles[name] for name in expected}
+        scale = _Scale.of_batch(part.stored, profiles, self._question, has_made_up_values=self._name == _OF_VALUES)
         for name, noise in record.noise.items():
             limits, profile = scale.plan.limits.get(name), scale.plan.profiles.get(name)
             is_alike = name in expected and found[name].shape == expected[name].shape
@@ -465,7 +468,13 @@ class JudgedProbe:
         if _may_clip(part.stored.record, self._question.rules.precision):
             return _broken_contract(part.actual, expected)
         profiles = {name: of_outputs[name] for name in expected}
-        scale = _Scale.of_batch(part.stored, profiles, self._question, has_decisions=has_decisions)
+        scale = _Scale.of_batch(
+            part.stored,
+            profiles,
+            self._question,
+            has_made_up_values=self._name == _OF_VALUES,
+            has_decisions=has_decisions,
+        )
         alone = Comparison(scale.plan)
         alone.add(part.batch, part.actual, expected)
         check = next(_failed(alone, scale, self._question, skipped=_NOT_OF_ONE_BATCH), None)
@@ -602,10 +611,11 @@ class _Scale:
         profiles: Mapping[str, OutputProfile],
         question: ProbeQuestion,
         *,
+        has_made_up_values: bool,
         has_decisions: bool = True,
     ) -> _Scale:
         is_lower = question.rules.precision not in _LIKE_FP32
-        factor = _ADDED_UP if is_lower and stored.record.is_unlike_seen else 1.0
+        factor = _ADDED_UP if is_lower and stored.record.is_unlike_seen and has_made_up_values else 1.0
         return cls.of(_own_profiles(profiles, stored), question, has_decisions=has_decisions, factor=factor)
 
     @classmethod
