@@ -62,7 +62,8 @@ def _evidence(run: Path) -> object:
 def _bare(data: object) -> object:
     if isinstance(data, dict):
         # How many rows are asked again hangs on what a call costs at the moment.
-        kept = {key: {"status": value["status"]} if key in _ASKED_AGAIN else value for key, value in data.items()}
+        of_probes = {key for key, value in data.items() if key in _ASKED_AGAIN and isinstance(value, dict)}
+        kept = {key: {"status": value["status"]} if key in of_probes else value for key, value in data.items()}
         return {key: _bare(value) for key, value in kept.items() if key not in _OF_THE_MOMENT}
     if isinstance(data, str):
         return re.sub(r"^\d+(?= rows answered alike)", "some", data)
