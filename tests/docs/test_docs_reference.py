@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import fields
+from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
 
 import pytest
 import yaml
@@ -17,6 +19,8 @@ import paritygate.errors
 from paritygate import __version__
 from paritygate.backends import backend_state
 from paritygate.convert.conversion import CONVERTERS, DERIVATIONS
+from paritygate.convert.tensorflow import function
+from paritygate.convert.torch import pt2_to_onnx, torch_to_onnx, torchscript_to_onnx
 from paritygate.errors import ExitCode, ParitygateError
 from paritygate.formats import FORMATS
 from paritygate.models.source import SourceKind
@@ -31,6 +35,7 @@ from paritygate.validate.gate.histogram import RESOLUTION
 from paritygate.validate.gate.tolerance import DEFAULT_TOLERANCES, Tolerance
 from paritygate.validate.reference import bulk, value_sample
 from paritygate.validate.reference import record as reference
+from paritygate.validate.samples.source import DEFAULT_BATCH_SIZE
 
 if TYPE_CHECKING:
     from tests.docs.conftest import Page
@@ -112,10 +117,10 @@ def test_the_spec_page_has_every_key_and_no_other(pages: dict[str, Page]) -> Non
 
 
 @pytest.mark.parametrize("key", [key for key, _ in keys_of(Spec)])
-def test_the_spec_page_has_the_default_and_the_choices_of(key: str, pages: dict[str, Page]) -> None:
+def test_the_spec_page_has_the_default_of(key: str, pages: dict[str, Page]) -> None:
     item = dict(keys_of(Spec))[key]
     row = next(row for row in pages["docs/spec.md"].rows() if codes(row[0])[:1] == [key] and len(row) == 4)
-    kind, default = row[1], row[2]
+    default = row[2]
 
     if item.is_required():
         assert default == "required"
@@ -126,8 +131,51 @@ def test_the_spec_page_has_the_default_and_the_choices_of(key: str, pages: dict[
         assert not default.startswith("`") or codes(default)[0] in {"max", "model.dims.batch.opt"}
     else:
         assert yaml.safe_load(codes(default)[0]) == value
-    if get_origin(item.annotation) is Literal:
-        assert codes(kind) == list(get_args(item.annotation))
+
+
+def kinds_of(annotation: object) -> list[str]:
+    """Return what a value may be: choices as they are written, and the words of the page for all else."""
+    if get_origin(annotation) is Annotated:
+        return kinds_of(get_args(annotation)[0])
+    if get_origin(annotation) in {Union, UnionType}:
+        return [kind for inner in get_args(annotation) for kind in kinds_of(inner)]
+    if get_origin(annotation) is Literal:
+        return list(get_args(annotation))
+    kind = get_origin(annotation) or annotation
+    assert isinstance(kind, type)
+    if issubclass(kind, Enum):
+        return [str(choice.value) for choice in kind]
+    if issubclass(kind, BaseModel):
+        return ["mapping"]
+    words = {bool: "boolean", str: "text", int: "number", float: "number", list: "list", dict: "mapping"}
+    return [] if kind is NoneType else [words[kind]]
+
+
+@pytest.mark.parametrize("key", [key for key, _ in keys_of(Spec)])
+def test_the_spec_page_has_the_type_and_the_bounds_of(key: str, pages: dict[str, Page]) -> None:
+    item = dict(keys_of(Spec))[key]
+    row = next(row for row in pages["docs/spec.md"].rows() if codes(row[0])[:1] == [key] and len(row) == 4)
+    kind, meaning = row[1], row[3]
+    shown = [*codes(kind), *re.findall(r"\b(?:boolean|list|mapping|number|text)\b", re.sub(r"`[^`]*`", "", kind))]
+
+    if key == "decisions.<name>.argmax":
+        # What is no argmax has another rule.
+        assert shown == ["true"]
+    else:
+        assert sorted(shown) == sorted(set(kinds_of(item.annotation)))
+    assert meaning
+    for bound in (getattr(limit, name, None) for limit in item.metadata for name in ("ge", "gt", "le", "lt")):
+        # That a size is no less than 1 goes without saying.
+        if bound is not None and not 0 <= bound <= 1:
+            assert re.search(rf"(?<![\d.]){bound}(?![\d.]\d)", meaning), (key, bound)
+
+
+def test_the_spec_page_has_the_defaults_that_follow_from_the_model(pages: dict[str, Page]) -> None:
+    defaults = {codes(row[0])[0]: row[2] for row in pages["docs/spec.md"].rows() if len(row) == 4 and codes(row[0])}
+
+    for converter in (torch_to_onnx, torchscript_to_onnx, pt2_to_onnx, function):
+        assert defaults["opset"].startswith(f"{converter._OPSET};")
+    assert defaults["samples.batch_size"].endswith(f"else {DEFAULT_BATCH_SIZE}")
 
 
 def test_the_limits_are_those_of_the_code(pages: dict[str, Page]) -> None:
