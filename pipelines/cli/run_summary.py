@@ -34,7 +34,7 @@ from paritygate.pipelines.report.summary import (
 from paritygate.pipelines.report.tables.parity import comparison_table
 from paritygate.pipelines.report.tables.table import Column, Table, figure, status, text
 from paritygate.pipelines.report.why import first_line
-from paritygate.text import as_message, echo
+from paritygate.text import as_message, counted, echo
 
 if TYPE_CHECKING:
     from paritygate.pipelines.release.following import FollowingView
@@ -54,6 +54,8 @@ _NAMES_DIFFER = {"contract.inputs", "contract.outputs"}
 # A candidate of another kind was not run here: its outputs were recorded before.
 _RUN_KINDS = {str(kind) for kind in SourceKind}
 _NOT_ASKED_FOR = "not asked for"
+# How a message quotes lines, and what it names last where they are those of a log.
+_QUOTED, _LOG = "\n  | ", "\n  log: "
 
 
 def print_comparison(result: ComparisonResult, shown: Shown) -> None:
@@ -83,7 +85,9 @@ def _table(result: ComparisonResult) -> Table:
 def _comparison_lines(result: ComparisonResult, width: int | None) -> Iterator[str]:
     if result.error is not None:
         # As every other error is printed: logs are searched by line, and paths in it are copied.
-        yield from wrapped(f"error: {result.error.message}", width=None)
+        yield from wrapped(f"error: {_message(result.error.message, is_whole=width is None)}", width=None)
+        if result.rows:
+            yield f"{counted(result.rows, 'row')} had been compared by then: nothing is judged by a part of them"
         if result.error.hint:
             yield from wrapped(f"hint: {result.error.hint}", width=None)
         return
@@ -96,6 +100,12 @@ def _comparison_lines(result: ComparisonResult, width: int | None) -> Iterator[s
         words = "hint: where one is the other under another name, rename it: --map CANDIDATE=REFERENCE"
         yield from wrapped(words, width=width)
     yield from wrapped(_verdict_line(result), width=width)
+
+
+def _message(message: str, *, is_whole: bool) -> str:
+    """Return a message as it is printed: what a server said at length is for -v, the last lines of a log are not."""
+    short, _, quoted = message.partition(_QUOTED)
+    return message if is_whole or not quoted or _LOG in message else f"{short} (-v prints all that was said)"
 
 
 def _verdict_line(result: ComparisonResult) -> str:

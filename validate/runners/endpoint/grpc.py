@@ -9,9 +9,10 @@ from paritygate.backends import require_backend
 from paritygate.errors import BackendError, ParitygateError
 from paritygate.models.endpoint import Endpoint, EndpointLimits
 from paritygate.signature import Signature, TensorSpec
-from paritygate.validate.runners.endpoint.client import Pace, vanished
+from paritygate.validate.runners.endpoint.client import CLOSED, NO_HOST, NOTHING_LISTENS, Pace
 from paritygate.validate.runners.endpoint.messages import SERVICE, messages
 from paritygate.validate.runners.endpoint.tensors import as_bytes, datatype_of, from_bytes, spec_of
+from paritygate.validate.runners.endpoint.words import in_full, in_short, quoted
 
 if TYPE_CHECKING:
     import numpy as np
@@ -19,7 +20,15 @@ if TYPE_CHECKING:
 
 __all__ = ["OpenInferenceGrpc"]
 
-_GONE = frozenset({"StatusCode.UNAVAILABLE", "StatusCode.DEADLINE_EXCEEDED"})
+# What gRPC itself says of a connection, before any server does, in words that a user knows.
+_OF_CONNECTIONS = {
+    "Failed parsing HTTP/2": "what listens there is no server of gRPC, but perhaps one of HTTP",
+    "failed to connect to all addresses": NOTHING_LISTENS,
+    "Socket closed": CLOSED,
+    "Connection reset": CLOSED,
+    "errors resolving": NO_HOST,
+    "resolution failed": NO_HOST,
+}
 
 
 class OpenInferenceGrpc:
@@ -102,13 +111,24 @@ class OpenInferenceGrpc:
         )
         self._pace.wait()
         try:
-            return ask(request(**fields), timeout=self._timeout)
+            answer = ask(request(**fields), timeout=self._timeout)
         except grpc.RpcError as err:
             raise self._error(err) from err
+        self._pace.count_answer()
+        return answer
 
     def _error(self, err: Any) -> ParitygateError:  # noqa: ANN401 - a grpc.RpcError
-        code, said = str(err.code()), str(err.details())
-        if code in _GONE:
-            return vanished(self._host, f"{code.removeprefix('StatusCode.')}: {said}")
-        msg = f"the server answered {code.removeprefix('StatusCode.')}: {said}"
+        import grpc
+
+        code, said = err.code(), str(err.details() or "nothing was said")
+        words = f"{code.name}: {in_short(said)}{in_full(said)}"
+        if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+            reason = f"no answer within {self._timeout:g} s (--endpoint timeout_s)"
+            return self._pace.not_answered(reason, is_gone=False)
+        if code is grpc.StatusCode.UNAVAILABLE:
+            reason = next((own for part, own in _OF_CONNECTIONS.items() if part in said), "")
+            words = f"{reason} ({code.name}){quoted(said)}" if reason else words
+            return self._pace.not_answered(words, is_gone=bool(reason))
+        self._pace.count_answer()
+        msg = f"the server answered {words}"
         return BackendError(msg, hint="the log of the server says more")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -41,7 +42,9 @@ class Server:
         return f"{self.url}/v2/models/tiny"
 
 
-def _handler(server: Server) -> type[QuietHandler]:
+def handler_of(server: Server) -> type[QuietHandler]:
+    """Return what answers as the server is told."""
+
     class Handler(QuietHandler):
         def get(self) -> None:
             tensors = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, 3]}],
@@ -64,7 +67,9 @@ def _handler(server: Server) -> type[QuietHandler]:
                 return
             wrong = server.instead(len(server.asked) - 1)
             if wrong == "vanish":
-                self.connection.close()
+                # A close alone waits for what else reads from it.
+                self.connection.shutdown(socket.SHUT_RDWR)
+                self.close_connection = True
                 return
             if wrong == "hang":
                 time.sleep(3)
@@ -99,5 +104,5 @@ def _handler(server: Server) -> type[QuietHandler]:
 def server() -> Iterator[Server]:
     """Yield a server that answers rightly, until it is told otherwise."""
     told = Server()
-    with serving(_handler(told)) as told.url:
+    with serving(handler_of(told)) as told.url:
         yield told
