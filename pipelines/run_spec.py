@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -314,5 +315,5 @@ def _without_release(run: RunFolder, err: ParitygateError, unmet: Mapping[str, s
         return _Promotion(not_released=f"required and not passed: {', '.join(unmet)}; besides, {err}")
     if isinstance(err, NothingToRelease):
         return _Promotion(not_released=str(err))
-    again = f"hint: {err.hint}; then: convert-and-validate promote --run {run.folder}"
+    again = f"hint: {err.hint}; then: convert-and-validate promote --run {shlex.quote(str(run.folder))}"
     return _Promotion(not_released=f"error: {err}", advice=(again,), exit_code=int(err.exit_code))

@@ -96,7 +96,7 @@ def judge(folder: Path, probes: str) -> dict[str, Any]:
 
 
 def verdict_of(result: dict[str, Any]) -> dict[str, Any]:
-    """Return the verdict of a comparison, why it is not a pass, and what was found at the edge."""
+    """Return the verdict of a comparison, why it is not a pass, what was found at the edge, and what it leaves open."""
     wrong = [
         f"{check['name']}{'' if check['output'] is None else ' of ' + check['output']}: {check['detail']}"
         for check in result["checks"]
@@ -107,6 +107,7 @@ def verdict_of(result: dict[str, Any]) -> dict[str, Any]:
         "verdict": result["verdict"],
         "why": "; ".join(wrong)[:600] or (str(error)[:600] if error else ""),
         "edge": [finding["edge"] for finding in result["edge_findings"]],
+        "not_covered": [note for probe in result["probes"]["asked"].values() for note in probe["notes"]],
     }
 
 

@@ -5,6 +5,7 @@ Pure: from the evidence and the benchmark of a run as data to names and a reason
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,11 +85,11 @@ class Choice:
         if self.is_undecided and self.by_speed is not None:
             # Of the interval's width, four times as many rounds leave about half.
             rounds = 4 * len(self.by_speed.fastest.figures.rounds_ms)
-            return f"convert-and-validate benchmark --run {folder} --rounds {rounds}"
+            return f"convert-and-validate benchmark --run {shlex.quote(str(folder))} --rounds {rounds}"
         if self.batch_size is not None and not self._unmeasured:
             return ""
         price = " --price-per-hour PRICE" if COST in self.rules.limits and not has_price else ""
-        return f"convert-and-validate benchmark --run {folder}{price}"
+        return f"convert-and-validate benchmark --run {shlex.quote(str(folder))}{price}"
 
     def to_json(self) -> dict[str, Any]:
         """Return the choice as JSON data."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -143,7 +144,7 @@ def _check_changes(run: RunFolder, entry: EvidenceEntry, device: str, changes: C
 
 
 def _again(run: RunFolder) -> str:
-    return f"convert-and-validate validate --run {run.folder}"
+    return f"convert-and-validate validate --run {shlex.quote(str(run.folder))}"
 
 
 def _check_artifact(run: RunFolder, binding: Binding, candidate: ReleaseOption) -> None:
@@ -224,7 +225,7 @@ def read_benchmark(run: RunFolder) -> BenchmarkResult | None:
         return run.benchmark()
     except (ValueError, KeyError, TypeError) as err:
         msg = f"{run.benchmark_file} is damaged: {type(err).__name__}: {err}"
-        raise InputFileError(msg, hint=f"convert-and-validate benchmark --run {run.folder}") from err
+        raise InputFileError(msg, hint=f"convert-and-validate benchmark --run {shlex.quote(str(run.folder))}") from err
 
 
 def _sizes(run: RunFolder, evidence: Evidence) -> dict[str, int]:

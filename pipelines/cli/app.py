@@ -125,6 +125,7 @@ def cli(*, debug: bool) -> None:
     \b
     Example:
       convert-and-validate run klue-sts
-      convert-and-validate compare reference.onnx candidate.onnx --samples inputs.npz --precision fp16
+      convert-and-validate compare reference.onnx candidate.onnx \\
+        --samples inputs.npz --precision fp16
     """
     del debug  # Read where errors are printed.

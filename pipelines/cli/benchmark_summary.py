@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from paritygate.pipelines.cli.console import Shown, print_lines, print_table
+from paritygate.pipelines.cli.console import Shown, print_errors, print_lines, print_table
 from paritygate.pipelines.cli.screen import screen_table, wrapped
 from paritygate.pipelines.compare.result import NOT_RUN_HERE
 from paritygate.pipelines.report.report_data import ReportData
@@ -34,4 +34,4 @@ def print_benchmark(report: ReportData, shown: Shown) -> None:
         for note in variant.notes if shown.is_verbose else ():
             echo(f"{variant.name}: note: {note}", err=to_stderr)
         if variant.error and variant.name not in not_run_here:
-            echo(f"error: benchmark of {variant.name}: {variant.error}", err=True)
+            print_errors(f"error: benchmark of {variant.name}: {variant.error}", is_verbose=shown.is_verbose)

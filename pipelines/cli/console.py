@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Shown",
+    "print_errors",
     "print_lines",
     "print_table",
     "progress_of",
@@ -48,6 +50,8 @@ _STYLES = {
 }
 _VERDICT = "verdict: "
 _PLAIN_WIDTH = 200
+# Of a narrower terminal there is no use for words.
+_LEAST_WIDTH = 20
 # Speed is judged by all of a stage: a variant may take minutes.
 _ESTIMATED_OVER_S = 3600.0
 
@@ -140,6 +144,29 @@ def print_lines(lines: Iterable[str], *, err: bool = False) -> None:
         word = next((word for word in _STYLES if line[start:].startswith(word)), "")
         shown.stylize(style, start, start + len(word))
         console.print(shown, soft_wrap=True)
+
+
+def print_errors(*messages: str, is_verbose: bool = False) -> None:
+    """Print errors and their hints on standard error: as wide as a terminal there, else within 80 columns.
+
+    Args:
+        messages: Each begins a line.
+        is_verbose: Whether each is one line, as it is with `-v`.
+    """
+    width = None if is_verbose else _width_of_errors()
+    print_lines((line for message in messages for line in wrapped(message, width=width)), err=True)
+
+
+def _width_of_errors() -> int:
+    # As other programs do, which reckon with a terminal that cannot say it.
+    said = os.environ.get("COLUMNS", "")
+    if said.isdecimal() and int(said):
+        return max(int(said), _LEAST_WIDTH)
+    try:
+        width = os.get_terminal_size(sys.stderr.fileno()).columns
+    except (OSError, ValueError):
+        return WIDTH
+    return max(width, _LEAST_WIDTH) if width else WIDTH
 
 
 @contextlib.contextmanager

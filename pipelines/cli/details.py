@@ -6,11 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from paritygate.pipelines.cli.benchmark_summary import print_benchmark
-from paritygate.pipelines.cli.console import Shown, print_table
+from paritygate.pipelines.cli.console import Shown, print_errors, print_table
 from paritygate.pipelines.compare.result import (
     NOT_ASKED,
     ComparisonResult,
     EdgeFindingResult,
+    ErrorResult,
     MatchResult,
     MatchStratumResult,
     ProbeResult,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "comparison_details",
+    "error_lines",
     "finding_lines",
     "print_failures",
     "print_outcome_details",
@@ -56,7 +58,7 @@ def print_outcome_details(outcome: RunOutcome, report: ReportData, *, to_stderr:
         print_table(parity_table(report))
     if report.benchmark is not None:
         print_benchmark(report, Shown(is_verbose=True, to_stderr=to_stderr))
-    print_failures(outcome.failures)
+    print_failures(outcome.failures, is_verbose=True)
     results, emulated_results = dict(outcome.results), outcome.emulated
     shown: dict[str, ComparisonResult] = {}
     for name, result in outcome.results.items():
@@ -78,31 +80,43 @@ def _not_kept(outcome: RunOutcome) -> Iterator[str]:
             yield f"no later run can take over {job.job}: {job.not_kept}"
 
 
-def print_failures(failures: Mapping[str, FailedVariant]) -> None:
+def print_failures(failures: Mapping[str, FailedVariant], *, is_verbose: bool) -> None:
     """Print, for each variant that could not be made, why, with the table of operators where that is the reason."""
     for name, failure in failures.items():
-        echo(f"{failure.verdict}: {name}: {failure.message}", err=True)
-        for operator, node, reason, hint in failure.operators:
-            echo(f"  {operator}  at {node}: {reason}" + (f"  ({hint})" if hint else ""), err=True)
-        if failure.hint and all(failure.hint != hint for *_, hint in failure.operators):
-            echo(f"hint: {failure.hint}", err=True)
+        print_errors(
+            f"{failure.verdict}: {name}: {failure.message}",
+            *(
+                f"  {operator}  at {node}: {reason}" + (f"  ({hint})" if hint else "")
+                for operator, node, reason, hint in failure.operators
+            ),
+            *([f"hint: {failure.hint}"] if _is_own_hint(failure) else ()),
+            is_verbose=is_verbose,
+        )
+
+
+def _is_own_hint(failure: FailedVariant) -> bool:
+    return bool(failure.hint) and all(failure.hint != hint for *_, hint in failure.operators)
 
 
 def _print_result(name: str, result: ComparisonResult, *, to_stderr: bool) -> None:
     """Print what is to be said of a variant alone."""
     if result.error is not None:
-        print_result_error(name, result)
+        print_result_error(name, result, is_verbose=True)
     elif result.is_measured:
         for line in (*reasons(result, with_findings=False), *_match_lines(result)):
             echo(f"{name}: {line}", err=to_stderr)
 
 
-def print_result_error(name: str, result: ComparisonResult) -> None:
+def print_result_error(name: str, result: ComparisonResult, *, is_verbose: bool) -> None:
     """Print why a comparison of a run could not be made, where that is so."""
     if result.error is not None:
-        echo(f"error: {name}: {result.error.message}", err=True)
-        if result.error.hint:
-            echo(f"hint: {result.error.hint}", err=True)
+        print_errors(*error_lines(result.error, name), is_verbose=is_verbose)
+
+
+def error_lines(error: ErrorResult, name: str = "") -> tuple[str, ...]:
+    """Return an error and its hint, of the variant or spec of that name where there is one."""
+    said = ": ".join(filter(None, ("error", name, error.message)))
+    return (said, *([f"hint: {error.hint}"] if error.hint else ()))
 
 
 def shared_remarks(results: Mapping[str, ComparisonResult]) -> Iterator[str]:

@@ -10,9 +10,10 @@ from paritygate.artifact import Artifact
 from paritygate.codec import to_data
 from paritygate.errors import ParitygateError
 from paritygate.models.source import SourceKind
-from paritygate.pipelines.cli.console import Shown, print_lines, print_table, table_text
+from paritygate.pipelines.cli.console import Shown, print_errors, print_lines, print_table, table_text
 from paritygate.pipelines.cli.details import (
     comparison_details,
+    error_lines,
     print_failures,
     print_outcome_details,
     print_result_error,
@@ -20,7 +21,7 @@ from paritygate.pipelines.cli.details import (
 from paritygate.pipelines.cli.release_summary import release_lines, show_command
 from paritygate.pipelines.cli.screen import command_lines, from_here, path_line, screen_table, wrapped
 from paritygate.pipelines.cli.serving_summary import following_lines
-from paritygate.pipelines.compare.result import ComparisonResult
+from paritygate.pipelines.compare.result import ComparisonResult, error_result
 from paritygate.pipelines.report.figures import size_words
 from paritygate.pipelines.report.report_data import ReportData, collect_report
 from paritygate.pipelines.report.summary import (
@@ -60,11 +61,14 @@ _QUOTED, _LOG = "\n  | ", "\n  log: "
 
 def print_comparison(result: ComparisonResult, shown: Shown) -> None:
     """Print the comparison for people; an error, and all where standard output holds JSON, on standard error."""
-    err = shown.to_stderr or result.error is not None
-    if shown.is_quiet and result.error is None:
+    err = shown.to_stderr
+    if result.error is not None:
+        print_errors(*_error_lines(result, is_whole=shown.is_verbose), is_verbose=shown.is_verbose)
+        return
+    if shown.is_quiet:
         echo(_verdict_line(result), err=err)
         return
-    if shown.is_verbose and result.error is None:
+    if shown.is_verbose:
         if not err:
             print_table(_table(result))
         print_lines(comparison_details(result), err=err)
@@ -73,9 +77,10 @@ def print_comparison(result: ComparisonResult, shown: Shown) -> None:
 
 def comparison_text(result: ComparisonResult) -> str:
     """Return all that `print_comparison` prints if it is to be verbose, on either stream, where that is no terminal."""
-    table = [] if result.error is not None else [table_text(_table(result))]
-    details = [] if result.error is not None else map(as_message, comparison_details(result))
-    return "\n".join((*table, *details, *_comparison_lines(result, None)))
+    if result.error is not None:
+        return "\n".join(map(as_message, _error_lines(result, is_whole=True)))
+    details = map(as_message, comparison_details(result))
+    return "\n".join((table_text(_table(result)), *details, *_comparison_lines(result, None)))
 
 
 def _table(result: ComparisonResult) -> Table:
@@ -83,14 +88,6 @@ def _table(result: ComparisonResult) -> Table:
 
 
 def _comparison_lines(result: ComparisonResult, width: int | None) -> Iterator[str]:
-    if result.error is not None:
-        # As every other error is printed: logs are searched by line, and paths in it are copied.
-        yield from wrapped(f"error: {_message(result.error.message, is_whole=width is None)}", width=None)
-        if result.rows:
-            yield f"{counted(result.rows, 'row')} had been compared by then: nothing is judged by a part of them"
-        if result.error.hint:
-            yield from wrapped(f"hint: {result.error.hint}", width=None)
-        return
     yield from screen_table(comparison_summary(result), width)
     yield from _remark_lines(comparison_remarks(result), width)
     if result.candidate.kind != "recording" and any(
@@ -102,10 +99,18 @@ def _comparison_lines(result: ComparisonResult, width: int | None) -> Iterator[s
     yield from wrapped(_verdict_line(result), width=width)
 
 
-def _message(message: str, *, is_whole: bool) -> str:
-    """Return a message as it is printed: what a server said at length is for -v, the last lines of a log are not."""
-    short, _, quoted = message.partition(_QUOTED)
-    return message if is_whole or not quoted or _LOG in message else f"{short} (-v prints all that was said)"
+def _error_lines(result: ComparisonResult, *, is_whole: bool) -> Iterator[str]:
+    """Yield why a comparison could not be made, how far it came, and the hint.
+
+    What a server says at length is printed if it is to be whole; the last lines of a log always are.
+    """
+    assert result.error is not None  # noqa: S101 - the caller looked
+    said, *hint = error_lines(result.error)
+    short, _, quoted = said.partition(_QUOTED)
+    yield said if is_whole or not quoted or _LOG in said else f"{short} (-v prints all that was said)"
+    if result.rows:
+        yield f"{counted(result.rows, 'row')} had been compared by then: nothing is judged by a part of them"
+    yield from hint
 
 
 def _verdict_line(result: ComparisonResult) -> str:
@@ -126,11 +131,9 @@ def _evidence_in_words(result: ComparisonResult) -> str:
     return "emulated" if is_emulated else "verified"
 
 
-def print_error(name: str, error: ParitygateError) -> None:
+def print_error(name: str, error: ParitygateError, shown: Shown) -> None:
     """Print an error that ended one of several specs."""
-    echo(f"error: {name}: {error}", err=True)
-    if error.hint:
-        echo(f"hint: {error.hint}", err=True)
+    print_errors(*error_lines(error_result(error), name), is_verbose=shown.is_verbose)
 
 
 def print_made(
@@ -142,7 +145,7 @@ def print_made(
 ) -> None:
     """Print what was made of a run, what could not be and why, and where the run is."""
     if shown.is_quiet or shown.is_verbose:
-        print_failures(failures)
+        print_failures(failures, is_verbose=shown.is_verbose)
     if shown.is_quiet:
         words = f"{what}: {', '.join(artifacts) or 'nothing'}"
         echo(words + (f"; not {what}: {', '.join(failures)}" if failures else ""), err=shown.to_stderr)
@@ -223,12 +226,12 @@ def _verdict_of_run(report: ReportData) -> str:
 
 def _print_errors(outcome: RunOutcome, report: ReportData) -> None:
     """Print what went wrong, in place of all else: what could not be made or measured, and a release not made."""
-    print_failures(outcome.failures)
+    print_failures(outcome.failures, is_verbose=False)
     for name, result in outcome.results.items():
-        print_result_error(name, result)
-    print_lines(_view_lines(outcome, [view for view in outcome.views if view.error is not None], None), err=True)
+        print_result_error(name, result, is_verbose=False)
+    print_errors(*_view_lines(outcome, [view for view in outcome.views if view.error is not None], None))
     if outcome.exit_code not in {0, report.exit_code}:
-        echo(f"not released: {outcome.not_released}", err=True)
+        print_errors(f"not released: {outcome.not_released}")
 
 
 def _outcome_lines(outcome: RunOutcome, report: ReportData, width: int | None) -> Iterator[str]:

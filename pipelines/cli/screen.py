@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from paritygate.pipelines.report.tables.table import Table
@@ -14,7 +14,15 @@ __all__ = ["WIDTH", "command_lines", "from_here", "path_line", "screen_table", "
 
 WIDTH = 80
 _GAP = "  "
-_COMMAND = "convert-and-validate "
+# A word of a command goes on over a `;` or `,` within it, and over all that stands in quotes.
+_WORD = r"""(?:'[^']*'|"[^"]*"|[^\s;,'"]|[;,](?!\s|$))+"""
+_COMMAND = re.compile(rf"(?<![\w./`-])(?:convert-and-validate|pip install)(?: {_WORD})+(?:[;,]? |$)")
+# What is copied in one piece: an option with its value, and a key of a spec with what stands in braces.
+_UNIT = re.compile(r"--[\w-]+ [^\s;,-][^\s;,]*\S*|(?:[\w.]+: )?\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\}\S*|\S+")
+# What a message quotes below itself, with the two spaces or the bar that begin each line of it.
+_QUOTED = re.compile(r" *(?:\| )?")
+# Lines to paste into a spec, and paths, are as wide as they are.
+_WHOLE = ("  inputs: {", "  outputs: {", "  log: ")
 
 
 def screen_table(table: Table, width: int | None = WIDTH) -> list[str]:
@@ -79,35 +87,64 @@ def _row_lines(words: Sequence[str], widths: Sequence[int], is_figure: Sequence[
 
 
 def wrapped(text: str, *, indent: str = "", width: int | None = WIDTH) -> list[str]:
-    """Return a message as lines of that width; what goes on is indented, and a command at its end can be copied.
+    """Return a message as lines of that width; what goes on is indented, and each command can be copied.
+
+    A path is never broken, however wide it is.
 
     Args:
         text: The message. Lines of a log that it quotes stay lines.
         indent: What every line begins with.
         width: The width in columns, of which a wide character takes two; None for one line however wide.
     """
-    found = []
     if width is not None:
         # What lies below the current directory is named as short as it can be typed there.
-        text = re.sub(rf"(?<![\w./-]){re.escape(str(Path.cwd()))}/", "", text)
+        text = re.sub(rf"(?<![\w./-]){re.escape(_here())}/", "", text)
+    found: list[str] = []
     for line in as_message(text).split("\n"):
-        head, sign, rest = line.rpartition(_COMMAND)
-        is_command = bool(sign) and _is_whole_command(rest)
-        if width is None or not is_command or not _is_wide(indent + line, width):
-            found += _filled(line, indent, width)
+        if width is None or line.startswith(_WHOLE) or not _is_wide(indent + line, width):
+            found.append(indent + line)
+        else:
+            found += _broken(line, indent, width)
+    return found
+
+
+def _here() -> str:
+    try:
+        return str(Path.cwd())
+    except OSError:
+        # It was removed meanwhile.
+        return "\0"
+
+
+def _broken(line: str, indent: str, width: int) -> list[str]:
+    """Return a wide line as several, each command in it as lines of its own, without the `;` or `,` after it."""
+    quoted = _QUOTED.match(line)
+    start = indent + (quoted[0] if quoted else "")
+    # A remark goes on below itself; a message and what it quotes, further in.
+    hanging = indent if indent and start == indent else start + _GAP
+    line = line.removeprefix(start.removeprefix(indent))
+    found: list[str] = []
+    at = 0
+    for command in _COMMAND.finditer(line):
+        words = command[0].rstrip(" ;,")
+        if not _is_whole_command(words):
             continue
-        found += _filled(head.rstrip(), indent, width)
-        found += command_lines(sign + rest, indent=f"{indent}  ", width=width)
+        if head := line[at : command.start()].rstrip():
+            found += _filled(head, hanging if found else start, hanging, width)
+        found += command_lines(words, indent=start + _GAP, width=width)
+        at = command.end()
+    if rest := line[at:].strip():
+        found += _filled(rest, hanging if found else start, hanging, width)
     return found
 
 
 def _is_whole_command(words: str) -> bool:
-    """Return whether nothing but a command follows: no word of it ends or begins a part of a sentence."""
+    """Return whether a shell can read it: no word of it ends or begins a part of a sentence or stands for options."""
     try:
         found = shlex.split(words)
     except ValueError:
         return False
-    return not any(word.endswith((";", ",", ")")) or word.startswith("(") for word in found)
+    return not any(word.endswith(")") or word.startswith(("(", "[")) for word in found)
 
 
 def _is_wide(line: str, width: int) -> bool:
@@ -116,24 +153,32 @@ def _is_wide(line: str, width: int) -> bool:
     return cell_len(line) > width
 
 
-def _filled(text: str, indent: str, width: int | None) -> list[str]:
-    from rich.cells import chop_cells
-
-    if width is None:
-        return [indent + text]
-    hanging = indent or _GAP
-    lines, line = [], indent
-    for word in text.split(" "):
-        glue = "" if line in {indent, hanging} else " "
+def _filled(text: str, start: str, hanging: str, width: int) -> list[str]:
+    lines, line = [], start
+    for word in _units(text, width - len(hanging)):
+        glue = "" if line in {start, hanging} else " "
         if not _is_wide(line + glue + word, width):
             line += glue + word
             continue
         if line.strip():
             lines.append(line)
-        *full, last = chop_cells(word, width - len(hanging)) or [""]
+        *full, last = _parts(word, width - len(hanging))
         lines += [hanging + part for part in full]
         line = hanging + last
     return [*lines, line]
+
+
+def _units(text: str, width: int) -> Iterator[str]:
+    """Yield what stays in one line: words, and what is copied in one piece if it is not wider than a line."""
+    for unit in _UNIT.findall(text):
+        yield from unit.split() if _is_wide(unit, width) else [unit]
+
+
+def _parts(word: str, width: int) -> list[str]:
+    """Return a word as parts of that width; a path in one."""
+    from rich.cells import chop_cells
+
+    return [word] if "/" in word else chop_cells(word, width) or [""]
 
 
 def command_lines(command: str, *, indent: str = "", width: int | None = WIDTH) -> list[str]:
@@ -166,4 +211,4 @@ def path_line(what: str, path: Path | str, width: int | None = WIDTH) -> list[st
 
 def from_here(path: Path | str) -> str:
     """Return a path from the current directory on; as it is where it lies elsewhere."""
-    return str(path).removeprefix(f"{Path.cwd()}/")
+    return str(path).removeprefix(f"{_here()}/")

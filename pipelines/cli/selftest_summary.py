@@ -17,6 +17,8 @@ __all__ = ["print_selftest"]
 
 _MOST_LINES = 6
 _LENGTH = 230
+# Of the faults that do not apply to the model.
+_NAMED = 8
 
 
 def print_selftest(result: SelftestResult, page: Path, shown: Shown) -> None:
@@ -35,7 +37,7 @@ def print_selftest(result: SelftestResult, page: Path, shown: Shown) -> None:
 
 
 def _lines(result: SelftestResult, page: Path, width: int | None) -> Iterator[str]:
-    below = list(lines_below(result))
+    below = list(lines_below(result, most=None if width is None else _NAMED))
     if width is not None:
         yield from wrapped(f"faults planted into {result.variant} of {result.model}", width=width)
         for outcome in dict.fromkeys(plant.outcome for plant in result.plants if plant.outcome != NOT_APPLICABLE):

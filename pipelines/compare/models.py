@@ -64,7 +64,7 @@ def parse_model(
         return replace(recorded_model(path, name=text), rename=names)
     if path.is_dir() and not (path / "saved_model.pb").exists():
         msg = f"{path} is a folder without a model and without recorded outputs"
-        raise InputFileError(msg, hint="give a SavedModel folder, or one that `convert-and-validate record` wrote")
+        raise InputFileError(msg, hint="give a SavedModel folder, or one that record wrote")
     if path.suffix == ".npz":
         msg = f"recorded outputs {path} do not exist"
         raise InputFileError(msg, hint="give a .npz file with the outputs")

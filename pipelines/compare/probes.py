@@ -225,6 +225,7 @@ def _probe_result(outcome: ProbeOutcome, record: ProbeRecord | None, store: Fail
         unfit=len(outcome.unfit),
         unfit_first=list(outcome.unfit[:_SHOWN]),
         edge_off=outcome.edge_off,
+        notes=[] if record is None else list(record.notes),
         failed=outcome.failed,
         failures=[_failure_result(item, outcome, store) for item in outcome.failures],
         findings=[_failure_result(item, outcome, store) for item in outcome.findings],

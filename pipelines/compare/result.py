@@ -350,8 +350,9 @@ class ProbeResult:
     """One probe: inputs derived from the samples, and whether the candidate answers them like the reference.
 
     What was dropped is counted by why, `no_rows_left` among it; `error` says what of ours failed in the probe. Findings
-    are differences where no sample is, the first one of each edge; `edge_off` counts batches not asked for that. Times
-    are of deriving and answering: the reference's is null where it answers nothing of its own to the probe.
+    are differences where no sample is, the first one of each edge; `edge_off` counts batches not asked for that;
+    `notes` say what else is not covered. Times are of deriving and answering: the reference's is null where it answers
+    nothing of its own to the probe.
     """
 
     looks_for: str
@@ -370,6 +371,7 @@ class ProbeResult:
     error: str = ""
     findings: list[ProbeFailureResult] = field(default_factory=list)
     edge_off: int = 0
+    notes: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -161,7 +161,7 @@ def _add_samples(draft: Draft, survey: ModelSurvey) -> None:
         draft.data["samples"]["random"] = {"rows": survey.random.rows, "inputs": inputs}
         draft.say(
             ("samples",),
-            "These samples are random: a run of them is inconclusive at best, and releases nothing. Put real inputs",
+            "These samples are random: a run of them is inconclusive at best, and releases nothing. Put real inputs "
             "in their place: source: inputs.npz, with one array an input, and no random.",
         )
         draft.guesses.append("samples: random rows, which show that the model converts and nothing of its answers")
@@ -196,10 +196,12 @@ def _add_decisions(draft: Draft, survey: ModelSurvey) -> None:
         draft.guess(("argmax_of", label), scores, reason)
     if open_ones:
         names = ", ".join(open_ones)
+        is_apart = "decisions" not in draft.data
         draft.say(
-            ("decisions",) if "decisions" in draft.data else ("targets",),
+            ("targets",) if is_apart else ("decisions",),
             f"No rule is guessed for {names}. If your service decides by it, say how, such as",
             f"decisions: {{{open_ones[0]}: {{threshold: 3.0}}}}: then answers that flip are counted.",
+            *([""] if is_apart else []),
         )
 
 
@@ -237,7 +239,11 @@ def _add_masks(draft: Draft, survey: ModelSurvey) -> None:
         for name, facts in survey.inputs.items()
         if facts.role not in {Role.MASK, Role.NUMBER}
     ]
-    draft.say(("roles",) if masks else ("targets",), *others)
+    if masks:
+        draft.say(("roles",), *others)
+    elif others:
+        # Apart from what is said of the targets.
+        draft.say(("targets",), *others, "")
     for spec in survey.signature.outputs:
         found = next((name for name in masks if _says_positions(name, spec, survey)), None)
         if found is not None and is_float_dtype(spec.dtype):

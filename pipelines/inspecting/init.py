@@ -29,6 +29,8 @@ __all__ = ["InitRequest", "WrittenSpec", "inspect_model", "write_spec"]
 
 # What nothing is converted from.
 _MADE = frozenset({SourceKind.OPENVINO, SourceKind.TFLITE, SourceKind.TENSORRT, SourceKind.TENSORRT_RTX})
+# With the sign of a comment before it, it fits 80 columns.
+_COMMENT = 78
 _LEAST_NAME = re.compile(r"[^A-Za-z0-9._-]+")
 
 
@@ -137,9 +139,9 @@ def write_spec(request: InitRequest, *, time_limit_s: float, progress: Progress)
     ]
     run = shlex.join(["convert-and-validate", "run", str(request.out)])
     text = draft.text(
-        f"Written by: {shlex.join(again)}",
+        *_with_command("Written by:", shlex.join(again)),
         "What is marked guess may be wrong: look at it, and correct it. All keys are in docs/spec.md.",
-        f"Then: {run}",
+        *_with_command("Then:", run),
     )
     spec = parse_spec(text, folder=folder, origin=str(request.out)).spec
     if spec != Spec.model_validate(draft.data):
@@ -156,6 +158,12 @@ def write_spec(request: InitRequest, *, time_limit_s: float, progress: Progress)
         is_random=survey.random is not None,
         next_command=run,
     )
+
+
+def _with_command(words: str, command: str) -> list[str]:
+    """Return lines of a comment that end with a command, which has its own where it is long."""
+    line = f"{words} {command}"
+    return [line] if len(line) <= _COMMENT else [words, f"  {command}"]
 
 
 def _check_out(out: Path, *, is_replacing: bool) -> None:

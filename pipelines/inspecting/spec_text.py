@@ -17,7 +17,7 @@ __all__ = ["Comments", "Place", "flow_text", "yaml_text"]
 Place = tuple[str, ...]
 Comments = Mapping[Place, Sequence[str]]
 
-_WIDTH = 100
+_WIDTH = 80
 # What stands without quotes where YAML takes it for the same text; within braces, a colon would end it.
 _PLAIN = re.compile(r"[A-Za-z_.][\w./:-]*", re.ASCII)
 _PLAIN_IN_BRACES = re.compile(r"[A-Za-z_.][\w./-]*", re.ASCII)
@@ -28,7 +28,8 @@ def yaml_text(data: Mapping[str, Any], comments: Comments, *, head: Sequence[str
 
     Args:
         data: Mappings, lists, texts, numbers, booleans; keys are texts.
-        comments: What is said above an entry, a line each, by the place of the entry.
+        comments: What is said above an entry, a line each, by the place of the entry; an empty one ends a paragraph,
+            and one that begins with two spaces is never broken.
         head: What is said above all.
     """
     return "\n".join((*_comment(head, ""), *_block(data, comments, (), ""))).lstrip("\n") + "\n"
@@ -55,10 +56,23 @@ def _is_deep(value: Mapping[str, Any], begin: str, flow: str) -> bool:
 
 
 def _comment(lines: Sequence[str], indent: str) -> Iterator[str]:
+    begin = f"{indent}# "
     for line in lines:
         # A name may hold what ends a line for YAML, and would go on outside of the comment.
-        parts = textwrap.wrap(one_line(line), _WIDTH - len(indent), break_long_words=False, break_on_hyphens=False)
-        yield from (f"{indent}# {part}" for part in parts)
+        text = one_line(line)
+        if text.startswith("  "):
+            # A command is copied in one piece.
+            yield begin + text
+            continue
+        parts = textwrap.wrap(
+            text,
+            _WIDTH,
+            initial_indent=begin,
+            subsequent_indent=begin,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        yield from parts or [""]
 
 
 def flow_text(value: Any) -> str:  # noqa: ANN401 - plain data

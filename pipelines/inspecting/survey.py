@@ -41,6 +41,7 @@ BATCH_DIM = Dim(min=1, opt=8, max=64)
 _SIDE_DIM = Dim(min=64, opt=128, max=256)
 _OTHER_DIM = Dim(min=8, opt=32, max=64)
 _IMAGE_RANK = 4
+_IDS_RANK = 2
 _RANDOM_ROWS = 128
 # Rows by which is told what a made-up input is for; its values say nothing yet.
 _TRIAL_ROWS = 32
@@ -257,7 +258,10 @@ def _named_shape(spec: TensorSpec) -> tuple[int | str, ...]:
     if spec.shape is None:
         msg = f"the shape of the input {spec.name!r} is not known, so that no rows can be made up"
         raise UsageError(msg, hint="give rows that the model answers: --samples FILE")
-    named = (BATCH if axis == 0 else f"{spec.name}_dim{axis}" for axis in range(len(spec.shape)))
+    # Of a model that takes several, such as ids and their mask, one size for all is the more likely guess.
+    is_sequence = len(spec.shape) == _IDS_RANK and not is_float_dtype(spec.dtype)
+    others = ("sequence" if is_sequence else f"{spec.name}_dim{axis}" for axis in range(1, len(spec.shape)))
+    named = (BATCH, *others)[: len(spec.shape)]
     return tuple(name if dim is None else dim for name, dim in zip(named, spec.shape, strict=True))
 
 

@@ -7,6 +7,7 @@ unpacked, or stands in the pack, byte for byte, and the user names the pack's di
 from __future__ import annotations
 
 import secrets
+import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -91,11 +92,11 @@ def believed(run: RunFolder, evidence: Evidence, *, devices: Iterable[str], trus
     needed = [device for device in (evidence.device, *devices) if device in foreign]
     if needed:
         msg = f"the evidence of {needed[0]} came with a pack and was not made here: it is not believed unasked"
-        root = run.folder.parents[2]
-        there = "" if root == Path("artifacts") else f" --root {root}"
+        folder, root = shlex.quote(str(run.folder)), run.folder.parents[2]
+        there = "" if root == Path("artifacts") else f" --root {shlex.quote(str(root))}"
         hint = (
-            f"validate here: convert-and-validate validate --run {run.folder}; or ask who made the pack for the digest "
-            f"that pack printed: convert-and-validate promote --run {run.folder}{there} --trust DIGEST"
+            f"validate here: convert-and-validate validate --run {folder}; or ask who made the pack for the "
+            f"digest that pack printed: convert-and-validate promote --run {folder}{there} --trust DIGEST"
         )
         raise UsageError(msg, hint=hint)
     here = tuple(document for document in evidence.others if document.device not in foreign)

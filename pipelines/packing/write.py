@@ -128,7 +128,7 @@ def _check_hidden(run: RunFolder) -> None:
             "while the spec hides inputs: report: {inputs: hide}"
         )
         hint = (
-            "start a run that asks no probes and pack that, convert-and-validate run "
+            "start a run that asks no probes, and pack that: convert-and-validate run "
             f"{shlex.quote(run.resolved.origin)} --probes none; or take report: {{inputs: hide}} out of the spec and "
             "start a new run"
         )

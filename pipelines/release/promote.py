@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import shlex
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
@@ -196,7 +197,7 @@ def failed_run(run: RunFolder, unmet: Mapping[str, str], choice: Choice, alias: 
             "rather than nothing, require nothing: required: []"
         )
     would_release = ", ".join(item.name for item in choice.chosen)
-    hint = f"convert-and-validate promote --run {run.folder} --despite REASON"
+    hint = f"convert-and-validate promote --run {shlex.quote(str(run.folder))} --despite REASON"
     return FailedRunError(
         msg,
         hint=f"to release it all the same: {hint}" if would_release else see,

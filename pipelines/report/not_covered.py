@@ -46,3 +46,4 @@ def _probes(probes: ProbesResult) -> Iterator[str]:
         yield f"probes that were not asked: {', '.join(not_asked)}"
     if probes.edge == "off":
         yield "rows that are unlike every sample were not asked"
+    yield from (f"probe {name}: {note}" for name, probe in probes.asked.items() for note in probe.notes)

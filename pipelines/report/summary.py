@@ -188,6 +188,7 @@ def run_remarks(report: ReportData) -> tuple[Remark, ...]:
     )
     return (
         *reasons,
+        *_looks_like(measured),
         *_emulated(report),
         *_hints(report),
         *_warnings(measured),
@@ -201,6 +202,7 @@ def comparison_remarks(result: ComparisonResult) -> tuple[Remark, ...]:
     return (
         *_left_out(result),
         *_loosened(result),
+        *_looks_like({"": result}),
         *_of_probes(result),
         *_warnings({"": result}),
         *_findings({"": result}),
@@ -233,13 +235,20 @@ def _loosened(result: ComparisonResult) -> Iterator[Remark]:
         yield Remark(kind=f"limits looser than the default for {result.precision}", names=(), words=limits)
 
 
-def _of_probes(result: ComparisonResult) -> Iterator[Remark]:
-    """Yield what the difference of an output looks like, and how the first failure of a probe is seen alone."""
+def _looks_like(results: Mapping[str, ComparisonResult]) -> Iterator[Remark]:
+    """Yield what the difference of an output looks like, each once with the variants that it is seen in."""
+    found: dict[str, list[str]] = {}
+    for variant, result in results.items():
+        for name, output in result.outputs.items():
+            for words in output.looks_like:
+                found.setdefault(f"{name}: {words}" if len(result.outputs) > 1 else words, []).append(variant)
     yield from _first(
-        Remark(kind="looks like", names=(), words=f"{name}: {words}" if len(result.outputs) > 1 else words)
-        for name, output in result.outputs.items()
-        for words in output.looks_like
+        Remark(kind="looks like", names=tuple(filter(None, names)), words=words) for words, names in found.items()
     )
+
+
+def _of_probes(result: ComparisonResult) -> Iterator[Remark]:
+    """Yield how the first failure of a probe is seen alone, and how a probe that failed by our fault is left out."""
     probes = result.probes.asked
     alone = [(name, probe.failures[0].again) for name, probe in probes.items() if probe.failures]
     for name, again in alone[:1]:
@@ -374,7 +383,10 @@ def variants_in_words(names: Sequence[str]) -> str:
     """Return names of variants, many of one format together: `onnx-* (4), tflite-fp16`."""
     formats: dict[str, list[str]] = {}
     for name in names:
-        formats.setdefault(name.partition(" ")[0].rpartition("-")[0], []).append(name)
+        variant, _, emulated = name.partition(" ")
+        # An emulated row has no line of its own beside its variant: it is no other one to be counted.
+        if not emulated or variant not in names:
+            formats.setdefault(name if emulated else variant.rpartition("-")[0], []).append(name)
     found = []
     for name, members in formats.items():
         together = len(members) >= _NAMED_TOGETHER and bool(name)

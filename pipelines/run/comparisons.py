@@ -7,6 +7,7 @@ engine's own limits: that predicts the engine, and is no evidence that the engin
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -192,7 +193,7 @@ def _built_from(run: RunFolder, engine: Artifact) -> Artifact:
     """Return the artifact that the engine was built from, its files checked."""
     recorded = engine.made_by.get("base") or {}
     name, digest = recorded.get("variant"), recorded.get("digest")
-    again = f"build the engine again: convert-and-validate build --run {run.folder}"
+    again = f"build the engine again: convert-and-validate build --run {shlex.quote(str(run.folder))}"
     if not name or not digest or why_not_names([name]) is not None:
         msg = f"the record of {engine.variant} does not say which file it was built from"
         raise ArtifactIntegrityError(msg, hint=again)

@@ -6,6 +6,7 @@ others with it.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -301,7 +302,7 @@ def read_evidence(path: Path) -> Evidence:
     Raises:
         InputFileError: It is no evidence, or of another version; the message says what is wrong.
     """
-    again = f"convert-and-validate validate --run {path.parent}"
+    again = f"convert-and-validate validate --run {shlex.quote(str(path.parent))}"
     try:
         data = read_json(path)
         if not isinstance(data, dict) or data.get("schema_version") in {None, _SCHEMA}:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -102,7 +103,7 @@ def check_recording_rules(run: RunFolder, recording: Recording) -> None:
     if found is None:
         why = "does not say by which rules it was recorded: it is from before that was kept"
     msg = f"the reference in {run.reference} {why}"
-    hint = f"record it again, then validate: convert-and-validate record --run {run.folder}"
+    hint = f"record it again, then validate: convert-and-validate record --run {shlex.quote(str(run.folder))}"
     raise ArtifactIntegrityError(msg, hint=hint)
 
 
@@ -159,7 +160,7 @@ def record_model(request: RecordRequest, *, time_limit_s: float, progress: Progr
     source = with_signature_key(parse_source(request.model, request.here), request.signature_key, "--signature")
     if source.kind is SourceKind.CALLABLE:
         msg = f"{request.model!r} is a module:callable, whose inputs and outputs are not known here"
-        raise UsageError(msg, hint="write a spec that names them and use: convert-and-validate export, record --run")
+        raise UsageError(msg, hint="write a spec that names them, and start a run: convert-and-validate run SPEC")
     samples = SampleSource(text=request.samples, folder=request.here, batch_size=request.batch_size, pad=request.pad)
     args = {
         **_args_of(request.model, source, samples, is_non_finite_declared=request.is_non_finite_declared),

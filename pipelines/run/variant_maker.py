@@ -5,6 +5,7 @@ A variant that is derived from another one is made from that one's artifact: the
 
 from __future__ import annotations
 
+import shlex
 import shutil
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
@@ -240,7 +241,8 @@ def _failure(run: RunFolder, variant: Variant, err: ParitygateError) -> FailedVa
         return failure
     # What it is made from is in the run: another machine needs neither the source nor its framework.
     elsewhere = (
-        f"convert-and-validate pack --run {run.folder}, and where it can be built: convert-and-validate build --run DIR"
+        f"build it elsewhere: convert-and-validate pack --run {shlex.quote(str(run.folder))}; there: "
+        "convert-and-validate unpack PACK; then: convert-and-validate build --run DIR"
     )
     # What there is to install is no way out where the GPU is missing.
     is_installable = err.hint and not isinstance(err, MissingGpuError)

@@ -40,8 +40,13 @@ def _names(findings: Sequence[FindingResult]) -> str:
     return ", ".join(dict.fromkeys(item.check.removeprefix(_PROBE) for item in findings)) or _NOTHING
 
 
-def lines_below(result: SelftestResult) -> Iterator[str]:
-    """Yield what stands below the tables: what the unchanged artifact does not pass, misses, false alarms, the sum."""
+def lines_below(result: SelftestResult, *, most: int | None = None) -> Iterator[str]:
+    """Yield what stands below the tables: what the unchanged artifact does not pass, misses, false alarms, the sum.
+
+    Args:
+        result: The selftest.
+        most: How many of the faults that do not apply are named; all of them if None.
+    """
     for finding in result.unchanged_findings:
         yield f"unchanged {result.variant}: {_in_words(finding)}"
     for plant in result.having(MISSED):
@@ -49,9 +54,11 @@ def lines_below(result: SelftestResult) -> Iterator[str]:
     for plant in result.having(FALSE_ALARM):
         for finding in (*plant.by_samples, *plant.by_probes):
             yield f"false alarm: {plant.name}: {_in_words(finding)}"
-    left_out = result.having(NOT_APPLICABLE)
+    left_out = [plant.name for plant in result.having(NOT_APPLICABLE)]
     if left_out:
-        yield f"not applicable to this model: {', '.join(plant.name for plant in left_out)}"
+        more = len(left_out[most:]) if most else 0
+        others = f" and {more} more: see the page, or -v" if more else ""
+        yield f"not applicable to this model ({len(left_out)}): {', '.join(left_out[:most])}{others}"
     if result.probes_off:
         yield f"probes not asked: {', '.join(result.probes_off)}"
 
@@ -75,7 +82,7 @@ def page_of(result: SelftestResult) -> str:
         ),
         "",
         *_section("Faults", COLUMNS, rows_of(result, are_innocent=False)),
-        *_section("Innocent rewrites", ("rewrite", *COLUMNS[1:]), rows_of(result, are_innocent=True)),
+        *_section("Equivalent rewrites", ("rewrite", *COLUMNS[1:]), rows_of(result, are_innocent=True)),
         *_section("Missed, and what would catch it", ("fault", "why"), _whys(result)),
         *_section("Not applicable to this model", ("fault", "why"), _reasons(result)),
     ]

@@ -228,7 +228,7 @@ def spec_error(origin: str, data: Mapping[str, Any], err: ValidationError) -> Us
     # One example at a time: the next call names what is wrong next.
     known = [place for place, found in problems.items() if found[0]["type"] != "extra_forbidden"]
     example = next(filter(None, map(_example_hint, known)), "")
-    return UsageError(msg, hint=" ".join(meant) or example or "convert-and-validate schema spec prints what is allowed")
+    return UsageError(msg, hint=" ".join(meant) or example or "see what is allowed: convert-and-validate schema spec")
 
 
 def _by_place(

@@ -14,7 +14,10 @@ from typing import TYPE_CHECKING
 # Why so little here? Ctrl-C while modules are imported, which takes long where they are compiled first, is then one of
 # `main`, and no traceback.
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from types import FrameType
+
+    import click
 
     from paritygate.errors import ParitygateError
 
@@ -56,6 +59,7 @@ def _run(args: list[str]) -> int:  # noqa: PLR0911 - one return a cause
     from paritygate.pipelines.cli.app import cli
     from paritygate.text import echo, echo_block
 
+    is_verbose = not {"-v", "--verbose"}.isdisjoint(args)
     is_debug = "--debug" in args or bool(os.environ.get("PARITYGATE_DEBUG"))
     try:
         _check_encoding(args)
@@ -70,15 +74,12 @@ def _run(args: list[str]) -> int:  # noqa: PLR0911 - one return a cause
         echo("terminated: nothing is published half, what was finished is kept", err=True)
         return int(ExitCode.TERMINATED)
     except click.ClickException as err:
-        # Click's own message names the option; its exit code is ours for wrong usage.
-        echo(f"error: {err.format_message()}", err=True)
-        context = err.ctx if isinstance(err, click.UsageError) else None
-        if context is not None:
-            usage = " ".join((context.command_path, *context.command.collect_usage_pieces(context)))
-            echo(f"hint: {usage}; {context.command_path} --help says more", err=True)
+        _print_errors(*_messages_of_click(err), is_verbose=is_verbose)
         return int(ExitCode.USAGE)
     except ParitygateError as err:
-        _print_error(err, is_debug=is_debug)
+        if is_debug:
+            echo_block(traceback.format_exc(), err=True)
+        _print_errors(*_messages(err), is_verbose=is_verbose)
         return int(err.exit_code)
     except (BrokenPipeError, SystemExit):
         # The reader of standard output went away, which rich turns into SystemExit(1), and 1 means that parity
@@ -89,8 +90,11 @@ def _run(args: list[str]) -> int:  # noqa: PLR0911 - one return a cause
         if is_debug:
             echo_block(traceback.format_exc(), err=True)
         text = str(err).strip().splitlines()
-        echo(f"error: unexpected {type(err).__name__}: {text[0] if text else ''}", err=True)
-        echo("hint: run again with --debug for the traceback, and report it as a bug of paritygate", err=True)
+        _print_errors(
+            f"error: unexpected {type(err).__name__}: {text[0] if text else ''}",
+            "hint: run again with --debug for the traceback, and report it as a bug of paritygate",
+            is_verbose=is_verbose,
+        )
         return int(ExitCode.NOT_MEASURED)
 
 
@@ -111,20 +115,33 @@ def _check_encoding(args: list[str]) -> None:
             raise UsageError(msg, hint="rename the file or folder, and give its new name")
 
 
-def _print_error(err: ParitygateError, *, is_debug: bool) -> None:
-    import traceback
+def _print_errors(*messages: str, is_verbose: bool) -> None:
+    # What prints is imported where there is something to print: help has to be instant.
+    from paritygate.pipelines.cli.console import print_errors
 
+    print_errors(*messages, is_verbose=is_verbose)
+
+
+def _messages_of_click(err: click.ClickException) -> Iterator[str]:
+    import click
+
+    # Click's own message names the option; its exit code is ours for wrong usage.
+    yield f"error: {err.format_message()}"
+    context = err.ctx if isinstance(err, click.UsageError) else None
+    if context is not None:
+        usage = " ".join((context.command_path, *context.command.collect_usage_pieces(context)))
+        yield f"hint: {usage}; for more: {context.command_path} --help"
+
+
+def _messages(err: ParitygateError) -> Iterator[str]:
     from paritygate.errors import UnsupportedOperatorsError
-    from paritygate.text import echo, echo_block
 
-    if is_debug:
-        echo_block(traceback.format_exc(), err=True)
-    echo(f"error: {err}", err=True)
+    yield f"error: {err}"
     if isinstance(err, UnsupportedOperatorsError):
         for operator, node, reason, hint in err.rows:
-            echo(f"  {operator}  at {node}: {reason}" + (f"  ({hint})" if hint else ""), err=True)
+            yield f"  {operator}  at {node}: {reason}" + (f"  ({hint})" if hint else "")
     if err.hint:
-        echo(f"hint: {err.hint}", err=True)
+        yield f"hint: {err.hint}"
 
 
 if __name__ == "__main__":

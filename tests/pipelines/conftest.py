@@ -270,6 +270,12 @@ def _nothing_taken_over(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(autouse=True)
+def _errors_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have every error be one line, in which tests look for words; `test_errors_fit.py` is about broken ones."""
+    monkeypatch.setenv("COLUMNS", "10000")
+
+
+@pytest.fixture(autouse=True)
 def _jobs_in_children(request: pytest.FixtureRequest) -> Iterator[None]:
     with jobs_done_here(run_child) if request.node.get_closest_marker("children") else contextlib.nullcontext():
         yield
@@ -420,6 +426,11 @@ class Desk:
         """Return the one run folder."""
         (found,) = self.runs
         return found
+
+    @property
+    def run_from_here(self) -> Path:
+        """Return the one run folder as messages name it."""
+        return self.run_folder.relative_to(self.folder)
 
     @property
     def releases(self) -> list[str]:

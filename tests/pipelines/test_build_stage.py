@@ -96,8 +96,8 @@ def test_an_engine_that_cannot_be_built_here_says_how_to_build_it_elsewhere(desk
     assert called.code == 5
     assert "error: tensorrt-fp16: no engine is built here" in called.err
     assert (
-        f"hint: pip install 'paritygate[gpu]'; or convert-and-validate pack --run {desk.run_folder}, "
-        "and where it can be built: convert-and-validate build --run DIR\n"
+        f"hint: pip install 'paritygate[gpu]'; or build it elsewhere: convert-and-validate pack --run "
+        f"{desk.run_folder}; there: convert-and-validate unpack PACK; then: convert-and-validate build --run DIR\n"
     ) in called.err
     assert called.data["failures"]["tensorrt-fp16"]["exit_code"] == 5
     assert (desk.run_folder / "bases/onnx-fp16/artifact.json").is_file()
@@ -115,8 +115,8 @@ def test_without_a_gpu_the_run_is_to_be_taken_to_one(desk: Desk, target: str) ->
         f"not run here: {target}: TensorRT builds an engine on the GPU that it will run on, and there is none here\n"
     ) in called.err
     assert (
-        f"hint: convert-and-validate pack --run {desk.run_folder}, and where it can be built: "
-        "convert-and-validate build --run DIR\n"
+        f"hint: build it elsewhere: convert-and-validate pack --run {desk.run_folder}; there: "
+        "convert-and-validate unpack PACK; then: convert-and-validate build --run DIR\n"
     ) in called.err
     assert "pip install" not in called.err
 

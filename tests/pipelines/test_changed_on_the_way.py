@@ -83,7 +83,7 @@ def test_a_file_that_was_changed_is_not_packed_again(arrived: Desk, tmp_path: Pa
     called = _pack(desk)
 
     assert called.code == 5
-    assert _FILES[name].format(run=desk.run_folder) in called.err
+    assert _FILES[name].format(run=desk.run_from_here) in called.err
     assert not (desk.folder / "run.tar").exists()
 
 
@@ -154,7 +154,7 @@ def test_a_validation_names_everything_that_was_changed(arrived: Desk, tmp_path:
 
     assert called.code == 5
     for name in (names[0], names[2]):
-        assert _FILES[name].format(run=desk.run_folder) in called.err
+        assert _FILES[name].format(run=desk.run_from_here) in called.err
 
 
 @pytest.mark.parametrize("name", [f"reference/{_CHUNK}", f"reference/probes/values/{_CHUNK}"])
@@ -165,5 +165,5 @@ def test_nothing_is_held_against_recorded_outputs_that_were_changed(arrived: Des
     called = desk.call("validate", "--run", str(desk.run_folder), "--quiet")
 
     assert called.code == 5
-    assert f"onnx-fp32: {_FILES[name].format(run=desk.run_folder)}" in called.err
+    assert f"onnx-fp32: {_FILES[name].format(run=desk.run_from_here)}" in called.err
     assert {entry["verdict"] for entry in desk.evidence()["emulated"]} == {"error"}

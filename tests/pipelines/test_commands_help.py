@@ -75,7 +75,7 @@ def test_a_command_that_does_not_exist_is_wrong_usage(desk: Desk) -> None:
     assert called.code == 2
     assert called.err == (
         "error: No such command 'promot'; did you mean 'promote'?\n"
-        "hint: convert-and-validate [OPTIONS] COMMAND [ARGS]...; convert-and-validate --help says more\n"
+        "hint: convert-and-validate [OPTIONS] COMMAND [ARGS]...; for more: convert-and-validate --help\n"
     )
 
 
@@ -100,7 +100,7 @@ def test_wrong_arguments_are_wrong_usage(desk: Desk, args: tuple[str, ...]) -> N
     wrong, hint = called.err.splitlines()
     assert wrong.startswith("error: ")
     assert hint.startswith(f"hint: convert-and-validate {args[0]} [OPTIONS]")
-    assert hint.endswith(f"; convert-and-validate {args[0]} --help says more")
+    assert hint.endswith(f"; for more: convert-and-validate {args[0]} --help")
 
 
 def test_backends_lists_what_is_there_and_how_to_install_the_rest(desk: Desk) -> None:

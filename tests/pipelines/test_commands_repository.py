@@ -136,7 +136,8 @@ def test_a_long_name_and_a_long_history_fit_a_screen(finished: Desk, capsys: pyt
     print_release_details(wide, Shown())
 
     lines = capsys.readouterr().out.splitlines()
-    assert max(map(len, lines)) <= 80
+    # The path of a folder elsewhere is copied in one piece.
+    assert max(len(line) for line in lines if str(finished.folder) not in line) <= 80
     table = lines[: lines.index("variants, and what they were judged by")]
     for letter in "no":
         assert "".join(part for line in table for part in re.findall(f"{letter}{{5,}}", line)) == letter * 60

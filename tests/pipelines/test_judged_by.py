@@ -130,7 +130,7 @@ def test_what_was_loosened_is_named_with_its_device_and_what_helps(run: Desk) ->
     called = _call(run, "promote")
 
     assert f"the evidence of onnx-fp16 on cpu {_OTHERWISE}" in called.err
-    assert f"hint: convert-and-validate validate --run {run.run_folder}" in called.err
+    assert f"hint: convert-and-validate validate --run {run.run_from_here}" in called.err
     assert _call(run, "validate").code == 0
     assert _call(run, "promote").data["variants"] == _TARGETS
 
@@ -153,7 +153,7 @@ def test_a_reference_that_was_recorded_otherwise_is_not_judged_by(run: Desk, cha
         called = _call(run, command)
         assert called.code == 5, str(called)
         assert _RECORDED_OTHERWISE in called.err
-        assert f"convert-and-validate record --run {run.run_folder}" in called.err
+        assert f"convert-and-validate record --run {run.run_from_here}" in called.err
     assert run.releases == []
 
 
@@ -280,7 +280,7 @@ def test_evidence_from_before_rules_were_kept_is_refused(run: Desk, where: str) 
 
     assert (called.code, run.releases) == (2, [])
     assert "the evidence of onnx-fp32: it does not say what it follows from" in called.err
-    assert f"hint: convert-and-validate validate --run {run.run_folder}" in called.err
+    assert f"hint: convert-and-validate validate --run {run.run_from_here}" in called.err
 
 
 def test_a_recording_from_before_rules_were_kept_is_refused(run: Desk) -> None:

@@ -164,12 +164,12 @@ def test_where_the_rounds_do_not_tell_which_is_the_fastest_nothing_is_released_a
 
     chosen, promoted = _call(run, "choose", "--verbose"), _call(run, "promote")
 
-    again = f"convert-and-validate benchmark --run {run.run_folder} --rounds 20"
+    again = "convert-and-validate benchmark --run {} --rounds 20"
     assert (chosen.code, chosen.data["exit_code"], chosen.data["chosen"], promoted.code) == (3, 3, [], 3)
     assert "no choice: which variant is the fastest at batch size 8 cannot be told from 5 rounds: " in chosen.out
-    assert f"hint: more rounds, best while nothing else runs: {again}" in chosen.err
+    assert f"hint: more rounds, best while nothing else runs: {again.format(run.run_folder)}" in chosen.err
     assert "nothing to release: which variant is the fastest at batch size 8 cannot be told" in promoted.err
-    assert f"hint: {again}" in promoted.err
+    assert f"hint: {again.format(run.run_from_here)}" in promoted.err
     assert run.releases == []
 
 
@@ -331,7 +331,7 @@ def test_a_damaged_benchmark_decides_nothing(run: Desk, command: str, text: str)
 
     assert called.code == 2, str(called)
     assert "benchmark.json is damaged" in called.err
-    assert f"hint: convert-and-validate benchmark --run {run.run_folder}" in called.err
+    assert f"hint: convert-and-validate benchmark --run {run.run_from_here}" in called.err
     assert run.releases == []
 
 
@@ -413,7 +413,7 @@ def test_a_benchmark_at_other_batch_sizes_than_those_of_the_spec_decides_nothing
 
     assert called.code == 5
     assert "its speed was not measured (it was not benchmarked at batch size 4)" in called.err
-    assert f"hint: convert-and-validate benchmark --run {run.run_folder}" in called.err
+    assert f"hint: convert-and-validate benchmark --run {run.run_from_here}" in called.err
     assert run.releases == []
 
 

@@ -229,7 +229,9 @@ def test_a_hint_that_stands_beside_its_operator_is_not_repeated(capsys: pytest.C
         variant="tflite-fp32", message="it is refused", hint="replace it", exit_code=5, operators=rows
     )
 
-    print_failures({"tflite-fp32": failed, "onnx-fp32": replace(failed, operators=(), hint="name another")})
+    print_failures(
+        {"tflite-fp32": failed, "onnx-fp32": replace(failed, operators=(), hint="name another")}, is_verbose=False
+    )
 
     assert capsys.readouterr().err == (
         "error: tflite-fp32: it is refused\n  FlexX  at a node: is none of TFLite's own  (replace it)\n"

@@ -19,6 +19,12 @@ if TYPE_CHECKING:
 _MOST_LINES = 24
 
 
+@pytest.fixture(autouse=True)
+def _without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have errors be as wide as users see them in a log."""
+    monkeypatch.delenv("COLUMNS")
+
+
 def _check_screen(called: Called) -> list[str]:
     lines = [*called.out.splitlines(), *called.err.splitlines()]
     wide = [line for line in lines if cell_len(line) > 80]
@@ -139,7 +145,7 @@ def test_quiet_prints_errors_beside_the_verdict(desk: Desk) -> None:
     called = desk.call("validate", "--run", str(desk.run_folder), "-q")
 
     assert called.out == "verdict: error: tiny: 0 of 1 required variant passed (error: onnx-fp32).\n"
-    assert called.err.startswith("error: onnx-fp32: artifact onnx-fp32 in ")
+    assert called.err.startswith("error: onnx-fp32: artifact onnx-fp32 in\n  artifacts/runs/tiny/")
     assert "\nhint: " in called.err
 
 

@@ -117,7 +117,7 @@ def test_a_user_learns_what_is_caught_what_is_missed_and_that_nothing_is_alarmed
     assert (
         "missed: output-nan-cleared: no sample and no probe has an answer that changes beyond rounding; " in called.out
     )
-    assert "not applicable to this model: gelu-tanh" in called.out
+    assert "not applicable to this model (1): gelu-tanh" in called.out
     page = (desk.run_folder / "selftest.md").read_text(encoding="utf-8")
     assert f"page: {desk.run_folder / 'selftest.md'}" in called.out
     assert "| offset-added | caught by both |" in page
@@ -287,6 +287,14 @@ def test_where_the_unchanged_artifact_fails_nothing_is_planted(desk: Desk) -> No
     assert (result.unchanged, result.exit_code, result.plants) == ("fail", 1, [])
     assert result.summary == "nothing was planted: the unchanged onnx-fp32 does not pass"
     assert any(line.startswith("unchanged onnx-fp32: max_abs_diff [logits]: ") for line in lines_below(result))
+
+
+def test_faults_that_do_not_apply_are_counted_where_not_all_are_named() -> None:
+    result = _result(*(replace(_plant("not applicable"), name=f"fault-{number}") for number in range(5)))
+
+    begin = "not applicable to this model (5): fault-0, fault-1"
+    assert f"{begin} and 3 more: see the page, or -v" in lines_below(result, most=2)
+    assert f"{begin}, fault-2, fault-3, fault-4" in lines_below(result)
 
 
 def test_a_file_that_the_runtime_refuses_is_not_applicable(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -165,7 +165,11 @@ def _refusal(**parts: object) -> UsageError:
             "sample: unknown key (allowed: model, samples, ",
             "did you mean 'samples' instead of 'sample'?",
         ),
-        ({"zzz": {}}, "zzz: unknown key (allowed: model, samples, ", "schema spec prints what is allowed"),
+        (
+            {"zzz": {}},
+            "zzz: unknown key (allowed: model, samples, ",
+            "what is allowed: convert-and-validate schema",
+        ),
     ],
 )
 def test_what_is_wrong_is_said_in_the_words_of_the_spec(parts: dict[str, object], message: str, hint: str) -> None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Ends", "Growth", "RowPattern", "SeenBatch", "merge", "update"]
 
-# Columns of an output of rank 2 that are told apart.
+# Columns on the last axis that are told apart.
 _MOST_COLUMNS = 4096
 _COLUMNS_RANK = 2
 # Values of a row, and other outputs, that are looked at to see rows permuted and outputs swapped.
@@ -39,6 +39,8 @@ _POSITIONS_LOOKED_AT = 256
 _NO_COLUMN = -1
 # Two answers are another's only where they are this many limits off their own.
 _FAR = 10.0
+# Columns in another order explain a difference of which no more than this part is left in the reference's order.
+_LEFT = 0.1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -150,7 +152,7 @@ class RowPattern:
         magnitudes_beyond: Ends of the largest input of rows beyond.
         magnitudes_within: Ends of that of the other rows of these batches.
         growth: Moments of length and difference.
-        by_channel: Rows beyond by the channels that are; columns, where rank 2 has no channels.
+        by_channel: Rows beyond by the channels that are; places on the last axis, where there are no channels.
         axis: The axis of these.
         shuffled: Batches with rows beyond whose columns beyond are the reference's in another order.
         moved: Which of the reference's columns each of these holds; -1 where batches do not agree.
@@ -262,8 +264,8 @@ def _add_traits(pattern: RowPattern, seen: SeenBatch, is_beyond: NDArray[np.bool
 
 def _add_channels(pattern: RowPattern, seen: SeenBatch, is_beyond: NDArray[np.bool_]) -> None:
     shape, axis = seen.expected.shape, seen.limits[seen.output].axis
-    if axis is None and len(shape) == _COLUMNS_RANK and 1 < shape[1] <= _MOST_COLUMNS:
-        axis = 1
+    if axis is None and len(shape) >= _COLUMNS_RANK and 1 < shape[-1] <= _MOST_COLUMNS:
+        axis = len(shape) - 1
     if axis is None:
         return
     over = _over(seen, is_beyond)
@@ -276,7 +278,7 @@ def _add_channels(pattern: RowPattern, seen: SeenBatch, is_beyond: NDArray[np.bo
 
 def _add_moved(pattern: RowPattern, seen: SeenBatch, axis: int, beyond: NDArray[np.intp]) -> None:
     """Take in which of the reference's columns the columns beyond the limits hold, if each holds one of them."""
-    if not 1 < len(beyond) <= _COLUMNS_LOOKED_AT or not _is_far(seen):
+    if not 1 < len(beyond) <= _COLUMNS_LOOKED_AT:
         return
     actual, expected = (
         np.moveaxis(side, axis, -1)[..., beyond].reshape(-1, len(beyond))[:_POSITIONS_LOOKED_AT].astype(np.float64)
@@ -284,8 +286,9 @@ def _add_moved(pattern: RowPattern, seen: SeenBatch, axis: int, beyond: NDArray[
     )
     with np.errstate(invalid="ignore"):
         off = np.abs(actual[:, :, np.newaxis] - expected[:, np.newaxis, :]).max(axis=0)
-    held = off.argmin(axis=1)
-    is_near = off.min(axis=1) <= float(seen.limits[seen.output].max_abs_diff.max())
+    held, left = off.argmin(axis=1), off.min(axis=1)
+    # Of what is hardly beyond its limit, another order explains as much as chance.
+    is_near = (left <= float(seen.limits[seen.output].max_abs_diff.max())) & (left <= _LEFT * off.diagonal().max())
     if is_near.all() and len(set(held.tolist())) == len(beyond):
         pattern.shuffled += 1
         pattern.moved = _agreed(pattern.moved, dict(zip(beyond.tolist(), beyond[held].tolist(), strict=True)))

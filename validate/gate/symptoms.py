@@ -29,6 +29,8 @@ _UNEXPLAINED = 0.01
 # One-sided: the mean of the signed difference is at least this part of the mean of its magnitude.
 _ONE_SIDED = 0.9
 _APPROXIMATE = 0.1
+# Nearly everywhere: half of the differences are at least this part of their mean.
+_USUAL = 0.1
 # Not everywhere: half of the differences are below this part of their mean, as the noise beside one huge row is.
 _HARDLY_ANY = 1e-5
 # Few rows: their largest difference is this many times the mean, and no more rows than this share.
@@ -89,7 +91,8 @@ def _looks_like(
     if found:
         return found
     grown = tuple(_growth(pattern))
-    return grown or tuple(_few_rows(statistics, rows)) or tuple(_one_sided(statistics))
+    is_everywhere = rows.beyond >= _NEARLY_ALL * rows.rows
+    return grown or tuple(_few_rows(statistics, rows)) or tuple(_one_sided(statistics, is_everywhere=is_everywhere))
 
 
 def _wiring(pattern: RowPattern) -> Iterator[str]:
@@ -112,8 +115,8 @@ def _wiring(pattern: RowPattern) -> Iterator[str]:
 
 def _moved_columns(pattern: RowPattern, where: str) -> Iterator[str]:
     moved = pattern.moved
-    # Where each holds another's place, all of them together are the reference's.
-    if sorted(moved) != sorted(moved.values()):
+    # Where each holds another's place, all of them together are the reference's; of few values, some are by chance.
+    if sorted(moved) != sorted(moved.values()) or pattern.rows_near * len(moved) < _LEAST_VALUES:
         return
     first, held = min(moved.items())
     of = f"of {len(pattern.by_channel)} along axis {pattern.axis}"
@@ -135,13 +138,14 @@ def _all_over(statistics: DiffStatistics) -> Iterator[str]:
         yield f"scaled: the candidate is {statistics.slope:.6g} times the reference"
 
 
-def _one_sided(statistics: DiffStatistics) -> Iterator[str]:
+def _one_sided(statistics: DiffStatistics, *, is_everywhere: bool = False) -> Iterator[str]:
     bias, mean = statistics.bias, statistics.mean_abs_diff
-    is_spread = statistics.max_abs_diff <= _FAR_ABOVE_MEAN * mean and statistics.p50_abs_diff > 0
+    is_spread = statistics.max_abs_diff <= _FAR_ABOVE_MEAN * mean and statistics.p50_abs_diff >= _USUAL * mean
     if statistics.compared >= _LEAST_VALUES and is_spread and abs(bias) >= _ONE_SIDED * mean:
         side = "above" if bias > 0 else "below"
-        # An approximation is near: what is far off has another cause.
-        why = ", as where a function is approximated" if statistics.max_row_rel_diff <= _APPROXIMATE else ""
+        # An approximation is near, in every row: what is far off, or in some rows alone, has another cause.
+        is_approximate = is_everywhere and statistics.max_row_rel_diff <= _APPROXIMATE
+        why = ", as where a function is approximated" if is_approximate else ""
         yield (
             f"one-sided: the candidate is {side} the reference nearly everywhere (mean difference {bias:+.3g}, "
             f"of its magnitude {mean:.3g}){why}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,7 +21,7 @@ from paritygate.validate.gate.undeclared_padding import UndeclaredPadding
 from paritygate.validate.gate.valid_positions import ValidWhere, only_valid
 from paritygate.validate.probes.allowance import Allowance
 from paritygate.validate.probes.derive.sizes import batch_sizes
-from paritygate.validate.probes.drops import DropKind, Dropped, Drops
+from paritygate.validate.probes.drops import DropKind, Dropped, Drops, batches_in_words
 from paritygate.validate.probes.edges import EdgeKind, edges_of, why_declared_not_to_occur
 from paritygate.validate.probes.own_faults import fault_words
 from paritygate.validate.probes.probe import (
@@ -68,6 +69,8 @@ _TIMES, _TIMES_INVENTED = 2, 3
 # What answers to rows alone may take in memory.
 _BYTES_OF_ROWS = 64 << 20
 _SIGNAL_RANK = 3
+# A choice between equal places showed in one of six draws for one row of a detector.
+_DRAWS_OF_FLAT = 16
 _ROUNDING_OF_FP32 = 2.0**-23
 _ROUNDING_OF_FP16 = 2.0**-11
 
@@ -162,7 +165,7 @@ def _record(runner: Runner, plan: ProbePlan, name: str, progress: Callable[[str,
         seconds=time.monotonic() - started,
         asked_rows=making.rows,
         allowed_rows=making.allowed,
-        notes=tuple(making.notes),
+        notes=(*making.notes, *making.edges_unsteady()),
         error=error,
         padding=plan.padding,
         batch_axes=_batch_axes(plan.context.signature),
@@ -191,6 +194,7 @@ class _Making:
         self.batches: list[BatchRecord] = []
         self.drops = Drops()
         self.notes: dict[str, None] = {}
+        self._unsteady: Counter[str] = Counter()
         # What the reference has to refuse is the same for many batches.
         self._must_refuse: Outputs | None = None
         self._refuses = False
@@ -223,6 +227,8 @@ class _Making:
         found = _answered(self._runner, self._alone, with_reach(context, derived), self._plan)
         if isinstance(found, Dropped):
             self.drops.add(found)
+            if found.kind is DropKind.UNSTEADY:
+                self._unsteady.update({str(edge) for edge in edges_of(context, derived)})
             return
         batch = found.batch
         answers = {f"{OUTPUT}{key}": found.outputs[key] for key in self._plan.profiles}
@@ -230,6 +236,16 @@ class _Making:
         self._writer.add({**asked, **answers}, rows=batch.rows, case=None)
         self.batches.append(BatchRecord.of(batch, edges_of(context, batch), found.noise))
         self.notes.update({batch.note: None} if batch.note else {})
+
+    def edges_unsteady(self) -> list[str]:
+        """Return each way to be unlike the samples of which every batch was left out as unsteady, in a sentence."""
+        asked = {str(edge) for batch in self.batches for edge in batch.edges}
+        return [
+            f"{words} are not compared: what the reference answers to {batches_in_words(count, 'such')} "
+            "hangs on the last digits of the inputs"
+            for words, count in self._unsteady.items()
+            if words not in asked
+        ]
 
     def _is_allowed(self, batch: ProbeBatch) -> bool:
         times = _TIMES_INVENTED if batch.is_invented else _TIMES
@@ -409,43 +425,57 @@ def _if_steady(
     """Return the batch, or why its answer hangs on the last digits of the inputs; `is_known` says that it does not.
 
     Made-up rows may be such that a model divides by next to nothing, as a normalisation of a constant row does: any
-    conversion differs there. What only a lower precision lacks is marked as beyond what it can be held to.
+    conversion differs there. What only a lower precision lacks is marked as beyond what it can be held to, and a flat
+    signal among them is asked more often: which of its equal places a model chooses shows in some draws alone.
     """
     if not is_known:
         float32 = _movement(runner, outputs, plan, _moved(batch, _ROUNDING_OF_FP32, plan.context), Precision.FP32)
         if float32 > _STEADY_SHARE:
-            reason = f"the reference's answer hangs on the last digits of its inputs ({float32:.3g} limits)"
-            return Dropped(about=batch.about, kind=DropKind.UNSTEADY, reason=reason)
-    if _movement(runner, outputs, plan, _moved(batch, _ROUNDING_OF_FP16, plan.context), Precision.FP16) > _STEADY_SHARE:
-        return replace(batch, is_beyond_seen=True)
-    return batch
+            return _unsteady(batch, float32)
+    float16 = _movement(runner, outputs, plan, _moved(batch, _ROUNDING_OF_FP16, plan.context), Precision.FP16)
+    if float16 <= _STEADY_SHARE:
+        return batch
+    if any(_is_flat_signal(array) for array in batch.inputs.values() if is_float_dtype(array.dtype.name)):
+        for draw in range(1, _DRAWS_OF_FLAT + 1):
+            moved = _moved(batch, _ROUNDING_OF_FP32, plan.context, draw=draw)
+            float32 = _movement(runner, outputs, plan, moved, Precision.FP32)
+            if float32 > _STEADY_SHARE:
+                return _unsteady(batch, float32)
+    return replace(batch, is_beyond_seen=True)
 
 
-def _moved(batch: ProbeBatch, rounding: float, context: ProbeContext) -> Outputs:
-    """Return the inputs, every float of them moved by a rounding.
+def _unsteady(batch: ProbeBatch, moved: float) -> Dropped:
+    reason = f"the reference's answer hangs on the last digits of its inputs ({moved:.3g} limits)"
+    return Dropped(about=batch.about, kind=DropKind.UNSTEADY, reason=reason)
+
+
+def _moved(batch: ProbeBatch, rounding: float, context: ProbeContext, *, draw: int = 0) -> Outputs:
+    """Return the inputs, every float of them moved up or down by a rounding; each draw chooses other directions.
 
     A flat signal, such as a black picture, is moved by a rounding of the largest value seen: which of its places a
     model then chooses hangs on the last digits, and a rounding of zero is none. In a table, a zero may say something of
     its own, and stays.
     """
-    random = context.random(batch.about)
+    random = context.random(f"{batch.about}, draw {draw}" if draw else batch.about)
     moved = dict(batch.inputs)
     for name, array in batch.inputs.items():
         if is_float_dtype(array.dtype.name):
             step = rounding * random.choice([-1.0, 1.0], size=array.shape)
             wide, seen = array.astype(np.float64), context.survey.inputs[name]
+            least = max(abs(seen.low or 0.0), abs(seen.high or 0.0)) if _is_flat_signal(wide) else 0.0
             with np.errstate(over="ignore", invalid="ignore"):
-                by = max(abs(seen.low or 0.0), abs(seen.high or 0.0)) if _is_flat_signal(wide) else 0.0
-                moved[name] = (wide * (1 + step) + step * by).astype(array.dtype)
+                further = np.where(np.abs(wide) < least, wide + step * least, wide * (1 + step))
+            moved[name] = further.astype(array.dtype)
     return moved
 
 
-def _is_flat_signal(values: NDArray[np.float64]) -> bool:
-    """Return whether every row has places and features, and the same value at all of them."""
+def _is_flat_signal(values: NDArray[np.generic]) -> bool:
+    """Return whether every row has places and features, and values that differ along one axis at most."""
     if values.ndim < _SIGNAL_RANK or not values.size:
         return False
-    rows = values.reshape(len(values), -1)
-    return bool((rows == rows[:, :1]).all())
+    axes = range(1, values.ndim)
+    varies = [bool((values != np.take(values, [0], axis=axis)).any()) for axis in axes]
+    return sum(varies) <= 1
 
 
 def _movement(runner: Runner, outputs: Outputs, plan: ProbePlan, moved: Outputs, precision: Precision) -> float:

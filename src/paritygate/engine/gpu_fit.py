@@ -162,8 +162,8 @@ def require_builder(name: str) -> None:
     if FORMATS[name].is_built_on_gpu and gpu_of_machine() is None:
         msg = f"{TITLES[name]} builds an engine on the GPU that it will run on, and there is none here"
         hint = (
-            "take the run to a machine with one: convert-and-validate pack --run DIR here, "
-            "unpack and build --run DIR there"
+            "take the run to a machine with one: convert-and-validate pack --run DIR; there: "
+            "convert-and-validate unpack PACK; then: convert-and-validate build --run DIR"
         )
         raise MissingGpuError(msg, hint=hint)
     require_backend(FORMATS[name].runtime)

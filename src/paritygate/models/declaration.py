@@ -31,6 +31,10 @@ Answer = Callable[["Mapping[str, NDArray[np.generic]]"], tuple[Mapping[str, Any]
 _NO_WORDS = {"y", "n", "yes", "no", "on", "off", "true", "false", "null"}
 # How many batches of different sizes the model is asked to answer.
 _MOST_ANSWERS = 3
+# Of ids of tokens, and of pictures, whose channels are these.
+_IDS_RANK = 2
+_PICTURE_RANK = 4
+_CHANNELS = (1, 3, 4)
 _Axis = tuple[str, int]
 
 
@@ -75,16 +79,18 @@ def signature_of_rows(answer: Answer, batches: Iterable[Batch]) -> SeenSignature
     """
     sizes: dict[_Axis, _Sizes] = {}
     shown: dict[tuple[object, ...], Batch] = {}
+    first: Mapping[str, NDArray[np.generic]] = {}
     rows = 0
     for batch in batches:
         arrays = _numbers(batch)
         if batch.rows and arrays:
             rows += batch.rows
+            first = first or arrays
             _add_sizes(sizes, batch, arrays)
             kind = tuple(array.shape[1:] for array in arrays.values())
             if len(shown) < _MOST_ANSWERS:
                 shown.setdefault(kind, batch)
-    names = _names(sizes)
+    names = _names(sizes, first)
     inputs, outputs = _Shapes(), _Shapes()
     for batch in shown.values():
         arrays = _numbers(batch)
@@ -151,14 +157,39 @@ def _add_sizes(sizes: dict[_Axis, _Sizes], batch: Batch, arrays: Mapping[str, ND
             sizes.setdefault((name, axis), _Sizes(low=size, high=size)).add(of_rows)
 
 
-def _names(sizes: Mapping[_Axis, _Sizes]) -> dict[_Axis, str]:
+def _names(sizes: Mapping[_Axis, _Sizes], arrays: Mapping[str, NDArray[np.generic]]) -> dict[_Axis, str]:
     """Return the names of the axes that vary: one name for those that are equal in all rows."""
-    names: dict[bytes, str] = {}
+    groups: dict[bytes, list[_Axis]] = {}
+    for axis, found in sizes.items():
+        if found.low < found.high:
+            groups.setdefault(found.digest.digest(), []).append(axis)
+    words = [_word(axes, arrays) for axes in groups.values()]
     return {
-        (name, axis): names.setdefault(found.digest.digest(), re.sub(r"\W", "_", f"{name}_{axis}"))
-        for (name, axis), found in sizes.items()
-        if found.low < found.high
+        axis: word if word and words.count(word) == 1 else _own_name(axes[0], word)
+        for axes, word in zip(groups.values(), words, strict=True)
+        for axis in axes
     }
+
+
+def _word(axes: Sequence[_Axis], arrays: Mapping[str, NDArray[np.generic]]) -> str:
+    """Return what the field calls a dim of one or several inputs; empty where it has no word for it."""
+    if any(axis == 1 and arrays[name].ndim == _IDS_RANK and arrays[name].dtype.kind in "iu" for name, axis in axes):
+        return "sequence"
+    sides = {side for name, axis in axes if (side := _side(axis, arrays[name].shape))}
+    return "side" if len(sides) > 1 else "".join(sides)
+
+
+def _side(axis: int, shape: Sequence[int]) -> str:
+    """Return which side of a picture an axis is, where it is clear which axis holds the channels."""
+    if len(shape) != _PICTURE_RANK or (shape[1] in _CHANNELS) == (shape[3] in _CHANNELS):
+        return ""
+    first = 2 if shape[1] in _CHANNELS else 1
+    return {first: "height", first + 1: "width"}.get(axis, "")
+
+
+def _own_name(first: _Axis, word: str) -> str:
+    name, axis = first
+    return re.sub(r"\W", "_", f"{name}_{word or ('length' if axis == 1 else axis)}")
 
 
 @dataclass(kw_only=True, slots=True)

@@ -100,13 +100,49 @@ def test_dims_that_vary_over_all_rows_are_named_and_equal_ones_share_a_name() ->
 
     shapes = {name: item["shape"] for part in found.values() for name, item in part.items()}
     assert shapes == {
-        "input_ids": ["batch", "input_ids_1"],
-        "mask": ["batch", "input_ids_1"],
-        "boxes": ["batch", "input_ids_1", 4],
-        "hidden": ["batch", "input_ids_1"],
+        "input_ids": ["batch", "sequence"],
+        "mask": ["batch", "sequence"],
+        "boxes": ["batch", "sequence", 4],
+        "hidden": ["batch", "sequence"],
         "logits": ["batch", 3],
         "twice": ["batch", "twice_1"],
     }
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "dtype", "shape"),
+    [
+        ((8,), (9,), "int64", ["sequence"]),
+        ((8,), (9,), "float32", ["x_length"]),
+        ((8, 2), (9, 2), "float32", ["x_length", 2]),
+        ((2, 8), (2, 9), "float32", [2, "x_2"]),
+        ((3, 8, 12), (3, 9, 15), "float32", [3, "height", "width"]),
+        ((8, 12, 1), (9, 15, 1), "uint8", ["height", "width", 1]),
+        ((3, 8, 8), (3, 9, 9), "float32", [3, "side", "side"]),
+        ((2, 8, 2, 2), (2, 9, 2, 2), "float32", [2, "x_2", 2, 2]),
+    ],
+)
+def test_a_dim_is_named_by_what_it_is_where_there_is_a_word_for_it(
+    first: tuple[int, ...], second: tuple[int, ...], dtype: str, shape: list[int | str]
+) -> None:
+    batches = [_batch({"x": np.ones((2, *sizes), dtype)}) for sizes in (first, second)]
+
+    assert _declared(_module(lambda x: x), *batches)["inputs"]["x"]["shape"] == ["batch", *shape]
+
+
+def test_two_dims_of_one_kind_are_named_after_their_inputs() -> None:
+    import torch
+
+    class Net(torch.nn.Module):
+        def forward(self, question: torch.Tensor, answer: torch.Tensor) -> torch.Tensor:
+            return question.sum(1) + answer.sum(1)
+
+    ids = [np.ones((2, size), np.int64) for size in (3, 4, 5, 7)]
+    batches = [_batch({"question": ids[at], "answer": ids[at + 2]}) for at in (0, 1)]
+
+    inputs = _declared(Net(), *batches)["inputs"]
+    assert inputs["question"]["shape"] == ["batch", "question_sequence"]
+    assert inputs["answer"]["shape"] == ["batch", "answer_sequence"]
 
 
 def test_rows_that_were_filled_up_in_one_batch_vary_as_well() -> None:
@@ -114,9 +150,9 @@ def test_rows_that_were_filled_up_in_one_batch_vary_as_well() -> None:
 
     found = _declared(_two_inputs(), _of_lengths(2, 7, lengths=lengths))
 
-    assert found["inputs"]["mask"]["shape"] == ["batch", "input_ids_1"]
+    assert found["inputs"]["mask"]["shape"] == ["batch", "sequence"]
     # These two differ in length in a row, so they are two dims.
-    assert found["inputs"]["boxes"]["shape"] == ["batch", "boxes_1", 4]
+    assert found["inputs"]["boxes"]["shape"] == ["batch", "boxes_length", 4]
 
 
 def test_dims_that_never_vary_are_said_to_be_fixed() -> None:

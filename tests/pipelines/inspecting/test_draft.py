@@ -98,6 +98,21 @@ def test_an_output_without_a_rule_is_named_with_how_to_give_one() -> None:
     assert "# decisions: {score: {threshold: 3.0}}: then answers that flip are counted." in text
 
 
+def test_what_is_said_of_roles_and_decisions_is_no_remark_on_the_targets() -> None:
+    facts = {"input_ids": InputFacts(role=Role.ID, why="it indexes a table of 50 rows")}
+
+    text = _draft(_survey(_output("score", ("batch", 1)), inputs=facts)).text()
+
+    lines = text[: text.index("targets:")].splitlines()
+    (roles,) = (at for at, line in enumerate(lines) if line.startswith("# input_ids is taken for id"))
+    (decisions,) = (at for at, line in enumerate(lines) if line.startswith("# No rule is guessed"))
+    (targets,) = (at for at, line in enumerate(lines) if line.startswith("# guess: what is made of such a model"))
+    assert decisions < roles < targets
+    assert "" in lines[decisions:roles]
+    assert "" in lines[roles:targets]
+    assert "" not in lines[targets:]
+
+
 def test_no_threshold_is_guessed_from_answers_to_random_rows() -> None:
     score = _output("score", ("batch", 1))
     random = RandomRows(inputs={"input_ids": RandomInput(dtype="int64", shape=("batch", "sequence"))}, rows=128)
@@ -166,7 +181,8 @@ def test_random_rows_are_written_and_said_to_be_random() -> None:
         },
     }
     assert draft.data["model"]["dims"]["sequence"] == {"min": 8, "opt": 32, "max": 64}
-    assert "# These samples are random: a run of them is inconclusive at best, and releases nothing." in draft.text()
+    said = " ".join(draft.text().replace("# ", "").split())
+    assert "These samples are random: a run of them is inconclusive at best, and releases nothing. Put real" in said
 
 
 def test_targets_are_those_that_fit_the_source() -> None:

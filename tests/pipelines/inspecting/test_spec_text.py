@@ -54,3 +54,14 @@ def test_comments_stand_above_their_entry_and_short_mappings_on_one_line() -> No
         "# Written.\n\nmodel:\n  name: m\n  dims:\n    # guess: so\\nname: evil\n    batch: {min: 1, max: 8}\n\n"
         "targets: [onnx-fp32]\n"
     )
+
+
+def test_comments_fit_80_columns_and_a_command_in_them_is_not_broken() -> None:
+    command = f"  convert-and-validate init {'model ' * 20}".rstrip()
+    data = {"model": {"dims": {"batch": {"min": 1, "opt": 8, "max": 64}, "sequence": {"min": 1, "opt": 9, "max": 99}}}}
+
+    text = yaml_text(data, {("model", "dims"): ["word " * 40, "", "a paragraph"]}, head=["word " * 40, command])
+
+    assert f"# {command}\n" in text
+    assert max(len(line) for line in text.splitlines() if command not in line) <= 80
+    assert "\n\n  # a paragraph\n  dims:\n" in text

@@ -56,13 +56,14 @@ def _words(
     strata: Mapping[str, Sequence[str]] | None = None,
     axis: int | None = None,
     passes: int = 1,
+    precision: Precision = Precision.FP32,
 ) -> dict[str, tuple[str, ...]]:
     rows = len(next(iter(expected.values())))
     profiles = {
         name: profile_outputs(name, [(array, rows)], axis=axis, dtype=array.dtype.name)
         for name, array in expected.items()
     }
-    tolerance = DEFAULT_TOLERANCES[Precision.FP32]
+    tolerance = DEFAULT_TOLERANCES[precision]
     limits = {name: limits_for(tolerance, profile) for name, profile in profiles.items()}
     plan = ComparisonPlan(profiles=profiles, limits=limits)
     comparison, apart = Comparison(plan), StratifiedComparison(plan, tuple(strata or ()))
@@ -142,6 +143,18 @@ def test_an_approximated_function() -> None:
 
     assert words.startswith("one-sided: the candidate is above the reference nearly everywhere (mean difference +0.000")
     assert words.endswith("), as where a function is approximated")
+
+
+@pytest.mark.parametrize("share", [0.3, 0.6, 0.8])
+def test_rows_of_a_category_that_the_candidate_does_not_know_are_no_approximation(share: float) -> None:
+    expected = _normal(_ROWS, 1)
+    is_unknown = np.random.default_rng(2).uniform(size=(_ROWS, 1)) < share
+    actual = _noisy(expected) + np.where(is_unknown, np.float32(0.05), np.float32(0))
+
+    found = _of(expected, actual.astype(np.float32))
+
+    assert not any("approximated" in words for words in found), found
+    assert share > 0.5 or not any("nearly everywhere" in words for words in found), found
 
 
 def test_noise_beyond_the_limit_looks_like_nothing() -> None:
@@ -411,6 +424,77 @@ def test_columns_in_another_order(passes: int) -> None:
     assert _of(expected, _noisy(expected)[:, [2, 0, 1, 3, 4]], passes=passes) == (
         "columns in another order: 3 of 5 along axis 1 are permuted: index 0 holds what the reference has at 2",
     )
+
+
+def test_places_of_the_last_axis_in_another_order() -> None:
+    # As classes of each token are.
+    expected = _normal(_ROWS, 6, 3, seed=3)
+
+    assert _of(expected, _noisy(expected)[:, :, [1, 0, 2]]) == (
+        "columns in another order: indices 0 and 1 of 3 along axis 2 are swapped",
+    )
+
+
+def test_columns_that_are_swapped_are_told_however_wide_the_limits_are() -> None:
+    likely = np.random.default_rng(0).uniform(0, 1, (_ROWS, 1)).astype(np.float32)
+    expected = np.concatenate([likely, 1 - likely], axis=1)
+    rounded = _noisy(expected) + _normal(_ROWS, 2, seed=5) * np.float32(0.01)
+
+    assert _of(expected, rounded[:, ::-1], precision=Precision.INT8) == (
+        "columns in another order: indices 0 and 1 of 2 along axis 1 are swapped",
+    )
+
+
+def _steps(expected: Array) -> Array:
+    return np.arange(1, expected.shape[-1] + 1, dtype=np.float32) / 7
+
+
+# Answers that differ otherwise than by the order of their columns, of the reference's and some noise.
+_OTHERWISE: Mapping[str, Callable[[Array, Array], Array]] = {
+    "noise": lambda expected, noise: expected + noise * np.float32(0.3),
+    "offset of each column": lambda expected, _: expected + _steps(expected),
+    "scale of each column": lambda expected, _: expected * (1 + _steps(expected)),
+    "rows": lambda expected, _: np.roll(expected, 1, axis=0),
+    "one column twice": lambda expected, _: expected[..., [1, *range(1, expected.shape[-1])]],
+    "swapped, and wrong": lambda expected, noise: expected[..., ::-1] + noise * np.float32(0.5),
+    "other answers": lambda _, noise: noise,
+}
+
+
+@given(
+    kind=st.sampled_from(sorted(_OTHERWISE)),
+    columns=st.integers(2, 6),
+    rows=st.integers(1, 60),
+    precision=st.sampled_from([Precision.FP32, Precision.FP16, Precision.INT8]),
+    is_deep=st.booleans(),
+    seed=st.integers(0, 99),
+)
+def test_what_differs_otherwise_is_in_no_other_order(
+    kind: str, columns: int, rows: int, precision: Precision, seed: int, *, is_deep: bool
+) -> None:
+    expected = _normal(rows, *([4] if is_deep else []), columns, seed=seed)
+
+    actual = _OTHERWISE[kind](expected, _normal(*expected.shape, seed=seed + 1000)).astype(np.float32)
+
+    found = _of(expected, actual, precision=precision)
+
+    assert not any(words.startswith("columns") for words in found), found
+
+
+@given(
+    order=st.integers(2, 6).flatmap(lambda columns: st.permutations(range(columns))),
+    precision=st.sampled_from([Precision.FP32, Precision.FP16, Precision.INT8]),
+    is_deep=st.booleans(),
+    seed=st.integers(0, 99),
+)
+def test_every_other_order_is_told(order: list[int], precision: Precision, seed: int, *, is_deep: bool) -> None:
+    expected = _normal(_ROWS, *([4] if is_deep else []), len(order), seed=seed)
+
+    found = _of(expected, _noisy(expected)[..., order], precision=precision)
+
+    moved = [index for index, held in enumerate(order) if index != held]
+    assert [words.startswith("columns in another order") for words in found] == ([True] if moved else [])
+    assert all(f" {moved[0]} " in words for words in found)
 
 
 def test_channels_in_another_order_in_some_batches() -> None:

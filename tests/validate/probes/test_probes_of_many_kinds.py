@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 
 from paritygate.batch import Batch
 from paritygate.signature import Dim, Signature, TensorSpec
+from paritygate.validate.probes import record
+from paritygate.validate.probes.drops import DropKind
 from paritygate.validate.probes.probe import PROBES, ProbeBatch, ProbeContext
 from paritygate.validate.probes.roles import DeclaredRole, Role
 from paritygate.validate.probes.survey import Survey
@@ -322,7 +324,8 @@ def test_an_answer_that_hangs_on_the_last_digit_is_dropped_and_named(desk: Probe
     assert "hangs on the last digits of its inputs" in reasons["x: ones"]
 
 
-def test_which_of_equal_places_is_the_best_is_asked_of_no_flat_picture(desk: ProbeDesk) -> None:
+@pytest.mark.parametrize("farthest", [3, -3])
+def test_which_of_equal_places_is_the_best_is_asked_of_no_flat_picture(desk: ProbeDesk, farthest: float) -> None:
     # The place of the largest score is the answer, as where a detector chooses what it looks at. The scores of a flat
     # picture are equal at all places but for rounding, which is another in the candidate.
     text = """(float[N,6,2] x) => (float[N,1] y) {
@@ -338,17 +341,85 @@ def test_which_of_equal_places_is_the_best_is_asked_of_no_flat_picture(desk: Pro
         "bias": np.float32(0.1),
         "last": np.float32([0, 0, 0, 0, 0, 2e-8]).reshape(1, 6, 1),
     }
-    samples = [{"x": random.standard_normal((8, 6, 2)).astype(np.float32)}]
+    drawn = random.standard_normal((8, 6, 2)).astype(np.float32).clip(-2, 2)
+    drawn[0, 0] = farthest
+    samples = [{"x": drawn}]
     asked = desk.ask(desk.model(text % "Identity(more)", weights), samples, names=["values"])
 
     answered = desk.answer(asked, desk.model(text % "Add(more, last)", weights))
 
     reasons = {item.about: item.reason for probe in asked.probes.probes for item in probe.dropped}
-    assert {"x: zeros", "x: the mean, everywhere", "x: each row constant"} <= {
-        about for about, reason in reasons.items() if "hangs on the last digits of its inputs" in reason
-    }
+    assert {
+        "x: zeros",
+        "x: the mean, everywhere",
+        "x: each row constant",
+        "x: the smallest value seen, everywhere",
+        "x: the largest value seen, everywhere",
+    } <= {about for about, reason in reasons.items() if "hangs on the last digits of its inputs" in reason}
     assert answered.gate == ()
     assert answered.failed == {}
+
+
+def _choice_that_few_draws_show() -> tuple[str, dict[str, Array], list[dict[str, Array]]]:
+    """Return a model that jumps where two of four neighbours exceed the others, and hangs on the digits of FP16."""
+    text = """(float[N,3,4] x) => (float[N,1] y) {
+      flat = Flatten<axis=1>(x)
+      higher = Gather<axis=1>(flat, high)
+      lower = Gather<axis=1>(flat, low)
+      gap = Sub(higher, lower)
+      positive = Greater(gap, zero)
+      counted = Cast<to=1>(positive)
+      both = ReduceMin<axes=[1], keepdims=1>(counted)
+      sum = ReduceSum<keepdims=1>(gap, axis)
+      far = Mul(sum, large)
+      y = Add(far, both)
+    }"""
+    weights = {
+        "high": np.array([0, 6]),
+        "low": np.array([1, 7]),
+        "zero": np.float32(0),
+        "axis": np.array([1]),
+        "large": np.float32(40),
+    }
+    near = _normal(1, 32, 3, 1) + 0.1 * _normal(2, 32, 3, 4)
+    return text, weights, [{"x": near}]
+
+
+def test_a_choice_that_few_draws_show_is_asked_of_no_flat_picture(
+    desk: ProbeDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text, weights, samples = _choice_that_few_draws_show()
+
+    def unsteady() -> set[str]:
+        asked = desk.ask(desk.model(text, weights), samples, names=["values"])
+        (probe,) = asked.probes.probes
+        return {item.about for item in probe.dropped if item.kind is DropKind.UNSTEADY}
+
+    flat = {"x: ones", "x: the mean, everywhere", "x: each row constant"}
+    assert flat <= unsteady()
+    monkeypatch.setattr(record, "_DRAWS_OF_FLAT", 0)
+    assert not flat <= unsteady()
+
+
+def test_where_every_value_beyond_the_samples_is_unsteady_that_is_said(desk: ProbeDesk) -> None:
+    text = """(float[N,4] x) => (float[N,4] y) {
+      m = Abs(x)
+      beyond = Sub(m, three)
+      more = Relu(beyond)
+      odd = Mul(more, large)
+      wave = Sin(odd)
+      z = Tanh(x)
+      y = Add(z, wave)
+    }"""
+    model = desk.model(text, {"three": np.float32(3), "large": np.float32(1e7)})
+    samples = [{"x": _normal(seed, 16, 4).clip(-2.9, 2.9)} for seed in range(2)]
+    (probe,) = desk.ask(model, samples, names=["values"]).probes.probes
+    assert len(probe.notes) == 1
+    assert probe.notes[0].startswith("values of x beyond those seen are not compared: what the reference answers to ")
+
+    tame = desk.model(text, {"three": np.float32(3), "large": np.float32(1)})
+    (probe,) = desk.ask(tame, samples, names=["values"]).probes.probes
+    assert probe.notes == ()
 
 
 def test_a_zero_of_a_table_says_something_of_its_own(desk: ProbeDesk) -> None:

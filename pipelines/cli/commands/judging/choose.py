@@ -49,7 +49,9 @@ def command(
 
     \b
     Example:
-      convert-and-validate choose --run artifacts/runs/klue-sts/20261120T101500Z-1a2b --constraint latency_p95_ms=20
+      convert-and-validate choose \\
+        --run artifacts/runs/klue-sts/20261120T101500Z-1a2b \\
+        --constraint latency_p95_ms=20
     """
     from paritygate.errors import UsageError
     from paritygate.pipelines.choice.choose import choose_stage

@@ -56,7 +56,8 @@ def command(
 
     \b
     Example:
-      convert-and-validate gate --run artifacts/runs/klue-sts/20261120T101500Z-1a2b --against prod
+      convert-and-validate gate \\
+        --run artifacts/runs/klue-sts/20261120T101500Z-1a2b --against prod
     """
     from paritygate.errors import UsageError
     from paritygate.pipelines.cli.console import Shown, write_json

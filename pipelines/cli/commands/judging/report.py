@@ -27,7 +27,8 @@ def command(*, run_folder: Path | None, against: Path | None) -> int:
 
     \b
     Example:
-      convert-and-validate report --run artifacts/runs/klue-sts/20261123T101500Z-1a2b \\
+      convert-and-validate report \\
+        --run artifacts/runs/klue-sts/20261123T101500Z-1a2b \\
         --against artifacts/runs/klue-sts/20261120T091500Z-3c4d
     """
     from paritygate.errors import UsageError

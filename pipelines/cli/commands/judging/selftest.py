@@ -60,7 +60,8 @@ def command(
     \b
     Example:
       convert-and-validate selftest klue-sts
-      convert-and-validate selftest klue-sts --fault mask-dropped --fault gelu-tanh --probes none --json selftest.json
+      convert-and-validate selftest klue-sts --fault mask-dropped \\
+        --fault gelu-tanh --probes none --json selftest.json
     """
     from paritygate.pipelines.cli.console import Shown, progress_of, write_json
     from paritygate.pipelines.cli.options import probe_names

@@ -60,7 +60,8 @@ def command(
 
     \b
     Example:
-      convert-and-validate validate --run artifacts/runs/klue-sts/20261120T101500Z-1a2b
+      convert-and-validate validate \\
+        --run artifacts/runs/klue-sts/20261120T101500Z-1a2b
     """
     from paritygate.errors import UsageError
     from paritygate.pipelines.cli.console import progress_of

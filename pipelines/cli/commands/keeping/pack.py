@@ -53,8 +53,11 @@ def command(
 
     \b
     Example:
-      convert-and-validate pack --run artifacts/runs/klue-sts/20261120T101500Z-1a2b
-      convert-and-validate pack --run artifacts/runs/klue-sts/20261120T101500Z-1a2b --output klue-sts.paritygate.tar
+      convert-and-validate pack \\
+        --run artifacts/runs/klue-sts/20261120T101500Z-1a2b
+      convert-and-validate pack \\
+        --run artifacts/runs/klue-sts/20261120T101500Z-1a2b \\
+        --output klue-sts.paritygate.tar
     """
     from paritygate.errors import UsageError
     from paritygate.pipelines.cli.console import progress_of, write_json

@@ -48,8 +48,11 @@ def command(
 
     \b
     Example:
-      convert-and-validate build --run artifacts/runs/klue-sts/20261120T101500Z-1a2b
-      convert-and-validate build --run artifacts/runs/klue-sts/20261120T101500Z-1a2b --target tensorrt-fp16 --rebuild
+      convert-and-validate build \\
+        --run artifacts/runs/klue-sts/20261120T101500Z-1a2b
+      convert-and-validate build \\
+        --run artifacts/runs/klue-sts/20261120T101500Z-1a2b \\
+        --target tensorrt-fp16 --rebuild
     """
     from paritygate.errors import UsageError
     from paritygate.pipelines.cli.console import Shown, progress_of, write_json

@@ -112,7 +112,8 @@ def command(
 
     \b
     Example:
-      convert-and-validate record --run artifacts/runs/klue-sts/20261120T101500Z-1a2b
+      convert-and-validate record \\
+        --run artifacts/runs/klue-sts/20261120T101500Z-1a2b
       convert-and-validate record model.onnx --samples inputs.npz --out reference
     """
     from paritygate.errors import UsageError
@@ -123,7 +124,7 @@ def command(
 
     if (model is None) == (run_folder is None):
         msg = "record takes either --run DIR or a MODEL"
-        raise UsageError(msg, hint="convert-and-validate record --help shows both forms")
+        raise UsageError(msg, hint="see both forms: convert-and-validate record --help")
     _check_options(is_of_run=run_folder is not None)
     with progress_of("record", is_quiet=quiet) as progress:
         if run_folder is not None:

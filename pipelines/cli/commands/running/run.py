@@ -93,7 +93,8 @@ def command(
     \b
     Example:
       convert-and-validate run klue-sts klue-sts-tf
-      convert-and-validate run klue-sts --samples klue-sts-v1.1_dev.json --no-promote --json -
+      convert-and-validate run klue-sts --samples klue-sts-v1.1_dev.json \\
+        --no-promote --json -
     """
     from paritygate.errors import ParitygateError
     from paritygate.pipelines.cli.console import progress_of
@@ -131,7 +132,7 @@ def command(
             with progress_of(spec.name, is_quiet=quiet) as progress:
                 outcome = run_spec(run, options, progress)
         except ParitygateError as err:
-            print_error(spec.name, err)
+            print_error(spec.name, err, shown)
             written.add_error(spec, err)
             codes.append(int(err.exit_code))
             entries.append(

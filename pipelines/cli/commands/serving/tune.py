@@ -124,14 +124,13 @@ def command(
         --samples inputs.npz --latency-budget 20ms
     """
     from paritygate.codec import to_data
-    from paritygate.pipelines.cli.console import Shown, progress_of, write_json
+    from paritygate.pipelines.cli.console import Shown, print_errors, progress_of, write_json
     from paritygate.pipelines.cli.tune_summary import print_point, print_tuned
     from paritygate.pipelines.process.stages import stage
     from paritygate.pipelines.tuning.load import Arrivals
     from paritygate.pipelines.tuning.request import TuneRequest, limits_of_tune
     from paritygate.pipelines.tuning.tune import tune
     from paritygate.pipelines.tuning.words import microseconds, whole_values
-    from paritygate.text import echo
     from paritygate.validate.samples.source import SampleSource
 
     shown = Shown.of(quiet=quiet, verbose=verbose, json_target=json_target)
@@ -165,7 +164,7 @@ def command(
             request,
             progress=progress,
             watch=lambda point: print_point(point, percentile, shown),
-            warn=lambda text: echo(text, err=True),
+            warn=lambda text: print_errors(text, is_verbose=verbose),
         )
         did(f"made {result.measurements} measurements")
     write_json(json_target, {"schema_version": 1, **to_data(result), "exit_code": int(result.exit_code)})

@@ -51,7 +51,8 @@ def command(
     \b
     Example:
       convert-and-validate init model.onnx --samples inputs.npz
-      convert-and-validate init model:load --samples samples.jsonl --out classifier.yaml --name classifier
+      convert-and-validate init model:load --samples samples.jsonl \\
+        --out classifier.yaml --name classifier
     """
     from paritygate.codec import to_data
     from paritygate.pipelines.cli.console import progress_of, write_json

@@ -69,7 +69,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def _compare(address: str) -> tuple[str, ComparisonResult]:
     """Return what is printed, and the result."""
     asked = ["compare", "model.onnx", address, "--samples", "x.npz", "--batch-size", "8", "--json", "result.json"]
-    ran = CliRunner().invoke(cli, asked)
+    ran = CliRunner().invoke(cli, asked, env={"COLUMNS": "300"})
     return ran.output, from_data(ComparisonResult, read_json(Path("result.json")))
 
 
