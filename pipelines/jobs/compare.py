@@ -45,6 +45,7 @@ from paritygate.pipelines.compare.result import (
     output_result,
     stratum_result,
 )
+from paritygate.pipelines.compare.served_version import check_served_version
 from paritygate.pipelines.compare.session_probes import Place
 from paritygate.pipelines.process.child import Progress
 from paritygate.precision import Precision
@@ -173,7 +174,8 @@ def _compare(args: Mapping[str, Any], report: Progress, partial: PartialResultFi
     if isinstance(candidate, ModelCandidate):
         # Some notes count calls: they are right only now.
         candidate_side = replace(candidate_side, notes=list(candidate.notes))
-    checks = tuple(said_once((*result.checks, *_check_samples(job), *answers.checks)))
+    served = check_served_version(job, candidate.answered_as) if isinstance(candidate, ModelCandidate) else ()
+    checks = tuple(said_once((*result.checks, *_check_samples(job), *served, *answers.checks)))
     found = _result(job, replace(result, checks=checks), expected, (opened.side, candidate_side))
     seconds = time.monotonic() - started
     asked = replace(answers.result, samples_seconds=passed, reference_samples_seconds=opened.seconds)

@@ -12,6 +12,7 @@ from paritygate.signature import Signature, TensorSpec
 from paritygate.validate.runners.endpoint.client import CLOSED, NO_HOST, NOTHING_LISTENS, Pace
 from paritygate.validate.runners.endpoint.messages import SERVICE, messages
 from paritygate.validate.runners.endpoint.tensors import as_bytes, datatype_of, from_bytes, spec_of
+from paritygate.validate.runners.endpoint.versions import AnsweredVersions, no_such_version
 from paritygate.validate.runners.endpoint.words import in_full, in_short, quoted
 
 if TYPE_CHECKING:
@@ -46,7 +47,8 @@ class OpenInferenceGrpc:
         require_backend("grpcio")
         import grpc
 
-        self._host = endpoint.host
+        self._endpoint, self._host = endpoint, endpoint.host
+        self._versions = AnsweredVersions(endpoint)
         self._name = {"name": endpoint.model, "version": endpoint.version}
         self._timeout = limits.timeout_s
         self._pace = Pace(limits, endpoint.host)
@@ -56,18 +58,33 @@ class OpenInferenceGrpc:
         server = self._call("ServerMetadata")
         self.server, self.version = server.name or "unknown", server.version or "unknown"
 
+    @property
+    def versions(self) -> tuple[str, ...]:
+        """The versions that it answered as by now."""
+        return self._versions.found
+
     def signature(self) -> Signature | None:
         """Return what the server says of the model; None where it says nothing of its inputs or outputs.
 
         Raises:
-            BackendError: There is no such model.
+            BackendError: There is no such model, or no such version of it.
         """
-        said = self._call("ModelMetadata", **self._name)
+        said = self._described()
         sides = [
             tuple(spec_of({"name": item.name, "datatype": item.datatype, "shape": item.shape}) for item in side)
             for side in (said.inputs, said.outputs)
         ]
         return Signature(inputs=sides[0], outputs=sides[1]) if all(sides) else None
+
+    def _described(self) -> Any:  # noqa: ANN401 - a message of the protocol
+        try:
+            return self._call("ModelMetadata", **self._name)
+        except BackendError as err:
+            if self._endpoint.version:
+                has = tuple(self._call("ModelMetadata", name=self._endpoint.model).versions)
+                if has and self._endpoint.version not in has:
+                    raise no_such_version(self._endpoint, has, str(err).partition("\n")[0]) from err
+            raise
 
     def ask(
         self, feed: Mapping[str, NDArray[np.generic]], outputs: Sequence[TensorSpec]
@@ -90,7 +107,7 @@ class OpenInferenceGrpc:
             msg = f"the server answered {len(answer.outputs)} outputs with {len(answer.raw_output_contents)} values"
             raise BackendError(msg, hint="it has to send outputs as raw bytes, as Triton does")
         try:
-            return {
+            found = {
                 item.name: from_bytes(
                     raw, spec_of({"name": item.name, "datatype": item.datatype}).dtype, tuple(item.shape)
                 )
@@ -99,6 +116,8 @@ class OpenInferenceGrpc:
         except ValueError as err:
             msg = f"the answer of the server cannot be read: {err}"
             raise BackendError(msg, hint="the protocol is the Open Inference Protocol, version 2") from err
+        self._versions.add(answer.model_version)
+        return found
 
     def _call(self, method: str, **fields: Any) -> Any:  # noqa: ANN401 - messages of the protocol
         import grpc

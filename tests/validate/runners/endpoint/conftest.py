@@ -36,10 +36,17 @@ class Server:
     asked: list[str] = field(default_factory=list)
     dtype: str = "FP32"
     datatype_said: str = "FP32"
+    versions: list[str] = field(default_factory=list)
+    # Of the answer, counted from 0: the version that it says it is of.
+    answered_as: Callable[[int], str | None] = lambda _: None
 
     @property
     def model(self) -> str:
         return f"{self.url}/v2/models/tiny"
+
+
+def _of_version(version: str) -> str:
+    return f"/v2/models/tiny/versions/{version}"
 
 
 def handler_of(server: Server) -> type[QuietHandler]:
@@ -54,9 +61,14 @@ def handler_of(server: Server) -> type[QuietHandler]:
             known = {"serving_default": {"inputs": {"x": spec}, "outputs": {"logits": out}}}
             pages: dict[str, Any] = {
                 "/v2": {"name": server.name, "version": server.version, "extensions": server.extensions},
-                "/v2/models/tiny": {"name": "tiny", **(tensors if server.is_described else {})},
                 "/v1/models/tiny/metadata": {"metadata": {"signature_def": {"signature_def": known}}},
             }
+            model = {"name": "tiny", "versions": server.versions, **(tensors if server.is_described else {})}
+            pages |= dict.fromkeys(("/v2/models/tiny", *map(_of_version, server.versions)), model)
+            if "/versions/" in self.path and self.path not in pages:
+                # As Triton says it.
+                self.send(b'{"error": "Request for unknown model: \'tiny\' is not found"}', 400)
+                return
             self.send_page(pages)
 
         def post(self) -> None:
@@ -93,7 +105,9 @@ def handler_of(server: Server) -> type[QuietHandler]:
             else:
                 raw = y.astype(np.float32).tobytes()
                 output["parameters"] = {"binary_data_size": len(raw)}
-            head = json.dumps({"model_name": "tiny", "outputs": [output]}).encode()
+            version = server.answered_as(len(server.asked) - 1)
+            said = {} if version is None else {"model_version": version}
+            head = json.dumps({"model_name": "tiny", **said, "outputs": [output]}).encode()
             extra = {"Inference_Header_Content_Length": str(len(head))} if raw else {}
             self.send(head + raw, **extra)
 

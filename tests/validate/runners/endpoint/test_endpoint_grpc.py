@@ -34,6 +34,7 @@ class TinyModel:
     error = 0.0
     refused: grpc.StatusCode | None = None
     details = "as it was told"
+    versions = ("1", "2")
 
     def handlers(self) -> dict[str, Any]:
         made = {}
@@ -50,9 +51,14 @@ class TinyModel:
     def ModelMetadata(self, request: Any, context: Any) -> Any:  # noqa: ANN401, N802
         if request.name != "tiny":
             context.abort(grpc.StatusCode.NOT_FOUND, f"no model {request.name}")
+        if request.version not in {"", *self.versions}:
+            context.abort(grpc.StatusCode.NOT_FOUND, f"no version {request.version}")
         tensor = {"datatype": "FP32", "shape": [-1, 3]}
         return messages()["ModelMetadataResponse"](
-            name="tiny", inputs=[{"name": "x", **tensor}], outputs=[{"name": "logits", **tensor, "shape": [-1, 2]}]
+            name="tiny",
+            versions=self.versions,
+            inputs=[{"name": "x", **tensor}],
+            outputs=[{"name": "logits", **tensor, "shape": [-1, 2]}],
         )
 
     def ModelInfer(self, request: Any, context: Any) -> Any:  # noqa: ANN401, N802
@@ -61,7 +67,9 @@ class TinyModel:
         x = np.frombuffer(request.raw_input_contents[0], dtype=np.float32).reshape(request.inputs[0].shape)
         y = np.tanh(x @ _WEIGHTS) + np.float32(self.error)
         return messages()["ModelInferResponse"](
-            outputs=[{"name": "logits", "datatype": "FP32", "shape": y.shape}], raw_output_contents=[y.tobytes()]
+            model_version=self.versions[-1],
+            outputs=[{"name": "logits", "datatype": "FP32", "shape": y.shape}],
+            raw_output_contents=[y.tobytes()],
         )
 
 
@@ -189,6 +197,23 @@ def test_a_server_that_is_killed_in_the_middle_went_away() -> None:
     assert result.error is not None
     words = "went away after 2 answers: it closed the connection without an answer (UNAVAILABLE)"
     assert words in result.error.message.partition("\n")[0]
+
+
+def test_the_version_that_a_server_answers_as_is_noted(model: tuple[TinyModel, str]) -> None:
+    words = "candidate: the server answered as version 2 of tiny"
+
+    assert f"{words}, by its own choice: /versions/N behind the name asks for one" in compare(model[1]).notes
+    assert words in compare(f"{model[1]}/versions/2").notes
+    assert "as version 2 of tiny, and version 1 was asked" in str(compare(f"{model[1]}/versions/1"))
+
+
+def test_a_version_that_the_server_lacks_is_said_with_those_that_it_has(model: tuple[TinyModel, str]) -> None:
+    result = compare(f"{model[1]}/versions/9")
+
+    assert result.error is not None
+    assert (
+        "has no version 9 of tiny (it has: 1, 2): the server answered NOT_FOUND: no version 9" in result.error.message
+    )
 
 
 def test_a_model_that_the_server_does_not_have(model: tuple[TinyModel, str]) -> None:
