@@ -90,7 +90,7 @@ def test_a_server_that_changes_its_version_while_it_is_asked_is_a_warning(server
     assert detail.startswith("the server answered as versions 1 and 2 of tiny: it was given another one while")
 
 
-def test_another_version_than_the_released_one_is_a_warning_on_the_screen(server: Server, tmp_path: Path) -> None:
+def test_another_version_than_the_released_one_is_a_warning(server: Server, tmp_path: Path) -> None:
     server.answered_as = lambda _: "1"
 
     result = _compare(_released(tmp_path, "tiny", 3), server.model)
@@ -99,6 +99,7 @@ def test_another_version_than_the_released_one_is_a_warning_on_the_screen(server
     assert (result.verdict, status) == ("pass", "warning"), str(result)
     assert detail.startswith("the server answered as version 1 of tiny, and the reference is of version 3: ")
     assert detail.endswith("or ask /versions/3 behind the name")
+    assert f"warning: served_version: {detail[:60]}" in str(result)
 
 
 @pytest.mark.parametrize(("model", "found"), [("tiny", ["pass"]), ("other", [])])
