@@ -31,8 +31,9 @@ _UNAVAILABLE = frozenset({429, 502, 503, 504})
 # FastAPI, and what is built on it, answers so to a body that is not as its function declares it.
 _MEANINGS = {422: ", since the body that was sent is not as the server declares it"}
 _HINTS = {
-    422: "let the server take a request of the Open Inference Protocol as it comes (in FastAPI `body: dict`), or say "
-    "with --endpoint-json FILE which field of its own body is which input and output"
+    422: "in a file of --endpoint-json, name the fields that it declares; without one, let it take a request of the "
+    "Open Inference Protocol as it comes (in FastAPI `body: dict`), or serve it at an address such as /predict and "
+    "name its fields with --endpoint-json FILE"
 }
 _CONNECTIONS = 8
 
