@@ -38,9 +38,12 @@ def _complaint(said: dict[str, Any]) -> str:
 
 
 def in_short(text: str) -> str:
-    """Return a text in one line, cut off where it is long."""
+    """Return a text in one line, cut off between two words where it is long."""
     line = " ".join(text.split())
-    return line[:_SHOWN] + " ..." if len(line) > _SHOWN else line
+    if len(line) <= _SHOWN:
+        return line
+    # What has no blanks, such as lists of numbers, is cut anywhere.
+    return f"{line[: _SHOWN + 1].rpartition(' ')[0] or line[:_SHOWN]} ..."
 
 
 def in_full(text: str) -> str:

@@ -103,9 +103,13 @@ def open_tflite(path: Path, *, threads: int = 1) -> TfliteModel:
 
 
 def tflite_reason(err: BaseException) -> str:
-    """Return what LiteRT says on one line, the node and its trouble set apart."""
+    """Return what LiteRT says on one line, each complaint once; the node and its trouble are set apart.
+
+    LiteRT puts one complaint behind the other without a blank: `failed to reshape runtimeNode number 3 failed`.
+    """
     text = " ".join(str(err).split()) or type(err).__name__
-    return re.sub(r"(?<=[^\s;])\s*(?=Node number \d)", "; ", text).rstrip(".")
+    complaints = dict.fromkeys(part.rstrip(".") for part in re.split(r"(?<=\.)(?=[A-Z])", text))
+    return re.sub(r"(?<=[^\s;])\s*(?=Node number \d)", "; ", "; ".join(complaints))
 
 
 def _check_identifier(path: Path) -> None:
