@@ -200,6 +200,7 @@ def run_remarks(report: ReportData) -> tuple[Remark, ...]:
 def comparison_remarks(result: ComparisonResult) -> tuple[Remark, ...]:
     """Return what is to be known beside the table of one comparison."""
     return (
+        *_other_inputs(result),
         *_left_out(result),
         *_loosened(result),
         *_looks_like({"": result}),
@@ -207,6 +208,13 @@ def comparison_remarks(result: ComparisonResult) -> tuple[Remark, ...]:
         *_warnings({"": result}),
         *_findings({"": result}),
     )
+
+
+def _other_inputs(result: ComparisonResult) -> Iterator[Remark]:
+    """Yield which inputs the sides take where they differ, unless it is the reason that the table has."""
+    for check in result.checks:
+        if (check.name, check.status) == ("contract.inputs", "fail") and told_check(result) != check:
+            yield Remark(kind="inputs", names=(), words=shorten(check.detail, _REMARK_LENGTH))
 
 
 def _results(report: ReportData) -> Iterator[tuple[str, ComparisonResult]]:

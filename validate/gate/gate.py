@@ -329,11 +329,21 @@ def _compare_names(
         if found and wanted and found != wanted:
             detail = f"the columns of the candidate's {name!r} are the classes {found}, of the reference's {wanted}"
             comparison.violate("classes", name, detail)
-    if candidate.input_names is None or expected.inputs is None:
+    if candidate.input_names is not None and expected.inputs is not None:
+        _compare_inputs(comparison, candidate.input_names, expected.inputs)
+
+
+def _compare_inputs(comparison: Comparison, actual: frozenset[str], expected: frozenset[str]) -> None:
+    lacks, more = sorted(expected - actual), sorted(actual - expected)
+    if lacks and more:
+        # Names that differ, or models that have nothing to do with each other: both are seen side by side.
+        sides = (("reference", expected), ("candidate", actual))
+        words = ", and ".join(f"the {side} takes {', '.join(sorted(names))}" for side, names in sides)
+        comparison.violate("inputs", None, words)
         return
-    for name in sorted(expected.inputs - candidate.input_names):
+    for name in lacks:
         comparison.violate("inputs", None, f"the candidate does not take the reference's input {name!r}")
-    for name in sorted(candidate.input_names - expected.inputs):
+    for name in more:
         comparison.violate("inputs", None, f"the candidate takes an input {name!r} that the reference does not")
 
 
