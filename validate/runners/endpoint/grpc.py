@@ -21,12 +21,16 @@ if TYPE_CHECKING:
 
 __all__ = ["OpenInferenceGrpc"]
 
+_NO_GRPC = "what listens there is no server of gRPC, but perhaps one of HTTP"
 # What gRPC itself says of a connection, before any server does, in words that a user knows.
 _OF_CONNECTIONS = {
-    "Failed parsing HTTP/2": "what listens there is no server of gRPC, but perhaps one of HTTP",
+    "Failed parsing HTTP/2": _NO_GRPC,
+    "http1.x": _NO_GRPC,
     "failed to connect to all addresses": NOTHING_LISTENS,
     "Socket closed": CLOSED,
     "Connection reset": CLOSED,
+    "Broken pipe": CLOSED,
+    "GOAWAY": CLOSED,
     "errors resolving": NO_HOST,
     "resolution failed": NO_HOST,
 }
@@ -149,5 +153,9 @@ class OpenInferenceGrpc:
             words = f"{reason} ({code.name}){quoted(said)}" if reason else words
             return self._pace.not_answered(words, is_gone=bool(reason))
         self._pace.count_answer()
+        if code is grpc.StatusCode.UNIMPLEMENTED:
+            what = f"speaks gRPC, and not the Open Inference Protocol ({code.name})"
+            msg = f"the server at {self._host} {what}{quoted(said)}"
+            return BackendError(msg, hint="give the port on which it answers that, such as 8001 of Triton")
         msg = f"the server answered {words}"
         return BackendError(msg, hint="the log of the server says more")

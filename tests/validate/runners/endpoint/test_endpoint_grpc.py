@@ -174,6 +174,20 @@ def test_where_no_server_of_grpc_listens_that_is_said_and_what_grpc_says_is_for_
     assert full.startswith("  | failed to connect to all addresses; ")
 
 
+def test_a_server_of_another_protocol_over_grpc_is_said_to_be_one() -> None:
+    server = grpc.server(futures.ThreadPoolExecutor(max_workers=1))
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    result = compare(f"grpc://127.0.0.1:{port}/tiny")
+    server.stop(grace=None).wait()
+
+    assert result.error is not None
+    short, _, full = result.error.message.partition("\n")
+    words = "speaks gRPC, and not the Open Inference Protocol (UNIMPLEMENTED)"
+    assert short == f"the server at 127.0.0.1:{port} {words}"
+    assert full == "  | Method not found!"
+
+
 _KILLED = """
 import os, signal, sys
 from tests.validate.runners.endpoint.test_endpoint_grpc import TinyModel, started
