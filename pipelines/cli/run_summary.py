@@ -35,7 +35,7 @@ from paritygate.pipelines.report.summary import (
 from paritygate.pipelines.report.tables.parity import comparison_table
 from paritygate.pipelines.report.tables.table import Column, Table, figure, status, text
 from paritygate.pipelines.report.why import first_line
-from paritygate.text import as_message, echo
+from paritygate.text import as_message, counted, echo
 
 if TYPE_CHECKING:
     from paritygate.pipelines.release.following import FollowingView
@@ -55,13 +55,15 @@ _NAMES_DIFFER = {"contract.inputs", "contract.outputs"}
 # A candidate of another kind was not run here: its outputs were recorded before.
 _RUN_KINDS = {str(kind) for kind in SourceKind}
 _NOT_ASKED_FOR = "not asked for"
+# How a message quotes lines, and what it names last where they are those of a log.
+_QUOTED, _LOG = "\n  | ", "\n  log: "
 
 
 def print_comparison(result: ComparisonResult, shown: Shown) -> None:
     """Print the comparison for people; an error, and all where standard output holds JSON, on standard error."""
     err = shown.to_stderr
     if result.error is not None:
-        print_errors(*error_lines(result.error), is_verbose=shown.is_verbose)
+        print_errors(*_error_lines(result, is_whole=shown.is_verbose), is_verbose=shown.is_verbose)
         return
     if shown.is_quiet:
         echo(_verdict_line(result), err=err)
@@ -76,7 +78,7 @@ def print_comparison(result: ComparisonResult, shown: Shown) -> None:
 def comparison_text(result: ComparisonResult) -> str:
     """Return all that `print_comparison` prints if it is to be verbose, on either stream, where that is no terminal."""
     if result.error is not None:
-        return "\n".join(map(as_message, error_lines(result.error)))
+        return "\n".join(map(as_message, _error_lines(result, is_whole=True)))
     details = map(as_message, comparison_details(result))
     return "\n".join((table_text(_table(result)), *details, *_comparison_lines(result, None)))
 
@@ -95,6 +97,20 @@ def _comparison_lines(result: ComparisonResult, width: int | None) -> Iterator[s
         words = "hint: where one is the other under another name, rename it: --map CANDIDATE=REFERENCE"
         yield from wrapped(words, width=width)
     yield from wrapped(_verdict_line(result), width=width)
+
+
+def _error_lines(result: ComparisonResult, *, is_whole: bool) -> Iterator[str]:
+    """Yield why a comparison could not be made, how far it came, and the hint.
+
+    What a server says at length is printed if it is to be whole; the last lines of a log always are.
+    """
+    assert result.error is not None  # noqa: S101 - the caller looked
+    said, *hint = error_lines(result.error)
+    short, _, quoted = said.partition(_QUOTED)
+    yield said if is_whole or not quoted or _LOG in said else f"{short} (-v prints all that was said)"
+    if result.rows:
+        yield f"{counted(result.rows, 'row')} had been compared by then: nothing is judged by a part of them"
+    yield from hint
 
 
 def _verdict_line(result: ComparisonResult) -> str:

@@ -13,13 +13,13 @@ from paritygate.codec import from_data, to_data
 from paritygate.errors import BackendError, ExitCode, NotRunHereError, ParitygateError
 from paritygate.files import MARKER
 from paritygate.models.source import ModelRef, SourceKind
+from paritygate.pipelines.compare.partial import PartialResult, PartialResultFile, side_not_opened
 from paritygate.pipelines.compare.result import (
     CHILD_PROCESS,
     NOT_RUN_HERE,
     THIS_PROCESS,
     CheckResult,
     ComparisonResult,
-    SideResult,
     error_result,
 )
 from paritygate.pipelines.process.child import ChildJob, DoJob, ModelAnswers, Progress, do_job, run_here
@@ -126,7 +126,7 @@ def compare(
         return comparison_not_run(job, f"{err}: {err.hint}" if err.hint else str(err))
     except ParitygateError as err:
         is_clean = str(place) not in str(err)
-        return failed_comparison(job, err)
+        return failed_comparison(job, err, PartialResultFile(place).take())
     except BaseException:
         is_clean = True
         raise
@@ -147,10 +147,20 @@ def _is_kept(value: Any) -> bool:  # noqa: ANN401 - the result as JSON data
     return value["verdict"] in {"pass", "inconclusive"} and is_whole
 
 
-def failed_comparison(job: ComparisonJob, error: ParitygateError) -> ComparisonResult:
-    """Return the result of a comparison that could not be made."""
+def failed_comparison(
+    job: ComparisonJob, error: ParitygateError, known: PartialResult | None = None
+) -> ComparisonResult:
+    """Return the result of a comparison that could not be made, with what was known when it broke off."""
     code = error.exit_code if error.exit_code is not ExitCode.PASS else ExitCode.NOT_MEASURED
-    return replace(_not_measured(job, "error", str(error)), exit_code=int(code), error=error_result(error))
+    found, known = _not_measured(job, "error", str(error)), known or PartialResult()
+    return replace(
+        found,
+        exit_code=int(code),
+        error=error_result(error),
+        rows=known.rows,
+        reference=known.reference or found.reference,
+        candidate=known.candidate or found.candidate,
+    )
 
 
 def comparison_not_run(job: ComparisonJob, reason: str) -> ComparisonResult:
@@ -164,8 +174,8 @@ def _not_measured(job: ComparisonJob, verdict: str, reason: str) -> ComparisonRe
         exit_code=int(ExitCode.NOT_MEASURED),
         rows=0,
         precision=str(job.rules.precision),
-        reference=SideResult(name=job.reference.name, kind="unknown"),
-        candidate=SideResult(name=job.candidate.name, kind="unknown"),
+        reference=side_not_opened(job.reference),
+        candidate=side_not_opened(job.candidate),
         samples=job.samples.path or job.samples.text,
         tolerance=to_data(job.rules.tolerance),
         checks=[CheckResult(name="measured", status=verdict, detail=reason)],

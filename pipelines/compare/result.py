@@ -425,7 +425,8 @@ class ComparisonResult:
     """One candidate against one reference.
 
     `error` says why the comparison could not be made, `not_run_here` why the candidate does not run on this machine,
-    `ran_in` whether it was made in a child process or in that of the caller.
+    `ran_in` whether it was made in a child process or in that of the caller. `rows` were compared; of a comparison that
+    broke off with an error, those before that.
     """
 
     schema_version: int = SCHEMA_VERSION

@@ -23,6 +23,7 @@ from paritygate.pipelines.calibration.rows import CalibratedRows
 from paritygate.pipelines.compare.job import ComparisonJob
 from paritygate.pipelines.compare.kept_answers import KeptAnswers, kept_answers
 from paritygate.pipelines.compare.own_noise import Again, with_own_noise
+from paritygate.pipelines.compare.partial import PartialResultFile
 from paritygate.pipelines.compare.probe_recording import PROBES_FOLDER, Prober
 from paritygate.pipelines.compare.probes import (
     Answers,
@@ -44,6 +45,7 @@ from paritygate.pipelines.compare.result import (
     output_result,
     stratum_result,
 )
+from paritygate.pipelines.compare.served_version import check_served_version
 from paritygate.pipelines.compare.session_probes import Place
 from paritygate.pipelines.process.child import Progress
 from paritygate.precision import Precision
@@ -84,7 +86,20 @@ _OBJECTS = frozenset({SourceKind.CALLABLE, SourceKind.LIVE, SourceKind.ENDPOINT}
 
 
 def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
-    """Compare and return the result as JSON data."""
+    """Compare and return the result as JSON data; where it is broken off, a file says what was known by then."""
+    partial = PartialResultFile(Path(args["folder"]))
+    # What one before it left there is not of this one.
+    partial.remove()
+    try:
+        result = _compare(args, report, partial)
+    except Exception:
+        partial.write()
+        raise
+    partial.remove()
+    return result
+
+
+def _compare(args: Mapping[str, Any], report: Progress, partial: PartialResultFile) -> dict[str, Any]:
     started = time.monotonic()
     job = from_data(ComparisonJob, args["job"])
     folder = Path(args["folder"])
@@ -98,9 +113,10 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
     models = kept_answers(
         None if answers_in is None else Path(answers_in), is_judged_only=bool(args.get("is_judged_only"))
     )
-    opened = _open_reference(job, folder, read, report)
+    opened = _open_reference(job, folder, read, report, partial)
     expected = opened.expected
     candidate, candidate_side, job = _open_candidate(job, opened, read, report, models)
+    partial.add_candidate(candidate_side)
     takes = (expected.inputs or frozenset()) | (candidate.input_names or frozenset())
     apart = _apart(job, expected.inputs, candidate.input_names)
     if apart:
@@ -116,6 +132,11 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
     workspace = folder / "passes"
     workspace.mkdir(exist_ok=True)
     before, spent_before = time.monotonic(), time.process_time()
+
+    def compared(number: int, rows: int) -> None:
+        partial.count_rows(rows)
+        report(f"running the candidate, pass {number} of {job.rules.passes}", rows, 0)
+
     result = run_gate(
         candidate,
         expected,
@@ -123,7 +144,7 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
         job.rules,
         workspace=workspace,
         left_out=left_out,
-        progress=lambda number, rows: report(f"running the candidate, pass {number} of {job.rules.passes}", rows, 0),
+        progress=compared,
     )
     passed = models.measured("passes", time.monotonic() - before)
     samples = SamplesCost(
@@ -153,7 +174,8 @@ def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
     if isinstance(candidate, ModelCandidate):
         # Some notes count calls: they are right only now.
         candidate_side = replace(candidate_side, notes=list(candidate.notes))
-    checks = tuple(said_once((*result.checks, *_check_samples(job), *answers.checks)))
+    served = check_served_version(job, candidate.answered_as) if isinstance(candidate, ModelCandidate) else ()
+    checks = tuple(said_once((*result.checks, *_check_samples(job), *served, *answers.checks)))
     found = _result(job, replace(result, checks=checks), expected, (opened.side, candidate_side))
     seconds = time.monotonic() - started
     asked = replace(answers.result, samples_seconds=passed, reference_samples_seconds=opened.seconds)
@@ -246,7 +268,11 @@ class _Reference:
 
 
 def _open_reference(
-    job: ComparisonJob, folder: Path, read: Callable[[], Iterator[Batch]], report: Progress
+    job: ComparisonJob,
+    folder: Path,
+    read: Callable[[], Iterator[Batch]],
+    report: Progress,
+    partial: PartialResultFile,
 ) -> _Reference:
     ref = job.reference
     if ref.is_recorded:
@@ -255,10 +281,12 @@ def _open_reference(
         if (ref.path / RECORD_FILE).is_file():
             recording = Recording.load(ref.path)
             _check_probes(recording)
+            described = _describe_recording(ref, recording)
+            partial.add_reference(described)
             return _Reference(
                 expected=expected_from_recording(recording),
                 signature=recording.signature,
-                side=_describe_recording(ref, recording),
+                side=described,
                 probes=recorded_probes(ref.path),
             )
         expected = expected_from_file(
@@ -272,6 +300,7 @@ def _open_reference(
             read=read,
         )
         described = SideResult(name=ref.name, kind="recorded outputs", digest=expected.digest)
+        partial.add_reference(described)
         return _Reference(expected=expected, signature=None, side=described, probes=None)
     report("loading the reference", 0, 0)
     ref = _asked_by_order(ref, (*job.rules.outputs_named(), *job.candidate.rename.values()))
@@ -281,6 +310,7 @@ def _open_reference(
     check_asked({spec.name: spec.dtype for spec in runner.signature.outputs}, job.rules)
     _check_roles(job, runner.signature)
     described = _describe(ref, runner)
+    partial.add_reference(described)
     # What is made up for one cannot be sent to the other.
     is_probed = not (ref.takes or job.candidate.takes)
     place = folder / "reference"

@@ -59,7 +59,7 @@ def why_of_variant(variant: VariantReport) -> str:
 
 
 def first_line(message: str) -> str:
-    """Return a message without the lines of a log that it quotes."""
+    """Return a message without the lines of a log, or of a server, that it quotes."""
     return message.partition("\n")[0]
 
 
@@ -84,7 +84,7 @@ def _sentence(check: CheckResult, result: ComparisonResult) -> str:
         return f"{of}{name} {measured} against a limit of {least}{limit}{check.detail[pair.end() :]}"
     if check.name.startswith(_PROBE):
         return f"{of}probe {check.name.removeprefix(_PROBE)}: {check.detail}"
-    return of + check.detail
+    return of + first_line(check.detail)
 
 
 def _of_rows(check: CheckResult, output: OutputResult, measured: float, limit: float) -> str:

@@ -13,7 +13,8 @@ from urllib.parse import quote
 
 from paritygate.errors import MeasurementError, ParitygateError
 from paritygate.pipelines.serving.triton.settings import Settings, settings_of, with_settings
-from paritygate.validate.runners.endpoint.client import HttpClient, as_json, said_in
+from paritygate.validate.runners.endpoint.client import HttpClient, as_json
+from paritygate.validate.runners.endpoint.words import in_short, said_in
 
 __all__ = ["ModelControl", "NoControl"]
 
@@ -123,4 +124,4 @@ class ModelControl:
     def _ask(self, config: Mapping[str, Any] | None) -> str:
         asked = {} if config is None else {"parameters": {"config": json.dumps(config)}}
         status, _, body = self._client.exchange("POST", self._load, json.dumps(asked).encode(), _JSON)
-        return "" if status == _OK else f"HTTP {status}: {said_in(body)}"
+        return "" if status == _OK else f"HTTP {status}: {in_short(said_in(body))}"

@@ -26,9 +26,10 @@ from paritygate.models.source import ModelRef, SourceKind
 from paritygate.pipelines.cli.run_summary import comparison_text
 from paritygate.pipelines.compare.arguments import check_choice, comparison_of, known_probes
 from paritygate.pipelines.compare.job import compare as compare_job
-from paritygate.pipelines.compare.models import check_mapping_is_used, parse_model
+from paritygate.pipelines.compare.models import check_mapping_is_used
 from paritygate.pipelines.compare.result import ComparisonResult
 from paritygate.pipelines.planning.plan import Plan, plan_run
+from paritygate.pipelines.release.compared import model_or_release
 from paritygate.pipelines.release.released_model import ReleasedModel
 from paritygate.pipelines.release.repository.inspect import (
     ModelSummary,
@@ -213,16 +214,16 @@ def compare(  # noqa: PLR0913 - one argument an option of the command
     provider: str | None = None,
     endpoint: Mapping[str, float] | None = None,
     endpoint_json: str | os.PathLike[str] | Mapping[str, Any] | None = None,
+    repository: str | os.PathLike[str] = DEFAULT_ROOT / "repository",
     time_limit: float = _TIME_LIMIT_S,
     progress: _Progress | None = None,
 ) -> Comparison:
     """Hold a candidate against a reference on the same samples, as the command `compare` does.
 
-    Either side is a path (a model, or outputs recorded before), the address of a model on a server, `module:callable`,
-    or an object: a `torch.nn.Module`, a
-    Keras model, or a function that takes a dict of arrays by name and returns one. An object is run in this process,
-    where no limit holds and a crash ends Python, and `ran_in` of the result says so; everything else in a child
-    process. A module is put into evaluation mode meanwhile.
+    Either side is a path (a model, or outputs recorded before), a release (`MODEL@ALIAS`), the address of a model on a
+    server, `module:callable`, or an object: a `torch.nn.Module`, a Keras model, or a function that takes a dict of
+    arrays by name and returns one. An object is run in this process, where no limit holds and a crash ends Python, and
+    `ran_in` of the result says so; everything else in a child process. A module is put into evaluation mode meanwhile.
 
     Args:
         reference: What is right.
@@ -261,6 +262,7 @@ def compare(  # noqa: PLR0913 - one argument an option of the command
         provider: What of ONNX Runtime runs the candidate: `cpu`, `cuda` or `tensorrt`.
         endpoint: How a server may be asked, such as `{"requests_per_second": 50}`; also `requests` and `timeout_s`.
         endpoint_json: Which field of a server's JSON is which input and output, as a file or its data.
+        repository: Where a release is looked up.
         time_limit: Seconds after which a child process is stopped.
         progress: Called with the stage in words, the rows done, and of how many (0 where that is not known).
 
@@ -273,10 +275,9 @@ def compare(  # noqa: PLR0913 - one argument an option of the command
     fill = _by_name("pad", pad, 0.0, name="input")
     source = SampleSource(text=place or "", folder=here, batch_size=batch_size, pad=fill)
     mapping = _json_mapping(endpoint_json)
-    models = (
-        _model(reference, here, {}, objects, mapping),
-        _model(candidate, here, _by_name("rename", rename, "reference", name="candidate"), objects, mapping),
-    )
+    parse = functools.partial(model_or_release, folder=here, repository=Path(repository), endpoint_json=mapping)
+    names = _by_name("rename", rename, "reference", name="candidate")
+    models = _model(reference, {}, objects, parse), _model(candidate, names, objects, parse)
     check_mapping_is_used(models, mapping)
     job = comparison_of(
         *models,
@@ -565,22 +566,18 @@ def _json_mapping(given: str | os.PathLike[str] | Mapping[str, Any] | None) -> J
 
 
 def _model(
-    given: object,
-    here: Path,
-    rename: Mapping[str, str],
-    objects: dict[str, object],
-    endpoint_json: JsonMapping | None = None,
+    given: object, rename: Mapping[str, str], objects: dict[str, object], parse: Callable[..., ModelRef]
 ) -> ModelRef:
     """Return a model to compare; what is an object is put into `objects`, by the text that stands for it."""
     if isinstance(given, (str, os.PathLike)):
-        return parse_model(os.fspath(given), here, rename=rename, endpoint_json=endpoint_json)
+        return parse(os.fspath(given), rename=rename)
     kind = kind_of_live(given)
     # The same object twice is the same model twice.
     text = next((text for text, known in objects.items() if known is given), f"object {len(objects)}")
     objects[text] = given
     named = given if kind is SourceKind.FUNCTION and hasattr(given, "__qualname__") else type(given)
     name = getattr(named, "__qualname__", type(given).__name__)
-    return ModelRef(text=text, folder=here, kind=SourceKind.LIVE, name=name, rename=rename)
+    return ModelRef(text=text, folder=Path.cwd(), kind=SourceKind.LIVE, name=name, rename=rename)
 
 
 def _check_devices(objects: Mapping[str, Any], device: str) -> None:

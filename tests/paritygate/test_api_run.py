@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -90,6 +91,72 @@ def test_a_release_says_where_its_files_are(outcome: pg.Outcome, desk: Path) -> 
     inputs = {"x": np.random.default_rng(1).standard_normal((40, 4)).astype(np.float32)}
     rename = {"logits": "output_0"}
     pg.compare(desk / "model.onnx", release.path(), samples=inputs, rename=rename, probes=()).assert_passed()
+
+
+@pytest.mark.usefixtures("here", "outcome")
+@pytest.mark.parametrize("written", ["tiny@prod", "tiny@1", "tiny@prod/onnx-fp32"])
+def test_a_release_is_compared_by_its_alias_or_version(written: str) -> None:
+    result = pg.compare(written, "model.onnx", samples="inputs.npz", rename={"output_0": "logits"}, probes=())
+
+    assert result.verdict == "pass", str(result)
+    assert (result.reference.name, result.reference.kind) == ("tiny@1/onnx-fp32", "onnx")
+
+
+@pytest.mark.usefixtures("here", "outcome")
+def test_a_release_may_be_the_candidate_and_in_another_repository(desk: Path) -> None:
+    result = pg.compare(
+        "model.onnx",
+        "tiny@prod",
+        samples="inputs.npz",
+        rename={"logits": "output_0"},
+        probes=(),
+        repository=desk / "artifacts/repository",
+    )
+
+    assert (result.verdict, result.candidate.name) == ("pass", "tiny@1/onnx-fp32")
+
+
+@pytest.mark.usefixtures("here", "outcome")
+@pytest.mark.parametrize(
+    ("written", "words", "hint"),
+    [
+        ("tiny", "tiny does not exist", "tiny has releases in artifacts/repository: write tiny@prod"),
+        ("huge", "huge does not exist", "give the path of a model, or module:callable"),
+        ("huge@prod", "has no release of model 'huge' (models: tiny)", "convert-and-validate list"),
+        ("tiny@canary", "has no release 'canary' (versions: 1; aliases: prod)", "name one of the versions or aliases"),
+        ("tiny@1/onnx-fp16", "has no variant 'onnx-fp16' (released: onnx-fp32)", "tiny@1/onnx-fp32, or none"),
+    ],
+)
+def test_what_is_no_release_is_said_with_what_there_is(written: str, words: str, hint: str) -> None:
+    with pytest.raises((UsageError, InputFileError), match=re.escape(words)) as caught:
+        pg.compare(written, "model.onnx", samples="inputs.npz")
+
+    assert hint in caught.value.hint
+
+
+@pytest.mark.usefixtures("here", "outcome")
+def test_a_release_that_was_changed_is_not_compared(desk: Path, tmp_path: Path) -> None:
+    changed = tmp_path / "repository"
+    shutil.copytree(desk / "artifacts/repository", changed)
+    model = changed / "store/tiny/1/onnx-fp32/model.onnx"
+    model.chmod(0o644)
+    model.write_bytes(model.read_bytes() + b"x")
+
+    with pytest.raises(ArtifactIntegrityError, match="version 1 of 'tiny' is not what was released"):
+        pg.compare("tiny@prod", "model.onnx", samples="inputs.npz", repository=changed)
+
+
+def test_a_path_that_looks_like_a_release_is_a_path(desk: Path, tmp_path: Path) -> None:
+    path = tmp_path / "tiny@prod"
+    path.mkdir()
+    model = path / "model.onnx"
+    model.write_bytes((desk / "model.onnx").read_bytes())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path)
+
+        result = pg.compare("tiny@prod/model.onnx", model, samples=str(desk / "inputs.npz"), probes=())
+
+    assert result.reference.name == "tiny@prod/model.onnx"
 
 
 def test_what_a_repository_lacks_is_wrong_usage_that_names_what_it_has(outcome: pg.Outcome, desk: Path) -> None:

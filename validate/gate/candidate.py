@@ -114,6 +114,11 @@ class ModelCandidate:
         """What of the model was not seen by now."""
         return self._runner.facts.warnings
 
+    @property
+    def answered_as(self) -> tuple[str, ...]:
+        """The versions that a server answered as by now."""
+        return self._runner.facts.answered_as
+
     def start_pass(self) -> None:
         """Do nothing: every pass runs in the session that is open."""
 

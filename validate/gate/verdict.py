@@ -181,9 +181,12 @@ def _check_accepts(measured: Measurement) -> Check:
     if not measured.refused_count:
         return Check(name="accepts_inputs", status=Status.PASS, detail="every batch was answered")
     count = measured.refused_count
+    sentences = "; ".join(text.partition("\n")[0] for text in measured.refused)
+    # What was said at length stands below it, of the first batch alone.
+    below = "".join(measured.refused[0].partition("\n")[1:])
     detail = (
         f"{counted(count, 'batch')} that the reference answers {one_or_many(count, 'was', 'were')} not answered: "
-        f"{'; '.join(measured.refused)}"
+        f"{sentences}{below}"
     )
     return Check(name="accepts_inputs", status=Status.FAIL, detail=detail, measured=measured.refused_count, limit=0)
 

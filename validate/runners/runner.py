@@ -59,6 +59,7 @@ class RuntimeFacts:
         provider_warnings: What the provider leaves open or does otherwise than asked, one sentence each.
         may_be_called_at_once: Whether `run` may be called from several threads at once.
         classes: By output, the classes that its columns stand for, where the model names them.
+        answered_as: Of a server, the versions of the model that its answers said they are of by now.
     """
 
     runtime: str
@@ -73,6 +74,7 @@ class RuntimeFacts:
     provider_warnings: tuple[str, ...] = ()
     may_be_called_at_once: bool = False
     classes: Mapping[str, Sequence[int | str]] = field(default_factory=dict)
+    answered_as: tuple[str, ...] = ()
 
 
 class Runner(ABC):

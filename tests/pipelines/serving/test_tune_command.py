@@ -283,7 +283,7 @@ def test_a_limit_that_nothing_keeps_is_a_failure(tmp_path: Path, server: Server,
 def test_a_server_that_goes_away_is_an_error_of_its_own(server: Server, call: Callable[..., Result]) -> None:
     server.instead = lambda number: "vanish" if number >= 50 else None
 
-    with pytest.raises(MeasurementError, match="does not answer"):
+    with pytest.raises(MeasurementError, match=r"(went away|stopped answering) after \d+ answers"):
         call("--endpoint", "timeout_s=2")
     assert server.settings.instances == 1
 
@@ -323,7 +323,7 @@ def test_a_server_that_is_no_triton_is_said_to_be_none(call: Callable[..., Resul
 
     assert str(caught.value) == (
         f"tune needs a Triton server, and {url} does not answer as one does: the server at {url} has no model at "
-        '/v2/models/adds/versions/1/infer: {"detail":"Not Found"}'
+        "/v2/models/adds/versions/1/infer: Not Found"
     )
     assert caught.value.exit_code == 5
     assert "a Triton that serves models" in caught.value.hint

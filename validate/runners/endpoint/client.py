@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import threading
 import time
@@ -11,34 +12,40 @@ from typing import TYPE_CHECKING, Any
 from paritygate.backends import require_backend
 from paritygate.errors import BackendError, MeasurementError
 from paritygate.models.endpoint import EndpointLimits
+from paritygate.text import counted, one_line
+from paritygate.validate.runners.endpoint.words import in_full, in_short, said_in
 
 if TYPE_CHECKING:
     import urllib3
 
-__all__ = ["HttpClient", "Pace", "as_json", "said_in", "vanished"]
+__all__ = ["CLOSED", "NOTHING_LISTENS", "NO_HOST", "HttpClient", "Pace", "as_json"]
+
+# Why a request has no answer, in words that end a sentence.
+NOTHING_LISTENS = "nothing takes connections there"
+NO_HOST = "there is no host of this name"
+CLOSED = "it closed the connection without an answer"
 
 _OK, _NOT_FOUND = 200, 404
 # What a proxy or a server answers while there is nobody who could answer.
 _UNAVAILABLE = frozenset({429, 502, 503, 504})
-_SHOWN = 300
+# FastAPI, and what is built on it, answers so to a body that is not as its function declares it.
+_MEANINGS = {422: ", since the body that was sent is not as the server declares it"}
+_HINTS = {
+    422: "in a file of --endpoint-json, name the fields that it declares; without one, let it take a request of the "
+    "Open Inference Protocol as it comes (in FastAPI `body: dict`), or serve it at an address such as /predict and "
+    "name its fields with --endpoint-json FILE"
+}
 _CONNECTIONS = 8
 
 
-def vanished(host: str, reason: object) -> MeasurementError:
-    """Return the error of a server that cannot be reached: that is no answer, neither a right nor a wrong one."""
-    msg = f"the server at {host} does not answer: {reason}"
-    return MeasurementError(
-        msg, hint="check that it runs and is ready, and that the address is right; then run it again"
-    )
-
-
 class Pace:
-    """Counts requests, and lets them wait until they may be sent."""
+    """Counts requests and answers, and lets requests wait until they may be sent."""
 
     def __init__(self, limits: EndpointLimits, host: str) -> None:
         self._limits = limits
         self._host = host
         self._sent = 0
+        self._answers = 0
         self._next = 0.0
         self._lock = threading.Lock()
 
@@ -57,6 +64,37 @@ class Pace:
             at = max(self._next, time.monotonic())
             self._next = at + 1 / self._limits.requests_per_second
         time.sleep(max(0.0, at - time.monotonic()))
+
+    def count_answer(self) -> None:
+        """Count one more answer of the server, whatever it says."""
+        with self._lock:
+            self._answers += 1
+
+    def not_answered(self, reason: str, *, is_gone: bool) -> MeasurementError:
+        """Return the error of a request without an answer: that is neither a right answer nor a wrong one.
+
+        Args:
+            reason: Why there is none, in words that end a sentence.
+            is_gone: Whether the connection was refused or broken, so that nothing may run there any more.
+        """
+        if not self._answers:
+            msg = f"the server at {self._host} does not answer: {reason}"
+            return MeasurementError(
+                msg, hint="check that it runs and is ready, and that the address is right; then run it again"
+            )
+        what = "went away" if is_gone else "stopped answering"
+        msg = f"the server at {self._host} {what} after {counted(self._answers, 'answer')}: {reason}"
+        if is_gone:
+            hint = (
+                "the address is right: see in the server's log, or in the system's, why it ended (a crash, too little "
+                "memory, a restart); start it again, and run this again"
+            )
+        else:
+            hint = (
+                "see in the server's log what it waits for; run this again when it is free, or ask it more slowly "
+                "(--endpoint requests_per_second=N) or with more time for an answer (--endpoint timeout_s=N)"
+            )
+        return MeasurementError(msg, hint=hint)
 
 
 class HttpClient:
@@ -108,7 +146,7 @@ class HttpClient:
         """
         status, answered, content = self.exchange("POST", path, body, headers)
         if status == _NOT_FOUND:
-            msg = f"the server at {self.host} has no model at {path}: {said_in(content)}"
+            msg = f"the server at {self.host} has no model at {path}: {in_short(said_in(content))}"
             raise BackendError(msg, hint="check the model's name and version, and that it is loaded")
         self._check(status, content)
         return answered, content
@@ -126,22 +164,42 @@ class HttpClient:
         self._pace.wait()
         try:
             answer = self._pool.request(method, path, body=body, headers=dict(headers), redirect=False)
+        except urllib3.exceptions.NameResolutionError as err:
+            raise self._pace.not_answered(NO_HOST, is_gone=False) from err
         except urllib3.exceptions.NewConnectionError as err:
-            raise vanished(self.host, "nothing takes connections there") from err
+            raise self._pace.not_answered(NOTHING_LISTENS, is_gone=True) from err
         except urllib3.exceptions.TimeoutError as err:
-            raise vanished(self.host, f"no answer within {self._timeout:g} s (--endpoint timeout_s)") from err
+            reason = f"no answer within {self._timeout:g} s (--endpoint timeout_s)"
+            raise self._pace.not_answered(reason, is_gone=False) from err
         except urllib3.exceptions.HTTPError as err:
-            raise vanished(self.host, err) from err
+            raise self._pace.not_answered(_why_broken(err), is_gone=True) from err
+        if answer.status not in _UNAVAILABLE:
+            self._pace.count_answer()
         return answer.status, answer.headers, answer.data
 
     def _check(self, status: int, body: bytes) -> None:
         if status == _OK:
             return
         said = said_in(body)
+        meaning = _MEANINGS.get(status, "")
+        words = f"HTTP {status}{meaning}: {in_short(said)}{in_full(said)}"
         if status in _UNAVAILABLE:
-            raise vanished(self.host, f"HTTP {status}: {said}")
-        msg = f"the server answered HTTP {status}: {said}"
-        raise BackendError(msg, hint="the log of the server says more")
+            raise self._pace.not_answered(words, is_gone=False)
+        msg = f"the server answered {words}"
+        raise BackendError(msg, hint=_HINTS.get(status, "the log of the server says more"))
+
+
+def _why_broken(err: Exception) -> str:
+    """Return in words why a request that was sent has no answer, such as of a server that was killed meanwhile."""
+    # urllib3 packs the error of the connection into its own, as the last of several arguments.
+    inner = err
+    while inner.args and isinstance(inner.args[-1], Exception):
+        inner = inner.args[-1]
+    if isinstance(inner, http.client.IncompleteRead):
+        return "it closed the connection in the middle of an answer"
+    if isinstance(inner, ConnectionError):
+        return CLOSED
+    return one_line(f"{type(inner).__name__}: {inner}")
 
 
 def as_json(body: bytes) -> Any:  # noqa: ANN401 - JSON data
@@ -153,18 +211,5 @@ def as_json(body: bytes) -> Any:  # noqa: ANN401 - JSON data
     try:
         return json.loads(body)
     except ValueError as err:
-        msg = f"the server answered with what is no JSON: {said_in(body)}"
+        msg = f"the server answered with what is no JSON: {in_short(said_in(body))}"
         raise BackendError(msg, hint="check that the address is that of a model") from err
-
-
-def said_in(body: bytes) -> str:
-    """Return in one line what a body says: its error where it has one."""
-    text = body.decode(errors="replace").strip()
-    try:
-        found = json.loads(text)
-    except ValueError:
-        found = None
-    if isinstance(found, dict) and isinstance(found.get("error"), str):
-        text = found["error"]
-    text = " ".join(text.split())
-    return (text[:_SHOWN] + " ..." if len(text) > _SHOWN else text) or "nothing was said"

@@ -9,9 +9,11 @@ from paritygate.backends import require_backend
 from paritygate.errors import BackendError, ParitygateError
 from paritygate.models.endpoint import Endpoint, EndpointLimits
 from paritygate.signature import Signature, TensorSpec
-from paritygate.validate.runners.endpoint.client import Pace, vanished
+from paritygate.validate.runners.endpoint.client import CLOSED, NO_HOST, NOTHING_LISTENS, Pace
 from paritygate.validate.runners.endpoint.messages import SERVICE, messages
 from paritygate.validate.runners.endpoint.tensors import as_bytes, datatype_of, from_bytes, spec_of
+from paritygate.validate.runners.endpoint.versions import AnsweredVersions, no_such_version
+from paritygate.validate.runners.endpoint.words import in_full, in_short, quoted
 
 if TYPE_CHECKING:
     import numpy as np
@@ -19,7 +21,15 @@ if TYPE_CHECKING:
 
 __all__ = ["OpenInferenceGrpc"]
 
-_GONE = frozenset({"StatusCode.UNAVAILABLE", "StatusCode.DEADLINE_EXCEEDED"})
+# What gRPC itself says of a connection, before any server does, in words that a user knows.
+_OF_CONNECTIONS = {
+    "Failed parsing HTTP/2": "what listens there is no server of gRPC, but perhaps one of HTTP",
+    "failed to connect to all addresses": NOTHING_LISTENS,
+    "Socket closed": CLOSED,
+    "Connection reset": CLOSED,
+    "errors resolving": NO_HOST,
+    "resolution failed": NO_HOST,
+}
 
 
 class OpenInferenceGrpc:
@@ -37,7 +47,8 @@ class OpenInferenceGrpc:
         require_backend("grpcio")
         import grpc
 
-        self._host = endpoint.host
+        self._endpoint, self._host = endpoint, endpoint.host
+        self._versions = AnsweredVersions(endpoint)
         self._name = {"name": endpoint.model, "version": endpoint.version}
         self._timeout = limits.timeout_s
         self._pace = Pace(limits, endpoint.host)
@@ -47,18 +58,33 @@ class OpenInferenceGrpc:
         server = self._call("ServerMetadata")
         self.server, self.version = server.name or "unknown", server.version or "unknown"
 
+    @property
+    def versions(self) -> tuple[str, ...]:
+        """The versions that it answered as by now."""
+        return self._versions.found
+
     def signature(self) -> Signature | None:
         """Return what the server says of the model; None where it says nothing of its inputs or outputs.
 
         Raises:
-            BackendError: There is no such model.
+            BackendError: There is no such model, or no such version of it.
         """
-        said = self._call("ModelMetadata", **self._name)
+        said = self._described()
         sides = [
             tuple(spec_of({"name": item.name, "datatype": item.datatype, "shape": item.shape}) for item in side)
             for side in (said.inputs, said.outputs)
         ]
         return Signature(inputs=sides[0], outputs=sides[1]) if all(sides) else None
+
+    def _described(self) -> Any:  # noqa: ANN401 - a message of the protocol
+        try:
+            return self._call("ModelMetadata", **self._name)
+        except BackendError as err:
+            if self._endpoint.version:
+                has = tuple(self._call("ModelMetadata", name=self._endpoint.model).versions)
+                if has and self._endpoint.version not in has:
+                    raise no_such_version(self._endpoint, has, str(err).partition("\n")[0]) from err
+            raise
 
     def ask(
         self, feed: Mapping[str, NDArray[np.generic]], outputs: Sequence[TensorSpec]
@@ -81,7 +107,7 @@ class OpenInferenceGrpc:
             msg = f"the server answered {len(answer.outputs)} outputs with {len(answer.raw_output_contents)} values"
             raise BackendError(msg, hint="it has to send outputs as raw bytes, as Triton does")
         try:
-            return {
+            found = {
                 item.name: from_bytes(
                     raw, spec_of({"name": item.name, "datatype": item.datatype}).dtype, tuple(item.shape)
                 )
@@ -90,6 +116,8 @@ class OpenInferenceGrpc:
         except ValueError as err:
             msg = f"the answer of the server cannot be read: {err}"
             raise BackendError(msg, hint="the protocol is the Open Inference Protocol, version 2") from err
+        self._versions.add(answer.model_version)
+        return found
 
     def _call(self, method: str, **fields: Any) -> Any:  # noqa: ANN401 - messages of the protocol
         import grpc
@@ -102,13 +130,24 @@ class OpenInferenceGrpc:
         )
         self._pace.wait()
         try:
-            return ask(request(**fields), timeout=self._timeout)
+            answer = ask(request(**fields), timeout=self._timeout)
         except grpc.RpcError as err:
             raise self._error(err) from err
+        self._pace.count_answer()
+        return answer
 
     def _error(self, err: Any) -> ParitygateError:  # noqa: ANN401 - a grpc.RpcError
-        code, said = str(err.code()), str(err.details())
-        if code in _GONE:
-            return vanished(self._host, f"{code.removeprefix('StatusCode.')}: {said}")
-        msg = f"the server answered {code.removeprefix('StatusCode.')}: {said}"
+        import grpc
+
+        code, said = err.code(), str(err.details() or "nothing was said")
+        words = f"{code.name}: {in_short(said)}{in_full(said)}"
+        if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+            reason = f"no answer within {self._timeout:g} s (--endpoint timeout_s)"
+            return self._pace.not_answered(reason, is_gone=False)
+        if code is grpc.StatusCode.UNAVAILABLE:
+            reason = next((own for part, own in _OF_CONNECTIONS.items() if part in said), "")
+            words = f"{reason} ({code.name}){quoted(said)}" if reason else words
+            return self._pace.not_answered(words, is_gone=bool(reason))
+        self._pace.count_answer()
+        msg = f"the server answered {words}"
         return BackendError(msg, hint="the log of the server says more")

@@ -33,6 +33,8 @@ class JsonFields:
     # It does not say which it is.
     version = "unknown"
     transport = "HTTP with JSON by a mapping"
+    # A mapping names no field of it.
+    versions: tuple[str, ...] = ()
 
     def __init__(self, endpoint: Endpoint, limits: EndpointLimits, mapping: JsonMapping) -> None:
         """Prepare to ask; nothing is sent."""

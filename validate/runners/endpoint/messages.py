@@ -24,6 +24,7 @@ _MESSAGES: Mapping[str, tuple[tuple[str, int, str, bool], ...]] = {
     "RequestedOutput": (("name", 1, "string", False),),
     "ModelMetadataResponse": (
         ("name", 1, "string", False),
+        ("versions", 2, "string", True),
         ("inputs", 4, "Tensor", True),
         ("outputs", 5, "Tensor", True),
     ),
@@ -36,6 +37,7 @@ _MESSAGES: Mapping[str, tuple[tuple[str, int, str, bool], ...]] = {
     ),
     "ModelInferResponse": (
         ("model_name", 1, "string", False),
+        ("model_version", 2, "string", False),
         ("outputs", 5, "Tensor", True),
         ("raw_output_contents", 6, "bytes", True),
     ),

@@ -20,6 +20,7 @@ from paritygate.models.endpoint import Endpoint, EndpointLimits
 from paritygate.signature import Signature, TensorSpec
 from paritygate.validate.runners.endpoint.client import HttpClient, as_json
 from paritygate.validate.runners.endpoint.tensors import as_bytes, as_json_values, datatype_of, from_bytes, spec_of
+from paritygate.validate.runners.endpoint.versions import AnsweredVersions, no_such_version
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -64,7 +65,8 @@ class OpenInference:
             BackendError: It answers with an error.
         """
         self._client = client or HttpClient(endpoint.host, limits)
-        self._path = endpoint.path
+        self._endpoint, self._path = endpoint, endpoint.path
+        self._versions = AnsweredVersions(endpoint)
         server = self._client.get(f"{quote(endpoint.prefix)}/v2") or {}
         self.server = str(server.get("name") or "unknown")
         self.version = str(server.get("version") or "unknown")
@@ -75,17 +77,41 @@ class OpenInference:
         """In which form values are sent."""
         return f"HTTP with {'bytes' if self._is_binary else 'JSON'}"
 
+    @property
+    def versions(self) -> tuple[str, ...]:
+        """The versions that it answered as by now."""
+        return self._versions.found
+
     def signature(self) -> Signature | None:
         """Return what the server says of the model; None where it says nothing of its inputs or outputs.
 
         A server that answers the model's requests alone says nothing either: whether the model is there shows then.
 
         Raises:
-            BackendError: Its description cannot be read.
+            BackendError: Its description cannot be read, or it has other versions than the one asked for.
         """
-        said = self._client.get(self._path) or {}
+        said = self._described() or {}
         sides = [tuple(map(spec_of, said.get(side) or ())) for side in ("inputs", "outputs")]
         return Signature(inputs=sides[0], outputs=sides[1]) if all(sides) else None
+
+    def _described(self) -> Any:  # noqa: ANN401 - JSON data
+        if not self._endpoint.version:
+            return self._client.get(self._path)
+        try:
+            said = self._client.get(self._path)
+        except BackendError as err:
+            # Triton calls a version that it lacks a wrong request.
+            self._check_version(str(err).partition("\n")[0], err)
+            raise
+        if said is None:
+            self._check_version("")
+        return said
+
+    def _check_version(self, answer: str, err: BackendError | None = None) -> None:
+        model = self._client.get(self._path.rpartition("/versions/")[0]) or {}
+        has = tuple(map(str, model.get("versions") or ()))
+        if has and self._endpoint.version not in has:
+            raise no_such_version(self._endpoint, has, answer) from err
 
     def ask(
         self, feed: Mapping[str, NDArray[np.generic]], outputs: Sequence[TensorSpec]
@@ -138,7 +164,10 @@ class OpenInference:
         Raises:
             BackendError: It cannot be read.
         """
-        return _outputs(as_json(answer.content[: answer.length]), answer.content[answer.length :])
+        said = as_json(answer.content[: answer.length])
+        found = _outputs(said, answer.content[answer.length :])
+        self._versions.add(said.get("model_version"))
+        return found
 
 
 def _takes_bytes_unsaid(server: str, version: str) -> bool:

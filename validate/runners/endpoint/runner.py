@@ -34,6 +34,9 @@ class _Server(Protocol):
     @property
     def transport(self) -> str: ...
 
+    @property
+    def versions(self) -> tuple[str, ...]: ...
+
     def signature(self) -> Signature | None: ...
 
     def ask(
@@ -130,9 +133,24 @@ class EndpointRunner(Runner):
         self._server = server
         self._endpoint = endpoint
         self._is_described = is_described
+        self._has_answered = not is_described
+
+    @property
+    def facts(self) -> RuntimeFacts:
+        """What runs, as far as it is known by now: as which version the server answers, answers alone say."""
+        if not self._has_answered:
+            return self._facts
+        versions, model = self._server.versions, self._endpoint.model
+        note = "the server does not say as which version of the model it answered"
+        if versions:
+            note = f"the server answered as version {' and '.join(versions)} of {model}"
+            if not self._endpoint.version:
+                note += ", by its own choice: /versions/N behind the name asks for one"
+        return replace(self._facts, notes=(*self._facts.notes, note), answered_as=versions)
 
     def _call(self, feed: Mapping[str, NDArray[np.generic]]) -> Sequence[NDArray[np.generic]]:
         found = self._server.ask(feed, self._own.outputs if self._is_described else ())
+        self._has_answered = True
         missing = [spec.name for spec in self._own.outputs if spec.name not in found]
         if missing:
             msg = f"the server did not answer {', '.join(missing)} (it answered: {', '.join(found) or 'nothing'})"

@@ -50,6 +50,8 @@ class TensorFlowServing:
     # It does not say which it is.
     version = "unknown"
     transport = "HTTP with JSON"
+    # Its answers do not say of which version they are.
+    versions: tuple[str, ...] = ()
 
     def __init__(self, endpoint: Endpoint, limits: EndpointLimits, signature_key: str | None) -> None:
         """Prepare to ask; nothing is sent.

@@ -20,6 +20,7 @@ from paritygate.pipelines.cli.options import (
     probes_option,
     quiet_option,
     reasons_by_name,
+    repository_option,
     time_limit_option,
     verbose_option,
     whole_numbers,
@@ -218,6 +219,7 @@ __all__ = ["command"]
     metavar="FILE",
     help="Which field of a server's JSON is which input and output, where its address is of no known protocol.",
 )
+@repository_option
 @time_limit_option
 @memory_limit_option
 @quiet_option
@@ -259,6 +261,7 @@ def command(
     provider: str | None,
     endpoint: tuple[str, ...],
     endpoint_json: Path | None,
+    repository: Path,
     time_limit: float,
     quiet: bool,
     verbose: bool,
@@ -270,7 +273,8 @@ def command(
     Each is a model (.onnx, .keras, a SavedModel folder, TorchScript in .pt or .ts, torch.export in .pt2, OpenVINO in
     .xml, .tflite, or module:callable, a function that returns a PyTorch module or Keras model, or that takes a dict of
     arrays and returns one), or outputs recorded before (an .npz file with the samples' keys, or a folder made by
-    `record`), or the address of a model on a server (http://HOST:PORT/v2/models/NAME, grpc://HOST:PORT/NAME,
+    `record`), or a release (MODEL@ALIAS or MODEL@VERSION, with /VARIANT another than the preferred variant), or the
+    address of a model on a server (http://HOST:PORT/v2/models/NAME, grpc://HOST:PORT/NAME,
     http://HOST:PORT/v1/models/NAME of TensorFlow Serving, any other http:// with --endpoint-json).
     The exit code is 0 for pass, 1 for fail, 3 for inconclusive, 5 if the comparison could not be made.
 
@@ -286,8 +290,9 @@ def command(
     from paritygate.pipelines.cli.run_summary import print_comparison
     from paritygate.pipelines.compare.arguments import comparison_of
     from paritygate.pipelines.compare.job import compare
-    from paritygate.pipelines.compare.models import check_mapping_is_used, parse_model
+    from paritygate.pipelines.compare.models import check_mapping_is_used
     from paritygate.pipelines.process.stages import stage
+    from paritygate.pipelines.release.compared import model_or_release
     from paritygate.pipelines.spec.roles import parse_roles
     from paritygate.text import counted
     from paritygate.validate.samples.samples import SampleSource
@@ -299,8 +304,8 @@ def command(
     fill = numbers("--pad", pad, example="input_ids=0")
     mapping = None if endpoint_json is None else read_json_mapping(endpoint_json)
     models = (
-        parse_model(reference, here, endpoint_json=mapping),
-        parse_model(candidate, here, rename=names, endpoint_json=mapping),
+        model_or_release(reference, here, repository, endpoint_json=mapping),
+        model_or_release(candidate, here, repository, rename=names, endpoint_json=mapping),
     )
     check_mapping_is_used(models, mapping)
     job = comparison_of(

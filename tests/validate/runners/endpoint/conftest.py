@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -35,13 +36,22 @@ class Server:
     asked: list[str] = field(default_factory=list)
     dtype: str = "FP32"
     datatype_said: str = "FP32"
+    versions: list[str] = field(default_factory=list)
+    # Of the answer, counted from 0: the version that it says it is of.
+    answered_as: Callable[[int], str | None] = lambda _: None
 
     @property
     def model(self) -> str:
         return f"{self.url}/v2/models/tiny"
 
 
-def _handler(server: Server) -> type[QuietHandler]:
+def _of_version(version: str) -> str:
+    return f"/v2/models/tiny/versions/{version}"
+
+
+def handler_of(server: Server) -> type[QuietHandler]:
+    """Return what answers as the server is told."""
+
     class Handler(QuietHandler):
         def get(self) -> None:
             tensors = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, 3]}],
@@ -51,9 +61,14 @@ def _handler(server: Server) -> type[QuietHandler]:
             known = {"serving_default": {"inputs": {"x": spec}, "outputs": {"logits": out}}}
             pages: dict[str, Any] = {
                 "/v2": {"name": server.name, "version": server.version, "extensions": server.extensions},
-                "/v2/models/tiny": {"name": "tiny", **(tensors if server.is_described else {})},
                 "/v1/models/tiny/metadata": {"metadata": {"signature_def": {"signature_def": known}}},
             }
+            model = {"name": "tiny", "versions": server.versions, **(tensors if server.is_described else {})}
+            pages |= dict.fromkeys(("/v2/models/tiny", *map(_of_version, server.versions)), model)
+            if "/versions/" in self.path and self.path not in pages:
+                # As Triton says it.
+                self.send(b'{"error": "Request for unknown model: \'tiny\' is not found"}', 400)
+                return
             self.send_page(pages)
 
         def post(self) -> None:
@@ -64,7 +79,9 @@ def _handler(server: Server) -> type[QuietHandler]:
                 return
             wrong = server.instead(len(server.asked) - 1)
             if wrong == "vanish":
-                self.connection.close()
+                # A close alone waits for what else reads from it.
+                self.connection.shutdown(socket.SHUT_RDWR)
+                self.close_connection = True
                 return
             if wrong == "hang":
                 time.sleep(3)
@@ -88,7 +105,9 @@ def _handler(server: Server) -> type[QuietHandler]:
             else:
                 raw = y.astype(np.float32).tobytes()
                 output["parameters"] = {"binary_data_size": len(raw)}
-            head = json.dumps({"model_name": "tiny", "outputs": [output]}).encode()
+            version = server.answered_as(len(server.asked) - 1)
+            said = {} if version is None else {"model_version": version}
+            head = json.dumps({"model_name": "tiny", **said, "outputs": [output]}).encode()
             extra = {"Inference_Header_Content_Length": str(len(head))} if raw else {}
             self.send(head + raw, **extra)
 
@@ -99,5 +118,5 @@ def _handler(server: Server) -> type[QuietHandler]:
 def server() -> Iterator[Server]:
     """Yield a server that answers rightly, until it is told otherwise."""
     told = Server()
-    with serving(_handler(told)) as told.url:
+    with serving(handler_of(told)) as told.url:
         yield told

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _X = np.random.default_rng(0).normal(size=(48, 3)).astype(np.float32)
 _WEIGHTS = np.linspace(-1, 1, 6, dtype=np.float32).reshape(3, 2)
+_OF_FASTAPI = b'{"detail": [{"type": "missing", "loc": ["body", "features"], "msg": "Field required", "input": {}}]}'
 _TOO_FEW = b'{"outputs": [{"name": "logits", "datatype": "FP32", "shape": [16, 2], "data": [1]}]}'
 
 
@@ -124,15 +125,17 @@ def test_names_of_the_server_are_renamed(server: Server) -> None:
 @pytest.mark.parametrize(
     ("at", "instead", "verdict", "words"),
     [
-        (0, "vanish", "error", "does not answer"),
-        (2, "vanish", "error", "does not answer"),
-        (1, "hang", "error", "no answer within 0.5 s"),
-        (1, (503, b"overloaded"), "error", "does not answer: HTTP 503: overloaded"),
+        (0, "vanish", "error", "went away after 2 answers"),
+        (2, "vanish", "error", "went away after 4 answers: it closed the connection without an answer"),
+        (1, "hang", "error", "stopped answering after 3 answers: no answer within 0.5 s"),
+        (1, (503, b"overloaded"), "error", "stopped answering after 3 answers: HTTP 503: overloaded"),
         (1, (400, b'{"error": "unexpected shape"}'), "fail", "the server answered HTTP 400: unexpected shape"),
         (1, (200, b"<html>hello</html>"), "fail", "the server answered with what is no JSON: <html>hello</html>"),
         (1, (200, b'{"outputs": []}'), "fail", "the server did not answer logits (it answered: nothing)"),
         (1, (200, _TOO_FEW), "fail", "the answer of the server cannot be read"),
         (1, (302, b""), "fail", "HTTP 302"),
+        (1, (422, _OF_FASTAPI), "fail", "is not as the server declares it: body.features: Field required"),
+        (1, (500, b"first\nsecond\n third"), "fail", "HTTP 500: first second third\n  | first\n  | second\n  |  third"),
     ],
     ids=str,
 )  # fmt: skip

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent import futures
+from pathlib import Path
 from typing import Any
 
 import grpc
 import numpy as np
 import pytest
+from tests.loopback import QuietHandler, serving
 
 import paritygate as pg
+from paritygate.pipelines.cli.console import Shown
+from paritygate.pipelines.cli.run_summary import print_comparison
 from paritygate.validate.runners.endpoint.messages import SERVICE, messages
 
 _X = np.random.default_rng(0).normal(size=(48, 3)).astype(np.float32)
@@ -21,11 +28,13 @@ def original(inputs: dict[str, Any]) -> dict[str, Any]:
     return {"logits": np.tanh(inputs["x"] @ _WEIGHTS)}
 
 
-class _Model:
+class TinyModel:
     """What the server answers; `error` is added, and `refused` is a code of gRPC in place of an answer."""
 
     error = 0.0
     refused: grpc.StatusCode | None = None
+    details = "as it was told"
+    versions = ("1", "2")
 
     def handlers(self) -> dict[str, Any]:
         made = {}
@@ -42,30 +51,43 @@ class _Model:
     def ModelMetadata(self, request: Any, context: Any) -> Any:  # noqa: ANN401, N802
         if request.name != "tiny":
             context.abort(grpc.StatusCode.NOT_FOUND, f"no model {request.name}")
+        if request.version not in {"", *self.versions}:
+            context.abort(grpc.StatusCode.NOT_FOUND, f"no version {request.version}")
         tensor = {"datatype": "FP32", "shape": [-1, 3]}
         return messages()["ModelMetadataResponse"](
-            name="tiny", inputs=[{"name": "x", **tensor}], outputs=[{"name": "logits", **tensor, "shape": [-1, 2]}]
+            name="tiny",
+            versions=self.versions,
+            inputs=[{"name": "x", **tensor}],
+            outputs=[{"name": "logits", **tensor, "shape": [-1, 2]}],
         )
 
     def ModelInfer(self, request: Any, context: Any) -> Any:  # noqa: ANN401, N802
         if self.refused is not None:
-            context.abort(self.refused, "as it was told")
+            context.abort(self.refused, self.details)
         x = np.frombuffer(request.raw_input_contents[0], dtype=np.float32).reshape(request.inputs[0].shape)
         y = np.tanh(x @ _WEIGHTS) + np.float32(self.error)
         return messages()["ModelInferResponse"](
-            outputs=[{"name": "logits", "datatype": "FP32", "shape": y.shape}], raw_output_contents=[y.tobytes()]
+            model_version=self.versions[-1],
+            outputs=[{"name": "logits", "datatype": "FP32", "shape": y.shape}],
+            raw_output_contents=[y.tobytes()],
         )
 
 
-@pytest.fixture
-def model() -> Iterator[tuple[_Model, str]]:
-    """Yield what the server answers with, and its address."""
-    told = _Model()
+def started(told: TinyModel) -> tuple[grpc.Server, str]:
+    """Return a server that runs, and the address of its model."""
     server = grpc.server(futures.ThreadPoolExecutor(max_workers=4))
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, told.handlers()),))
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
-    yield told, f"grpc://127.0.0.1:{port}/tiny"
+    return server, f"grpc://127.0.0.1:{port}/tiny"
+
+
+@pytest.fixture
+def model() -> Iterator[tuple[TinyModel, str]]:
+    """Yield what the server answers with, and its address."""
+    told = TinyModel()
+    server, address = started(told)
+    yield told, address
     server.stop(grace=None).wait()
 
 
@@ -75,14 +97,14 @@ def compare(url: str) -> pg.Comparison:
     )
 
 
-def test_a_server_that_answers_as_the_original_passes(model: tuple[_Model, str]) -> None:
+def test_a_server_that_answers_as_the_original_passes(model: tuple[TinyModel, str]) -> None:
     result = compare(model[1])
 
     assert result.verdict == "pass", str(result)
     assert (result.candidate.runtime, result.candidate.version) == ("tiny-server", "3")
 
 
-def test_a_server_that_answers_otherwise_fails(model: tuple[_Model, str]) -> None:
+def test_a_server_that_answers_otherwise_fails(model: tuple[TinyModel, str]) -> None:
     model[0].error = 0.01
 
     assert compare(model[1]).verdict == "fail"
@@ -92,11 +114,11 @@ def test_a_server_that_answers_otherwise_fails(model: tuple[_Model, str]) -> Non
     ("code", "verdict", "words"),
     [
         (grpc.StatusCode.INVALID_ARGUMENT, "fail", "the server answered INVALID_ARGUMENT: as it was told"),
-        (grpc.StatusCode.UNAVAILABLE, "error", "does not answer: UNAVAILABLE: as it was told"),
+        (grpc.StatusCode.UNAVAILABLE, "error", "stopped answering after 2 answers: UNAVAILABLE: as it was told"),
     ],
 )
 def test_a_server_that_refuses_is_said_in_its_own_words(
-    model: tuple[_Model, str], code: grpc.StatusCode, verdict: str, words: str
+    model: tuple[TinyModel, str], code: grpc.StatusCode, verdict: str, words: str
 ) -> None:
     model[0].refused = code
 
@@ -105,5 +127,94 @@ def test_a_server_that_refuses_is_said_in_its_own_words(
     assert (result.verdict, words in str(result)) == (verdict, True), str(result)
 
 
-def test_a_model_that_the_server_does_not_have(model: tuple[_Model, str]) -> None:
+_TRACEBACK = "cannot run:\n" + "\n".join(f"  File 'part_{number}.py', line {number}" for number in range(40))
+
+
+def test_what_a_server_says_at_length_is_one_short_line_and_quoted_in_full_below(model: tuple[TinyModel, str]) -> None:
+    model[0].refused, model[0].details = grpc.StatusCode.INTERNAL, _TRACEBACK
+
+    result = compare(model[1])
+
+    (check,) = [check for check in result.checks if check.name == "accepts_inputs"]
+    first, _, rest = check.detail.partition("\n")
+    assert "the server answered INTERNAL: cannot run: File 'part_0.py', line 0 File 'part_1.py'" in first
+    assert first.endswith(" ...")
+    assert rest.splitlines() == ["  | cannot run:", *(f"  | {line}" for line in _TRACEBACK.splitlines()[1:])]
+
+
+def test_the_screen_has_no_more_of_it_than_the_short_line(model: tuple[TinyModel, str]) -> None:
+    model[0].refused, model[0].details = grpc.StatusCode.INTERNAL, _TRACEBACK
+    lines: list[str] = []
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("paritygate.pipelines.cli.run_summary.print_lines", lambda found, **_: lines.extend(found))
+        print_comparison(compare(model[1]), Shown())
+
+    assert max(map(len, lines)) <= 80
+    assert "part_39.py" not in "".join(lines)
+    assert len(lines) <= 12, lines
+
+
+@pytest.mark.parametrize("is_http", [False, True])
+def test_where_no_server_of_grpc_listens_that_is_said_and_what_grpc_says_is_for_verbose(*, is_http: bool) -> None:
+    with serving(QuietHandler) as url, socket.create_server(("127.0.0.1", 0)) as free:
+        port = url.rpartition(":")[2] if is_http else free.getsockname()[1]
+        # What took the port listens no more, and nothing else takes it so soon.
+        free.close()
+        result = compare(f"grpc://127.0.0.1:{port}/tiny")
+
+    assert result.error is not None
+    short, _, full = result.error.message.partition("\n")
+    why = (
+        "what listens there is no server of gRPC, but perhaps one of HTTP"
+        if is_http
+        else "nothing takes connections there"
+    )
+    assert short == f"the server at 127.0.0.1:{port} does not answer: {why} (UNAVAILABLE)"
+    assert full.startswith("  | failed to connect to all addresses; ")
+
+
+_KILLED = """
+import os, signal, sys
+from tests.validate.runners.endpoint.test_endpoint_grpc import TinyModel, started
+
+class Killed(TinyModel):
+    def ModelInfer(self, request, context):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+server, address = started(Killed())
+print(address, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_server_that_is_killed_in_the_middle_went_away() -> None:
+    command, root = [sys.executable, "-c", _KILLED], Path(__file__).resolve().parents[4]
+    with subprocess.Popen(command, cwd=root, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        result = compare(process.stdout.readline().strip())
+
+    assert result.error is not None
+    words = "went away after 2 answers: it closed the connection without an answer (UNAVAILABLE)"
+    assert words in result.error.message.partition("\n")[0]
+
+
+def test_the_version_that_a_server_answers_as_is_noted(model: tuple[TinyModel, str]) -> None:
+    words = "candidate: the server answered as version 2 of tiny"
+
+    assert f"{words}, by its own choice: /versions/N behind the name asks for one" in compare(model[1]).notes
+    assert words in compare(f"{model[1]}/versions/2").notes
+    assert "as version 2 of tiny, and version 1 was asked" in str(compare(f"{model[1]}/versions/1"))
+
+
+def test_a_version_that_the_server_lacks_is_said_with_those_that_it_has(model: tuple[TinyModel, str]) -> None:
+    result = compare(f"{model[1]}/versions/9")
+
+    assert result.error is not None
+    assert (
+        "has no version 9 of tiny (it has: 1, 2): the server answered NOT_FOUND: no version 9" in result.error.message
+    )
+
+
+def test_a_model_that_the_server_does_not_have(model: tuple[TinyModel, str]) -> None:
     assert "NOT_FOUND: no model other" in str(compare(model[1].replace("/tiny", "/other")))

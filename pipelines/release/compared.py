@@ -1,0 +1,89 @@
+"""A side of a comparison as it is written: a model, or a variant of a release by its alias."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from paritygate.artifact import Artifact
+from paritygate.errors import ArtifactIntegrityError, InputFileError, ParitygateError, UsageError
+from paritygate.models.endpoint import is_url
+from paritygate.models.json_mapping import JsonMapping
+from paritygate.models.source import ModelRef, is_there
+from paritygate.pipelines.compare.models import artifact_model, parse_model
+from paritygate.pipelines.release.repository.inspect import list_models, show, verify_release
+
+__all__ = ["model_or_release"]
+
+_SAFE = "[A-Za-z0-9][A-Za-z0-9._-]*"
+_RELEASE = re.compile(rf"(?P<model>{_SAFE})@(?P<which>{_SAFE})(?:/(?P<variant>[^/]+))?")
+
+
+def model_or_release(
+    text: str,
+    folder: Path,
+    repository: Path,
+    *,
+    rename: Mapping[str, str] | None = None,
+    endpoint_json: JsonMapping | None = None,
+) -> ModelRef:
+    """Return the model written as `text`, or the released variant that is written `MODEL@ALIAS` or `MODEL@VERSION`.
+
+    Of a release, the variant is the preferred one unless `/VARIANT` follows; every file of it is verified. A path that
+    exists is a path, whatever it looks like.
+
+    Args:
+        text: What is written.
+        folder: What a relative path is relative to.
+        repository: The root of the repository that releases are looked up in.
+        rename: The model's own name: the name compared by.
+        endpoint_json: How a server is asked whose address no known protocol has.
+
+    Raises:
+        InputFileError: The path does not exist or is neither model nor recorded outputs, or there is no repository.
+        UsageError: It is an address, and none of a model; or there is no such release or variant.
+        ArtifactIntegrityError: The release is not what was released.
+    """
+    found = _RELEASE.fullmatch(text)
+    if found is not None and not is_there(folder / text):
+        released = _released(repository, found["model"], found["which"], found["variant"])
+        # The copy of a source has names of its own.
+        return replace(released, rename={**released.rename, **(rename or {})})
+    try:
+        return parse_model(text, folder, rename=rename, endpoint_json=endpoint_json)
+    except InputFileError as err:
+        which = None if is_url(text) or is_there(folder / text) else _release_of_name(repository, text)
+        if which is None:
+            raise
+        hint = f"{text} has releases in {repository}: write {text}@{which}"
+        raise InputFileError(str(err), hint=hint) from err
+
+
+def _released(repository: Path, model: str, which: str, variant: str | None) -> ModelRef:
+    details = show(repository, model, which)
+    verification = verify_release(repository, model, details.version)
+    if not verification.is_intact:
+        msg = f"version {details.version} of {model!r} is not what was released: {verification.difference}"
+        raise ArtifactIntegrityError(msg, hint=f"see: convert-and-validate verify {model} {details.version}")
+    variants = [entry["name"] for entry in details.manifest["variants"]]
+    name = variant or variants[0]
+    if name not in variants:
+        msg = f"version {details.version} of {model!r} has no variant {name!r} (released: {', '.join(variants)})"
+        raise UsageError(msg, hint=f"name one of these, such as {model}@{which}/{variants[0]}, or none for the first")
+    found = artifact_model(Artifact.read_record(details.folder / name))
+    # As it can be written again, whatever the alias points to by then.
+    return replace(found, name=f"{model}@{details.version}/{name}")
+
+
+def _release_of_name(repository: Path, name: str) -> str | None:
+    """Return an alias of a model, or its newest version where it has none; None where it has no release."""
+    try:
+        models = {model.model: model for model in list_models(repository)}
+    except ParitygateError:
+        return None
+    if name not in models or not models[name].versions:
+        return None
+    aliases = models[name].aliases
+    return "prod" if "prod" in aliases else next(iter(aliases), str(models[name].versions[-1]))

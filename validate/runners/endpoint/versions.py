@@ -1,0 +1,58 @@
+"""Which version of a model a server answers as, and what is said where that is none that was asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from paritygate.errors import BackendError
+from paritygate.models.endpoint import Endpoint
+
+__all__ = ["AnsweredVersions", "no_such_version"]
+
+
+class AnsweredVersions:
+    """The versions that answers say they are of, in the order in which they were met."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        """Take which version is asked for, if one is."""
+        self._endpoint = endpoint
+        self._found: dict[str, None] = {}
+
+    def add(self, said: object) -> None:
+        """Keep the version that an answer says it is of; many servers say none.
+
+        Raises:
+            BackendError: It is another than the one that was asked for.
+        """
+        version = str(said or "")
+        if not version:
+            return
+        asked, model = self._endpoint.version, self._endpoint.model
+        if asked and version != asked:
+            msg = f"the server answered as version {version} of {model}, and version {asked} was asked"
+            raise BackendError(
+                msg, hint=f"ask /versions/{version} behind the name, or none for what the server chooses"
+            )
+        self._found[version] = None
+
+    @property
+    def found(self) -> tuple[str, ...]:
+        """The versions."""
+        return tuple(self._found)
+
+
+def no_such_version(endpoint: Endpoint, listed: Iterable[str], said: str = "") -> BackendError:
+    """Return the error of a version that a server does not have.
+
+    Args:
+        endpoint: What was asked.
+        listed: The versions that the server says it has.
+        said: What it answered, in one line.
+    """
+    versions = tuple(listed)
+    words = f": {said}" if said else ""
+    msg = f"the server at {endpoint.host} has no version {endpoint.version} of {endpoint.model} (it has: "
+    msg += f"{', '.join(versions)}){words}"
+    return BackendError(
+        msg, hint=f"ask /versions/{versions[-1]} behind the name, or none for what the server chooses; or load it there"
+    )

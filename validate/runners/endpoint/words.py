@@ -1,0 +1,55 @@
+"""What a server says, as a message has it: in one short line, and in full below it where that is more."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+__all__ = ["in_full", "in_short", "quoted", "said_in"]
+
+_SHOWN = 300
+# A page of HTML or a traceback ends somewhere.
+_MOST_LINES, _MOST_OF_A_LINE = 200, 1000
+_NOTHING = "nothing was said"
+
+
+def said_in(body: bytes) -> str:
+    """Return what a body says: its error where it has one, of any of the forms that servers have."""
+    text = body.decode(errors="replace").strip()
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return text or _NOTHING
+    if isinstance(found, dict):
+        for said in (found.get("error"), found.get("detail")):
+            if isinstance(said, str):
+                return said
+            # FastAPI lists what does not fit its declarations, each with where it is.
+            if isinstance(said, list) and said and all(isinstance(item, dict) and "msg" in item for item in said):
+                return "; ".join(map(_complaint, said))
+    return text or _NOTHING
+
+
+def _complaint(said: dict[str, Any]) -> str:
+    place = said.get("loc")
+    where = ".".join(map(str, place)) if isinstance(place, Iterable) and not isinstance(place, str) else ""
+    return f"{where}: {said['msg']}" if where else str(said["msg"])
+
+
+def in_short(text: str) -> str:
+    """Return a text in one line, cut off where it is long."""
+    line = " ".join(text.split())
+    return line[:_SHOWN] + " ..." if len(line) > _SHOWN else line
+
+
+def in_full(text: str) -> str:
+    """Return the lines of a text to be quoted below a message; empty where `in_short` is all of it."""
+    is_short = len(text.splitlines()) <= 1 and len(" ".join(text.split())) <= _SHOWN
+    return "" if is_short else quoted(text)
+
+
+def quoted(text: str) -> str:
+    """Return the lines of a text to be quoted below a message, each of them as messages quote a log."""
+    lines = [line.rstrip()[:_MOST_OF_A_LINE] for line in text.splitlines() if line.strip()]
+    return "".join(f"\n  | {line}" for line in lines[:_MOST_LINES])
