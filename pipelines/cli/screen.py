@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from paritygate.pipelines.report.tables.table import Table
-from paritygate.text import as_message, one_line
+from paritygate.text import as_message, from_here, one_line
 
-__all__ = ["WIDTH", "command_lines", "from_here", "path_line", "screen_table", "wrapped"]
+__all__ = ["WIDTH", "command_lines", "path_line", "screen_table", "wrapped"]
 
 WIDTH = 80
 _GAP = "  "
@@ -88,8 +88,7 @@ def wrapped(text: str, *, indent: str = "", width: int | None = WIDTH) -> list[s
     """
     found = []
     if width is not None:
-        # What lies below the current directory is named as short as it can be typed there.
-        text = re.sub(rf"(?<![\w./-]){re.escape(str(Path.cwd()))}/", "", text)
+        text = _shortened(text)
     for line in as_message(text).split("\n"):
         head, sign, rest = line.rpartition(_COMMAND)
         is_command = bool(sign) and _is_whole_command(rest)
@@ -99,6 +98,11 @@ def wrapped(text: str, *, indent: str = "", width: int | None = WIDTH) -> list[s
         found += _filled(head.rstrip(), indent, width)
         found += command_lines(sign + rest, indent=f"{indent}  ", width=width)
     return found
+
+
+def _shortened(text: str) -> str:
+    """Return the text with what lies below the current directory named as short as it can be typed there."""
+    return re.sub(rf"(?<![\w./-]){re.escape(str(Path.cwd()))}/", "", text)
 
 
 def _is_whole_command(words: str) -> bool:
@@ -142,6 +146,8 @@ def command_lines(command: str, *, indent: str = "", width: int | None = WIDTH) 
     A word of it, such as a path, is never broken, however wide it is.
     """
     lines, line = [], indent
+    if width is not None:
+        command = _shortened(command)
     for word in map(shlex.quote, shlex.split(command)):
         glue = "" if line.isspace() or not line else " "
         # Room for ` \` at the end.
@@ -162,8 +168,3 @@ def path_line(what: str, path: Path | str, width: int | None = WIDTH) -> list[st
     shown = one_line(from_here(path))
     line = f"{what}: {shown}"
     return [f"{what}:", shown] if _is_wide(line, width) else [line]
-
-
-def from_here(path: Path | str) -> str:
-    """Return a path from the current directory on; as it is where it lies elsewhere."""
-    return str(path).removeprefix(f"{Path.cwd()}/")

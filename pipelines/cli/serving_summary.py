@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from paritygate.pipelines.cli.console import print_lines
-from paritygate.pipelines.cli.screen import WIDTH, command_lines, from_here, wrapped
+from paritygate.pipelines.cli.screen import WIDTH, command_lines, wrapped
 from paritygate.pipelines.release.following import FollowingView
 from paritygate.pipelines.release.kserve_view import PublishedKServe
 from paritygate.pipelines.release.published_view import PublishedView
@@ -18,7 +18,7 @@ from paritygate.pipelines.run.workspace import worst_code
 from paritygate.pipelines.serving.kserve import MANIFEST
 from paritygate.pipelines.serving.tensorflow_serving import MODELS_FILE
 from paritygate.pipelines.serving.triton.view import TritonView
-from paritygate.text import counted
+from paritygate.text import counted, from_here
 
 __all__ = [
     "following_lines",
@@ -149,8 +149,7 @@ def following_lines(views: Iterable[FollowingView], repository: Path, width: int
         yield from wrapped(f"{place} is behind, its server keeps what it has: {view.error}", width=width)
         yield from wrapped(f"hint: {view.error.hint}", width=width)
         if view.order is not None:
-            words = (*view.order.words(), "--repository", from_here(repository))
-            yield from command_lines(f"next: {' '.join(map(shlex.quote, words))}", width=width)
+            yield from command_lines(f"next: {view.order.command_line(repository)}", width=width)
 
 
 def print_following_views(views: Sequence[FollowingView], repository: Path, *, is_quiet: bool, to_stderr: bool) -> int:
