@@ -22,6 +22,9 @@ from paritygate.pipelines.release.repository.inspect import read_state
 from paritygate.pipelines.release.tensorflow_serving_view import publish_saved_model
 from paritygate.pipelines.release.triton_view import publish_triton_view
 from paritygate.pipelines.release.view_order import ViewOrder
+from paritygate.pipelines.serving.kinds import check_kind
+from paritygate.pipelines.serving.place import LocalPlace
+from paritygate.text import from_here
 from paritygate.validate.samples.in_memory import store_samples
 from paritygate.validate.samples.samples import open_samples
 from paritygate.validate.samples.source import SampleSource
@@ -63,8 +66,13 @@ def publish_order(repository: Path, order: ViewOrder, samples: SampleSource | No
     """Write a view, and return what it is.
 
     Raises:
+        UsageError: The folder holds a view for a server of another kind.
         ParitygateError: As `publish_triton_view`, `publish_kserve_view` and `publish_saved_model`.
     """
+    beside = replace(order, root=Path(f"{order.root}-{order.command}"))
+    check_kind(
+        LocalPlace(order.root), order.command, root=from_here(order.root), elsewhere=beside.command_line(repository)
+    )
     if order.command == "triton":
         return publish_triton_view(repository, order, samples)
     if order.command == "kserve":
