@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +14,14 @@ from paritygate.pipelines.choice.choose import choose_stage
 from paritygate.pipelines.compare.result import ComparisonResult
 from paritygate.pipelines.process.child import Progress
 from paritygate.pipelines.release.following import FollowingView, write_following_views
-from paritygate.pipelines.release.promote import FailedRunError, NothingToRelease, failed_run, promote_stage
+from paritygate.pipelines.release.promote import (
+    FailedRunError,
+    NothingToRelease,
+    failed_run,
+    promote_command,
+    promote_stage,
+    repository_of,
+)
 from paritygate.pipelines.release.repository.release import Release
 from paritygate.pipelines.report import write_reports
 from paritygate.pipelines.run.benchmark import benchmark_stage, take_over_benchmark
@@ -34,7 +40,6 @@ __all__ = [
     "RunOutcome",
     "check_options",
     "exit_code_of_run",
-    "repository_of",
     "run_spec",
     "spec_to_run",
 ]
@@ -78,7 +83,7 @@ class RunOutcome:
         results: The comparison of each variant that was exported.
         failures: The variants that could not be made.
         release: The release, if one was made.
-        repository: Where it was made.
+        repository: Where it was made, or would be; None where nobody asked for one.
         not_released: Why none was made, in words; empty if one was.
         would_release: What would have been released, and why, had everything required passed; empty for nothing.
         advice: What to know and to do about that, one line each.
@@ -215,14 +220,6 @@ def _unmet(
     return {name: verdict for name, verdict in required.items() if verdict != "pass"}
 
 
-def repository_of(run: RunFolder, root: Path) -> Path:
-    """Return the repository that the spec names: below `root` if it begins with `artifacts/`, else beside the spec."""
-    to = Path(run.resolved.spec.promote.to)
-    if to.parts[:1] == DEFAULT_ROOT.parts:
-        return root.joinpath(*to.parts[1:])
-    return run.resolved.folder / to
-
-
 def run_spec(run: RunFolder, options: RunOptions, progress: Progress) -> RunOutcome:
     """Do everything that the run's spec asks for.
 
@@ -259,7 +256,7 @@ def _run(run: RunFolder, options: RunOptions, progress: Progress) -> RunOutcome:
         results=results,
         failures=failures,
         release=release,
-        repository=repository if release is not None else None,
+        repository=repository,
         not_released=promotion.not_released,
         would_release=promotion.would_release,
         advice=advice,
@@ -299,14 +296,14 @@ def _promote(run: RunFolder, options: RunOptions, repository: Path, unmet: Mappi
     try:
         choice = choose_stage(run, limits=options.limits)
         if unmet:
-            raise failed_run(run, unmet, choice, alias)
+            raise failed_run(run, repository, unmet, choice, alias)
         release = promote_stage(run, repository=repository, alias=alias, limits=options.limits, choice=choice)
         return _Promotion(release=release)
     except ParitygateError as err:
-        return _without_release(run, err, unmet)
+        return _without_release(run, repository, err, unmet)
 
 
-def _without_release(run: RunFolder, err: ParitygateError, unmet: Mapping[str, str]) -> _Promotion:
+def _without_release(run: RunFolder, repository: Path, err: ParitygateError, unmet: Mapping[str, str]) -> _Promotion:
     """Return why there is no release; what was measured is still to be shown, and may be released later."""
     if isinstance(err, FailedRunError):
         advice = tuple(filter(None, (err.note and f"note: {err.note}", f"hint: {err.hint}")))
@@ -315,5 +312,5 @@ def _without_release(run: RunFolder, err: ParitygateError, unmet: Mapping[str, s
         return _Promotion(not_released=f"required and not passed: {', '.join(unmet)}; besides, {err}")
     if isinstance(err, NothingToRelease):
         return _Promotion(not_released=str(err))
-    again = f"hint: {err.hint}; then: convert-and-validate promote --run {shlex.quote(str(run.folder))}"
+    again = f"hint: {err.hint}; then: {promote_command(run, repository)}"
     return _Promotion(not_released=f"error: {err}", advice=(again,), exit_code=int(err.exit_code))

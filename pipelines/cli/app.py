@@ -38,6 +38,7 @@ COMMANDS: Mapping[str, str] = {
     "tune": "Search the settings of a running server under a limit on latency, every answer checked.",
     "tfserving": "Write a release to where a TensorFlow Serving looks for models.",
     "kserve": "Write a release as KServe runs it: an InferenceService on its Triton.",
+    "views": "List the views on model servers that follow an alias, or forget one.",
     "pack": "Make one file of a run folder, for another machine.",
     "unpack": "Restore a run from the file that pack made, every digest checked.",
     "list": "List the models and releases in a repository.",
@@ -52,7 +53,7 @@ FOLDERS: Mapping[str, tuple[str, ...]] = {
     "running": ("run", "plan", "export", "build", "record", "benchmark"),
     "judging": ("compare", "validate", "selftest", "gate", "choose", "report"),
     "releasing": ("promote", "rollback", "alias", "list", "show", "verify"),
-    "serving": ("triton", "tune", "tfserving", "kserve"),
+    "serving": ("triton", "tune", "tfserving", "kserve", "views"),
     "keeping": ("runs", "clean", "pack", "unpack"),
 }
 

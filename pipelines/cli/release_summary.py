@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from paritygate.files import read_json
 from paritygate.pipelines.cli.console import Shown, print_lines, print_table
-from paritygate.pipelines.cli.screen import command_lines, from_here, screen_table, wrapped
+from paritygate.pipelines.cli.screen import command_lines, screen_table, wrapped
 from paritygate.pipelines.release.repository.aliases import AliasMove
 from paritygate.pipelines.release.repository.candidate import MANIFEST_FILE
+from paritygate.pipelines.release.repository.commands import command_on
 from paritygate.pipelines.release.repository.inspect import ReleaseDetails, Verification, list_models
 from paritygate.pipelines.release.repository.record import Record
 from paritygate.pipelines.release.repository.release import Release
 from paritygate.pipelines.report.figures import number
 from paritygate.pipelines.report.tables.parity import released_table
 from paritygate.pipelines.report.tables.table import Column, Table, figure, of_texts, status, text
-from paritygate.text import echo
+from paritygate.text import echo, from_here
 from paritygate.validate.gate.bounds import upper_bound_text
 
 __all__ = [
@@ -32,8 +32,6 @@ __all__ = [
     "show_command",
 ]
 
-# Where releases go unless a spec or an option says otherwise.
-_REPOSITORY = "artifacts/repository"
 # How many versions are listed one by one, and how many records a screen holds.
 _FEW = 5
 _DIGEST_SHOWN = 19
@@ -51,15 +49,13 @@ def print_release(release: Release, repository: Path, shown: Shown) -> None:
     if shown.is_verbose:
         print_repositories([repository], to_stderr=shown.to_stderr)
     if not shown.is_quiet:
-        command = ("next:", *show_command(release.model, release.alias, repository))
-        print_lines(command_lines(" ".join(command), width=shown.width), err=shown.to_stderr)
+        command = f"next: {show_command(release.model, release.alias, repository)}"
+        print_lines(command_lines(command, width=shown.width), err=shown.to_stderr)
 
 
-def show_command(model: str, alias: str | None, repository: Path) -> Sequence[str]:
-    """Return the words of the command that shows a release."""
-    place = from_here(repository)
-    elsewhere = () if place == _REPOSITORY else ("--repository", shlex.quote(place))
-    return ("convert-and-validate", "show", shlex.quote(model), *((shlex.quote(alias),) if alias else ()), *elsewhere)
+def show_command(model: str, alias: str | None, repository: Path) -> str:
+    """Return the command that shows a release."""
+    return command_on(repository, "show", model, *((alias,) if alias else ()))
 
 
 def release_lines(release: Release, *, in_run: bool = False) -> Iterator[str]:

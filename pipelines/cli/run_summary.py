@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from paritygate.artifact import Artifact
@@ -19,9 +18,10 @@ from paritygate.pipelines.cli.details import (
     print_result_error,
 )
 from paritygate.pipelines.cli.release_summary import release_lines, show_command
-from paritygate.pipelines.cli.screen import command_lines, from_here, path_line, screen_table, wrapped
+from paritygate.pipelines.cli.screen import command_lines, path_line, screen_table, wrapped
 from paritygate.pipelines.cli.serving_summary import following_lines
 from paritygate.pipelines.compare.result import ComparisonResult, error_result
+from paritygate.pipelines.release.promote import promote_command
 from paritygate.pipelines.report.figures import size_words
 from paritygate.pipelines.report.report_data import ReportData, collect_report
 from paritygate.pipelines.report.summary import (
@@ -257,7 +257,7 @@ def _outcome_lines(outcome: RunOutcome, report: ReportData, width: int | None) -
         if path.suffix == ".html":
             yield from path_line("report", path, width)
     if command := _next_command(outcome):
-        yield from command_lines(" ".join(("next:", *command)), width=width)
+        yield from command_lines(f"next: {command}", width=width)
 
 
 def _view_lines(outcome: RunOutcome, views: Iterable[FollowingView], width: int | None) -> Iterator[str]:
@@ -290,10 +290,10 @@ def _taken_over(outcome: RunOutcome) -> Iterator[str]:
     yield f"{how_many} jobs {were} taken over from {whence}, {why}; --no-cache does them anew"
 
 
-def _next_command(outcome: RunOutcome) -> Sequence[str]:
-    """Return the words of the command that follows a run which went well; nothing where its advice says what to do."""
+def _next_command(outcome: RunOutcome) -> str:
+    """Return the command that follows a run which went well; nothing where its advice says what to do."""
     if outcome.release is not None and outcome.repository is not None:
         return show_command(outcome.release.model, outcome.release.alias, outcome.repository)
     if outcome.not_released == _NOT_ASKED_FOR and outcome.exit_code == 0:
-        return ("convert-and-validate", "promote", "--run", shlex.quote(from_here(outcome.folder)))
-    return ()
+        return promote_command(outcome.run, outcome.repository)
+    return ""

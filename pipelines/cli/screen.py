@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from paritygate.pipelines.report.tables.table import Table
-from paritygate.text import as_message, one_line
+from paritygate.text import as_message, current_folder, from_here, one_line
 
-__all__ = ["WIDTH", "command_lines", "from_here", "path_line", "screen_table", "wrapped"]
+__all__ = ["WIDTH", "command_lines", "path_line", "screen_table", "wrapped"]
 
 WIDTH = 80
 _GAP = "  "
@@ -97,8 +97,7 @@ def wrapped(text: str, *, indent: str = "", width: int | None = WIDTH) -> list[s
         width: The width in columns, of which a wide character takes two; None for one line however wide.
     """
     if width is not None:
-        # What lies below the current directory is named as short as it can be typed there.
-        text = re.sub(rf"(?<![\w./-]){re.escape(_here())}/", "", text)
+        text = _shortened(text)
     found: list[str] = []
     for line in as_message(text).split("\n"):
         if width is None or line.startswith(_WHOLE) or not _is_wide(indent + line, width):
@@ -106,14 +105,6 @@ def wrapped(text: str, *, indent: str = "", width: int | None = WIDTH) -> list[s
         else:
             found += _broken(line, indent, width)
     return found
-
-
-def _here() -> str:
-    try:
-        return str(Path.cwd())
-    except OSError:
-        # It was removed meanwhile.
-        return "\0"
 
 
 def _broken(line: str, indent: str, width: int) -> list[str]:
@@ -136,6 +127,12 @@ def _broken(line: str, indent: str, width: int) -> list[str]:
     if rest := line[at:].strip():
         found += _filled(rest, hanging if found else start, hanging, width)
     return found
+
+
+def _shortened(text: str) -> str:
+    """Return the text with what lies below the current directory named as short as it can be typed there."""
+    here = current_folder()
+    return re.sub(rf"(?<![\w./-]){re.escape(here)}/", "", text) if here else text
 
 
 def _is_whole_command(words: str) -> bool:
@@ -187,6 +184,8 @@ def command_lines(command: str, *, indent: str = "", width: int | None = WIDTH) 
     A word of it, such as a path, is never broken, however wide it is.
     """
     lines, line = [], indent
+    if width is not None:
+        command = _shortened(command)
     for word in map(shlex.quote, shlex.split(command)):
         glue = "" if line.isspace() or not line else " "
         # Room for ` \` at the end.
@@ -207,8 +206,3 @@ def path_line(what: str, path: Path | str, width: int | None = WIDTH) -> list[st
     shown = one_line(from_here(path))
     line = f"{what}: {shown}"
     return [f"{what}:", shown] if _is_wide(line, width) else [line]
-
-
-def from_here(path: Path | str) -> str:
-    """Return a path from the current directory on; as it is where it lies elsewhere."""
-    return str(path).removeprefix(f"{_here()}/")

@@ -8,20 +8,26 @@ from pathlib import Path
 from typing import Any
 
 from paritygate.pipelines.cli.console import print_lines
-from paritygate.pipelines.cli.screen import WIDTH, command_lines, from_here, wrapped
+from paritygate.pipelines.cli.screen import WIDTH, command_lines, wrapped
 from paritygate.pipelines.release.following import FollowingView
+from paritygate.pipelines.release.kept_orders import KeptOrder
 from paritygate.pipelines.release.kserve_view import PublishedKServe
 from paritygate.pipelines.release.published_view import PublishedView
+from paritygate.pipelines.release.repository.commands import command_on
 from paritygate.pipelines.release.tensorflow_serving_view import PublishedSavedModel
 from paritygate.pipelines.release.triton_view import PublishedTritonView
+from paritygate.pipelines.release.view_order import ViewOrder
 from paritygate.pipelines.run.workspace import worst_code
-from paritygate.pipelines.serving.kserve import MANIFEST
+from paritygate.pipelines.serving.kinds import KINDS
+from paritygate.pipelines.serving.kserve import MANIFEST, KServeView
 from paritygate.pipelines.serving.tensorflow_serving import MODELS_FILE
 from paritygate.pipelines.serving.triton.view import TritonView
-from paritygate.text import counted
+from paritygate.text import counted, from_here
 
 __all__ = [
     "following_lines",
+    "forgotten_lines",
+    "kept_view_lines",
     "print_following_views",
     "print_kserve_view",
     "print_saved_model",
@@ -124,38 +130,81 @@ def print_kserve_view(
     if _print_first(published, variant, is_quiet=is_quiet, to_stderr=to_stderr, done="written"):
         return
     messages = (*_messages(view.triton), *_following(follows))
-    folder, manifest = (from_here(published.root / name) for name in (view.folder, f"{view.name}/{MANIFEST}"))
     compare = f"convert-and-validate compare {shlex.quote(from_here(published.artifact))}"
     address = f"http://HOST/v2/models/{view.name}{_renaming(view.triton)}"
     print_lines(
         [
             *(line for message in messages for line in wrapped(message)),
-            *wrapped(f"copy: {folder} to {view.storage_uri}"),
-            *command_lines(f"start: kubectl apply -f {shlex.quote(manifest)}"),
+            *_to_the_cluster(published, WIDTH),
             *command_lines(f"next: {compare} {address} --samples {shlex.quote(samples or 'SAMPLES')}"),
         ],
         err=to_stderr,
     )
 
 
+def _to_the_cluster(published: PublishedKServe, width: int | None) -> Iterator[str]:
+    """Yield what brings a view into the cluster, which nobody but the user does."""
+    view = published.view
+    manifest = from_here(published.root / view.name / MANIFEST)
+    yield from wrapped(f"copy: {from_here(published.root / view.folder)} to {view.storage_uri}", width=width)
+    yield from command_lines(f"start: kubectl apply -f {shlex.quote(manifest)}", width=width)
+
+
 def following_lines(views: Iterable[FollowingView], repository: Path, width: int | None) -> Iterator[str]:
     """Yield the lines of what became of the views that follow an alias which was moved."""
     for view in views:
-        place = f"view {from_here(view.place)}"
-        if view.error is None:
+        name = f"view {from_here(view.place)}" if view.order is None else _view_name(view.order)
+        if view.error is not None:
+            yield from wrapped(f"{name} is behind, its server keeps what it has: {view.error}", width=width)
+            yield from wrapped(f"hint: {view.error.hint}", width=width)
+            if view.order is not None:
+                yield from command_lines(f"next: {view.order.command_line(repository)}", width=width)
+        elif not view.is_there:
+            forget = _forget_command(view.place, repository)
+            said = f"warning: {name} is not on this machine and was left out; if it is gone, forget it: {forget}"
+            yield from wrapped(said, width=width)
+        else:
             done = "now shows" if view.is_changed else "shows already"
-            yield from wrapped(f"{place} {done} version {view.version}", width=width)
-            continue
-        yield from wrapped(f"{place} is behind, its server keeps what it has: {view.error}", width=width)
-        yield from wrapped(f"hint: {view.error.hint}", width=width)
-        if view.order is not None:
-            words = (*view.order.words(), "--repository", from_here(repository))
-            yield from command_lines(f"next: {' '.join(map(shlex.quote, words))}", width=width)
+            yield from wrapped(f"{name} {done} version {view.version}", width=width)
+            if view.is_changed and view.published is not None and isinstance(view.published.view, KServeView):
+                yield from _to_the_cluster(view.published, width)
+
+
+def _view_name(order: ViewOrder) -> str:
+    return f"{KINDS[order.command]} view {from_here(order.place)}"
+
+
+def _forget_command(place: Path, repository: Path) -> str:
+    """Return the command that forgets a view."""
+    return command_on(repository, "views", "--forget", from_here(place))
 
 
 def print_following_views(views: Sequence[FollowingView], repository: Path, *, is_quiet: bool, to_stderr: bool) -> int:
     """Print what became of the views that follow an alias, and return the exit code of the worst that is behind."""
     behind = [view for view in views if view.error is not None]
-    lines = list(following_lines(behind if is_quiet else views, repository, WIDTH))
-    print_lines(lines, err=to_stderr or bool(behind))
+    remarks = [view for view in views if view.error is not None or not view.is_there]
+    lines = list(following_lines(remarks if is_quiet else views, repository, WIDTH))
+    print_lines(lines, err=to_stderr or bool(remarks))
     return worst_code([view.error.exit_code for view in behind if view.error is not None])
+
+
+def kept_view_lines(kept: Sequence[KeptOrder], repository: Path) -> Iterator[str]:
+    """Yield a line of each view that follows an alias, and how to forget one whose folder is not there."""
+    if not kept:
+        yield from wrapped(f"no view follows an alias: repository {from_here(repository)}")
+    for each in kept:
+        if each.error is not None:
+            yield from wrapped(f"{each.error}; hint: {each.error.hint}")
+        if each.order is None:
+            continue
+        is_there = each.order.place.is_dir()
+        away = "" if is_there else ", and is not on this machine"
+        yield from wrapped(f"{_view_name(each.order)} follows {each.order.which} of {each.order.model}{away}")
+        if not is_there:
+            yield from command_lines(f"forget: {_forget_command(each.order.place, repository)}")
+
+
+def forgotten_lines(orders: Iterable[ViewOrder]) -> Iterator[str]:
+    """Yield a line of each view that was forgotten."""
+    for order in orders:
+        yield from wrapped(f"{_view_name(order)} follows {order.which} of {order.model} no more, and stays as it is")

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from paritygate.pipelines.cli.console import Shown, print_lines
-from paritygate.pipelines.cli.screen import from_here, screen_table, wrapped
+from paritygate.pipelines.cli.screen import screen_table, wrapped
 from paritygate.pipelines.release.triton_tuned import TUNED_FILE
 from paritygate.pipelines.report.figures import number, seconds_words
 from paritygate.pipelines.report.tables.table import Column, Table, text
 from paritygate.pipelines.tuning.request import TuneResult
 from paritygate.pipelines.tuning.search import Point
 from paritygate.pipelines.tuning.view import CHART_FILE
-from paritygate.text import counted
+from paritygate.text import counted, from_here
 
 __all__ = ["print_point", "print_tuned"]
 

@@ -70,7 +70,8 @@ def write_view_asked_for(  # noqa: PLR0913 - one argument for each option of the
     """
     from paritygate.errors import StorageError, UsageError
     from paritygate.pipelines.cli.console import write_json
-    from paritygate.pipelines.release.following import keep_order, publish_order
+    from paritygate.pipelines.release.following import publish_order
+    from paritygate.pipelines.release.kept_orders import keep_order
     from paritygate.pipelines.release.view_order import ViewOrder
     from paritygate.validate.samples.source import SampleSource
 

@@ -10,12 +10,12 @@ from typing import Any
 
 from paritygate.errors import ArtifactIntegrityError, InputFileError, RepositoryError
 from paritygate.pipelines.past_runs.finding import PastRun
+from paritygate.pipelines.release.promote import repository_of
 from paritygate.pipelines.release.repository.log import read_records
 from paritygate.pipelines.release.repository.manifest import read_manifest, read_released_evidence
 from paritygate.pipelines.release.repository.state import state_of
 from paritygate.pipelines.release.repository.store import release_folder
 from paritygate.pipelines.run.workspace import open_run
-from paritygate.pipelines.run_spec import repository_of
 
 __all__ = ["ReleaseOfRun", "ReleasesOfModel", "releases_of"]
 

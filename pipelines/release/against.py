@@ -17,8 +17,10 @@ from paritygate.pipelines.benchmark.result import BenchmarkResult
 from paritygate.pipelines.choice.choose import choose_stage, evidence_to_choose_by, read_benchmark
 from paritygate.pipelines.choice.figures import machine_in_words
 from paritygate.pipelines.compare.result import NOT_AVAILABLE, NOT_RUN_HERE, ComparisonResult
+from paritygate.pipelines.release.repository.commands import command_on
 from paritygate.pipelines.release.repository.inspect import ReleaseDetails
 from paritygate.pipelines.release.repository.manifest import read_released_evidence
+from paritygate.pipelines.release.repository.store import repository_of_release
 from paritygate.pipelines.run.evidence import Evidence, EvidenceEntry
 from paritygate.pipelines.run.workspace import RunFolder, worst_code
 from paritygate.pipelines.spec.against import FIGURES
@@ -334,9 +336,8 @@ def _released_benchmark(released: ReleaseDetails) -> BenchmarkResult | None:
     path = released.folder / _BENCHMARK_FILE
     if not path.is_file() or path.is_symlink() or digest_of_file(path) != digest:
         msg = f"{path} is not what was released"
-        raise ArtifactIntegrityError(
-            msg, hint=f"see what else: convert-and-validate verify {released.model} {released.version}"
-        )
+        verify = command_on(repository_of_release(released.folder), "verify", released.model, str(released.version))
+        raise ArtifactIntegrityError(msg, hint=f"see what else: {verify}")
     return BenchmarkResult.read(read_json(path))
 
 

@@ -13,6 +13,7 @@ from paritygate.models.endpoint import is_url
 from paritygate.models.json_mapping import JsonMapping
 from paritygate.models.source import ModelRef, is_there
 from paritygate.pipelines.compare.models import artifact_model, parse_model
+from paritygate.pipelines.release.repository.commands import command_on
 from paritygate.pipelines.release.repository.inspect import list_models, show, verify_release
 
 __all__ = ["model_or_release"]
@@ -66,7 +67,7 @@ def _released(repository: Path, model: str, which: str, variant: str | None) -> 
     verification = verify_release(repository, model, details.version)
     if not verification.is_intact:
         msg = f"version {details.version} of {model!r} is not what was released: {verification.difference}"
-        raise ArtifactIntegrityError(msg, hint=f"see: convert-and-validate verify {model} {details.version}")
+        raise ArtifactIntegrityError(msg, hint=f"see: {command_on(repository, 'verify', model, str(details.version))}")
     variants = [entry["name"] for entry in details.manifest["variants"]]
     name = variant or variants[0]
     if name not in variants:

@@ -52,11 +52,18 @@ from paritygate.pipelines.report.report_data import ReportData, collect_report, 
 from paritygate.pipelines.run.comparisons import RAN, Binding
 from paritygate.pipelines.run.evidence import Evidence, EvidenceEntry
 from paritygate.pipelines.run.probes_left_out import edge_findings, edge_not_asked, padding_findings, probes_not_asked
-from paritygate.pipelines.run.workspace import RunFolder
+from paritygate.pipelines.run.workspace import DEFAULT_ROOT, RunFolder
 from paritygate.pipelines.spec.benchmark_plan import price_of
 from paritygate.validate.reference.recording import Recording
 
-__all__ = ["FailedRunError", "NothingToRelease", "failed_run", "promote_stage"]
+__all__ = [
+    "FailedRunError",
+    "NothingToRelease",
+    "failed_run",
+    "promote_command",
+    "promote_stage",
+    "repository_of",
+]
 
 SOURCE_VARIANT = "source"
 # Verdicts that leave open whether a converted variant answers like the source.
@@ -80,6 +87,27 @@ class FailedRunError(NothingToRelease):
         super().__init__(message, hint=hint)
         self.would_release = would_release
         self.note = note
+
+
+def repository_of(run: RunFolder, root: Path) -> Path:
+    """Return the repository that the spec names: below `root` if it begins with `artifacts/`, else beside the spec."""
+    to = Path(run.resolved.spec.promote.to)
+    if to.parts[:1] == DEFAULT_ROOT.parts:
+        return root.joinpath(*to.parts[1:])
+    return run.resolved.folder / to
+
+
+def promote_command(run: RunFolder, repository: Path | None, *options: str) -> str:
+    """Return the command that releases a run, with `--repository` where it would take another one by itself.
+
+    Args:
+        run: The run.
+        repository: Where it is to be released to; None for where the command does by itself.
+        options: Further options.
+    """
+    is_usual = repository is None or repository.absolute() == repository_of(run, DEFAULT_ROOT).absolute()
+    elsewhere = () if is_usual else ("--repository", str(repository))
+    return shlex.join(["convert-and-validate", "promote", "--run", str(run.folder), *elsewhere, *options])
 
 
 def promote_stage(  # noqa: PLR0913 - one argument for each option of the command
@@ -129,7 +157,9 @@ def promote_stage(  # noqa: PLR0913 - one argument for each option of the comman
     run, evidence = found.run, found.evidence
     if choice is None:
         choice = choose_stage(run, evidence=evidence, devices=devices, limits=limits)
-    _check_requirements(run, evidence, choice, alias, despite)
+    unmet = _unmet(run, evidence, choice, despite)
+    if unmet and not despite:
+        raise failed_run(run, repository, unmet, choice, alias)
     with tempfile.TemporaryDirectory(prefix="paritygate-source-") as place:
         if choice.chosen:
             reason = choice.reason
@@ -163,22 +193,24 @@ def _with_word_of_spec(reason: str, run: RunFolder, evidence: Evidence) -> str:
     return f"{reason}; {asked_less}" if reason else asked_less
 
 
-def _check_requirements(run: RunFolder, evidence: Evidence, choice: Choice, alias: str | None, despite: str) -> None:
-    """Check that everything required passed, or that it is said why there is a release although it did not."""
+def _unmet(run: RunFolder, evidence: Evidence, choice: Choice, despite: str) -> Mapping[str, str]:
+    """Return what the run requires and did not pass, after checking that `despite` is said only where there is any."""
     binding = Binding(run, Recording.load(run.reference))
     unmet = unmet_requirements(run, about_what_is_there(evidence, binding), choice.rules.devices)
     if not unmet and despite:
         msg = "everything that the run requires passed: there is nothing to release it despite"
         raise UsageError(msg, hint="leave --despite out")
-    if unmet and not despite:
-        raise failed_run(run, unmet, choice, alias)
+    return unmet
 
 
-def failed_run(run: RunFolder, unmet: Mapping[str, str], choice: Choice, alias: str | None) -> FailedRunError:
+def failed_run(
+    run: RunFolder, repository: Path, unmet: Mapping[str, str], choice: Choice, alias: str | None
+) -> FailedRunError:
     """Return the error that something required did not pass, which says what would have been released.
 
     Args:
         run: The run.
+        repository: Where it would be released to.
         unmet: The required variants that did not pass, each with its verdict.
         choice: What would be released.
         alias: The alias that would be moved; None for none.
@@ -197,10 +229,10 @@ def failed_run(run: RunFolder, unmet: Mapping[str, str], choice: Choice, alias: 
             "rather than nothing, require nothing: required: []"
         )
     would_release = ", ".join(item.name for item in choice.chosen)
-    hint = f"convert-and-validate promote --run {shlex.quote(str(run.folder))} --despite REASON"
+    again = promote_command(run, repository, "--despite", "REASON")
     return FailedRunError(
         msg,
-        hint=f"to release it all the same: {hint}" if would_release else see,
+        hint=f"to release it all the same: {again}" if would_release else see,
         would_release=f"{would_release}, because {choice.reason}" if would_release and choice.reason else would_release,
         note=note,
     )

@@ -9,6 +9,7 @@ from typing import Any
 
 from paritygate.artifact import Artifact
 from paritygate.errors import ArtifactIntegrityError, UsageError
+from paritygate.pipelines.release.repository.commands import command_on
 from paritygate.pipelines.release.repository.inspect import ReleaseDetails, show, verify_release
 from paritygate.precision import Variant
 
@@ -54,7 +55,7 @@ def release_to_serve(  # noqa: PLR0913 - what is named, and what can be served
     verification = verify_release(repository, model, details.version)
     if not verification.is_intact:
         msg = f"version {details.version} of {model!r} is not what was released: {verification.difference}"
-        raise ArtifactIntegrityError(msg, hint=f"see: convert-and-validate verify {model} {details.version}")
+        raise ArtifactIntegrityError(msg, hint=f"see: {command_on(repository, 'verify', model, str(details.version))}")
     entries: dict[str, Mapping[str, Any]] = {entry["name"]: entry for entry in details.manifest["variants"]}
     converted = {name: entry for name, entry in entries.items() if entry["role"] == "converted"}
     what = f"version {details.version} of {model!r}"

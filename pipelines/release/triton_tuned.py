@@ -37,4 +37,4 @@ def read_tuned(place: Place, name: str) -> Tuned | None:
         return from_data(Tuned, {"digest": data["digest"], "settings": data["settings"]})
     except (ValueError, KeyError, TypeError) as err:
         msg = f"{name}/{TUNED_FILE} is damaged: {type(err).__name__}: {err}"
-        raise InputFileError(msg, hint="remove it, or measure again: convert-and-validate tune") from err
+        raise InputFileError(msg, hint="remove it, or measure again with tune") from err

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from paritygate.pipelines.release.repository.commands import command_on
+from paritygate.text import from_here
+
 __all__ = ["ViewOrder"]
 
 
@@ -46,10 +49,12 @@ class ViewOrder:
         """Whether it names an alias: a version never moves."""
         return not self.which.isdecimal()
 
-    def words(self) -> tuple[str, ...]:
-        """Return the words of the command that writes the view, without the repository."""
+    def command_line(self, repository: Path, *options: str) -> str:
+        """Return the command that writes the view, with further options."""
         said = {"--variant": self.variant, "--samples": self.samples, "--server": self.server}
         said |= {"--base-path": self.base_path, "--storage-uri": self.storage_uri}
         said |= {"--name": self.name if self.name != self.model else None}
-        options = (word for option, value in said.items() if value is not None for word in (option, value))
-        return ("convert-and-validate", self.command, self.model, self.which, "--out", str(self.root), *options)
+        said_words = (word for option, value in said.items() if value is not None for word in (option, value))
+        return command_on(
+            repository, self.command, self.model, self.which, "--out", from_here(self.root), *said_words, *options
+        )

@@ -1,4 +1,4 @@
-"""Where views are written: four operations, so that a place that is no folder can offer them as well."""
+"""Where views are written: a few operations, so that a place that is no folder can offer them as well."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Protocol
 
@@ -25,6 +25,9 @@ class Place(Protocol):
 
     def read(self, name: str) -> bytes | None:
         """Return a small file; None where there is none."""
+
+    def folders(self, folder: str) -> Sequence[str]:
+        """Return the names of the folders in a folder, sorted; in the root for an empty name; none without a folder."""
 
     def digests(self, folder: str) -> Mapping[str, str]:
         """Return the digest of every file below a folder by its name within it; nothing where there is no folder."""
@@ -51,6 +54,10 @@ class FolderOfPlace:
     def read(self, name: str) -> bytes | None:
         """Return a small file; None where there is none."""
         return self._place.read(f"{self._folder}/{name}")
+
+    def folders(self, folder: str) -> Sequence[str]:
+        """Return the names of the folders in a folder, sorted; in the root for an empty name; none without a folder."""
+        return self._place.folders(f"{self._folder}/{folder}")
 
     def digests(self, folder: str) -> Mapping[str, str]:
         """Return the digest of every file below a folder by its name within it; nothing where there is no folder."""
@@ -80,6 +87,11 @@ class LocalPlace:
         """Return a small file; None where there is none."""
         path = self._root / name
         return path.read_bytes() if path.is_file() else None
+
+    def folders(self, folder: str) -> Sequence[str]:
+        """Return the names of the folders in a folder, sorted; in the root for an empty name; none without a folder."""
+        top = self._root / folder
+        return sorted(path.name for path in top.iterdir() if path.is_dir()) if top.is_dir() else ()
 
     def digests(self, folder: str) -> Mapping[str, str]:
         """Return the digest of every file below a folder by its name within it; nothing where there is no folder."""

@@ -131,7 +131,7 @@ def write_saved_model(view: SavedModelView, place: Place) -> WrittenSavedModel:
     for name, content in view.files.items():
         if digest_of(content) != view.digests[name]:
             msg = f"{name} of version {view.version} is not what was released: its digest is another"
-            raise ArtifactIntegrityError(msg, hint="see what else: convert-and-validate verify")
+            raise ArtifactIntegrityError(msg, hint="verify the release, and write the view again")
     before = place.read(MODELS_FILE)
     models = {**_models_of(before), view.name: _entry(view)}
     text = _FIRST_LINE + b".\n" + text_of(_list_of(models)).encode()

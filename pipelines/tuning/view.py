@@ -9,6 +9,7 @@ from typing import Any
 
 from paritygate.errors import UsageError
 from paritygate.files import files_below
+from paritygate.pipelines.release.repository.commands import command_on
 from paritygate.pipelines.release.to_serve import ReleaseToServe
 from paritygate.pipelines.release.triton_tuned import TUNED_FILE, Tuned
 from paritygate.pipelines.serving.place import LocalPlace
@@ -87,10 +88,11 @@ def read_present_view(request: TuneRequest, released: ReleaseToServe, name: str)
         UsageError: There is none, it was not written by us, or it serves something else.
     """
     root, artifact, version = request.root, released.artifact, released.details.version
-    renamed = f" --name {name}" if name != request.model else ""
+    renamed = ("--name", name) if name != request.model else ()
     place = LocalPlace(root)
     found = place.read(f"{name}/{CONFIG_FILE}")
-    hint = f"write it first: convert-and-validate triton {request.model} {request.which} --out {root}{renamed}"
+    write = command_on(request.repository, "triton", request.model, str(request.which), "--out", str(root), *renamed)
+    hint = f"write it first: {write}"
     if found is None:
         msg = f"{root} has no view of {name}"
         raise UsageError(msg, hint=hint)

@@ -31,6 +31,7 @@ from paritygate.pipelines.compare.result import ComparisonResult
 from paritygate.pipelines.planning.plan import Plan, plan_run
 from paritygate.pipelines.release.compared import model_or_release
 from paritygate.pipelines.release.released_model import ReleasedModel
+from paritygate.pipelines.release.repository.commands import DEFAULT_REPOSITORY
 from paritygate.pipelines.release.repository.inspect import (
     ModelSummary,
     ReleaseDetails,
@@ -214,7 +215,7 @@ def compare(  # noqa: PLR0913 - one argument an option of the command
     provider: str | None = None,
     endpoint: Mapping[str, float] | None = None,
     endpoint_json: str | os.PathLike[str] | Mapping[str, Any] | None = None,
-    repository: str | os.PathLike[str] = DEFAULT_ROOT / "repository",
+    repository: str | os.PathLike[str] = DEFAULT_REPOSITORY,
     time_limit: float = _TIME_LIMIT_S,
     progress: _Progress | None = None,
 ) -> Comparison:
@@ -453,7 +454,7 @@ class Repository:
         root: Its folder.
     """
 
-    root: str | os.PathLike[str] = DEFAULT_ROOT / "repository"
+    root: str | os.PathLike[str] = DEFAULT_REPOSITORY
 
     def models(self) -> tuple[ModelSummary, ...]:
         """Return the models with their versions and aliases, sorted by name.

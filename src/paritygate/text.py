@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable
+from pathlib import Path
 
 import click
 
@@ -12,8 +13,10 @@ __all__ = [
     "HIDDEN",
     "as_message",
     "counted",
+    "current_folder",
     "echo",
     "echo_block",
+    "from_here",
     "meant",
     "nearest_first",
     "one_line",
@@ -115,3 +118,17 @@ def as_message(message: str) -> str:
 def echo_block(text: str, *, err: bool = False) -> None:
     """Print text whose line breaks are its own: JSON, where what is written out means the same, or a traceback."""
     click.echo(printable(text), err=err)
+
+
+def from_here(path: Path | str) -> str:
+    """Return a path from the current directory on; as it is where it lies elsewhere."""
+    here = current_folder()
+    return str(path).removeprefix(f"{here}/") if here else str(path)
+
+
+def current_folder() -> str:
+    """Return the current directory; empty where it was removed meanwhile."""
+    try:
+        return str(Path.cwd())
+    except OSError:
+        return ""

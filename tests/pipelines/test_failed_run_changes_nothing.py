@@ -129,6 +129,8 @@ def test_a_failed_run_is_promoted_by_hand_for_a_reason_alone(desk: Desk) -> None
     assert refused.code == 5, str(refused)
     assert "required and not passed: onnx-fp16 (fail)" in refused.err
     assert "--despite REASON" in refused.err
+    elsewhere = desk.call("promote", "--run", folder, "--verbose", "--repository", "releases")
+    assert f"convert-and-validate promote --run {folder} --repository releases --despite REASON" in elsewhere.err
     assert given.code == 0, str(given)
     assert given.data["variants"] == ["onnx-fp32"]
     assert desk.releases == ["tiny/1"]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from paritygate.errors import ArtifactIntegrityError, UsageError
+from paritygate.pipelines.release.repository.commands import command_on
 from paritygate.pipelines.release.repository.inspect import read_state, version_of
 from paritygate.pipelines.release.repository.log import append_record
 from paritygate.pipelines.release.repository.manifest import difference_of_release
@@ -85,8 +86,8 @@ def roll_back(
     """
 
     def target(state: ModelState) -> tuple[str, int]:
-        name = _alias_of(state, model, alias)
-        return name, _version_before(state, model, name, to)
+        name = _alias_of(repository, state, model, alias)
+        return name, _version_before(repository, state, model, name, to)
 
     return _move(repository, model, RecordKind.ROLLED_BACK, target, note)
 
@@ -116,7 +117,7 @@ def point_alias(repository: Path, model: str, alias: str, which: int | str, *, n
     return _move(repository, model, RecordKind.ALIAS_MOVED, target, note)
 
 
-def _alias_of(state: ModelState, model: str, alias: str | None) -> str:
+def _alias_of(repository: Path, state: ModelState, model: str, alias: str | None) -> str:
     names = sorted(state.aliases)
     if alias is None and _USUAL_ALIAS in names:
         return _USUAL_ALIAS
@@ -129,8 +130,8 @@ def _alias_of(state: ModelState, model: str, alias: str | None) -> str:
         msg = f"model {model!r} has several aliases, none of them {_USUAL_ALIAS!r} ({listed})"
         raise UsageError(msg, hint=f"name one of them, such as --alias {names[0]}")
     msg = f"model {model!r} has no alias{'' if alias is None else f' {alias!r}'} (aliases: {listed})"
-    hint = f"set one with: convert-and-validate alias {model} {alias or _USUAL_ALIAS} VERSION"
-    raise UsageError(msg, hint=hint)
+    again = command_on(repository, "alias", model, alias or _USUAL_ALIAS, "VERSION")
+    raise UsageError(msg, hint=f"set one with: {again}")
 
 
 def _past_of(state: ModelState, alias: str) -> tuple[int, ...]:
@@ -140,7 +141,7 @@ def _past_of(state: ModelState, alias: str) -> tuple[int, ...]:
     return tuple(dict.fromkeys(version for version in reversed(state.pasts[alias]) if version != current))
 
 
-def _version_before(state: ModelState, model: str, alias: str, to: int | None) -> int:
+def _version_before(repository: Path, state: ModelState, model: str, alias: str, to: int | None) -> int:
     current, past = state.aliases[alias], _past_of(state, alias)
     if to is None and past:
         return past[0]
@@ -149,8 +150,8 @@ def _version_before(state: ModelState, model: str, alias: str, to: int | None) -
     if to is not None and to in past:
         return to
     before = ", ".join(map(str, past)) or "none"
-    elsewhere = to if to is not None and to != current else "VERSION"
-    hint = f"move it to any version with: convert-and-validate alias {model} {alias} {elsewhere}"
+    elsewhere = str(to) if to is not None and to != current else "VERSION"
+    hint = f"move it to any version with: {command_on(repository, 'alias', model, alias, elsewhere)}"
     if set(state.releases) == {current}:
         hint = "it is the only release: there is another to go to after the next run that passes"
     if to is None:
@@ -200,5 +201,6 @@ def _check_intact(repository: Path, model: str, alias: str, version: int, state:
     if not difference.is_empty:
         msg = f"version {version} of {model!r} is not what was released, alias {alias!r} was not moved: {difference}"
         others = ", ".join(str(other) for other in sorted(state.releases) if other != version) or "none"
-        hint = f"restore {folder} from a backup, or move the alias to another version ({others}) with: "
-        raise ArtifactIntegrityError(msg, hint=f"{hint}convert-and-validate alias {model} {alias} VERSION")
+        again = command_on(repository, "alias", model, alias, "VERSION")
+        hint = f"restore {folder} from a backup, or move the alias to another version ({others}) with: {again}"
+        raise ArtifactIntegrityError(msg, hint=hint)

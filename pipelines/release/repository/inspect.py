@@ -9,6 +9,7 @@ from typing import Any
 
 from paritygate.codec import to_data
 from paritygate.errors import InputFileError, UsageError
+from paritygate.pipelines.release.repository.commands import command_on
 from paritygate.pipelines.release.repository.difference import FileDifference
 from paritygate.pipelines.release.repository.log import logged_models, read_records
 from paritygate.pipelines.release.repository.manifest import (
@@ -258,7 +259,7 @@ def read_state(repository: Path, model: str) -> ModelState:
     if not state.history:
         known = ", ".join(summary.model for summary in list_models(repository)) or "none"
         msg = f"repository {repository} has no release of model {model!r} (models: {known})"
-        raise UsageError(msg, hint="see what it holds with: convert-and-validate list")
+        raise UsageError(msg, hint=f"see what it holds with: {command_on(repository, 'list')}")
     return state
 
 

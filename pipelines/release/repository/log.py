@@ -19,6 +19,7 @@ from pathlib import Path
 from paritygate.codec import to_data
 from paritygate.errors import RepositoryError, StorageError
 from paritygate.files import storage_errors, write_json_atomically
+from paritygate.pipelines.release.repository.commands import command_on
 from paritygate.pipelines.release.repository.disk import make_folders, reading_errors, sync_folder
 from paritygate.pipelines.release.repository.record import CHAINED_SCHEMA, Record, digest_of_record
 from paritygate.pipelines.release.repository.state import ModelState, contradiction, state_of
@@ -143,7 +144,7 @@ def append_record(
         problem = contradiction(record, state)
         if problem:
             msg = f"what is to be recorded of {model} ({record.kind}) contradicts its log: {problem}"
-            raise RepositoryError(msg, hint=f"see what it holds with: convert-and-validate show {model}")
+            raise RepositoryError(msg, hint=f"see what it holds with: {command_on(repository, 'show', model)}")
         number = len(state.history) + 1
         # A new file for each try: one that was linked after all is never written to again.
         write_json_atomically(written, to_data(record.after(state.history[-1] if state.history else None)))

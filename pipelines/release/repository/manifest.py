@@ -17,10 +17,12 @@ from paritygate.pipelines.release.repository.candidate import (
     ReleaseCandidate,
     VariantCandidate,
 )
+from paritygate.pipelines.release.repository.commands import command_on
 from paritygate.pipelines.release.repository.difference import FileDifference, compare_files
 from paritygate.pipelines.release.repository.disk import reading_errors
 from paritygate.pipelines.release.repository.identity import identity_of
 from paritygate.pipelines.release.repository.record import Record, utc_now
+from paritygate.pipelines.release.repository.store import repository_of_release
 
 __all__ = [
     "SYMBOLIC_LINK",
@@ -118,8 +120,8 @@ def read_released_evidence(folder: Path, manifest: Mapping[str, Any]) -> dict[st
     is_intact = path.is_file() and not path.is_symlink() and digest_of_file(path) == manifest["files"][EVIDENCE_FILE]
     if not is_intact:
         msg = f"{path} {'is not what was released' if path.exists() else 'is missing'}"
-        hint = f"see what else: convert-and-validate verify {manifest['model']} {manifest['version']}"
-        raise ArtifactIntegrityError(msg, hint=hint)
+        see = command_on(repository_of_release(folder), "verify", manifest["model"], str(manifest["version"]))
+        raise ArtifactIntegrityError(msg, hint=f"see what else: {see}")
     evidence: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return evidence
 

@@ -14,7 +14,7 @@ from paritygate.errors import StorageError
 from paritygate.files import storage_errors
 from paritygate.pipelines.release.repository.disk import make_folders
 
-__all__ = ["next_version", "publish", "release_folder", "withdraw"]
+__all__ = ["next_version", "publish", "release_folder", "repository_of_release", "withdraw"]
 
 _STORE = "store"
 _VERSION = re.compile(r"[1-9][0-9]*")
@@ -24,6 +24,11 @@ _TAKEN = frozenset({errno.ENOTEMPTY, errno.EEXIST})
 def release_folder(repository: Path, model: str, version: int) -> Path:
     """Return the folder of a release, whether it exists or not."""
     return repository / _STORE / model / str(version)
+
+
+def repository_of_release(folder: Path) -> Path:
+    """Return the root of the repository that a release's folder lies in."""
+    return folder.parents[2]
 
 
 def next_version(repository: Path, model: str, released: Iterable[int]) -> int:

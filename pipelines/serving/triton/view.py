@@ -163,7 +163,7 @@ def write_view(view: TritonView, place: Place) -> WrittenView:
     for name, content in view.files.items():
         if digest_of(content) != view.digests[name]:
             msg = f"{name} of {view.variant} is not what was released: its digest is another"
-            raise ArtifactIntegrityError(msg, hint="see what else: convert-and-validate verify")
+            raise ArtifactIntegrityError(msg, hint="verify the release, and write the view again")
     text = view.text.encode()
     before = place.read(f"{view.name}/{CONFIG_FILE}")
     if before is None:

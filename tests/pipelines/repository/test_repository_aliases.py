@@ -62,7 +62,8 @@ def test_a_rollback_with_nothing_before_is_refused(repository: Path) -> None:
     with pytest.raises(UsageError, match=words) as caught:
         roll_back(repository, _MODEL)
 
-    assert caught.value.hint == "move it to any version with: convert-and-validate alias klue-sts prod VERSION"
+    words = "move it to any version with: convert-and-validate alias klue-sts prod VERSION"
+    assert caught.value.hint == f"{words} --repository {repository}"
     assert _aliases(repository) == {"prod": 1}
 
 
@@ -115,7 +116,8 @@ def test_a_rollback_to_a_version_that_is_not_in_the_past_names_the_past(reposito
     with pytest.raises(UsageError, match=words) as caught:
         roll_back(repository, _MODEL, to=4)
 
-    assert caught.value.hint == "move it to any version with: convert-and-validate alias klue-sts prod 4"
+    words = "move it to any version with: convert-and-validate alias klue-sts prod 4"
+    assert caught.value.hint == f"{words} --repository {repository}"
     with pytest.raises(UsageError, match=r"version 3 is not in the past .* \(it is at 3; before: 2, 1\)"):
         roll_back(repository, _MODEL, to=3)
 
@@ -172,7 +174,8 @@ def test_a_model_without_the_alias_is_told_how_to_set_one(
 
     with pytest.raises(UsageError, match=rf"model 'face' has {words}\(aliases: none\)") as caught:
         roll_back(repository, "face", alias=alias)
-    assert caught.value.hint == f"set one with: convert-and-validate alias face {alias or 'prod'} VERSION"
+    words = f"set one with: convert-and-validate alias face {alias or 'prod'} VERSION"
+    assert caught.value.hint == f"{words} --repository {repository}"
 
 
 def test_an_alias_is_moved_and_made(repository: Path) -> None:

@@ -274,7 +274,7 @@ def test_a_record_that_contradicts_the_log_is_not_appended(tmp_path: Path) -> No
     words = r"what is to be recorded of m \(alias_moved\) contradicts its log: version 7 was not released by then"
     with pytest.raises(RepositoryError, match=words) as caught:
         _append(tmp_path, _moved(prod=7))
-    assert caught.value.hint == "see what it holds with: convert-and-validate show m"
+    assert caught.value.hint == f"see what it holds with: convert-and-validate show m --repository {tmp_path}"
 
     assert len(read_records(tmp_path, "m")) == 1
 

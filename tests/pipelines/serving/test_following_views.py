@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 import paritygate as pg
-from paritygate.errors import ExitCode, StorageError
+from paritygate.errors import ExitCode, StorageError, UsageError
 from paritygate.pipelines.cli.app import cli
 from paritygate.pipelines.release.following import write_following_views
 from paritygate.pipelines.release.repository import Release
@@ -41,6 +41,11 @@ def shown(root: Path, name: str = "adds") -> list[str]:
     return [str(version) for version in policy["specific"]["versions"]]
 
 
+def joined(output: str) -> list[str]:
+    """Return the lines as they are before they are made fit."""
+    return output.replace(" \\\n  ", " ").replace("\n  ", " ").replace(" \\ ", " ").replace("  ", " ").splitlines()
+
+
 @pytest.fixture
 def two_releases(make_release: Callable[..., Release]) -> None:
     """Make two releases, the second of which is at prod."""
@@ -60,7 +65,7 @@ def test_a_rollback_takes_the_view_back_and_alias_brings_it_forth(tmp_path: Path
     back = call("rollback", "adds", "--json", "move.json")
 
     assert back.return_value == 0
-    assert "view models/adds now shows version 1" in back.output
+    assert "Triton view models/adds now shows version 1" in back.output
     assert shown(tmp_path / "models") == ["1"]
     (view,) = json.loads((tmp_path / "move.json").read_text())["views"]
     assert (view["order"]["command"], view["order"]["which"], view["version"], view["is_changed"]) == (
@@ -115,23 +120,98 @@ def test_another_alias_moves_no_view(tmp_path: Path, call: Callable[..., Result]
 
 
 @pytest.mark.usefixtures("two_releases")
-def test_a_view_that_is_not_there_is_behind_and_the_alias_moves(tmp_path: Path, call: Callable[..., Result]) -> None:
+def test_a_view_that_is_not_there_is_a_warning_and_can_be_forgotten(
+    tmp_path: Path, call: Callable[..., Result]
+) -> None:
     call("triton", "adds", "--out", "models", "--name", "served")
     shutil.rmtree(tmp_path / "models")
 
-    back = call("rollback", "adds")
+    back = call("rollback", "adds", "--json", "move.json")
 
-    assert back.return_value == ExitCode.USAGE
-    said = back.output.replace("\n  ", " ").replace(" \\ ", " ")
-    assert "view models/served is behind, its server keeps what it has: there is no models/served" in said
-    (record,) = (tmp_path / "repository/views/adds").glob("*.json")
-    assert f"or remove repository/views/adds/{record.name} to forget it" in said
-    assert "convert-and-validate triton adds prod --out" in said
-    assert "--name served --repository repository" in said
+    assert back.return_value == 0
+    (warning,) = [line for line in joined(back.output) if "view" in line]
+    assert warning == (
+        "warning: Triton view models/served is not on this machine and was left out; if it is gone, forget it: "
+        "convert-and-validate views --forget models/served --repository repository"
+    )
+    assert max(map(len, back.output.splitlines())) <= 80
+    (view,) = json.loads((tmp_path / "move.json").read_text())["views"]
+    assert (view["is_there"], view["is_changed"], view["version"], view["error"]) == (False, False, None, None)
     assert not (tmp_path / "models").exists()
     assert pg.Repository(tmp_path / "repository").release("adds", "prod").version == 1
-    record.unlink()
-    assert call("alias", "adds", "prod", "2").return_value == 0
+
+    assert call("views", "--forget", "models/served").output == (
+        "Triton view models/served follows prod of adds no more, and stays as it is\n"
+    )
+    moved = call("alias", "adds", "prod", "2")
+    assert (moved.return_value, "view" in moved.output) == (0, False)
+    assert list((tmp_path / "repository/views/adds").iterdir()) == []
+
+
+@pytest.mark.usefixtures("two_releases")
+def test_views_that_follow_an_alias_are_listed(tmp_path: Path, call: Callable[..., Result]) -> None:
+    assert call("views").output == "no view follows an alias: repository repository\n"
+    call("triton", "adds", "--out", "one")
+    call("kserve", "adds", "--out", "two", "--storage-uri", "s3://team/models", "--server", "25.10")
+    call("triton", "adds", "--out", "three", "--no-follow")
+    shutil.rmtree(tmp_path / "two")
+
+    printed = joined(call("views", "adds", "--json", "views.json").output)
+
+    assert sorted(printed) == [
+        "KServe view two/adds follows prod of adds, and is not on this machine",
+        "Triton view one/adds follows prod of adds",
+        "forget: convert-and-validate views --forget two/adds --repository repository",
+    ]
+    found = json.loads((tmp_path / "views.json").read_text())["views"]
+    assert sorted((each["order"]["command"], each["is_there"]) for each in found) == [
+        ("kserve", False),
+        ("triton", True),
+    ]
+
+
+@pytest.mark.usefixtures("two_releases")
+def test_a_view_that_is_forgotten_stays_as_it_is(tmp_path: Path, call: Callable[..., Result]) -> None:
+    np.savez(tmp_path / "inputs.npz", x=np.ones((3, 4), dtype=np.float32))
+    call("triton", "adds", "--out", "models", "--samples", "inputs.npz")
+
+    call("views", "--forget", "elsewhere/../models/adds")
+
+    assert "view" not in call("rollback", "adds").output
+    assert shown(tmp_path / "models") == ["2"]
+    # The rows of its warm-up are forgotten as well.
+    assert list((tmp_path / "repository/views/adds").iterdir()) == []
+
+
+@pytest.mark.usefixtures("two_releases")
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--forget", "other/adds"), r"no view in other/adds follows an alias \(those that do: models/adds\)"),
+        (("adds", "--forget", "models/adds"), "views takes either a MODEL or --forget DIR"),
+        (("subtracts",), "has no release of model 'subtracts'"),
+    ],
+)
+def test_views_that_are_not_known_are_said(call: Callable[..., Result], words: tuple[str, ...], message: str) -> None:
+    call("triton", "adds", "--out", "models")
+
+    with pytest.raises(UsageError, match=message):
+        call("views", *words)
+
+
+@pytest.mark.usefixtures("two_releases")
+def test_a_service_of_kserve_is_to_be_copied_and_applied_after_each_move(call: Callable[..., Result]) -> None:
+    call("kserve", "adds", "--out", "models", "--storage-uri", "s3://team/models", "--server", "25.10")
+
+    printed = joined(call("rollback", "adds").output)
+
+    at = printed.index("KServe view models/adds now shows version 1")
+    assert printed[at + 1 :] == [
+        "copy: models/adds/1 to s3://team/models/adds/1",
+        "start: kubectl apply -f models/adds/inferenceservice.yaml",
+    ]
+    # What the cluster has already is not to be brought there.
+    assert "copy" not in call("alias", "adds", "prod", "1").output
 
 
 def test_a_release_that_cannot_be_served_leaves_the_view_as_it_is(
@@ -156,7 +236,7 @@ def test_a_view_of_tensorflow_serving_follows(
     make_release("onnx-fp32", "savedmodel-fp32", added=2.0)
     call("tfserving", "adds", "--out", "models", "--base-path", "/models")
 
-    assert "view models/adds now shows version 1" in call("rollback", "adds").output
+    assert "TensorFlow Serving view models/adds now shows version 1" in call("rollback", "adds").output
 
     text = (tmp_path / "models/models.config").read_text()
     assert ("versions: 1" in text, "versions: 2" in text, '"/models/adds"' in text) == (True, False, True)

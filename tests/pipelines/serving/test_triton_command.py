@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from paritygate.errors import ArtifactIntegrityError, UsageError
+from paritygate.errors import ArtifactIntegrityError, ExitCode, UsageError
 from paritygate.pipelines.cli.app import cli
 from paritygate.pipelines.release.repository import Release
+from paritygate.pipelines.release.repository.commands import command_on
 from paritygate.pipelines.spec.loading import parse_spec
 
 
@@ -158,3 +159,29 @@ def test_a_spec_is_told_at_once_what_triton_does_not_know(tmp_path: Path) -> Non
 
     with pytest.raises(UsageError, match="'max_batchsize' is no field of a model configuration"):
         parse_spec(text, folder=tmp_path, origin="spec.yaml")
+
+
+@pytest.mark.parametrize("words", [["triton"], ["kserve", "--storage-uri", "s3://team/models", "--server", "25.10"]])
+def test_the_hint_after_a_change_names_the_repository(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make_release: Callable[..., Release], words: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = make_release().folder / "onnx-fp32/model.onnx"
+    path.chmod(0o644)
+    path.write_bytes(b"other")
+    arguments = [words[0], "adds", *words[1:], "--out", "models", "--repository", "repository"]
+
+    error = CliRunner().invoke(cli, arguments, standalone_mode=False).exception
+
+    assert isinstance(error, ArtifactIntegrityError)
+    assert error.hint == "see: convert-and-validate verify adds 1 --repository repository"
+    # As it is printed, it finds what was changed.
+    verify = CliRunner().invoke(cli, error.hint.split()[2:], standalone_mode=False)
+    assert (verify.return_value, "onnx-fp32/model.onnx" in verify.output) == (ExitCode.NOT_MEASURED, True)
+
+
+def test_the_usual_repository_is_not_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    assert command_on(tmp_path / "artifacts/repository", "show", "adds") == "convert-and-validate show adds"
+    assert command_on(Path("other place"), "list") == "convert-and-validate list --repository 'other place'"

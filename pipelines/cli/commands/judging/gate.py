@@ -63,9 +63,9 @@ def command(
     from paritygate.pipelines.cli.console import Shown, write_json
     from paritygate.pipelines.cli.gate_summary import print_held
     from paritygate.pipelines.release.against import hold_against
+    from paritygate.pipelines.release.promote import repository_of
     from paritygate.pipelines.release.repository.inspect import show
     from paritygate.pipelines.run.workspace import open_run
-    from paritygate.pipelines.run_spec import repository_of
     from paritygate.pipelines.spec.against import parse_factors
 
     shown = Shown.of(quiet=quiet, verbose=verbose, json_target=json_target)

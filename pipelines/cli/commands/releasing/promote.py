@@ -84,9 +84,8 @@ def command(
     from paritygate.pipelines.cli.release_summary import print_release
     from paritygate.pipelines.cli.serving_summary import print_following_views
     from paritygate.pipelines.release.following import write_following_views
-    from paritygate.pipelines.release.promote import promote_stage
+    from paritygate.pipelines.release.promote import promote_stage, repository_of
     from paritygate.pipelines.run.workspace import open_run
-    from paritygate.pipelines.run_spec import repository_of
     from paritygate.pipelines.spec.limits import parse_constraints
 
     if run_folder is None:

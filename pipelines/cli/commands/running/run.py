@@ -149,7 +149,7 @@ def command(
         written.add_outcome(outcome)
         codes.append(outcome.exit_code)
         entries.append(outcome.to_json())
-        if outcome.repository is not None and outcome.repository not in touched:
+        if outcome.release and outcome.repository and outcome.repository not in touched:
             touched.append(outcome.repository)
     if verbose:
         with written.printing():

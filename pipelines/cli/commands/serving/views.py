@@ -1,0 +1,58 @@
+"""`views`: the views on model servers that follow an alias."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from paritygate.codec import to_data
+from paritygate.pipelines.cli.options import json_option, repository_option
+
+__all__ = ["command"]
+
+
+@click.command("views")
+@click.argument("model", required=False)
+@click.option(
+    "--forget",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Forget the view in this folder, DIR/NAME of the command that wrote it: it follows no alias any more.",
+)
+@repository_option
+@json_option
+def command(*, model: str | None, forget: Path | None, repository: Path, json_target: str | None) -> int:
+    """List the views of MODEL, or of all models, that promote, run, rollback and alias write again.
+
+    A view that is forgotten stays as it is, and so does its server. The commands triton, tfserving and kserve let a
+    view follow its alias, and so does the same command again after it was forgotten.
+
+    \b
+    Example:
+      convert-and-validate views
+      convert-and-validate views --forget models/klue-sts
+    """
+    from paritygate.errors import UsageError
+    from paritygate.pipelines.cli.console import print_lines, write_json
+    from paritygate.pipelines.cli.serving_summary import forgotten_lines, kept_view_lines
+    from paritygate.pipelines.release.kept_orders import forget_view, kept_orders
+    from paritygate.pipelines.release.repository.inspect import list_models, read_state
+
+    if forget is not None and model is not None:
+        msg = "views takes either a MODEL or --forget DIR"
+        raise UsageError(msg, hint="leave the model out: the folder says which view is meant")
+    if model is None:
+        # There is such a repository.
+        list_models(repository)
+    else:
+        read_state(repository, model)
+    if forget is not None:
+        forgotten = forget_view(repository, forget)
+        print_lines(forgotten_lines(forgotten), err=json_target == "-")
+        write_json(json_target, {"schema_version": 1, "forgotten": [to_data(order) for order in forgotten]})
+        return 0
+    kept = list(kept_orders(repository, model or "*"))
+    print_lines(kept_view_lines(kept, repository), err=json_target == "-")
+    write_json(json_target, {"schema_version": 1, "views": [each.to_json() for each in kept]})
+    return 0

@@ -1,0 +1,128 @@
+"""What was asked for of each view that follows an alias: `views/<model>/` of the repository, a file a view.
+
+The rows that the server is warmed up with lie beside it, so that no code and no samples of the user's are asked again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from paritygate.codec import from_data, to_data
+from paritygate.errors import InputFileError, UsageError
+from paritygate.files import read_json, storage_errors, write_json_atomically
+from paritygate.pipelines.release.repository.commands import command_on
+from paritygate.pipelines.release.repository.disk import make_folders
+from paritygate.pipelines.release.view_order import ViewOrder
+from paritygate.text import from_here
+from paritygate.validate.samples.in_memory import store_samples
+from paritygate.validate.samples.samples import open_samples
+from paritygate.validate.samples.source import SampleSource
+
+__all__ = ["KeptOrder", "forget_view", "keep_order", "kept_orders", "kept_rows"]
+
+_FOLDER = "views"
+_ID = 16
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KeptOrder:
+    """What was kept of a view that follows an alias.
+
+    Attributes:
+        path: The file that holds it.
+        order: What was asked for; None where the file is damaged.
+        error: Why it cannot be read; None where it can.
+    """
+
+    path: Path
+    order: ViewOrder | None = None
+    error: InputFileError | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON data."""
+        is_there = self.order is not None and self.order.place.is_dir()
+        why = None if self.error is None else {"message": str(self.error), "hint": self.error.hint}
+        return {"record": str(self.path), "order": to_data(self.order), "is_there": is_there, "error": why}
+
+
+def keep_order(repository: Path, order: ViewOrder, samples: SampleSource | None, *, is_followed: bool) -> None:
+    """Keep what was asked for, so that the view follows its alias; or forget what was kept of that place.
+
+    Raises:
+        UsageError: The warm-up rows are of a dtype that cannot be kept.
+        StorageError: The repository cannot be written.
+    """
+    if not (is_followed and order.follows):
+        with storage_errors(repository):
+            _remove(_record_of(repository, order))
+        return
+    folder = make_folders(repository, _FOLDER, order.model)
+    if samples is not None:
+        with storage_errors(folder), tempfile.TemporaryDirectory(dir=folder) as place:
+            stored = store_samples(next(iter(open_samples(samples)())).inputs, Path(place), samples)
+            Path(stored.text).replace(kept_rows(repository, order))
+    write_json_atomically(_record_of(repository, order), {"schema_version": 1, "order": to_data(order)})
+
+
+def kept_orders(repository: Path, model: str = "*") -> Iterator[KeptOrder]:
+    """Yield what was kept of the views of a model, or of all models."""
+    for path in sorted((repository / _FOLDER).glob(f"{model}/*.json")):
+        yield _read(path)
+
+
+def kept_rows(repository: Path, order: ViewOrder) -> Path:
+    """Return the file of the rows that the server is warmed up with."""
+    return _record_of(repository, order).with_suffix(".npz")
+
+
+def forget_view(repository: Path, place: Path) -> tuple[ViewOrder, ...]:
+    """Forget a view, which follows its alias no longer and stays as it is; return what was kept of it.
+
+    Args:
+        repository: The root of the repository.
+        place: The model's folder on the server, which need not be there any more.
+
+    Raises:
+        UsageError: No view there follows an alias.
+        StorageError: The repository cannot be written.
+    """
+    kept = [(each.path, each.order) for each in kept_orders(repository) if each.order is not None]
+    found = [(path, order) for path, order in kept if _is_same(order.place, place)]
+    if not found:
+        known = ", ".join(sorted({from_here(order.place) for _, order in kept})) or "none"
+        msg = f"no view in {from_here(place.absolute())} follows an alias (those that do: {known})"
+        raise UsageError(msg, hint=f"see them: {command_on(repository, 'views')}")
+    with storage_errors(repository):
+        for path, _ in found:
+            _remove(path)
+    return tuple(order for _, order in found)
+
+
+def _read(path: Path) -> KeptOrder:
+    try:
+        return KeptOrder(path=path, order=from_data(ViewOrder, read_json(path)["order"]))
+    except (OSError, KeyError, TypeError, ValueError) as err:
+        msg = f"{path} is damaged: {type(err).__name__}: {err}"
+        return KeptOrder(path=path, error=InputFileError(msg, hint="remove it, and write its view again"))
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    # A folder that is gone has no links to follow.
+    return os.path.abspath(one) == os.path.abspath(other)  # noqa: PTH100 - `absolute` keeps `..`
+
+
+def _remove(record: Path) -> None:
+    for path in (record, record.with_suffix(".npz")):
+        path.unlink(missing_ok=True)
+
+
+def _record_of(repository: Path, order: ViewOrder) -> Path:
+    # One place, one view: another order for it takes the place of the first.
+    place = hashlib.sha256(f"{order.command} {order.place}".encode()).hexdigest()[:_ID]
+    return repository / _FOLDER / order.model / f"{place}.json"

@@ -1,0 +1,25 @@
+"""Commands on a repository as messages print them: each names the repository, where it is not the usual one."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+from paritygate.text import from_here
+
+__all__ = ["DEFAULT_REPOSITORY", "command_on"]
+
+# Where releases go, and where commands look for them, unless a spec or an option says otherwise.
+DEFAULT_REPOSITORY = Path("artifacts/repository")
+
+
+def command_on(repository: Path, *words: str) -> str:
+    """Return a command on a repository as it is typed here, with `--repository` where that is not the usual one.
+
+    Args:
+        repository: The root of the repository.
+        words: The command, its arguments and its options, each as one word.
+    """
+    if repository.absolute() == DEFAULT_REPOSITORY.absolute():
+        return shlex.join(["convert-and-validate", *words])
+    return shlex.join(["convert-and-validate", *words, "--repository", from_here(repository)])

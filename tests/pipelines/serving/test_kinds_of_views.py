@@ -1,0 +1,80 @@
+"""A folder of models is for one kind of server: the command of another kind writes nothing there."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from paritygate.errors import UsageError
+from paritygate.pipelines.cli.app import cli
+from paritygate.pipelines.release.repository import Release
+from paritygate.pipelines.serving.kinds import KINDS
+
+_OPTIONS = {
+    "triton": (),
+    "tfserving": (),
+    "kserve": ("--storage-uri", "s3://team/models", "--server", "25.10"),
+}
+
+
+@pytest.fixture
+def call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make_release: Callable[..., Release]
+) -> Callable[..., Result]:
+    """Return a function that calls the tool on the repository, which holds a release that all kinds serve."""
+    monkeypatch.chdir(tmp_path)
+    make_release("onnx-fp32", "savedmodel-fp32")
+
+    def run(*words: str) -> Result:
+        result = CliRunner().invoke(cli, [*words, "--repository", "repository"], standalone_mode=False)
+        if result.exception is not None:
+            raise result.exception
+        return result
+
+    return run
+
+
+def everything_in(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("second", KINDS)
+@pytest.mark.parametrize("first", KINDS)
+@pytest.mark.parametrize("name", ["adds", "other"])
+def test_a_folder_holds_views_of_one_kind(
+    tmp_path: Path, call: Callable[..., Result], first: str, second: str, name: str
+) -> None:
+    call(first, "adds", "--out", "models", *_OPTIONS[first])
+    before = everything_in(tmp_path / "models")
+
+    if first == second:
+        assert call(second, "adds", "--out", "models", "--name", name, *_OPTIONS[second]).return_value == 0
+        return
+    with pytest.raises(UsageError) as caught:
+        call(second, "adds", "--out", "models", "--name", name, *_OPTIONS[second])
+
+    said = str(caught.value)
+    assert f"models holds a view for {KINDS[first]} (" in said
+    assert f"allowed: a folder that is empty or absent, or one with views for {KINDS[second]} alone" in said
+    assert everything_in(tmp_path / "models") == before
+    # What it was asked is kept of no view that was not written.
+    assert len(list((tmp_path / "repository/views/adds").glob("*.json"))) == 1
+    # The command that is named writes it.
+    words = shlex.split(caught.value.hint.partition("convert-and-validate ")[2])
+    assert words[0] == second
+    assert CliRunner().invoke(cli, words, standalone_mode=False).return_value == 0
+    assert (tmp_path / f"models-{second}" / name).is_dir()
+
+
+def test_a_folder_that_somebody_else_made_for_triton_is_one(tmp_path: Path, call: Callable[..., Result]) -> None:
+    (tmp_path / "models/theirs").mkdir(parents=True)
+    (tmp_path / "models/theirs/config.pbtxt").write_text('backend: "python"\n')
+
+    with pytest.raises(UsageError, match=r"models holds a view for Triton \(theirs/config\.pbtxt\)"):
+        call("kserve", "adds", "--out", "models", *_OPTIONS["kserve"])
+
+    assert [path.name for path in (tmp_path / "models").iterdir()] == ["theirs"]
