@@ -17,8 +17,8 @@ CALLS: list[list[str]] = [[], *([name] for name in COMMANDS)]
 # Those whose help fits a terminal of 80 columns.
 FITTING = (
     *("init", "inspect", "backends", "schema"),
-    *("run", "plan", "export", "build", "record"),
-    *("validate", "selftest", "gate", "choose", "report"),
+    *("run", "plan", "export", "build", "record", "benchmark"),
+    *("compare", "validate", "selftest", "gate", "choose", "report"),
     *("list", "show", "verify", "runs", "clean", "pack", "unpack"),
 )
 
