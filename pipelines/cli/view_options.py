@@ -32,6 +32,11 @@ _OPTIONS = (
         is_flag=True,
         help="Leave the view as it is when promote, run, rollback or alias moves the alias.",
     ),
+    click.option(
+        "--overwrite",
+        is_flag=True,
+        help="Replace files of the view that were changed by hand, or written with options that are left out now.",
+    ),
     repository_option,
     quiet_option,
     json_option,
@@ -55,6 +60,7 @@ def write_view_asked_for(  # noqa: PLR0913 - one argument for each option of the
     name: str | None,
     variant: str | None,
     no_follow: bool,
+    overwrite: bool,
     repository: Path,
     quiet: bool,
     json_target: str | None,
@@ -88,7 +94,7 @@ def write_view_asked_for(  # noqa: PLR0913 - one argument for each option of the
         storage_uri=storage_uri,
     )
     source = None if samples is None else SampleSource(text=samples, folder=Path.cwd())
-    published: PublishedView[Any, Any] = publish_order(repository, order, source)
+    published: PublishedView[Any, Any] = publish_order(repository, order, source, overwrite=overwrite)
     try:
         keep_order(repository, order, source, is_followed=not no_follow)
     except (StorageError, UsageError) as err:

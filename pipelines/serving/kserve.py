@@ -16,7 +16,8 @@ import yaml
 
 from paritygate.errors import UsageError
 from paritygate.pipelines.serving.place import FolderOfPlace, Place
-from paritygate.pipelines.serving.triton.view import FIRST_LINE, TritonView, write_view
+from paritygate.pipelines.serving.triton.view import TritonView, write_view
+from paritygate.pipelines.serving.written import check_as_written, is_ours
 
 __all__ = ["MANIFEST", "KServeView", "WrittenKServe", "make_kserve_view", "write_kserve"]
 
@@ -36,12 +37,10 @@ class KServeView:
     Attributes:
         triton: What its Triton reads.
         manifest: The InferenceService as JSON data.
-        said: What the first line of its file says.
     """
 
     triton: TritonView
     manifest: Mapping[str, Any]
-    said: str
 
     @property
     def name(self) -> str:
@@ -74,7 +73,7 @@ class WrittenKServe:
         return {"is_changed": self.is_changed}
 
 
-def make_kserve_view(triton: TritonView, *, storage_uri: str, server: str, is_on_gpu: bool, said: str) -> KServeView:
+def make_kserve_view(triton: TritonView, *, storage_uri: str, server: str, is_on_gpu: bool) -> KServeView:
     """Return the view of what a Triton reads.
 
     Args:
@@ -82,7 +81,6 @@ def make_kserve_view(triton: TritonView, *, storage_uri: str, server: str, is_on
         storage_uri: The place of all models as the cluster sees it.
         server: The release of Triton.
         is_on_gpu: Whether it is served on a GPU.
-        said: Which release it is of, in words.
 
     Raises:
         UsageError: KServe takes no service of that name, or reads no folder from that place.
@@ -111,24 +109,32 @@ def make_kserve_view(triton: TritonView, *, storage_uri: str, server: str, is_on
         "metadata": {"name": triton.name},
         "spec": {"predictor": {"model": model}},
     }
-    return KServeView(triton=triton, manifest=manifest, said=said)
+    return KServeView(triton=triton, manifest=manifest)
 
 
-def write_kserve(view: KServeView, place: Place) -> WrittenKServe:
+def write_kserve(view: KServeView, place: Place, *, overwrite: bool = False) -> WrittenKServe:
     """Write a view: first the version's folder, then at once the service that names it.
+
+    Args:
+        view: The view.
+        place: Where the folder of the service is.
+        overwrite: As of `write_view`, of the service as well.
 
     Raises:
         UsageError: The service's file was not written by this, or the version's folder holds something else.
+        ChangedViewError: A file was changed by hand, or written with options that are left out now.
         ArtifactIntegrityError: A file is not what was released.
         StorageError: The disk is full, or the place cannot be written.
     """
     name = f"{view.name}/{MANIFEST}"
     before = place.read(name)
-    if before is not None and not before.startswith(FIRST_LINE.encode()):
+    if before is not None and not is_ours(before):
         msg = f"{name} is there and was not written by this command: it is left alone"
         raise UsageError(msg, hint="write to another folder with --out, or serve it under another --name")
-    written = write_view(view.triton, FolderOfPlace(place, view.folder))
-    text = f"{FIRST_LINE}: {view.said}.\n{yaml.safe_dump(dict(view.manifest), sort_keys=False)}".encode()
+    if before is not None and not overwrite:
+        check_as_written(before, name, view.triton.head.options)
+    written = write_view(view.triton, FolderOfPlace(place, view.folder), overwrite=overwrite)
+    text = view.triton.head.over(yaml.safe_dump(dict(view.manifest), sort_keys=False)).encode()
     if before != text:
         place.replace(name, text)
     return WrittenKServe(is_changed=written.is_changed or before != text)
