@@ -27,6 +27,10 @@ _RUNTIME = "kserve-tritonserver"
 _NAME = re.compile(r"[a-z]([-a-z0-9]{0,51}[a-z0-9])?")
 # Of what KServe reads from, those that hold folders: it copies all that is below into the container.
 _FOLDERS = ("gs://", "s3://", "pvc://", "hdfs://", "webhdfs://")
+_FOLDER = re.compile("(gs|s3|pvc|hdfs|webhdfs)://[^/]")
+# The name of a volume claim, as Kubernetes has names.
+_CLAIM = re.compile(r"(?=.{1,253}$)[a-z0-9]([-.a-z0-9]*[a-z0-9])?")
+_EXAMPLE = "give for example --storage-uri pvc://CLAIM/models"
 _AZURE = re.compile(r"https://[^/]+\.blob\.core\.windows\.net/.+")
 
 
@@ -88,10 +92,11 @@ def make_kserve_view(triton: TritonView, *, storage_uri: str, server: str, is_on
     if _NAME.fullmatch(triton.name) is None:
         msg = f"KServe has no service called {triton.name!r} (allowed: a-z, 0-9 and -, a letter first, at most 53 long)"
         raise UsageError(msg, hint="serve it under another --name")
-    if not storage_uri.startswith(_FOLDERS) and _AZURE.fullmatch(storage_uri) is None:
-        allowed = f"{', '.join(_FOLDERS)} or https://ACCOUNT.blob.core.windows.net/"
+    _check_claim(storage_uri)
+    if not _FOLDER.match(storage_uri) and _AZURE.fullmatch(storage_uri) is None:
+        allowed = f"{', '.join(_FOLDERS)}, each with a name, or https://ACCOUNT.blob.core.windows.net/"
         msg = f"KServe reads no folder of models from {storage_uri!r} (allowed: what begins with {allowed})"
-        raise UsageError(msg, hint="give for example --storage-uri pvc://CLAIM/models")
+        raise UsageError(msg, hint=_EXAMPLE)
     model: dict[str, Any] = {
         "modelFormat": {"name": "triton"},
         "runtime": _RUNTIME,
@@ -110,6 +115,23 @@ def make_kserve_view(triton: TritonView, *, storage_uri: str, server: str, is_on
         "spec": {"predictor": {"model": model}},
     }
     return KServeView(triton=triton, manifest=manifest)
+
+
+def _check_claim(storage_uri: str) -> None:
+    """Check that a place on a volume is written as KServe reads it: the claim, a slash, and the path.
+
+    Why is a claim alone refused, which KServe takes? `pvc://models` is meant as a folder as often as it names a claim.
+    """
+    place = storage_uri.removeprefix("pvc://")
+    if place == storage_uri:
+        return
+    claim, slash, _ = place.partition("/")
+    if _CLAIM.fullmatch(claim) is None:
+        msg = f"{storage_uri!r} names no volume claim {claim!r} (allowed: pvc://CLAIM/PATH; CLAIM of a-z, 0-9, - and .)"
+        raise UsageError(msg, hint=_EXAMPLE)
+    if not slash:
+        msg = f"{storage_uri!r} names the volume claim {claim!r} and no path on it (allowed: pvc://CLAIM/PATH)"
+        raise UsageError(msg, hint=f"give for example pvc://CLAIM/{claim}, or pvc://{claim}/ for the whole volume")
 
 
 def write_kserve(view: KServeView, place: Place, *, overwrite: bool = False) -> WrittenKServe:
