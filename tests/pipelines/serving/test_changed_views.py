@@ -140,8 +140,8 @@ def test_another_base_path_is_said(tmp_path: Path, call: Callable[..., Result]) 
 
     assert caught.value.hint.startswith("give --base-path /models, or --overwrite")
     assert '"/models/adds"' in (tmp_path / "models/models.config").read_text()
-    call("tfserving", "adds", "--out", "models", "--base-path", "/mnt", "--overwrite")
-    assert '"/mnt/adds"' in (tmp_path / "models/models.config").read_text()
+    call("tfserving", "adds", "--out", "models", "--base-path", "/served", "--overwrite")
+    assert '"/served/adds"' in (tmp_path / "models/models.config").read_text()
 
 
 @pytest.mark.parametrize("kind", KINDS)
