@@ -106,7 +106,7 @@ def make_saved_model_view(artifact: Artifact, *, name: str, version: int, base_p
     """
     if artifact.variant.format != FORMAT:
         msg = f"TensorFlow Serving does not serve {artifact.variant} (allowed: {FORMAT})"
-        raise UsageError(msg, hint=f"release a variant of the format {FORMAT}")
+        raise UsageError(msg, hint=f"leave --variant out, which takes the released variant of the format {FORMAT}")
     if not base_path.startswith("/"):
         msg = f"the base path {base_path!r} is not absolute"
         raise UsageError(msg, hint="give the folder as the server sees it, such as --base-path /models")
