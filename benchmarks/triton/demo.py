@@ -58,7 +58,15 @@ def main(place: Path) -> int:
     with tempfile.TemporaryDirectory(prefix="paritygate-triton-") as folder:
         work = Path(folder)
         # What the command wrote a moment ago, and so nothing is written again.
-        order = ViewOrder(command="triton", model=_MODEL, which="prod", root=models, name=_MODEL, variant=_VARIANT)
+        order = ViewOrder(
+            command="triton",
+            model=_MODEL,
+            which="prod",
+            root=models,
+            name=_MODEL,
+            variant=_VARIANT,
+            samples=_SAMPLES,
+        )
         published = publish_triton_view(repository, order, SampleSource(text=_SAMPLES, folder=Path.cwd()))
         write_view(shadow_of(published.view, models), LocalPlace(work / "shadow"))
         with TritonServer(place, work / "shadow", work) as server:

@@ -59,11 +59,10 @@ def shadow_of(view: TritonView, root: Path, *, waits_ms: Sequence[float] = ()) -
     if waits_ms:
         parameters["waits_ms"] = {"string_value": json.dumps(list(waits_ms))}
     config = {**view.config, "backend": "python", "parameters": parameters}
-    first = view.text.splitlines()[0]
     return replace(
         view,
         config=config,
-        text=f"{first}\n{text_of(config_of(config))}",
+        text=view.head.over(text_of(config_of(config))),
         files={**files, "model.py": _SHADOW_MODEL},
         digests={**view.digests, "model.py": digest_of(_SHADOW_MODEL)},
     )

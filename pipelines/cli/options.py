@@ -125,7 +125,7 @@ quiet_option = click.option(
     is_flag=True,
     # Known when a run is looked for by a short name.
     is_eager=True,
-    help="Show no progress; where there is a verdict, print its line alone, and errors.",
+    help="Show no progress, and print one line: the verdict, or what was done; and errors.",
 )
 verbose_option = click.option(
     "--verbose", "-v", is_flag=True, help="Print every figure and remark as well, as wide as they are."

@@ -141,8 +141,8 @@ def _same(release: Release) -> str:
     return said
 
 
-def print_alias_move(move: AliasMove, *, to_stderr: bool = False) -> None:
-    """Print where an alias points to now."""
+def print_alias_move(move: AliasMove, *, is_quiet: bool = False, to_stderr: bool = False) -> None:
+    """Print where an alias points to now; if `is_quiet`, in one line."""
     if move.previous is None:
         said = f"was set to version {move.version}"
     elif move.record is None:
@@ -150,7 +150,7 @@ def print_alias_move(move: AliasMove, *, to_stderr: bool = False) -> None:
     else:
         said = f"was moved {'back ' if move.is_rollback else ''}from version {move.previous} to {move.version}"
     echo(f"{move.model}: alias {move.alias} {said}, whose files are intact", err=to_stderr)
-    if move.is_rollback:
+    if move.is_rollback and not is_quiet:
         past = ", ".join(map(str, move.past)) or "none"
         echo(f"versions before it, to which rollback goes next: {past}", err=to_stderr)
 

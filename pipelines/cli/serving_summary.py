@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from paritygate.errors import ChangedViewError
 from paritygate.pipelines.cli.console import print_lines
 from paritygate.pipelines.cli.screen import WIDTH, command_lines, wrapped
 from paritygate.pipelines.release.following import FollowingView
@@ -158,7 +159,8 @@ def following_lines(views: Iterable[FollowingView], repository: Path, width: int
             yield from wrapped(f"{name} is behind, its server keeps what it has: {view.error}", width=width)
             yield from wrapped(f"hint: {view.error.hint}", width=width)
             if view.order is not None:
-                yield from command_lines(f"next: {view.order.command_line(repository)}", width=width)
+                options = ("--overwrite",) if isinstance(view.error, ChangedViewError) else ()
+                yield from command_lines(f"next: {view.order.command_line(repository, *options)}", width=width)
         elif not view.is_there:
             forget = _forget_command(view.place, repository)
             said = f"warning: {name} is not on this machine and was left out; if it is gone, forget it: {forget}"

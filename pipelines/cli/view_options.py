@@ -16,15 +16,6 @@ if TYPE_CHECKING:
 __all__ = ["view_options", "write_view_asked_for"]
 
 _OPTIONS = (
-    click.argument("model"),
-    click.argument("which", required=False, default="prod", metavar="[VERSION|ALIAS]"),
-    click.option(
-        "--out",
-        required=True,
-        type=click.Path(file_okay=False, path_type=Path),
-        metavar="DIR",
-        help="The folder of all models of the server, on which it is started.",
-    ),
     click.option("--name", metavar="NAME", help="The model's name on the server; MODEL if not given."),
     click.option("--variant", metavar="NAME", help="The variant to serve; the first that is served if not given."),
     click.option(
@@ -32,17 +23,36 @@ _OPTIONS = (
         is_flag=True,
         help="Leave the view as it is when promote, run, rollback or alias moves the alias.",
     ),
+    click.option(
+        "--overwrite",
+        is_flag=True,
+        help="Replace files of the view that were changed by hand, or written with options that are left out now.",
+    ),
     repository_option,
     quiet_option,
     json_option,
 )
 
 
-def view_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the options that all views have."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
+def view_options(out: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Give a command the arguments and options that all views have.
+
+    Args:
+        out: What the folder of --out is, and what is written there.
+    """
+    of_view = (
+        click.argument("model"),
+        click.argument("which", required=False, default="prod", metavar="[VERSION|ALIAS]"),
+        click.option("--out", required=True, type=click.Path(file_okay=False, path_type=Path), metavar="DIR", help=out),
+        *_OPTIONS,
+    )
+
+    def add(command: Callable[..., Any]) -> Callable[..., Any]:
+        for option in reversed(of_view):
+            command = option(command)
+        return command
+
+    return add
 
 
 def write_view_asked_for(  # noqa: PLR0913 - one argument for each option of the commands
@@ -55,6 +65,7 @@ def write_view_asked_for(  # noqa: PLR0913 - one argument for each option of the
     name: str | None,
     variant: str | None,
     no_follow: bool,
+    overwrite: bool,
     repository: Path,
     quiet: bool,
     json_target: str | None,
@@ -88,7 +99,7 @@ def write_view_asked_for(  # noqa: PLR0913 - one argument for each option of the
         storage_uri=storage_uri,
     )
     source = None if samples is None else SampleSource(text=samples, folder=Path.cwd())
-    published: PublishedView[Any, Any] = publish_order(repository, order, source)
+    published: PublishedView[Any, Any] = publish_order(repository, order, source, overwrite=overwrite)
     try:
         keep_order(repository, order, source, is_followed=not no_follow)
     except (StorageError, UsageError) as err:

@@ -58,10 +58,19 @@ class FollowingView:
         return {**said, "version": self.version, "is_changed": self.is_changed, "error": why}
 
 
-def publish_order(repository: Path, order: ViewOrder, samples: SampleSource | None) -> PublishedView[Any, Any]:
+def publish_order(
+    repository: Path, order: ViewOrder, samples: SampleSource | None, *, overwrite: bool = False
+) -> PublishedView[Any, Any]:
     """Write a view, and return what it is.
 
+    Args:
+        repository: The root of the repository.
+        order: What is asked for.
+        samples: Where the rows for the warm-up come from; no warm-up if None.
+        overwrite: Whether files are replaced that were changed by hand, or asked for with more.
+
     Raises:
+        ChangedViewError: They were, and are not to be replaced.
         UsageError: The folder holds a view for a server of another kind.
         ParitygateError: As `publish_triton_view`, `publish_kserve_view` and `publish_saved_model`.
     """
@@ -70,10 +79,10 @@ def publish_order(repository: Path, order: ViewOrder, samples: SampleSource | No
         LocalPlace(order.root), order.command, root=from_here(order.root), elsewhere=beside.command_line(repository)
     )
     if order.command == "triton":
-        return publish_triton_view(repository, order, samples)
+        return publish_triton_view(repository, order, samples, overwrite=overwrite)
     if order.command == "kserve":
-        return publish_kserve_view(repository, order, samples)
-    return publish_saved_model(repository, order)
+        return publish_kserve_view(repository, order, samples, overwrite=overwrite)
+    return publish_saved_model(repository, order, overwrite=overwrite)
 
 
 def write_following_views(repository: Path, model: str, alias: str | None) -> tuple[FollowingView, ...]:

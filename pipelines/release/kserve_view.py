@@ -19,15 +19,19 @@ __all__ = ["PublishedKServe", "publish_kserve_view"]
 PublishedKServe = PublishedView[KServeView, WrittenKServe]
 
 
-def publish_kserve_view(repository: Path, order: ViewOrder, samples: SampleSource | None = None) -> PublishedKServe:
+def publish_kserve_view(
+    repository: Path, order: ViewOrder, samples: SampleSource | None = None, *, overwrite: bool = False
+) -> PublishedKServe:
     """Write the view of a release, whose files are verified first, and return what it is.
 
     Args:
         repository: The root of the repository.
         order: What is asked for.
         samples: Where real inputs come from that the server is warmed up with; no warm-up if None.
+        overwrite: As of `write_kserve`.
 
     Raises:
+        ChangedViewError: As `write_kserve`.
         UsageError: There is no such release or variant, Triton does not serve it, the configuration breaks a rule, or
             KServe takes no service of that name, or reads nothing from that place.
         ArtifactIntegrityError: The release is not what was released.
@@ -47,6 +51,6 @@ def publish_kserve_view(repository: Path, order: ViewOrder, samples: SampleSourc
         storage_uri=order.storage_uri,
         server=order.server,
         is_on_gpu=any(group.get("kind") == "KIND_GPU" for group in groups),
-        said=f"{order.model} version {found.details.version}, {found.variant}, {found.artifact.digest}",
     )
-    return published_view(found, order.root, view, write_kserve(view, LocalPlace(order.root)))
+    written = write_kserve(view, LocalPlace(order.root), overwrite=overwrite)
+    return published_view(found, order.root, view, written)

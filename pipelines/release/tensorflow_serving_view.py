@@ -22,10 +22,16 @@ __all__ = ["PublishedSavedModel", "publish_saved_model"]
 PublishedSavedModel = PublishedView[SavedModelView, WrittenSavedModel]
 
 
-def publish_saved_model(repository: Path, order: ViewOrder) -> PublishedSavedModel:
+def publish_saved_model(repository: Path, order: ViewOrder, *, overwrite: bool = False) -> PublishedSavedModel:
     """Write the view of a release, whose files are verified first, and return what it is.
 
+    Args:
+        repository: The root of the repository.
+        order: What is asked for.
+        overwrite: As of `write_saved_model`.
+
     Raises:
+        ChangedViewError: As `write_saved_model`.
         UsageError: There is no such release or variant, or it is no SavedModel.
         ArtifactIntegrityError: The release is not what was released.
         InputFileError: There is no such repository.
@@ -40,4 +46,5 @@ def publish_saved_model(repository: Path, order: ViewOrder) -> PublishedSavedMod
         version=found.details.version,
         base_path=order.base_path or str(order.root.absolute()),
     )
-    return published_view(found, order.root, view, write_saved_model(view, LocalPlace(order.root)))
+    written = write_saved_model(view, LocalPlace(order.root), overwrite=overwrite)
+    return published_view(found, order.root, view, written)

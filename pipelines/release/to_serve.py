@@ -9,6 +9,7 @@ from typing import Any
 
 from paritygate.artifact import Artifact
 from paritygate.errors import ArtifactIntegrityError, UsageError
+from paritygate.pipelines.release.nothing_to_serve import nothing_to_serve
 from paritygate.pipelines.release.repository.commands import command_on
 from paritygate.pipelines.release.repository.inspect import ReleaseDetails, show, verify_release
 from paritygate.precision import Variant
@@ -64,8 +65,7 @@ def release_to_serve(  # noqa: PLR0913 - what is named, and what can be served
         raise UsageError(msg, hint="name one of these with --variant")
     names = [variant] if variant is not None else [n for n in converted if Variant.parse(n).format in formats]
     if not names:
-        msg = f"{what} holds nothing that {server} serves: {', '.join(entries)} (allowed: {', '.join(formats)})"
-        raise UsageError(msg, hint=f"release a variant of one of these formats, such as {formats[0]}-fp32")
+        raise nothing_to_serve(repository, details, formats=formats, server=server)
     entry = converted[names[0]]
     return ReleaseToServe(
         details=details,

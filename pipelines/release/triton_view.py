@@ -16,6 +16,7 @@ from paritygate.pipelines.serving.place import LocalPlace
 from paritygate.pipelines.serving.triton.backends import BACKENDS
 from paritygate.pipelines.serving.triton.config import ServedModel
 from paritygate.pipelines.serving.triton.view import TritonView, WrittenView, make_view, write_view
+from paritygate.pipelines.serving.written import Head
 from paritygate.pipelines.spec.names import check_name
 from paritygate.signature import Signature
 from paritygate.validate.samples.feeding import check_shapes, fit_inputs
@@ -31,15 +32,19 @@ __all__ = ["PublishedTritonView", "publish_triton_view", "triton_view_of"]
 PublishedTritonView = PublishedView[TritonView, WrittenView]
 
 
-def publish_triton_view(repository: Path, order: ViewOrder, samples: SampleSource | None = None) -> PublishedTritonView:
+def publish_triton_view(
+    repository: Path, order: ViewOrder, samples: SampleSource | None = None, *, overwrite: bool = False
+) -> PublishedTritonView:
     """Write the view of a release, whose files are verified first, and return what it is.
 
     Args:
         repository: The root of the repository.
         order: What is asked for.
         samples: Where real inputs come from that the server is warmed up with; no warm-up if None.
+        overwrite: As of `write_view`.
 
     Raises:
+        ChangedViewError: As `write_view`.
         UsageError: There is no such release or variant, Triton does not serve it, or the configuration breaks a rule.
         ArtifactIntegrityError: The release is not what was released.
         InputFileError: There is no such repository, or the samples cannot be read.
@@ -50,7 +55,7 @@ def publish_triton_view(repository: Path, order: ViewOrder, samples: SampleSourc
     )
     place = LocalPlace(order.root)
     view = triton_view_of(found, order, samples, read_tuned(place, check_name("model", order.name)))
-    return published_view(found, order.root, view, write_view(view, place))
+    return published_view(found, order.root, view, write_view(view, place, overwrite=overwrite))
 
 
 def triton_view_of(
@@ -83,7 +88,11 @@ def triton_view_of(
         served,
         warmup=None if samples is None else _first_row(samples, artifact.signature),
         # Without the aliases: where one more points here, the server has nothing to load again.
-        said=f"{order.model} version {details.version}, {found.variant}, {artifact.digest}",
+        head=Head(
+            said=f"{order.model} version {details.version}, {found.variant}",
+            files=artifact.digest,
+            options=order.head_options,
+        ),
     )
 
 

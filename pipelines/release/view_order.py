@@ -49,6 +49,12 @@ class ViewOrder:
         """Whether it names an alias: a version never moves."""
         return not self.which.isdecimal()
 
+    @property
+    def head_options(self) -> dict[str, str]:
+        """The options that ask for more: without one of them a view is checked less, warmed up less, or another."""
+        said = {"--variant": self.variant, "--samples": self.samples, "--server": self.server}
+        return {option: value for option, value in said.items() if value is not None}
+
     def command_line(self, repository: Path, *options: str) -> str:
         """Return the command that writes the view, with further options."""
         said = {"--variant": self.variant, "--samples": self.samples, "--server": self.server}

@@ -16,7 +16,8 @@ import yaml
 
 from paritygate.errors import UsageError
 from paritygate.pipelines.serving.place import FolderOfPlace, Place
-from paritygate.pipelines.serving.triton.view import FIRST_LINE, TritonView, write_view
+from paritygate.pipelines.serving.triton.view import TritonView, write_view
+from paritygate.pipelines.serving.written import check_as_written, is_ours
 
 __all__ = ["MANIFEST", "KServeView", "WrittenKServe", "make_kserve_view", "write_kserve"]
 
@@ -26,6 +27,10 @@ _RUNTIME = "kserve-tritonserver"
 _NAME = re.compile(r"[a-z]([-a-z0-9]{0,51}[a-z0-9])?")
 # Of what KServe reads from, those that hold folders: it copies all that is below into the container.
 _FOLDERS = ("gs://", "s3://", "pvc://", "hdfs://", "webhdfs://")
+_FOLDER = re.compile("(gs|s3|pvc|hdfs|webhdfs)://[^/]")
+# The name of a volume claim, as Kubernetes has names.
+_CLAIM = re.compile(r"(?=.{1,253}$)[a-z0-9]([-.a-z0-9]*[a-z0-9])?")
+_EXAMPLE = "give for example --storage-uri pvc://CLAIM/models"
 _AZURE = re.compile(r"https://[^/]+\.blob\.core\.windows\.net/.+")
 
 
@@ -36,12 +41,10 @@ class KServeView:
     Attributes:
         triton: What its Triton reads.
         manifest: The InferenceService as JSON data.
-        said: What the first line of its file says.
     """
 
     triton: TritonView
     manifest: Mapping[str, Any]
-    said: str
 
     @property
     def name(self) -> str:
@@ -74,7 +77,7 @@ class WrittenKServe:
         return {"is_changed": self.is_changed}
 
 
-def make_kserve_view(triton: TritonView, *, storage_uri: str, server: str, is_on_gpu: bool, said: str) -> KServeView:
+def make_kserve_view(triton: TritonView, *, storage_uri: str, server: str, is_on_gpu: bool) -> KServeView:
     """Return the view of what a Triton reads.
 
     Args:
@@ -82,7 +85,6 @@ def make_kserve_view(triton: TritonView, *, storage_uri: str, server: str, is_on
         storage_uri: The place of all models as the cluster sees it.
         server: The release of Triton.
         is_on_gpu: Whether it is served on a GPU.
-        said: Which release it is of, in words.
 
     Raises:
         UsageError: KServe takes no service of that name, or reads no folder from that place.
@@ -90,10 +92,11 @@ def make_kserve_view(triton: TritonView, *, storage_uri: str, server: str, is_on
     if _NAME.fullmatch(triton.name) is None:
         msg = f"KServe has no service called {triton.name!r} (allowed: a-z, 0-9 and -, a letter first, at most 53 long)"
         raise UsageError(msg, hint="serve it under another --name")
-    if not storage_uri.startswith(_FOLDERS) and _AZURE.fullmatch(storage_uri) is None:
-        allowed = f"{', '.join(_FOLDERS)} or https://ACCOUNT.blob.core.windows.net/"
+    _check_claim(storage_uri)
+    if not _FOLDER.match(storage_uri) and _AZURE.fullmatch(storage_uri) is None:
+        allowed = f"{', '.join(_FOLDERS)}, each with a name, or https://ACCOUNT.blob.core.windows.net/"
         msg = f"KServe reads no folder of models from {storage_uri!r} (allowed: what begins with {allowed})"
-        raise UsageError(msg, hint="give for example --storage-uri pvc://CLAIM/models")
+        raise UsageError(msg, hint=_EXAMPLE)
     model: dict[str, Any] = {
         "modelFormat": {"name": "triton"},
         "runtime": _RUNTIME,
@@ -111,24 +114,49 @@ def make_kserve_view(triton: TritonView, *, storage_uri: str, server: str, is_on
         "metadata": {"name": triton.name},
         "spec": {"predictor": {"model": model}},
     }
-    return KServeView(triton=triton, manifest=manifest, said=said)
+    return KServeView(triton=triton, manifest=manifest)
 
 
-def write_kserve(view: KServeView, place: Place) -> WrittenKServe:
+def _check_claim(storage_uri: str) -> None:
+    """Check that a place on a volume is written as KServe reads it: the claim, a slash, and the path.
+
+    Why is a claim alone refused, which KServe takes? `pvc://models` is meant as a folder as often as it names a claim.
+    """
+    place = storage_uri.removeprefix("pvc://")
+    if place == storage_uri:
+        return
+    claim, slash, _ = place.partition("/")
+    if _CLAIM.fullmatch(claim) is None:
+        msg = f"{storage_uri!r} names no volume claim {claim!r} (allowed: pvc://CLAIM/PATH; CLAIM of a-z, 0-9, - and .)"
+        raise UsageError(msg, hint=_EXAMPLE)
+    if not slash:
+        msg = f"{storage_uri!r} names the volume claim {claim!r} and no path on it (allowed: pvc://CLAIM/PATH)"
+        raise UsageError(msg, hint=f"give for example pvc://CLAIM/{claim}, or pvc://{claim}/ for the whole volume")
+
+
+def write_kserve(view: KServeView, place: Place, *, overwrite: bool = False) -> WrittenKServe:
     """Write a view: first the version's folder, then at once the service that names it.
+
+    Args:
+        view: The view.
+        place: Where the folder of the service is.
+        overwrite: As of `write_view`, of the service as well.
 
     Raises:
         UsageError: The service's file was not written by this, or the version's folder holds something else.
+        ChangedViewError: A file was changed by hand, or written with options that are left out now.
         ArtifactIntegrityError: A file is not what was released.
         StorageError: The disk is full, or the place cannot be written.
     """
     name = f"{view.name}/{MANIFEST}"
     before = place.read(name)
-    if before is not None and not before.startswith(FIRST_LINE.encode()):
+    if before is not None and not is_ours(before):
         msg = f"{name} is there and was not written by this command: it is left alone"
         raise UsageError(msg, hint="write to another folder with --out, or serve it under another --name")
-    written = write_view(view.triton, FolderOfPlace(place, view.folder))
-    text = f"{FIRST_LINE}: {view.said}.\n{yaml.safe_dump(dict(view.manifest), sort_keys=False)}".encode()
+    if before is not None and not overwrite:
+        check_as_written(before, name, view.triton.head.options)
+    written = write_view(view.triton, FolderOfPlace(place, view.folder), overwrite=overwrite)
+    text = view.triton.head.over(yaml.safe_dump(dict(view.manifest), sort_keys=False)).encode()
     if before != text:
         place.replace(name, text)
     return WrittenKServe(is_changed=written.is_changed or before != text)

@@ -38,6 +38,9 @@ class Place(Protocol):
     def replace(self, name: str, content: bytes) -> None:
         """Write a small file: whoever reads it sees the old one or the new one."""
 
+    def remove_folder(self, folder: str) -> None:
+        """Remove a folder with all that is in it, at once; nothing where there is none."""
+
 
 def digest_of(content: Content) -> str:
     """Return `sha256:` and the hex digest of what becomes a file."""
@@ -70,6 +73,10 @@ class FolderOfPlace:
     def replace(self, name: str, content: bytes) -> None:
         """Write a small file: whoever reads it sees the old one or the new one."""
         self._place.replace(f"{self._folder}/{name}", content)
+
+    def remove_folder(self, folder: str) -> None:
+        """Remove a folder with all that is in it, at once; nothing where there is none."""
+        self._place.remove_folder(f"{self._folder}/{folder}")
 
 
 class LocalPlace:
@@ -134,6 +141,17 @@ class LocalPlace:
             staged.write_bytes(content)
             fsync_tree(Path(place))
             self._move(staged, target)
+
+    def remove_folder(self, folder: str) -> None:
+        """Remove a folder with all that is in it, at once; nothing where there is none.
+
+        Raises:
+            StorageError: It cannot be removed.
+        """
+        target = self._root / folder
+        if target.is_dir():
+            with storage_errors(target), self._staging() as place:
+                self._move(target, Path(place) / target.name)
 
     def _staging(self) -> tempfile.TemporaryDirectory[str]:
         self._root.mkdir(parents=True, exist_ok=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from paritygate.artifact import Artifact
-from paritygate.errors import ArtifactIntegrityError, UsageError
+from paritygate.errors import ArtifactIntegrityError, ChangedViewError, UsageError
 from paritygate.pipelines.serving.place import Content, Place, digest_of
 from paritygate.pipelines.serving.protobuf import (
     ConfigError,
@@ -22,13 +22,13 @@ from paritygate.pipelines.serving.protobuf import (
     parse_message,
     text_of,
 )
+from paritygate.pipelines.serving.written import Head, check_as_written, is_ours
 from paritygate.signature import Signature
 
 __all__ = ["FORMAT", "MODELS_FILE", "SavedModelView", "WrittenSavedModel", "make_saved_model_view", "write_saved_model"]
 
 FORMAT = "savedmodel"
 MODELS_FILE = "models.config"
-_FIRST_LINE = b"# Written by paritygate"
 # A request waits as long as this for others.
 _BATCH_TIMEOUT_US = 100
 _SERVER: Mapping[str, str] = {
@@ -106,7 +106,7 @@ def make_saved_model_view(artifact: Artifact, *, name: str, version: int, base_p
     """
     if artifact.variant.format != FORMAT:
         msg = f"TensorFlow Serving does not serve {artifact.variant} (allowed: {FORMAT})"
-        raise UsageError(msg, hint=f"release a variant of the format {FORMAT}")
+        raise UsageError(msg, hint=f"leave --variant out, which takes the released variant of the format {FORMAT}")
     if not base_path.startswith("/"):
         msg = f"the base path {base_path!r} is not absolute"
         raise UsageError(msg, hint="give the folder as the server sees it, such as --base-path /models")
@@ -120,10 +120,16 @@ def make_saved_model_view(artifact: Artifact, *, name: str, version: int, base_p
     )
 
 
-def write_saved_model(view: SavedModelView, place: Place) -> WrittenSavedModel:
+def write_saved_model(view: SavedModelView, place: Place, *, overwrite: bool = False) -> WrittenSavedModel:
     """Write a view: first the version, then the batching file, then at once the list of models with this one in it.
 
+    Args:
+        view: The view.
+        place: Where the server looks for models.
+        overwrite: Whether files are replaced that were changed by hand, and a base path by another one.
+
     Raises:
+        ChangedViewError: The list or the batching file was changed by hand, or the model has another base path.
         UsageError: The list of models was not written by this, or the version's folder holds something else.
         ArtifactIntegrityError: A file is not what was released.
         StorageError: The disk is full, or the place cannot be written.
@@ -133,8 +139,11 @@ def write_saved_model(view: SavedModelView, place: Place) -> WrittenSavedModel:
             msg = f"{name} of version {view.version} is not what was released: its digest is another"
             raise ArtifactIntegrityError(msg, hint="verify the release, and write the view again")
     before = place.read(MODELS_FILE)
-    models = {**_models_of(before), view.name: _entry(view)}
-    text = _FIRST_LINE + b".\n" + text_of(_list_of(models)).encode()
+    models = _models_of(before)
+    if not overwrite:
+        _check_nothing_is_lost(view, place, models)
+    models[view.name] = _entry(view)
+    text = Head().over(text_of(_list_of(models))).encode()
     folder = f"{view.name}/{view.version}"
     there = place.digests(folder)
     if there and there != dict(view.digests):
@@ -149,6 +158,20 @@ def write_saved_model(view: SavedModelView, place: Place) -> WrittenSavedModel:
     if before != text:
         place.replace(MODELS_FILE, text)
     return WrittenSavedModel(is_changed=not there or is_other or before != text, models=sorted(models))
+
+
+def _check_nothing_is_lost(view: SavedModelView, place: Place, models: Mapping[str, Mapping[str, Any]]) -> None:
+    for name in (MODELS_FILE, view.batching_file):
+        content = place.read(name)
+        if content is not None:
+            check_as_written(content, name)
+    before = models.get(view.name, {}).get("base_path", view.base_path)
+    if before != view.base_path:
+        msg = f"{MODELS_FILE} has {view.name} at {before}, and this call has it at {view.base_path}"
+        base = before.removesuffix(f"/{view.name}")
+        raise ChangedViewError(
+            msg, hint=f"give --base-path {base}, or --overwrite where the server has it elsewhere now"
+        )
 
 
 def _entry(view: SavedModelView) -> dict[str, Any]:
@@ -169,7 +192,7 @@ def _models_of(content: bytes | None) -> dict[str, dict[str, Any]]:
     if content is None:
         return {}
     try:
-        if not content.startswith(_FIRST_LINE):
+        if not is_ours(content):
             msg = "it was not written by this command"
             raise ConfigError(msg)
         data = data_of(parse_message(content.decode(), _server_config()))
@@ -188,4 +211,4 @@ def _batching_of(signature: Signature) -> str | None:
     sizes = signature.dims[batch]
     data = {"max_batch_size": {"value": sizes.max}, "batch_timeout_micros": {"value": _BATCH_TIMEOUT_US}}
     message = message_of(data, message_class("tensorflow.serving", "BatchingParameters", _BATCHING, {}))
-    return f"{_FIRST_LINE.decode()}.\n{text_of(message)}"
+    return Head().over(text_of(message))

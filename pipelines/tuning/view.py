@@ -18,7 +18,8 @@ from paritygate.pipelines.serving.triton.backends import files_of, served_signat
 from paritygate.pipelines.serving.triton.lint import View, lint
 from paritygate.pipelines.serving.triton.messages import config_of, parse_text
 from paritygate.pipelines.serving.triton.settings import Settings, settings_of, with_settings
-from paritygate.pipelines.serving.triton.view import CONFIG_FILE, FIRST_LINE
+from paritygate.pipelines.serving.triton.view import CONFIG_FILE
+from paritygate.pipelines.serving.written import check_as_written, is_ours, with_body
 from paritygate.pipelines.tuning.request import TuneRequest
 from paritygate.signature import Signature
 
@@ -34,7 +35,7 @@ class PresentView:
     Attributes:
         root: Where the server looks for models.
         name: The model's name there.
-        first_line: The first line of its configuration, which says what it is of.
+        written: Its configuration as it was written, with the head that says what it is of.
         config: Its configuration.
         signature: Inputs and outputs under the names served.
         devices: Where the model was verified.
@@ -42,7 +43,7 @@ class PresentView:
 
     root: Path
     name: str
-    first_line: str
+    written: str
     config: Mapping[str, Any]
     signature: Signature
     devices: tuple[str, ...]
@@ -58,7 +59,7 @@ class PresentView:
         Raises:
             UsageError: It breaks a rule.
         """
-        text = f"{self.first_line}\n{text_of(config_of(with_settings(self.config, settings)))}"
+        text = with_body(self.written, text_of(config_of(with_settings(self.config, settings))))
         folder = self.root / self.name
         sizes = {path.relative_to(folder).as_posix(): path.stat().st_size for path in files_below(folder)}
         files = {name: size for name, size in sizes.items() if "/" in name}
@@ -85,7 +86,7 @@ def read_present_view(request: TuneRequest, released: ReleaseToServe, name: str)
     """Return the view of a release that is there, under the model's name on the server.
 
     Raises:
-        UsageError: There is none, it was not written by us, or it serves something else.
+        UsageError: There is none, it was not written by us or was changed by hand, or it serves something else.
     """
     root, artifact, version = request.root, released.artifact, released.details.version
     renamed = ("--name", name) if name != request.model else ()
@@ -96,15 +97,16 @@ def read_present_view(request: TuneRequest, released: ReleaseToServe, name: str)
     if found is None:
         msg = f"{root} has no view of {name}"
         raise UsageError(msg, hint=hint)
-    first, _, rest = found.decode(errors="replace").partition("\n")
-    if not first.startswith(FIRST_LINE):
+    if not is_ours(found):
         msg = f"{root}/{name} was not written by the command triton: it is left alone"
         raise UsageError(msg, hint="write the view to another folder, and tune that")
+    written = found.decode(errors="replace")
     try:
-        config = data_of(parse_text(rest))
+        config = data_of(parse_text(written))
     except ConfigError as err:
         msg = f"{root}/{name}/{CONFIG_FILE} cannot be read: {err}"
         raise UsageError(msg, hint=hint) from err
+    check_as_written(found, f"{root}/{name}/{CONFIG_FILE}")
     served = [int(each) for each in config.get("version_policy", {}).get("specific", {}).get("versions", ())]
     there = place.digests(f"{name}/{version}")
     if served != [version] or any(there.get(at) != artifact.files[own] for at, own in files_of(artifact).items()):
@@ -113,7 +115,7 @@ def read_present_view(request: TuneRequest, released: ReleaseToServe, name: str)
     return PresentView(
         root=root,
         name=name,
-        first_line=first,
+        written=written,
         config=config,
         signature=served_signature(artifact),
         devices=released.devices,

@@ -9,6 +9,7 @@ from enum import IntEnum
 __all__ = [
     "ArtifactIntegrityError",
     "BackendError",
+    "ChangedViewError",
     "ConversionError",
     "ExitCode",
     "InconclusiveError",
@@ -60,6 +61,10 @@ class UsageError(ParitygateError, ValueError):
     """A flag, a spec or a value that is not allowed."""
 
     exit_code = ExitCode.USAGE
+
+
+class ChangedViewError(UsageError):
+    """What is there of a view on a model server would be lost: it was changed by hand, or asked for with more."""
 
 
 class InputFileError(ParitygateError, OSError):

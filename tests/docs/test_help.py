@@ -74,3 +74,10 @@ def test_help_fits_a_terminal(call: list[str]) -> None:
 def test_short_help_is_one_sentence(name: str) -> None:
     assert COMMANDS[name].endswith(".")
     assert "\n" not in COMMANDS[name]
+
+
+@pytest.mark.parametrize("name", ["triton", "tune", "tfserving", "kserve", "views", "promote", "rollback", "alias"])
+def test_help_of_views_and_of_moving_an_alias_fits_a_terminal(name: str) -> None:
+    ran = CliRunner().invoke(cli, [name, "--help"], terminal_width=80)
+
+    assert [line for line in ran.output.splitlines() if len(line) > 80] == []

@@ -16,6 +16,7 @@ from paritygate.artifact import Artifact, file_digests
 from paritygate.pipelines.serving.place import LocalPlace
 from paritygate.pipelines.serving.triton.config import ServedModel
 from paritygate.pipelines.serving.triton.view import TritonView, make_view, write_view
+from paritygate.pipelines.serving.written import Head
 from paritygate.precision import Variant
 from paritygate.signature import Dim, Signature, TensorSpec
 
@@ -97,7 +98,7 @@ def view_of(tmp_path: Path) -> Callable[..., TritonView]:
             files=file_digests(folder),
         )
         served = ServedModel(artifact=artifact, name="answers", version=version, devices=("cpu",), own=own)
-        return make_view(served, warmup={"x": GOLDEN[:1]}, said=f"answers version {version}")
+        return make_view(served, warmup={"x": GOLDEN[:1]}, head=Head(said=f"answers version {version}"))
 
     return make
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -16,20 +17,20 @@ from paritygate.pipelines.serving.triton.config import ServedModel, WarmupInput,
 from paritygate.pipelines.serving.triton.lint import Problem, View, lint
 from paritygate.pipelines.serving.triton.messages import config_of
 from paritygate.pipelines.serving.triton.servers import OnnxVersion
+from paritygate.pipelines.serving.written import Head, check_as_written, is_ours
 from paritygate.signature import Signature
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["CONFIG_FILE", "FIRST_LINE", "TritonView", "WrittenView", "make_view", "write_view"]
+__all__ = ["CONFIG_FILE", "TritonView", "WrittenView", "make_view", "write_view"]
 
 CONFIG_FILE = "config.pbtxt"
-# A folder that begins otherwise is somebody else's.
-FIRST_LINE = "# Written by paritygate"
 _WARMUP = "warmup"
 # Of a digest, after `sha256:`; as a folder's name it tells inputs of one version from those of another time.
 _DIGEST_SHOWN = slice(7, 19)
+_OURS = re.compile(r"[0-9a-f]{12}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,7 +43,8 @@ class TritonView:
         variant: What of the release it is.
         backend: The backend that serves it.
         config: The configuration as JSON data.
-        text: What `config.pbtxt` holds.
+        head: The head of `config.pbtxt`.
+        text: What `config.pbtxt` holds, with its head.
         files: The files of the version, by their names within its folder.
         digests: The digest of each as it was released.
         warmup: The warm-up inputs, by their names within the folder `warmup`.
@@ -54,6 +56,7 @@ class TritonView:
     variant: str
     backend: str
     config: Mapping[str, Any]
+    head: Head
     text: str
     files: Mapping[str, Content]
     digests: Mapping[str, str]
@@ -91,24 +94,24 @@ class WrittenView:
 
 
 def make_view(
-    model: ServedModel, *, warmup: Mapping[str, NDArray[np.generic]] | None = None, said: str = ""
+    model: ServedModel, *, warmup: Mapping[str, NDArray[np.generic]] | None = None, head: Head | None = None
 ) -> TritonView:
     """Return the view of an artifact, after every rule was held against it.
 
     Args:
         model: What is served; its files are read when the view is written.
         warmup: One row of real input, each of shape (1, ...), by the model's own names; no warm-up if None.
-        said: What the first line of the configuration says, such as the release that it is of.
+        head: The head of the configuration, such as the release that it is of; one that says nothing if None.
 
     Raises:
         UsageError: Triton does not serve the format, or the configuration breaks a rule.
     """
-    artifact, here = model.artifact, files_of(model.artifact)
+    artifact, here, head = model.artifact, files_of(model.artifact), head or Head()
     signature = served_signature(artifact)
     raw, inputs = _warmup_of(artifact, signature, warmup) if warmup else ({}, [])
     try:
         made = make_config(model, warmup=inputs)
-        text = f"{FIRST_LINE}{': ' if said else ''}{said}.\n{text_of(config_of(made.data))}"
+        text = head.over(text_of(config_of(made.data)))
     except ConfigError as err:
         msg = f"serve.triton: {err}"
         raise UsageError(msg, hint="see serve in docs/spec.md, or Triton's own description of config.pbtxt") from err
@@ -135,6 +138,7 @@ def make_view(
         variant=str(artifact.variant),
         backend=backend_of(artifact.variant.format).name,
         config=made.data,
+        head=head,
         text=text,
         files=files,
         digests={name: artifact.files[place] for name, place in here.items()},
@@ -149,14 +153,20 @@ def _hint(problems: Sequence[Problem]) -> str:
     return "correct serve.triton in the spec, or leave it out; nothing was written"
 
 
-def write_view(view: TritonView, place: Place) -> WrittenView:
+def write_view(view: TritonView, place: Place, *, overwrite: bool = False) -> WrittenView:
     """Write a view: first what the configuration names, then, at once, the configuration.
 
-    A server that polls goes on with what it has until the last step. A version that is there is compared and kept:
-    going back to it replaces nothing but the configuration.
+    A server that polls goes on with what it has until then. A version that is there is compared and kept: going back to
+    it replaces nothing but the configuration. Warm-up inputs that are named no longer are removed at last.
+
+    Args:
+        view: The view.
+        place: Where the server looks for models.
+        overwrite: Whether a configuration is replaced that was changed by hand, or asked for with more.
 
     Raises:
         UsageError: The model's folder was not written by this, or holds something else under this version.
+        ChangedViewError: The configuration was changed by hand, or written with options that are left out now.
         ArtifactIntegrityError: A file is not what was released.
         StorageError: The disk is full, or the place cannot be written.
     """
@@ -168,8 +178,10 @@ def write_view(view: TritonView, place: Place) -> WrittenView:
     before = place.read(f"{view.name}/{CONFIG_FILE}")
     if before is None:
         return _add_model(view, place)
-    if not before.startswith(FIRST_LINE.encode()):
+    if not is_ours(before):
         _refuse(view, "was not written by this command")
+    if not overwrite:
+        check_as_written(before, f"{view.name}/{CONFIG_FILE}", view.head.options)
     there = place.digests(f"{view.name}/{view.version}")
     # What a backend leaves beside them, such as compiled code, is no part of the release.
     if there and any(there.get(name) != digest for name, digest in view.digests.items()):
@@ -180,7 +192,19 @@ def write_view(view: TritonView, place: Place) -> WrittenView:
         place.add_folder(f"{view.name}/{name}", _parts(view)[name])
     if before != text:
         place.replace(f"{view.name}/{CONFIG_FILE}", text)
-    return WrittenView(added=added, is_new=False, is_changed=bool(added) or before != text)
+    is_cleared = _remove_old_warmup(view, place)
+    return WrittenView(added=added, is_new=False, is_changed=bool(added) or before != text or is_cleared)
+
+
+def _remove_old_warmup(view: TritonView, place: Place) -> bool:
+    """Remove the warm-up inputs that the configuration does not name, and return whether there were any."""
+    named = {name.partition("/")[0] for name in view.warmup}
+    old = [name for name in place.folders(f"{view.name}/{_WARMUP}") if _OURS.fullmatch(name) and name not in named]
+    for name in old:
+        place.remove_folder(f"{view.name}/{_WARMUP}/{name}")
+    if old and not place.digests(f"{view.name}/{_WARMUP}"):
+        place.remove_folder(f"{view.name}/{_WARMUP}")
+    return bool(old)
 
 
 def _parts(view: TritonView) -> dict[str, dict[str, Content]]:

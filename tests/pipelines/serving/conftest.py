@@ -91,6 +91,7 @@ def make_release(tmp_path: Path, make_artifact: Callable[..., Artifact]) -> Call
         serve: Mapping[str, Any] | None = None,
         device: str = "cpu",
         ir_version: int = 9,
+        source: Mapping[str, Any] | None = None,
     ) -> Release:
         found = []
         for name in variants or ("onnx-fp32",):
@@ -115,7 +116,11 @@ def make_release(tmp_path: Path, make_artifact: Callable[..., Artifact]) -> Call
             spec={"serve": {"triton": dict(serve or {})}},
         )
         candidate = ReleaseCandidate(
-            model="adds", variants=found, provenance=provenance, evidence={"variants": []}, alias="prod"
+            model="adds",
+            variants=found,
+            provenance=provenance,
+            evidence={"variants": [], **({"reference": {"model": dict(source)}} if source else {})},
+            alias="prod",
         )
         return promote(tmp_path / "repository", candidate)
 

@@ -303,3 +303,24 @@ def test_a_run_writes_the_view_again(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert [(view.version, view.is_changed) for view in outcome.views] == [(2, True)]
     assert outcome.to_dict()["views"][0]["version"] == 2
     assert shown(tmp_path / "models", "doubles") == ["2"]
+
+
+@pytest.mark.usefixtures("two_releases")
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("rollback", "adds"), "adds: alias prod was moved back from version 2 to 1, whose files are intact\n"),
+        (("alias", "adds", "prod", "1"), "adds: alias prod was moved from version 2 to 1, whose files are intact\n"),
+    ],
+)
+def test_a_quiet_move_prints_one_line(
+    tmp_path: Path, call: Callable[..., Result], words: tuple[str, ...], said: str
+) -> None:
+    call("kserve", "adds", "--out", "models", "--storage-uri", "s3://team/models", "--server", "25.10")
+
+    assert call(*words, "--quiet").output == said
+    # A view that is not there is a warning for all that, on standard error.
+    shutil.rmtree(tmp_path / "models")
+    moved = call("alias", "adds", "prod", "2", "-q")
+    assert moved.stdout == "adds: alias prod was moved from version 1 to 2, whose files are intact\n"
+    assert moved.stderr.startswith("warning: KServe view models/adds is not on this machine")

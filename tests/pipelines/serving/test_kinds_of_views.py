@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
@@ -19,6 +21,8 @@ _OPTIONS = {
     "tfserving": (),
     "kserve": ("--storage-uri", "s3://team/models", "--server", "25.10"),
 }
+
+_NAMED = re.compile(r"DIR/([\w./-]*[\w/])")
 
 
 @pytest.fixture
@@ -78,3 +82,20 @@ def test_a_folder_that_somebody_else_made_for_triton_is_one(tmp_path: Path, call
         call("kserve", "adds", "--out", "models", *_OPTIONS["kserve"])
 
     assert [path.name for path in (tmp_path / "models").iterdir()] == ["theirs"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_help_says_what_is_written_where(tmp_path: Path, call: Callable[..., Result], kind: str) -> None:
+    said = " ".join(CliRunner().invoke(cli, [kind, "--help"], terminal_width=500).output.split())
+    named = {path.replace("NAME", "other").replace("VERSION", "1").rstrip("/") for path in _NAMED.findall(said)}
+    samples = () if kind == "tfserving" else ("--samples", "inputs.npz")
+    np.savez("inputs.npz", x=np.ones((3, 4), dtype=np.float32))
+
+    call(kind, "adds", "--out", "models", "--name", "other", *_OPTIONS[kind], *samples)
+
+    root = tmp_path / "models"
+    written = {path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file()}
+    assert named
+    # Everything that is named was written, and nothing else.
+    assert {name for name in named if not (root / name).exists()} == set()
+    assert {file for file in written if not any(f"{file}/".startswith(f"{name}/") for name in named)} == set()

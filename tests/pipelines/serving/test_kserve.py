@@ -157,6 +157,12 @@ def test_the_command_says_what_to_copy_and_how_to_start_and_to_judge_it(
         (("--storage-uri", "/models"), "reads no folder of models from '/models'"),
         (("--storage-uri", "oci://registry/models"), "reads no folder of models from 'oci://registry/models'"),
         (("--storage-uri", "https://host/models"), "reads no folder of models from 'https://host/models'"),
+        (("--storage-uri", "pvc://models"), "names the volume claim 'models' and no path on it"),
+        (("--storage-uri", "pvc://"), "'pvc://' names no volume claim ''"),
+        (("--storage-uri", "pvc:///models"), "'pvc:///models' names no volume claim ''"),
+        (("--storage-uri", "pvc://My_Claim/models"), "names no volume claim 'My_Claim'"),
+        (("--storage-uri", f"pvc://{'a' * 254}/models"), "names no volume claim 'aaa"),
+        (("--storage-uri", "s3://"), "reads no folder of models from 's3://'"),
         (("--server", "latest"), "latest"),
     ],
 )
@@ -168,6 +174,36 @@ def test_what_kserve_does_not_take_is_refused(
     with pytest.raises(UsageError, match=message):
         call("kserve", "adds", "--out", "models", *_ASKED, *words)
     assert not (tmp_path / "models").exists()
+
+
+@pytest.mark.parametrize(
+    ("place", "read"),
+    [
+        ("pvc://team-claim/", "pvc://team-claim/adds/1"),
+        ("pvc://team.claim/a/b/", "pvc://team.claim/a/b/adds/1"),
+        ("s3://bucket", "s3://bucket/adds/1"),
+    ],
+)
+def test_a_version_has_a_folder_in_the_place_that_is_given(
+    tmp_path: Path, call: Callable[..., Result], make_release: Callable[..., Release], place: str, read: str
+) -> None:
+    make_release()
+
+    call("kserve", "adds", "--out", "models", *_ASKED, "--storage-uri", place)
+
+    assert manifest(tmp_path)["spec"]["predictor"]["model"]["storageUri"] == read
+
+
+def test_a_claim_alone_is_told_how_it_is_written(
+    call: Callable[..., Result], make_release: Callable[..., Release]
+) -> None:
+    make_release()
+
+    with pytest.raises(UsageError) as caught:
+        call("kserve", "adds", "--out", "models", *_ASKED, "--storage-uri", "pvc://models")
+
+    assert "allowed: pvc://CLAIM/PATH" in str(caught.value)
+    assert caught.value.hint == "give for example pvc://CLAIM/models, or pvc://models/ for the whole volume"
 
 
 def test_a_folder_of_azure_is_one(

@@ -153,3 +153,52 @@ def test_what_is_no_savedmodel_is_refused(
 
     with pytest.raises(UsageError, match=message):
         call(*words)
+
+
+_ADD = "add savedmodel-fp32 to targets of its spec, and release it: convert-and-validate run SPEC"
+
+
+@pytest.mark.parametrize(
+    ("source", "words", "hint"),
+    [
+        (None, "", _ADD),
+        (
+            {"text": "adds.keras", "kind": "keras"},
+            "; its source adds.keras can become savedmodel",
+            _ADD,
+        ),
+        (
+            {"text": "adds:load", "kind": "torch"},
+            "; its source adds:load, a model of kind 'torch', can become none of these",
+            "serve it by Triton: convert-and-validate triton adds 1 --out DIR --repository repository",
+        ),
+    ],
+)
+def test_a_release_without_a_savedmodel_is_told_how_to_come_to_one(
+    call: Callable[..., Result],
+    make_release: Callable[..., Release],
+    source: dict[str, str] | None,
+    words: str,
+    hint: str,
+) -> None:
+    make_release("onnx-fp32", "onnx-fp16", source=source)
+
+    with pytest.raises(UsageError) as caught:
+        call()
+
+    assert str(caught.value) == (
+        "version 1 of 'adds' holds nothing that TensorFlow Serving serves: onnx-fp32, onnx-fp16 (allowed: savedmodel)"
+        + words
+    )
+    assert caught.value.hint == hint
+
+
+def test_a_release_that_no_server_reads_names_no_command(
+    call: Callable[..., Result], make_release: Callable[..., Release]
+) -> None:
+    make_release("pt2-fp32", source={"text": "adds:load", "kind": "torch"})
+
+    with pytest.raises(UsageError, match="can become none of these") as caught:
+        call()
+
+    assert caught.value.hint == "release the same model from a source that can become one of them"

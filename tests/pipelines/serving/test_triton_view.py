@@ -14,6 +14,7 @@ from paritygate.errors import ArtifactIntegrityError, StorageError, UsageError
 from paritygate.pipelines.serving.place import Content, LocalPlace
 from paritygate.pipelines.serving.triton.config import ServedModel
 from paritygate.pipelines.serving.triton.view import TritonView, make_view, write_view
+from paritygate.pipelines.serving.written import Head
 
 ROW = {"x": np.arange(4, dtype=np.float32).reshape(1, 4)}
 
@@ -38,7 +39,7 @@ class Witness(LocalPlace):
 def view_of(make_artifact: Callable[..., Artifact]) -> Callable[..., TritonView]:
     def make(version: int = 1, *, added: float = 1.0, row: Mapping[str, np.ndarray] | None = None) -> TritonView:
         model = ServedModel(artifact=make_artifact(added=added), name="adds", version=version, devices=("cpu",))
-        return make_view(model, warmup=row, said=f"adds version {version}")
+        return make_view(model, warmup=row, head=Head(said=f"adds version {version}"))
 
     return make
 

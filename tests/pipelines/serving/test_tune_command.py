@@ -21,7 +21,7 @@ import pytest
 from click.testing import CliRunner, Result
 from tests.loopback import QuietHandler, serving
 
-from paritygate.errors import BackendError, InputFileError, MeasurementError, UsageError
+from paritygate.errors import BackendError, ChangedViewError, InputFileError, MeasurementError, UsageError
 from paritygate.pipelines.cli.app import cli
 from paritygate.pipelines.release.repository import Release
 from paritygate.pipelines.serving.protobuf import data_of
@@ -184,6 +184,16 @@ def test_the_best_settings_are_written_with_their_evidence(
     drawing = ET.parse(tmp_path / "models/adds/tuned.svg").getroot()  # noqa: S314 - written a moment ago
     assert drawing.tag.endswith("svg")
     assert "limit 500 ms" in [element.text for element in drawing.iter()]
+
+
+def test_a_view_that_was_changed_by_hand_is_not_tuned(tmp_path: Path, call: Callable[..., Result]) -> None:
+    path = tmp_path / "models/adds/config.pbtxt"
+    path.write_text(path.read_text() + "parameters {}\n")
+    before = path.read_bytes()
+
+    with pytest.raises(ChangedViewError, match=r"models/adds/config\.pbtxt was changed since it was written"):
+        call()
+    assert path.read_bytes() == before
 
 
 def test_the_view_of_the_same_files_is_written_with_what_was_measured(

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from paritygate.codec import to_data
-from paritygate.pipelines.cli.options import json_option, reason_option, repository_option
+from paritygate.pipelines.cli.options import json_option, quiet_option, reason_option, repository_option
 
 __all__ = ["command"]
 
@@ -18,8 +18,11 @@ __all__ = ["command"]
 @click.argument("version", metavar="VERSION|ALIAS")
 @reason_option
 @repository_option
+@quiet_option
 @json_option
-def command(model: str, name: str, version: str, *, reason: str, repository: Path, json_target: str | None) -> int:
+def command(
+    model: str, name: str, version: str, *, reason: str, repository: Path, quiet: bool, json_target: str | None
+) -> int:
     """Point the alias NAME of MODEL, which is made where there is none, to a release whose files are verified first.
 
     The release is named by its number, or by another alias that points to it. The exit code is 5 if its files are
@@ -28,7 +31,8 @@ def command(model: str, name: str, version: str, *, reason: str, repository: Pat
     \b
     Example:
       convert-and-validate alias klue-sts canary 1
-      convert-and-validate alias klue-sts prod canary --reason "a week without complaints"
+      convert-and-validate alias klue-sts prod canary \\
+        --reason "a week without complaints"
     """
     import platform
 
@@ -41,8 +45,8 @@ def command(model: str, name: str, version: str, *, reason: str, repository: Pat
 
     note = Note(reason=reason, who=user_name(), host=platform.node())
     move = point_alias(repository, model, name, version, note=note)
-    print_alias_move(move, to_stderr=json_target == "-")
+    print_alias_move(move, is_quiet=quiet, to_stderr=json_target == "-")
     views = write_following_views(repository, model, move.alias)
-    code = print_following_views(views, repository, is_quiet=False, to_stderr=json_target == "-")
+    code = print_following_views(views, repository, is_quiet=quiet, to_stderr=json_target == "-")
     write_json(json_target, {"schema_version": 1, **to_data(move), "views": [view.to_json() for view in views]})
     return code

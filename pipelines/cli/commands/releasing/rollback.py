@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from paritygate.codec import to_data
-from paritygate.pipelines.cli.options import json_option, reason_option, repository_option
+from paritygate.pipelines.cli.options import json_option, quiet_option, reason_option, repository_option
 
 __all__ = ["command"]
 
@@ -23,9 +23,17 @@ __all__ = ["command"]
 )
 @reason_option
 @repository_option
+@quiet_option
 @json_option
 def command(
-    model: str, *, alias: str | None, to: int | None, reason: str, repository: Path, json_target: str | None
+    model: str,
+    *,
+    alias: str | None,
+    to: int | None,
+    reason: str,
+    repository: Path,
+    quiet: bool,
+    json_target: str | None,
 ) -> int:
     """Move an alias of MODEL back to the version that it was at before, whose files are verified first.
 
@@ -35,7 +43,8 @@ def command(
     \b
     Example:
       convert-and-validate rollback klue-sts
-      convert-and-validate rollback klue-sts --alias prod --to 1 --reason "answers too slowly"
+      convert-and-validate rollback klue-sts --alias prod --to 1 \\
+        --reason "answers too slowly"
     """
     import platform
 
@@ -48,8 +57,8 @@ def command(
 
     note = Note(reason=reason, who=user_name(), host=platform.node())
     move = roll_back(repository, model, alias=alias, to=to, note=note)
-    print_alias_move(move, to_stderr=json_target == "-")
+    print_alias_move(move, is_quiet=quiet, to_stderr=json_target == "-")
     views = write_following_views(repository, model, move.alias)
-    code = print_following_views(views, repository, is_quiet=False, to_stderr=json_target == "-")
+    code = print_following_views(views, repository, is_quiet=quiet, to_stderr=json_target == "-")
     write_json(json_target, {"schema_version": 1, **to_data(move), "views": [view.to_json() for view in views]})
     return code

@@ -12,12 +12,16 @@ __all__ = ["command"]
 
 
 @click.command("kserve")
-@view_options
+@view_options(
+    "A folder on this machine: what is written are DIR/NAME/inferenceservice.yaml, which kubectl applies, and "
+    "DIR/NAME/VERSION/, which is yours to copy to where --storage-uri says."
+)
 @click.option(
     "--storage-uri",
     required=True,
     metavar="URI",
-    help="That folder as the cluster reads it, such as pvc://CLAIM/models or s3://BUCKET/models.",
+    help="Where the cluster reads what is in DIR, such as pvc://CLAIM/PATH, pvc://CLAIM/ for the whole volume of the "
+    "claim, or s3://BUCKET/PATH.",
 )
 @click.option(
     "--server",
@@ -40,9 +44,10 @@ def command(**asked: Any) -> int:  # noqa: ANN401 - the values of the options
 
     \b
     Example:
-      convert-and-validate kserve klue-sts --out models --storage-uri pvc://models --server 25.10
-      convert-and-validate kserve klue-sts canary --out models --name klue-sts-canary \\
-        --storage-uri s3://team/models --server 25.10
+      convert-and-validate kserve klue-sts --out models-kserve \\
+        --storage-uri pvc://team-claim/models --server 25.10
+      convert-and-validate kserve klue-sts canary --out models-kserve \\
+        --name klue-sts-canary --storage-uri s3://team/models --server 25.10
     """
     from paritygate.pipelines.cli.serving_summary import print_kserve_view
 

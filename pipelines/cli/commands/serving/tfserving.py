@@ -12,11 +12,14 @@ __all__ = ["command"]
 
 
 @click.command("tfserving")
-@view_options
+@view_options(
+    "The folder of all models of the server: what is written are DIR/NAME/VERSION/, DIR/models.config, which the "
+    "server is started with, and DIR/batching-NAME.config."
+)
 @click.option(
     "--base-path",
     metavar="PATH",
-    help="That folder as the server sees it, such as /models in a container; DIR if not given.",
+    help="The folder DIR as the server sees it, such as /models in a container; DIR if not given.",
 )
 def command(**asked: Any) -> int:  # noqa: ANN401 - the values of the options
     """Write a release of MODEL, by default the one at prod, to where a TensorFlow Serving looks for models.
@@ -27,8 +30,9 @@ def command(**asked: Any) -> int:  # noqa: ANN401 - the values of the options
 
     \b
     Example:
-      convert-and-validate tfserving klue-sts-tf --out models
-      convert-and-validate tfserving klue-sts-tf canary --out models --base-path /models
+      convert-and-validate tfserving klue-sts-tf --out models-tfserving
+      convert-and-validate tfserving klue-sts-tf canary \\
+        --out models-tfserving --base-path /models
     """
     from paritygate.pipelines.cli.serving_summary import print_saved_model
 

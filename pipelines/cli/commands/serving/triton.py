@@ -12,7 +12,10 @@ __all__ = ["command"]
 
 
 @click.command("triton")
-@view_options
+@view_options(
+    "The folder that the server looks for models in (tritonserver --model-repository=DIR): what is written are "
+    "DIR/NAME/config.pbtxt, DIR/NAME/VERSION/ and DIR/NAME/warmup/."
+)
 @click.option(
     "--samples",
     metavar="FILE|MODULE:CALLABLE",
@@ -33,8 +36,8 @@ def command(**asked: Any) -> int:  # noqa: ANN401 - the values of the options
     \b
     Example:
       convert-and-validate triton klue-sts --out models
-      convert-and-validate triton klue-sts canary --out models --name klue-sts-canary \\
-        --samples inputs.npz --server 25.10
+      convert-and-validate triton klue-sts canary --out models \\
+        --name klue-sts-canary --samples inputs.npz --server 25.10
     """
     from paritygate.pipelines.cli.serving_summary import print_triton_view
 
