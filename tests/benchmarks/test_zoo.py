@@ -93,6 +93,8 @@ def test_a_file_that_is_off_on_the_rows_it_was_refused_for_is_refused_rightly(zo
     [
         ({"verdict": "fail", "edge": []}, "caught"),
         ({"verdict": "pass", "edge": ["values of x beyond those seen"]}, "explained"),
+        ({"verdict": "pass", "not_covered": ["values of x beyond those seen are not compared"]}, "explained"),
+        ({"verdict": "pass", "not_covered": ["ids 8 to 9 of x are not asked"]}, "MISS"),
         ({"verdict": "pass", "edge": []}, "MISS"),
         ({"verdict": "not planted"}, "not planted"),
         ({"verdict": "error", "edge": []}, "error"),
@@ -266,9 +268,18 @@ def test_what_was_not_converted_stands_in_the_line_with_its_reason(
 
 def test_what_a_comparison_found_stands_in_the_line(zoo: Zoo) -> None:
     check = {"name": "max_abs_diff", "output": "y", "status": "fail", "detail": "1 > 0.1"}
-    result = to_data({"verdict": "fail", "checks": [check], "error": None, "edge_findings": [{"edge": "an empty row"}]})
+    result = to_data(
+        {
+            "verdict": "fail",
+            "checks": [check],
+            "error": None,
+            "edge_findings": [{"edge": "an empty row"}],
+            "probes": {"asked": {"values": {"notes": ["values of x beyond those seen are not compared"]}}},
+        }
+    )
     assert zoo("zoo").verdict_of(result) == {
         "verdict": "fail",
         "why": "max_abs_diff of y: 1 > 0.1",
         "edge": ["an empty row"],
+        "not_covered": ["values of x beyond those seen are not compared"],
     }
