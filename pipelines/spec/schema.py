@@ -31,6 +31,7 @@ from paritygate.pipelines.spec.parts import (
     Part,
     ProbeName,
     PromotePart,
+    Reason,
     ReportPart,
     RolePart,
     SamplesPart,
@@ -103,7 +104,7 @@ class Spec(Part):
         default=None,
         description="The probes to make; all of them if absent. What is left out is recorded in a release.",
     )
-    reason: str | None = Field(
+    reason: Reason | None = Field(
         default=None,
         pattern=r"\S",
         description="Why the spec asks less than a failed run of the same source did: probes left out, declared limits "

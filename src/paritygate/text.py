@@ -17,6 +17,7 @@ __all__ = [
     "echo",
     "echo_block",
     "from_here",
+    "is_placeholder",
     "meant",
     "nearest_first",
     "one_line",
@@ -67,6 +68,11 @@ def meant(name: str, known: Iterable[str]) -> str:
 def nearest_first(name: str, known: Iterable[str]) -> list[str]:
     """Return the names that are known, those first that are most like the one given; the others keep their order."""
     return sorted(known, key=lambda each: -difflib.SequenceMatcher(None, name, each).ratio())
+
+
+def is_placeholder(reason: str) -> bool:
+    """Return whether a reason is the word that stands for one in hints, REASON, copied along with the command."""
+    return reason.strip().casefold() == "reason"
 
 
 def row_name(row_id: str) -> str:
