@@ -12,6 +12,7 @@ import click
 __all__ = [
     "HIDDEN",
     "as_message",
+    "beside_meant",
     "counted",
     "current_folder",
     "echo",
@@ -31,6 +32,7 @@ __all__ = [
 
 _HISSING = ("s", "x", "ch", "sh")
 HIDDEN = "(hidden)"
+_ALIKE_WITH_ENDING = 0.75
 # What is cut off, as a long message is in a table, has no closing quote.
 _QUOTED = r"""(?:'(?:[^'\\]|\\.)*(?:'|\\?$)|"(?:[^"\\]|\\.)*(?:"|\\?$))"""
 _NAMED = re.compile(rf"\b(rows?|ids?) {_QUOTED}(?:(?:, |\.\.){_QUOTED})*")
@@ -63,6 +65,17 @@ def meant(name: str, known: Iterable[str]) -> str:
     """Return `: did you mean 'logits'?` for the name that is most like the one given; empty where none is near."""
     found = difflib.get_close_matches(name, list(known), n=1)
     return f": did you mean {found[0]!r}?" if found else ""
+
+
+def beside_meant(path: Path) -> str:
+    """Return the same of a path that is not there, and of what lies in its folder."""
+    try:
+        names = sorted(each.name for each in path.parent.iterdir())
+    except OSError:
+        return ""
+    # The endings alone make names alike.
+    found = difflib.get_close_matches(path.name, names, n=1, cutoff=_ALIKE_WITH_ENDING)
+    return meant(path.name, found)
 
 
 def nearest_first(name: str, known: Iterable[str]) -> list[str]:
