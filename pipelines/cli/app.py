@@ -9,7 +9,8 @@ from typing import Any, cast
 import click
 
 from paritygate import __version__
-from paritygate.errors import UsageError
+from paritygate.errors import ExitCode, UsageError
+from paritygate.text import echo_block
 
 __all__ = ["COMMANDS", "FOLDERS", "cli"]
 
@@ -76,6 +77,12 @@ def _limit_meant(command: click.Command, option: str) -> UsageError:
 
 
 class _LazyGroup(click.Group):
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not args:
+            echo_block(ctx.get_help(), err=True)
+            ctx.exit(ExitCode.USAGE)
+        return super().parse_args(ctx, args)
+
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - what the command returns
         try:
             return super().invoke(ctx)

@@ -14,6 +14,7 @@ import click
 from paritygate.errors import ParitygateError, StorageError, UsageError
 from paritygate.pipelines.process.child_memory import MEMORY_SHARE, memory_limit
 from paritygate.sizes import SIZES_ALLOWED, bytes_of
+from paritygate.text import is_placeholder
 
 __all__ = [
     "AMOUNT",
@@ -352,6 +353,9 @@ def reasons_by_name(option: str, texts: Iterable[str], *, example: str) -> dict[
         if not name or not reason.strip():
             msg = f"{option} {text!r} is not of the form OUTPUT=REASON"
             raise UsageError(msg, hint=f"say why: {option} {name or 'OUTPUT'}='{example}'")
+        if is_placeholder(reason):
+            msg = f"{option} {text!r} gives no reason: the word stands for one"
+            raise UsageError(msg, hint=f"say why: {option} {name}='{example}'")
         if name in found:
             msg = f"{option} names {name!r} twice"
             raise UsageError(msg, hint="give each name once")

@@ -54,6 +54,7 @@ from paritygate.pipelines.run.evidence import Evidence, EvidenceEntry
 from paritygate.pipelines.run.probes_left_out import edge_findings, edge_not_asked, padding_findings, probes_not_asked
 from paritygate.pipelines.run.workspace import DEFAULT_ROOT, RunFolder
 from paritygate.pipelines.spec.benchmark_plan import price_of
+from paritygate.text import is_placeholder
 from paritygate.validate.reference.recording import Recording
 
 __all__ = [
@@ -149,6 +150,9 @@ def promote_stage(  # noqa: PLR0913 - one argument for each option of the comman
             since it was unpacked.
         StorageError: The disk is full.
     """
+    if is_placeholder(despite):
+        msg = f"--despite {despite} gives no reason: the word stands for one"
+        raise UsageError(msg, hint="say why, and the release records it: --despite 'FP16 is not served yet'")
     found = believed(
         run, evidence_to_choose_by(run), devices=devices or run.resolved.spec.promote.devices or (), trust=trust
     )
@@ -218,7 +222,7 @@ def failed_run(
     names = ", ".join(f"{name} ({verdict})" for name, verdict in unmet.items())
     stays = f", and alias {alias} is neither set nor moved" if alias else ""
     msg = f"required and not passed: {names}; so nothing is released{stays}"
-    see = "see the report of the run"
+    see = f"see why in {run.folder / 'report.html'}"
     if set(unmet.values()) == {"inconclusive"}:
         see = "give more samples, as many and such as the lines above ask for, and run it again"
     declared = run.resolved.spec.promote.fallback
@@ -232,7 +236,7 @@ def failed_run(
     again = promote_command(run, repository, "--despite", "REASON")
     return FailedRunError(
         msg,
-        hint=f"to release it all the same: {again}" if would_release else see,
+        hint=f"{see}; to release it all the same: {again}" if would_release else see,
         would_release=f"{would_release}, because {choice.reason}" if would_release and choice.reason else would_release,
         note=note,
     )

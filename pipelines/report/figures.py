@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
+from collections.abc import Iterator
 
 from rich.cells import cell_len, chop_cells
 
@@ -24,6 +26,9 @@ _DIGITS = 3
 # Enough to tell two float32 numbers apart, and all that float64 has.
 _VALUE_DIGITS = 9
 _ALL_DIGITS = 17
+# The ellipsis, and the space before it.
+_ELLIPSIS_ROOM = 2
+_OPENING, _CLOSING = "([{", ")]}"
 
 
 def _short(number: float, digits: int) -> str:
@@ -105,7 +110,24 @@ def seconds_words(seconds: float) -> str:
 
 
 def shorten(words: str, length: int) -> str:
-    """Return the beginning of a text, at most so many columns wide, with an ellipsis where it goes on."""
+    """Return the beginning of a text, at most so many columns wide, with an ellipsis where it goes on.
+
+    It ends with a sentence or a clause, and before what stands in brackets that would be cut; between two words where
+    less than a third of that width would be left.
+    """
     if cell_len(words) <= length:
         return words
-    return f"{chop_cells(words, length - 2)[0].rsplit(' ', 1)[0].rstrip(' ,;:(')} …"
+    room = length - _ELLIPSIS_ROOM
+    fits = chop_cells(words, room)[0]
+    ends = [at for at in _clause_ends(words) if at <= len(fits) and cell_len(fits[:at]) >= room / 3]
+    return f"{fits[: ends[-1]] if ends else fits.rsplit(' ', 1)[0].rstrip(' ,;:(')} …"
+
+
+def _clause_ends(words: str) -> Iterator[int]:
+    """Yield where a clause ends that stands in no brackets, and where brackets begin."""
+    depth = 0
+    for at, (letter, following) in enumerate(itertools.pairwise(f"{words} ")):
+        is_end = letter in ",;." and following == " "
+        if not depth and (is_end or (letter == " " and following in _OPENING)):
+            yield at
+        depth = max(0, depth + (letter in _OPENING) - (letter in _CLOSING))

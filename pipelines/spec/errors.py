@@ -14,7 +14,7 @@ from paritygate.errors import UsageError
 from paritygate.pipelines.spec.schema import Spec
 from paritygate.pipelines.spec.targets import place_in_spec
 
-__all__ = ["EXAMPLE", "example_of", "spec_error", "words_of"]
+__all__ = ["EXAMPLE", "example_of", "role_problem", "spec_error", "words_of"]
 
 # As pydantic describes it.
 _Problem = Mapping[str, Any]
@@ -223,12 +223,27 @@ def spec_error(origin: str, data: Mapping[str, Any], err: ValidationError) -> Us
         err: What pydantic found in it.
     """
     problems = _by_place([(place_in_spec(problem["loc"]), problem) for problem in err.errors()], data)
-    msg = f"spec {origin} is wrong: " + "; ".join(_line(place, found) for place, found in problems.items())
+    msg = f"spec {origin} is wrong: " + "; ".join(
+        f"{_named(place)}: {_words(place, found)}" for place, found in problems.items()
+    )
     meant = [hint for place, found in problems.items() if (hint := _meant(place, found[0]["type"]))]
     # One example at a time: the next call names what is wrong next.
     known = [place for place, found in problems.items() if found[0]["type"] != "extra_forbidden"]
     example = next(filter(None, map(_example_hint, known)), "")
     return UsageError(msg, hint=" ".join(meant) or example or "see what is allowed: convert-and-validate schema spec")
+
+
+def role_problem(name: str, data: object, err: ValidationError) -> tuple[str, str]:
+    """Return what is wrong first with the role of an input that is written as in a spec, and which key is meant."""
+    within = {"roles": {name: data}}
+    problems = _by_place([(("roles", name, *problem["loc"]), problem) for problem in err.errors()], within)
+    place, found = next(iter(problems.items()))
+    words, key = _words(place, found), place[2:]
+    return f"{_named(key)}: {words}" if key else words, _meant(place, found[0]["type"])
+
+
+def _named(place: Sequence[int | str]) -> str:
+    return ".".join(map(str, place)) or "all of it"
 
 
 def _by_place(
@@ -257,20 +272,19 @@ def _place_in_data(location: Sequence[int | str], data: object, *, is_missing: b
     return tuple(place)
 
 
-def _line(place: Sequence[int | str], problems: Sequence[_Problem]) -> str:
-    where = ".".join(map(str, place)) or "all of it"
+def _words(place: Sequence[int | str], problems: Sequence[_Problem]) -> str:
     first = problems[0]
     if first["type"] == "extra_forbidden":
-        return f"{where}: unknown key (allowed: {', '.join(_keys_beside(place))})"
+        return f"unknown key (allowed: {', '.join(_keys_beside(place))})"
     if first["type"] == "missing":
-        return f"{where}: is missing"
+        return "is missing"
     own = [problem["msg"].removeprefix("Value error, ") for problem in problems if problem["type"] == "value_error"]
     if own:
         # Some say what they have seen themselves.
         seen = "" if "(seen: " in own[0] else f" (seen: {words_of(first['input'])})"
-        return f"{where}: {own[0]}{seen}"
+        return f"{own[0]}{seen}"
     needed = " or ".join(dict.fromkeys(map(_needed, problems)))
-    return f"{where}: {needed} is needed (seen: {words_of(first['input'])})"
+    return f"{needed} is needed (seen: {words_of(first['input'])})"
 
 
 def _needed(problem: _Problem) -> str:

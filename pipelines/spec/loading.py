@@ -16,6 +16,7 @@ from paritygate.pipelines.spec.checks import check_spec
 from paritygate.pipelines.spec.errors import spec_error, words_of
 from paritygate.pipelines.spec.schema import ResolvedSpec, Spec
 from paritygate.pipelines.spec.yaml import MOST_BYTES, load_yaml
+from paritygate.text import beside_meant
 from paritygate.validate.samples.samples import SampleSource, open_samples
 
 __all__ = ["load_spec", "load_spec_to_run", "packaged_specs", "parse_spec"]
@@ -49,7 +50,7 @@ def load_spec(text: str) -> ResolvedSpec:
 
 def _read_spec(path: Path) -> str:
     if not path.is_file():
-        msg = f"spec {path} is no file" if path.exists() else f"spec {path} does not exist"
+        msg = f"spec {path} is no file" if path.exists() else f"spec {path} does not exist{beside_meant(path)}"
         raise InputFileError(
             msg, hint=f"give a .yaml file, or one of the packaged specs: {', '.join(packaged_specs())}"
         )
@@ -77,7 +78,7 @@ def load_spec_to_run(spec: str | Spec | Mapping[str, Any], *, samples_path: str 
         UsageError: The spec is wrong; the message says where.
     """
     if samples_path is not None and not Path(samples_path).exists():
-        msg = f"samples {samples_path} do not exist"
+        msg = f"samples {samples_path} do not exist{beside_meant(Path(samples_path))}"
         raise InputFileError(msg, hint="give the path of a samples file with --samples")
     resolved = load_spec(spec) if isinstance(spec, str) else _spec_of(spec, folder=Path.cwd(), origin="given in Python")
     # Reading the property raises what is wrong with the source.

@@ -16,7 +16,7 @@ from paritygate.pipelines.serving.triton.config import check_own
 from paritygate.pipelines.spec.against import check_factors
 from paritygate.pipelines.spec.limits import PREFERENCES, check_limits
 from paritygate.signature import DTYPES
-from paritygate.text import nearest_first
+from paritygate.text import is_placeholder, nearest_first
 from paritygate.validate.detections.rule import DEFAULT_IOU, DEFAULT_SCORE_TOLERANCE
 from paritygate.validate.gold.metrics import METRICS
 from paritygate.validate.probes.catalogue import ALL_PROBES
@@ -42,6 +42,7 @@ __all__ = [
     "PromotePart",
     "RandomInputPart",
     "RandomPart",
+    "Reason",
     "ReportPart",
     "RolePart",
     "SamplesPart",
@@ -321,6 +322,14 @@ def _known_probe(value: str) -> str:
     return value
 
 
+def _real_reason(reason: str) -> str:
+    if is_placeholder(reason):
+        msg = "the word REASON stands for a reason, and is none itself"
+        raise ValueError(msg)
+    return reason
+
+
+Reason = Annotated[str, AfterValidator(_real_reason)]
 ProbeName = Annotated[str, AfterValidator(_known_probe)]
 
 
@@ -337,7 +346,7 @@ class DecisionPart(Part):
     top_k: int | None = None
     multilabel: float | str | None = None
     axis: int | None = None
-    constant: str | None = Field(
+    constant: Reason | None = Field(
         default=None,
         min_length=1,
         pattern=r"\S",
@@ -420,7 +429,7 @@ class MatchPart(Part):
 class OutputPart(Part):
     """What is to be done with an output."""
 
-    ignore: str | None = Field(
+    ignore: Reason | None = Field(
         default=None, min_length=1, pattern=r"\S", description="Why it is not compared; recorded in a release."
     )
     min_cosine_similarity: float | None = Field(

@@ -8,6 +8,7 @@ import yaml
 from pydantic import ValidationError
 
 from paritygate.errors import UsageError
+from paritygate.pipelines.spec.errors import role_problem
 from paritygate.pipelines.spec.parts import RolePart
 from paritygate.text import nearest_first
 from paritygate.validate.probes.roles import DeclaredRole, Role
@@ -43,10 +44,9 @@ def _role(name: str, value: object) -> DeclaredRole:
     try:
         return RolePart.model_validate(found).role_of_input
     except ValidationError as err:
-        first = err.errors()[0]
-        at = ".".join(map(str, first["loc"]))
-        msg = f"{where}: {f'{at}: ' if at else ''}{first['msg']}"
-        raise UsageError(msg, hint=_hint(name)) from None
+        words, key_meant = role_problem(name, found, err)
+        msg = f"{where}: {words}"
+        raise UsageError(msg, hint=key_meant or _hint(name)) from None
 
 
 def _hint(name: str) -> str:

@@ -14,6 +14,7 @@ from pydantic import Field
 from paritygate.convert.conversion import CONVERTERS, DERIVATIONS
 from paritygate.convert.int8.settings import DYNAMIC
 from paritygate.engine.settings import EngineSettings
+from paritygate.errors import UsageError
 from paritygate.importing import is_object_path
 from paritygate.models.fixed_shape import FixedShape
 from paritygate.models.named_call import is_default_output_name
@@ -31,6 +32,7 @@ from paritygate.pipelines.spec.parts import (
     Part,
     ProbeName,
     PromotePart,
+    Reason,
     ReportPart,
     RolePart,
     SamplesPart,
@@ -45,7 +47,7 @@ from paritygate.signature import Dim, Signature, TensorSpec
 from paritygate.validate.detections.rule import MatchRule, make_match_rule
 from paritygate.validate.gate.decisions import Decision, make_decision, with_constants
 from paritygate.validate.gate.rules import EdgeRule, GateRules
-from paritygate.validate.gate.tolerance import parse_tolerance
+from paritygate.validate.gate.tolerance import Tolerance, parse_tolerance
 from paritygate.validate.gold.rule import GoldRule, make_gold_rule
 from paritygate.validate.probes.catalogue import ALL_PROBES, in_order
 from paritygate.validate.probes.roles import DeclaredRole
@@ -103,7 +105,7 @@ class Spec(Part):
         default=None,
         description="The probes to make; all of them if absent. What is left out is recorded in a release.",
     )
-    reason: str | None = Field(
+    reason: Reason | None = Field(
         default=None,
         pattern=r"\S",
         description="Why the spec asks less than a failed run of the same source did: probes left out, declared limits "
@@ -381,11 +383,18 @@ class ResolvedSpec:
         inputs = self.spec.report.inputs
         return inputs == "hide" or (is_leaving and inputs is None)
 
+    def _tolerance(self, variant: Variant) -> Tolerance:
+        try:
+            return parse_tolerance(variant.precision, self.spec.tolerance.get(str(variant), {}))
+        except UsageError as err:
+            msg = f"spec {self.origin}: {variant}: {err}"
+            raise UsageError(msg, hint=err.hint) from err
+
     def rules(self, variant: Variant) -> GateRules:
         """Return what is asked of a variant."""
         spec = self.spec
         return GateRules(
-            tolerance=parse_tolerance(variant.precision, spec.tolerance.get(str(variant), {})),
+            tolerance=self._tolerance(variant),
             decisions=self.decisions,
             argmax_of=spec.argmax_of,
             gold=self.gold,

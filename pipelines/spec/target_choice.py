@@ -8,7 +8,7 @@ from dataclasses import replace
 from paritygate.errors import UsageError
 from paritygate.formats import ENGINE_FORMATS, FORMATS
 from paritygate.pipelines.spec.schema import ResolvedSpec, Spec
-from paritygate.pipelines.spec.targets import name_of_target
+from paritygate.pipelines.spec.targets import name_of_target, target_meant
 from paritygate.precision import Precision, Variant
 from paritygate.text import nearest_first
 
@@ -26,7 +26,9 @@ def check_names(names: Sequence[str], resolved: ResolvedSpec) -> None:
         if name not in known:
             listed = ", ".join(nearest_first(name, known))
             msg = f"--target {name!r} is no target of spec {resolved.origin} (targets: {listed})"
-            raise UsageError(msg, hint="name one of the targets, or add it to the spec's targets")
+            raise UsageError(
+                msg, hint=target_meant(name, known) or "name one of the targets, or add it to the spec's targets"
+            )
 
 
 def with_targets(resolved: ResolvedSpec, names: Sequence[str]) -> ResolvedSpec:

@@ -143,11 +143,11 @@ def check_targets(
         seen.add(key)
 
 
-def _nearest(name: str, available: Sequence[Variant]) -> str:
+def target_meant(name: str, known: Sequence[str]) -> str:
     """Return which target may be meant, in words; empty where none is near, or it is the name of one itself."""
     plain = name.partition("@")[0].lower()
     # onnx-fp64 is no slip of the pen for onnx-fp16: what is meant has the same digits.
-    alike = [str(each) for each in available if _digits(str(each)) == _digits(plain)]
+    alike = [each for each in known if _digits(each) == _digits(plain)]
     close = difflib.get_close_matches(plain, alike, n=1)
     return f"did you mean {close[0]}?" if close and close[0] != name.partition("@")[0] else ""
 
@@ -160,8 +160,8 @@ def _check_target(
     target: str | StaticTarget, available: Sequence[Variant], signature: Signature | None, origin: str
 ) -> None:
     name = target if isinstance(target, str) else target.name
-    meant = _nearest(name, available)
     plain, names = name.partition("@")[0], [str(each) for each in available]
+    meant = target_meant(name, names)
     if plain not in names:
         msg = f"spec {origin}: target {name!r} is not available (available: {', '.join(nearest_first(plain, names))})"
         raise UsageError(msg, hint=meant or "name one of these, the nearest of which come first")

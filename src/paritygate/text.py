@@ -12,11 +12,13 @@ import click
 __all__ = [
     "HIDDEN",
     "as_message",
+    "beside_meant",
     "counted",
     "current_folder",
     "echo",
     "echo_block",
     "from_here",
+    "is_placeholder",
     "meant",
     "nearest_first",
     "one_line",
@@ -30,6 +32,7 @@ __all__ = [
 
 _HISSING = ("s", "x", "ch", "sh")
 HIDDEN = "(hidden)"
+_ALIKE_WITH_ENDING = 0.75
 # What is cut off, as a long message is in a table, has no closing quote.
 _QUOTED = r"""(?:'(?:[^'\\]|\\.)*(?:'|\\?$)|"(?:[^"\\]|\\.)*(?:"|\\?$))"""
 _NAMED = re.compile(rf"\b(rows?|ids?) {_QUOTED}(?:(?:, |\.\.){_QUOTED})*")
@@ -64,9 +67,25 @@ def meant(name: str, known: Iterable[str]) -> str:
     return f": did you mean {found[0]!r}?" if found else ""
 
 
+def beside_meant(path: Path) -> str:
+    """Return the same of a path that is not there, and of what lies in its folder."""
+    try:
+        names = sorted(each.name for each in path.parent.iterdir())
+    except OSError:
+        return ""
+    # The endings alone make names alike.
+    found = difflib.get_close_matches(path.name, names, n=1, cutoff=_ALIKE_WITH_ENDING)
+    return meant(path.name, found)
+
+
 def nearest_first(name: str, known: Iterable[str]) -> list[str]:
     """Return the names that are known, those first that are most like the one given; the others keep their order."""
     return sorted(known, key=lambda each: -difflib.SequenceMatcher(None, name, each).ratio())
+
+
+def is_placeholder(reason: str) -> bool:
+    """Return whether a reason is the word that stands for one in hints, REASON, copied along with the command."""
+    return reason.strip().casefold() == "reason"
 
 
 def row_name(row_id: str) -> str:

@@ -263,6 +263,21 @@ def test_samples_in_float64_are_said_to_be_what_a_float32_module_does_not_take()
 
 
 @pytest.mark.torch
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("how", ["embedding", "index"])
+def test_ids_in_floats_are_said_to_be_integers_that_the_module_takes(dtype: str, how: str) -> None:
+    import torch
+
+    table = torch.nn.Embedding(8, 4)
+    forward = {"embedding": table.forward, "index": lambda ids: table.weight[ids]}[how]
+    words = f"the samples hold 'ids' as {dtype}, and the module takes it as int64 or int32: the PyTorch module failed"
+    with pytest.raises(UsageError, match=re.escape(words)) as caught:
+        pg.compare(of_forward(forward), lambda arrays: arrays, samples={"ids": np.ones((16, 3), dtype)}, probes=())
+
+    assert caught.value.hint == "give the samples in the dtype and shape that the model takes"
+
+
+@pytest.mark.torch
 def test_a_module_is_not_moved_to_another_device() -> None:
     import torch
 

@@ -63,6 +63,13 @@ def test_the_help_lists_every_command_and_file(desk: Desk, project_root: Path) -
     assert sorted(name for _, name in files) == sorted(COMMANDS)
 
 
+def test_without_a_command_the_plain_help_is_shown(desk: Desk) -> None:
+    called = desk.call()
+
+    assert (called.code, called.out) == (2, "")
+    assert called.err == desk.call("--help").out
+
+
 def test_the_version_is_that_of_the_package(desk: Desk) -> None:
     called = desk.call("--version")
 

@@ -73,7 +73,8 @@ def test_a_repository_that_is_not_there_is_wrong_usage(desk: Desk, command: tupl
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (("tinny",), "has no release of model 'tinny' (models: tiny)"),
+        (("tinny",), "has no release of model 'tinny' (models: tiny): did you mean 'tiny'?"),
+        (("tiny", "prdo"), "(versions: 1; aliases: prod): did you mean 'prod'?"),
         (("tiny", "2"), "model 'tiny' has no release '2' (versions: 1; aliases: prod)"),
         (("tiny", "canary"), "model 'tiny' has no release 'canary' (versions: 1; aliases: prod)"),
         (("../tiny",), "model name '../tiny' is not allowed"),

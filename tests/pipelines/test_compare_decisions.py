@@ -80,6 +80,7 @@ def test_a_flip_inside_the_band_passes_and_is_counted(bench: Bench) -> None:
     [
         ("logits", "decision 'logits' is not of the form"),
         ("logits:", "decision rule '' of 'logits' is not known (allowed: threshold, argmax, top_k, multilabel)"),
+        ("logits:argmx", "multilabel): did you mean 'argmax'?"),
         ("logits:mode", "decision rule 'mode' of 'logits' is not known"),
         ("logits:threshold", "decision threshold of 'logits' needs a finite number"),
         ("logits:threshold=nan", "decision threshold of 'logits' needs a finite number (seen: 'nan')"),

@@ -99,6 +99,7 @@ def test_what_is_ignored_is_there_and_asked_for_nothing(bench: Bench, options: t
     [
         (("--ignore", "noise"), "--ignore 'noise' is not of the form OUTPUT=REASON"),
         (("--ignore", "noise= "), "--ignore 'noise= ' is not of the form OUTPUT=REASON"),
+        (("--ignore", "noise=Reason"), "--ignore 'noise=Reason' gives no reason: the word stands for one"),
         (("--ignore", "noise=a", "--ignore", "noise=b"), "--ignore names 'noise' twice"),
     ],
 )

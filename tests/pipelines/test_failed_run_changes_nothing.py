@@ -128,7 +128,11 @@ def test_a_failed_run_is_promoted_by_hand_for_a_reason_alone(desk: Desk) -> None
 
     assert refused.code == 5, str(refused)
     assert "required and not passed: onnx-fp16 (fail)" in refused.err
+    assert f"hint: see why in {folder}/report.html; to release it all the same: convert-and-validate" in refused.err
     assert "--despite REASON" in refused.err
+    copied = desk.call("promote", "--verbose", "--run", folder, "--despite", "reason")
+    assert copied.code == 2
+    assert "--despite reason gives no reason: the word stands for one" in copied.err
     elsewhere = desk.call("promote", "--run", folder, "--verbose", "--repository", "releases")
     assert f"convert-and-validate promote --run {folder} --repository releases --despite REASON" in elsewhere.err
     assert given.code == 0, str(given)

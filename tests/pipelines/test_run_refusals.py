@@ -58,6 +58,8 @@ model = None
     ("parts", "message"),
     [
         ({"model": {"name": "tiny", "source": "absent.onnx"}}, "absent.onnx does not exist"),
+        ({"model": {"name": "tiny", "source": "modle.onnx"}}, "does not exist: did you mean 'model.onnx'?"),
+        ({"samples": {"source": "input.npz"}}, "input.npz do not exist: did you mean 'inputs.npz'?"),
         ({"samples": {"source": "absent.npz"}}, "absent.npz do not exist"),
         ({"tolerence": {}}, "tolerence: unknown key"),
     ],

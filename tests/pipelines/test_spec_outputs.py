@@ -99,6 +99,10 @@ def test_an_output_may_be_held_to_a_cosine_similarity_and_is_compared_then() -> 
             "match 'd' names 'scores', and gold pearson:scores is on it too",
         ),
         ("outputs: {noise: {ignore: ' '}}", "outputs.noise.ignore: "),
+        (
+            "outputs: {noise: {ignore: REASON}}",
+            "outputs.noise.ignore: the word REASON stands for a reason, and is none",
+        ),
         ("outputs: {noise: {min_cosine_similarity: 1.5}}", "outputs.noise.min_cosine_similarity: "),
         ("outputs: {noise: {}}", "write either ignore: REASON, or min_cosine_similarity: V"),
         ("outputs: {noise: {ignore: a, min_cosine_similarity: 0.9}}", "write either ignore: REASON, or"),

@@ -70,6 +70,8 @@ def test_a_name_that_is_no_target_is_wrong_usage(desk: Desk, command: str) -> No
 
     assert called.code == 2
     assert "error: --target 'onnx-fp16' is no target of spec spec.yaml (targets: onnx-fp32)\n" in called.err
+    near = desk.call("run", "--verbose", "spec.yaml", "--target", "onnx-pf32")
+    assert "hint: did you mean onnx-fp32?" in near.err
     assert "hint: name one of the targets, or add it to the spec's targets" in called.err
     assert desk.runs == []
 

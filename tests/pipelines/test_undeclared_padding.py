@@ -336,8 +336,11 @@ def test_a_recorded_reference_knows_of_it_and_outputs_from_elsewhere_do_not(benc
     [
         ("attention_mask", "--role 'attention_mask' is not of the form NAME=VALUE"),
         ("attention_mask=musk", "role attention_mask=musk: 'musk' is no role (allowed: mask, "),
-        ("attention_mask={role: musk}", "role attention_mask={role: musk}: role: Input should be"),
-        ("attention_mask={hollow: true}", "hollow: Extra inputs are not permitted"),
+        ("attention_mask={role: musk}", "role attention_mask={role: musk}: role: 'id', 'mask', 'length', "),
+        ("attention_mask={hollow: true}", "hollow: unknown key (allowed: role, low, high, of, pad, empty, "),
+        ("attention_mask={lo: 3}", "hint: did you mean 'low' instead of 'lo'?"),
+        ("attention_mask={low: many}", "low: a number is needed (seen: 'many')"),
+        ("attention_mask=[3]", "attention_mask=[3]: a mapping is needed (seen: a list)"),
         ("attention_mask={low: 2, high: 1}", "low: 2 is above high: 1"),
         ("attention_mask={", "it is no YAML"),
         ("mask=mask", "a role is said of 'mask', which is no input (inputs: input_ids, attention_mask)"),

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from paritygate.errors import UsageError
+from paritygate.text import meant
 from paritygate.validate.gate.bounds import mismatch_rate_upper_95
 from paritygate.validate.gate.valid_positions import left_out_of, not_a_number
 
@@ -138,7 +139,7 @@ def make_decision(
         UsageError: There is no such rule, or the value does not fit it.
     """
     if rule not in set(map(str, Rule)):
-        msg = f"decision rule {rule!r} of {output!r} is not known (allowed: {', '.join(Rule)})"
+        msg = f"decision rule {rule!r} of {output!r} is not known (allowed: {', '.join(Rule)}){meant(rule, map(str, Rule))}"
         raise UsageError(msg, hint=f"write {_GRAMMAR}")
     kind = Rule(rule)
     if kind is Rule.ARGMAX:

@@ -11,6 +11,7 @@ import numpy as np
 
 from paritygate.errors import UsageError
 from paritygate.precision import Precision
+from paritygate.text import meant
 from paritygate.validate.gate.precision_steps import LEAST_STEPS, Step
 from paritygate.validate.reference.bulk import spread_within
 from paritygate.validate.reference.profile import OutputProfile, on_axis
@@ -99,7 +100,7 @@ def parse_tolerance(precision: Precision, declared: Mapping[str, float]) -> Tole
     values: dict[str, Any] = {}
     for name, value in declared.items():
         if name not in _LIMIT_NAMES:
-            msg = f"tolerance {name!r} is not known (allowed: {', '.join(_LIMIT_NAMES)})"
+            msg = f"tolerance {name!r} is not known (allowed: {', '.join(_LIMIT_NAMES)}){meant(name, _LIMIT_NAMES)}"
             limit = name.rpartition(":")[2]
             if limit in _LIMIT_NAMES:
                 hint = (

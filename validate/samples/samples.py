@@ -21,7 +21,7 @@ from paritygate.backends import require_backend
 from paritygate.batch import Batch
 from paritygate.errors import InputFileError, MeasurementError, ParitygateError, UsageError
 from paritygate.importing import is_object_path, load_object
-from paritygate.text import counted
+from paritygate.text import beside_meant, counted
 from paritygate.validate.samples.arrow_tables import DATASET_FILE, SPLITS_FILE, read_dataset, read_parquet
 from paritygate.validate.samples.npy_stream import NpyStream, npz_names
 from paritygate.validate.samples.pictures import read_pictures
@@ -98,7 +98,7 @@ def _open_all(source: SampleSource) -> Callable[[], Iterator[Batch]]:
 
 def _from_file(path: Path, source: SampleSource) -> Callable[[], Iterator[Batch]]:
     if not path.is_file():
-        msg = f"samples {path} are no file" if path.exists() else f"samples {path} do not exist"
+        msg = f"samples {path} are no file" if path.exists() else f"samples {path} do not exist{beside_meant(path)}"
         raise InputFileError(msg, hint=f"give {_KINDS}")
     path.open("rb").close()
     readers: Mapping[str, Callable[[Path, SampleSource], Iterator[Batch]]] = {

@@ -16,6 +16,7 @@ from paritygate.pipelines.release.repository.staging import staging_folder
 from paritygate.pipelines.release.repository.state import ModelState, state_of
 from paritygate.pipelines.release.repository.store import release_folder
 from paritygate.pipelines.spec.names import check_alias
+from paritygate.text import meant
 
 __all__ = ["AliasMove", "Note", "point_alias", "roll_back"]
 
@@ -129,7 +130,8 @@ def _alias_of(repository: Path, state: ModelState, model: str, alias: str | None
     if alias is None and names:
         msg = f"model {model!r} has several aliases, none of them {_USUAL_ALIAS!r} ({listed})"
         raise UsageError(msg, hint=f"name one of them, such as --alias {names[0]}")
-    msg = f"model {model!r} has no alias{'' if alias is None else f' {alias!r}'} (aliases: {listed})"
+    named, near = ("", "") if alias is None else (f" {alias!r}", meant(alias, names))
+    msg = f"model {model!r} has no alias{named} (aliases: {listed}){near}"
     again = command_on(repository, "alias", model, alias or _USUAL_ALIAS, "VERSION")
     raise UsageError(msg, hint=f"set one with: {again}")
 

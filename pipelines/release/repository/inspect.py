@@ -22,6 +22,7 @@ from paritygate.pipelines.release.repository.state import ModelState, state_of
 from paritygate.pipelines.release.repository.store import release_folder
 from paritygate.pipelines.spec.names import check_name
 from paritygate.signature import is_float_dtype
+from paritygate.text import meant
 
 __all__ = [
     "ModelSummary",
@@ -257,8 +258,9 @@ def read_state(repository: Path, model: str) -> ModelState:
     _check_repository(repository)
     state = state_of(read_records(repository, model))
     if not state.history:
-        known = ", ".join(summary.model for summary in list_models(repository)) or "none"
-        msg = f"repository {repository} has no release of model {model!r} (models: {known})"
+        known = [summary.model for summary in list_models(repository)]
+        listed = ", ".join(known) or "none"
+        msg = f"repository {repository} has no release of model {model!r} (models: {listed}){meant(model, known)}"
         raise UsageError(msg, hint=f"see what it holds with: {command_on(repository, 'list')}")
     return state
 
@@ -281,5 +283,5 @@ def version_of(state: ModelState, model: str, which: int | str | None) -> int:
     what = "has no release" if which is None else f"has no release {str(which)!r}"
     if version in state.collected:
         what += f" any more: its files were collected on {state.collected[version].time}"
-    msg = f"model {model!r} {what} (versions: {versions}; aliases: {aliases})"
+    msg = f"model {model!r} {what} (versions: {versions}; aliases: {aliases}){meant(str(which), state.aliases)}"
     raise UsageError(msg, hint="name one of the versions or aliases above")

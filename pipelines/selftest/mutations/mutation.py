@@ -15,6 +15,7 @@ from paritygate.convert.onnx.rewrite import save_onnx
 from paritygate.errors import InputFileError, UsageError
 from paritygate.models.onnx.file import check_onnx, read_onnx
 from paritygate.pipelines.selftest.mutations.graph_edit import GraphEdit
+from paritygate.text import meant, nearest_first
 
 if TYPE_CHECKING:
     import numpy as np
@@ -30,6 +31,9 @@ __all__ = [
     "mutate",
     "mutate_file",
 ]
+
+# Names that a hint lists: all of them fill a screen.
+_NAMED = 5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -240,8 +244,10 @@ def chosen_mutations(names: Iterable[str]) -> tuple[str, ...]:
     wanted = list(names)
     for name in wanted:
         if name not in MUTATIONS:
-            msg = f"--fault {name!r} is none of the faults and equivalent rewrites that are planted"
-            raise UsageError(msg, hint=f"write one of: {', '.join(MUTATIONS)}")
+            near = meant(name, MUTATIONS)
+            msg = f"--fault {name!r} is none of the faults and equivalent rewrites that are planted{near}"
+            nearest = ", ".join(nearest_first(name, MUTATIONS)[:_NAMED])
+            raise UsageError(msg, hint=f"write one of: {nearest}; all {len(MUTATIONS)} are planted without --fault")
     return tuple(name for name in MUTATIONS if not wanted or name in wanted)
 
 

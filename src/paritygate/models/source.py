@@ -17,6 +17,7 @@ from paritygate.importing import is_object_path, load_object, require_backend_of
 from paritygate.models.endpoint import EndpointLimits, Protocol, parse_endpoint
 from paritygate.models.json_mapping import JsonMapping
 from paritygate.signature import Signature
+from paritygate.text import beside_meant
 
 __all__ = [
     "ModelRef",
@@ -161,7 +162,7 @@ def parse_source(text: str, folder: Path) -> ModelRef:
         return ModelRef(text=text, folder=folder, kind=SourceKind.CALLABLE, name=text)
     path = folder / text
     if not is_there(path):
-        msg = f"model {path} does not exist"
+        msg = f"model {path} does not exist{beside_meant(path)}"
         raise InputFileError(msg, hint="give the path of a model, or module:callable")
     return ModelRef(text=text, folder=folder, kind=_kind_of_path(path), name=text)
 

@@ -111,8 +111,25 @@ def test_why_nothing_was_measured_stands_once_below_the_overview(report: ReportD
 
     assert "not measured, and why: onnx-int8: 1 operator is unsupported" in words
     assert sum("onnx-tf32" in line for line in words) == 1
-    assert shorten("one two three", 13) == "one two three"
-    assert shorten("one two, three four", 13) == "one two …"
+
+
+@pytest.mark.parametrize(
+    ("words", "length", "expected"),
+    [
+        ("one two three", 13, "one two three"),
+        ("one two, three four", 13, "one two …"),
+        ("one two three four", 13, "one two …"),
+        ("one two three: four (five six) seven", 28, "one two three: four …"),
+        ("one two (three, four) five, six seven", 31, "one two (three, four) five …"),
+        ("one (two three four five six seven)", 27, "one (two three four five …"),
+        ("one two. Three four five six", 22, "one two …"),
+        ("of 1.5 and 2.5 rows", 13, "of 1.5 and …"),
+    ],
+)
+def test_a_text_is_cut_between_clauses_and_never_in_brackets_where_enough_is_left(
+    words: str, length: int, expected: str
+) -> None:
+    assert shorten(words, length) == expected
 
 
 def test_a_release_beside_a_variant_that_failed_says_so(report: ReportData) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
@@ -12,6 +13,7 @@ from paritygate.errors import BackendError, ParitygateError, UsageError
 from paritygate.models.example import Example, signature_seen
 from paritygate.models.named_call import check_rename, outputs_by_name, select_outputs, source_names, takes_keywords
 from paritygate.signature import Signature
+from paritygate.text import one_or_many
 
 if TYPE_CHECKING:
     import numpy as np
@@ -33,6 +35,9 @@ __all__ = [
     "tensors_of",
     "unused_outputs",
 ]
+
+# As an embedding and an indexed tensor say it.
+_WANTS_INTEGERS = re.compile(r"scalar types: Long, Int;|tensors used as indices must be")
 
 
 class _Seen:
@@ -167,12 +172,22 @@ def signature_of_module(module: torch.nn.Module, example: Example, rename: Mappi
         seen = "; ".join(f"{name}: {array.dtype}{list(array.shape)}" for name, array in rows.items())
         text = (str(err).strip() or "no message").splitlines()[0]
         failed = f"the PyTorch module failed on {seen}: {type(err).__name__}: {text}"
-        unfit = _other_floats(module, rows) or example.unlike_the_other()
+        unfit = _no_integers(rows, str(err)) or _other_floats(module, rows) or example.unlike_the_other()
         if unfit:
             msg = f"{unfit}: {failed}"
             raise UsageError(msg, hint="give the samples in the dtype and shape that the model takes") from err
         raise BackendError(failed, hint="check that the samples are within what the module takes") from err
     return signature_seen(example, inputs, answer, rename)
+
+
+def _no_integers(rows: Mapping[str, NDArray[np.generic]], message: str) -> str:
+    """Return which rows are floats where PyTorch says that it looks something up by integers; empty for none."""
+    names = [repr(name) for name, array in rows.items() if array.dtype.kind == "f"]
+    if not names or not _WANTS_INTEGERS.search(message):
+        return ""
+    kinds = ", ".join(dict.fromkeys(array.dtype.name for array in rows.values() if array.dtype.kind == "f"))
+    what = one_or_many(len(names), "it", "one of them")
+    return f"the samples hold {', '.join(names)} as {kinds}, and the module takes {what} as int64 or int32"
 
 
 def _other_floats(module: torch.nn.Module, rows: Mapping[str, NDArray[np.generic]]) -> str:
