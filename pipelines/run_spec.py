@@ -25,6 +25,7 @@ from paritygate.pipelines.release.promote import (
 from paritygate.pipelines.release.repository.release import Release
 from paritygate.pipelines.report import write_reports
 from paritygate.pipelines.run.benchmark import benchmark_stage, take_over_benchmark
+from paritygate.pipelines.run.earlier_failures import check_asks_enough
 from paritygate.pipelines.run.export import export_stage
 from paritygate.pipelines.run.record import record_stage
 from paritygate.pipelines.run.validate import validate_stage
@@ -234,6 +235,7 @@ def run_spec(run: RunFolder, options: RunOptions, progress: Progress) -> RunOutc
 
 
 def _run(run: RunFolder, options: RunOptions, progress: Progress) -> RunOutcome:
+    check_asks_enough(run)
     failures = export_stage(run, time_limit_s=options.time_limit_s, progress=progress)
     record_stage(run, time_limit_s=options.time_limit_s, progress=progress, device=options.device)
     results = validate_stage(run, time_limit_s=options.time_limit_s, progress=progress, device=options.device)

@@ -384,14 +384,26 @@ def test_ctrl_c_leaves_whole_runs_and_the_next_call_removes_the_rest(
 
 def test_the_evidence_of_a_failure_stays_so_that_it_is_not_talked_round(desk: Desk) -> None:
     third = _runs(desk)[2].name
-    assert desk.call("clean", "tiny", "--keep", "0", "--yes").code == 0
+    evidence = f"artifacts/runs/tiny/.failed-{third}/evidence.json"
+    would = desk.call("clean", "tiny", "--keep", "0", "--dry-run")
+    assert "would stay: the evidence of what failed, since a later spec may not ask less" in " ".join(would.out.split())
+    cleaned = desk.json("clean", "tiny", "--keep", "0", "--yes")
+    assert cleaned.code == 0
     assert third not in _names(desk)
+    said = (
+        "stays: the evidence of what failed, since a later spec may not ask less of the same source without a reason: "
+    )
+    assert f"{said}{evidence}" in " ".join(cleaned.out.split())
+    assert set(cleaned.data["evidence"]) == {third}
 
     desk.spec(targets=["onnx-fp16"], tolerance={"onnx-fp16": {"max_abs_diff": 0.1}})
-    called = desk.call("run", "spec.yaml")
+    called = desk.call("run", "spec.yaml", "--verbose")
 
     assert called.code == 2
     assert f"asks less of onnx-fp16 than run {third} of the same source did" in called.err
+    # The run itself is gone: what is named is there.
+    assert f"Its evidence: {evidence}" in called.err
+    assert (desk.folder / evidence).is_file()
 
 
 def test_the_stage_cache_is_removed_where_it_is_ours(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
