@@ -1,8 +1,8 @@
 """What earlier evidence about the same source failed, and whether a run asks less of it: a gate is not talked round.
 
 Earlier evidence is that of the other runs below the same root, and that which a new validation of a run replaces, of
-every device. A failure stays in evidence with what was asked then: to ask less again needs a reason again. Who goes back
-to limits that the variant had passed by before it failed needs none.
+every device. A failure stays in evidence with what was asked then: to ask less again needs a reason again. Limits that
+the variant had passed by before it failed are no looser ones: who goes back to them needs none.
 """
 
 from __future__ import annotations
