@@ -25,8 +25,10 @@ from paritygate.pipelines.release.promote import (
 from paritygate.pipelines.release.repository.release import Release
 from paritygate.pipelines.report import write_reports
 from paritygate.pipelines.run.benchmark import benchmark_stage, take_over_benchmark
+from paritygate.pipelines.run.earlier_failures import check_asks_enough
 from paritygate.pipelines.run.export import export_stage
 from paritygate.pipelines.run.record import record_stage
+from paritygate.pipelines.run.stopped import noting_why_it_stops
 from paritygate.pipelines.run.validate import validate_stage
 from paritygate.pipelines.run.workspace import DEFAULT_ROOT, FailedVariant, RunFolder, required_variants, worst_code
 from paritygate.pipelines.spec.benchmark_plan import check_price, is_benchmark_wanted, is_speed_needed, plan_of
@@ -221,19 +223,21 @@ def _unmet(
 
 
 def run_spec(run: RunFolder, options: RunOptions, progress: Progress) -> RunOutcome:
-    """Do everything that the run's spec asks for.
+    """Do everything that the run's spec asks for. What is refused before anything is made leaves no run folder.
 
     Raises:
         ParitygateError: Something that concerns all variants: the source, the samples, the reference, the disk.
     """
     try:
-        return _run(run, options, progress)
+        with noting_why_it_stops(run):
+            return _run(run, options, progress)
     finally:
         if run.cache is not None:
             run.cache.close()
 
 
 def _run(run: RunFolder, options: RunOptions, progress: Progress) -> RunOutcome:
+    check_asks_enough(run)
     failures = export_stage(run, time_limit_s=options.time_limit_s, progress=progress)
     record_stage(run, time_limit_s=options.time_limit_s, progress=progress, device=options.device)
     results = validate_stage(run, time_limit_s=options.time_limit_s, progress=progress, device=options.device)

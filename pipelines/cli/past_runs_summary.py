@@ -97,6 +97,7 @@ def plan_lines(plan: Plan, *, is_done: bool) -> list[str]:
     for run in plan.runs:
         words = f"{_verdict(run)}, {size_words(run.size_bytes)}"
         lines += wrapped(f"{verb}: {run.run.model}/{run.run.run_id}: {words}")
+    lines += _evidence_lines(plan, is_done=is_done)
     for folder, size in plan.sizes.items():
         what = "the stage cache" if folder == plan.cache else "left over of an earlier call:"
         lines += wrapped(f"{verb}: {what} {from_here(folder)} ({size_words(size)})")
@@ -104,3 +105,13 @@ def plan_lines(plan: Plan, *, is_done: bool) -> list[str]:
         return [*lines, "there is nothing to remove"]
     freed = size_words(plan.freed_bytes)
     return [*lines, f"{'freed' if is_done else 'would free'}: {freed}"]
+
+
+def _evidence_lines(plan: Plan, *, is_done: bool) -> Iterator[str]:
+    kept = sorted(plan.evidence.values())
+    if kept:
+        what, places = ("stays" if is_done else "would stay"), ", ".join(from_here(path) for path in kept)
+        yield from wrapped(
+            f"{what}: the evidence of what failed, since a later spec may not ask less of the same source without a "
+            f"reason: {places}"
+        )

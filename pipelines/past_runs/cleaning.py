@@ -47,6 +47,7 @@ class Plan:
         kept: Those that would go, and stay.
         leftovers: What earlier calls had begun to remove.
         cache: The stage cache; None where it stays, or there is none.
+        evidence: Where the evidence of those that failed is kept, by the run.
         sizes: The bytes on the disk of leftovers and cache, by their folders.
     """
 
@@ -54,6 +55,7 @@ class Plan:
     kept: tuple[Kept, ...]
     leftovers: tuple[Path, ...]
     cache: Path | None
+    evidence: dict[str, Path]
     sizes: dict[Path, int]
 
     @property
@@ -71,6 +73,7 @@ class Plan:
         return {
             "removed": [run.to_json() for run in self.runs],
             "kept": [{**item.run.to_json(), "why": item.why} for item in self.kept],
+            "evidence": {run: str(path) for run, path in self.evidence.items()},
             "leftovers": [str(path) for path in self.leftovers],
             "cache": None if self.cache is None else str(self.cache),
             "freed_bytes": self.freed_bytes,
@@ -116,6 +119,7 @@ def plan_cleaning(
         kept=tuple(kept),
         leftovers=leftovers,
         cache=cache,
+        evidence={item.run.run_id: _evidence_kept(item) for item in going if _holds_failures(item)},
         sizes={place: bytes_on_disk(place) for place in places},
     )
 
@@ -139,15 +143,28 @@ def remove(plan: Plan) -> Plan:
         remove_marked_folder(folder)
     if plan.cache is not None:
         remove_marked_folder(plan.cache)
-    return replace(plan, runs=tuple(reversed(gone)), kept=tuple(kept))
+    names = {item.run.run_id for item in gone}
+    evidence = {run: path for run, path in plan.evidence.items() if run in names}
+    return replace(plan, runs=tuple(reversed(gone)), kept=tuple(kept), evidence=evidence)
+
+
+def _holds_failures(item: ListedRun) -> bool:
+    return holds_failures(item.run.folder / _EVIDENCE)
+
+
+def _evidence_kept(item: ListedRun) -> Path:
+    """Return where the evidence of a run that failed stays when the run goes."""
+    folder = item.run.folder
+    return folder.with_name(f"{_FAILED}{folder.name}") / _EVIDENCE
 
 
 def _remove_run(item: ListedRun) -> None:
     folder = item.run.folder
-    if holds_failures(folder / _EVIDENCE):
-        place = make_marked_folder(folder.with_name(f"{_FAILED}{folder.name}"))
-        with storage_errors(place):
-            shutil.copyfile(folder / _EVIDENCE, place / _EVIDENCE)
+    if _holds_failures(item):
+        kept = _evidence_kept(item)
+        make_marked_folder(kept.parent)
+        with storage_errors(kept):
+            shutil.copyfile(folder / _EVIDENCE, kept)
     going = folder.with_name(f"{_GOING}{folder.name}-{secrets.token_hex(2)}")
     with storage_errors(folder):
         folder.rename(going)

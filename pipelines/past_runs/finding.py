@@ -11,6 +11,7 @@ from pathlib import Path
 
 from paritygate.errors import UsageError
 from paritygate.files import MARKER
+from paritygate.pipelines.run.stopped import why_stopped
 from paritygate.pipelines.run.workspace import is_run_folder
 from paritygate.text import counted, meant
 
@@ -100,7 +101,8 @@ def find_run(text: str, root: Path) -> Path:
 
 
 def _latest(root: Path, model: str) -> Path:
-    whole = [run for run in runs_below(root) if run.is_whole]
+    # No command can go on with a run that was refused.
+    whole = [run for run in runs_below(root) if run.is_whole and not _was_refused(run.folder)]
     models = sorted({run.model for run in whole})
     if not whole:
         msg = f"there is no run below {root / 'runs'}"
@@ -113,6 +115,13 @@ def _latest(root: Path, model: str) -> Path:
         msg = f"{LATEST} may mean a run of {counted(len(models), 'model')}: {_listed(models)}"
         raise UsageError(msg, hint=f"say of which: --run {LATEST}:{whole[0].model}")
     return next(run.folder for run in whole if model in {"", run.model})
+
+
+def _was_refused(folder: Path) -> bool:
+    with contextlib.suppress(OSError, ValueError):
+        stopped = why_stopped(folder)
+        return stopped is not None and stopped.is_refused
+    return False
 
 
 def _only(text: str, matching: Sequence[PastRun], path: Path) -> Path:

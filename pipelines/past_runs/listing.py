@@ -14,6 +14,7 @@ from paritygate.files import MARKER
 from paritygate.pipelines.past_runs.finding import PastRun, models_below, runs_below
 from paritygate.pipelines.past_runs.releases import ReleaseOfRun, ReleasesOfModel, releases_of
 from paritygate.pipelines.run.in_use import is_in_use
+from paritygate.pipelines.run.stopped import why_stopped
 from paritygate.pipelines.run.workspace import open_run, required_variants, worst_code
 from paritygate.text import meant
 
@@ -29,6 +30,7 @@ _VERDICTS = {
 }
 _NOT_VALIDATED = "not validated"
 _IN_USE = "in use"
+_STOPPED = "stopped"
 _HALF_MADE = "half made"
 _DAMAGED = "damaged"
 _NO_RUN = "no run"
@@ -43,10 +45,11 @@ class ListedRun:
     Attributes:
         run: Where it is.
         verdict: `pass`, `fail`, `inconclusive`, `not built`, `not measured` or `wrong usage` of what it requires;
-            `not validated`, or `in use` where a process has it open and there is no evidence yet; or what the folder
+            `stopped` where an error ended it before there was evidence; `not validated`, or `in use` where a
+            process has it open and there is no evidence yet; or what the folder
             is where it is no sound run: `half made`, `damaged` or `no run`.
-        exit_code: The exit code of the evidence; None where there is none.
-        problem: What is wrong with the folder, in words; empty for nothing.
+        exit_code: The exit code of the evidence, or of the error that ended it; None where there is neither.
+        problem: What is wrong with the folder, or which error ended it, in words; empty for nothing.
         releases: What was released of it.
         unknown_releases: Why it is not known whether more was; empty where it is.
         size_bytes: What it takes on the disk.
@@ -132,6 +135,9 @@ def _state(run: PastRun) -> tuple[str, int | None, str]:
         return _HALF_MADE, None, "it holds no spec: it was stopped while it was begun"
     opened = open_run(run.folder, is_held=False)
     evidence = opened.evidence()
+    stopped = why_stopped(run.folder)
+    if stopped is not None:
+        return _STOPPED, stopped.exit_code, stopped.message
     if evidence is None:
         return (_IN_USE if is_in_use(run.folder) else _NOT_VALIDATED), None, ""
     codes = {name: failure.exit_code for name, failure in opened.failures().items()}

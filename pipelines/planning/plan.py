@@ -16,6 +16,7 @@ from paritygate.pipelines.cache.cache import Cache, Wanted, cache_below
 from paritygate.pipelines.cache.store import Entry
 from paritygate.pipelines.process.child import ChildJob, ModelAnswers, Progress
 from paritygate.pipelines.run.benchmark import take_over_benchmark
+from paritygate.pipelines.run.earlier_failures import check_asks_enough
 from paritygate.pipelines.run.record import GRAPH_VARIANT, record_stage
 from paritygate.pipelines.run.validate import validate_stage
 from paritygate.pipelines.run.variant_maker import VariantMaker, bases_of
@@ -149,14 +150,17 @@ def plan_run(resolved: ResolvedSpec, options: RunOptions, *, samples_path: str |
         samples_path: What is given in place of the spec's own samples.
 
     Raises:
-        ParitygateError: The run would not begin, or would end early: the source is not there, say.
+        ParitygateError: The run would not begin, or would end early: the source is not there, or less is asked of it
+            than by a run that failed.
     """
     with tempfile.TemporaryDirectory(prefix="paritygate-plan-") as place:
         folder = make_marked_folder(Path(place).resolve() / "run")
         store = None if resolved.hides_inputs(is_leaving=False) else cache_below(options.root, folder).store
         cache = _PlanningCache(run=folder, store=store)
         path = None if samples_path is None else str(Path(samples_path).resolve())
-        run = RunFolder(folder=folder, resolved=resolved, samples_path=path, cache=cache)
+        beside = (options.root / "runs").resolve()
+        run = RunFolder(folder=folder, resolved=resolved, samples_path=path, beside=beside, cache=cache)
+        check_asks_enough(run)
         found = (
             *_conversions(run, cache, options),
             *_recording(run, cache, options),

@@ -1,63 +1,75 @@
 """What earlier evidence about the same source failed, and whether a run asks less of it: a gate is not talked round.
 
 Earlier evidence is that of the other runs below the same root, and that which a new validation of a run replaces, of
-every device. A failure stays in evidence with what was asked then: to ask less again needs a reason again.
+every device. A failure stays in evidence with what was asked then: to ask less again needs a reason again. Limits that
+the variant had passed by before it failed are no looser ones: who goes back to them needs none.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from paritygate.codec import to_data
 from paritygate.errors import InputFileError, UsageError
-from paritygate.pipelines.compare.job import ComparisonJob
+from paritygate.models.digest import digest_of_model
 from paritygate.pipelines.compare.result import ComparisonResult
 from paritygate.pipelines.run.evidence import Asked, EarlierFailure, Evidence, read_evidence
 from paritygate.pipelines.run.workspace import RunFolder
-from paritygate.validate.gate.rules import EdgeRule
+from paritygate.text import from_here
+from paritygate.validate.gate.rules import EdgeRule, GateRules
 from paritygate.validate.probes.catalogue import in_order
 
-__all__ = ["check_reason", "earlier_failures", "holds_failures"]
+__all__ = ["check_asks_enough", "check_reason", "earlier_failures", "holds_failures"]
 
 _CHECKS_NAMED = 5
+_EVIDENCE = "evidence.json"
 
 
-def _held_against(failure: EarlierFailure, job: ComparisonJob | None) -> EarlierFailure:
-    """Return the failure with what a comparison that is about to be made asks less; None for no comparison."""
-    if job is None:
-        return replace(failure, asked_less=())
-    return failure if failure.asked is None else replace(failure, asked_less=tuple(_asked_less(failure.asked, job)))
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Known:
+    """A failure that evidence holds: of which source, in which file, and whether that is about to be replaced."""
+
+    failure: EarlierFailure
+    source: str | None
+    path: Path
+    is_replaced: bool
 
 
-def earlier_failures(run: RunFolder, source: str | None, jobs: Mapping[str, ComparisonJob]) -> list[EarlierFailure]:
+def earlier_failures(run: RunFolder, source: str | None, rules: Mapping[str, GateRules]) -> list[EarlierFailure]:
     """Return what failed earlier and is replaced by what the run now measures, or held to less by it.
 
     Args:
         run: The run, about to be validated.
         source: Digest of the source that answered; None where it has none: then nothing is known to be the same.
-        jobs: The comparison that is about to be made of each variant.
+        rules: What is about to be asked of each variant.
     """
-    found: dict[tuple[object, ...], EarlierFailure] = {}
-    for path in _evidence_files(run):
-        is_own = path == run.evidence_file
-        for at, document in enumerate(_documents(path)):
-            if source is None or document.reference.model.get("digest") != source:
-                continue
-            # What was found on other devices stays evidence.
-            is_replaced = is_own and at == 0
-            for failure in (*document.earlier_failures, *_failures_in(document)):
-                item = _held_against(failure, jobs.get(failure.variant))
-                if item.asked_less or is_replaced:
-                    found[item.run, item.variant, item.failed] = item
-    return list(found.values())
+    known = (item for item in _known(run, rules) if source is not None and item.source == source)
+    found = (item.failure for item in known if item.failure.asked_less or item.is_replaced)
+    return list({(item.run, item.variant, item.failed): item for item in found}.values())
 
 
 def holds_failures(evidence: Path) -> bool:
     """Return whether evidence says of anything that it failed: later runs of the same source are held to it."""
     return any(document.earlier_failures or any(_failures_in(document)) for document in _documents(evidence))
+
+
+def check_asks_enough(run: RunFolder) -> None:
+    """Check before anything is made that the spec does not ask less than what failed earlier, or says why.
+
+    Of a source that is code the digest is known only when it has answered: it is checked then.
+
+    Raises:
+        InputFileError: The source cannot be read.
+        UsageError: It asks less, and does not say why.
+    """
+    rules = {str(variant): run.resolved.rules(variant) for variant in run.resolved.variants}
+    # Of a large model the digest takes a while.
+    if run.resolved.spec.reason or not any(item.failure.asked_less for item in _known(run, rules)):
+        return
+    check_reason(run, earlier_failures(run, digest_of_model(run.resolved.source), rules))
 
 
 def check_reason(run: RunFolder, failures: Iterable[EarlierFailure]) -> None:
@@ -71,20 +83,59 @@ def check_reason(run: RunFolder, failures: Iterable[EarlierFailure]) -> None:
         return
     first = weaker[0]
     more = f" (and of {len(weaker) - 1} more that failed)" if len(weaker) > 1 else ""
+    held = next((item.path for item in _known(run, {}) if item.failure.run == first.run), None)
+    evidence = "" if held is None else f". Its evidence: {from_here(held)}"
     msg = (
         f"spec {run.resolved.origin} asks less of {first.variant} than run {first.run} of the same source did, which "
-        f"failed{more}: {'; '.join(first.asked_less)}. It failed: {first.failed[0]}"
+        f"failed{more}: {'; '.join(first.asked_less)}. It failed: {first.failed[0]}{evidence}"
     )
     hint = "ask as much again, or say in the spec why less is enough, as a key of its own: reason: TEXT"
     raise UsageError(msg, hint=hint)
 
 
+def _known(run: RunFolder, rules: Mapping[str, GateRules]) -> Iterator[_Known]:
+    """Yield the failures that are known, each with what the rules ask less: nothing of a variant without rules."""
+    documents = [(path, at, document) for path in _evidence_files(run) for at, document in enumerate(_documents(path))]
+    passed = [item for _, _, document in documents for item in _passed_in(document, rules)]
+    for path, at, document in documents:
+        source = document.reference.model.get("digest")
+        # What was found on other devices stays evidence.
+        is_replaced = path == run.evidence_file and at == 0
+        for failure in (*document.earlier_failures, *_failures_in(document)):
+            had_passed = any((source, failure.variant) == item[:2] and item[2] < _begun(failure.run) for item in passed)
+            less = _less_than(failure, rules.get(failure.variant), had_passed=had_passed)
+            yield _Known(failure=replace(failure, asked_less=less), source=source, path=path, is_replaced=is_replaced)
+
+
+def _less_than(failure: EarlierFailure, rules: GateRules | None, *, had_passed: bool) -> tuple[str, ...]:
+    if rules is None:
+        return ()
+    if failure.asked is None:
+        return failure.asked_less
+    return (*_left_out(failure.asked, rules), *(() if had_passed else _loosened(failure.asked, rules)))
+
+
+def _passed_in(document: Evidence, rules: Mapping[str, GateRules]) -> Iterator[tuple[str | None, str, str]]:
+    """Yield what passed by no stricter limits than those of now, without a reason: source, variant, and when."""
+    excused = {item.variant for item in document.earlier_failures if item.asked_less}
+    for entry in document.variants:
+        now = None if entry.variant in excused else rules.get(entry.variant)
+        if entry.verdict == "pass" and entry.result is not None and now is not None:
+            asked = _asked_of(entry.result)
+            if not any(_left_out(asked, now)) and not any(_loosened(asked, now, is_any=True)):
+                yield document.reference.model.get("digest"), entry.variant, _begun(document.run)
+
+
+def _begun(run: str) -> str:
+    """Return when a run was begun, as its id says it: two of the same second are in no order."""
+    return run.partition("-")[0]
+
+
 def _evidence_files(run: RunFolder) -> Iterator[Path]:
     """Yield the evidence of the other runs below the same root, the newest last, then what the run itself had."""
-    runs = run.folder.parent.parent
-    # Where a run was unpacked or copied to a place of its own, its neighbours are not ours to look at.
-    if runs.name == "runs" and run.folder.parent.name == run.resolved.name:
-        yield from (path for path in sorted(runs.glob("*/*/evidence.json")) if path.parent != run.folder)
+    if run.beside is not None:
+        found = sorted(run.beside.glob(f"*/*/{_EVIDENCE}"))
+        yield from (path for path in found if path.parent != run.folder)
     yield run.evidence_file
 
 
@@ -104,17 +155,19 @@ def _failures_in(document: Evidence) -> Iterator[EarlierFailure]:
                 variant=entry.variant,
                 failed=tuple(_failed(entry.result)),
                 asked_less=(),
-                asked=Asked(
-                    probes=in_order({*entry.result.probes.asked, *entry.result.probes.not_recorded}),
-                    edge=entry.result.probes.edge,
-                    tolerance=entry.result.tolerance,
-                    decisions=tuple(entry.result.decisions),
-                    min_cosine_similarity=_asked_cosines(entry.result),
-                    valid_where=tuple(
-                        check.output for check in entry.result.checks if check.name == "valid_where" and check.output
-                    ),
-                ),
+                asked=_asked_of(entry.result),
             )
+
+
+def _asked_of(result: ComparisonResult) -> Asked:
+    return Asked(
+        probes=in_order({*result.probes.asked, *result.probes.not_recorded}),
+        edge=result.probes.edge,
+        tolerance=result.tolerance,
+        decisions=tuple(result.decisions),
+        min_cosine_similarity=_asked_cosines(result),
+        valid_where=tuple(check.output for check in result.checks if check.name == "valid_where" and check.output),
+    )
 
 
 def _failed(result: ComparisonResult) -> Iterator[str]:
@@ -128,28 +181,21 @@ def _failed(result: ComparisonResult) -> Iterator[str]:
         yield f"and {len(lines) - _CHECKS_NAMED} more checks"
 
 
-def _asked_less(asked: Asked, job: ComparisonJob) -> Iterator[str]:
-    """Yield what the job asks less than was asked then, in words."""
-    probes = set(asked.probes) - set(job.rules.probes)
+def _left_out(asked: Asked, rules: GateRules) -> Iterator[str]:
+    """Yield what was asked then and the rules do not ask for, in words."""
+    probes = set(asked.probes) - set(rules.probes)
     if probes:
         yield f"without the probes {', '.join(in_order(probes))}"
     edges = [str(EdgeRule.OFF), str(EdgeRule.WARN), str(EdgeRule.FAIL)]
-    if edges.index(asked.edge) > edges.index(str(job.rules.edge)):
-        yield f"edge: {job.rules.edge}, and it was {asked.edge}"
-    yield from _loosened(asked.tolerance, job)
-    decided = {decision.output for decision in job.rules.decisions}
+    if edges.index(asked.edge) > edges.index(str(rules.edge)):
+        yield f"edge: {rules.edge}, and it was {asked.edge}"
+    decided = {decision.output for decision in rules.decisions}
     for output in asked.decisions:
         if output not in decided:
             yield f"no decision on {output}"
-    for output, mask in job.rules.valid_where.items():
+    for output, mask in rules.valid_where.items():
         if output not in asked.valid_where:
             yield f"{output} is compared only where {mask} is set"
-    for output, least in asked.min_cosine_similarity.items():
-        now = job.rules.min_cosine_similarity.get(output)
-        if now is None:
-            yield f"no min_cosine_similarity is asked of {output}, and {least:g} was"
-        elif now < least:
-            yield f"min_cosine_similarity of {output} is {now:g}, and was {least:g}"
 
 
 def _asked_cosines(result: ComparisonResult) -> dict[str, float]:
@@ -157,14 +203,30 @@ def _asked_cosines(result: ComparisonResult) -> dict[str, float]:
     return {check.output: check.limit for check in checks if check.output is not None and check.limit is not None}
 
 
-def _loosened(then: Mapping[str, Any], job: ComparisonJob) -> Iterator[str]:
-    """Yield the limits that were declared then, and are higher now or no longer declared.
+def _loosened(asked: Asked, rules: GateRules, *, is_any: bool = False) -> Iterator[str]:
+    """Yield the limits that are looser than then, or no longer declared.
 
     A limit that is declared for the first time is the service's own word on what it bears, and recorded as such.
+
+    Args:
+        asked: What was asked then.
+        rules: What is asked now.
+        is_any: Whether limits count that were not declared then.
     """
-    now = to_data(job.rules.tolerance)
-    for name in then.get("declared", ()):
-        if name not in now["declared"]:
+    then: Mapping[str, Any] = asked.tolerance
+    now = to_data(rules.tolerance)
+    declared = then.get("declared", ())
+    limits = [name for name, limit in then.items() if isinstance(limit, int | float)]
+    for name in limits if is_any else declared:
+        if name in declared and name not in now["declared"]:
             yield f"{name} is no longer declared, and was {then[name]:g}"
+        elif now.get(name) is None:
+            yield f"{name} has no limit, and was {then[name]:g}"
         elif now[name] > then[name]:
             yield f"{name} is {now[name]:g}, and was {then[name]:g}"
+    for output, least in asked.min_cosine_similarity.items():
+        cosine = rules.min_cosine_similarity.get(output)
+        if cosine is None:
+            yield f"no min_cosine_similarity is asked of {output}, and {least:g} was"
+        elif cosine < least:
+            yield f"min_cosine_similarity of {output} is {cosine:g}, and was {least:g}"

@@ -76,8 +76,8 @@ def _validate(
     validator = _Validator(run, time_limit_s=time_limit_s, progress=progress, probes=probes)
     made = {name: Artifact.read_record(run.variant_folder(name)) for name in run.exported()}
     comparisons = {name: comparison_of(run, artifact, recording, device) for name, artifact in made.items()}
-    jobs = {name: comparison.job for name, comparison in comparisons.items()}
-    earlier = [] if run.is_scratch else earlier_failures(run, recording.model.get("digest"), jobs)
+    rules = {name: comparison.job.rules for name, comparison in comparisons.items()}
+    earlier = [] if run.is_scratch else earlier_failures(run, recording.model.get("digest"), rules)
     check_reason(run, earlier)
     if run.cache is not None and any(comparison.damage is not None for comparison in comparisons.values()):
         # A source that is another at every call: to do it again is of use only if it is done.

@@ -91,6 +91,7 @@ class RunFolder:
         folder: Where it is: `<root>/runs/<model>/<run-id>`.
         resolved: The spec it was made from.
         samples_path: What the command line gave as the samples' path.
+        beside: The folder that all runs below its root lie in; None where it was copied to a place of its own.
         is_scratch: Whether what is found out now goes to a folder apart; the run's evidence, results and reports stay.
         is_without_benchmark: Whether the benchmark that is there does not count.
         cache: Takes over what was done before; None where all is done.
@@ -100,6 +101,7 @@ class RunFolder:
     folder: Path
     resolved: ResolvedSpec
     samples_path: str | None
+    beside: Path | None = None
     is_scratch: bool = False
     is_without_benchmark: bool = False
     cache: Cache | None = None
@@ -257,7 +259,9 @@ def new_run(
     # What is hidden is not to lie in a second place either.
     is_kept = is_cached and not resolved.hides_inputs(is_leaving=False)
     cache = cache_below(root, place) if is_kept else None
-    return RunFolder(folder=place, resolved=resolved, samples_path=path, cache=cache, hold=hold)
+    return RunFolder(
+        folder=place, resolved=resolved, samples_path=path, beside=place.parent.parent, cache=cache, hold=hold
+    )
 
 
 def is_run_folder(folder: Path) -> bool:
@@ -295,7 +299,16 @@ def open_run(folder: Path, *, is_held: bool = True) -> RunFolder:
         except (KeyError, TypeError, ValueError) as err:
             msg = f"{path} is damaged: {str(err).splitlines()[0]}"
             raise InputFileError(msg, hint="start a new run: convert-and-validate run SPEC") from err
-    return RunFolder(folder=folder.resolve(), resolved=resolved, samples_path=data["samples_path"], hold=hold)
+    place = folder.resolve()
+    # Where a run was unpacked or copied to a place of its own, its neighbours are not ours to look at.
+    is_among_runs = place.parent.name == resolved.name and place.parent.parent.name == "runs"
+    return RunFolder(
+        folder=place,
+        resolved=resolved,
+        samples_path=data["samples_path"],
+        beside=place.parent.parent if is_among_runs else None,
+        hold=hold,
+    )
 
 
 def check_schema_of_run(where: str, data: Mapping[str, Any]) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -38,6 +40,74 @@ def test_a_declared_limit_that_is_raised_after_a_failure_needs_a_reason(desk: De
     assert "max_abs_diff is 0.1, and was 1e-12" in called.err
     assert "reason: TEXT" in called.err
     assert desk.releases == []
+
+
+def test_limits_that_it_passed_by_before_it_failed_need_none(desk: Desk) -> None:
+    desk.spec(**_limit(0.1))
+    assert desk.call("run", "spec.yaml").code == 0
+    _later(desk)
+    _failed_once(desk)
+    desk.spec(**_limit(0.1))
+
+    planned, called = desk.call("plan", "spec.yaml"), desk.call("run", "spec.yaml")
+
+    assert planned.code == called.code == 0, f"{planned}\n{called}"
+    _later(desk)
+    # Anything looser than that is looser than what failed.
+    desk.spec(**_limit(0.2))
+    assert "max_abs_diff is 0.2, and was 1e-12" in desk.call("run", "spec.yaml", "--verbose").err
+    # The limit it passed by is no excuse for what is left out.
+    _failed_once(desk, probes=["batches"])
+    desk.spec(**_limit(0.1))
+    assert "without the probes batches" in desk.call("run", "spec.yaml", "--verbose").err
+
+
+def test_limits_that_it_passed_by_after_it_failed_need_the_reason_again(desk: Desk) -> None:
+    _failed_once(desk)
+    _later(desk)
+    desk.spec(**_limit(0.1), reason="the service rounds")
+    assert desk.call("run", "spec.yaml").code == 0
+    _later(desk)
+    _failed_once(desk)
+    desk.spec(**_limit(0.1))
+
+    called = desk.call("run", "spec.yaml", "--verbose")
+
+    assert called.code == 2, str(called)
+    assert "(and of 1 more that failed): max_abs_diff is 0.1, and was 1e-12" in called.err
+
+
+def test_a_default_limit_that_it_passed_by_is_no_leave_to_declare_a_looser_one(desk: Desk) -> None:
+    desk.spec(targets=_TARGETS)
+    assert desk.call("run", "spec.yaml").code == 0
+    _later(desk)
+    _failed_once(desk)
+    desk.spec(**_limit(0.5))
+
+    called = desk.call("run", "spec.yaml", "--verbose")
+
+    assert called.code == 2, str(called)
+    assert "max_abs_diff is 0.5, and was 1e-12" in called.err
+
+
+def test_it_is_refused_before_anything_is_made_and_by_plan_too(desk: Desk) -> None:
+    first = _failed_once(desk)
+    desk.spec(**_limit(0.1))
+
+    planned, called = desk.call("plan", "spec.yaml"), desk.call("run", "spec.yaml")
+
+    assert planned.code == called.code == 2, f"{planned}\n{called}"
+    for said in (planned.err, called.err):
+        assert f"asks less of onnx-fp16 than run {first} of the" in " ".join(said.split())
+    assert "exported" not in called.err
+    assert f"artifacts/runs/tiny/{first}/evidence.json" in called.err
+
+
+def _later(desk: Desk) -> None:
+    """Wait until the next run is begun in a later second: two of the same second are in no order."""
+    begun = desk.runs[-1].name.partition("-")[0]
+    while datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%SZ") <= begun:
+        time.sleep(0.05)
 
 
 def test_to_ask_less_at_the_edge_after_a_failure_needs_a_reason(desk: Desk) -> None:

@@ -212,6 +212,48 @@ def test_the_list_fits_80_columns_and_has_a_table_a_model(desk: Desk) -> None:
     assert "stage cache" not in called.out
 
 
+@pytest.mark.parametrize("command", ["run", "export"])
+def test_a_run_that_is_refused_before_anything_was_made_leaves_no_folder(desk: Desk, command: str) -> None:
+    before = _names(desk)
+    desk.spec(model={**_OTHER, "name": "new", "dims": {"btch": {"min": 1, "opt": 2, "max": 4}}})
+
+    called = desk.call(command, "spec.yaml")
+
+    assert called.code == 2, str(called)
+    assert "btch" in called.err
+    assert _names(desk) == before
+    assert not (desk.folder / "artifacts/runs/new").exists()
+
+
+@pytest.mark.torch
+def test_a_run_that_is_refused_later_says_why_and_latest_passes_over_it(tmp_path: Path) -> None:
+    desk = make_desk(tmp_path)
+    desk.module(
+        "coded",
+        """
+        import torch
+
+
+        def load():
+            torch.manual_seed(0)
+            return torch.nn.Linear(4, 3).eval()
+        """,
+    )
+    desk.module_spec("coded:load", targets=["onnx-fp16"], tolerance={"onnx-fp16": {"max_abs_diff": 1e-12}})
+    assert desk.call("run", "spec.yaml").code == 1
+    (failed,) = _runs(desk)
+    # Of a source that is code it shows only once it has answered that less is asked than of what failed.
+    desk.module_spec("coded:load", targets=["onnx-fp16"], tolerance={"onnx-fp16": {"max_abs_diff": 0.1}})
+    assert desk.call("run", "spec.yaml").code == 2
+
+    (refused,) = (run for run in _listed(desk) if run["run"] != failed.name)
+
+    assert (refused["verdict"], refused["exit_code"]) == ("stopped", 2)
+    assert f"asks less of onnx-fp16 than run {failed.name} of the same source did" in str(refused["problem"])
+    assert "stopped (2)" in desk.call("runs").out
+    assert f"run: artifacts/runs/tiny/{failed.name}" in desk.call("choose", "--run", "latest").err
+
+
 def test_what_is_damaged_or_half_made_is_listed_as_that(desk: Desk) -> None:
     first, second, third = _runs(desk)
     (first / "spec.json").write_text("{", encoding="utf-8")
@@ -384,14 +426,24 @@ def test_ctrl_c_leaves_whole_runs_and_the_next_call_removes_the_rest(
 
 def test_the_evidence_of_a_failure_stays_so_that_it_is_not_talked_round(desk: Desk) -> None:
     third = _runs(desk)[2].name
-    assert desk.call("clean", "tiny", "--keep", "0", "--yes").code == 0
+    evidence = f"artifacts/runs/tiny/.failed-{third}/evidence.json"
+    would = desk.call("clean", "tiny", "--keep", "0", "--dry-run")
+    assert "would stay: the evidence of what failed, since a later spec may not ask less" in " ".join(would.out.split())
+    cleaned = desk.json("clean", "tiny", "--keep", "0", "--yes")
+    assert cleaned.code == 0
     assert third not in _names(desk)
+    said = "stays: the evidence of what failed, since a later spec may not ask less of the same source without a reason"
+    assert f"{said}: {evidence}" in " ".join(cleaned.out.split())
+    assert set(cleaned.data["evidence"]) == {third}
 
     desk.spec(targets=["onnx-fp16"], tolerance={"onnx-fp16": {"max_abs_diff": 0.1}})
-    called = desk.call("run", "spec.yaml")
+    called = desk.call("run", "spec.yaml", "--verbose")
 
     assert called.code == 2
     assert f"asks less of onnx-fp16 than run {third} of the same source did" in called.err
+    # The run itself is gone: what is named is there.
+    assert f"Its evidence: {evidence}" in called.err
+    assert (desk.folder / evidence).is_file()
 
 
 def test_the_stage_cache_is_removed_where_it_is_ours(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:

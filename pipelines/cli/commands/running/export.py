@@ -53,6 +53,7 @@ def command(
     from paritygate.pipelines.cli.console import Shown, progress_of, write_json
     from paritygate.pipelines.cli.run_summary import made_to_json, print_made
     from paritygate.pipelines.run.export import export_stage
+    from paritygate.pipelines.run.stopped import noting_why_it_stops
     from paritygate.pipelines.run.workspace import new_run, required_variants, worst_code
     from paritygate.pipelines.spec.loading import load_spec_to_run
     from paritygate.pipelines.spec.target_choice import with_targets
@@ -60,7 +61,7 @@ def command(
     shown = Shown.of(quiet=quiet, verbose=verbose, json_target=json_target)
     resolved = with_targets(load_spec_to_run(spec, samples_path=samples_path), targets)
     run = new_run(resolved, root=root, samples_path=samples_path)
-    with progress_of(resolved.name, is_quiet=quiet) as progress:
+    with progress_of(resolved.name, is_quiet=quiet) as progress, noting_why_it_stops(run):
         failures = export_stage(run, time_limit_s=time_limit, progress=progress)
     artifacts = {name: run.artifact(name) for name in run.exported()}
     print_made(run, "exported", artifacts, failures, shown)

@@ -138,7 +138,7 @@ def command(
             entries.append(
                 {
                     "model": spec.name,
-                    "run": None if run is None else str(run.folder),
+                    "run": None if run is None or not run.folder.is_dir() else str(run.folder),
                     "exit_code": int(err.exit_code),
                     "error": to_data(error_result(err)),
                 }

@@ -1,0 +1,65 @@
+"""What is left of a run that an error ended: nothing where nothing was made before it was refused, else the reason."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from paritygate.codec import from_data, to_data
+from paritygate.errors import ExitCode, ParitygateError
+from paritygate.files import read_json, remove_marked_folder, write_json_atomically
+from paritygate.pipelines.run.workspace import RunFolder
+
+__all__ = ["Stopped", "noting_why_it_stops", "why_stopped"]
+
+_FILE = "stopped.json"
+_HIDDEN = "why is not kept, since the spec hides inputs"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stopped:
+    """The error that ended a run before there was evidence."""
+
+    message: str
+    exit_code: int
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether what was asked for could not be: no command can go on with such a run."""
+        return self.exit_code == ExitCode.USAGE
+
+
+@contextlib.contextmanager
+def noting_why_it_stops(run: RunFolder) -> Iterator[None]:
+    """Leave with an error what there is to leave; a new run is done inside."""
+    try:
+        yield
+    except ParitygateError as err:
+        stopped = Stopped(message=_message(run, err), exit_code=int(err.exit_code))
+        # What is said stays the error itself, whatever the disk does.
+        with contextlib.suppress(ParitygateError, OSError):
+            if stopped.is_refused and not run.exported() and not run.reference.exists():
+                remove_marked_folder(run.folder)
+                run.folder.parent.rmdir()
+            else:
+                write_json_atomically(run.folder / _FILE, to_data(stopped))
+        raise
+
+
+def why_stopped(folder: Path) -> Stopped | None:
+    """Return the error that ended the run in a folder; None where none did, or there is evidence since.
+
+    Raises:
+        OSError: What says so cannot be read.
+        ValueError: What says so is damaged.
+    """
+    path = folder / _FILE
+    if not path.is_file() or (folder / "evidence.json").is_file():
+        return None
+    return from_data(Stopped, read_json(path))
+
+
+def _message(run: RunFolder, err: ParitygateError) -> str:
+    return _HIDDEN if run.resolved.hides_inputs(is_leaving=False) else str(err)
