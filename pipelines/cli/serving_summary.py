@@ -36,20 +36,23 @@ __all__ = [
 ]
 
 
-def print_triton_view(
-    published: PublishedTritonView, *, samples: str | None, follows: str | None, is_quiet: bool, to_stderr: bool
-) -> None:
+def print_triton_view(published: PublishedTritonView, *, follows: str | None, is_quiet: bool, to_stderr: bool) -> None:
     """Print what the server will find, what was decided of it and why, and how to start and to judge it."""
     done = f"{published.variant} for Triton's backend {published.view.backend}"
     if _print_first(published, done, is_quiet=is_quiet, to_stderr=to_stderr):
         return
     messages = (*_messages(published.view), *_following(follows))
     print_lines([line for message in messages for line in wrapped(message)], err=to_stderr)
-    root, name = shlex.quote(from_here(published.root)), published.view.name
+    root = shlex.quote(from_here(published.root))
     print_lines(command_lines(f"start: tritonserver --model-repository={root}"), err=to_stderr)
-    renamed, given = _renaming(published.view), shlex.quote(samples or "SAMPLES")
-    compare = f"convert-and-validate compare {shlex.quote(from_here(published.artifact))} grpc://127.0.0.1:8001/{name}"
-    print_lines(command_lines(f"next: {compare}{renamed} --samples {given}"), err=to_stderr)
+    address = f"grpc://127.0.0.1:8001/{published.view.name}"
+    print_lines(_next_lines(published, address, _renaming(published.view)), err=to_stderr)
+
+
+def _next_lines(published: PublishedView[Any, Any], address: str, renaming: Sequence[str] = ()) -> list[str]:
+    """Return the command that judges what the server answers."""
+    words = ["compare", from_here(published.artifact), address, *renaming, *published.compare]
+    return command_lines(f"next: {shlex.join(['convert-and-validate', *words])}")
 
 
 def _print_first(
@@ -90,15 +93,14 @@ def _tensor(entry: Mapping[str, Any]) -> str:
     return f"{entry['name']} {entry['data_type'].removeprefix('TYPE_')}[{dims}]"
 
 
-def _renaming(view: TritonView) -> str:
+def _renaming(view: TritonView) -> list[str]:
     # Where the file names no tensors, the server's names are of their positions.
     sides = [entry["name"] for side in ("input", "output") for entry in view.config[side]]
-    return "".join(f" --map {name}={name.rpartition('__')[0]}" for name in sides if view.backend == "pytorch")
+    pairs = [f"{name}={name.rpartition('__')[0]}" for name in sides if view.backend == "pytorch"]
+    return [word for pair in pairs for word in ("--map", pair)]
 
 
-def print_saved_model(
-    published: PublishedSavedModel, *, samples: str | None, follows: str | None, is_quiet: bool, to_stderr: bool
-) -> None:
+def print_saved_model(published: PublishedSavedModel, *, follows: str | None, is_quiet: bool, to_stderr: bool) -> None:
     """Print what TensorFlow Serving will find, and how to start and to judge it."""
     if _print_first(published, published.variant, is_quiet=is_quiet, to_stderr=to_stderr):
         return
@@ -108,36 +110,30 @@ def print_saved_model(
     if view.batching is not None:
         batching = f" --enable_batching --batching_parameters_file={place}/{view.batching_file}"
     start = f"start: tensorflow_model_server --model_config_file={place}/{MODELS_FILE}{batching}"
-    compare = f"convert-and-validate compare {shlex.quote(from_here(published.artifact))}"
     print_lines(
         [
             *wrapped(f"models in {MODELS_FILE}: {', '.join(published.written.models)}"),
             *(line for message in _following(follows) for line in wrapped(message)),
             *command_lines(f"{start} --rest_api_port=8501"),
-            *command_lines(
-                f"next: {compare} http://127.0.0.1:8501/v1/models/{view.name} --samples {samples or 'SAMPLES'}"
-            ),
+            *_next_lines(published, f"http://127.0.0.1:8501/v1/models/{view.name}"),
         ],
         err=to_stderr,
     )
 
 
-def print_kserve_view(
-    published: PublishedKServe, *, samples: str | None, follows: str | None, is_quiet: bool, to_stderr: bool
-) -> None:
+def print_kserve_view(published: PublishedKServe, *, follows: str | None, is_quiet: bool, to_stderr: bool) -> None:
     """Print what KServe will run, and how to bring it there and to judge it."""
     view = published.view
     variant = f"{published.variant} for Triton's backend {view.triton.backend}"
     if _print_first(published, variant, is_quiet=is_quiet, to_stderr=to_stderr, done="written"):
         return
     messages = (*_messages(view.triton), *_following(follows))
-    compare = f"convert-and-validate compare {shlex.quote(from_here(published.artifact))}"
-    address = f"http://HOST/v2/models/{view.name}{_renaming(view.triton)}"
+    address = f"http://HOST/v2/models/{view.name}"
     print_lines(
         [
             *(line for message in messages for line in wrapped(message)),
             *_to_the_cluster(published, WIDTH),
-            *command_lines(f"next: {compare} {address} --samples {shlex.quote(samples or 'SAMPLES')}"),
+            *_next_lines(published, address, _renaming(view.triton)),
         ],
         err=to_stderr,
     )

@@ -106,6 +106,6 @@ def write_view_asked_for(  # noqa: PLR0913 - one argument for each option of the
         msg = f"the view was written, and will not follow {which}: {err}"
         raise type(err)(msg, hint="give --no-follow where it is not to") from err
     follows = which if order.follows and not no_follow else None
-    show(published, samples=samples, follows=follows, is_quiet=quiet, to_stderr=json_target == "-")
+    show(published, follows=follows, is_quiet=quiet, to_stderr=json_target == "-")
     write_json(json_target, {"schema_version": 1, **published.to_json(), "follows": follows})
     return 0

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
+from paritygate.pipelines.release.compare_options import compare_options
 from paritygate.pipelines.release.to_serve import ReleaseToServe
+from paritygate.pipelines.release.view_order import ViewOrder
 
 __all__ = ["PublishedView", "published_view"]
 
@@ -39,6 +41,7 @@ class PublishedView(Generic[_ViewOf, _WrittenOf]):
         aliases: The aliases that point to it.
         variant: The variant that is served.
         artifact: What of it its runtime opens.
+        compare: The options with which `compare` judges what the server answers.
         root: Where the server looks for models.
         view: What it has there.
         written: What was written of it now.
@@ -49,6 +52,7 @@ class PublishedView(Generic[_ViewOf, _WrittenOf]):
     aliases: tuple[str, ...]
     variant: str
     artifact: Path
+    compare: tuple[str, ...]
     root: Path
     view: _ViewOf
     written: _WrittenOf
@@ -68,7 +72,7 @@ class PublishedView(Generic[_ViewOf, _WrittenOf]):
 
 
 def published_view(
-    found: ReleaseToServe, root: Path, view: _ViewOf, written: _WrittenOf
+    found: ReleaseToServe, order: ViewOrder, view: _ViewOf, written: _WrittenOf
 ) -> PublishedView[_ViewOf, _WrittenOf]:
     """Return what was written of a release, and where."""
     return PublishedView(
@@ -77,7 +81,8 @@ def published_view(
         aliases=found.details.aliases,
         variant=found.variant,
         artifact=found.artifact.path,
-        root=root,
+        compare=compare_options(found.details, found.artifact.variant, order.samples),
+        root=order.root,
         view=view,
         written=written,
     )

@@ -55,7 +55,7 @@ def publish_triton_view(
     )
     place = LocalPlace(order.root)
     view = triton_view_of(found, order, samples, read_tuned(place, check_name("model", order.name)))
-    return published_view(found, order.root, view, write_view(view, place, overwrite=overwrite))
+    return published_view(found, order, view, write_view(view, place, overwrite=overwrite))
 
 
 def triton_view_of(

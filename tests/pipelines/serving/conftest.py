@@ -92,6 +92,7 @@ def make_release(tmp_path: Path, make_artifact: Callable[..., Artifact]) -> Call
         device: str = "cpu",
         ir_version: int = 9,
         source: Mapping[str, Any] | None = None,
+        spec: Mapping[str, Any] | None = None,
     ) -> Release:
         found = []
         for name in variants or ("onnx-fp32",):
@@ -113,7 +114,7 @@ def make_release(tmp_path: Path, make_artifact: Callable[..., Artifact]) -> Call
             tools={},
             device={"name": device},
             tolerances={},
-            spec={"serve": {"triton": dict(serve or {})}},
+            spec={**(spec or {}), "serve": {"triton": dict(serve or {})}},
         )
         candidate = ReleaseCandidate(
             model="adds",

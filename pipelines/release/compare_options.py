@@ -1,0 +1,86 @@
+"""The options with which `compare` holds a server against a released file as the release itself was judged."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from paritygate.errors import UsageError
+from paritygate.pipelines.release.repository.inspect import ReleaseDetails
+from paritygate.pipelines.spec.parts import SamplesPart
+from paritygate.pipelines.spec.schema import ResolvedSpec, Spec
+from paritygate.precision import Precision, Variant
+
+__all__ = ["compare_options"]
+
+_UNKNOWN = "SAMPLES"
+
+
+def compare_options(details: ReleaseDetails, variant: Variant, samples: str | None) -> tuple[str, ...]:
+    """Return the options: the samples, the precision, and what the spec says of inputs and outputs.
+
+    Its tolerances are none of them: the server runs the very file, so that the defaults of its precision hold.
+
+    Args:
+        details: The release.
+        variant: The variant that is served.
+        samples: The samples that the server is warmed up with; those of the spec, where they are found from here, if
+            None.
+    """
+    spec = _spec_of(details)
+    words = ["--samples", samples or (_UNKNOWN if spec is None else _samples_of(spec.samples))]
+    if variant.precision is not Precision.FP32:
+        words += ["--precision", str(variant.precision)]
+    return (*words, *(_asked(spec, variant) if spec is not None else ()))
+
+
+def _spec_of(details: ReleaseDetails) -> Spec | None:
+    """Return the spec that was released by; None where an earlier version wrote what this one does not take."""
+    said: Any = (details.manifest.get("provenance") or {}).get("spec")
+    try:
+        return Spec.model_validate(said)
+    except (ValidationError, UsageError):
+        return None
+
+
+def _samples_of(part: SamplesPart) -> str:
+    if part.path is not None or part.images is not None or part.random is not None:
+        # No option says these.
+        return _UNKNOWN
+    module, colon, _ = part.source.partition(":")
+    is_there = Path(part.source).exists() or (bool(colon) and _is_module(module.partition(".")[0]))
+    return part.source if is_there else _UNKNOWN
+
+
+def _is_module(name: str) -> bool:
+    """Return whether there is such a module, which is looked for from here on, and not imported."""
+    if not name.isidentifier():
+        return False
+    return Path(name).is_dir() or Path(f"{name}.py").is_file() or importlib.util.find_spec(name) is not None
+
+
+def _asked(spec: Spec, variant: Variant) -> Iterator[str]:
+    resolved = ResolvedSpec(spec=spec, folder=Path(), origin="the release")
+    rules = resolved.rules(variant)
+    options = {
+        "--decision": list(map(str, rules.decisions)),
+        "--constant-decision": [f"{name}={why}" for name, why in resolved.constant_decisions.items()],
+        "--argmax-of": [f"{label}={scores}" for label, scores in rules.argmax_of.items()],
+        "--match": list(map(str, rules.matches)),
+        "--ignore": [f"{name}={why}" for name, why in rules.ignored.items()],
+        "--axis": [f"{name}={axis}" for name, axis in rules.axes.items()],
+        "--valid-where": [f"{name}={mask}" for name, mask in rules.valid_where.items()],
+        "--non-finite": ["match"] if rules.is_non_finite_declared else [],
+        "--role": [
+            f"{name}={json.dumps(part.model_dump(mode='json', exclude_none=True))}" for name, part in spec.roles.items()
+        ],
+        "--pad": [f"{name}={value:g}" for name, value in spec.samples.pad.items()],
+    }
+    for option, values in options.items():
+        for value in values:
+            yield from (option, value)

@@ -1,0 +1,139 @@
+"""The command that judges a server, as it is printed with a view: by the rules that the release was judged by."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from click.testing import CliRunner
+
+from paritygate.pipelines.cli.app import cli
+from paritygate.pipelines.release.repository import Release
+
+_KINDS = {
+    "triton": (),
+    "tfserving": (),
+    "kserve": ("--storage-uri", "s3://team/models", "--server", "25.10"),
+}
+_SPEC: Mapping[str, Any] = {
+    "model": {"name": "adds", "source": "model.onnx"},
+    "samples": {"source": "inputs.npz"},
+    "targets": ["onnx-fp32"],
+}
+
+
+@pytest.fixture
+def next_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make_release: Callable[..., Release]
+) -> Callable[..., list[str]]:
+    """Return a function that makes a release and returns the words of the command that is printed with its view."""
+    monkeypatch.chdir(tmp_path)
+    np.savez("inputs.npz", x=np.random.default_rng(0).standard_normal((60, 4)).astype(np.float32))
+
+    def call(
+        *words: str, kind: str = "triton", variants: tuple[str, ...] = ("onnx-fp32",), spec: Mapping[str, Any] = _SPEC
+    ) -> list[str]:
+        make_release(*variants, spec=spec)
+        arguments = [kind, "adds", "--out", "models", *_KINDS[kind], *words, "--repository", "repository"]
+        result = CliRunner().invoke(cli, arguments, standalone_mode=False)
+        if result.exception is not None:
+            raise result.exception
+        assert max(map(len, result.output.splitlines())) <= 80
+        command = result.output.rpartition("next: convert-and-validate ")[2]
+        return shlex.split(command.replace("\\\n", " "))
+
+    return call
+
+
+@pytest.mark.parametrize("kind", _KINDS)
+def test_every_kind_of_view_is_judged_by_the_decision_and_the_samples_of_the_release(
+    next_words: Callable[..., list[str]], kind: str
+) -> None:
+    spec = {**_SPEC, "decisions": {"y": {"threshold": ">=3"}}}
+
+    words = next_words(kind=kind, variants=("onnx-fp32", "savedmodel-fp32"), spec=spec)
+
+    assert (words[0], words[3:]) == ("compare", ["--samples", "inputs.npz", "--decision", "y:threshold=>=3"])
+
+
+@pytest.mark.parametrize(("variant", "said"), [("onnx-fp32", []), ("onnx-fp16", ["--precision", "fp16"])])
+def test_the_precision_is_that_of_the_variant(
+    next_words: Callable[..., list[str]], variant: str, said: list[str]
+) -> None:
+    assert next_words(variants=(variant,))[5:] == said
+
+
+def test_all_that_the_spec_says_of_inputs_and_outputs_is_asked(
+    tmp_path: Path, next_words: Callable[..., list[str]]
+) -> None:
+    spec = {
+        **_SPEC,
+        "samples": {"source": "inputs.npz", "pad": {"x": 0.5}},
+        "decisions": {"y": {"argmax": True, "axis": 1, "constant": "one class is rare"}},
+        "axes": {"y": 1},
+        "non_finite": "match",
+        "roles": {"x": {"role": "number", "nan": False}},
+    }
+
+    words = next_words(spec=spec)
+
+    assert words[5:] == [
+        *("--decision", "y:argmax,axis=1", "--constant-decision", "y=one class is rare", "--axis", "y=1"),
+        *("--non-finite", "match", "--role", 'x={"role": "number", "nan": false}', "--pad", "x=0.5"),
+    ]
+    # `compare` takes them: a file that answers alike stands for the server.
+    other = tmp_path / "other.onnx"
+    model = onnx.load(words[1])
+    model.producer_name = "another"
+    onnx.save(model, other)
+    result = CliRunner().invoke(cli, ["compare", words[1], str(other), *words[3:]], standalone_mode=False)
+    assert result.exception is None
+    assert (result.return_value, "verdict: pass" in result.output) == (0, True), result.output
+
+
+def test_an_output_that_is_not_compared_stays_so(next_words: Callable[..., list[str]]) -> None:
+    spec = {**_SPEC, "outputs": {"y": {"ignore": "drawn anew on every call"}}}
+
+    assert next_words(spec=spec)[5:] == ["--ignore", "y=drawn anew on every call"]
+
+
+@pytest.mark.parametrize(
+    ("samples", "said"),
+    [
+        ({"source": "inputs.npz"}, "inputs.npz"),
+        ({"source": "paritygate.fixtures.sts:evaluation_pairs"}, "paritygate.fixtures.sts:evaluation_pairs"),
+        ({"source": "rows:load"}, "rows:load"),
+        # These are not found from here, or no option says how they are read.
+        ({"source": "elsewhere.npz"}, "SAMPLES"),
+        ({"source": "no_such_module_at_all:load"}, "SAMPLES"),
+        ({"source": "rows:load", "path": "rows.txt"}, "SAMPLES"),
+    ],
+)
+def test_samples_are_named_where_they_are_found(
+    tmp_path: Path, next_words: Callable[..., list[str]], samples: dict[str, str], said: str
+) -> None:
+    (tmp_path / "rows.py").write_text("raise RuntimeError('is not imported')\n")
+
+    assert next_words(spec={**_SPEC, "samples": samples})[3:5] == ["--samples", said]
+
+
+def test_samples_of_the_call_come_before_those_of_the_spec(
+    tmp_path: Path, next_words: Callable[..., list[str]]
+) -> None:
+    np.savez(tmp_path / "others.npz", x=np.ones((3, 4), dtype=np.float32))
+
+    assert next_words("--samples", "others.npz")[3:5] == ["--samples", "others.npz"]
+
+
+def test_a_spec_that_an_earlier_version_wrote_otherwise_leaves_them_out(next_words: Callable[..., list[str]]) -> None:
+    assert next_words(variants=("onnx-fp16",), spec={"unknown": 1})[3:] == [
+        "--samples",
+        "SAMPLES",
+        "--precision",
+        "fp16",
+    ]
