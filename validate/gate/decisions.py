@@ -138,8 +138,9 @@ def make_decision(
     Raises:
         UsageError: There is no such rule, or the value does not fit it.
     """
-    if rule not in set(map(str, Rule)):
-        msg = f"decision rule {rule!r} of {output!r} is not known (allowed: {', '.join(Rule)}){meant(rule, map(str, Rule))}"
+    rules = [str(rule) for rule in Rule]
+    if rule not in rules:
+        msg = f"decision rule {rule!r} of {output!r} is not known (allowed: {', '.join(rules)}){meant(rule, rules)}"
         raise UsageError(msg, hint=f"write {_GRAMMAR}")
     kind = Rule(rule)
     if kind is Rule.ARGMAX:
