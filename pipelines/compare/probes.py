@@ -92,7 +92,7 @@ def question_of(
     return ProbeQuestion(
         rules=job.rules,
         outputs=outputs,
-        unfit=UnfitInputs(candidate.signature, job.candidate.fixed_shape),
+        unfit=UnfitInputs(candidate.signature, job.candidate.fixed_shape, candidate.largest_batch),
         runtime=candidate.runtime,
         keep=store.keep,
     )

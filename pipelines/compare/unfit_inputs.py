@@ -23,13 +23,14 @@ _EXACT_IN_FLOAT32 = 2**24
 
 
 class UnfitInputs:
-    """Says why a candidate does not take inputs: beyond the dims that are fixed, or beyond the integers it takes.
+    """Says why a candidate does not take inputs: beyond dims that are fixed, its rows at once, or its integers.
 
     Sizes that its own signature fixes, and no rule beside it brings inputs to, are not among these: a candidate that
     refuses what the reference answers has broken the contract.
     """
 
-    def __init__(self, signature: Signature, rule: Path | None) -> None:
+    def __init__(self, signature: Signature, rule: Path | None, largest_batch: int | None = None) -> None:
+        self._largest_batch = largest_batch
         self._rule: FixedShape | None = None if rule is None else read_fixed_shape(rule)
         # A model with fixed dims may take other dtypes than its signature says, which is the one before.
         dtypes = {} if self._rule is None else self._rule.dtypes
@@ -37,7 +38,13 @@ class UnfitInputs:
 
     def __call__(self, inputs: Arrays) -> str:
         """Return why not; nothing where it takes them."""
-        return self._beyond_dims(inputs) or self._beyond_dtypes(inputs)
+        return self._beyond_rows(inputs) or self._beyond_dims(inputs) or self._beyond_dtypes(inputs)
+
+    def _beyond_rows(self, inputs: Arrays) -> str:
+        rows = max((len(array) for array in inputs.values() if array.ndim), default=0)
+        if self._largest_batch is not None and rows > self._largest_batch:
+            return f"a batch of {rows} rows, and the server takes {self._largest_batch} at once"
+        return ""
 
     def _beyond_dims(self, inputs: Arrays) -> str:
         rule = self._rule

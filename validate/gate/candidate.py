@@ -115,6 +115,11 @@ class ModelCandidate:
         return self._runner.facts.warnings
 
     @property
+    def largest_batch(self) -> int | None:
+        """How many rows a server takes at once; None where it does not say."""
+        return self._runner.facts.largest_batch
+
+    @property
     def answered_as(self) -> tuple[str, ...]:
         """The versions that a server answered as by now."""
         return self._runner.facts.answered_as

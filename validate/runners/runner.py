@@ -60,6 +60,7 @@ class RuntimeFacts:
         may_be_called_at_once: Whether `run` may be called from several threads at once.
         classes: By output, the classes that its columns stand for, where the model names them.
         answered_as: Of a server, the versions of the model that its answers said they are of by now.
+        largest_batch: Of a server, how many rows it takes at once; None where it does not say.
     """
 
     runtime: str
@@ -75,6 +76,7 @@ class RuntimeFacts:
     may_be_called_at_once: bool = False
     classes: Mapping[str, Sequence[int | str]] = field(default_factory=dict)
     answered_as: tuple[str, ...] = ()
+    largest_batch: int | None = None
 
 
 class Runner(ABC):

@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from paritygate.backends import require_backend
-from paritygate.errors import BackendError, ParitygateError
+from paritygate.errors import BackendError, MeasurementError, ParitygateError
 from paritygate.models.endpoint import Endpoint, EndpointLimits
 from paritygate.signature import Signature, TensorSpec
 from paritygate.validate.runners.endpoint.client import CLOSED, NO_HOST, NOTHING_LISTENS, Pace
 from paritygate.validate.runners.endpoint.messages import SERVICE, messages
+from paritygate.validate.runners.endpoint.open_inference import CONFIGURATION
 from paritygate.validate.runners.endpoint.tensors import as_bytes, datatype_of, from_bytes, spec_of
 from paritygate.validate.runners.endpoint.versions import AnsweredVersions, no_such_version
 from paritygate.validate.runners.endpoint.words import in_full, in_short, quoted
@@ -61,6 +62,7 @@ class OpenInferenceGrpc:
         self._channel = grpc.insecure_channel(endpoint.host, options=[*sizes, ("grpc.enable_http_proxy", 0)])
         server = self._call("ServerMetadata")
         self.server, self.version = server.name or "unknown", server.version or "unknown"
+        self._extensions = tuple(server.extensions)
 
     @property
     def versions(self) -> tuple[str, ...]:
@@ -80,10 +82,18 @@ class OpenInferenceGrpc:
         ]
         return Signature(inputs=sides[0], outputs=sides[1]) if all(sides) else None
 
+    def largest_batch(self) -> int | None:
+        """Return how many rows it takes at once, as Triton's extension says; None where nothing is said or needed."""
+        if CONFIGURATION not in self._extensions:
+            return None
+        # Zero says that no dim counts rows.
+        return self._call("ModelConfig", **self._name).config.max_batch_size or None
+
     def _described(self) -> Any:  # noqa: ANN401 - a message of the protocol
         try:
             return self._call("ModelMetadata", **self._name)
-        except BackendError as err:
+        except (BackendError, MeasurementError) as err:
+            # Triton is unavailable for a version that it unloaded.
             if self._endpoint.version:
                 has = tuple(self._call("ModelMetadata", name=self._endpoint.model).versions)
                 if has and self._endpoint.version not in has:

@@ -46,6 +46,9 @@ class JsonFields:
         """Return None: nobody describes the model."""
         return None
 
+    def largest_batch(self) -> None:
+        """Return None: it does not say how many rows it takes at once."""
+
     def ask(
         self, feed: Mapping[str, NDArray[np.generic]], outputs: Sequence[TensorSpec]
     ) -> dict[str, NDArray[np.generic]]:

@@ -1,6 +1,7 @@
 """The messages of the Open Inference Protocol, version 2, over gRPC, as far as they are sent or read here.
 
-Source: `grpc_predict_v2.proto` of the protocol's specification: package, messages, fields and their numbers. A field
+Sources: `grpc_predict_v2.proto` of the protocol's specification, and for the configuration of a model, which is an
+extension, Triton's `grpc_service.proto` and `model_config.proto`: package, messages, fields and their numbers. A field
 that is not named here is skipped, as protobuf does.
 """
 
@@ -18,7 +19,11 @@ SERVICE = f"{_PACKAGE}.GRPCInferenceService"
 _TENSOR = (("name", 1, "string", False), ("datatype", 2, "string", False), ("shape", 3, "int64", True))
 _MESSAGES: Mapping[str, tuple[tuple[str, int, str, bool], ...]] = {
     "ServerMetadataRequest": (),
-    "ServerMetadataResponse": (("name", 1, "string", False), ("version", 2, "string", False)),
+    "ServerMetadataResponse": (
+        ("name", 1, "string", False),
+        ("version", 2, "string", False),
+        ("extensions", 3, "string", True),
+    ),
     "ModelMetadataRequest": (("name", 1, "string", False), ("version", 2, "string", False)),
     "Tensor": _TENSOR,
     "RequestedOutput": (("name", 1, "string", False),),
@@ -28,6 +33,9 @@ _MESSAGES: Mapping[str, tuple[tuple[str, int, str, bool], ...]] = {
         ("inputs", 4, "Tensor", True),
         ("outputs", 5, "Tensor", True),
     ),
+    "ModelConfigRequest": (("name", 1, "string", False), ("version", 2, "string", False)),
+    "ModelConfig": (("max_batch_size", 4, "int32", False),),
+    "ModelConfigResponse": (("config", 1, "ModelConfig", False),),
     "ModelInferRequest": (
         ("model_name", 1, "string", False),
         ("model_version", 2, "string", False),

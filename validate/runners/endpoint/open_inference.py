@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 import numpy as np
 
-from paritygate.errors import BackendError
+from paritygate.errors import BackendError, MeasurementError, ParitygateError
 from paritygate.models.endpoint import Endpoint, EndpointLimits
 from paritygate.signature import Signature, TensorSpec
 from paritygate.validate.runners.endpoint.client import HttpClient, as_json
@@ -25,9 +25,9 @@ from paritygate.validate.runners.endpoint.versions import AnsweredVersions, no_s
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Answer", "Asked", "OpenInference"]
+__all__ = ["CONFIGURATION", "Answer", "Asked", "OpenInference"]
 
-_BINARY = "binary_tensor_data"
+_BINARY, CONFIGURATION = "binary_tensor_data", "model_configuration"
 _HEADER_LENGTH = "Inference-Header-Content-Length"
 _KSERVE_VERSION = re.compile(r"(\d+)\.(\d+)")
 _KSERVE_TAKES_BYTES = (0, 14)
@@ -70,7 +70,8 @@ class OpenInference:
         server = self._client.get(f"{quote(endpoint.prefix)}/v2") or {}
         self.server = str(server.get("name") or "unknown")
         self.version = str(server.get("version") or "unknown")
-        self._is_binary = _BINARY in (server.get("extensions") or ()) or _takes_bytes_unsaid(self.server, self.version)
+        self._extensions = server.get("extensions") or ()
+        self._is_binary = _BINARY in self._extensions or _takes_bytes_unsaid(self.server, self.version)
 
     @property
     def transport(self) -> str:
@@ -94,20 +95,27 @@ class OpenInference:
         sides = [tuple(map(spec_of, said.get(side) or ())) for side in ("inputs", "outputs")]
         return Signature(inputs=sides[0], outputs=sides[1]) if all(sides) else None
 
+    def largest_batch(self) -> int | None:
+        """Return how many rows it takes at once, as Triton's extension says; None where nothing is said or needed."""
+        if CONFIGURATION not in self._extensions:
+            return None
+        # Zero says that no dim counts rows.
+        return (self._client.get(f"{self._path}/config") or {}).get("max_batch_size") or None
+
     def _described(self) -> Any:  # noqa: ANN401 - JSON data
         if not self._endpoint.version:
             return self._client.get(self._path)
         try:
             said = self._client.get(self._path)
-        except BackendError as err:
-            # Triton calls a version that it lacks a wrong request.
+        except (BackendError, MeasurementError) as err:
+            # Triton calls a version that it never had a wrong request, and is unavailable for one that it unloaded.
             self._check_version(str(err).partition("\n")[0], err)
             raise
         if said is None:
             self._check_version("")
         return said
 
-    def _check_version(self, answer: str, err: BackendError | None = None) -> None:
+    def _check_version(self, answer: str, err: ParitygateError | None = None) -> None:
         model = self._client.get(self._path.rpartition("/versions/")[0]) or {}
         has = tuple(map(str, model.get("versions") or ()))
         if has and self._endpoint.version not in has:

@@ -39,6 +39,8 @@ class _Server(Protocol):
 
     def signature(self) -> Signature | None: ...
 
+    def largest_batch(self) -> int | None: ...
+
     def ask(
         self, feed: Mapping[str, NDArray[np.generic]], outputs: Sequence[TensorSpec]
     ) -> dict[str, NDArray[np.generic]]: ...
@@ -122,12 +124,14 @@ class EndpointRunner(Runner):
         notes = [f"a server answered over {server.transport}: on which device, and in which precision, is not known"]
         if not is_described:
             notes.append("the server does not describe the model: its outputs are those of the first answer")
+        self._largest_batch = server.largest_batch()
         facts = RuntimeFacts(
             runtime=server.server,
             version=server.version,
             device="unknown",
             notes=tuple(notes),
             may_be_called_at_once=True,
+            largest_batch=self._largest_batch,
         )
         super().__init__(served, facts, own)
         self._server = server
@@ -149,6 +153,10 @@ class EndpointRunner(Runner):
         return replace(self._facts, notes=(*self._facts.notes, note), answered_as=versions)
 
     def _call(self, feed: Mapping[str, NDArray[np.generic]]) -> Sequence[NDArray[np.generic]]:
+        rows = max((len(array) for array in feed.values() if array.ndim), default=0)
+        if self._largest_batch is not None and rows > self._largest_batch:
+            msg = f"it takes {self._largest_batch} rows at once, and these are {rows}: --batch-size asks for fewer"
+            raise ValueError(msg)
         found = self._server.ask(feed, self._own.outputs if self._is_described else ())
         self._has_answered = True
         missing = [spec.name for spec in self._own.outputs if spec.name not in found]

@@ -88,6 +88,9 @@ class TensorFlowServing:
             raise BackendError(msg, hint=f"look at {self._client.host}{self._path}/metadata") from err
         return Signature(inputs=inputs, outputs=outputs)
 
+    def largest_batch(self) -> None:
+        """Return None: it does not say how many rows it takes at once."""
+
     def ask(
         self, feed: Mapping[str, NDArray[np.generic]], outputs: Sequence[TensorSpec]
     ) -> dict[str, NDArray[np.generic]]:

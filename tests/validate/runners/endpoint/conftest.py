@@ -37,6 +37,10 @@ class Server:
     dtype: str = "FP32"
     datatype_said: str = "FP32"
     versions: list[str] = field(default_factory=list)
+    # How many rows it takes at once, as its extension says; 0 where that has none.
+    largest_batch: int = 0
+    # How it answers of a version that it lacks.
+    of_no_version: int = 400
     # Of the answer, counted from 0: the version that it says it is of.
     answered_as: Callable[[int], str | None] = lambda _: None
 
@@ -49,25 +53,33 @@ def _of_version(version: str) -> str:
     return f"/v2/models/tiny/versions/{version}"
 
 
+def pages_of(server: Server) -> dict[str, Any]:
+    """Return what it says of itself and of its model, by address."""
+    tensors = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, 3]}],
+               "outputs": [{"name": "logits", "datatype": server.datatype_said, "shape": [-1, 2]}]}  # fmt: skip
+    spec = {"dtype": "DT_FLOAT", "tensor_shape": {"dim": [{"size": "-1"}, {"size": "3"}]}}
+    out = {"dtype": "DT_FLOAT", "tensor_shape": {"dim": [{"size": "-1"}, {"size": "2"}]}}
+    known = {"serving_default": {"inputs": {"x": spec}, "outputs": {"logits": out}}}
+    pages: dict[str, Any] = {
+        "/v2": {"name": server.name, "version": server.version, "extensions": server.extensions},
+        "/v1/models/tiny/metadata": {"metadata": {"signature_def": {"signature_def": known}}},
+    }
+    model = {"name": "tiny", "versions": server.versions, **(tensors if server.is_described else {})}
+    if server.largest_batch:
+        pages["/v2/models/tiny/config"] = {"name": "tiny", "max_batch_size": server.largest_batch}
+    pages |= dict.fromkeys(("/v2/models/tiny", *map(_of_version, server.versions)), model)
+    return pages
+
+
 def handler_of(server: Server) -> type[QuietHandler]:
     """Return what answers as the server is told."""
 
     class Handler(QuietHandler):
         def get(self) -> None:
-            tensors = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, 3]}],
-                       "outputs": [{"name": "logits", "datatype": server.datatype_said, "shape": [-1, 2]}]}  # fmt: skip
-            spec = {"dtype": "DT_FLOAT", "tensor_shape": {"dim": [{"size": "-1"}, {"size": "3"}]}}
-            out = {"dtype": "DT_FLOAT", "tensor_shape": {"dim": [{"size": "-1"}, {"size": "2"}]}}
-            known = {"serving_default": {"inputs": {"x": spec}, "outputs": {"logits": out}}}
-            pages: dict[str, Any] = {
-                "/v2": {"name": server.name, "version": server.version, "extensions": server.extensions},
-                "/v1/models/tiny/metadata": {"metadata": {"signature_def": {"signature_def": known}}},
-            }
-            model = {"name": "tiny", "versions": server.versions, **(tensors if server.is_described else {})}
-            pages |= dict.fromkeys(("/v2/models/tiny", *map(_of_version, server.versions)), model)
+            pages = pages_of(server)
             if "/versions/" in self.path and self.path not in pages:
                 # As Triton says it.
-                self.send(b'{"error": "Request for unknown model: \'tiny\' is not found"}', 400)
+                self.send(b'{"error": "Request for unknown model: \'tiny\' is not found"}', server.of_no_version)
                 return
             self.send_page(pages)
 

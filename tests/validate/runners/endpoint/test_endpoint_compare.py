@@ -55,6 +55,26 @@ def test_a_server_that_answers_as_the_original_passes(server: Server, extensions
     assert len(server.asked) > 48 / 16
 
 
+def test_more_rows_than_a_server_takes_at_once_are_not_asked_by_probes(server: Server) -> None:
+    server.extensions, server.largest_batch = ["model_configuration"], 16
+
+    result = compare(server.model)
+
+    assert result.verdict == "pass", str(result)
+    assert result.probes.asked["batches"].rows
+    assert "rows, and the server takes 16 at once" in result.probes.asked["batches"].unfit_first[0]
+
+
+def test_samples_in_larger_batches_than_a_server_takes_are_said_with_what_helps(server: Server) -> None:
+    server.extensions, server.largest_batch = ["model_configuration"], 8
+
+    result = compare(server.model, batch_size=16, probes=[])
+
+    assert result.verdict == "fail"
+    assert "it takes 8 rows at once, and these are 16: --batch-size asks for fewer" in str(result)
+    assert compare(server.model, batch_size=8, probes=[]).verdict == "pass"
+
+
 @pytest.mark.parametrize(
     ("name", "version", "sent_as"),
     [

@@ -35,10 +35,12 @@ class TinyModel:
     refused: grpc.StatusCode | None = None
     details = "as it was told"
     versions = ("1", "2")
+    largest_batch = 0
+    of_no_version = grpc.StatusCode.NOT_FOUND
 
     def handlers(self) -> dict[str, Any]:
         made = {}
-        for method in ("ServerMetadata", "ModelMetadata", "ModelInfer"):
+        for method in ("ServerMetadata", "ModelMetadata", "ModelConfig", "ModelInfer"):
             request, response = (messages()[f"{method}{side}"] for side in ("Request", "Response"))
             made[method] = grpc.unary_unary_rpc_method_handler(
                 getattr(self, method), request.FromString, response.SerializeToString
@@ -46,13 +48,17 @@ class TinyModel:
         return made
 
     def ServerMetadata(self, request: Any, context: Any) -> Any:  # noqa: ANN401, N802, ARG002
-        return messages()["ServerMetadataResponse"](name="tiny-server", version="3")
+        extensions = ["model_configuration"] if self.largest_batch else []
+        return messages()["ServerMetadataResponse"](name="tiny-server", version="3", extensions=extensions)
+
+    def ModelConfig(self, request: Any, context: Any) -> Any:  # noqa: ANN401, N802, ARG002
+        return messages()["ModelConfigResponse"](config={"max_batch_size": self.largest_batch})
 
     def ModelMetadata(self, request: Any, context: Any) -> Any:  # noqa: ANN401, N802
         if request.name != "tiny":
             context.abort(grpc.StatusCode.NOT_FOUND, f"no model {request.name}")
         if request.version not in {"", *self.versions}:
-            context.abort(grpc.StatusCode.NOT_FOUND, f"no version {request.version}")
+            context.abort(self.of_no_version, f"no version {request.version}")
         tensor = {"datatype": "FP32", "shape": [-1, 3]}
         return messages()["ModelMetadataResponse"](
             name="tiny",
@@ -64,6 +70,8 @@ class TinyModel:
     def ModelInfer(self, request: Any, context: Any) -> Any:  # noqa: ANN401, N802
         if self.refused is not None:
             context.abort(self.refused, self.details)
+        if 0 < self.largest_batch < request.inputs[0].shape[0]:
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, "too many rows")
         x = np.frombuffer(request.raw_input_contents[0], dtype=np.float32).reshape(request.inputs[0].shape)
         y = np.tanh(x @ _WEIGHTS) + np.float32(self.error)
         return messages()["ModelInferResponse"](
@@ -108,6 +116,16 @@ def test_a_server_that_answers_otherwise_fails(model: tuple[TinyModel, str]) -> 
     model[0].error = 0.01
 
     assert compare(model[1]).verdict == "fail"
+
+
+def test_more_rows_than_a_server_takes_at_once_are_not_asked_by_probes(model: tuple[TinyModel, str]) -> None:
+    model[0].largest_batch = 16
+
+    result = compare(model[1])
+
+    assert result.verdict == "pass", str(result)
+    assert result.probes.asked["batches"].rows
+    assert "rows, and the server takes 16 at once" in result.probes.asked["batches"].unfit_first[0]
 
 
 @pytest.mark.parametrize(
@@ -221,13 +239,18 @@ def test_the_version_that_a_server_answers_as_is_noted(model: tuple[TinyModel, s
     assert "as version 2 of tiny, and version 1 was asked" in str(compare(f"{model[1]}/versions/1"))
 
 
-def test_a_version_that_the_server_lacks_is_said_with_those_that_it_has(model: tuple[TinyModel, str]) -> None:
+@pytest.mark.parametrize("code", [grpc.StatusCode.NOT_FOUND, grpc.StatusCode.UNAVAILABLE])
+def test_a_version_that_the_server_lacks_is_said_with_those_that_it_has(
+    model: tuple[TinyModel, str], code: grpc.StatusCode
+) -> None:
+    # Triton is unavailable for a version that it had, and unloaded.
+    model[0].of_no_version = code
+
     result = compare(f"{model[1]}/versions/9")
 
     assert result.error is not None
-    assert (
-        "has no version 9 of tiny (it has: 1, 2): the server answered NOT_FOUND: no version 9" in result.error.message
-    )
+    assert "has no version 9 of tiny (it has: 1, 2): " in result.error.message
+    assert f"{code.name}: no version 9" in result.error.message
 
 
 def test_a_model_that_the_server_does_not_have(model: tuple[TinyModel, str]) -> None:

@@ -69,8 +69,10 @@ def test_an_answer_of_another_version_than_was_asked_for_fails(server: Server) -
     assert "the server answered as version 2 of tiny, and version 1 was asked" in str(result)
 
 
-def test_a_version_that_the_server_lacks_is_said_with_those_that_it_has(server: Server) -> None:
-    server.versions = ["1", "2"]
+@pytest.mark.parametrize("status", [400, 503])
+def test_a_version_that_the_server_lacks_is_said_with_those_that_it_has(server: Server, status: int) -> None:
+    # Triton answers 503 of a version that it had, and unloaded.
+    server.versions, server.of_no_version = ["1", "2"], status
 
     result = _compare(original, f"{server.model}/versions/9")
 
