@@ -139,7 +139,8 @@ def make_decision(
         UsageError: There is no such rule, or the value does not fit it.
     """
     if rule not in set(map(str, Rule)):
-        msg = f"decision rule {rule!r} of {output!r} is not known (allowed: {', '.join(Rule)}){meant(rule, map(str, Rule))}"
+        near = meant(rule, map(str, Rule))
+        msg = f"decision rule {rule!r} of {output!r} is not known (allowed: {', '.join(Rule)}){near}"
         raise UsageError(msg, hint=f"write {_GRAMMAR}")
     kind = Rule(rule)
     if kind is Rule.ARGMAX:

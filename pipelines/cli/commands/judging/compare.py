@@ -280,10 +280,11 @@ def command(
 
     \b
     Example:
-      convert-and-validate compare model.onnx model-fp16.onnx --samples inputs.npz \\
-        --precision fp16 --decision logits:threshold=3 --repeat 3 --json result.json
-      convert-and-validate compare model.onnx http://127.0.0.1:8000/v2/models/model \\
-        --samples inputs.npz
+      convert-and-validate compare model.onnx model-fp16.onnx \\
+        --samples inputs.npz --precision fp16 \\
+        --decision logits:threshold=3 --repeat 3 --json result.json
+      convert-and-validate compare model.onnx \\
+        http://127.0.0.1:8000/v2/models/model --samples inputs.npz
     """
     from paritygate.models.json_mapping import read_json_mapping
     from paritygate.pipelines.cli.console import progress_of

@@ -28,7 +28,8 @@ def command(model: str, name: str, version: str, *, reason: str, repository: Pat
     \b
     Example:
       convert-and-validate alias klue-sts canary 1
-      convert-and-validate alias klue-sts prod canary --reason "a week without complaints"
+      convert-and-validate alias klue-sts prod canary \\
+        --reason "a week without complaints"
     """
     import platform
 

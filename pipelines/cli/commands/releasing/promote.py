@@ -75,9 +75,14 @@ def command(
 
     \b
     Example:
-      convert-and-validate promote --run artifacts/runs/klue-sts/20261120T101500Z-1a2b --alias prod
-      convert-and-validate promote --run artifacts/runs/klue-sts/20261120T101500Z-1a2b --constraint size_mb=50
-      convert-and-validate promote --run artifacts/runs/klue-sts/20261120T101500Z-1a2b --for cpu --for cuda:sm90
+      convert-and-validate promote \\
+        --run artifacts/runs/klue-sts/20261120T101500Z-1a2b --alias prod
+      convert-and-validate promote \\
+        --run artifacts/runs/klue-sts/20261120T101500Z-1a2b \\
+        --constraint size_mb=50
+      convert-and-validate promote \\
+        --run artifacts/runs/klue-sts/20261120T101500Z-1a2b --for cpu \\
+        --for cuda:sm90
     """
     from paritygate.errors import UsageError
     from paritygate.pipelines.cli.console import Shown, write_json

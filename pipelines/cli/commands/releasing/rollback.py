@@ -35,7 +35,8 @@ def command(
     \b
     Example:
       convert-and-validate rollback klue-sts
-      convert-and-validate rollback klue-sts --alias prod --to 1 --reason "answers too slowly"
+      convert-and-validate rollback klue-sts --alias prod --to 1 \\
+        --reason "answers too slowly"
     """
     import platform
 

@@ -81,8 +81,11 @@ def command(
 
     \b
     Example:
-      convert-and-validate benchmark --run artifacts/runs/klue-sts/20261120T101500Z-1a2b
-      convert-and-validate benchmark --run artifacts/runs/klue-sts/20261120T101500Z-1a2b --batch-size 1 --batch-size 32
+      convert-and-validate benchmark \\
+        --run artifacts/runs/klue-sts/20261120T101500Z-1a2b
+      convert-and-validate benchmark \\
+        --run artifacts/runs/klue-sts/20261120T101500Z-1a2b --batch-size 1 \\
+        --batch-size 32
     """
     from paritygate.errors import UsageError
     from paritygate.pipelines.cli.benchmark_summary import print_benchmark

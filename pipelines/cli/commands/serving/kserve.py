@@ -40,8 +40,10 @@ def command(**asked: Any) -> int:  # noqa: ANN401 - the values of the options
 
     \b
     Example:
-      convert-and-validate kserve klue-sts --out models --storage-uri pvc://models --server 25.10
-      convert-and-validate kserve klue-sts canary --out models --name klue-sts-canary \\
+      convert-and-validate kserve klue-sts --out models \\
+        --storage-uri pvc://models --server 25.10
+      convert-and-validate kserve klue-sts canary --out models \\
+        --name klue-sts-canary \\
         --storage-uri s3://team/models --server 25.10
     """
     from paritygate.pipelines.cli.serving_summary import print_kserve_view

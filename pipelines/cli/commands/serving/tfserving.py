@@ -28,7 +28,8 @@ def command(**asked: Any) -> int:  # noqa: ANN401 - the values of the options
     \b
     Example:
       convert-and-validate tfserving klue-sts-tf --out models
-      convert-and-validate tfserving klue-sts-tf canary --out models --base-path /models
+      convert-and-validate tfserving klue-sts-tf canary --out models \\
+        --base-path /models
     """
     from paritygate.pipelines.cli.serving_summary import print_saved_model
 

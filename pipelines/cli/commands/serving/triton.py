@@ -33,7 +33,8 @@ def command(**asked: Any) -> int:  # noqa: ANN401 - the values of the options
     \b
     Example:
       convert-and-validate triton klue-sts --out models
-      convert-and-validate triton klue-sts canary --out models --name klue-sts-canary \\
+      convert-and-validate triton klue-sts canary --out models \\
+        --name klue-sts-canary \\
         --samples inputs.npz --server 25.10
     """
     from paritygate.pipelines.cli.serving_summary import print_triton_view

@@ -120,7 +120,8 @@ def command(
 
     \b
     Example:
-      convert-and-validate tune klue-sts --url http://127.0.0.1:8000 --out models \\
+      convert-and-validate tune klue-sts --url http://127.0.0.1:8000 \\
+        --out models \\
         --samples inputs.npz --latency-budget 20ms
     """
     from paritygate.codec import to_data
