@@ -100,7 +100,7 @@ def _tensors(title: str, tensors: Sequence[Tensor] | None) -> Iterator[str]:
     width = min(max(map(len, names.values()), default=0), _WIDTH // 2)
     for tensor in tensors or ():
         shape = "shape not known" if tensor.shape is None else _shape(tensor.shape)
-        text = f"    {names[tensor.name]:<{width}}  {tensor.dtype or 'dtype not known':<8} {shape}"
+        text = f"    {names[tensor.name]:<{width}}  {tensor.dtype or 'dtype not known,':<8} {shape}"
         yield from _wrapped(text, indent=8)
 
 
@@ -113,7 +113,7 @@ def _counts(counts: Mapping[str, int]) -> str:
         return "none"
     named = list(counts.items())[:_NAMED]
     listed = ", ".join(f"{name} {count}" for name, count in named)
-    more = f", and {len(counts) - len(named)} other kinds" if len(counts) > len(named) else ""
+    more = f", and {counted(len(counts) - len(named), 'other kind')}" if len(counts) > len(named) else ""
     return f"{sum(counts.values())} of {counted(len(counts), 'kind')}: {listed}{more}"
 
 

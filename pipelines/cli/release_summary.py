@@ -274,7 +274,7 @@ def _history_row(at: int, record: Record) -> tuple[str, ...]:
     despite = f"released despite: {record.despite}" if record.despite else ""
     trust = f"trusted pack: {record.trust}" if record.trust else ""
     reason = "; ".join(filter(None, (record.reason, despite, trust)))
-    return str(at), record.time, str(record.kind), version, aliases, reason
+    return str(at), record.time, str(record.kind).replace("_", " "), version, aliases, reason
 
 
 def _evidence_of(evidence: dict[str, Any] | None) -> str:

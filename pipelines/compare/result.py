@@ -711,7 +711,7 @@ def reasons(result: ComparisonResult, *, with_findings: bool = True) -> list[str
     lines = []
     for check in result.checks:
         if check.status in _SHOWN and (with_findings or check.status != "edge"):
-            output = f" [{check.output}]" if check.output else ""
+            output = f"[{check.output}]" if check.output else ""
             lines.append(f"{check.status}: {check.name}{output}: {check.detail}")
     lines += [f"looks like [{name}]: {words}" for name, output in result.outputs.items() for words in output.looks_like]
     return lines

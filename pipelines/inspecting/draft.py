@@ -101,7 +101,7 @@ def _add_names(draft: Draft, survey: ModelSurvey) -> None:
     signature, model = survey.signature, draft.data["model"]
     if survey.is_said:
         said = "; ".join(f"{side} {spec}" for side, spec in _tensors(survey))
-        draft.say(("model", "source"), f"It says itself: {said}")
+        draft.say(("model", "source"), f"The model itself declares: {said}")
         return
     for key, specs in (("inputs", signature.inputs), ("outputs", signature.outputs)):
         model[key] = {spec.name: {"dtype": spec.dtype, "shape": list(spec.shape or ())} for spec in specs}
@@ -235,7 +235,7 @@ def _add_masks(draft: Draft, survey: ModelSurvey) -> None:
         role = {"role": str(Role.MASK), **({} if facts.of is None else {"of": facts.of})}
         draft.guess(("roles", name), role, facts.why)
     others = [
-        f"{name} is taken for {facts.role} by a run, too: {facts.why}; correct it below roles if it is not"
+        f"a run gives {name} the role {facts.role}: {facts.why}; if it has another one, write that below roles"
         for name, facts in survey.inputs.items()
         if facts.role not in {Role.MASK, Role.NUMBER}
     ]

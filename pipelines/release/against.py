@@ -348,7 +348,7 @@ def _notes(pair: _Pair) -> Iterator[str]:
     if now.samples_digest != was.samples_digest:
         yield "the samples are others than then"
     if now.tolerance != was.tolerance:
-        yield f"{pair.variant} was held to other limits then: differences are parts of those"
+        yield f"{pair.variant} was held to other limits then: each difference is compared as a share of its own limit"
     for what in ("outputs", "decisions", "gold", "matches"):
         dropped = sorted(getattr(was, what).keys() - getattr(now, what).keys())
         if dropped:

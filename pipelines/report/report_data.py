@@ -300,7 +300,8 @@ def _headline(variants: Sequence[VariantReport]) -> str:
         f"{verdict}: {', '.join(names)}" for verdict in _ORDER[1:] if (names := list(_named(counted, verdict)))
     )
     noun = "variant" if len(counted) == 1 else "variants"
-    which = f"required {noun}" if required else f"{noun}, none of them required,"
+    optional = "not required" if len(counted) == 1 else "none of them required"
+    which = f"required {noun}" if required else f"{noun}, {optional},"
     return f"{len(passed)} of {len(counted)} {which} passed" + (f" ({others})." if others else ".")
 
 

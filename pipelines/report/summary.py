@@ -302,7 +302,7 @@ def _warnings(results: Mapping[str, ComparisonResult]) -> Iterator[Remark]:
     remarks = []
     for (check_name, output), details in found.items():
         first, detail = next(iter(details.items()))
-        of = f" (of {first})" if len(set(details.values())) > 1 else ""
+        of = f" (numbers of {first}; of the others, see -v)" if len(set(details.values())) > 1 else ""
         about = f"{check_name} of {output}" if output else check_name
         words = f"{about}: {shorten(detail, _REMARK_LENGTH)}{of}"
         remarks.append(Remark(kind="warning", names=tuple(filter(None, details)), words=words))

@@ -12,6 +12,7 @@ _SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 # Such as `batch=1,sequence=128`.
 _FIXED_DIMS = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=[0-9]+(,[A-Za-z_][A-Za-z0-9_]*=[0-9]+)*")
 _LONGEST = 200
+_EXAMPLES = {"model": "klue-sts", "alias": "prod", "variant": "onnx-fp32", "report": "report.html"}
 
 
 def check_name(what: str, name: str) -> str:
@@ -31,7 +32,7 @@ def check_name(what: str, name: str) -> str:
         f"{what} name {name!r} is not allowed (1 to 100 of the characters A-Z a-z 0-9 . _ -, "
         "the first a letter or digit, no '..')"
     )
-    raise UsageError(msg, hint=f"choose another name of the {what}, such as 'klue-sts'")
+    raise UsageError(msg, hint=f"choose another name of the {what}, such as {_EXAMPLES[what]!r}")
 
 
 def check_variant(name: str) -> str:

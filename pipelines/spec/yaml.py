@@ -83,7 +83,7 @@ def load_yaml(text: str, *, origin: str) -> Any:  # noqa: ANN401 - plain data of
         mark = getattr(err, "problem_mark", None)
         where = f", line {mark.line + 1}" if mark is not None else ""
         msg = f"spec {origin}{where} is no sound YAML: {getattr(err, 'problem', None) or err}"
-        raise UsageError(msg, hint="check the indentation and the quotes there") from err
+        raise UsageError(msg, hint="check the indentation, the quotes and the brackets there") from err
 
 
 def _code(err: yaml.reader.ReaderError) -> str:

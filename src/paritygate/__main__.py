@@ -24,7 +24,12 @@ if TYPE_CHECKING:
 __all__ = ["main"]
 
 
-_INTERRUPTED = "interrupted: nothing is published half, what was finished is kept"
+# What a command that was stopped leaves: by its name, and of all others.
+_LEFT = {
+    "run": "nothing was published in part; finished stages are kept, and the same command goes on from there",
+    "compare": "nothing is kept",
+}
+_LEFT_OTHERWISE = "nothing was published in part, and what was finished is kept"
 
 
 class _Terminated(BaseException):
@@ -36,16 +41,22 @@ def _terminate(number: int, frame: FrameType | None) -> None:
     raise _Terminated
 
 
+def _stopped(how: str, args: list[str]) -> str:
+    command = next((text for text in args if not text.startswith("-")), "")
+    return f"{how}: {_LEFT.get(command, _LEFT_OTHERWISE)}"
+
+
 def main(args: list[str] | None = None) -> None:
     """Run the command line and end the process with the exit code of what happened."""
+    given = sys.argv[1:] if args is None else args
     try:
         import signal
 
         signal.signal(signal.SIGTERM, _terminate)
-        code = _run(sys.argv[1:] if args is None else args)
+        code = _run(given)
     except KeyboardInterrupt:
         # What prints may be what was just imported.
-        os.write(sys.stderr.fileno(), f"{_INTERRUPTED}\n".encode())
+        os.write(sys.stderr.fileno(), f"{_stopped('interrupted', given)}\n".encode())
         code = 130
     sys.exit(code)
 
@@ -68,10 +79,10 @@ def _run(args: list[str]) -> int:  # noqa: PLR0911 - one return a cause
     except click.exceptions.Exit as stop:
         return int(stop.exit_code)
     except (KeyboardInterrupt, click.exceptions.Abort):
-        echo(_INTERRUPTED, err=True)
+        echo(_stopped("interrupted", args), err=True)
         return int(ExitCode.INTERRUPTED)
     except _Terminated:
-        echo("terminated: nothing is published half, what was finished is kept", err=True)
+        echo(_stopped("terminated", args), err=True)
         return int(ExitCode.TERMINATED)
     except click.ClickException as err:
         _print_errors(*_messages_of_click(err), is_verbose=is_verbose)

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-_INTERRUPTED = "interrupted: nothing is published half, what was finished is kept\n"
+_INTERRUPTED = "interrupted: nothing was published in part, and what was finished is kept\n"
 # What is typed at the keyboard arrives as this exception, wherever the interpreter is.
 _PROGRAM = """
 import sys

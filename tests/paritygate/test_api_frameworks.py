@@ -137,7 +137,7 @@ def test_a_wrong_conversion_of_a_module_fails_in_the_words_of_the_terminal(tmp_p
         probes=(),
     )
 
-    with pytest.raises(pg.ParityError, match=re.escape("fail: max_abs_diff [logits]: 0.5")) as caught:
+    with pytest.raises(pg.ParityError, match=re.escape("fail: max_abs_diff[logits]: 0.5")) as caught:
         result.assert_passed()
     assert "verdict: fail" in str(caught.value)
 

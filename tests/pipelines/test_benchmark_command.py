@@ -257,7 +257,7 @@ def test_ctrl_c_leaves_no_worker_and_no_half_result(finished: Desk, tmp_path: Pa
     finally:
         process.kill()
         process.wait()
-    assert "interrupted: nothing is published half" in rest
+    assert "interrupted: nothing was published in part" in rest
     assert "Traceback" not in rest
     deadline = time.monotonic() + 10
     while _workers(folder) and time.monotonic() < deadline:

@@ -437,7 +437,7 @@ def test_a_signal_ends_the_tool_and_its_child_and_leaves_nothing(
         _, err = process.communicate(timeout=30)
 
         assert process.returncode == code
-        assert f"{word}: nothing is published half" in err
+        assert f"{word}: nothing is kept" in err
         assert "Traceback" not in err
         assert not _is_alive(child)
     assert list((isolated_bench.folder / "tmp").glob("paritygate-*")) == []

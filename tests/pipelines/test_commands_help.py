@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import subprocess
 import sys
@@ -61,6 +62,20 @@ def test_the_help_lists_every_command_and_file(desk: Desk, project_root: Path) -
     }
     assert files == {(folder, name) for folder, names in FOLDERS.items() for name in names}
     assert sorted(name for _, name in files) == sorted(COMMANDS)
+
+
+def test_options_of_compare_are_grouped_and_each_stands_once(desk: Desk) -> None:
+    called = desk.call("compare", "--help")
+
+    shown = re.findall(r"^  (?:-\w, )?(--[\w-]+)", called.out.partition("\nOptions:")[2], re.MULTILINE)
+    command = cli.get_command(click.Context(cli), "compare")
+    assert command is not None
+    options = [each for each in command.get_params(click.Context(command)) if isinstance(each, click.Option)]
+    has = [max(each.opts, key=len) for each in options if not each.hidden]
+    assert sorted(shown) == sorted(has)
+    at = called.out.partition("\nOptions about the verdict:\n")[2].partition("\nOptions about ")[0]
+    assert "--tolerance" in at
+    assert "--endpoint" not in at
 
 
 def test_without_a_command_the_plain_help_is_shown(desk: Desk) -> None:

@@ -91,7 +91,7 @@ def test_a_worse_metric_fails_though_all_else_is_within_the_limits(gold: Bench) 
         < check["limit"]
         == pytest.approx(0.99 * outcome.result["gold"]["pearson:logits"]["reference"])
     )
-    assert "fail: gold_pearson [logits]: candidate 0." in outcome.out
+    assert "fail: gold_pearson[logits]: candidate 0." in outcome.out
     assert _compare(gold, "--gold", "pearson:logits", *loose, error=1.0).code == 0
 
 

@@ -70,7 +70,7 @@ def test_below_fp32_a_decision_that_never_varied_is_inconclusive(
         "inconclusive",
         f"{answer}, and rows without another answer do not show that {precision} keeps the decision; {ways_out}",
     )
-    assert f"inconclusive: decision_coverage [logits]: {answer}" in outcome.out
+    assert f"inconclusive: decision_coverage[logits]: {answer}" in outcome.out
 
 
 @pytest.mark.parametrize("rule", ["threshold=0.5", "argmax", "top_k=2"])

@@ -118,7 +118,7 @@ def test_the_fixture_compares_and_fails_in_our_words(desk: Desk) -> None:
     ran = run_pytest(desk.folder, code=1)
 
     assert "1 failed, 1 passed" in ran.stdout
-    assert "E       fail: max_abs_diff [output_0]: " in ran.stdout
+    assert "E       fail: max_abs_diff[output_0]: " in ran.stdout
     assert "E       verdict: fail" in ran.stdout
     # The frames between the test and the words are hidden.
     assert "assert_passed" not in ran.stdout

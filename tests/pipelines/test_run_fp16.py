@@ -74,7 +74,7 @@ def test_an_overflow_that_the_cpu_hides_fails_where_fp16_is_real(desk: Desk) -> 
     assert "NaN or infinite where the reference is finite" in str(emulated["checks"])
     # The row decides nothing about the file as it runs here.
     assert (called.code, called.data["runs"][0]["variants"]["onnx-fp16"]["verdict"]) == (0, "pass")
-    assert "onnx-fp16, emulated: fail: finite [output_0]" in called.out
+    assert "onnx-fp16, emulated: fail: finite[output_0]" in called.out
 
 
 @pytest.mark.parametrize(("scale", "is_said"), [(1.0, False), (6e4, True)])
@@ -85,7 +85,7 @@ def test_a_release_says_that_its_file_fails_where_fp16_is_real(desk: Desk, scale
     shown = desk.call("show", "tiny", "prod", "--verbose")
 
     assert called.data["runs"][0]["release"]["variants"] == ["onnx-fp16"]
-    words = "onnx-fp16 passed as it ran, and does not on emulated:fp16: fail: finite [output_0]: "
+    words = "onnx-fp16 passed as it ran, and does not on emulated:fp16: fail: finite[output_0]: "
     for said in (called.out, shown.out):
         assert (words in said) == is_said, said
 

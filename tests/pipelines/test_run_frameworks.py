@@ -156,7 +156,7 @@ def test_a_candidate_that_answers_otherwise_fails_and_is_not_released(failed: tu
     result = called.data["runs"][0]["variants"]["onnx-fp32"]
     assert result["verdict"] == "fail"
     assert result["outputs"]["logits"]["max_abs_diff"] == pytest.approx(0.01, rel=1e-3)
-    assert "onnx-fp32: fail: max_abs_diff [logits]: " in called.out
+    assert "onnx-fp32: fail: max_abs_diff[logits]: " in called.out
     assert called.data["runs"][0]["not_released"] == (
         "required and not passed: onnx-fp32 (fail); so nothing is released, and alias prod is neither set nor moved"
     )

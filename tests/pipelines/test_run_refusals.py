@@ -328,7 +328,8 @@ def test_a_signal_ends_the_child_and_leaves_a_state_that_the_next_run_works_on(
     _, err = process.communicate(timeout=60)
 
     assert process.returncode == code, err
-    assert err.splitlines()[-1] == f"{word}: nothing is published half, what was finished is kept"
+    left = "nothing was published in part; finished stages are kept, and the same command goes on from there"
+    assert err.splitlines()[-1] == f"{word}: {left}"
     assert "Traceback" not in err
     assert not _is_running(child)
     assert desk.releases == []
@@ -381,7 +382,7 @@ def test_a_signal_while_releasing_leaves_no_half_release(
     )
 
     assert done.returncode == code, done.stderr
-    assert "nothing is published half" in done.stderr
+    assert "nothing was published in part" in done.stderr
     assert desk.releases == before == []
     assert desk.call("promote", "--verbose", "--run", str(desk.run_folder)).code == 0
     assert len(desk.releases) == 1

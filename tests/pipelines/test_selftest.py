@@ -175,7 +175,7 @@ def test_a_tolerance_that_rounding_breaks_is_a_false_alarm(desk: Desk) -> None:
 
     assert called.code == called.data["exit_code"] == 1, str(called)
     assert _plants(called)["sums-reassociated"]["outcome"] == "false alarm"
-    assert "false alarm: sums-reassociated: max_abs_diff [logits]: " in called.out
+    assert "false alarm: sums-reassociated: max_abs_diff[logits]: " in called.out
     assert "0 faults planted: 0 caught on the samples, 0 more by probes, 0 missed; " in called.out
     assert "2 equivalent rewrites: 1 false alarm" in called.out
     page = (desk.run_folder / "selftest.md").read_text(encoding="utf-8")
@@ -288,7 +288,7 @@ def test_where_the_unchanged_artifact_fails_nothing_is_planted(desk: Desk) -> No
 
     assert (result.unchanged, result.exit_code, result.plants) == ("fail", 1, [])
     assert result.summary == "nothing was planted: the unchanged onnx-fp32 does not pass"
-    assert any(line.startswith("unchanged onnx-fp32: max_abs_diff [logits]: ") for line in lines_below(result))
+    assert any(line.startswith("unchanged onnx-fp32: max_abs_diff[logits]: ") for line in lines_below(result))
 
 
 def test_faults_that_do_not_apply_are_counted_where_not_all_are_named() -> None:

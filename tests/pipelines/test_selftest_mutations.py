@@ -13,6 +13,7 @@ import onnx
 import onnxruntime
 import pytest
 from numpy.typing import NDArray
+from onnx.reference import ReferenceEvaluator
 
 from paritygate.errors import UsageError
 from paritygate.pipelines.selftest.mutations.mutation import (
@@ -376,6 +377,34 @@ def test_why_a_fault_does_not_apply(name: str, model: str, fields: dict[str, Any
     found = mutate(_model(model), name, _context(name, **fields))
 
     assert found == NotApplicable(reason)
+
+
+def _of_one_gelu(written: str) -> onnx.ModelProto:
+    return onnx.parser.parse_model(
+        f"""<ir_version: 9, opset_import: ["" : 20]>
+        bends (float[batch, 4] x) => (float[batch, 4] y) {{ y = Gelu {written} (x) }}"""
+    )
+
+
+@pytest.mark.parametrize("written", ["", '<approximate = "none">'])
+def test_a_gelu_of_one_node_is_found_however_its_kind_is_written(written: str) -> None:
+    arrays = {"x": np.linspace(-3, 3, 8, dtype=np.float32).reshape(2, 4)}
+    (before,) = ReferenceEvaluator(_of_one_gelu(written)).run(None, arrays)
+
+    found = mutate(_of_one_gelu(written), "gelu-tanh", _context("gelu-tanh"))
+
+    assert not isinstance(found, NotApplicable)
+    planted, mutated = found
+    assert mutated == Mutated(what="1 GELU with tanh in place of erf")
+    (after,) = ReferenceEvaluator(planted).run(None, arrays)
+    assert not np.array_equal(after, before)
+    np.testing.assert_allclose(after, before, atol=1e-3)
+
+
+def test_a_gelu_that_has_tanh_already_is_no_place_for_it() -> None:
+    found = mutate(_of_one_gelu('<approximate = "tanh">'), "gelu-tanh", _context("gelu-tanh"))
+
+    assert found == NotApplicable("no Erf, and every Gelu has tanh already")
 
 
 def test_a_fault_says_what_was_changed(tmp_path: Path) -> None:

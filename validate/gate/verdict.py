@@ -519,7 +519,9 @@ def _check_coverage(name: str, decision: DecisionStatistics, plan: JudgePlan) ->
             f"decisions.{name}.constant: REASON, or --constant-decision {name}=REASON"
         )
     elif is_yes_or_no and min(counts.values()) < _COVERED_SHARE * total:
-        status, words = Status.WARNING, f"{words}: one side is not covered"
+        rare = "positive" if counts[1] < counts[0] else "negative"
+        status = Status.WARNING
+        words += f": fewer than {_COVERED_SHARE:.0%}".replace("%", " %") + f" are {rare} (see docs/gate.md)"
     elif not is_yes_or_no and decision.is_constant:
         status, words = Status.WARNING, f"{words}: other classes are not covered"
     return Check(name="decision_coverage", status=status, detail=words, output=name)

@@ -46,8 +46,11 @@ _WIDE = ("MatMul", "Gemm", "Conv", "Mul", "Pow", "Add", "ReduceSum", "Exp")
 def gelu_tanh(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplicable:
     """Compute every Erf as the tanh of the usual approximation of GELU."""
     del context
-    gelus = [node for node in edit.nodes("Gelu") if not any(item.name == "approximate" for item in node.attribute)]
+    every = edit.nodes("Gelu")
+    gelus = [node for node in every if all(item.s != b"tanh" for item in node.attribute)]
     for node in gelus:
+        # Its one attribute, which may be written out as "none".
+        del node.attribute[:]
         attribute = node.attribute.add()
         attribute.name, attribute.type, attribute.s = "approximate", attribute.STRING, b"tanh"
     nodes = [node for node in edit.nodes("Erf") if edit.is_float32(node.output[0])]
@@ -60,8 +63,9 @@ def gelu_tanh(edit: GraphEdit, context: MutationContext) -> Mutated | NotApplica
         factor = edit.node("Mul", [square, edit.constant(_CUBE, np.float32)])
         bent = edit.node("Mul", [x, edit.node("Add", [factor, edit.constant(1, np.float32)])])
         edit.node("Tanh", [edit.node("Mul", [bent, edit.constant(math.sqrt(2 / math.pi), np.float32)])], output=output)
-    count = len(gelus) + len(nodes)
-    return Mutated(what=f"{count} GELU with tanh in place of erf") if count else NotApplicable("no Erf and no Gelu")
+    if count := len(gelus) + len(nodes):
+        return Mutated(what=f"{count} GELU with tanh in place of erf")
+    return NotApplicable("no Erf, and every Gelu has tanh already" if every else "no Erf and no Gelu")
 
 
 def _one(edit: GraphEdit, context: MutationContext, operator: str) -> onnx.NodeProto | None:

@@ -104,7 +104,7 @@ def test_what_is_said_of_roles_and_decisions_is_no_remark_on_the_targets() -> No
     text = _draft(_survey(_output("score", ("batch", 1)), inputs=facts)).text()
 
     lines = text[: text.index("targets:")].splitlines()
-    (roles,) = (at for at, line in enumerate(lines) if line.startswith("# input_ids is taken for id"))
+    (roles,) = (at for at, line in enumerate(lines) if line.startswith("# a run gives input_ids the role id"))
     (decisions,) = (at for at, line in enumerate(lines) if line.startswith("# No rule is guessed"))
     (targets,) = (at for at, line in enumerate(lines) if line.startswith("# guess: what is made of such a model"))
     assert decisions < roles < targets
@@ -128,7 +128,7 @@ def test_a_mask_is_declared_and_says_which_positions_of_an_output_count() -> Non
     assert draft.data["outputs"] == {"last_hidden_state": {"valid_where": "attention_mask"}}
     assert _is_marked(draft, "roles", "attention_mask")
     assert _is_marked(draft, "outputs", "last_hidden_state")
-    assert "# input_ids is taken for id by a run, too: it indexes a table of 50 rows" in draft.text()
+    assert "# a run gives input_ids the role id: it indexes a table of 50 rows" in draft.text()
 
 
 def test_dims_are_guessed_from_the_rows_within_what_the_model_allows() -> None:
@@ -150,7 +150,9 @@ def test_what_a_model_does_not_say_is_declared_as_the_rows_show_it() -> None:
     assert draft.data["model"]["outputs"] == {"output_0": {"dtype": "float32", "shape": ["batch", 3]}}
     assert _is_marked(draft, "model", "inputs")
     assert "inputs" not in _draft(_survey()).data["model"]
-    assert "It says itself: input input_ids: int64[batch, sequence];" in " ".join(_draft(_survey()).text().split())
+    assert "The model itself declares: input input_ids: int64[batch, sequence];" in " ".join(
+        _draft(_survey()).text().split()
+    )
 
 
 def test_names_padding_and_a_fixed_batch_are_written() -> None:

@@ -159,7 +159,7 @@ def test_a_warning_is_said_once_with_the_variants_that_it_concerns(passing_run: 
     )
     (remark,) = run_remarks(_report(passing_run, *same, other))
     assert remark.names == ("onnx-a", "onnx-b", "tflite-fp16")
-    assert remark.words == "bias of logits: 0.1, above 0.05 (of onnx-a)"
+    assert remark.words == "bias of logits: 0.1, above 0.05 (numbers of onnx-a; of the others, see -v)"
 
 
 def test_what_a_difference_looks_like_is_said_once_with_the_variants_that_it_is_seen_in(

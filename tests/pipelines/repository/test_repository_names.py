@@ -43,6 +43,9 @@ def test_a_name_that_is_no_safe_part_of_a_path_is_refused(name: str) -> None:
     ) as caught:
         check_name("model", name)
     assert "such as 'klue-sts'" in caught.value.hint
+    with pytest.raises(UsageError) as caught:
+        check_name("alias", name)
+    assert caught.value.hint == "choose another name of the alias, such as 'prod'"
 
 
 @given(st.text(alphabet="aA0._-/\\ \n\0é~", max_size=6))

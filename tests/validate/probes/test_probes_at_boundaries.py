@@ -400,5 +400,5 @@ def test_what_trees_compare_with_is_asked(desk: ProbeDesk) -> None:
     answered = desk.answer(asked, _trees(desk, "BRANCH_LT"))
 
     assert answered.gate == ()
-    assert "a value that the model compares with (4.5) in features 1" in answered.failed["values"]
+    assert "a value that the model compares with (4.5) in feature 1" in answered.failed["values"]
     assert asked.context.roles["x"].thresholds == (Threshold(value=4.5, columns=(1,)),)

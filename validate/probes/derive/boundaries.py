@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import ml_dtypes
 import numpy as np
 
+from paritygate.text import one_or_many
 from paritygate.validate.probes.derive.sizes import batch_sizes
 from paritygate.validate.probes.derive.thresholds import Buckets, Threshold
 from paritygate.validate.probes.probe import ROWS_FACTOR, ProbeBatch, ProbeContext
@@ -38,6 +39,11 @@ _LARGEST_EXACT_IN_HALF = 256
 _GOLDEN = (5**0.5 - 1) / 2
 _MATRIX_RANK = 2
 _FEATURE_RANK = 3
+
+
+def features_in_words(columns: Sequence[int]) -> str:
+    """Return where rows were changed: `in feature 3`, `in features 0, 2`."""
+    return f"in {one_or_many(len(columns), 'feature', 'features')} {', '.join(map(str, columns))}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -152,10 +158,8 @@ class _Place:
             changed[...] = _as_dtype(questions[0].value, self.dtype)
         inputs[self._name] = changed
         values = ", ".join(dict.fromkeys(f"{question.value:.9g}" for question in questions[:3]))
-        columns = ", ".join(
-            dict.fromkeys(str(question.column) for question in questions if question.column is not None)
-        )
-        where = f" in features {columns}" if columns else ""
+        columns = list(dict.fromkeys(question.column for question in questions if question.column is not None))
+        where = f" {features_in_words(columns)}" if columns else ""
         more = " and more" if len({question.value for question in questions}) > 3 else ""  # noqa: PLR2004 - named above
         return ProbeBatch(
             inputs=inputs,

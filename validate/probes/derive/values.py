@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from paritygate.validate.probes.derive.boundaries import at_boundaries, in_buckets
+from paritygate.validate.probes.derive.boundaries import at_boundaries, features_in_words, in_buckets
 from paritygate.validate.probes.derive.sizes import batch_sizes
 from paritygate.validate.probes.probe import LARGEST_OF_FP16, ProbeBatch, ProbeContext
 from paritygate.validate.probes.roles import Form, Role
@@ -273,7 +273,7 @@ class _Batches:
         for start in range(0, len(chosen), size):
             part = chosen[start : start + size]
             is_wanted = [np.arange(count) == feature for feature in part]
-            yield self._mixed(real, wanted, is_wanted, f"{about} in features {', '.join(map(str, part))}")
+            yield self._mixed(real, wanted, is_wanted, f"{about} {features_in_words(part)}")
         if count <= _FEATURES:
             return
         # Every feature is in one half for some bit and in the other for another.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
@@ -29,7 +30,40 @@ from paritygate.pipelines.cli.options import (
 __all__ = ["command"]
 
 
-@click.command("compare")
+# All other options stand under the first title.
+_SECTIONS: Mapping[str, tuple[str, ...]] = {
+    "Options": (),
+    "Options about outputs and inputs": (
+        *("--map", "--outputs", "--ignore", "--argmax-of", "--match", "--axis", "--valid-where", "--role"),
+        *("--signature", "--takes", "--non-finite", "--pad"),
+    ),
+    "Options about the verdict": (
+        *("--tolerance", "--min-cosine-similarity", "--constant-decision", "--gold", "--min-rows", "--repeat"),
+        *("--probes", "--edge", "--failures", "--seed"),
+    ),
+    "Options about where it runs": (
+        *("--device", "--provider", "--emulate", "--batch-size", "--endpoint", "--endpoint-json", "--repository"),
+        *("--time-limit", "--memory-limit"),
+    ),
+}
+
+
+class _InSections(click.Command):
+    """A command whose help groups its options by what they are about."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options, those of one section together."""
+        titles = {option: title for title, options in _SECTIONS.items() for option in options}
+        found: dict[str, list[tuple[str, str]]] = {title: [] for title in _SECTIONS}
+        for param in self.get_params(ctx):
+            if (record := param.get_help_record(ctx)) is not None:
+                found[next((titles[each] for each in param.opts if each in titles), "Options")].append(record)
+        for title, records in found.items():
+            with formatter.section(title):
+                formatter.write_dl(records)
+
+
+@click.command("compare", cls=_InSections)
 @click.argument("reference")
 @click.argument("candidate")
 @click.option(
@@ -54,14 +88,14 @@ __all__ = ["command"]
     "constant_decisions",
     multiple=True,
     metavar="OUTPUT=REASON",
-    help="Below FP32: why it is right that this decision is the same for all rows; the reason is recorded.",
+    help="Why it is right, below FP32, that all rows are decided alike; recorded.",
 )
 @click.option(
     "--tolerance",
     "tolerances",
     multiple=True,
     metavar="NAME=VALUE",
-    help="A limit as written, in place of the default: max_abs_diff, mean_abs_diff, max_row_rel_diff, "
+    help="A limit in place of the default: max_abs_diff, mean_abs_diff, max_row_rel_diff, "
     "repeat_max_abs_diff, decision_mismatches, mismatch_rate_upper_95.",
 )
 @click.option(
@@ -98,7 +132,7 @@ __all__ = ["command"]
     "outputs",
     multiple=True,
     metavar="NAME",
-    help="Compare these outputs only; what is left out is recorded.",
+    help="Compare these outputs only; the others are recorded as left out.",
 )
 @click.option(
     "--argmax-of",
@@ -129,7 +163,7 @@ __all__ = ["command"]
     "ignored",
     multiple=True,
     metavar="OUTPUT=REASON",
-    help="Do not compare this output; the reason is recorded.",
+    help="Do not compare this output; recorded with the reason.",
 )
 @click.option(
     "--axis",
@@ -143,7 +177,7 @@ __all__ = ["command"]
     "cosines",
     multiple=True,
     metavar="OUTPUT=V",
-    help="The least cosine similarity, -1 to 1, of the two answers to any row, such as two embeddings.",
+    help="The least cosine similarity of the two answers to any row, -1 to 1.",
 )
 @click.option(
     "--valid-where",
@@ -165,7 +199,7 @@ __all__ = ["command"]
     type=click.Choice(["refuse", "match"]),
     default="refuse",
     show_default=True,
-    help="What NaN and infinity in the reference mean: refuse it, or declare that they belong there and must match.",
+    help="Refuse a reference with NaN or infinity, or declare that they belong there and must match.",
 )
 @click.option(
     "--min-rows", default=1, show_default=True, type=click.IntRange(min=1), help="Fewer rows are inconclusive."

@@ -28,7 +28,8 @@ class _Unlisted(click.Argument):
     "--output",
     "-o",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="The file to write; MODEL-RUN.paritygate.tar in the current folder if not given.",
+    help="The file to write; MODEL-RUN.paritygate.tar in the current folder if not given. A pack "
+    "of the same run is replaced, any other file is left alone.",
 )
 @click.option(
     "--without-inputs",
