@@ -14,8 +14,9 @@ from typing import Any, TypeVar
 
 from paritygate.files import digest_of_file, digest_of_json, write_bytes_atomically
 from paritygate.pipelines.process.child import environment_of_child
-from paritygate.pipelines.process.witness.listener import identity_of, names_in, target_of
+from paritygate.pipelines.process.witness.listener import identity_of, name_added, names_in, target_of
 from paritygate.pipelines.process.witness.readings import Readings
+from paritygate.text import from_here
 
 __all__ = [
     "RUN",
@@ -276,8 +277,21 @@ def first_difference(read: Read, run: Path, memory: Memory, checked: dict[tuple[
                 # What lies in the run is made while it is looked at.
                 checked[key] = is_so
         if not is_so:
-            return f"{path} changed" if state is not None else f"{path} is there now"
+            return _difference(path, state)
     return ""
+
+
+def _difference(path: str, state: object) -> str:
+    """Return what is not as it was of a path, in words."""
+    kind, before = state if isinstance(state, tuple) else ("", None)
+    if state is None:
+        return f"{from_here(path)} is there now"
+    if kind not in {"names", "modules"}:
+        return f"{from_here(path)} changed"
+    new = name_added(path, str(before), is_of_modules=kind == "modules")
+    if new is not None:
+        return f"{from_here(os.path.join(path, new))} is there now"  # noqa: PTH118 - as it was written
+    return f"another name was added to {from_here(path)}, or one removed"
 
 
 def _is_so(path: str, state: object, memory: Memory) -> bool:

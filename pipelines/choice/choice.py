@@ -86,7 +86,7 @@ class Choice:
             # Of the interval's width, four times as many rounds leave about half.
             rounds = 4 * len(self.by_speed.fastest.figures.rounds_ms)
             return f"convert-and-validate benchmark --run {shlex.quote(str(folder))} --rounds {rounds}"
-        if self.batch_size is not None and not self._unmeasured:
+        if not self._unmeasured:
             return ""
         price = " --price-per-hour PRICE" if COST in self.rules.limits and not has_price else ""
         return f"convert-and-validate benchmark --run {shlex.quote(str(folder))}{price}"

@@ -66,7 +66,9 @@ def _fast(chosen: ReleaseOption, by_speed: SpeedRanking, at: str) -> str:
     words.append(f"p50 {p50:.3g} ms" if p95 is None else f"p50 {p50:.3g} ms, p95 {p95:.3g} ms")
     rank = "fastest" if chosen is by_speed.fastest else "among the fastest"
     text = f"{rank}: {', '.join(words)}{at}"
-    if speedup is not None and speedup.ratio < 1:
+    if speedup is not None and speedup.low <= 1 <= speedup.high:
+        text += ", not told apart from the source"
+    elif speedup is not None and speedup.ratio < 1:
         text += ", slower than the source"
     return text
 
@@ -126,10 +128,14 @@ def _smallest(chosen: ReleaseOption, others: Sequence[ReleaseOption]) -> str:
 def why_none(candidates: Sequence[ReleaseOption], rules: ChoiceRules, source_broken: Sequence[str]) -> str:
     """Return why nothing fits: each variant with what it broke, and whether the source itself meets the limits."""
     within = f" within {_limits_in_words(rules.limits)}" if rules.limits else ""
-    states = ", ".join(_state_in_words(candidate, rules) for candidate in candidates)
+    by_state: dict[str, list[str]] = {}
+    for candidate in candidates:
+        by_state.setdefault(_state(candidate, rules), []).append(candidate.name)
+    states = ", ".join(f"{' and '.join(names)}: {state}" for state, names in by_state.items())
     what = "no converted variant passed" if all(item.why_not for item in candidates) else "no variant fits"
     text = f"{what} for {', '.join(rules.devices)}{within} ({states})"
-    if not rules.limits:
+    # What nobody measured is said of the variants.
+    if not rules.limits or (source_broken and all(words.endswith(UNMEASURED) for words in source_broken)):
         return text
     return f"{text}; the source itself: {', '.join(source_broken) or 'within the limits'}"
 

@@ -17,6 +17,7 @@ from paritygate.pipelines.report.summary import verdict_words
 from paritygate.pipelines.report.tables.table import Cell, Column, Table, figure, of_texts, status, text
 from paritygate.pipelines.run.workspace import RunFolder
 from paritygate.pipelines.spec.benchmark_plan import price_of
+from paritygate.pipelines.spec.limits import UNMEASURED
 
 __all__ = ["exit_code_of_choice", "print_choice"]
 
@@ -71,7 +72,9 @@ def _short_table(title: str, choice: Choice) -> Table:
 
 
 def _beyond(broken: Sequence[str]) -> str:
-    return f"not within its limits: {', '.join(broken)}" if broken else ""
+    # What was not measured is in no limits and beyond none: that is said once, below the table.
+    beyond = [words for words in broken if not words.endswith(UNMEASURED)]
+    return f"not within its limits: {', '.join(beyond)}" if beyond else ""
 
 
 def _figures(part: str, figures: Figures) -> tuple[Cell, ...]:
@@ -106,6 +109,8 @@ def _row(candidate: ReleaseOption, *, has_limits: bool) -> Sequence[str]:
 
 
 def _within(broken: Sequence[str]) -> str:
+    if broken and all(words.endswith(UNMEASURED) for words in broken):
+        return f"not known: {', '.join(broken)}"
     return f"no: {', '.join(broken)}" if broken else "yes"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from paritygate.pipelines.cli.screen import wrapped
-from paritygate.pipelines.planning.plan import TAKEN_OVER, Plan, PlannedJob
+from paritygate.pipelines.planning.plan import DONE, TAKEN_OVER, UNKNOWN, Plan, PlannedJob
 from paritygate.text import counted
 
 __all__ = ["plan_lines"]
@@ -25,6 +25,10 @@ def plan_lines(plan: Plan, *, is_quiet: bool = False) -> Iterator[str]:
 
 
 def _what_becomes_of(job: PlannedJob) -> str:
+    if job.would_be == DONE:
+        return f"would be done, because {job.why}"
+    if job.would_be == UNKNOWN:
+        return f"taken over or done, as the run will show: {job.why}"
     # When it was made is in the name of the run.
     whence = f" from run {job.taken_from}" if job.taken_from else ""
     why = f": {job.why}" if job.why else ""

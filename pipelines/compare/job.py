@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from paritygate.codec import from_data, to_data
-from paritygate.errors import BackendError, ExitCode, NotRunHereError, ParitygateError
+from paritygate.errors import BackendError, ExitCode, MeasurementError, NotRunHereError, ParitygateError
 from paritygate.files import MARKER
 from paritygate.models.source import ModelRef, SourceKind
 from paritygate.pipelines.compare.partial import PartialResult, PartialResultFile, side_not_opened
@@ -27,9 +27,11 @@ from paritygate.validate.gate.rules import GateRules
 from paritygate.validate.probes.roles import DeclaredRole
 from paritygate.validate.samples.samples import SampleSource
 
-__all__ = ["ComparisonJob", "compare", "comparison_not_run", "failed_comparison"]
+__all__ = ["OBJECTS", "ComparisonJob", "compare", "comparison_not_run", "failed_comparison"]
 
 
+# Models that may say nothing of what they take and return.
+OBJECTS = frozenset({SourceKind.CALLABLE, SourceKind.LIVE, SourceKind.ENDPOINT})
 _HERE = "a model is an object of this process, and ran in it: without a limit of time or memory"
 
 
@@ -85,6 +87,9 @@ def compare(
         progress: Called with the stage and the rows done.
         do: How the job is done, where it is not done in this process.
     """
+    itself = _itself(job)
+    if itself:
+        return _compared_with_itself(job, itself)
     own = Path(tempfile.mkdtemp(prefix="paritygate-compare-")) if folder is None else None
     place = own or folder
     assert place is not None  # noqa: S101 - one of the two is set
@@ -145,6 +150,22 @@ def _is_kept(value: Any) -> bool:  # noqa: ANN401 - the result as JSON data
     """Return whether a later run may take the result over: what failed, or was not asked, is asked again."""
     is_whole = not any(item.get("error") for item in value["probes"]["asked"].values())
     return value["verdict"] in {"pass", "inconclusive"} and is_whole
+
+
+def _itself(job: ComparisonJob) -> str:
+    """Return that reference and candidate are one model, by what they are called; empty where they are not."""
+    one, other = ((model.text, model.folder, model.kind) for model in (job.candidate, job.reference))
+    if job.candidate.place is not None and job.candidate.place == job.reference.place:
+        return f"reference and candidate are both {job.candidate.place}: a file is not compared with itself"
+    if job.candidate.kind in OBJECTS and one == other:
+        return f"reference and candidate are both {job.candidate.name}: a model is not compared with itself"
+    return ""
+
+
+def _compared_with_itself(job: ComparisonJob, detail: str) -> ComparisonResult:
+    err = MeasurementError(detail, hint="name the original as the reference, and what was made of it as the candidate")
+    found = failed_comparison(job, err)
+    return replace(found, checks=[CheckResult(name="distinct", status="error", detail=detail), *found.checks])
 
 
 def failed_comparison(

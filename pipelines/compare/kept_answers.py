@@ -35,6 +35,8 @@ __all__ = ["KeptAnswers", "kept_answers"]
 # All of them are held in memory where they are looked up.
 _MOST_BYTES = 256 << 20
 _OTHER = "another-process"
+# Rows that fail are asked again, to know how far the reference keeps to its own answers.
+_ASKED_OF_FAILING = "rows have to be asked again that lie beyond a limit now, and they were not asked"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -244,7 +246,7 @@ class _Known(KeptAnswers):
     def opened(self, role: str, ref: ModelRef, open_it: Callable[[], Runner]) -> Runner:
         del open_it
         if role not in self._models:
-            _not_asked(f"the {role} was not asked")
+            _not_asked(_ASKED_OF_FAILING if role == "reference" else f"the {role} was not asked")
         known = from_data(_Opened, self._models[role]["opened"])
         if dict(known.rename) != dict(ref.rename):
             _not_asked(f"the outputs of the {role} had other names")
@@ -273,7 +275,7 @@ class _LookedUp(Runner):
     def _call(self, feed: Arrays) -> Sequence[NDArray[np.generic]]:
         found = self._answers.get(_digest_of(feed))
         if found is None:
-            _not_asked("a model was not asked about some rows")
+            _not_asked(_ASKED_OF_FAILING)
         self._facts = self._after
         return [found[spec.name].copy() for spec in self.signature.outputs]
 

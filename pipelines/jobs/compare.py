@@ -20,7 +20,7 @@ from paritygate.models.named_call import is_default_output_name
 from paritygate.models.source import ModelRef, SourceKind
 from paritygate.models.source_copy import is_source_copy, read_source_copy
 from paritygate.pipelines.calibration.rows import CalibratedRows
-from paritygate.pipelines.compare.job import ComparisonJob
+from paritygate.pipelines.compare.job import OBJECTS, ComparisonJob
 from paritygate.pipelines.compare.kept_answers import KeptAnswers, kept_answers
 from paritygate.pipelines.compare.own_noise import Again, with_own_noise
 from paritygate.pipelines.compare.partial import PartialResultFile
@@ -80,9 +80,6 @@ if TYPE_CHECKING:
     from paritygate.signature import Signature
 
 __all__ = ["run"]
-
-# Models that may say nothing of what they take and return.
-_OBJECTS = frozenset({SourceKind.CALLABLE, SourceKind.LIVE, SourceKind.ENDPOINT})
 
 
 def run(args: Mapping[str, Any], report: Progress) -> dict[str, Any]:
@@ -394,7 +391,7 @@ def _example(
     ref: ModelRef, other: ModelRef, read: Callable[[], Iterator[Batch]], like: Callable[[], Signature | None]
 ) -> Example | None:
     """Return what a model object is asked for its signature with; None where it is none, or has a signature."""
-    if ref.kind not in _OBJECTS or ref.signature is not None:
+    if ref.kind not in OBJECTS or ref.signature is not None:
         return None
     return example_of(read if ref.takes else _without(other.takes, read), like(), ref.takes)
 
@@ -567,15 +564,7 @@ def _result(
 
 def _check_distinct(job: ComparisonJob, reference: SideResult, candidate: SideResult) -> Check:
     models = (job.candidate, job.reference)
-    are_objects = all(model.kind in _OBJECTS for model in models)
-    one, other = ((model.text, model.folder, model.kind) for model in models)
-    detail = ""
-    if job.candidate.place is not None and job.candidate.place == job.reference.place:
-        detail = f"reference and candidate are both {job.candidate.place}: a file is not compared with itself"
-    elif are_objects and one == other:
-        detail = f"reference and candidate are both {job.candidate.name}: a model is not compared with itself"
-    if detail:
-        return Check(name="distinct", status=Status.ERROR, detail=detail)
+    are_objects = all(model.kind in OBJECTS for model in models)
     is_same = (
         candidate.digest is not None
         and candidate.digest == reference.digest

@@ -16,6 +16,7 @@ from paritygate.pipelines.cache.cache import Cache, Wanted, cache_below
 from paritygate.pipelines.cache.store import Entry
 from paritygate.pipelines.process.child import ChildJob, ModelAnswers, Progress
 from paritygate.pipelines.run.benchmark import take_over_benchmark
+from paritygate.pipelines.run.comparisons import has_emulated_row
 from paritygate.pipelines.run.earlier_failures import check_asks_enough
 from paritygate.pipelines.run.record import GRAPH_VARIANT, record_stage
 from paritygate.pipelines.run.validate import validate_stage
@@ -45,8 +46,8 @@ class PlannedJob:
 
     Attributes:
         job: Which one, in words.
-        would_be: `taken over`, `judged anew` (its models are not asked), `done`, or `unknown`: that follows from what
-            is made anew before it.
+        would_be: `taken over`, `judged anew` (its models are not asked, unless a row then fails), `done`, or `unknown`:
+            that follows from what is made anew before it.
         taken_from: The run that it would be taken over from.
         made_at: When it was done there, in UTC.
         why: The first difference to what was done before, or on what it depends.
@@ -121,7 +122,8 @@ class _PlanningCache(Cache):
             would_be=JUDGED_ANEW,
             taken_from=known.made_in,
             made_at=known.made_at,
-            why="what its models answered is judged by other limits or rules",
+            why="what its models answered is judged by other limits or rules; where a row then lies beyond one, it is "
+            "compared again",
         )
         raise self._not_done(job)
 
@@ -194,16 +196,18 @@ def _conversions(run: RunFolder, cache: _PlanningCache, options: RunOptions) -> 
             continue
         base = next((each for each in bases_of(Variant.parse(name)) if cache.is_made_anew(_conversion(run, each))), "")
         if base:
-            unknown.append(PlannedJob(job=job, would_be=UNKNOWN, why=f"it is made from {base}, which is made anew"))
+            unknown.append(
+                PlannedJob(job=job, would_be=UNKNOWN, why=f"it is made from {base}, which would be made anew")
+            )
         else:
-            unknown.append(PlannedJob(job=job, would_be=DONE, why=made.message))
+            unknown.append(PlannedJob(job=job, would_be=DONE, why=f"nothing is kept of it: {made.message}"))
     return unknown
 
 
 def _recording(run: RunFolder, cache: _PlanningCache, options: RunOptions) -> list[PlannedJob]:
     """Plan the recording, and return it where it is not known."""
     if cache.is_made_anew(_conversion(run, GRAPH_VARIANT)):
-        why = f"it reads {GRAPH_VARIANT}, which is made anew"
+        why = f"it reads {GRAPH_VARIANT}, which would be made anew"
         return [PlannedJob(job=f"the recording of {run.resolved.name}", would_be=UNKNOWN, why=why)]
     with contextlib.suppress(_NotDoneError):
         record_stage(run, time_limit_s=options.time_limit_s, progress=_silent, device=options.device)
@@ -215,11 +219,12 @@ def _comparisons(run: RunFolder, options: RunOptions) -> list[PlannedJob]:
     made, is_recorded = run.exported(), (run.reference / RECORD_FILE).is_file()
     if is_recorded:
         validate_stage(run, time_limit_s=options.time_limit_s, progress=_silent, device=options.device)
-    why = "it compares what is made anew"
+    why = "it compares what would be made anew"
     return [
-        PlannedJob(job=f"the comparison of {name} with {run.resolved.name}", would_be=UNKNOWN, why=why)
-        for name in run.resolved.target_names
-        if not is_recorded or name not in made
+        PlannedJob(job=f"the {what} of {variant} with {run.resolved.name}", would_be=UNKNOWN, why=why)
+        for variant in run.resolved.variants
+        if not is_recorded or str(variant) not in made
+        for what in ("comparison", *(("emulated comparison",) if has_emulated_row(variant) else ()))
     ]
 
 

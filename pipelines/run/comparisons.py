@@ -26,7 +26,7 @@ from paritygate.pipelines.compare.result import ComparisonResult
 from paritygate.pipelines.run.evidence import Evidence, EvidenceEntry
 from paritygate.pipelines.run.stage import RULES, Stage
 from paritygate.pipelines.run.workspace import RunFolder
-from paritygate.precision import Precision
+from paritygate.precision import Precision, Variant
 from paritygate.validate.reference.recording import Recording
 
 __all__ = [
@@ -37,6 +37,7 @@ __all__ = [
     "comparison_job",
     "comparison_of",
     "emulated_comparison_of",
+    "has_emulated_row",
 ]
 
 # What a comparison reads.
@@ -110,16 +111,21 @@ def comparison_of(run: RunFolder, artifact: Artifact, recording: Recording, devi
     return Comparison(job=job, stage=stage, damage=_other_source(artifact, recording))
 
 
+def has_emulated_row(variant: Variant) -> bool:
+    """Return whether a variant has an emulated row: not what runs on the CPU as it would anywhere."""
+    return variant.format in ENGINE_FORMATS or (variant.format == "onnx" and variant.precision in _ROUNDED)
+
+
 def emulated_comparison_of(run: RunFolder, artifact: Artifact, recording: Recording) -> Comparison | None:
     """Return the emulated row of an artifact, always on the CPU; None for what runs there as it would anywhere."""
     own, variant = comparison_of(run, artifact, recording, _CPU), artifact.variant
+    if not has_emulated_row(variant):
+        return None
     name = f"compare {variant}, emulated"
-    if variant.format == "onnx" and variant.precision in _ROUNDED:
+    if variant.format == "onnx":
         # What is emulated runs in ONNX Runtime's own provider, whatever that of its own comparison.
         job = replace(own.job, candidate=artifact_model(artifact), is_emulated=True)
         return replace(own, job=job, stage=_stage(name, job, artifact, recording, ran=artifact))
-    if variant.format not in ENGINE_FORMATS:
-        return None
     try:
         base = _built_from(run, artifact)
     except ParitygateError as err:

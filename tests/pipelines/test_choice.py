@@ -174,8 +174,8 @@ def test_without_a_benchmark_nothing_is_the_fastest() -> None:
 
     assert _chosen(choice) == []
     assert choice.reason == (
-        "no variant fits for cpu (onnx-fp32: passed, but its speed was not measured (no benchmark was "
-        "made), onnx-int8: passed, but its speed was not measured (no benchmark was made))"
+        "no variant fits for cpu (onnx-fp32 and onnx-int8: passed, but its speed was not measured (no benchmark was "
+        "made))"
     )
 
 
@@ -387,6 +387,13 @@ def test_a_fastest_that_is_slower_than_the_source_is_said_to_be() -> None:
     assert (
         "0.5x the source (0.475-0.525), p50 24 ms, p95 48 ms at batch size 8, slower than the source" in choice.reason
     )
+
+
+def test_a_fastest_whose_interval_holds_1_is_not_told_apart_from_the_source() -> None:
+    choice = choose(_TWO, _benchmark(_speed("onnx-fp32", _point(12.3))), _SIZES, _rules())
+
+    assert "at batch size 8, not told apart from the source" in choice.reason
+    assert "slower" not in choice.reason
 
 
 def test_the_smallest_needs_no_benchmark_and_equal_sizes_keep_the_order_of_the_spec() -> None:

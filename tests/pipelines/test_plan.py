@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -85,11 +86,21 @@ def test_a_sample_more_is_the_first_difference_and_what_follows_is_unknown(desk:
     finally:
         desk.samples()
 
-    why = f"{desk.folder}/inputs.npz changed"
+    why = "inputs.npz changed"
     assert found[0] == ("conversion of tiny to onnx-fp32", "done", why)
-    assert found[1] == ("conversion of tiny to onnx-fp16", "unknown", "it is made from onnx-fp32, which is made anew")
-    assert found[2] == ("recording of tiny", "unknown", "it reads onnx-fp32, which is made anew")
-    assert [state for _, state, _ in found[3:]] == ["unknown", "unknown"]
+    assert found[1] == (
+        "conversion of tiny to onnx-fp16",
+        "unknown",
+        "it is made from onnx-fp32, which would be made anew",
+    )
+    assert found[2] == ("recording of tiny", "unknown", "it reads onnx-fp32, which would be made anew")
+    # As many jobs as the run has, the emulated comparison among them.
+    assert [name for name, *_ in found[3:]] == [
+        "comparison of onnx-fp32 with tiny",
+        "comparison of onnx-fp16 with tiny",
+        "emulated comparison of onnx-fp16 with tiny",
+    ]
+    assert {state for _, state, _ in found[3:]} == {"unknown"}
 
 
 def test_a_limit_is_judged_anew(desk: Desk) -> None:
@@ -104,6 +115,44 @@ def test_an_option_of_the_spec_is_named_with_both_values(desk: Desk) -> None:
     desk.spec(targets=_TARGETS, opset=18)
 
     assert _planned(desk)[0] == ("conversion of tiny to onnx-fp32", "done", "opset: nothing -> 18")
+
+
+@pytest.mark.torch
+def test_a_file_that_appeared_beside_the_code_is_named_from_here(tmp_path: Path) -> None:
+    desk = Desk(folder=tmp_path)
+    desk.samples()
+    desk.module(
+        "coded",
+        """
+        import torch
+
+
+        def load():
+            torch.manual_seed(0)
+            return torch.nn.Linear(4, 3).eval()
+        """,
+    )
+    desk.module_spec("coded:load")
+    assert desk.call("run", "--no-promote", "spec.yaml").code == 0
+    desk.module("another", "")
+    desk.module("one_more", "")
+
+    called = desk.call("plan", "spec.yaml")
+
+    # Either may be what Python would import now.
+    assert re.search(r"\nwould be done, because (another|one_more)\.py is there now\n", called.out), str(called)
+    assert "\ntaken over or done, as the run will show: it reads onnx-fp32, which would be made" in called.out
+
+
+def test_a_row_that_fails_by_a_stricter_limit_is_compared_again_as_was_said(desk: Desk) -> None:
+    desk.spec(targets=_TARGETS, tolerance={"onnx-fp16": {"max_abs_diff": 1e-9}})
+
+    planned = desk.call("plan", "spec.yaml")
+    called = desk.call("run", "--no-promote", "spec.yaml")
+
+    assert "where a row then lies beyond one, it is compared again" in " ".join(planned.out.split())
+    said = "2 jobs were done again: rows have to be asked again that lie beyond a limit now, and they were not asked"
+    assert f"{said} when this was compared before" in " ".join(called.out.split()), str(called)
 
 
 def test_a_variable_is_named(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -238,7 +238,7 @@ def test_without_a_benchmark_there_is_no_fastest_and_the_source_is_no_way_out(ru
     called = _call(run, "promote")
 
     assert called.code == 5
-    assert called.err.count("its speed was not measured (no benchmark was made)") == 2
+    assert "onnx-fp32 and onnx-fp16: passed, but its speed was not measured (no benchmark was made)" in called.err
     assert "hint: convert-and-validate benchmark --run" in called.err
     assert run.releases == []
 
@@ -484,6 +484,22 @@ def test_choose_ends_with_5_where_speed_was_not_measured_and_says_how_to_measure
     assert called.code == 5
     assert "latency_p95_ms was not measured (no benchmark was made)" in called.out
     assert f"hint: to measure speed: convert-and-validate benchmark --run {run.run_folder}" in called.err
+
+
+def test_what_was_not_measured_is_beyond_no_limit_and_is_said_once(run: Desk) -> None:
+    called = _call(run, "choose", "--constraint", "latency_p95_ms=20")
+
+    said = " ".join(called.out.split())
+    assert "not within its limits" not in said
+    assert said.count("was not measured") == 1
+    assert "(onnx-fp32 and onnx-fp16: passed, but latency_p95_ms was not measured (no benchmark was made))" in said
+
+
+def test_a_choice_by_size_needs_no_speed(run: Desk) -> None:
+    called = _call(run, "choose", "--prefer", "smallest")
+
+    assert called.code == 0, str(called)
+    assert "hint" not in called.err
 
 
 def test_choose_takes_the_preference_of_the_command_line_before_that_of_the_spec(run: Desk) -> None:

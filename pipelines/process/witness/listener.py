@@ -16,14 +16,14 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from paritygate.pipelines.process.witness.readings import Readings
 from paritygate.pipelines.process.witness.system_calls import ALWAYS_ANEW, BEHIND_POINTER, SystemCalls, system_calls
 
-__all__ = ["Listener", "identity_of", "names_in", "target_of"]
+__all__ = ["Listener", "identity_of", "name_added", "names_in", "target_of"]
 
 # linux/seccomp.h: struct seccomp_notif {id, pid, flags, {nr, arch, instruction_pointer, args[6]}} and its answer
 # {id, val, error, flags}; the requests of ioctl are made of their sizes.
@@ -52,6 +52,8 @@ _OF_MODULES = (*importlib.machinery.all_suffixes(), ".dist-info", ".egg-info", "
 _MADE_UP = ("/proc/", "/sys/", "/dev/")
 _CACHED_BYTECODE = "/__pycache__/"
 _IN_MEMORY = "/dev/shm/"  # noqa: S108 - files like any others
+# How many new names in a folder are told from those that were there.
+_MOST_ADDED = 20
 
 
 def names_in(folder: str, *, is_of_modules: bool = False) -> str:
@@ -64,12 +66,43 @@ def names_in(folder: str, *, is_of_modules: bool = False) -> str:
     Raises:
         OSError: It cannot be listed.
     """
-    names = sorted(
-        os.fsencode(name)
+    return _digest_of_names(_counting(folder, is_of_modules=is_of_modules))
+
+
+def name_added(folder: str, before: str, *, is_of_modules: bool = False) -> str | None:
+    """Return the name that was added to a folder since its names had a digest, one of them where several were.
+
+    Args:
+        folder: The folder.
+        before: What `names_in` returned.
+        is_of_modules: As of `names_in`.
+
+    Returns:
+        The name; None where it cannot be told, such as where one was removed.
+    """
+    try:
+        names = _counting(folder, is_of_modules=is_of_modules)
+        newest = sorted(names, key=lambda name: os.lstat(os.path.join(folder, name)).st_ctime_ns, reverse=True)  # noqa: PTH118 - of many
+    except OSError:
+        return None
+    for count, name in enumerate(newest[:_MOST_ADDED], start=1):
+        for added in ({name}, set(newest[:count])):
+            if _digest_of_names([each for each in names if each not in added]) == before:
+                return name
+    return None
+
+
+def _counting(folder: str, *, is_of_modules: bool) -> list[str]:
+    return [
+        name
         for name in os.listdir(folder)  # noqa: PTH208 - as given
         if name != "__pycache__" and (not is_of_modules or name.endswith(_OF_MODULES) or "." not in name)
-    )
-    return f"sha256:{hashlib.sha256(b'/'.join(names)).hexdigest()}"
+    ]
+
+
+def _digest_of_names(names: Iterable[str]) -> str:
+    found = b"/".join(sorted(os.fsencode(name) for name in names))
+    return f"sha256:{hashlib.sha256(found).hexdigest()}"
 
 
 def target_of(path: str) -> str | None:
