@@ -119,7 +119,7 @@ def _failures_in(document: Evidence) -> Iterator[EarlierFailure]:
 
 def _failed(result: ComparisonResult) -> Iterator[str]:
     lines = [
-        f"{check.name}{f' [{check.output}]' if check.output else ''}: {check.detail}"
+        f"{check.name}{f'[{check.output}]' if check.output else ''}: {check.detail}"
         for check in result.checks
         if check.status == "fail"
     ]
