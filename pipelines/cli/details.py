@@ -187,7 +187,7 @@ def finding_lines(results: Mapping[str, ComparisonResult]) -> Iterator[str]:
             shared.setdefault((finding.probe, finding.edge), {})[name] = finding
     for (probe, edge), found in shared.items():
         first, finding = next(iter(found.items()))
-        differs = f"{finding.check}: {finding.detail}{f' (of {first})' if len(found) > 1 else ''}"
+        differs = f"{finding.check}: {finding.detail}{f' (numbers of {first})' if len(found) > 1 else ''}"
         words = finding_words(edge, finding.about, differs, batches=finding.batches)
         names = f"{', '.join(found)}: " if any(found) else ""
         yield f"edge finding: {names}probe_{probe}: {words}"
@@ -204,7 +204,7 @@ def _padding_lines(results: Mapping[str, ComparisonResult]) -> Iterator[str]:
     for found in shared.values():
         first, detail = next(iter(found.items()))
         names = f"{', '.join(found)}: " if any(found) else ""
-        yield f"padding finding: {names}{detail}{f' (of {first})' if len(found) > 1 else ''}"
+        yield f"padding finding: {names}{detail}{f' (numbers of {first})' if len(found) > 1 else ''}"
 
 
 def _what_to_do(finding: EdgeFindingResult, *, has_spec: bool) -> Iterator[str]:

@@ -172,7 +172,7 @@ def _asked_of(result: ComparisonResult) -> Asked:
 
 def _failed(result: ComparisonResult) -> Iterator[str]:
     lines = [
-        f"{check.name}{f' [{check.output}]' if check.output else ''}: {check.detail}"
+        f"{check.name}{f'[{check.output}]' if check.output else ''}: {check.detail}"
         for check in result.checks
         if check.status == "fail"
     ]

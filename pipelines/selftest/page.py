@@ -64,7 +64,7 @@ def lines_below(result: SelftestResult, *, most: int | None = None) -> Iterator[
 
 
 def _in_words(finding: FindingResult) -> str:
-    output = f" [{finding.output}]" if finding.output else ""
+    output = f"[{finding.output}]" if finding.output else ""
     return f"{finding.check}{output}: {finding.detail}"
 
 

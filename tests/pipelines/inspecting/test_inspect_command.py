@@ -111,7 +111,7 @@ def test_a_module_says_names_alone_until_rows_are_given(desk: Desk) -> None:
     alone = _inspected(desk, "net:load")
     seen = _inspected(desk, "net:load", "--samples", "inputs.npz")
 
-    assert "    x  dtype not known shape not known\n  outputs: not known\n" in alone.out
+    assert "    x  dtype not known, shape not known\n  outputs: not known\n" in alone.out
     assert "  not known   inputs and outputs: a PyTorch module does not say them\n" in alone.out
     assert "hint: give rows that it answers, which show them: --samples FILE" in alone.err
     assert "  layers      1 of 1 kind: Linear 1\n" in alone.out
@@ -158,7 +158,7 @@ def test_files_of_pytorch_are_shown(desk: Desk) -> None:
     script, exported = _inspected(desk, "net.pt"), _inspected(desk, "net.pt2")
     seen = _inspected(desk, "net.pt", "--samples", "inputs.npz")
 
-    assert "    x  dtype not known shape not known\n" in script.out
+    assert "    x  dtype not known, shape not known\n" in script.out
     assert "  operators   2 of 2 kinds: aten::linear 1, aten::relu 1\n" in script.out
     assert "a TorchScript file does not say them" in script.out
     assert _shapes(seen, "outputs") == {"logits": ("float32", ["batch", 3])}
