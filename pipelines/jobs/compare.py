@@ -45,6 +45,7 @@ from paritygate.pipelines.compare.result import (
     output_result,
     stratum_result,
 )
+from paritygate.pipelines.compare.seen_shapes import signature_in_batch
 from paritygate.pipelines.compare.served_version import check_served_version
 from paritygate.pipelines.compare.session_probes import Place
 from paritygate.pipelines.process.child import Progress
@@ -293,7 +294,7 @@ def _open_reference(
             is_non_finite_declared=job.rules.is_non_finite_declared,
             selected=job.rules.outputs,
             ignored=tuple(job.rules.ignored),
-            positions=_positions(job, None),
+            positions=_positions(job, None, read),
             read=read,
         )
         described = SideResult(name=ref.name, kind="recorded outputs", digest=expected.digest)
@@ -326,7 +327,7 @@ def _open_reference(
                 selected=job.rules.outputs,
                 ignored=job.rules.ignored,
                 seed=job.rules.seed,
-                positions=_positions(job, runner.signature),
+                positions=_positions(job, runner, read),
                 padding=lambda: prober.padding([_signature_of_file(job.candidate)]),
             ),
             progress=lambda rows: report("running the reference", rows, 0),
@@ -380,11 +381,16 @@ def _reference_again(
     return runner if opened.side.digest in {None, runner.loaded.digest} else None
 
 
-def _positions(job: ComparisonJob, signature: Signature | None) -> dict[str, ValidWhere]:
-    """Return which positions count; an object of Python does not say its dims, and an ONNX file beside it does."""
+def _positions(
+    job: ComparisonJob, reference: Runner | None, read: Callable[[], Iterator[Batch]]
+) -> dict[str, ValidWhere]:
+    """Return which positions count; an object of Python does not say its dims: an ONNX file beside it, or an answer."""
     if not job.rules.valid_where:
         return {}
-    return valid_positions(job.rules.valid_where, [signature, _signature_of_file(job.candidate)])
+    signatures = [None if reference is None else reference.signature, _signature_of_file(job.candidate)]
+    if reference is not None and job.reference.kind in OBJECTS and signatures[1] is None:
+        signatures.append(signature_in_batch(reference, read))
+    return valid_positions(job.rules.valid_where, signatures)
 
 
 def _example(

@@ -280,6 +280,38 @@ def test_a_transformer_whose_attention_is_to_nothing_is_judged_by_its_texts(tmp_
     assert compared({}).verdict == "fail"
 
 
+def test_a_function_has_the_dims_that_its_answer_shows(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    arrays = {
+        "x": rng.standard_normal((40, 6)).astype(np.float32),
+        "mask": (np.arange(6) < rng.integers(1, 7, 40)[:, None]).astype(np.int64),
+    }
+    np.savez(tmp_path / "padded.npz", **arrays)  # type: ignore[arg-type]  # keys are free in a mapping
+
+    def reference(inputs: dict[str, Any]) -> dict[str, Any]:
+        found = np.stack([inputs["x"], inputs["x"] * 2], axis=-1) * inputs["mask"][..., None]
+        return {"y": found.astype(np.float32), "of_row": inputs["x"].sum(1)}
+
+    def candidate(inputs: dict[str, Any], *, valid: float = 0) -> dict[str, Any]:
+        found = reference(inputs)
+        is_set = inputs["mask"][..., None] != 0
+        return {**found, "y": np.where(is_set, found["y"] + np.float32(valid), np.float32(7))}
+
+    def wrong(inputs: dict[str, Any]) -> dict[str, Any]:
+        return candidate(inputs, valid=0.1)
+
+    def compared(other: Any, output: str) -> pg.Comparison:  # noqa: ANN401 - a function
+        where = {output: "mask"}
+        return pg.compare(
+            reference, other, samples=tmp_path / "padded.npz", valid_where=where, probes="none", outputs=["y", "of_row"]
+        )
+
+    assert compared(candidate, "y").verdict == "pass"
+    assert compared(wrong, "y").verdict == "fail"
+    with pytest.raises(pg.ParitygateError, match="dim '6 at axis 1' of the mask is none of the output's"):
+        compared(candidate, "of_row")
+
+
 def test_a_mask_that_is_declared_after_a_failure_needs_a_reason(bench: Bench, samples: str, tmp_path: Path) -> None:
     import yaml
 

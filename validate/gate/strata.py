@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from paritygate.batch import Batch
 from paritygate.errors import UsageError
-from paritygate.validate.gate.bounds import mismatch_rate_upper_95, upper_bound_text
+from paritygate.validate.gate.bounds import COVERED_ROWS, mismatch_rate_upper_95, upper_bound_text
 from paritygate.validate.gate.measurement import Comparison, ComparisonPlan, Measurement
 from paritygate.validate.gate.verdict import Check, Status
 from paritygate.validate.samples.split import RowsLeftOut
@@ -25,8 +25,6 @@ __all__ = ["StratifiedComparison", "strata_coverage", "strata_left_out"]
 
 # Each value keeps statistics of its own; a stratum with more values than this is an id, not a stratum.
 _MAX_VALUES = 100
-# Fewer rows than this bound nothing: of 30 without a mismatch, still 9.5 % may be wrong.
-_COVERED_ROWS = 30
 # More values than this are counted in a sentence, not named.
 _NAMED_VALUES = 5
 
@@ -83,15 +81,15 @@ def strata_coverage(strata: Mapping[str, Mapping[str, Measurement]]) -> tuple[Ch
     checks = []
     for name, values in strata.items():
         rows = {value: measured.rows for value, measured in values.items()}
-        few = {value: count for value, count in sorted(rows.items(), key=lambda item: item[1]) if count < _COVERED_ROWS}
-        detail = f"each of the {len(rows)} values of {name!r} has {_COVERED_ROWS} rows or more"
+        few = {value: count for value, count in sorted(rows.items(), key=lambda item: item[1]) if count < COVERED_ROWS}
+        detail = f"each of the {len(rows)} values of {name!r} has {COVERED_ROWS} rows or more"
         if few:
             named = ", ".join(f"{value!r} (rows: {count})" for value, count in list(few.items())[:_NAMED_VALUES])
             more = f" and {len(few) - _NAMED_VALUES} other values" if len(few) > _NAMED_VALUES else ""
-            bound = upper_bound_text(mismatch_rate_upper_95(0, _COVERED_ROWS))
+            bound = upper_bound_text(mismatch_rate_upper_95(0, COVERED_ROWS))
             detail = (
-                f"of {name!r} are not covered, with fewer than {_COVERED_ROWS} rows: {named}{more}; "
-                f"{_COVERED_ROWS} rows without a mismatch bound its rate at {bound}"
+                f"of {name!r} are not covered, with fewer than {COVERED_ROWS} rows: {named}{more}; "
+                f"{COVERED_ROWS} rows without a mismatch bound its rate at {bound}"
             )
         checks.append(
             Check(
@@ -99,7 +97,7 @@ def strata_coverage(strata: Mapping[str, Mapping[str, Measurement]]) -> tuple[Ch
                 status=Status.WARNING if few else Status.PASS,
                 detail=detail,
                 measured=min(rows.values(), default=0),
-                limit=_COVERED_ROWS,
+                limit=COVERED_ROWS,
             )
         )
     return tuple(checks)

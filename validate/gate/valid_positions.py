@@ -163,7 +163,9 @@ def _valid_where(output: str, name: str, signatures: list[Signature]) -> ValidWh
         seen = "; ".join(f"{mask}, {found}" for mask, found in pairs) or "no signature is known"
         msg = f"{where}: dims are matched by name, and neither side names the dims of both ({seen})"
         raise UsageError(
-            msg, hint="declare shapes with names in model.inputs and model.outputs, or compare an ONNX file"
+            msg,
+            hint="declare shapes with names in model.inputs and model.outputs of a spec, or compare an ONNX file, or a "
+            "reference that runs here",
         )
     found = [_axes(*pair) for pair in named]
     fitting = next((axes for axes in found if not isinstance(axes, str)), None)

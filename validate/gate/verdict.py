@@ -14,7 +14,7 @@ from enum import Enum
 from paritygate.errors import ExitCode
 from paritygate.precision import Precision
 from paritygate.text import counted, one_or_many, row_name, row_names
-from paritygate.validate.gate.bounds import mismatch_rate_upper_95, rows_for_upper_95, upper_bound_text
+from paritygate.validate.gate.bounds import COVERED_ROWS, mismatch_rate_upper_95, rows_for_upper_95, upper_bound_text
 from paritygate.validate.gate.decisions import DecisionStatistics
 from paritygate.validate.gate.measurement import Measurement, Violation
 from paritygate.validate.gate.precision_steps import Step, below_steps
@@ -160,6 +160,10 @@ def _check_rows(measured: Measurement, plan: JudgePlan) -> Check:
         detail += f", asked {measured.passes} times"
     if status is Status.INCONCLUSIVE:
         detail += f": fewer than the {plan.rules.min_rows} that min_rows asks for"
+    elif measured.rows < COVERED_ROWS:
+        status = Status.WARNING
+        bound = upper_bound_text(mismatch_rate_upper_95(0, measured.rows))
+        detail += f": so few say little, for {measured.rows} without a mismatch bound its rate at {bound}"
     if plan.left_out:
         detail += f"; {plan.left_out} of {measured.rows + plan.left_out} are left out, for INT8 was calibrated on them"
         if status is Status.INCONCLUSIVE:

@@ -76,6 +76,19 @@ def test_fewer_rows_than_asked_for_are_inconclusive(min_rows: int, verdict: Verd
     assert verdict_of(judge(measured, replace(plan, rules=replace(plan.rules, min_rows=min_rows)))) is verdict
 
 
+@pytest.mark.parametrize(("rows", "status"), [(5, Status.WARNING), (29, Status.WARNING), (30, Status.PASS)])
+def test_few_rows_are_a_warning_with_what_they_bound_and_no_other_verdict(rows: int, status: Status) -> None:
+    measured, plan = _measured(rows=rows)
+
+    checks = judge(measured, plan)
+
+    (found,) = (check for check in checks if check.name == "rows")
+    assert found.status is status
+    # 1 - 0.05 ** (1 / 5), rounded up.
+    assert ("so few say little, for 5 without a mismatch bound its rate at 45.08 %" in found.detail) == (rows == 5)
+    assert verdict_of(checks) is Verdict.PASS
+
+
 def test_a_fail_is_not_hidden_by_too_few_rows() -> None:
     measured, plan = _measured(0.01)
 
@@ -291,8 +304,8 @@ def test_one_of_a_kind_is_counted_in_the_singular() -> None:
     checks = {check.name: check for check in judge(replace(measured, refused=("row 0: no",), refused_count=1), plan)}
     again = {check.name: check for check in judge(replace(measured, passes=3), plan)}
 
-    assert again["rows"].detail == "1 row in 1 batch, asked 3 times"
-    assert checks["rows"].detail == "1 row in 1 batch"
+    assert again["rows"].detail.startswith("1 row in 1 batch, asked 3 times: ")
+    assert checks["rows"].detail.startswith("1 row in 1 batch: ")
     assert checks["accepts_inputs"].detail == "1 batch that the reference answers was not answered: row 0: no"
 
 
