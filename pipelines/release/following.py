@@ -15,12 +15,9 @@ from typing import Any
 from paritygate.codec import from_data, to_data
 from paritygate.errors import InputFileError, ParitygateError
 from paritygate.files import read_json, storage_errors, write_json_atomically
-from paritygate.pipelines.release.kserve_view import publish_kserve_view
 from paritygate.pipelines.release.published_view import PublishedView
 from paritygate.pipelines.release.repository.disk import make_folders
 from paritygate.pipelines.release.repository.inspect import read_state
-from paritygate.pipelines.release.tensorflow_serving_view import publish_saved_model
-from paritygate.pipelines.release.triton_view import publish_triton_view
 from paritygate.pipelines.release.view_order import ViewOrder
 from paritygate.validate.samples.in_memory import store_samples
 from paritygate.validate.samples.samples import open_samples
@@ -66,9 +63,15 @@ def publish_order(repository: Path, order: ViewOrder, samples: SampleSource | No
         ParitygateError: As `publish_triton_view`, `publish_kserve_view` and `publish_saved_model`.
     """
     if order.command == "triton":
+        from paritygate.pipelines.release.triton_view import publish_triton_view
+
         return publish_triton_view(repository, order, samples)
     if order.command == "kserve":
+        from paritygate.pipelines.release.kserve_view import publish_kserve_view
+
         return publish_kserve_view(repository, order, samples)
+    from paritygate.pipelines.release.tensorflow_serving_view import publish_saved_model
+
     return publish_saved_model(repository, order)
 
 

@@ -22,6 +22,7 @@ __all__ = [
     "check_environment",
     "device_name",
     "gpu_of_machine",
+    "host_facts",
     "is_int8_cut_off",
     "machine_facts",
     "show_cuda_runtime",
@@ -145,6 +146,11 @@ def machine_facts() -> dict[str, Any]:
     Keys: `python`, `platform`, `cpu` (`model`, `flags` that decide which kernels run), `gpu` (None
     where there is none) and `versions` of NumPy and of the installed backends. Imports no framework.
     """
+    return {**host_facts(), "versions": _versions()}
+
+
+def host_facts() -> dict[str, Any]:
+    """Return what `machine_facts` does, but for the versions of what is installed."""
     gpu = gpu_of_machine()
     return {
         "python": platform.python_version(),
@@ -153,7 +159,6 @@ def machine_facts() -> dict[str, Any]:
         "gpu": None
         if gpu is None
         else {"name": gpu.name, "device": f"cuda:sm{gpu.capability}", "driver": gpu.driver, "cuda": gpu.cuda},
-        "versions": _versions(),
     }
 
 
