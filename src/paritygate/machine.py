@@ -154,12 +154,21 @@ def host_facts() -> dict[str, Any]:
     gpu = gpu_of_machine()
     return {
         "python": platform.python_version(),
-        "platform": platform.platform(),
+        "platform": _platform(),
         "cpu": _cpu(),
         "gpu": None
         if gpu is None
         else {"name": gpu.name, "device": f"cuda:sm{gpu.capability}", "driver": gpu.driver, "cuda": gpu.cuda},
     }
+
+
+def _platform() -> str:
+    """Return what `platform.platform` does, which starts a program on Linux to ask for the processor."""
+    if sys.platform != "linux":
+        return platform.platform()
+    found = os.uname()
+    libc = "".join(platform.libc_ver())
+    return "-".join((found.sysname, found.release, found.machine, *(("with", libc) if libc else ())))
 
 
 def is_int8_cut_off() -> bool:
@@ -176,8 +185,10 @@ def _cpu() -> dict[str, Any]:
     block = _CPUINFO.read_text(encoding="utf-8", errors="replace").split("\n\n")[0] if _CPUINFO.is_file() else ""
     fields = _cpuinfo_fields(block)
     flags = (fields.get("flags") or fields.get("Features") or "").split()
+    # As above: on Linux, asking for the processor starts a program.
+    processor = "" if sys.platform == "linux" else platform.processor()
     return {
-        "model": fields.get("model name") or platform.processor() or platform.machine(),
+        "model": fields.get("model name") or processor or platform.machine(),
         "flags": [flag for flag in _TELLING_FLAGS if flag in flags],
     }
 
