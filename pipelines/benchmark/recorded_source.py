@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from paritygate.errors import ArtifactIntegrityError
 from paritygate.files import digest_of_file, digest_of_json
 from paritygate.models.digest import files_of_model
-from paritygate.models.loading import LoadedModel
 from paritygate.models.source import ModelRef, SourceKind
+
+if TYPE_CHECKING:
+    from paritygate.models.loading import LoadedModel
 
 __all__ = ["check_is_recorded", "digest_of_recorded", "size_of_source"]
 

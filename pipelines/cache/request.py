@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from paritygate.files import digest_of_json
-from paritygate.machine import machine_facts
+from paritygate.machine import host_facts
 from paritygate.pipelines.cache.states import RUN, is_of_shell
 from paritygate.pipelines.process.child import environment_of_child
 
@@ -36,14 +35,14 @@ def request_of(name: str, args: Mapping[str, Any], run: Path) -> dict[str, Any]:
         args: Its arguments, JSON data.
         run: The run folder; what stands for it is `@run@`.
     """
-    facts = machine_facts()
+    facts = host_facts()
     given = environment_of_child()
     return {
         "job": name,
         "args": unplaced(dict(args), run),
         "here": os.getcwd(),  # noqa: PTH109 - as the child has it
         "machine": {
-            "system": platform.platform(),
+            "system": facts["platform"],
             "python": facts["python"],
             "cpu": facts["cpu"],
             "gpu": facts["gpu"],

@@ -15,7 +15,6 @@ from paritygate.models.json_mapping import JsonMapping
 from paritygate.models.source import ModelRef, SourceKind, is_there, parse_source, with_signature_key
 from paritygate.models.source_copy import SOURCE_FILE, read_source_copy
 from paritygate.validate.reference.recorded import is_recorded_outputs
-from paritygate.validate.runners.onnxruntime.providers import check_provider
 
 __all__ = [
     "artifact_model",
@@ -169,6 +168,8 @@ def with_provider(model: ModelRef, provider: str | None, *, device: str, is_emul
     if is_emulated:
         msg = f"provider {provider!r} cannot run what is emulated: ONNX Runtime's CPU provider does"
         raise UsageError(msg, hint="leave --provider or --emulate out")
+    from paritygate.validate.runners.onnxruntime.providers import check_provider
+
     check_provider(provider, device)
     return replace(model, provider=provider)
 

@@ -1,24 +1,24 @@
-"""Probes as a part of recording: what is asked for, and how the reference is asked."""
+"""Probes as a part of recording: how the reference is asked."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from paritygate.errors import InputFileError
+from paritygate.pipelines.compare.probe_request import Graph, ProbeRequest
 from paritygate.pipelines.process.child import Progress
-from paritygate.signature import Dim, Signature
+from paritygate.signature import Signature
 from paritygate.validate.gate.valid_positions import PaddingMask
 from paritygate.validate.probes.allowance import Allowance, SamplesCost
 from paritygate.validate.probes.catalogue import to_record
 from paritygate.validate.probes.graph.uses import GraphUse, uses_of_inputs
-from paritygate.validate.probes.probe import PROBES, ProbeContext
+from paritygate.validate.probes.probe import ProbeContext
 from paritygate.validate.probes.record import ProbePlan, record_probes
 from paritygate.validate.probes.recording import ProbesRecording
 from paritygate.validate.probes.role_inference import infer_roles
-from paritygate.validate.probes.roles import DeclaredRole, InputRole
+from paritygate.validate.probes.roles import InputRole
 from paritygate.validate.probes.survey import Survey
 from paritygate.validate.probes.surveyor import Surveyor
 from paritygate.validate.probes.undeclared_padding import padding_masks, unread_by
@@ -32,45 +32,13 @@ if TYPE_CHECKING:
     from paritygate.validate.reference.recording import Recording
     from paritygate.validate.runners.runner import Runner
 
-__all__ = ["PROBES_FOLDER", "Graph", "ProbeRequest", "Prober"]
+__all__ = ["PROBES_FOLDER", "Prober"]
 
 PROBES_FOLDER = "probes"
 # Rows that a probe may use: a share of the samples, within these ends.
 _LEAST_ROWS = 64
 _MOST_ROWS = 512
 _SHARE = 8
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Graph:
-    """An ONNX file of the model, for what it does with its inputs.
-
-    Attributes:
-        path: The file.
-        rename: The name in the file: the name served.
-    """
-
-    path: Path
-    rename: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ProbeRequest:
-    """Which probes to make, and from what.
-
-    Attributes:
-        names: The probes that are to be asked, by the table of all.
-        dims: The declared sizes of symbolic dims.
-        roles: What the user says that inputs are.
-        graph: An ONNX file of the model; None where there is none.
-        seed: Seed of all choices.
-    """
-
-    names: tuple[str, ...] = tuple(PROBES)
-    dims: Mapping[str, Dim] = field(default_factory=dict)
-    roles: Mapping[str, DeclaredRole] = field(default_factory=dict)
-    graph: Graph | None = None
-    seed: int = 0
 
 
 class Prober:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from paritygate.models.source import SourceKind
 from paritygate.pipelines.compare.job import ComparisonJob
-from paritygate.pipelines.compare.probe_recording import PROBES_FOLDER, Graph, ProbeRequest
+from paritygate.pipelines.compare.probe_recording import PROBES_FOLDER
+from paritygate.pipelines.compare.probe_request import Graph, ProbeRequest
 from paritygate.pipelines.compare.reproduction import FailureStore
 from paritygate.pipelines.compare.result import (
     NOT_ASKED,

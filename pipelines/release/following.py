@@ -9,14 +9,9 @@ from typing import Any
 from paritygate.codec import to_data
 from paritygate.errors import ParitygateError
 from paritygate.pipelines.release.kept_orders import kept_orders, kept_rows
-from paritygate.pipelines.release.kserve_view import publish_kserve_view
 from paritygate.pipelines.release.published_view import PublishedView
 from paritygate.pipelines.release.repository.inspect import read_state
-from paritygate.pipelines.release.tensorflow_serving_view import publish_saved_model
-from paritygate.pipelines.release.triton_view import publish_triton_view
 from paritygate.pipelines.release.view_order import ViewOrder
-from paritygate.pipelines.serving.kinds import check_kind
-from paritygate.pipelines.serving.place import LocalPlace
 from paritygate.text import from_here
 from paritygate.validate.samples.source import SampleSource
 
@@ -74,14 +69,24 @@ def publish_order(
         UsageError: The folder holds a view for a server of another kind.
         ParitygateError: As `publish_triton_view`, `publish_kserve_view` and `publish_saved_model`.
     """
+    # What writes views is imported where one is written: a run of which nothing has changed writes none.
+    from paritygate.pipelines.serving.kinds import check_kind
+    from paritygate.pipelines.serving.place import LocalPlace
+
     beside = replace(order, root=Path(f"{order.root}-{order.command}"))
     check_kind(
         LocalPlace(order.root), order.command, root=from_here(order.root), elsewhere=beside.command_line(repository)
     )
     if order.command == "triton":
+        from paritygate.pipelines.release.triton_view import publish_triton_view
+
         return publish_triton_view(repository, order, samples, overwrite=overwrite)
     if order.command == "kserve":
+        from paritygate.pipelines.release.kserve_view import publish_kserve_view
+
         return publish_kserve_view(repository, order, samples, overwrite=overwrite)
+    from paritygate.pipelines.release.tensorflow_serving_view import publish_saved_model
+
     return publish_saved_model(repository, order, overwrite=overwrite)
 
 

@@ -14,7 +14,7 @@ from paritygate.errors import ArtifactIntegrityError, BackendError, StorageError
 from paritygate.files import MARKER, make_marked_folder, remove_marked_folder, storage_errors
 from paritygate.models.source import ModelRef, SourceKind, parse_source, with_signature_key
 from paritygate.pipelines.compare.models import artifact_model
-from paritygate.pipelines.compare.probe_recording import Graph, ProbeRequest
+from paritygate.pipelines.compare.probe_request import Graph, ProbeRequest
 from paritygate.pipelines.process.child import ChildJob, DoJob, Progress, do_job
 from paritygate.pipelines.process.stages import stage
 from paritygate.pipelines.run.workspace import RunFolder

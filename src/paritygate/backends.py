@@ -45,7 +45,11 @@ class BackendState:
     backend: Backend
     version: str | None
     reason: str
-    install: str
+
+    @property
+    def install(self) -> str:
+        """The command that installs it."""
+        return install_command(self.backend.extra)
 
     @property
     def is_available(self) -> bool:
@@ -138,14 +142,13 @@ def _requirement(extra: str, origin: Mapping[str, Any]) -> str:
 def backend_state(name: str) -> BackendState:
     """Return whether the backend is installed, without importing it."""
     backend = BACKENDS[name]
-    install = install_command(backend.extra)
     if importlib.util.find_spec(backend.module) is None:
         reason = f"the module {backend.module!r} is not installed"
         if backend.extra == "gpu" and version_of("onnxruntime"):
             reason += ", and the extra gpu needs an environment of its own, without cpu"
-        return BackendState(backend=backend, version=None, reason=reason, install=install)
+        return BackendState(backend=backend, version=None, reason=reason)
     version = next((found for found in map(version_of, backend.distributions) if found), "unknown")
-    return BackendState(backend=backend, version=version, reason="", install=install)
+    return BackendState(backend=backend, version=version, reason="")
 
 
 def require_backend(name: str) -> None:

@@ -22,6 +22,7 @@ __all__ = [
     "check_environment",
     "device_name",
     "gpu_of_machine",
+    "host_facts",
     "is_int8_cut_off",
     "machine_facts",
     "show_cuda_runtime",
@@ -145,16 +146,29 @@ def machine_facts() -> dict[str, Any]:
     Keys: `python`, `platform`, `cpu` (`model`, `flags` that decide which kernels run), `gpu` (None
     where there is none) and `versions` of NumPy and of the installed backends. Imports no framework.
     """
+    return {**host_facts(), "versions": _versions()}
+
+
+def host_facts() -> dict[str, Any]:
+    """Return what `machine_facts` does, but for the versions of what is installed."""
     gpu = gpu_of_machine()
     return {
         "python": platform.python_version(),
-        "platform": platform.platform(),
+        "platform": _platform(),
         "cpu": _cpu(),
         "gpu": None
         if gpu is None
         else {"name": gpu.name, "device": f"cuda:sm{gpu.capability}", "driver": gpu.driver, "cuda": gpu.cuda},
-        "versions": _versions(),
     }
+
+
+def _platform() -> str:
+    """Return what `platform.platform` does, which starts a program on Linux to ask for the processor."""
+    if sys.platform != "linux":
+        return platform.platform()
+    found = os.uname()
+    libc = "".join(platform.libc_ver())
+    return "-".join((found.sysname, found.release, found.machine, *(("with", libc) if libc else ())))
 
 
 def is_int8_cut_off() -> bool:
@@ -171,8 +185,10 @@ def _cpu() -> dict[str, Any]:
     block = _CPUINFO.read_text(encoding="utf-8", errors="replace").split("\n\n")[0] if _CPUINFO.is_file() else ""
     fields = _cpuinfo_fields(block)
     flags = (fields.get("flags") or fields.get("Features") or "").split()
+    # As above: on Linux, asking for the processor starts a program.
+    processor = "" if sys.platform == "linux" else platform.processor()
     return {
-        "model": fields.get("model name") or platform.processor() or platform.machine(),
+        "model": fields.get("model name") or processor or platform.machine(),
         "flags": [flag for flag in _TELLING_FLAGS if flag in flags],
     }
 
