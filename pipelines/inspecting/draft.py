@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from paritygate.backends import backend_state
 from paritygate.codec import to_data
-from paritygate.convert.conversion import CONVERTERS, DERIVATIONS
 from paritygate.errors import UsageError
 from paritygate.formats import FORMATS
 from paritygate.models.source import SourceKind
 from paritygate.pipelines.inspecting.spec_text import Place, flow_text, yaml_text
 from paritygate.pipelines.inspecting.survey import BATCH_DIM, ModelSurvey
-from paritygate.pipelines.spec.schema import AVAILABLE_TARGETS
+from paritygate.pipelines.spec.fitting import fitting_targets
 from paritygate.precision import Precision, Variant
 from paritygate.signature import Dim, TensorSpec, is_float_dtype
 from paritygate.text import counted
@@ -23,7 +22,7 @@ from paritygate.validate.gate.valid_positions import valid_positions
 from paritygate.validate.probes.roles import Role
 from paritygate.validate.samples.random_rows import RANDOM
 
-__all__ = ["Draft", "draft_of", "fitting_targets"]
+__all__ = ["Draft", "draft_of"]
 
 # Made where the source allows it and their packages are installed: no row of the samples is needed to make them.
 _USUAL = ("onnx-fp32", "onnx-fp16", "openvino-fp32", "tflite-fp32")
@@ -280,14 +279,3 @@ def _add_targets(draft: Draft, survey: ModelSurvey) -> None:
         f"It can become these as well: {', '.join(others)}",
     )
     draft.say(("required",), "guess: the others are shown, and released where they pass")
-
-
-def fitting_targets(kind: SourceKind) -> list[str]:
-    """Return the variants that can be made of a source of a kind, in the order of those there are."""
-    return [str(variant) for variant in AVAILABLE_TARGETS if _is_made_of(str(variant), kind, DERIVATIONS)]
-
-
-def _is_made_of(name: str, kind: SourceKind, derivations: Mapping[str, Any]) -> bool:
-    if name in derivations:
-        return _is_made_of(derivations[name].base, kind, derivations)
-    return (kind, Variant.parse(name).format) in CONVERTERS

@@ -13,6 +13,7 @@ from paritygate.pipelines.release.repository.candidate import EVIDENCE_FILE
 from paritygate.pipelines.release.repository.commands import command_on
 from paritygate.pipelines.release.repository.inspect import ReleaseDetails
 from paritygate.pipelines.serving.triton.backends import BACKENDS
+from paritygate.pipelines.spec.fitting import fitting_targets
 from paritygate.precision import Variant
 
 __all__ = ["nothing_to_serve"]
@@ -35,7 +36,7 @@ def nothing_to_serve(repository: Path, details: ReleaseDetails, *, formats: Sequ
     source = _source_of(details.folder / EVIDENCE_FILE)
     if source is None:
         return UsageError(msg, hint=_add(f"{formats[0]}-fp32"))
-    made = [name for name in _targets_of(source) if Variant.parse(name).format in formats]
+    made = [name for name in fitting_targets(SourceKind(source["kind"])) if Variant.parse(name).format in formats]
     if made:
         others = ", ".join(dict.fromkeys(Variant.parse(name).format for name in made))
         return UsageError(f"{msg}; its source {source['text']} can become {others}", hint=_add(made[0]))
@@ -59,9 +60,3 @@ def _source_of(evidence: Path) -> Mapping[str, Any] | None:
     reference = read_json(evidence).get("reference") or {}
     source: Mapping[str, Any] | None = reference.get("model")
     return source if source and source.get("kind") in set(map(str, SourceKind)) and source.get("text") else None
-
-
-def _targets_of(source: Mapping[str, Any]) -> list[str]:
-    from paritygate.pipelines.inspecting.draft import fitting_targets
-
-    return fitting_targets(SourceKind(source["kind"]))

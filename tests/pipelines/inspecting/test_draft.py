@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paritygate.models.source import SourceKind
-from paritygate.pipelines.inspecting.draft import Draft, draft_of, fitting_targets
+from paritygate.pipelines.inspecting.draft import Draft, draft_of
 from paritygate.pipelines.inspecting.inspection import Inspection
 from paritygate.pipelines.inspecting.survey import AnswerFacts, InputFacts, ModelSurvey
+from paritygate.pipelines.spec.fitting import fitting_targets
 from paritygate.pipelines.spec.loading import parse_spec
 from paritygate.pipelines.spec.schema import Spec
 from paritygate.signature import Dim, Signature, TensorSpec

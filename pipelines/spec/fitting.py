@@ -1,0 +1,21 @@
+"""Which targets can be made of a source, by the framework that it belongs to."""
+
+from __future__ import annotations
+
+from paritygate.convert.conversion import CONVERTERS, DERIVATIONS
+from paritygate.models.source import SourceKind
+from paritygate.pipelines.spec.schema import AVAILABLE_TARGETS
+from paritygate.precision import Variant
+
+__all__ = ["fitting_targets"]
+
+
+def fitting_targets(kind: SourceKind) -> list[str]:
+    """Return the variants that can be made of a source of a kind, in the order of those there are."""
+    return [str(variant) for variant in AVAILABLE_TARGETS if _is_made_of(str(variant), kind)]
+
+
+def _is_made_of(name: str, kind: SourceKind) -> bool:
+    if name in DERIVATIONS:
+        return _is_made_of(DERIVATIONS[name].base, kind)
+    return (kind, Variant.parse(name).format) in CONVERTERS
