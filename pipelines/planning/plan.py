@@ -122,8 +122,8 @@ class _PlanningCache(Cache):
             would_be=JUDGED_ANEW,
             taken_from=known.made_in,
             made_at=known.made_at,
-            why="what its models answered is judged by other limits or rules; where a row then lies beyond one, it is "
-            "compared again",
+            why="what its models answered is judged by other limits or rules; where a row then lies beyond one, it may "
+            "have to be compared again",
         )
         raise self._not_done(job)
 

@@ -141,16 +141,16 @@ def test_a_file_that_appeared_beside_the_code_is_named_from_here(tmp_path: Path)
 
     # Either may be what Python would import now.
     assert re.search(r"\nwould be done, because (another|one_more)\.py is there now\n", called.out), str(called)
-    assert "\ntaken over or done, as the run will show: it reads onnx-fp32, which would be made" in called.out
+    assert "\ntaken over or done, as the run will show: it reads onnx-fp32, which would be\n" in called.out
 
 
 def test_a_row_that_fails_by_a_stricter_limit_is_compared_again_as_was_said(desk: Desk) -> None:
-    desk.spec(targets=_TARGETS, tolerance={"onnx-fp16": {"max_abs_diff": 1e-9}})
+    desk.spec(targets=_TARGETS, tolerance={"onnx-fp16": {"max_abs_diff": 1.2e-3}})
 
     planned = desk.call("plan", "spec.yaml")
     called = desk.call("run", "--no-promote", "spec.yaml")
 
-    assert "where a row then lies beyond one, it is compared again" in " ".join(planned.out.split())
+    assert "where a row then lies beyond one, it may have to be compared again" in " ".join(planned.out.split())
     said = "2 jobs were done again: rows have to be asked again that lie beyond a limit now, and they were not asked"
     assert f"{said} when this was compared before" in " ".join(called.out.split()), str(called)
 
