@@ -26,7 +26,8 @@ _OPTIONS = (
     click.option(
         "--overwrite",
         is_flag=True,
-        help="Replace files of the view that were changed by hand, or written with options that are left out now.",
+        help="Replace files of the view that were changed by hand, or written with options that are left out now, "
+        "and a view that follows another alias.",
     ),
     repository_option,
     quiet_option,

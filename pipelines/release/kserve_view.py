@@ -8,6 +8,7 @@ from paritygate.errors import UsageError
 from paritygate.pipelines.release.published_view import PublishedView, published_view
 from paritygate.pipelines.release.to_serve import release_to_serve
 from paritygate.pipelines.release.triton_view import triton_view_of
+from paritygate.pipelines.release.view_folder import check_folder
 from paritygate.pipelines.release.view_order import ViewOrder
 from paritygate.pipelines.serving.kserve import KServeView, WrittenKServe, make_kserve_view, write_kserve
 from paritygate.pipelines.serving.place import LocalPlace
@@ -31,7 +32,7 @@ def publish_kserve_view(
         overwrite: As of `write_kserve`.
 
     Raises:
-        ChangedViewError: As `write_kserve`.
+        ChangedViewError: As `check_folder` and `write_kserve`.
         UsageError: There is no such release or variant, Triton does not serve it, the configuration breaks a rule, or
             KServe takes no service of that name, or reads nothing from that place.
         ArtifactIntegrityError: The release is not what was released.
@@ -44,6 +45,7 @@ def publish_kserve_view(
     found = release_to_serve(
         repository, order.model, order.which, variant=order.variant, formats=tuple(BACKENDS), server="KServe's Triton"
     )
+    check_folder(repository, order, overwrite=overwrite)
     triton = triton_view_of(found, order, samples)
     groups = triton.config.get("instance_group", ())
     view = make_kserve_view(

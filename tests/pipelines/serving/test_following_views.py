@@ -13,10 +13,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 import paritygate as pg
-from paritygate.errors import ExitCode, StorageError, UsageError
+from paritygate.errors import ChangedViewError, ExitCode, StorageError, UsageError
 from paritygate.pipelines.cli.app import cli
 from paritygate.pipelines.release.following import write_following_views
 from paritygate.pipelines.release.repository import Release
+from paritygate.pipelines.serving.kinds import KINDS
 from paritygate.pipelines.serving.protobuf import data_of
 from paritygate.pipelines.serving.triton.messages import parse_text
 
@@ -89,7 +90,7 @@ def test_a_view_that_does_not_follow_is_left_alone(
 ) -> None:
     # What was asked for last counts.
     call("triton", "adds", "--out", "models")
-    printed = call("triton", "adds", *words, "--out", "models").output
+    printed = call("triton", "adds", *words, "--out", "models", "--overwrite").output
     assert "follows" not in printed
 
     back = call("rollback", "adds")
@@ -324,3 +325,45 @@ def test_a_quiet_move_prints_one_line(
     moved = call("alias", "adds", "prod", "2", "-q")
     assert moved.stdout == "adds: alias prod was moved from version 1 to 2, whose files are intact\n"
     assert moved.stderr.startswith("warning: KServe view models/adds is not on this machine")
+
+
+@pytest.mark.parametrize("which", ["canary", "1"])
+@pytest.mark.parametrize("kind", ["triton", "tfserving", "kserve"])
+def test_a_view_that_follows_an_alias_is_not_taken_over_by_another(
+    tmp_path: Path, call: Callable[..., Result], make_release: Callable[..., Release], kind: str, which: str
+) -> None:
+    make_release("onnx-fp32", "savedmodel-fp32")
+    make_release("onnx-fp32", "savedmodel-fp32", added=2.0)
+    call("alias", "adds", "canary", "1")
+    options = ("--storage-uri", "s3://team/models", "--server", "25.10") if kind == "kserve" else ()
+    call(kind, "adds", "--out", "models", *options)
+    before = {path: path.read_bytes() for path in (tmp_path / "models").rglob("*") if path.is_file()}
+
+    with pytest.raises(ChangedViewError) as caught:
+        call(kind, "adds", which, "--out", "models", *options)
+
+    said = f"the view models/adds follows prod of adds, and would show {which} of adds in its place"
+    assert str(caught.value) == said
+    assert {path: path.read_bytes() for path in (tmp_path / "models").rglob("*") if path.is_file()} == before
+    assert call("views").output == f"{KINDS[kind]} view models/adds follows prod of adds\n"
+    # The command of the hint writes it beside that one.
+    command = caught.value.hint.partition("convert-and-validate ")[2].removesuffix("; or give --overwrite")
+    assert CliRunner().invoke(cli, command.split(), standalone_mode=False).return_value == 0
+    beside = f"models/adds-{which}" if kind == "kserve" else f"models-{which}/adds"
+    assert (tmp_path / beside / "1").is_dir()
+    call(kind, "adds", which, "--out", "models", *options, "--overwrite")
+    assert "models/adds follows prod" not in call("views").output
+
+
+@pytest.mark.usefixtures("two_releases")
+def test_a_view_of_another_model_is_not_taken_over_either(tmp_path: Path, call: Callable[..., Result]) -> None:
+    call("triton", "adds", "--out", "models")
+    (tmp_path / "repository/views/adds").rename(tmp_path / "repository/views/others")
+    (record,) = (tmp_path / "repository/views/others").glob("*.json")
+    record.write_text(record.read_text().replace('"model": "adds"', '"model": "others"'))
+
+    with pytest.raises(ChangedViewError, match="follows prod of others, and would show prod of adds"):
+        call("triton", "adds", "--out", "models")
+
+    call("triton", "adds", "--out", "models", "--overwrite")
+    assert call("views").output == "Triton view models/adds follows prod of adds\n"
