@@ -36,34 +36,40 @@ __all__ = [
 ]
 
 
+# The option by which TensorFlow Serving reads the list of models again.
+_POLLS = "--model_config_file_poll_wait_seconds"
+
+
 def print_triton_view(published: PublishedTritonView, *, follows: str | None, is_quiet: bool, to_stderr: bool) -> None:
     """Print what the server will find, what was decided of it and why, and how to start and to judge it."""
-    done = f"{published.variant} for Triton's backend {published.view.backend}"
-    if _print_first(published, done, is_quiet=is_quiet, to_stderr=to_stderr):
+    if _print_first(published, published.view.backend, is_quiet=is_quiet, to_stderr=to_stderr):
         return
     messages = (*_messages(published.view), *_following(follows))
     print_lines([line for message in messages for line in wrapped(message)], err=to_stderr)
     root = shlex.quote(from_here(published.root))
-    print_lines(command_lines(f"start: tritonserver --model-repository={root}"), err=to_stderr)
+    # A server that neither polls nor is told goes on with what it read at its start.
+    start = f"start: tritonserver --model-repository={root} --model-control-mode=poll"
+    print_lines(command_lines(start), err=to_stderr)
     address = f"grpc://127.0.0.1:8001/{published.view.name}"
     print_lines(_next_lines(published, address, _renaming(published.view)), err=to_stderr)
 
 
 def _next_lines(published: PublishedView[Any, Any], address: str, renaming: Sequence[str] = ()) -> list[str]:
     """Return the command that judges what the server answers."""
-    words = ["compare", from_here(published.artifact), address, *renaming, *published.compare]
-    return command_lines(f"next: {shlex.join(['convert-and-validate', *words])}")
+    words = ["compare", published.reference, address, *renaming, *published.compare]
+    return command_lines(f"next: {command_on(published.repository, *words)}")
 
 
-def _print_first(
-    published: PublishedView[Any, Any], variant: str, *, is_quiet: bool, to_stderr: bool, done: str = "served"
-) -> bool:
-    """Print what is served and where, and return whether that is all that is to be printed."""
+def _print_first(published: PublishedView[Any, Any], backend: str = "", *, is_quiet: bool, to_stderr: bool) -> bool:
+    """Print what was written and where, and return whether that is all that is to be printed."""
     alias = f" ({', '.join(published.aliases)})" if published.aliases else ""
-    done = done if published.written.is_changed else f"{done} already, nothing was written"
+    done = "written" if published.written.is_changed else "there already"
     place = f"{from_here(published.root)}/{published.view.name}"
+    variant = published.variant if is_quiet or not backend else f"{published.variant} for Triton's backend {backend}"
+    if done != "written" and not is_quiet:
+        done += ", nothing was written"
     said = f"{published.model} version {published.version}{alias}: {variant}: {done}: {place}"
-    print_lines(wrapped(said, width=None) if is_quiet else wrapped(said), err=to_stderr)
+    print_lines(wrapped(said), err=to_stderr)
     return is_quiet
 
 
@@ -102,7 +108,7 @@ def _renaming(view: TritonView) -> list[str]:
 
 def print_saved_model(published: PublishedSavedModel, *, follows: str | None, is_quiet: bool, to_stderr: bool) -> None:
     """Print what TensorFlow Serving will find, and how to start and to judge it."""
-    if _print_first(published, published.variant, is_quiet=is_quiet, to_stderr=to_stderr):
+    if _print_first(published, is_quiet=is_quiet, to_stderr=to_stderr):
         return
     view = published.view
     place = view.base_path.removesuffix(f"/{view.name}")
@@ -114,7 +120,7 @@ def print_saved_model(published: PublishedSavedModel, *, follows: str | None, is
         [
             *wrapped(f"models in {MODELS_FILE}: {', '.join(published.written.models)}"),
             *(line for message in _following(follows) for line in wrapped(message)),
-            *command_lines(f"{start} --rest_api_port=8501"),
+            *command_lines(f"{start} {_POLLS}=60 --rest_api_port=8501"),
             *_next_lines(published, f"http://127.0.0.1:8501/v1/models/{view.name}"),
         ],
         err=to_stderr,
@@ -124,8 +130,7 @@ def print_saved_model(published: PublishedSavedModel, *, follows: str | None, is
 def print_kserve_view(published: PublishedKServe, *, follows: str | None, is_quiet: bool, to_stderr: bool) -> None:
     """Print what KServe will run, and how to bring it there and to judge it."""
     view = published.view
-    variant = f"{published.variant} for Triton's backend {view.triton.backend}"
-    if _print_first(published, variant, is_quiet=is_quiet, to_stderr=to_stderr, done="written"):
+    if _print_first(published, view.triton.backend, is_quiet=is_quiet, to_stderr=to_stderr):
         return
     messages = (*_messages(view.triton), *_following(follows))
     address = f"http://HOST/v2/models/{view.name}"
@@ -164,8 +169,19 @@ def following_lines(views: Iterable[FollowingView], repository: Path, width: int
         else:
             done = "now shows" if view.is_changed else "shows already"
             yield from wrapped(f"{name} {done} version {view.version}", width=width)
-            if view.is_changed and view.published is not None and isinstance(view.published.view, KServeView):
-                yield from _to_the_cluster(view.published, width)
+            if view.is_changed and view.published is not None:
+                yield from _to_the_server(view.published, width)
+
+
+def _to_the_server(published: PublishedView[Any, Any], width: int | None) -> Iterator[str]:
+    """Yield what a server needs to read a view that was written again."""
+    if isinstance(published.view, KServeView):
+        yield from _to_the_cluster(published, width)
+    elif isinstance(published.view, TritonView):
+        load = f"POST /v2/repository/models/{published.view.name}/load"
+        yield from wrapped(f"a server that polls reads it by itself; with explicit control: {load}", width=width)
+    else:
+        yield from wrapped(f"a server with {_POLLS} reads it by itself", width=width)
 
 
 def _view_name(order: ViewOrder) -> str:

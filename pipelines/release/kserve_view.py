@@ -55,4 +55,4 @@ def publish_kserve_view(
         is_on_gpu=any(group.get("kind") == "KIND_GPU" for group in groups),
     )
     written = write_kserve(view, LocalPlace(order.root), overwrite=overwrite)
-    return published_view(found, order, view, written)
+    return published_view(repository, found, order, view, written)

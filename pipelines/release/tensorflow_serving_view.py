@@ -49,4 +49,4 @@ def publish_saved_model(repository: Path, order: ViewOrder, *, overwrite: bool =
         base_path=order.base_path or str(order.root.absolute()),
     )
     written = write_saved_model(view, LocalPlace(order.root), overwrite=overwrite)
-    return published_view(found, order, view, written)
+    return published_view(repository, found, order, view, written)

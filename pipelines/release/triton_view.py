@@ -57,7 +57,7 @@ def publish_triton_view(
     check_folder(repository, order, overwrite=overwrite)
     place = LocalPlace(order.root)
     view = triton_view_of(found, order, samples, read_tuned(place, check_name("model", order.name)))
-    return published_view(found, order, view, write_view(view, place, overwrite=overwrite))
+    return published_view(repository, found, order, view, write_view(view, place, overwrite=overwrite))
 
 
 def triton_view_of(

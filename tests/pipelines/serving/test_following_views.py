@@ -66,7 +66,11 @@ def test_a_rollback_takes_the_view_back_and_alias_brings_it_forth(tmp_path: Path
     back = call("rollback", "adds", "--json", "move.json")
 
     assert back.return_value == 0
-    assert "Triton view models/adds now shows version 1" in back.output
+    assert "\n".join(joined(back.output)[-2:]) == (
+        "Triton view models/adds now shows version 1\n"
+        "a server that polls reads it by itself; with explicit control: POST /v2/repository/models/adds/load"
+    )
+    assert max(map(len, back.output.splitlines())) <= 80
     assert shown(tmp_path / "models") == ["1"]
     (view,) = json.loads((tmp_path / "move.json").read_text())["views"]
     assert (view["order"]["command"], view["order"]["which"], view["version"], view["is_changed"]) == (
@@ -237,7 +241,10 @@ def test_a_view_of_tensorflow_serving_follows(
     make_release("onnx-fp32", "savedmodel-fp32", added=2.0)
     call("tfserving", "adds", "--out", "models", "--base-path", "/models")
 
-    assert "TensorFlow Serving view models/adds now shows version 1" in call("rollback", "adds").output
+    assert (
+        "TensorFlow Serving view models/adds now shows version 1\n"
+        "a server with --model_config_file_poll_wait_seconds reads it by itself\n"
+    ) in call("rollback", "adds").output
 
     text = (tmp_path / "models/models.config").read_text()
     assert ("versions: 1" in text, "versions: 2" in text, '"/models/adds"' in text) == (True, False, True)

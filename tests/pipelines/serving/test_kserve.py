@@ -117,7 +117,7 @@ def test_it_follows_its_alias_to_a_place_of_its_own(
     assert manifest(tmp_path)["spec"]["predictor"]["model"]["storageUri"].endswith("/adds/1")
     # A service goes on reading its version until it is replaced.
     assert (tmp_path / "models/adds/2/adds/2/model.onnx").is_file()
-    assert "written already, nothing was written" in " ".join(
+    assert "there already, nothing was written" in " ".join(
         call("kserve", "adds", "--out", "models", *_ASKED).output.split()
     )
 

@@ -133,8 +133,12 @@ def test_the_command_says_how_to_start_and_to_judge_the_server(
 
     printed = call("--base-path", "/models").output
 
-    assert printed.splitlines()[0] == "adds version 1 (prod): savedmodel-fp32: served: models/adds"
-    for words in ("--model_config_file=/models/models.config", "http://127.0.0.1:8501/v1/models/adds"):
+    assert printed.splitlines()[0] == "adds version 1 (prod): savedmodel-fp32: written: models/adds"
+    for words in (
+        "--model_config_file=/models/models.config",
+        "http://127.0.0.1:8501/v1/models/adds",
+        "--model_config_file_poll_wait_seconds=60",
+    ):
         assert words in printed
     assert max(map(len, printed.splitlines())) <= 80
 
