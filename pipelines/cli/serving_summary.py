@@ -18,6 +18,7 @@ from paritygate.pipelines.release.repository.commands import command_on
 from paritygate.pipelines.release.tensorflow_serving_view import PublishedSavedModel
 from paritygate.pipelines.release.triton_view import PublishedTritonView
 from paritygate.pipelines.release.view_order import ViewOrder
+from paritygate.pipelines.release.view_state import state_of_view
 from paritygate.pipelines.run.workspace import worst_code
 from paritygate.pipelines.serving.kinds import KINDS
 from paritygate.pipelines.serving.kserve import MANIFEST, KServeView
@@ -163,9 +164,9 @@ def following_lines(views: Iterable[FollowingView], repository: Path, width: int
                 options = ("--overwrite",) if isinstance(view.error, ChangedViewError) else ()
                 yield from command_lines(f"next: {view.order.command_line(repository, *options)}", width=width)
         elif not view.is_there:
-            forget = _forget_command(view.place, repository)
-            said = f"warning: {name} is not on this machine and was left out; if it is gone, forget it: {forget}"
-            yield from wrapped(said, width=width)
+            yield from wrapped(f"warning: {name} is not on this machine and was left out", width=width)
+            if view.order is not None:
+                yield from _if_it_is_gone(view.order, repository, width)
         else:
             done = "now shows" if view.is_changed else "shows already"
             yield from wrapped(f"{name} {done} version {view.version}", width=width)
@@ -188,9 +189,11 @@ def _view_name(order: ViewOrder) -> str:
     return f"{KINDS[order.command]} view {from_here(order.place)}"
 
 
-def _forget_command(place: Path, repository: Path) -> str:
-    """Return the command that forgets a view."""
-    return command_on(repository, "views", "--forget", from_here(place))
+def _if_it_is_gone(order: ViewOrder, repository: Path, width: int | None = WIDTH) -> Iterator[str]:
+    """Yield the commands that write a view again whose folder is not there, and that forget it."""
+    yield from command_lines(f"write it again: {order.command_line(repository)}", width=width)
+    forget = command_on(repository, "views", "--forget", from_here(order.place))
+    yield from command_lines(f"forget it: {forget}", width=width)
 
 
 def print_following_views(views: Sequence[FollowingView], repository: Path, *, is_quiet: bool, to_stderr: bool) -> int:
@@ -211,11 +214,17 @@ def kept_view_lines(kept: Sequence[KeptOrder], repository: Path) -> Iterator[str
             yield from wrapped(f"{each.error}; hint: {each.error.hint}")
         if each.order is None:
             continue
-        is_there = each.order.place.is_dir()
-        away = "" if is_there else ", and is not on this machine"
-        yield from wrapped(f"{_view_name(each.order)} follows {each.order.which} of {each.order.model}{away}")
-        if not is_there:
-            yield from command_lines(f"forget: {_forget_command(each.order.place, repository)}")
+        order, state = each.order, state_of_view(repository, each.order)
+        said = f"{_view_name(order)} follows {order.which} of {order.model}"
+        if not state.is_there:
+            yield from wrapped(f"{said}, and is not on this machine")
+            yield from _if_it_is_gone(order, repository)
+        elif state.is_behind:
+            at = "nowhere" if state.released is None else state.released
+            yield from wrapped(f"{said}; behind: shows {state.shown or 'nothing'}, {order.which} is {at}")
+            yield from command_lines(f"next: {order.command_line(repository)}")
+        else:
+            yield from wrapped(said)
 
 
 def forgotten_lines(orders: Iterable[ViewOrder]) -> Iterator[str]:

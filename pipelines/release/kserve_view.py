@@ -40,8 +40,10 @@ def publish_kserve_view(
         StorageError: The view cannot be written.
     """
     if order.storage_uri is None or order.server is None:
-        msg = "a view of KServe needs the place of its models, and the release of Triton"
-        raise UsageError(msg, hint="give --storage-uri and --server")
+        asked = {"--storage-uri pvc://CLAIM/PATH": order.storage_uri, "--server 25.10": order.server}
+        missing = [example for example, value in asked.items() if value is None]
+        msg = f"kserve needs {' and '.join(example.split()[0] for example in missing)}"
+        raise UsageError(msg, hint=f"give for example {' '.join(missing)}")
     found = release_to_serve(
         repository, order.model, order.which, variant=order.variant, formats=tuple(BACKENDS), server="KServe's Triton"
     )

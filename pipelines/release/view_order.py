@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from paritygate.pipelines.release.repository.commands import command_on
@@ -59,13 +59,6 @@ class ViewOrder:
         """Whether it is of the same place as another, and shows something else there."""
         same_place = (self.command, self.place) == (other.command, other.place)
         return same_place and (self.model, self.which) != (other.model, other.which)
-
-    def command_of_its_own(self, repository: Path) -> str:
-        """Return the command that writes it to a folder of its own, or, for KServe, under a name of its own."""
-        if self.command == "kserve":
-            # A cluster has one service of a name, whichever folder it was applied from.
-            return replace(self, name=f"{self.name}-{self.which}").command_line(repository)
-        return replace(self, root=Path(f"{self.root}-{self.which}")).command_line(repository)
 
     def command_line(self, repository: Path, *options: str) -> str:
         """Return the command that writes the view, with further options."""

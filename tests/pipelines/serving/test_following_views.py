@@ -134,11 +134,11 @@ def test_a_view_that_is_not_there_is_a_warning_and_can_be_forgotten(
     back = call("rollback", "adds", "--json", "move.json")
 
     assert back.return_value == 0
-    (warning,) = [line for line in joined(back.output) if "view" in line]
-    assert warning == (
-        "warning: Triton view models/served is not on this machine and was left out; if it is gone, forget it: "
-        "convert-and-validate views --forget models/served --repository repository"
-    )
+    assert joined(back.output)[-3:] == [
+        "warning: Triton view models/served is not on this machine and was left out",
+        "write it again: convert-and-validate triton adds prod --out models --name served --repository repository",
+        "forget it: convert-and-validate views --forget models/served --repository repository",
+    ]
     assert max(map(len, back.output.splitlines())) <= 80
     (view,) = json.loads((tmp_path / "move.json").read_text())["views"]
     assert (view["is_there"], view["is_changed"], view["version"], view["error"]) == (False, False, None, None)
@@ -166,7 +166,11 @@ def test_views_that_follow_an_alias_are_listed(tmp_path: Path, call: Callable[..
     assert sorted(printed) == [
         "KServe view two/adds follows prod of adds, and is not on this machine",
         "Triton view one/adds follows prod of adds",
-        "forget: convert-and-validate views --forget two/adds --repository repository",
+        "forget it: convert-and-validate views --forget two/adds --repository repository",
+        (
+            "write it again: convert-and-validate kserve adds prod --out two --server 25.10 "
+            "--storage-uri s3://team/models --repository repository"
+        ),
     ]
     found = json.loads((tmp_path / "views.json").read_text())["views"]
     assert sorted((each["order"]["command"], each["is_there"]) for each in found) == [
@@ -354,7 +358,7 @@ def test_a_view_that_follows_an_alias_is_not_taken_over_by_another(
     assert {path: path.read_bytes() for path in (tmp_path / "models").rglob("*") if path.is_file()} == before
     assert call("views").output == f"{KINDS[kind]} view models/adds follows prod of adds\n"
     # The command of the hint writes it beside that one.
-    command = caught.value.hint.partition("convert-and-validate ")[2].removesuffix("; or give --overwrite")
+    command = caught.value.hint.partition("convert-and-validate ")[2].partition(";")[0]
     assert CliRunner().invoke(cli, command.split(), standalone_mode=False).return_value == 0
     beside = f"models/adds-{which}" if kind == "kserve" else f"models-{which}/adds"
     assert (tmp_path / beside / "1").is_dir()
@@ -374,3 +378,32 @@ def test_a_view_of_another_model_is_not_taken_over_either(tmp_path: Path, call: 
 
     call("triton", "adds", "--out", "models", "--overwrite")
     assert call("views").output == "Triton view models/adds follows prod of adds\n"
+
+
+@pytest.mark.parametrize("kind", ["triton", "tfserving", "kserve"])
+def test_a_view_that_is_behind_is_listed_so(
+    tmp_path: Path, call: Callable[..., Result], make_release: Callable[..., Release], kind: str
+) -> None:
+    make_release("onnx-fp32", "savedmodel-fp32")
+    options = ("--storage-uri", "s3://team/models", "--server", "25.10") if kind == "kserve" else ()
+    call(kind, "adds", "--out", "models", *options)
+    shows_it = f"{KINDS[kind]} view models/adds follows prod of adds"
+    assert call("views").output == f"{shows_it}\n"
+    make_release("onnx-fp32", "savedmodel-fp32", added=2.0)
+
+    behind, command = joined(call("views", "--json", "views.json").output)
+
+    assert behind == f"{shows_it}; behind: shows 1, prod is 2"
+    (found,) = json.loads((tmp_path / "views.json").read_text())["views"]
+    assert (found["shown"], found["released"], found["is_behind"]) == (1, 2, True)
+    words = command.removeprefix("next: convert-and-validate ").split()
+    assert CliRunner().invoke(cli, words, standalone_mode=False).return_value == 0
+    assert call("views").output == f"{shows_it}\n"
+
+
+@pytest.mark.usefixtures("two_releases")
+def test_a_view_whose_file_cannot_be_read_shows_nothing(tmp_path: Path, call: Callable[..., Result]) -> None:
+    call("triton", "adds", "--out", "models")
+    (tmp_path / "models/adds/config.pbtxt").write_text("{")
+
+    assert "behind: shows nothing, prod is 2\n" in call("views").output

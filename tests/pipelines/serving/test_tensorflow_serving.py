@@ -197,6 +197,17 @@ def test_a_release_without_a_savedmodel_is_told_how_to_come_to_one(
     assert caught.value.hint == hint
 
 
+def test_what_a_release_lacks_is_said_before_what_its_folder_holds(
+    tmp_path: Path, call: Callable[..., Result], make_release: Callable[..., Release]
+) -> None:
+    make_release()
+    (tmp_path / "models/adds").mkdir(parents=True)
+    (tmp_path / "models/adds/config.pbtxt").write_text("backend: 'python'")
+
+    with pytest.raises(UsageError, match="holds nothing that TensorFlow Serving serves"):
+        call()
+
+
 def test_a_release_that_no_server_reads_names_no_command(
     call: Callable[..., Result], make_release: Callable[..., Release]
 ) -> None:
