@@ -24,6 +24,7 @@ from paritygate.validate.gate.bounds import upper_bound_text
 __all__ = [
     "concessions",
     "print_alias_move",
+    "print_next_of_release",
     "print_release",
     "print_release_details",
     "print_repositories",
@@ -40,7 +41,7 @@ _NOT_PASSED = frozenset({"fail", "error", "inconclusive"})
 
 
 def print_release(release: Release, repository: Path, shown: Shown) -> None:
-    """Print what was released, or that it was there already, and how to look at it."""
+    """Print what was released, or that it was there already."""
     found = release_lines(release)
     lines = [line for message in found for line in wrapped(message, width=shown.width)]
     if shown.is_quiet:
@@ -48,6 +49,10 @@ def print_release(release: Release, repository: Path, shown: Shown) -> None:
     print_lines(lines, err=shown.to_stderr)
     if shown.is_verbose:
         print_repositories([repository], to_stderr=shown.to_stderr)
+
+
+def print_next_of_release(release: Release, repository: Path, shown: Shown) -> None:
+    """Print how to look at what was released, the last of what is printed."""
     if not shown.is_quiet:
         command = f"next: {show_command(release.model, release.alias, repository)}"
         print_lines(command_lines(command, width=shown.width), err=shown.to_stderr)

@@ -18,6 +18,7 @@ from paritygate.pipelines.release.repository.commands import command_on
 from paritygate.pipelines.release.tensorflow_serving_view import PublishedSavedModel
 from paritygate.pipelines.release.triton_view import PublishedTritonView
 from paritygate.pipelines.release.view_order import ViewOrder
+from paritygate.pipelines.release.view_state import state_of_view
 from paritygate.pipelines.run.workspace import worst_code
 from paritygate.pipelines.serving.kinds import KINDS
 from paritygate.pipelines.serving.kserve import MANIFEST, KServeView
@@ -36,34 +37,40 @@ __all__ = [
 ]
 
 
+# The option by which TensorFlow Serving reads the list of models again.
+_POLLS = "--model_config_file_poll_wait_seconds"
+
+
 def print_triton_view(published: PublishedTritonView, *, follows: str | None, is_quiet: bool, to_stderr: bool) -> None:
     """Print what the server will find, what was decided of it and why, and how to start and to judge it."""
-    done = f"{published.variant} for Triton's backend {published.view.backend}"
-    if _print_first(published, done, is_quiet=is_quiet, to_stderr=to_stderr):
+    if _print_first(published, published.view.backend, is_quiet=is_quiet, to_stderr=to_stderr):
         return
     messages = (*_messages(published.view), *_following(follows))
     print_lines([line for message in messages for line in wrapped(message)], err=to_stderr)
     root = shlex.quote(from_here(published.root))
-    print_lines(command_lines(f"start: tritonserver --model-repository={root}"), err=to_stderr)
+    # A server that neither polls nor is told goes on with what it read at its start.
+    start = f"start: tritonserver --model-repository={root} --model-control-mode=poll"
+    print_lines(command_lines(start), err=to_stderr)
     address = f"grpc://127.0.0.1:8001/{published.view.name}"
     print_lines(_next_lines(published, address, _renaming(published.view)), err=to_stderr)
 
 
 def _next_lines(published: PublishedView[Any, Any], address: str, renaming: Sequence[str] = ()) -> list[str]:
     """Return the command that judges what the server answers."""
-    words = ["compare", from_here(published.artifact), address, *renaming, *published.compare]
-    return command_lines(f"next: {shlex.join(['convert-and-validate', *words])}")
+    words = ["compare", published.reference, address, *renaming, *published.compare]
+    return command_lines(f"next: {command_on(published.repository, *words)}")
 
 
-def _print_first(
-    published: PublishedView[Any, Any], variant: str, *, is_quiet: bool, to_stderr: bool, done: str = "served"
-) -> bool:
-    """Print what is served and where, and return whether that is all that is to be printed."""
+def _print_first(published: PublishedView[Any, Any], backend: str = "", *, is_quiet: bool, to_stderr: bool) -> bool:
+    """Print what was written and where, and return whether that is all that is to be printed."""
     alias = f" ({', '.join(published.aliases)})" if published.aliases else ""
-    done = done if published.written.is_changed else f"{done} already, nothing was written"
+    done = "written" if published.written.is_changed else "there already"
     place = f"{from_here(published.root)}/{published.view.name}"
+    variant = published.variant if is_quiet or not backend else f"{published.variant} for Triton's backend {backend}"
+    if done != "written" and not is_quiet:
+        done += ", nothing was written"
     said = f"{published.model} version {published.version}{alias}: {variant}: {done}: {place}"
-    print_lines(wrapped(said, width=None) if is_quiet else wrapped(said), err=to_stderr)
+    print_lines(wrapped(said), err=to_stderr)
     return is_quiet
 
 
@@ -102,7 +109,7 @@ def _renaming(view: TritonView) -> list[str]:
 
 def print_saved_model(published: PublishedSavedModel, *, follows: str | None, is_quiet: bool, to_stderr: bool) -> None:
     """Print what TensorFlow Serving will find, and how to start and to judge it."""
-    if _print_first(published, published.variant, is_quiet=is_quiet, to_stderr=to_stderr):
+    if _print_first(published, is_quiet=is_quiet, to_stderr=to_stderr):
         return
     view = published.view
     place = view.base_path.removesuffix(f"/{view.name}")
@@ -114,7 +121,7 @@ def print_saved_model(published: PublishedSavedModel, *, follows: str | None, is
         [
             *wrapped(f"models in {MODELS_FILE}: {', '.join(published.written.models)}"),
             *(line for message in _following(follows) for line in wrapped(message)),
-            *command_lines(f"{start} --rest_api_port=8501"),
+            *command_lines(f"{start} {_POLLS}=60 --rest_api_port=8501"),
             *_next_lines(published, f"http://127.0.0.1:8501/v1/models/{view.name}"),
         ],
         err=to_stderr,
@@ -124,8 +131,7 @@ def print_saved_model(published: PublishedSavedModel, *, follows: str | None, is
 def print_kserve_view(published: PublishedKServe, *, follows: str | None, is_quiet: bool, to_stderr: bool) -> None:
     """Print what KServe will run, and how to bring it there and to judge it."""
     view = published.view
-    variant = f"{published.variant} for Triton's backend {view.triton.backend}"
-    if _print_first(published, variant, is_quiet=is_quiet, to_stderr=to_stderr, done="written"):
+    if _print_first(published, view.triton.backend, is_quiet=is_quiet, to_stderr=to_stderr):
         return
     messages = (*_messages(view.triton), *_following(follows))
     address = f"http://HOST/v2/models/{view.name}"
@@ -158,23 +164,36 @@ def following_lines(views: Iterable[FollowingView], repository: Path, width: int
                 options = ("--overwrite",) if isinstance(view.error, ChangedViewError) else ()
                 yield from command_lines(f"next: {view.order.command_line(repository, *options)}", width=width)
         elif not view.is_there:
-            forget = _forget_command(view.place, repository)
-            said = f"warning: {name} is not on this machine and was left out; if it is gone, forget it: {forget}"
-            yield from wrapped(said, width=width)
+            yield from wrapped(f"warning: {name} is not on this machine and was left out", width=width)
+            if view.order is not None:
+                yield from _if_it_is_gone(view.order, repository, width)
         else:
             done = "now shows" if view.is_changed else "shows already"
             yield from wrapped(f"{name} {done} version {view.version}", width=width)
-            if view.is_changed and view.published is not None and isinstance(view.published.view, KServeView):
-                yield from _to_the_cluster(view.published, width)
+            if view.is_changed and view.published is not None:
+                yield from _to_the_server(view.published, width)
+
+
+def _to_the_server(published: PublishedView[Any, Any], width: int | None) -> Iterator[str]:
+    """Yield what a server needs to read a view that was written again."""
+    if isinstance(published.view, KServeView):
+        yield from _to_the_cluster(published, width)
+    elif isinstance(published.view, TritonView):
+        load = f"POST /v2/repository/models/{published.view.name}/load"
+        yield from wrapped(f"a server that polls reads it by itself; with explicit control: {load}", width=width)
+    else:
+        yield from wrapped(f"a server with {_POLLS} reads it by itself", width=width)
 
 
 def _view_name(order: ViewOrder) -> str:
     return f"{KINDS[order.command]} view {from_here(order.place)}"
 
 
-def _forget_command(place: Path, repository: Path) -> str:
-    """Return the command that forgets a view."""
-    return command_on(repository, "views", "--forget", from_here(place))
+def _if_it_is_gone(order: ViewOrder, repository: Path, width: int | None = WIDTH) -> Iterator[str]:
+    """Yield the commands that write a view again whose folder is not there, and that forget it."""
+    yield from command_lines(f"write it again: {order.command_line(repository)}", width=width)
+    forget = command_on(repository, "views", "--forget", from_here(order.place))
+    yield from command_lines(f"forget it: {forget}", width=width)
 
 
 def print_following_views(views: Sequence[FollowingView], repository: Path, *, is_quiet: bool, to_stderr: bool) -> int:
@@ -195,11 +214,17 @@ def kept_view_lines(kept: Sequence[KeptOrder], repository: Path) -> Iterator[str
             yield from wrapped(f"{each.error}; hint: {each.error.hint}")
         if each.order is None:
             continue
-        is_there = each.order.place.is_dir()
-        away = "" if is_there else ", and is not on this machine"
-        yield from wrapped(f"{_view_name(each.order)} follows {each.order.which} of {each.order.model}{away}")
-        if not is_there:
-            yield from command_lines(f"forget: {_forget_command(each.order.place, repository)}")
+        order, state = each.order, state_of_view(repository, each.order)
+        said = f"{_view_name(order)} follows {order.which} of {order.model}"
+        if not state.is_there:
+            yield from wrapped(f"{said}, and is not on this machine")
+            yield from _if_it_is_gone(order, repository)
+        elif state.is_behind:
+            at = "nowhere" if state.released is None else state.released
+            yield from wrapped(f"{said}; behind: shows {state.shown or 'nothing'}, {order.which} is {at}")
+            yield from command_lines(f"next: {order.command_line(repository)}")
+        else:
+            yield from wrapped(said)
 
 
 def forgotten_lines(orders: Iterable[ViewOrder]) -> Iterator[str]:

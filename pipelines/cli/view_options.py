@@ -26,7 +26,8 @@ _OPTIONS = (
     click.option(
         "--overwrite",
         is_flag=True,
-        help="Replace files of the view that were changed by hand, or written with options that are left out now.",
+        help="Replace files of the view that were changed by hand, or written with options that are left out now, "
+        "and a view that follows another alias.",
     ),
     repository_option,
     quiet_option,
@@ -79,7 +80,7 @@ def write_view_asked_for(  # noqa: PLR0913 - one argument for each option of the
     Raises:
         ParitygateError: It cannot be written.
     """
-    from paritygate.errors import StorageError, UsageError
+    from paritygate.errors import ChangedViewError, StorageError, UsageError
     from paritygate.pipelines.cli.console import write_json
     from paritygate.pipelines.release.following import publish_order
     from paritygate.pipelines.release.kept_orders import keep_order
@@ -99,7 +100,11 @@ def write_view_asked_for(  # noqa: PLR0913 - one argument for each option of the
         storage_uri=storage_uri,
     )
     source = None if samples is None else SampleSource(text=samples, folder=Path.cwd())
-    published: PublishedView[Any, Any] = publish_order(repository, order, source, overwrite=overwrite)
+    try:
+        published: PublishedView[Any, Any] = publish_order(repository, order, source, overwrite=overwrite)
+    except ChangedViewError as err:
+        over = order.command_line(repository, *(("--no-follow",) if no_follow else ()), "--overwrite")
+        raise ChangedViewError(str(err), hint=f"{err.hint}; or write over it: {over}") from err
     try:
         keep_order(repository, order, source, is_followed=not no_follow)
     except (StorageError, UsageError) as err:

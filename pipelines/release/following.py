@@ -12,7 +12,6 @@ from paritygate.pipelines.release.kept_orders import kept_orders, kept_rows
 from paritygate.pipelines.release.published_view import PublishedView
 from paritygate.pipelines.release.repository.inspect import read_state
 from paritygate.pipelines.release.view_order import ViewOrder
-from paritygate.text import from_here
 from paritygate.validate.samples.source import SampleSource
 
 __all__ = ["FollowingView", "publish_order", "write_following_views"]
@@ -62,21 +61,14 @@ def publish_order(
         repository: The root of the repository.
         order: What is asked for.
         samples: Where the rows for the warm-up come from; no warm-up if None.
-        overwrite: Whether files are replaced that were changed by hand, or asked for with more.
+        overwrite: Whether files are replaced that were changed by hand, asked for with more, or follow another alias.
 
     Raises:
-        ChangedViewError: They were, and are not to be replaced.
+        ChangedViewError: They were, or the view follows another alias, and are not to be replaced.
         UsageError: The folder holds a view for a server of another kind.
         ParitygateError: As `publish_triton_view`, `publish_kserve_view` and `publish_saved_model`.
     """
     # What writes views is imported where one is written: a run of which nothing has changed writes none.
-    from paritygate.pipelines.serving.kinds import check_kind
-    from paritygate.pipelines.serving.place import LocalPlace
-
-    beside = replace(order, root=Path(f"{order.root}-{order.command}"))
-    check_kind(
-        LocalPlace(order.root), order.command, root=from_here(order.root), elsewhere=beside.command_line(repository)
-    )
     if order.command == "triton":
         from paritygate.pipelines.release.triton_view import publish_triton_view
 

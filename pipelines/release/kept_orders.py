@@ -58,16 +58,20 @@ def keep_order(repository: Path, order: ViewOrder, samples: SampleSource | None,
         UsageError: The warm-up rows are of a dtype that cannot be kept.
         StorageError: The repository cannot be written.
     """
+    record = _record_of(repository, order)
+    # Another model may have been shown there.
+    others = [path for path in (repository / _FOLDER).glob(f"*/{record.name}") if path != record]
+    with storage_errors(repository):
+        for path in others if is_followed and order.follows else (*others, record):
+            _remove(path)
     if not (is_followed and order.follows):
-        with storage_errors(repository):
-            _remove(_record_of(repository, order))
         return
     folder = make_folders(repository, _FOLDER, order.model)
     if samples is not None:
         with storage_errors(folder), tempfile.TemporaryDirectory(dir=folder) as place:
             stored = store_samples(next(iter(open_samples(samples)())).inputs, Path(place), samples)
             Path(stored.text).replace(kept_rows(repository, order))
-    write_json_atomically(_record_of(repository, order), {"schema_version": 1, "order": to_data(order)})
+    write_json_atomically(record, {"schema_version": 1, "order": to_data(order)})
 
 
 def kept_orders(repository: Path, model: str = "*") -> Iterator[KeptOrder]:

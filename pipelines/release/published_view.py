@@ -41,6 +41,9 @@ class PublishedView(Generic[_ViewOf, _WrittenOf]):
         aliases: The aliases that point to it.
         variant: The variant that is served.
         artifact: What of it its runtime opens.
+        repository: The root of the repository.
+        reference: The same as `compare` is given it: the model at its alias or version, with the variant where that is
+            not the preferred one.
         compare: The options with which `compare` judges what the server answers.
         root: Where the server looks for models.
         view: What it has there.
@@ -52,6 +55,8 @@ class PublishedView(Generic[_ViewOf, _WrittenOf]):
     aliases: tuple[str, ...]
     variant: str
     artifact: Path
+    repository: Path
+    reference: str
     compare: tuple[str, ...]
     root: Path
     view: _ViewOf
@@ -72,15 +77,18 @@ class PublishedView(Generic[_ViewOf, _WrittenOf]):
 
 
 def published_view(
-    found: ReleaseToServe, order: ViewOrder, view: _ViewOf, written: _WrittenOf
+    repository: Path, found: ReleaseToServe, order: ViewOrder, view: _ViewOf, written: _WrittenOf
 ) -> PublishedView[_ViewOf, _WrittenOf]:
     """Return what was written of a release, and where."""
+    is_first = found.details.manifest["variants"][0]["name"] == found.variant
     return PublishedView(
         model=found.details.model,
         version=found.details.version,
         aliases=found.details.aliases,
         variant=found.variant,
         artifact=found.artifact.path,
+        repository=repository,
+        reference=f"{order.model}@{order.which}" + ("" if is_first else f"/{found.variant}"),
         compare=compare_options(found.details, found.artifact.variant, order.samples),
         root=order.root,
         view=view,

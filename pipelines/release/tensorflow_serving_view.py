@@ -6,6 +6,7 @@ from pathlib import Path
 
 from paritygate.pipelines.release.published_view import PublishedView, published_view
 from paritygate.pipelines.release.to_serve import release_to_serve
+from paritygate.pipelines.release.view_folder import check_folder
 from paritygate.pipelines.release.view_order import ViewOrder
 from paritygate.pipelines.serving.place import LocalPlace
 from paritygate.pipelines.serving.tensorflow_serving import (
@@ -31,7 +32,7 @@ def publish_saved_model(repository: Path, order: ViewOrder, *, overwrite: bool =
         overwrite: As of `write_saved_model`.
 
     Raises:
-        ChangedViewError: As `write_saved_model`.
+        ChangedViewError: As `check_folder` and `write_saved_model`.
         UsageError: There is no such release or variant, or it is no SavedModel.
         ArtifactIntegrityError: The release is not what was released.
         InputFileError: There is no such repository.
@@ -40,6 +41,7 @@ def publish_saved_model(repository: Path, order: ViewOrder, *, overwrite: bool =
     found = release_to_serve(
         repository, order.model, order.which, variant=order.variant, formats=(FORMAT,), server="TensorFlow Serving"
     )
+    check_folder(repository, order, overwrite=overwrite)
     view = make_saved_model_view(
         found.artifact,
         name=check_name("model", order.name),
@@ -47,4 +49,4 @@ def publish_saved_model(repository: Path, order: ViewOrder, *, overwrite: bool =
         base_path=order.base_path or str(order.root.absolute()),
     )
     written = write_saved_model(view, LocalPlace(order.root), overwrite=overwrite)
-    return published_view(found, order, view, written)
+    return published_view(repository, found, order, view, written)

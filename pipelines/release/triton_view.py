@@ -11,6 +11,7 @@ from paritygate.pipelines.release.published_view import PublishedView, published
 from paritygate.pipelines.release.repository.inspect import ReleaseDetails
 from paritygate.pipelines.release.to_serve import ReleaseToServe, release_to_serve
 from paritygate.pipelines.release.triton_tuned import Tuned, read_tuned
+from paritygate.pipelines.release.view_folder import check_folder
 from paritygate.pipelines.release.view_order import ViewOrder
 from paritygate.pipelines.serving.place import LocalPlace
 from paritygate.pipelines.serving.triton.backends import BACKENDS
@@ -44,7 +45,7 @@ def publish_triton_view(
         overwrite: As of `write_view`.
 
     Raises:
-        ChangedViewError: As `write_view`.
+        ChangedViewError: As `check_folder` and `write_view`.
         UsageError: There is no such release or variant, Triton does not serve it, or the configuration breaks a rule.
         ArtifactIntegrityError: The release is not what was released.
         InputFileError: There is no such repository, or the samples cannot be read.
@@ -53,9 +54,10 @@ def publish_triton_view(
     found = release_to_serve(
         repository, order.model, order.which, variant=order.variant, formats=tuple(BACKENDS), server="Triton"
     )
+    check_folder(repository, order, overwrite=overwrite)
     place = LocalPlace(order.root)
     view = triton_view_of(found, order, samples, read_tuned(place, check_name("model", order.name)))
-    return published_view(found, order, view, write_view(view, place, overwrite=overwrite))
+    return published_view(repository, found, order, view, write_view(view, place, overwrite=overwrite))
 
 
 def triton_view_of(

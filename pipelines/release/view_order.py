@@ -55,6 +55,11 @@ class ViewOrder:
         said = {"--variant": self.variant, "--samples": self.samples, "--server": self.server}
         return {option: value for option, value in said.items() if value is not None}
 
+    def is_instead_of(self, other: ViewOrder) -> bool:
+        """Whether it is of the same place as another, and shows something else there."""
+        same_place = (self.command, self.place) == (other.command, other.place)
+        return same_place and (self.model, self.which) != (other.model, other.which)
+
     def command_line(self, repository: Path, *options: str) -> str:
         """Return the command that writes the view, with further options."""
         said = {"--variant": self.variant, "--samples": self.samples, "--server": self.server}

@@ -19,7 +19,7 @@ from paritygate.pipelines.serving.place import FolderOfPlace, Place
 from paritygate.pipelines.serving.triton.view import TritonView, write_view
 from paritygate.pipelines.serving.written import check_as_written, is_ours
 
-__all__ = ["MANIFEST", "KServeView", "WrittenKServe", "make_kserve_view", "write_kserve"]
+__all__ = ["MANIFEST", "KServeView", "WrittenKServe", "make_kserve_view", "version_in_kserve", "write_kserve"]
 
 MANIFEST = "inferenceservice.yaml"
 _RUNTIME = "kserve-tritonserver"
@@ -30,7 +30,9 @@ _FOLDERS = ("gs://", "s3://", "pvc://", "hdfs://", "webhdfs://")
 _FOLDER = re.compile("(gs|s3|pvc|hdfs|webhdfs)://[^/]")
 # The name of a volume claim, as Kubernetes has names.
 _CLAIM = re.compile(r"(?=.{1,253}$)[a-z0-9]([-.a-z0-9]*[a-z0-9])?")
-_EXAMPLE = "give for example --storage-uri pvc://CLAIM/models"
+_EXAMPLE = "give for example --storage-uri pvc://CLAIM/PATH"
+# How a change of the service lasts.
+_KEEP = "make the change in the cluster, with kubectl patch or kustomize"
 _AZURE = re.compile(r"https://[^/]+\.blob\.core\.windows\.net/.+")
 
 
@@ -131,7 +133,8 @@ def _check_claim(storage_uri: str) -> None:
         raise UsageError(msg, hint=_EXAMPLE)
     if not slash:
         msg = f"{storage_uri!r} names the volume claim {claim!r} and no path on it (allowed: pvc://CLAIM/PATH)"
-        raise UsageError(msg, hint=f"give for example pvc://CLAIM/{claim}, or pvc://{claim}/ for the whole volume")
+        whole = f"pvc://{claim}/ for the whole volume"
+        raise UsageError(msg, hint=f"give pvc://{claim}/PATH, {whole}, or pvc://CLAIM/{claim} where it is the path")
 
 
 def write_kserve(view: KServeView, place: Place, *, overwrite: bool = False) -> WrittenKServe:
@@ -154,9 +157,18 @@ def write_kserve(view: KServeView, place: Place, *, overwrite: bool = False) -> 
         msg = f"{name} is there and was not written by this command: it is left alone"
         raise UsageError(msg, hint="write to another folder with --out, or serve it under another --name")
     if before is not None and not overwrite:
-        check_as_written(before, name, view.triton.head.options)
+        check_as_written(before, place.path_of(name), view.triton.head.options, keep=_KEEP)
     written = write_view(view.triton, FolderOfPlace(place, view.folder), overwrite=overwrite)
     text = view.triton.head.over(yaml.safe_dump(dict(view.manifest), sort_keys=False)).encode()
     if before != text:
         place.replace(name, text)
     return WrittenKServe(is_changed=written.is_changed or before != text)
+
+
+def version_in_kserve(place: Place, name: str) -> int | None:
+    """Return the version that a service reads; None where there is no service, or it cannot be read."""
+    try:
+        manifest = yaml.safe_load(place.read(f"{name}/{MANIFEST}") or b"")
+        return int(str(manifest["spec"]["predictor"]["model"]["storageUri"]).rpartition("/")[2])
+    except (yaml.YAMLError, KeyError, TypeError, ValueError):
+        return None

@@ -13,6 +13,7 @@ from typing import Protocol
 
 from paritygate.errors import StorageError
 from paritygate.files import digest_of_file, fsync_tree, storage_errors
+from paritygate.text import from_here
 
 __all__ = ["Content", "FolderOfPlace", "LocalPlace", "Place", "digest_of"]
 
@@ -22,6 +23,9 @@ Content = Path | bytes
 
 class Place(Protocol):
     """The root that a server reads its models from; names are relative to it, with `/` between their parts."""
+
+    def path_of(self, name: str) -> str:
+        """Return where a file is, as messages say it."""
 
     def read(self, name: str) -> bytes | None:
         """Return a small file; None where there is none."""
@@ -53,6 +57,10 @@ class FolderOfPlace:
     def __init__(self, place: Place, folder: str) -> None:
         """Take a folder, which need not exist, for the root."""
         self._place, self._folder = place, folder
+
+    def path_of(self, name: str) -> str:
+        """Return where a file is, as messages say it."""
+        return self._place.path_of(f"{self._folder}/{name}")
 
     def read(self, name: str) -> bytes | None:
         """Return a small file; None where there is none."""
@@ -89,6 +97,10 @@ class LocalPlace:
     def __init__(self, root: Path) -> None:
         """Take a folder, which need not exist, for the root."""
         self._root = root.absolute()
+
+    def path_of(self, name: str) -> str:
+        """Return where a file is, as messages say it: from the current directory on where it is below that."""
+        return from_here(self._root / name)
 
     def read(self, name: str) -> bytes | None:
         """Return a small file; None where there is none."""

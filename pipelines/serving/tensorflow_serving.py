@@ -25,7 +25,15 @@ from paritygate.pipelines.serving.protobuf import (
 from paritygate.pipelines.serving.written import Head, check_as_written, is_ours
 from paritygate.signature import Signature
 
-__all__ = ["FORMAT", "MODELS_FILE", "SavedModelView", "WrittenSavedModel", "make_saved_model_view", "write_saved_model"]
+__all__ = [
+    "FORMAT",
+    "MODELS_FILE",
+    "SavedModelView",
+    "WrittenSavedModel",
+    "make_saved_model_view",
+    "version_in_models_file",
+    "write_saved_model",
+]
 
 FORMAT = "savedmodel"
 MODELS_FILE = "models.config"
@@ -160,18 +168,26 @@ def write_saved_model(view: SavedModelView, place: Place, *, overwrite: bool = F
     return WrittenSavedModel(is_changed=not there or is_other or before != text, models=sorted(models))
 
 
+def version_in_models_file(place: Place, name: str) -> int | None:
+    """Return the version of a model that the list of models names; None where there is none, or it cannot be read."""
+    try:
+        entry = _models_of(place.read(MODELS_FILE)).get(name, {})
+    except UsageError:
+        return None
+    versions = entry.get("model_version_policy", {}).get("specific", {}).get("versions", ())
+    return int(versions[0]) if len(versions) == 1 else None
+
+
 def _check_nothing_is_lost(view: SavedModelView, place: Place, models: Mapping[str, Mapping[str, Any]]) -> None:
     for name in (MODELS_FILE, view.batching_file):
         content = place.read(name)
         if content is not None:
-            check_as_written(content, name)
+            check_as_written(content, place.path_of(name), keep="put a copy elsewhere, and start the server with that")
     before = models.get(view.name, {}).get("base_path", view.base_path)
     if before != view.base_path:
-        msg = f"{MODELS_FILE} has {view.name} at {before}, and this call has it at {view.base_path}"
+        msg = f"{place.path_of(MODELS_FILE)} has {view.name} at {before}, and this call has it at {view.base_path}"
         base = before.removesuffix(f"/{view.name}")
-        raise ChangedViewError(
-            msg, hint=f"give --base-path {base}, or --overwrite where the server has it elsewhere now"
-        )
+        raise ChangedViewError(msg, hint=f"give --base-path {base}")
 
 
 def _entry(view: SavedModelView) -> dict[str, Any]:

@@ -14,12 +14,14 @@ from dataclasses import dataclass, field
 from paritygate.errors import ChangedViewError
 from paritygate.text import one_line
 
-__all__ = ["Head", "check_as_written", "is_ours", "with_body"]
+__all__ = ["KEEP", "Head", "check_as_written", "is_ours", "with_body"]
 
 _FIRST = "# Written by paritygate"
 _BELOW = "# below: "
 _OPTION = re.compile(r"# (--[a-z-]+) .+")
 _WIDTH = 80
+# How a change by hand lasts in a configuration of Triton.
+KEEP = "say what is to stay in the spec, by serve: {triton: {...}}, and release it"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,13 +58,14 @@ def is_ours(content: bytes) -> bool:
     return content.startswith(_FIRST.encode())
 
 
-def check_as_written(content: bytes, name: str, options: Mapping[str, str] | None = None) -> None:
+def check_as_written(content: bytes, name: str, options: Mapping[str, str] | None = None, *, keep: str = KEEP) -> None:
     """Check that a file is as it was written, and that nothing is left out now of what was asked for then.
 
     Args:
         content: The file, which is ours.
         name: What it is called, for the message.
         options: The options that are given now; None where no more is asked than that nobody changed the file.
+        keep: How a change lasts that was made by hand, for the hint.
 
     Raises:
         ChangedViewError: It was changed, or an option is left out.
@@ -70,12 +73,12 @@ def check_as_written(content: bytes, name: str, options: Mapping[str, str] | Non
     lines, digest, body = _parts(content.decode(errors="replace"))
     if digest != _digest(body):
         msg = f"{name} was changed since it was written, and would be written over"
-        raise ChangedViewError(msg, hint="say in the spec what is to stay, or give --overwrite")
+        raise ChangedViewError(msg, hint=keep)
     before = [(found[1], line.removeprefix("# ")) for line in lines if (found := _OPTION.fullmatch(line))]
     left_out = [said for option, said in before if options is not None and option not in options]
     if left_out:
         msg = f"{name} was written with {' '.join(left_out)}, which this call leaves out"
-        raise ChangedViewError(msg, hint="give it again, or do without it by --overwrite")
+        raise ChangedViewError(msg, hint=f"give {' '.join(left_out)} again")
 
 
 def _joined(lines: list[str], body: str) -> str:

@@ -9,9 +9,10 @@ from typing import Any
 
 from paritygate.errors import UsageError
 from paritygate.files import files_below
-from paritygate.pipelines.release.repository.commands import command_on
 from paritygate.pipelines.release.to_serve import ReleaseToServe
 from paritygate.pipelines.release.triton_tuned import TUNED_FILE, Tuned
+from paritygate.pipelines.release.view_folder import check_folder_kind, writing_command
+from paritygate.pipelines.release.view_order import ViewOrder
 from paritygate.pipelines.serving.place import LocalPlace
 from paritygate.pipelines.serving.protobuf import ConfigError, data_of, text_of
 from paritygate.pipelines.serving.triton.backends import files_of, served_signature
@@ -19,7 +20,7 @@ from paritygate.pipelines.serving.triton.lint import View, lint
 from paritygate.pipelines.serving.triton.messages import config_of, parse_text
 from paritygate.pipelines.serving.triton.settings import Settings, settings_of, with_settings
 from paritygate.pipelines.serving.triton.view import CONFIG_FILE
-from paritygate.pipelines.serving.written import check_as_written, is_ours, with_body
+from paritygate.pipelines.serving.written import KEEP, check_as_written, is_ours, with_body
 from paritygate.pipelines.tuning.request import TuneRequest
 from paritygate.signature import Signature
 
@@ -89,11 +90,18 @@ def read_present_view(request: TuneRequest, released: ReleaseToServe, name: str)
         UsageError: There is none, it was not written by us or was changed by hand, or it serves something else.
     """
     root, artifact, version = request.root, released.artifact, released.details.version
-    renamed = ("--name", name) if name != request.model else ()
     place = LocalPlace(root)
+    order = ViewOrder(
+        command="triton",
+        model=request.model,
+        which=str(request.which),
+        root=root.absolute(),
+        name=name,
+        variant=request.variant,
+    )
+    check_folder_kind(request.repository, order)
     found = place.read(f"{name}/{CONFIG_FILE}")
-    write = command_on(request.repository, "triton", request.model, str(request.which), "--out", str(root), *renamed)
-    hint = f"write it first: {write}"
+    hint = f"write it first: {writing_command(request.repository, order)}"
     if found is None:
         msg = f"{root} has no view of {name}"
         raise UsageError(msg, hint=hint)
@@ -106,7 +114,8 @@ def read_present_view(request: TuneRequest, released: ReleaseToServe, name: str)
     except ConfigError as err:
         msg = f"{root}/{name}/{CONFIG_FILE} cannot be read: {err}"
         raise UsageError(msg, hint=hint) from err
-    check_as_written(found, f"{root}/{name}/{CONFIG_FILE}")
+    over = order.command_line(request.repository, "--overwrite")
+    check_as_written(found, f"{root}/{name}/{CONFIG_FILE}", keep=f"{KEEP}; or write over it: {over}")
     served = [int(each) for each in config.get("version_policy", {}).get("specific", {}).get("versions", ())]
     there = place.digests(f"{name}/{version}")
     if served != [version] or any(there.get(at) != artifact.files[own] for at, own in files_of(artifact).items()):

@@ -12,7 +12,7 @@ import pytest
 from tests.pipelines.conftest import make_desk
 
 from paritygate.pipelines.cli.console import Shown
-from paritygate.pipelines.cli.release_summary import print_release, print_release_details
+from paritygate.pipelines.cli.release_summary import print_next_of_release, print_release, print_release_details
 from paritygate.pipelines.release.repository import Record, RecordKind, Release, ReleaseDetails
 from paritygate.pipelines.release.repository.inspect import show
 from paritygate.validate.gate.bounds import upper_bound_text
@@ -383,6 +383,7 @@ def test_a_release_despite_a_failed_run_is_shown_with_the_reason(
 
     print_release_details(details, Shown())
     print_release(release, Path("artifacts/repository"), Shown())
+    print_next_of_release(release, Path("artifacts/repository"), Shown())
 
     out = capsys.readouterr().out
     assert "\nreleased despite: the demo\n" in out

@@ -11,11 +11,11 @@ from paritygate.artifact import Artifact
 from paritygate.errors import ArtifactIntegrityError, UsageError
 from paritygate.files import digest_of_files
 from paritygate.pipelines.serving.place import Content, Place, digest_of
-from paritygate.pipelines.serving.protobuf import ConfigError, text_of
+from paritygate.pipelines.serving.protobuf import ConfigError, data_of, text_of
 from paritygate.pipelines.serving.triton.backends import backend_of, files_of, served_signature
 from paritygate.pipelines.serving.triton.config import ServedModel, WarmupInput, make_config
 from paritygate.pipelines.serving.triton.lint import Problem, View, lint
-from paritygate.pipelines.serving.triton.messages import config_of
+from paritygate.pipelines.serving.triton.messages import config_of, parse_text
 from paritygate.pipelines.serving.triton.servers import OnnxVersion
 from paritygate.pipelines.serving.written import Head, check_as_written, is_ours
 from paritygate.signature import Signature
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["CONFIG_FILE", "TritonView", "WrittenView", "make_view", "write_view"]
+__all__ = ["CONFIG_FILE", "TritonView", "WrittenView", "make_view", "version_in_config", "write_view"]
 
 CONFIG_FILE = "config.pbtxt"
 _WARMUP = "warmup"
@@ -181,7 +181,7 @@ def write_view(view: TritonView, place: Place, *, overwrite: bool = False) -> Wr
     if not is_ours(before):
         _refuse(view, "was not written by this command")
     if not overwrite:
-        check_as_written(before, f"{view.name}/{CONFIG_FILE}", view.head.options)
+        check_as_written(before, place.path_of(f"{view.name}/{CONFIG_FILE}"), view.head.options)
     there = place.digests(f"{view.name}/{view.version}")
     # What a backend leaves beside them, such as compiled code, is no part of the release.
     if there and any(there.get(name) != digest for name, digest in view.digests.items()):
@@ -194,6 +194,16 @@ def write_view(view: TritonView, place: Place, *, overwrite: bool = False) -> Wr
         place.replace(f"{view.name}/{CONFIG_FILE}", text)
     is_cleared = _remove_old_warmup(view, place)
     return WrittenView(added=added, is_new=False, is_changed=bool(added) or before != text or is_cleared)
+
+
+def version_in_config(place: Place, name: str) -> int | None:
+    """Return the version of a model that its configuration names; None where there is none, or it cannot be read."""
+    try:
+        config = data_of(parse_text((place.read(f"{name}/{CONFIG_FILE}") or b"").decode()))
+    except ValueError:
+        return None
+    versions = config.get("version_policy", {}).get("specific", {}).get("versions", ())
+    return int(versions[0]) if len(versions) == 1 else None
 
 
 def _remove_old_warmup(view: TritonView, place: Place) -> bool:

@@ -26,6 +26,12 @@ KINDS = {
     ),
 }
 
+KEEPS = {
+    "triton": "say what is to stay in the spec, by serve: {triton: {...}}, and release it",
+    "tfserving": "put a copy elsewhere, and start the server with that",
+    "kserve": "make the change in the cluster, with kubectl patch or kustomize",
+}
+
 
 @pytest.fixture
 def call(
@@ -60,9 +66,12 @@ def test_a_file_that_was_changed_by_hand_is_kept_until_it_is_given_up(
     with pytest.raises(ChangedViewError, match=f"{path.name} was changed since it was written") as caught:
         call(*words)
 
-    assert caught.value.hint == "say in the spec what is to stay, or give --overwrite"
+    assert str(caught.value).startswith(f"{name} was changed")
+    keep, _, over = caught.value.hint.partition("; or write over it: convert-and-validate ")
+    assert keep == KEEPS[kind]
     assert path.read_bytes() == written + b"\n# more memory\n"
-    call(*words, "--overwrite")
+    # The command of the hint writes over it.
+    CliRunner().invoke(cli, over.split(), standalone_mode=False)
     assert path.read_bytes() == written
 
 
@@ -79,7 +88,7 @@ def test_a_view_that_was_changed_by_hand_is_behind_and_the_alias_moves(
 
     assert moved.return_value == ExitCode.USAGE
     said = " ".join(moved.output.replace("\\\n", "").split())
-    assert "Triton view models/adds is behind, its server keeps what it has: adds/config.pbtxt was changed" in said
+    assert "models/adds is behind, its server keeps what it has: models/adds/config.pbtxt was changed" in said
     assert said.endswith("next: convert-and-validate triton adds prod --out models --overwrite --repository repository")
     assert path.read_bytes() == before
     call("triton", "adds", "prod", "--out", "models", "--overwrite")
@@ -103,8 +112,9 @@ def test_what_was_asked_for_is_not_left_out_without_a_word(
         call(*words)
 
     left_out = " ".join(more)
-    assert f"adds/{Path(name).name} was written with {left_out}, which this call leaves out" in str(caught.value)
-    assert caught.value.hint == "give it again, or do without it by --overwrite"
+    assert f"{name} was written with {left_out}, which this call leaves out" in str(caught.value)
+    assert caught.value.hint.startswith(f"give {left_out} again; or write over it: convert-and-validate {kind} adds ")
+    assert caught.value.hint.endswith(" --overwrite --repository repository")
     assert (tmp_path / name).read_bytes() == before
     call(*words, "--overwrite")
     assert b"inputs.npz" not in (tmp_path / name).read_bytes()
@@ -138,7 +148,7 @@ def test_another_base_path_is_said(tmp_path: Path, call: Callable[..., Result]) 
     with pytest.raises(ChangedViewError, match=r"models\.config has adds at /models/adds, and this call has") as caught:
         call("tfserving", "adds", "--out", "models")
 
-    assert caught.value.hint.startswith("give --base-path /models, or --overwrite")
+    assert caught.value.hint.startswith("give --base-path /models; or write over it: convert-and-validate tfserving")
     assert '"/models/adds"' in (tmp_path / "models/models.config").read_text()
     call("tfserving", "adds", "--out", "models", "--base-path", "/served", "--overwrite")
     assert '"/served/adds"' in (tmp_path / "models/models.config").read_text()

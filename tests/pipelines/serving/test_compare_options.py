@@ -45,7 +45,9 @@ def next_words(
             raise result.exception
         assert max(map(len, result.output.splitlines())) <= 80
         command = result.output.rpartition("next: convert-and-validate ")[2]
-        return shlex.split(command.replace("\\\n", " "))
+        *said, option, repository = shlex.split(command.replace("\\\n", " "))
+        assert (option, repository) == ("--repository", "repository")
+        return said
 
     return call
 
@@ -58,7 +60,16 @@ def test_every_kind_of_view_is_judged_by_the_decision_and_the_samples_of_the_rel
 
     words = next_words(kind=kind, variants=("onnx-fp32", "savedmodel-fp32"), spec=spec)
 
-    assert (words[0], words[3:]) == ("compare", ["--samples", "inputs.npz", "--decision", "y:threshold=>=3"])
+    # TensorFlow Serving does not serve the variant that is preferred.
+    reference = "adds@prod/savedmodel-fp32" if kind == "tfserving" else "adds@prod"
+    assert words[:2] == ["compare", reference]
+    assert words[3:] == ["--samples", "inputs.npz", "--decision", "y:threshold=>=3"]
+
+
+def test_a_decision_by_argmax_and_a_version_are_named_as_well(next_words: Callable[..., list[str]]) -> None:
+    words = next_words("1", spec={**_SPEC, "decisions": {"y": {"argmax": True}}})
+
+    assert (words[1], words[5:]) == ("adds@1", ["--decision", "y:argmax"])
 
 
 @pytest.mark.parametrize(("variant", "said"), [("onnx-fp32", []), ("onnx-fp16", ["--precision", "fp16"])])
@@ -88,10 +99,12 @@ def test_all_that_the_spec_says_of_inputs_and_outputs_is_asked(
     ]
     # `compare` takes them: a file that answers alike stands for the server.
     other = tmp_path / "other.onnx"
-    model = onnx.load(words[1])
+    model = onnx.load("repository/store/adds/1/onnx-fp32/model.onnx")
     model.producer_name = "another"
     onnx.save(model, other)
-    result = CliRunner().invoke(cli, ["compare", words[1], str(other), *words[3:]], standalone_mode=False)
+    result = CliRunner().invoke(
+        cli, ["compare", words[1], str(other), *words[3:], "--repository", "repository"], standalone_mode=False
+    )
     assert result.exception is None
     assert (result.return_value, "verdict: pass" in result.output) == (0, True), result.output
 

@@ -13,10 +13,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 import paritygate as pg
-from paritygate.errors import ExitCode, StorageError, UsageError
+from paritygate.errors import ChangedViewError, ExitCode, StorageError, UsageError
 from paritygate.pipelines.cli.app import cli
 from paritygate.pipelines.release.following import write_following_views
 from paritygate.pipelines.release.repository import Release
+from paritygate.pipelines.serving.kinds import KINDS
 from paritygate.pipelines.serving.protobuf import data_of
 from paritygate.pipelines.serving.triton.messages import parse_text
 
@@ -65,7 +66,11 @@ def test_a_rollback_takes_the_view_back_and_alias_brings_it_forth(tmp_path: Path
     back = call("rollback", "adds", "--json", "move.json")
 
     assert back.return_value == 0
-    assert "Triton view models/adds now shows version 1" in back.output
+    assert "\n".join(joined(back.output)[-2:]) == (
+        "Triton view models/adds now shows version 1\n"
+        "a server that polls reads it by itself; with explicit control: POST /v2/repository/models/adds/load"
+    )
+    assert max(map(len, back.output.splitlines())) <= 80
     assert shown(tmp_path / "models") == ["1"]
     (view,) = json.loads((tmp_path / "move.json").read_text())["views"]
     assert (view["order"]["command"], view["order"]["which"], view["version"], view["is_changed"]) == (
@@ -89,7 +94,7 @@ def test_a_view_that_does_not_follow_is_left_alone(
 ) -> None:
     # What was asked for last counts.
     call("triton", "adds", "--out", "models")
-    printed = call("triton", "adds", *words, "--out", "models").output
+    printed = call("triton", "adds", *words, "--out", "models", "--overwrite").output
     assert "follows" not in printed
 
     back = call("rollback", "adds")
@@ -129,11 +134,11 @@ def test_a_view_that_is_not_there_is_a_warning_and_can_be_forgotten(
     back = call("rollback", "adds", "--json", "move.json")
 
     assert back.return_value == 0
-    (warning,) = [line for line in joined(back.output) if "view" in line]
-    assert warning == (
-        "warning: Triton view models/served is not on this machine and was left out; if it is gone, forget it: "
-        "convert-and-validate views --forget models/served --repository repository"
-    )
+    assert joined(back.output)[-3:] == [
+        "warning: Triton view models/served is not on this machine and was left out",
+        "write it again: convert-and-validate triton adds prod --out models --name served --repository repository",
+        "forget it: convert-and-validate views --forget models/served --repository repository",
+    ]
     assert max(map(len, back.output.splitlines())) <= 80
     (view,) = json.loads((tmp_path / "move.json").read_text())["views"]
     assert (view["is_there"], view["is_changed"], view["version"], view["error"]) == (False, False, None, None)
@@ -161,7 +166,11 @@ def test_views_that_follow_an_alias_are_listed(tmp_path: Path, call: Callable[..
     assert sorted(printed) == [
         "KServe view two/adds follows prod of adds, and is not on this machine",
         "Triton view one/adds follows prod of adds",
-        "forget: convert-and-validate views --forget two/adds --repository repository",
+        "forget it: convert-and-validate views --forget two/adds --repository repository",
+        (
+            "write it again: convert-and-validate kserve adds prod --out two --server 25.10 "
+            "--storage-uri s3://team/models --repository repository"
+        ),
     ]
     found = json.loads((tmp_path / "views.json").read_text())["views"]
     assert sorted((each["order"]["command"], each["is_there"]) for each in found) == [
@@ -236,7 +245,10 @@ def test_a_view_of_tensorflow_serving_follows(
     make_release("onnx-fp32", "savedmodel-fp32", added=2.0)
     call("tfserving", "adds", "--out", "models", "--base-path", "/models")
 
-    assert "TensorFlow Serving view models/adds now shows version 1" in call("rollback", "adds").output
+    assert (
+        "TensorFlow Serving view models/adds now shows version 1\n"
+        "a server with --model_config_file_poll_wait_seconds reads it by itself\n"
+    ) in call("rollback", "adds").output
 
     text = (tmp_path / "models/models.config").read_text()
     assert ("versions: 1" in text, "versions: 2" in text, '"/models/adds"' in text) == (True, False, True)
@@ -324,3 +336,74 @@ def test_a_quiet_move_prints_one_line(
     moved = call("alias", "adds", "prod", "2", "-q")
     assert moved.stdout == "adds: alias prod was moved from version 1 to 2, whose files are intact\n"
     assert moved.stderr.startswith("warning: KServe view models/adds is not on this machine")
+
+
+@pytest.mark.parametrize("which", ["canary", "1"])
+@pytest.mark.parametrize("kind", ["triton", "tfserving", "kserve"])
+def test_a_view_that_follows_an_alias_is_not_taken_over_by_another(
+    tmp_path: Path, call: Callable[..., Result], make_release: Callable[..., Release], kind: str, which: str
+) -> None:
+    make_release("onnx-fp32", "savedmodel-fp32")
+    make_release("onnx-fp32", "savedmodel-fp32", added=2.0)
+    call("alias", "adds", "canary", "1")
+    options = ("--storage-uri", "s3://team/models", "--server", "25.10") if kind == "kserve" else ()
+    call(kind, "adds", "--out", "models", *options)
+    before = {path: path.read_bytes() for path in (tmp_path / "models").rglob("*") if path.is_file()}
+
+    with pytest.raises(ChangedViewError) as caught:
+        call(kind, "adds", which, "--out", "models", *options)
+
+    said = f"the view models/adds follows prod of adds, and would show {which} of adds in its place"
+    assert str(caught.value) == said
+    assert {path: path.read_bytes() for path in (tmp_path / "models").rglob("*") if path.is_file()} == before
+    assert call("views").output == f"{KINDS[kind]} view models/adds follows prod of adds\n"
+    # The command of the hint writes it beside that one.
+    command = caught.value.hint.partition("convert-and-validate ")[2].partition(";")[0]
+    assert CliRunner().invoke(cli, command.split(), standalone_mode=False).return_value == 0
+    beside = f"models/adds-{which}" if kind == "kserve" else f"models-{which}/adds"
+    assert (tmp_path / beside / "1").is_dir()
+    call(kind, "adds", which, "--out", "models", *options, "--overwrite")
+    assert "models/adds follows prod" not in call("views").output
+
+
+@pytest.mark.usefixtures("two_releases")
+def test_a_view_of_another_model_is_not_taken_over_either(tmp_path: Path, call: Callable[..., Result]) -> None:
+    call("triton", "adds", "--out", "models")
+    (tmp_path / "repository/views/adds").rename(tmp_path / "repository/views/others")
+    (record,) = (tmp_path / "repository/views/others").glob("*.json")
+    record.write_text(record.read_text().replace('"model": "adds"', '"model": "others"'))
+
+    with pytest.raises(ChangedViewError, match="follows prod of others, and would show prod of adds"):
+        call("triton", "adds", "--out", "models")
+
+    call("triton", "adds", "--out", "models", "--overwrite")
+    assert call("views").output == "Triton view models/adds follows prod of adds\n"
+
+
+@pytest.mark.parametrize("kind", ["triton", "tfserving", "kserve"])
+def test_a_view_that_is_behind_is_listed_so(
+    tmp_path: Path, call: Callable[..., Result], make_release: Callable[..., Release], kind: str
+) -> None:
+    make_release("onnx-fp32", "savedmodel-fp32")
+    options = ("--storage-uri", "s3://team/models", "--server", "25.10") if kind == "kserve" else ()
+    call(kind, "adds", "--out", "models", *options)
+    shows_it = f"{KINDS[kind]} view models/adds follows prod of adds"
+    assert call("views").output == f"{shows_it}\n"
+    make_release("onnx-fp32", "savedmodel-fp32", added=2.0)
+
+    behind, command = joined(call("views", "--json", "views.json").output)
+
+    assert behind == f"{shows_it}; behind: shows 1, prod is 2"
+    (found,) = json.loads((tmp_path / "views.json").read_text())["views"]
+    assert (found["shown"], found["released"], found["is_behind"]) == (1, 2, True)
+    words = command.removeprefix("next: convert-and-validate ").split()
+    assert CliRunner().invoke(cli, words, standalone_mode=False).return_value == 0
+    assert call("views").output == f"{shows_it}\n"
+
+
+@pytest.mark.usefixtures("two_releases")
+def test_a_view_whose_file_cannot_be_read_shows_nothing(tmp_path: Path, call: Callable[..., Result]) -> None:
+    call("triton", "adds", "--out", "models")
+    (tmp_path / "models/adds/config.pbtxt").write_text("{")
+
+    assert "behind: shows nothing, prod is 2\n" in call("views").output

@@ -117,7 +117,7 @@ def test_it_follows_its_alias_to_a_place_of_its_own(
     assert manifest(tmp_path)["spec"]["predictor"]["model"]["storageUri"].endswith("/adds/1")
     # A service goes on reading its version until it is replaced.
     assert (tmp_path / "models/adds/2/adds/2/model.onnx").is_file()
-    assert "written already, nothing was written" in " ".join(
+    assert "there already, nothing was written" in " ".join(
         call("kserve", "adds", "--out", "models", *_ASKED).output.split()
     )
 
@@ -203,7 +203,29 @@ def test_a_claim_alone_is_told_how_it_is_written(
         call("kserve", "adds", "--out", "models", *_ASKED, "--storage-uri", "pvc://models")
 
     assert "allowed: pvc://CLAIM/PATH" in str(caught.value)
-    assert caught.value.hint == "give for example pvc://CLAIM/models, or pvc://models/ for the whole volume"
+    assert caught.value.hint == (
+        "give pvc://models/PATH, pvc://models/ for the whole volume, or pvc://CLAIM/models where it is the path"
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "message", "hint"),
+    [
+        (_ASKED[:2], "kserve needs --server", "give for example --server 25.10"),
+        (_ASKED[2:], "kserve needs --storage-uri", "give for example --storage-uri pvc://CLAIM/PATH"),
+        ((), "kserve needs --storage-uri and --server", "--storage-uri pvc://CLAIM/PATH --server 25.10"),
+    ],
+)
+def test_what_is_missing_is_named_with_an_example(
+    call: Callable[..., Result], make_release: Callable[..., Release], words: tuple[str, ...], message: str, hint: str
+) -> None:
+    make_release()
+
+    with pytest.raises(UsageError) as caught:
+        call("kserve", "adds", "--out", "models", *words)
+
+    assert str(caught.value) == message
+    assert caught.value.hint.endswith(hint)
 
 
 def test_a_folder_of_azure_is_one(

@@ -133,8 +133,12 @@ def test_the_command_says_how_to_start_and_to_judge_the_server(
 
     printed = call("--base-path", "/models").output
 
-    assert printed.splitlines()[0] == "adds version 1 (prod): savedmodel-fp32: served: models/adds"
-    for words in ("--model_config_file=/models/models.config", "http://127.0.0.1:8501/v1/models/adds"):
+    assert printed.splitlines()[0] == "adds version 1 (prod): savedmodel-fp32: written: models/adds"
+    for words in (
+        "--model_config_file=/models/models.config",
+        "http://127.0.0.1:8501/v1/models/adds",
+        "--model_config_file_poll_wait_seconds=60",
+    ):
         assert words in printed
     assert max(map(len, printed.splitlines())) <= 80
 
@@ -191,6 +195,17 @@ def test_a_release_without_a_savedmodel_is_told_how_to_come_to_one(
         + words
     )
     assert caught.value.hint == hint
+
+
+def test_what_a_release_lacks_is_said_before_what_its_folder_holds(
+    tmp_path: Path, call: Callable[..., Result], make_release: Callable[..., Release]
+) -> None:
+    make_release()
+    (tmp_path / "models/adds").mkdir(parents=True)
+    (tmp_path / "models/adds/config.pbtxt").write_text("backend: 'python'")
+
+    with pytest.raises(UsageError, match="holds nothing that TensorFlow Serving serves"):
+        call()
 
 
 def test_a_release_that_no_server_reads_names_no_command(

@@ -40,12 +40,19 @@ def test_the_release_at_prod_is_written_and_said(
     printed = call("--samples", "inputs.npz").output
 
     assert (tmp_path / "models/adds/1/model.onnx").is_file()
-    assert printed.splitlines()[0] == "adds version 1 (prod): onnx-fp32 for Triton's backend onnxruntime: served:"
+    assert printed.splitlines()[0] == "adds version 1 (prod): onnx-fp32 for Triton's backend onnxruntime: written:"
     for words in ("inputs: x FP32[4]", "up to 16 rows a call, 8 and 16 preferred", "warm-up: 2 requests"):
         assert words in printed
-    assert "start: tritonserver --model-repository=models" in printed
+    assert "start: tritonserver --model-repository=models --model-control-mode=poll\n" in printed
     assert "grpc://127.0.0.1:8001/adds" in printed
     assert max(map(len, printed.splitlines())) <= 80
+
+
+def test_a_quiet_call_prints_one_line(call: Callable[..., Result], make_release: Callable[..., Release]) -> None:
+    make_release()
+
+    assert call("-q").output == "adds version 1 (prod): onnx-fp32: written: models/adds\n"
+    assert call("-q").output == ("adds version 1 (prod): onnx-fp32: there already: models/adds\n")
 
 
 def test_what_the_spec_says_is_in_the_configuration(
@@ -115,7 +122,7 @@ def test_a_server_that_reads_the_file_is_served(
 ) -> None:
     make_release()
 
-    assert "served" in call("--server", server).output
+    assert "written: models/adds" in call("--server", server, "-q").output
 
 
 @pytest.mark.parametrize("server", ["24.01", "2.51", "25.13", "latest"])

@@ -366,6 +366,27 @@ def test_what_cannot_be_is_refused_before_anything_is_sent(
     assert (server.asked, server.loads) == (0, [])
 
 
+def test_a_folder_of_another_kind_is_told_one_of_its_own(call: Callable[..., Result], tmp_path: Path) -> None:
+    (tmp_path / "services/adds").mkdir(parents=True)
+    (tmp_path / "services/adds/inferenceservice.yaml").write_text("kind: InferenceService\n")
+
+    with pytest.raises(UsageError, match="services holds a view for KServe") as caught:
+        call("--out", "services")
+
+    assert "triton adds prod --out services-triton" in caught.value.hint
+
+
+def test_a_view_that_follows_another_alias_is_told_a_folder_of_its_own(
+    call: Callable[..., Result], make_release: Callable[..., Release]
+) -> None:
+    make_release(added=2.0)
+
+    with pytest.raises(UsageError, match="is not what was released as version 2") as caught:
+        call("2")
+
+    assert "triton adds 2 --out models-2 --repository" in caught.value.hint
+
+
 def test_a_view_of_another_release_is_refused(
     server: Server, call: Callable[..., Result], make_release: Callable[..., Release]
 ) -> None:

@@ -87,7 +87,7 @@ def command(
     """
     from paritygate.errors import UsageError
     from paritygate.pipelines.cli.console import Shown, write_json
-    from paritygate.pipelines.cli.release_summary import print_release
+    from paritygate.pipelines.cli.release_summary import print_next_of_release, print_release
     from paritygate.pipelines.cli.serving_summary import print_following_views
     from paritygate.pipelines.release.following import write_following_views
     from paritygate.pipelines.release.promote import promote_stage, repository_of
@@ -113,5 +113,6 @@ def command(
     print_release(release, place, shown)
     views = write_following_views(place, release.model, release.alias)
     code = print_following_views(views, place, is_quiet=quiet, to_stderr=shown.to_stderr)
+    print_next_of_release(release, place, shown)
     write_json(json_target, {"schema_version": 1, **to_data(release), "views": [view.to_json() for view in views]})
     return code

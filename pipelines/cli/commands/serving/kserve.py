@@ -18,16 +18,15 @@ __all__ = ["command"]
 )
 @click.option(
     "--storage-uri",
-    required=True,
     metavar="URI",
     help="Where the cluster reads what is in DIR, such as pvc://CLAIM/PATH, pvc://CLAIM/ for the whole volume of the "
-    "claim, or s3://BUCKET/PATH.",
+    "claim, or s3://BUCKET/PATH.  [required]",
 )
 @click.option(
     "--server",
-    required=True,
     metavar="YY.MM",
-    help="The release of Triton that KServe is to run, such as 25.10: refuse an ONNX file that is too new for it.",
+    help="The release of Triton that KServe is to run, such as 25.10: refuse an ONNX file that is too new for it.  "
+    "[required]",
 )
 @click.option(
     "--samples",

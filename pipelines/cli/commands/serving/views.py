@@ -38,6 +38,7 @@ def command(*, model: str | None, forget: Path | None, repository: Path, json_ta
     from paritygate.pipelines.cli.serving_summary import forgotten_lines, kept_view_lines
     from paritygate.pipelines.release.kept_orders import forget_view, kept_orders
     from paritygate.pipelines.release.repository.inspect import list_models, read_state
+    from paritygate.pipelines.release.view_state import state_of_view
 
     if forget is not None and model is not None:
         msg = "views takes either a MODEL or --forget DIR"
@@ -54,5 +55,7 @@ def command(*, model: str | None, forget: Path | None, repository: Path, json_ta
         return 0
     kept = list(kept_orders(repository, model or "*"))
     print_lines(kept_view_lines(kept, repository), err=json_target == "-")
-    write_json(json_target, {"schema_version": 1, "views": [each.to_json() for each in kept]})
+    states = [{} if each.order is None else state_of_view(repository, each.order).to_json() for each in kept]
+    views = [{**each.to_json(), **state} for each, state in zip(kept, states, strict=True)]
+    write_json(json_target, {"schema_version": 1, "views": views})
     return 0
