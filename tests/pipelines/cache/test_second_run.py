@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from benchmarks.cache_cost import looked_at
 from tests.pipelines.conftest import Desk
 
