@@ -98,6 +98,9 @@ _ENVIRONMENT = {
     "TF_CPP_MIN_LOG_LEVEL": "2",
     "TF_ENABLE_ONEDNN_OPTS": os.environ.get("TF_ENABLE_ONEDNN_OPTS", "1"),
 }
+# Converters go through sets of texts: with another seed, the same source would become another file. Where models
+# answer, the seed stays drawn, so that an answer that follows from it shows.
+_ENVIRONMENT_OF_JOB = {"export": {"PYTHONHASHSEED": "0"}}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -283,7 +286,7 @@ def start_child(job: ChildJob, *, inherited: Sequence[int] = (), listener: Liste
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 pass_fds=(write_end, *inherited),
-                env=environment_of_child(),
+                env={**_ENVIRONMENT_OF_JOB.get(job.name, {}), **environment_of_child()},
                 # Ctrl-C reaches the parent only, which then ends the child and all it started.
                 start_new_session=True,
             )

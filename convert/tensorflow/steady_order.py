@@ -1,0 +1,42 @@
+"""Makes tf2onnx write the same file each time: the order of what it keeps in sets is always the same.
+
+It keeps nodes in sets, whose order follows from where they lie in memory, and merges equal ones into the first that it
+meets; and it names what an einsum becomes by the place in memory as well. The order of texts in sets follows from
+PYTHONHASHSEED, which exports are started with.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+__all__ = ["steady_order"]
+
+_NUMBER = "_paritygate_number"
+
+
+@contextmanager
+def steady_order() -> Iterator[None]:
+    """Number the nodes that tf2onnx makes meanwhile, and let it go by these numbers."""
+    from tf2onnx.graph import Node
+    from tf2onnx.optimizer.einsum_optimizer import EinsumSubOp
+
+    numbers = itertools.count()
+
+    def number(node: Any) -> int:  # noqa: ANN401 - tf2onnx has no types
+        if not hasattr(node, _NUMBER):
+            setattr(node, _NUMBER, next(numbers))
+        found: int = getattr(node, _NUMBER)
+        return found
+
+    def name(node: Any) -> str:  # noqa: ANN401 - as above
+        return f"einsum{number(node)}_{node.name[:2]}"
+
+    before = Node.__hash__, EinsumSubOp._onnx_name  # noqa: SLF001 - there is no other way to name them
+    Node.__hash__, EinsumSubOp._onnx_name = number, name  # noqa: SLF001 - as above
+    try:
+        yield
+    finally:
+        Node.__hash__, EinsumSubOp._onnx_name = before  # noqa: SLF001 - as above

@@ -1,0 +1,43 @@
+"""The same source becomes the same files in every process, so that no new version is released of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.pipelines.conftest import Desk
+
+pytestmark = [pytest.mark.tensorflow, pytest.mark.children, pytest.mark.slow]
+
+TARGETS = ["onnx-fp32", "openvino-fp32", "tflite-fp32"]
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    """Return a Keras model with what tf2onnx orders by chance: an einsum, and equal nodes in two directions."""
+    from paritygate.models.tensorflow.importing import import_keras
+
+    keras: Any = import_keras()
+    keras.utils.set_random_seed(0)
+    taken = keras.Input((5,), dtype="int32", name="ids")
+    hidden = keras.layers.Embedding(20, 4)(taken)
+    hidden = keras.layers.Bidirectional(keras.layers.LSTM(3, return_sequences=True, unroll=True))(hidden)
+    hidden = keras.layers.LayerNormalization()(hidden + keras.layers.MultiHeadAttention(2, 2)(hidden, hidden))
+    logits = keras.layers.Dense(3, name="logits")(keras.layers.GlobalMaxPooling1D()(hidden))
+    keras.Model(taken, logits).save(tmp_path / "model.keras")
+    np.savez(tmp_path / "inputs.npz", ids=np.random.default_rng(0).integers(0, 20, (40, 5)).astype(np.int32))
+    made = Desk(folder=tmp_path)
+    made.spec(model={"name": "tiny", "source": "model.keras"}, targets=TARGETS)
+    return made
+
+
+@pytest.mark.openvino
+@pytest.mark.litert
+def test_two_exports_are_the_same_bytes(desk: Desk) -> None:
+    first, second = (desk.json("export", "spec.yaml", "--root", root).data["artifacts"] for root in ("one", "two"))
+    assert list(first) == TARGETS
+    assert {name: made["files"] for name, made in first.items()} == {
+        name: made["files"] for name, made in second.items()
+    }
