@@ -426,7 +426,7 @@ def test_a_run_says_it_in_terminal_report_evidence_and_release(bench: Bench, tmp
 
     printed = " ".join(" ".join(bench.capture.readouterr()).split())
     assert code == 0, printed
-    assert "padding finding: onnx-fp16, onnx-fp16 emulated: where attention_mask is 0, hidden differs" in printed
+    assert "padding finding: onnx-fp16: where attention_mask is 0, hidden differs" in printed
     (run,) = (tmp_path / "runs" / "texts").iterdir()
     for name in ("report.md", "report.html", "evidence.json"):
         assert "where attention_mask is 0, hidden differs" in (run / name).read_text(encoding="utf-8")
