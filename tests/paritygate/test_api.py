@@ -79,7 +79,8 @@ def test_type_checkers_are_shown_every_name(project_root: Path) -> None:
 def test_every_option_of_the_command_is_an_argument(
     command: click.Command, function: Callable[..., object], other_names: dict[str, str]
 ) -> None:
-    options = {item.opts[0].removeprefix("--").replace("-", "_") for item in command.params if item.opts[0][0] == "-"}
+    listed = [item for item in command.params if item.opts[0][0] == "-" and not getattr(item, "hidden", False)]
+    options = {item.opts[0].removeprefix("--").replace("-", "_") for item in listed}
     # What a terminal has, and what holds for the children of a command.
     options -= {"format", "json", "quiet", "verbose", "memory_limit"}
     arguments = inspect.signature(function).parameters
