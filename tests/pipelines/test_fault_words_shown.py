@@ -91,7 +91,7 @@ def test_a_tolerance_below_the_noise_of_the_reference_is_a_warning(bench: Bench)
     )
     assert outcome.failed == {"max_abs_diff"}
     # Where there is one processor, threads are not among them.
-    said = r"warning: noise_floor \[logits\]: over repeats(,| and) batch sizes( and threads| .*) the reference differs"
+    said = r"warning: noise_floor of logits: over repeats(,| and) batch sizes( and threads| .*) the reference differs"
     assert re.search(said, outcome.err + outcome.out)
 
 

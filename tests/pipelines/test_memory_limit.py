@@ -284,7 +284,8 @@ def test_a_size_is_read_with_its_unit(desk: Desk, monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr("paritygate.pipelines.process.child.run_child", look)
     desk.onnx()
-    desk.call("compare", "model.onnx", "model.onnx", "--samples", "inputs.npz", "--memory-limit", text)
+    (desk.folder / "other.onnx").write_bytes((desk.folder / "model.onnx").read_bytes() + b"\x2a\x00")
+    desk.call("compare", "model.onnx", "other.onnx", "--samples", "inputs.npz", "--memory-limit", text)
 
     assert seen == [expected]
     # It holds for the one command.
