@@ -69,8 +69,8 @@ _TIMES, _TIMES_INVENTED = 2, 3
 # What answers to rows alone may take in memory.
 _BYTES_OF_ROWS = 64 << 20
 _SIGNAL_RANK = 3
-# A choice between equal places showed in one of six draws for one row of a detector.
-_DRAWS_OF_FLAT = 16
+# A choice between equal places showed in one of six draws for one row of a detector; each is as much work as an answer.
+_DRAWS_OF_FLAT = 8
 _ROUNDING_OF_FP32 = 2.0**-23
 _ROUNDING_OF_FP16 = 2.0**-11
 
@@ -437,6 +437,8 @@ def _if_steady(
         return batch
     if any(_is_flat_signal(array) for array in batch.inputs.values() if is_float_dtype(array.dtype.name)):
         for draw in range(1, _DRAWS_OF_FLAT + 1):
+            if plan.allowance is not None and not plan.allowance.takes(batch.inputs, times=1, calls=1):
+                break
             moved = _moved(batch, _ROUNDING_OF_FP32, plan.context, draw=draw)
             float32 = _movement(runner, outputs, plan, moved, Precision.FP32)
             if float32 > _STEADY_SHARE:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from paritygate.batch import Batch
 from paritygate.signature import Dim, Signature, TensorSpec
 from paritygate.validate.probes import record
+from paritygate.validate.probes.allowance import Allowance, SamplesCost
 from paritygate.validate.probes.drops import DropKind
 from paritygate.validate.probes.probe import PROBES, ProbeBatch, ProbeContext
 from paritygate.validate.probes.roles import DeclaredRole, Role
@@ -390,13 +391,22 @@ def test_a_choice_that_few_draws_show_is_asked_of_no_flat_picture(
 ) -> None:
     text, weights, samples = _choice_that_few_draws_show()
 
-    def unsteady() -> set[str]:
-        asked = desk.ask(desk.model(text, weights), samples, names=["values"])
+    def unsteady(allowance: Allowance | None = None) -> set[str]:
+        asked = desk.ask(desk.model(text, weights), samples, names=["values"], allowance=allowance)
         (probe,) = asked.probes.probes
         return {item.about for item in probe.dropped if item.kind is DropKind.UNSTEADY}
 
     flat = {"x: ones", "x: the mean, everywhere", "x: each row constant"}
     assert flat <= unsteady()
+    # Each draw is counted among what probes may cost.
+    counted: list[int] = []
+    whole = Allowance(SamplesCost(rows=32, values=384, seconds=1e-6))
+    takes = whole.takes
+    monkeypatch.setattr(
+        whole, "takes", lambda inputs, **asked: counted.append(asked["times"]) or takes(inputs, **asked)
+    )
+    assert flat <= unsteady(allowance=whole)
+    assert counted.count(1) >= len(flat)
     monkeypatch.setattr(record, "_DRAWS_OF_FLAT", 0)
     assert not flat <= unsteady()
 
