@@ -53,7 +53,7 @@ def test_every_field_is_one_of_kserve(release: pg.Release, tmp_path: Path) -> No
         root=tmp_path / "models",
         name="scores",
         server="25.10",
-        storage_uri="pvc://models",
+        storage_uri="pvc://models/scores",
     )
     publish_kserve_view(release.root, order)
     service = yaml.safe_load((tmp_path / "models/scores/inferenceservice.yaml").read_text())
