@@ -12,7 +12,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from paritygate.errors import ParitygateError, StorageError, UsageError
+from paritygate.errors import NotRunHereError, ParitygateError, StorageError, UsageError
 from paritygate.files import digest_of_json, make_marked_folder
 from paritygate.pipelines.cache.request import difference_of_requests, placed, request_of, unplaced
 from paritygate.pipelines.cache.states import (
@@ -126,9 +126,7 @@ class Cache:
         )
         entry, why = self._taken(job.what, wanted.key, wanted.folders)
         if entry is not None:
-            self._all_read.append(entry.read)
-            self.done.append(JobDone(job=job.what, taken_from=entry.made_in, made_at=entry.made_at))
-            return placed(entry.value, self.run)
+            return self._value_of(entry, job.what)
         if answers is None:
             return self._do(wanted, why or self._difference_of_request(job), progress)
         try:
@@ -137,10 +135,25 @@ class Cache:
             )
             if entry is None:
                 return self._do(wanted, why or difference or self._difference_of_request(job), progress)
+            if entry.not_run_here is not None:
+                return self._value_of(entry, job.what)
             return self._judge(wanted, entry, progress)
         finally:
             # They are in the cache, or of no use.
             shutil.rmtree(answers.folder, ignore_errors=True)
+
+    def _value_of(self, entry: Entry, what: str) -> Any:  # noqa: ANN401 - the job's JSON
+        """Return what a job returned that is taken over whole.
+
+        Raises:
+            NotRunHereError: It does not run on this machine: that came of it.
+        """
+        self._all_read.append(entry.read)
+        self.done.append(JobDone(job=what, taken_from=entry.made_in, made_at=entry.made_at))
+        if entry.not_run_here is not None:
+            message, hint = placed(entry.not_run_here, self.run)
+            raise NotRunHereError(message, hint=hint)
+        return placed(entry.value, self.run)
 
     def _taken(self, what: str, key: str, folders: Mapping[str, Path]) -> tuple[Entry | None, str]:
         """Return what was done before with the same, its files in place; or None, and why, as far as that is known."""
@@ -169,6 +182,8 @@ class Cache:
         make_marked_folder(place)
         try:
             value, readings = self._watched(replace(wanted.job, args=args, folder=place), wanted, progress)
+            if isinstance(value, NotRunHereError):
+                raise value
         except ParitygateError as err:
             # Whatever it was: it counts as it comes out where models are asked.
             for folder in (answers.folder, *wanted.folders.values()):
@@ -232,15 +247,17 @@ class Cache:
     def _asked(self, name: str, args: Mapping[str, Any]) -> dict[str, Any]:
         return request_of(name, args, self.run)
 
-    def _entry(self, job: str, made_at: str, read: Read, value: Any) -> Entry:  # noqa: ANN401 - JSON data
+    def _entry(self, job: str, made_at: str, read: Read, value: Any) -> Entry:  # noqa: ANN401 - JSON data, or an error
+        not_run = (str(value), value.hint) if isinstance(value, NotRunHereError) else None
         return Entry(
             folder=Path(),
             job=job,
             made_at=made_at,
             made_in=self.run.name,
             read=read,
-            value=unplaced(value, self.run),
+            value=unplaced(value, self.run) if not_run is None else None,
             made=(),
+            not_run_here=unplaced(not_run, self.run),
         )
 
     @property
@@ -279,22 +296,30 @@ class Cache:
         value, readings = self._watched(watched, wanted, progress)
         not_kept = "it failed"
         read = functools.cache(lambda: self._read(readings))
-        if wanted.is_kept(value):
+        does_not_run = isinstance(value, NotRunHereError)
+        if does_not_run or wanted.is_kept(value):
             not_kept = self._kept(wanted, value, read, made_at)
-        if answers is not None and (answers.folder / ANSWERS_FILE).is_file():
+        if answers is not None and (does_not_run or (answers.folder / ANSWERS_FILE).is_file()):
             with contextlib.suppress(NotKept, OSError, StorageError):
-                entry = self._entry(job.what, made_at, read(), None)
+                entry = self._entry(job.what, made_at, read(), value if does_not_run else None)
                 folders = {self._place(answers.folder): answers.folder}
                 self._used.append(self._store.save(self._key_of_answers(job, answers), entry, folders))
         self.done.append(JobDone(job=job.what, taken_from="", made_at=made_at, why=why, not_kept=not_kept))
+        if isinstance(value, NotRunHereError):
+            raise value
         return value
 
     def _watched(self, job: ChildJob, wanted: Wanted, progress: Progress) -> tuple[Any, Readings]:
-        """Return what a job returns, and what it read."""
+        """Return what a job returns, or that it does not run on this machine, and what it read."""
         own = [job.folder, *wanted.folders.values()]
         listener = Listener(own if wanted.answers is None else [*own, wanted.answers.folder])
         try:
             value = run_child(job, progress, listener=listener)
+        except NotRunHereError as err:
+            # As sure as any result: the machine belongs to what is asked. Other classes of it say what is missing here.
+            if type(err) is not NotRunHereError:
+                raise
+            value = err
         finally:
             readings = listener.close()
             # What was looked at before may have been changed by what ran since.

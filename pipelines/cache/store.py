@@ -25,7 +25,7 @@ _ENTRY = "entry.json"
 # What was asked, in words and whole: it is read where an entry is not.
 _ASKED = "asked.json"
 _STAGED = ".partial-"
-_SCHEMA = 1
+_SCHEMA = 2
 # Of the same question, such as a model that is changed and changed back.
 _MOST_OF_ONE = 16
 
@@ -55,6 +55,7 @@ class Entry:
         read: What it read.
         value: What it returned, with `@run@` for the run folder.
         made: The files that it made.
+        not_run_here: Why it does not run on this machine, and a hint, where that is what came of it.
     """
 
     folder: Path
@@ -64,6 +65,7 @@ class Entry:
     read: Read
     value: Any
     made: tuple[Made, ...]
+    not_run_here: tuple[str, str] | None = None
 
 
 class Store:
@@ -130,6 +132,7 @@ class Store:
                 "value": entry.value,
                 "made": [{"place": item.place, "files": dict(item.files)} for item in made],
                 "read": entry.read.to_json(),
+                "not_run_here": entry.not_run_here,
             }
             write_json_atomically(staged / _ENTRY, data)
             if asked is not None:
@@ -208,6 +211,7 @@ def _read(folder: Path) -> Entry:
         read=Read.of_json(data["read"]),
         value=data["value"],
         made=tuple(Made(place=item["place"], files=item["files"]) for item in data["made"]),
+        not_run_here=None if data["not_run_here"] is None else tuple(data["not_run_here"]),
     )
 
 

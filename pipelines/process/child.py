@@ -172,10 +172,10 @@ def run_child(job: ChildJob, progress: Progress = lambda *_: None, *, listener: 
     finally:
         # Whatever ends the wait, Ctrl-C included, no child is left behind.
         stop_child(child)
-    result = result_of_child(child, last_stage)
-    if listener is not None:
+    if listener is not None and child.result.is_file():
+        # Also of what raised an error: that something does not run here is known by what was read.
         listener.add_of_python(_outcome(child).get("read"))
-    return result
+    return result_of_child(child, last_stage)
 
 
 # Once it is there, the answers of the models of a job are all in its folder.

@@ -212,6 +212,7 @@ class _Validator:
 
         result = compare(job, time_limit_s=self._time_limit_s, folder=place, progress=report, do=self._run.do)
         # What the converter had to say belongs to the variant as much as what the runtimes had.
-        result = replace(result, notes=[*artifact.made_by.get("notes", ()), *result.notes, *_taken_over(self._run)])
+        taken_over = _taken_over(self._run) if result.is_measured else ()
+        result = replace(result, notes=[*artifact.made_by.get("notes", ()), *result.notes, *taken_over])
         is_hiding = self._run.resolved.hides_inputs(is_leaving=False)
         return hidden(result) if is_hiding else result

@@ -45,3 +45,20 @@ def test_it_imports_no_framework_and_starts_no_child(known: Desk) -> None:
 def test_the_one_that_looks_would_notice(known: Desk) -> None:
     found = looked_at(["run", "spec.yaml", "--no-cache"], known.folder / "look.json")
     assert found["children"] > 0
+
+
+def test_what_does_not_run_here_is_known_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    desk = Desk(folder=tmp_path)
+    desk.onnx()
+    desk.samples()
+    desk.spec(targets=["onnx-fp32", "openvino-bf16"], required=["onnx-fp32"])
+    monkeypatch.delenv("PARITYGATE_CACHE", raising=False)
+    monkeypatch.chdir(tmp_path)
+    words = ["run", "spec.yaml", "--no-benchmark", "--no-promote"]
+    first = desk.json(*words).data["runs"][0]["variants"]["openvino-bf16"]
+    if not first["not_run_here"]:
+        pytest.skip("this CPU computes in bf16")
+
+    assert looked_at(words, desk.folder / "look.json") == {"frameworks": [], "children": 0}
+    second = desk.json(*words).data["runs"][0]["variants"]["openvino-bf16"]
+    assert (second["verdict"], second["not_run_here"]) == ("not run here", first["not_run_here"])
