@@ -115,7 +115,7 @@ def write_spec(name: str, folder: Path) -> Path:
 
 def measure(name: str) -> dict[str, Any]:
     """Return what each stage of a recipe costs."""
-    from paritygate.pipelines.report import write_reports
+    from paritygate.pipelines.report.write import write_reports
     from paritygate.pipelines.run.export import export_stage
     from paritygate.pipelines.run.record import record_stage
     from paritygate.pipelines.run.validate import validate_stage

@@ -23,7 +23,7 @@ from paritygate.pipelines.release.promote import (
     repository_of,
 )
 from paritygate.pipelines.release.repository.release import Release
-from paritygate.pipelines.report import write_reports
+from paritygate.pipelines.report.write import write_reports
 from paritygate.pipelines.run.benchmark import benchmark_stage, take_over_benchmark
 from paritygate.pipelines.run.earlier_failures import check_asks_enough
 from paritygate.pipelines.run.export import export_stage

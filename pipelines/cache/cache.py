@@ -93,6 +93,9 @@ class Cache:
     # What the jobs so far read, as far as it is known for certain.
     _all_read: list[Read] = field(default_factory=list)
     _used: list[Path] = field(default_factory=list)
+    # What was found out beside the jobs, and is known to later runs.
+    _found: set[str] = field(default_factory=set)
+    _has_failed: bool = False
 
     def run_job(
         self,
@@ -215,6 +218,7 @@ class Cache:
             if not first_difference(entry.read, self.run, self.memory, self._checked):
                 done = JobDone(job=what, taken_from=entry.made_in, made_at=entry.made_at, is_found=True)
                 self.done.append(done)
+                self._found.add(what)
                 return placed(entry.value, self.run), done
         return None
 
@@ -222,9 +226,22 @@ class Cache:
         """Keep what was found out for later runs, as `found` asks for it; nothing where some job is not known."""
         if self.store is None or not self._is_all_known:
             return
-        read = union_outside_run(self._all_read)
         with contextlib.suppress(OSError, StorageError):
-            self.store.save(self._key(what, asked), self._entry(what, _now(), read, value), {})
+            self.store.save(self._key(what, asked), self.entry_of_all(what, value), {})
+            self._found.add(what)
+
+    def entry_of_all(self, what: str, value: Any) -> Entry:  # noqa: ANN401 - JSON data
+        """Return an entry of something that follows from all that the jobs read outside of the run."""
+        return self._entry(what, _now(), union_outside_run(self._all_read), value)
+
+    def knows_all(self, *found: str) -> bool:
+        """Return whether later runs know all jobs of this one, none of which failed, and what was found out besides.
+
+        Args:
+            found: What else was found out, as `found` and `keep` are told it.
+        """
+        is_kept = self._is_all_known and not any(job.not_kept for job in self.done)
+        return is_kept and not self._has_failed and self._found.issuperset(found)
 
     @property
     def _is_all_known(self) -> bool:
@@ -318,8 +335,12 @@ class Cache:
         except NotRunHereError as err:
             # As sure as any result: the machine belongs to what is asked. Other classes of it say what is missing here.
             if type(err) is not NotRunHereError:
+                self._has_failed = True
                 raise
             value = err
+        except BaseException:
+            self._has_failed = True
+            raise
         finally:
             readings = listener.close()
             # What was looked at before may have been changed by what ran since.

@@ -18,12 +18,13 @@ __all__ = ["difference_of_requests", "placed", "request_of", "unplaced"]
 # How long a value may be that is shown, and what stands for none.
 _LONGEST = 60
 _SHOWN_OF_NOTHING = "nothing"
-# These change from one shell, session or CI job to the next. Where Python code reads one of them, that is seen; of what
-# compiled code reads nothing is, so that all others count.
+# These change from one shell, session, call of make or CI job to the next. Where Python code reads one of them, that is
+# seen; of what compiled code reads nothing is, so that all others count.
 _OF_THE_MOMENT = (
     "ACTIONS_", "AGENT_", "BUILDKITE_", "BUILD_", "CIRCLE_", "CI_", "DBUS_", "GITHUB_", "GITLAB_", "GPG_", "JENKINS_",
-    "JOURNAL_", "LESS", "LS_", "PARITYGATE_CACHE", "PYTEST_", "RUNNER_", "SSH_", "SYSTEMD_", "TERM_", "TMUX", "TRAVIS_",
-    "VSCODE_", "XDG_",
+    "JOURNAL_", "LESS", "LS_", "MAKEFLAGS", "MAKELEVEL", "MAKE_TERM", "MFLAGS", "PARITYGATE_CACHE", "PYTEST_",
+    "PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED", "RUNNER_", "SSH_", "SYSTEMD_", "TERM_", "TMUX", "TRAVIS_", "VSCODE_",
+    "XDG_",
 )  # fmt: skip
 
 

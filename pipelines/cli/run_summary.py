@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from paritygate.artifact import Artifact
 from paritygate.codec import to_data
 from paritygate.errors import ParitygateError
 from paritygate.models.source import SourceKind
+from paritygate.pipelines.cache.finished_run import AskedOfRun, FinishedRun, keep_finished_run
 from paritygate.pipelines.cli.console import Shown, print_errors, print_lines, print_table, table_text
 from paritygate.pipelines.cli.details import (
     comparison_details,
@@ -18,10 +21,11 @@ from paritygate.pipelines.cli.details import (
     print_result_error,
 )
 from paritygate.pipelines.cli.release_summary import release_lines, show_command
-from paritygate.pipelines.cli.screen import command_lines, path_line, screen_table, wrapped
+from paritygate.pipelines.cli.screen import WIDTH, command_lines, path_line, screen_table, wrapped
 from paritygate.pipelines.cli.serving_summary import following_lines
 from paritygate.pipelines.compare.result import ComparisonResult, error_result
 from paritygate.pipelines.release.promote import promote_command
+from paritygate.pipelines.release.repository.log import log_folder
 from paritygate.pipelines.report.figures import size_words
 from paritygate.pipelines.report.report_data import ReportData, collect_report
 from paritygate.pipelines.report.summary import (
@@ -35,6 +39,7 @@ from paritygate.pipelines.report.summary import (
 from paritygate.pipelines.report.tables.parity import comparison_table
 from paritygate.pipelines.report.tables.table import Column, Table, figure, status, text
 from paritygate.pipelines.report.why import first_line
+from paritygate.pipelines.run.benchmark import BENCHMARK
 from paritygate.text import as_message, counted, echo
 
 if TYPE_CHECKING:
@@ -44,6 +49,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "comparison_text",
+    "keep_what_it_came_to",
     "made_to_json",
     "print_comparison",
     "print_error",
@@ -218,6 +224,33 @@ def print_outcome(outcome: RunOutcome, shown: Shown) -> None:
     if shown.is_verbose:
         print_outcome_details(outcome, report, to_stderr=shown.to_stderr)
     print_lines(_outcome_lines(outcome, report, shown.width), err=shown.to_stderr)
+
+
+def keep_what_it_came_to(asked: AskedOfRun, outcome: RunOutcome) -> None:
+    """Keep what is to be said of a run while nothing of it changes; not where the next may come to something else.
+
+    Args:
+        asked: What was asked of the run.
+        outcome: What came of it.
+    """
+    run, cache = outcome.run, outcome.run.cache
+    benchmark = () if run.benchmark() is None else (BENCHMARK,)
+    is_released = outcome.release is not None or outcome.not_released == _NOT_ASKED_FOR
+    if cache is None or not cache.knows_all(*benchmark) or outcome.exit_code or not is_released:
+        return
+    if any(result.error for result in outcome.results.values()) or any(view.error for view in outcome.views):
+        return
+    report = collect_report(run, release=None if outcome.release is None else to_data(outcome.release))
+    finished = FinishedRun(
+        folder=run.folder,
+        made_at=datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
+        lines=tuple(_outcome_lines(replace(outcome, jobs=(), views=()), report, WIDTH)),
+        verdict=_verdict_of_run(report),
+        outcome=outcome.to_json(),
+    )
+    # Other runs of the model may fail, and its alias may be moved.
+    log = () if outcome.repository is None else (log_folder(outcome.repository, run.resolved.name),)
+    keep_finished_run(asked, cache, finished, listed=(run.folder.parent, *log))
 
 
 def _verdict_of_run(report: ReportData) -> str:

@@ -41,12 +41,13 @@ from paritygate.text import counted
 from paritygate.validate.gate.verdict import Verdict
 from paritygate.validate.reference.recording import RECORD_FILE, Recording
 
-__all__ = ["benchmark_stage", "exit_code_of_benchmark", "subjects_of", "take_over_benchmark"]
+__all__ = ["BENCHMARK", "benchmark_stage", "exit_code_of_benchmark", "subjects_of", "take_over_benchmark"]
 
 # Enough for a look at every input of most models, and bounded for slow ones.
 _WARM_UP_ROUNDS = 4
 _MIN_CYCLE = 3
-_WHAT = "the benchmark"
+# How it is called among what was found out beside the jobs.
+BENCHMARK = "the benchmark"
 
 
 def subjects_of(run: RunFolder, device: str = "cpu") -> list[BenchmarkSubject]:
@@ -88,7 +89,7 @@ def take_over_benchmark(run: RunFolder, plan: BenchmarkPlan, device: str = "cpu"
     asked = None if run.cache is None else _asked(run, plan, device)
     if run.cache is None or asked is None:
         return False
-    found = run.cache.found(_WHAT, asked)
+    found = run.cache.found(BENCHMARK, asked)
     if found is None:
         return False
     data, done = found
@@ -184,7 +185,7 @@ def benchmark_stage(
 def _keep(run: RunFolder, plan: BenchmarkPlan, device: str, result: BenchmarkResult) -> None:
     asked = _asked(run, plan, device)
     if run.cache is not None and asked is not None:
-        run.cache.keep(_WHAT, asked, to_data(result))
+        run.cache.keep(BENCHMARK, asked, to_data(result))
 
 
 def _point_note(run: RunFolder, plan: BenchmarkPlan) -> tuple[str, ...]:

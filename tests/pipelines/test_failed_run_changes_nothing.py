@@ -9,7 +9,7 @@ import pytest
 
 from paritygate.errors import StorageError
 from paritygate.pipelines import run_spec as run
-from paritygate.pipelines.report import write_reports
+from paritygate.pipelines.report.write import write_reports
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -24,11 +24,16 @@ from paritygate.pipelines.release.repository.disk import make_folders, reading_e
 from paritygate.pipelines.release.repository.record import CHAINED_SCHEMA, Record, digest_of_record
 from paritygate.pipelines.release.repository.state import ModelState, contradiction, state_of
 
-__all__ = ["append_record", "logged_models", "read_records"]
+__all__ = ["append_record", "log_folder", "logged_models", "read_records"]
 
 _LOG = "log"
 _NUMBERED = re.compile(r"(\d{6,})\.json")
 _NO_LINKS = frozenset({errno.ENOTSUP, errno.EOPNOTSUPP, errno.EXDEV, errno.EMLINK, errno.ENOSYS})
+
+
+def log_folder(repository: Path, model: str) -> Path:
+    """Return the folder of a model's records; it is there once the model has one."""
+    return repository / _LOG / model
 
 
 def logged_models(repository: Path) -> tuple[str, ...]:
@@ -54,7 +59,7 @@ def read_records(repository: Path, model: str) -> tuple[Record, ...]:
         RepositoryError: A record is missing, is no record, was edited, does not follow the one before it, or was
             written by a later paritygate.
     """
-    folder = repository / _LOG / model
+    folder = log_folder(repository, model)
     if not folder.is_dir():
         return ()
     with reading_errors(folder):

@@ -31,11 +31,58 @@ def _ran(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-def test_it_says_that_nothing_has_changed(known: Desk) -> None:
-    first = known.runs[0]
+def test_it_says_that_nothing_has_changed_and_what_it_came_to(known: Desk) -> None:
+    (first,) = known.runs
     said = _ran().stdout
-    assert f"all 3 jobs were taken over from run {first.name}, since nothing that\n  they read has changed" in said
-    assert "version 1" in said
+    assert said.startswith(f"nothing has changed since run {first.name} of ")
+    assert "verdict: pass: tiny" in said
+    assert "released tiny version 1" in said
+    assert known.runs == [first]
+
+
+def test_its_json_says_of_each_job_where_it_was_done(known: Desk) -> None:
+    (first,) = known.runs
+    called = known.json("run", "spec.yaml")
+    (run,) = called.data["runs"]
+    assert (called.code, run["run"], run["exit_code"]) == (0, str(first), 0)
+    assert [job["taken_from"] for job in run["jobs"]] == [first.name] * 3
+
+
+def test_more_than_it_printed_is_looked_up_job_by_job(known: Desk) -> None:
+    first = known.runs[0]
+    said = _ran("--verbose").stdout
+    assert f"all 3 jobs were taken over from run {first.name}, since nothing that they read has changed" in said
+    assert len(known.runs) == 2
+
+
+@pytest.mark.parametrize(
+    "change", ["its report", "another run", "an alias", "a package", "the path", "the spec", "an option"]
+)
+def test_what_the_run_itself_follows_counts(known: Desk, change: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    words: list[str] = []
+    place = known.folder / "installed"
+    place.mkdir()
+    if change == "its report":
+        (known.runs[0] / "report.html").write_text("something else")
+    elif change == "another run":
+        assert known.call("run", "spec.yaml", "--no-cache", "--no-promote").code == 0
+    elif change == "an alias":
+        assert known.call("alias", "tiny", "canary", "1").code == 0
+    elif change == "a package":
+        # On the path before, and with one more in it now.
+        monkeypatch.setenv("PYTHONPATH", str(place))
+        assert _ran().returncode == 0
+        (place / "more.py").touch()
+    elif change == "the path":
+        monkeypatch.setenv("PYTHONPATH", str(place))
+    elif change == "the spec":
+        known.spec(decisions={"logits": {"threshold": 0}})
+    else:
+        words = ["--alias", "canary"]
+    before = len(known.runs)
+
+    assert "nothing has changed" not in _ran(*words).stdout
+    assert len(known.runs) == before + 1
 
 
 def test_it_imports_no_framework_and_starts_no_child(known: Desk) -> None:
@@ -59,6 +106,9 @@ def test_what_does_not_run_here_is_known_too(tmp_path: Path, monkeypatch: pytest
     if not first["not_run_here"]:
         pytest.skip("this CPU computes in bf16")
 
-    assert looked_at(words, desk.folder / "look.json") == {"frameworks": [], "children": 0}
+    assert looked_at(["run", "spec.yaml", "--verbose", *words[2:]], desk.folder / "look.json") == {
+        "frameworks": [],
+        "children": 0,
+    }
     second = desk.json(*words).data["runs"][0]["variants"]["openvino-bf16"]
     assert (second["verdict"], second["not_run_here"]) == ("not run here", first["not_run_here"])

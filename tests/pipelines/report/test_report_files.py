@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from paritygate.errors import StorageError
-from paritygate.pipelines.report import write_reports
+from paritygate.pipelines.report.write import write_reports
 from paritygate.pipelines.run.workspace import RunFolder
 
 RELEASE = {

@@ -66,7 +66,7 @@ def command(
     from paritygate.errors import UsageError
     from paritygate.pipelines.cli.console import progress_of
     from paritygate.pipelines.cli.run_summary import print_outcome
-    from paritygate.pipelines.report import write_reports
+    from paritygate.pipelines.report.write import write_reports
     from paritygate.pipelines.run.validate import validate_stage
     from paritygate.pipelines.run.workspace import open_run
     from paritygate.pipelines.run_spec import RunOutcome, exit_code_of_run
