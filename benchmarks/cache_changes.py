@@ -152,6 +152,8 @@ class Workshop:
         shutil.copytree(self.folder, self._kept, symlinks=True)
         self.restore()
         time.sleep(_SETTLED_S)
+        # The first run stays, so that one of which nothing has changed is not done again.
+        self.first: Path | None = None
         self.base = self.run()
         if self.base["exit_code"] != 0 or not all(self.base["kept"]):
             msg = f"the first run of the {source} source ended with {self.base['exit_code']}, or was not kept whole"
@@ -179,7 +181,8 @@ class Workshop:
             "kept": [not job["not_kept"] for job in jobs],
             "evidence": _evidence(evidence),
         }
-        if folder is not None:
+        self.first = self.first or folder
+        if folder is not None and folder != self.first:
             shutil.rmtree(self.folder / folder, ignore_errors=True)
         return found
 
