@@ -27,10 +27,13 @@ def mismatch_rate_upper_95(mismatches: int, rows: int) -> float:
         C. J. Clopper and E. S. Pearson, Biometrika 26 (1934); for no mismatches it is
         1 - 0.05 ** (1 / rows), the rule of three.
     """
-    from scipy.special import betaincinv
-
     if rows == 0 or mismatches >= rows:
         return 1.0
+    if mismatches == 0:
+        # What most comparisons come to: nothing has to be imported for it.
+        return -math.expm1(math.log(0.05) / rows)
+    from scipy.special import betaincinv
+
     return float(betaincinv(mismatches + 1, rows - mismatches, 0.95))
 
 
