@@ -81,7 +81,8 @@ def _ties(chosen: ReleaseOption, by_speed: SpeedRanking) -> Iterator[str]:
         yield f"ties with {_with_ratios(by_speed.ties, by_speed)}"
     else:
         rest = tuple(item for item in by_speed.ties if item is not chosen)
-        also = f", and so does {_with_ratios(rest, by_speed)}" if rest else ""
+        do = "does" if len(rest) == 1 else "do"
+        also = f", and so {do} {_with_ratios(rest, by_speed)}" if rest else ""
         yield f"ties with {by_speed.fastest.name} ({_ratio(by_speed.speeds[chosen.name])}){also}"
     differences = [item.difference for item in (by_speed.fastest, *by_speed.ties)]
     least = chosen.difference
