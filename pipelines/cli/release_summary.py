@@ -72,6 +72,9 @@ def release_lines(release: Release, *, in_run: bool = False) -> Iterator[str]:
     """
     if not release.is_new:
         yield _same(release)
+        if release.was_left:
+            was = f"alias {release.alias} had been rolled back from version {release.version}, and is there again"
+            yield f"warning: {was}; rollback takes that back"
         return
     alias = f", alias {release.alias}" if release.alias else ""
     # What was preferred is said in one breath; why it became the source, or is let in, has a line of its own.
@@ -119,7 +122,7 @@ def _findings(provenance: Mapping[str, Any], released: Iterable[str]) -> Iterato
             yield (
                 f"edge finding of {name}: {finding['edge']}, as no sample has: the answers differ: "
                 f"{finding['check']}: {finding['detail']}; if it can occur: {finding['if_it_occurs']}; "
-                f"if it never can: {finding['if_it_never_occurs']}"
+                f"if it never can: {finding['if_it_never_occurs'] or 'nothing has to be declared'}"
             )
         for detail in provenance.get("padding_findings", {}).get(name, ()):
             yield f"padding finding of {name}: {detail}"

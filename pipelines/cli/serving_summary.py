@@ -221,8 +221,10 @@ def kept_view_lines(kept: Sequence[KeptOrder], repository: Path) -> Iterator[str
             yield from _if_it_is_gone(order, repository)
         elif state.is_behind:
             at = "nowhere" if state.released is None else state.released
-            yield from wrapped(f"{said}; behind: shows {state.shown or 'nothing'}, {order.which} is {at}")
-            yield from command_lines(f"next: {order.command_line(repository)}")
+            by_hand = ", and was changed by hand" if state.is_changed else ""
+            yield from wrapped(f"{said}; behind: shows {state.shown or 'nothing'}, {order.which} is {at}{by_hand}")
+            over = ("--overwrite",) if state.is_changed else ()
+            yield from command_lines(f"next: {order.command_line(repository, *over)}")
         else:
             yield from wrapped(said)
 

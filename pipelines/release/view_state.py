@@ -9,14 +9,17 @@ from typing import Any
 from paritygate.codec import to_data
 from paritygate.pipelines.release.repository.inspect import read_state
 from paritygate.pipelines.release.view_order import ViewOrder
-from paritygate.pipelines.serving.kserve import version_in_kserve
+from paritygate.pipelines.serving.kserve import MANIFEST, version_in_kserve
 from paritygate.pipelines.serving.place import LocalPlace
 from paritygate.pipelines.serving.tensorflow_serving import version_in_models_file
-from paritygate.pipelines.serving.triton.view import version_in_config
+from paritygate.pipelines.serving.triton.view import CONFIG_FILE, version_in_config
+from paritygate.pipelines.serving.written import is_changed
 
 __all__ = ["ViewState", "state_of_view"]
 
 _SHOWN = {"triton": version_in_config, "tfserving": version_in_models_file, "kserve": version_in_kserve}
+# The file of a view that somebody may have changed by hand; that of TensorFlow Serving is shared by all its models.
+_FILES = {"triton": CONFIG_FILE, "kserve": MANIFEST}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -27,11 +30,13 @@ class ViewState:
         is_there: Whether the model's folder is on this machine.
         shown: The version that it shows; None where its file is not there or cannot be read.
         released: The version that its alias points to; None where there is no such alias any more.
+        is_changed: Whether its file was changed by hand, and is not written again as it is.
     """
 
     is_there: bool
     shown: int | None
     released: int | None
+    is_changed: bool = False
 
     @property
     def is_behind(self) -> bool:
@@ -49,8 +54,11 @@ def state_of_view(repository: Path, order: ViewOrder) -> ViewState:
     Raises:
         ParitygateError: The log of the model cannot be read.
     """
+    place = LocalPlace(order.root)
+    written = None if order.command not in _FILES else place.read(f"{order.name}/{_FILES[order.command]}")
     return ViewState(
+        is_changed=written is not None and is_changed(written),
         is_there=order.place.is_dir(),
-        shown=_SHOWN[order.command](LocalPlace(order.root), order.name),
+        shown=_SHOWN[order.command](place, order.name),
         released=read_state(repository, order.model).aliases.get(order.which),
     )

@@ -156,6 +156,10 @@ def write_kserve(view: KServeView, place: Place, *, overwrite: bool = False) -> 
     if before is not None and not is_ours(before):
         msg = f"{name} is there and was not written by this command: it is left alone"
         raise UsageError(msg, hint="write to another folder with --out, or serve it under another --name")
+    foreign = [] if before is not None else [item for item in place.digests(view.name) if not _is_of_version(item)]
+    if foreign:
+        msg = f"the folder {view.name} is there, and this command did not write {foreign[0]} in it: it is left alone"
+        raise UsageError(msg, hint="write to another folder with --out, or serve it under another --name")
     if before is not None and not overwrite:
         check_as_written(before, place.path_of(name), view.triton.head.options, keep=_KEEP)
     written = write_view(view.triton, FolderOfPlace(place, view.folder), overwrite=overwrite)
@@ -163,6 +167,11 @@ def write_kserve(view: KServeView, place: Place, *, overwrite: bool = False) -> 
     if before != text:
         place.replace(name, text)
     return WrittenKServe(is_changed=written.is_changed or before != text)
+
+
+def _is_of_version(name: str) -> bool:
+    """Return whether a file lies in the folder of a version: where writing broke off, there is no service beside it."""
+    return name.partition("/")[0].isdecimal()
 
 
 def version_in_kserve(place: Place, name: str) -> int | None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from paritygate.errors import ChangedViewError
 from paritygate.text import one_line
 
-__all__ = ["KEEP", "Head", "check_as_written", "is_ours", "with_body"]
+__all__ = ["KEEP", "Head", "check_as_written", "is_changed", "is_ours", "with_body"]
 
 _FIRST = "# Written by paritygate"
 _BELOW = "# below: "
@@ -71,14 +71,22 @@ def check_as_written(content: bytes, name: str, options: Mapping[str, str] | Non
         ChangedViewError: It was changed, or an option is left out.
     """
     lines, digest, body = _parts(content.decode(errors="replace"))
-    if digest != _digest(body):
-        msg = f"{name} was changed since it was written, and would be written over"
-        raise ChangedViewError(msg, hint=keep)
     before = [(found[1], line.removeprefix("# ")) for line in lines if (found := _OPTION.fullmatch(line))]
     left_out = [said for option, said in before if options is not None and option not in options]
+    if digest != _digest(body):
+        msg = f"{name} was changed since it was written, and would be written over"
+        if left_out:
+            msg += f"; it was written with {' '.join(left_out)}, which this call leaves out"
+        raise ChangedViewError(msg, hint=keep)
     if left_out:
         msg = f"{name} was written with {' '.join(left_out)}, which this call leaves out"
         raise ChangedViewError(msg, hint=f"give {' '.join(left_out)} again")
+
+
+def is_changed(content: bytes) -> bool:
+    """Return whether a file of ours was changed since it was written."""
+    _, digest, body = _parts(content.decode(errors="replace"))
+    return is_ours(content) and digest != _digest(body)
 
 
 def _joined(lines: list[str], body: str) -> str:

@@ -59,8 +59,10 @@ def tune(tmp_path: Path, url: str, *more: str) -> tuple[int, dict[str, Any], str
 
 
 def test_settings_are_loaded_measured_and_given_back(
-    tmp_path: Path, start: Callable[..., Any], published: PublishedView
+    tmp_path: Path, start: Callable[..., Any], published: PublishedView, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # Paths are shown as they are from here, and are never broken.
+    monkeypatch.chdir(tmp_path)
     with start(*_EXPLICIT) as server:
         server.wait_until_ready("perceptron")
         before = server.get("/v2/models/perceptron/config")

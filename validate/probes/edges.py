@@ -66,6 +66,9 @@ _PADDING_WORDS: Mapping[Padding, str] = {
     Padding.INSIDE: "padding inside {input}",
 }
 
+# How much of the range of all features each has to hold, so that one range can be declared of them.
+_LEAST_SHARE_OF_RANGE = 0.5
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Edge:
@@ -77,7 +80,7 @@ class Edge:
         words: The same in words, such as `an empty row of attention_mask`.
         rows: Their positions in the batch.
         if_it_occurs: What to write in the spec where the service can get such rows.
-        if_it_never_occurs: What to write where it cannot.
+        if_it_never_occurs: What to write where it cannot; empty where nothing says it.
     """
 
     input: str
@@ -262,6 +265,9 @@ class _OfInput:
         if not finite.size:
             return
         declared, middle = self.role.declared, (low + high) / 2
+        # A declared range is one of all features: of features whose own are much narrower it would say something else.
+        lows, highs = self.seen.bounds()
+        is_one = bool((highs - lows >= _LEAST_SHARE_OF_RANGE * (high - low)).all())
         said = [declared.low is not None and bool((finite < low).any()),
                 declared.high is not None and bool((finite > high).any())]  # fmt: skip
         yield _Found(
@@ -272,7 +278,7 @@ class _OfInput:
             if_it_occurs=self._roles(
                 f"low: {min(low, float(finite.min())):g}, high: {max(high, float(finite.max())):g}"
             ),
-            if_it_never_occurs=self._roles(f"low: {low:g}, high: {high:g}") if np.isfinite(middle) else "",
+            if_it_never_occurs=self._roles(f"low: {low:g}, high: {high:g}") if np.isfinite(middle) and is_one else "",
             is_declared_not_to_occur=any(said),
         )
 
@@ -344,7 +350,12 @@ def role_option(said: str) -> str:
 
 
 def how_to_declare(said: str, *, has_spec: bool) -> str:
-    """Return what to do to declare something of an input: `write ... in the spec`, or `give --role ...` without one."""
+    """Return what to do to declare something of an input: `write ... in the spec`, or `give --role ...` without one.
+
+    Nothing says of features with ranges of their own that they never leave them: the finding stays one.
+    """
+    if not said:
+        return "nothing has to be declared: it stays a finding"
     if has_spec:
         return f"write {said} in the spec"
     option = role_option(said)

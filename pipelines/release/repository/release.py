@@ -60,6 +60,7 @@ class Release:
         despite: Why it was made although its run failed, as given.
         trust: Digest of the pack whose evidence is trusted, as given.
         is_new: Whether it was made; if not, at most its alias was moved.
+        was_left: Whether its alias had been rolled back from it, and was moved there again.
     """
 
     model: str
@@ -74,6 +75,7 @@ class Release:
     despite: str = ""
     trust: str = ""
     is_new: bool = True
+    was_left: bool = False
 
 
 def promote(repository: Path, candidate: ReleaseCandidate) -> Release:
@@ -125,6 +127,7 @@ def promote(repository: Path, candidate: ReleaseCandidate) -> Release:
         despite=candidate.despite,
         trust=candidate.trust,
         is_new=is_new,
+        was_left=candidate.alias is not None and version in state.left.get(candidate.alias, ()),
     )
 
 

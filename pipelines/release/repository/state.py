@@ -21,6 +21,7 @@ class ModelState:
         aliases: The version that each alias points to.
         pasts: The versions that each alias can go back to, oldest first: those it was released or moved to before
             the one that it points to, without what it was rolled back from and what was collected since.
+        left: The versions that each alias was rolled back from and not released or moved to since.
         history: All records; the first has number 1.
     """
 
@@ -28,6 +29,7 @@ class ModelState:
     collected: Mapping[int, Record]
     aliases: Mapping[str, int]
     pasts: Mapping[str, tuple[int, ...]]
+    left: Mapping[str, frozenset[int]]
     history: tuple[Record, ...]
 
 
@@ -43,6 +45,8 @@ def state_of(records: Sequence[Record]) -> ModelState:
     # The last of each is where the alias points to; a rollback takes the end off and adds nothing, so that the next
     # one goes further back.
     stacks: dict[str, tuple[int, ...]] = {}
+    # An alias may have been at a version twice: to go back to where it was rolled back from is no way back.
+    left: dict[str, frozenset[int]] = {}
     for number, record in enumerate(records, start=1):
         problem = _contradiction(record, releases, collected, stacks)
         if problem:
@@ -55,12 +59,16 @@ def state_of(records: Sequence[Record]) -> ModelState:
             collected[record.version] = record
             stacks = {alias: _without(stack, record.version) for alias, stack in stacks.items()}
         for alias, version in record.aliases.items():
-            stacks[alias] = _moved(stacks.get(alias, ()), version, is_back=record.kind is RecordKind.ROLLED_BACK)
+            before, is_back = stacks.get(alias, ()), record.kind is RecordKind.ROLLED_BACK
+            from_here = before[-1:] if is_back and version in before else ()
+            left[alias] = (left.get(alias, frozenset()) | {*from_here}) - {version}
+            stacks[alias] = _moved(before, version, is_back=is_back)
     return ModelState(
         releases=releases,
         collected=collected,
         aliases={alias: stack[-1] for alias, stack in stacks.items()},
-        pasts={alias: stack[:-1] for alias, stack in stacks.items()},
+        pasts={alias: tuple(item for item in stack[:-1] if item not in left[alias]) for alias, stack in stacks.items()},
+        left=left,
         history=tuple(records),
     )
 

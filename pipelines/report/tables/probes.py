@@ -145,7 +145,7 @@ def _finding_rows(probes: ProbesResult, folder: Path) -> Iterable[tuple[Cell, ..
                 figure(number(finding.batches)),
                 text(f"{finding.check}: {finding.detail}"),
                 code(finding.if_it_occurs),
-                code(finding.if_it_never_occurs),
+                code(finding.if_it_never_occurs) if finding.if_it_never_occurs else text("-"),
                 code(within_run(finding.inputs, folder) if finding.inputs else "-"),
             )
 

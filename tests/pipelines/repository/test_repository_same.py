@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from paritygate.errors import ArtifactIntegrityError, RepositoryError
+from paritygate.pipelines.cli.release_summary import release_lines
 from paritygate.pipelines.release.repository import (
     Record,
     RecordKind,
@@ -20,6 +21,7 @@ from paritygate.pipelines.release.repository import (
     promote,
     read_records,
     release,
+    roll_back,
     show,
     verify_release,
 )
@@ -73,6 +75,23 @@ def test_the_same_again_moves_an_alias_that_is_elsewhere(tmp_path: Path, same: M
     assert (record.kind, record.version, record.aliases) == (RecordKind.ALIAS_MOVED, None, {"prod": 1})
     assert (record.reason, record.who, record.host) == ("the better one after all", "kim", "box")
     assert list_models(tmp_path)[0].aliases == {"prod": 1}
+
+
+def test_a_release_that_was_rolled_back_from_is_said_to_be_there_again(
+    tmp_path: Path, same: Make, make_candidate: Make
+) -> None:
+    promote(tmp_path, make_candidate())
+    assert not promote(tmp_path, same()).was_left
+    roll_back(tmp_path, "klue-sts")
+
+    again = promote(tmp_path, same())
+
+    assert (again.is_new, again.version, again.was_left) == (False, 2, True)
+    said = list(release_lines(again))
+    assert (
+        "warning: alias prod had been rolled back from version 2, and is there again; rollback takes that back" in said
+    )
+    assert not promote(tmp_path, same()).was_left
 
 
 def test_reports_are_made_where_a_release_is_made_and_not_where_it_is_there(tmp_path: Path, same: Make) -> None:

@@ -130,6 +130,18 @@ def test_a_rollback_goes_to_the_last_time_that_the_alias_was_there() -> None:
     assert (state.aliases["prod"], state.pasts["prod"]) == (1, (1, 2))
 
 
+def test_a_version_that_was_rolled_back_from_is_in_no_past_however_often_the_alias_was_there() -> None:
+    moves = [_moved(prod=version) for version in (1, 2, 3, 1, 3)]
+    records = [_released(1), _released(2), _released(3), *moves, _rolled_back(prod=1)]
+
+    assert state_of(records).pasts == {"prod": (1, 2)}
+    assert state_of(records).left == {"prod": {3}}
+    further = state_of([*records, _moved(prod=2), _rolled_back(prod=1)])
+    assert further.pasts == {"prod": (1,)}
+    # Where it was moved there again, somebody wants it.
+    assert state_of([*records, _moved(prod=3)]).left == {"prod": frozenset()}
+
+
 def test_one_record_moves_several_aliases() -> None:
     state = state_of([_released(1), _released(2), _moved(blue=1, green=2), _moved(blue=2, green=1)])
 

@@ -91,6 +91,9 @@ def test_a_view_that_was_changed_by_hand_is_behind_and_the_alias_moves(
     assert "models/adds is behind, its server keeps what it has: models/adds/config.pbtxt was changed" in said
     assert said.endswith("next: convert-and-validate triton adds prod --out models --overwrite --repository repository")
     assert path.read_bytes() == before
+    listed = " ".join(call("views").output.replace("\\\n", "").split())
+    assert "behind: shows 1, prod is 2, and was changed by hand next: convert-and-validate triton adds prod" in listed
+    assert listed.endswith(" --overwrite --repository repository")
     call("triton", "adds", "prod", "--out", "models", "--overwrite")
     assert b"versions: 2" in path.read_bytes()
 

@@ -78,6 +78,18 @@ def manifest(tmp_path: Path, name: str = "adds") -> dict[str, Any]:
     return found
 
 
+def test_a_folder_with_something_else_in_it_is_left_alone(
+    tmp_path: Path, call: Callable[..., Result], make_release: Callable[..., Release]
+) -> None:
+    make_release()
+    (tmp_path / "models/adds/1").mkdir(parents=True)
+    (tmp_path / "models/adds/notes.txt").write_text("mine")
+
+    with pytest.raises(UsageError, match=r"the folder adds is there, and this command did not write notes\.txt in it"):
+        call("kserve", "adds", "--out", "models", *_ASKED)
+    assert sorted(path.name for path in (tmp_path / "models/adds").iterdir()) == ["1", "notes.txt"]
+
+
 def test_the_service_names_the_folder_of_the_version(
     tmp_path: Path, call: Callable[..., Result], make_release: Callable[..., Release]
 ) -> None:
