@@ -240,13 +240,16 @@ def keep_what_it_came_to(asked: AskedOfRun, outcome: RunOutcome) -> None:
         return
     if any(result.error for result in outcome.results.values()) or any(view.error for view in outcome.views):
         return
-    report = collect_report(run, release=None if outcome.release is None else to_data(outcome.release))
+    # What was new then is there already.
+    release = None if outcome.release is None else replace(outcome.release, is_new=False, record=None, was_left=False)
+    again = replace(outcome, release=release, views=())
+    report = collect_report(run, release=None if release is None else to_data(release))
     finished = FinishedRun(
         folder=run.folder,
         made_at=datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
-        lines=tuple(_outcome_lines(replace(outcome, jobs=(), views=()), report, WIDTH)),
+        lines=tuple(_outcome_lines(replace(again, jobs=()), report, WIDTH)),
         verdict=_verdict_of_run(report),
-        outcome=outcome.to_json(),
+        outcome=again.to_json(),
     )
     # Other runs of the model may fail, and its alias may be moved.
     log = () if outcome.repository is None else (log_folder(outcome.repository, run.resolved.name),)

@@ -36,7 +36,7 @@ def test_it_says_that_nothing_has_changed_and_what_it_came_to(known: Desk) -> No
     said = _ran().stdout
     assert said.startswith(f"nothing has changed since run {first.name} of ")
     assert "verdict: pass: tiny" in said
-    assert "released tiny version 1" in said
+    assert "tiny version 1 already holds exactly this: no new version was made; alias prod" in said
     assert known.runs == [first]
 
 
@@ -46,6 +46,7 @@ def test_its_json_says_of_each_job_where_it_was_done(known: Desk) -> None:
     (run,) = called.data["runs"]
     assert (called.code, run["run"], run["exit_code"]) == (0, str(first), 0)
     assert [job["taken_from"] for job in run["jobs"]] == [first.name] * 3
+    assert (run["release"]["version"], run["release"]["is_new"], run["release"]["record"]) == (1, False, None)
 
 
 def test_more_than_it_printed_is_looked_up_job_by_job(known: Desk) -> None:
