@@ -17,10 +17,11 @@ from typing import Any
 
 import paritygate
 from paritygate.errors import StorageError
-from paritygate.files import digest_of_json
+from paritygate.files import digest_of_file, digest_of_json
 from paritygate.pipelines.cache.cache import Cache, cache_below
 from paritygate.pipelines.cache.request import request_of
-from paritygate.pipelines.cache.states import Memory, Read, first_difference
+from paritygate.pipelines.cache.states import first_difference
+from paritygate.pipelines.cache.store import Entry
 from paritygate.pipelines.process.witness.listener import identity_of, names_in
 
 __all__ = ["AskedOfRun", "FinishedRun", "find_finished_run", "keep_finished_run"]
@@ -51,30 +52,42 @@ class FinishedRun:
 
     def outcome_now(self) -> dict[str, Any]:
         """Return the outcome of a run that comes to the same, JSON data: all jobs were taken over from this one."""
-        taken = {"taken_from": self.folder.name, "why": "", "not_kept": "", "is_judged_anew": False}
-        jobs = [{**job, **taken, "made_at": job["made_at"]} for job in self.outcome["jobs"]]
+        now = {"why": "", "is_judged_anew": False}
+        jobs = [{**job, **now, "taken_from": job["taken_from"] or self.folder.name} for job in self.outcome["jobs"]]
         return {**self.outcome, "jobs": jobs}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AskedOfRun:
-    """What is asked of a run.
+    """What is asked of a run, as it was before the run began: a spec that is edited meanwhile is another question.
 
     Attributes:
         spec: The spec, as the command line has it.
         options: All options that a run follows from, JSON data.
         root: What run folders lie below.
+        key: The key that what it came to is kept by: what is asked, and what the parent of its jobs follows.
     """
 
     spec: str
     options: Mapping[str, Any]
     root: Path
+    key: str
+
+    @classmethod
+    def now(cls, spec: str, options: Mapping[str, Any], root: Path) -> AskedOfRun:
+        """Return what is asked at this moment."""
+        asked = {
+            **request_of(_WHAT, {"spec": spec, **options}, root),
+            "root": str(root.resolve()),
+            "files": {path: digest_of_file(Path(path)) for path in _read_here(spec)},
+            "installed": {place: _modules_in(place) for place in dict.fromkeys(sys.path)},
+        }
+        return cls(spec=spec, options=options, root=root, key=digest_of_json(asked).removeprefix("sha256:")[:32])
 
     @property
-    def key(self) -> str:
-        """The key that what it came to is kept by."""
-        asked = request_of(_WHAT, {"spec": self.spec, **self.options}, self.root)
-        return digest_of_json({**asked, "root": str(self.root.resolve())}).removeprefix("sha256:")[:32]
+    def is_as_it_was(self) -> bool:
+        """Whether the same would be asked now."""
+        return AskedOfRun.now(self.spec, self.options, self.root) == self
 
 
 def find_finished_run(asked: AskedOfRun) -> FinishedRun | None:
@@ -84,32 +97,40 @@ def find_finished_run(asked: AskedOfRun) -> FinishedRun | None:
         return None
     try:
         for entry in cache.store.entries(asked.key):
-            folder = Path(entry.value["folder"])
-            if _is_as_left(folder, entry.value["files"]) and not first_difference(
-                entry.read, asked.root, cache.memory, {}
-            ):
-                return FinishedRun(
-                    folder=folder,
-                    made_at=entry.made_at,
-                    lines=tuple(entry.value["lines"]),
-                    verdict=entry.value["verdict"],
-                    outcome=entry.value["outcome"],
-                )
+            # What is damaged is no entry.
+            with contextlib.suppress(LookupError, TypeError, ValueError, OSError):
+                run = _finished(entry)
+                is_as_left = _is_as_left(run.folder, entry.value["files"])
+                if is_as_left and not first_difference(entry.read, asked.root, cache.memory, {}):
+                    # It was used now, and is not the first to make room.
+                    cache.store.restore(entry, {}, cache.memory)
+                    return run
     finally:
         cache.close()
     return None
 
 
-def keep_finished_run(asked: AskedOfRun, cache: Cache, run: FinishedRun, *, listed: Iterable[Path]) -> None:
+def _finished(entry: Entry) -> FinishedRun:
+    value = entry.value
+    return FinishedRun(
+        folder=Path(value["folder"]),
+        made_at=entry.made_at,
+        lines=tuple(value["lines"]),
+        verdict=value["verdict"],
+        outcome=value["outcome"],
+    )
+
+
+def keep_finished_run(asked: AskedOfRun, cache: Cache, run: FinishedRun, *, listed: Mapping[Path, str]) -> None:
     """Keep what a run came to, for `find_finished_run`; where it cannot be kept, the next run is done.
 
     Args:
         asked: What was asked.
         cache: That of the run, whose jobs are all known.
         run: What it came to.
-        listed: The folders in which a new name may change what the next run comes to.
+        listed: The folders in which a new name may change what the next run comes to, and the digest of the names.
     """
-    if cache.store is None:
+    if cache.store is None or not asked.is_as_it_was:
         return
     with contextlib.suppress(OSError, StorageError):
         value = {
@@ -120,37 +141,28 @@ def keep_finished_run(asked: AskedOfRun, cache: Cache, run: FinishedRun, *, list
             "outcome": dict(run.outcome),
         }
         entry = cache.entry_of_all(f"the run of {asked.spec}", None)
-        read = _read(entry.read, asked.spec, listed, cache.memory)
+        folders = {**entry.read.folders, **{str(folder): names for folder, names in listed.items()}}
         # As it is: it is about this very run, wherever the next one would lie.
-        cache.store.save(asked.key, replace(entry, read=read, value=value), {})
+        cache.store.save(asked.key, replace(entry, read=replace(entry.read, folders=folders), value=value), {})
     cache.close()
 
 
-def _read(of_jobs: Read, spec: str, listed: Iterable[Path], memory: Memory) -> Read:
-    """Return all that a run read, its jobs included."""
-    files = list(_read_here())
-    # A packaged spec makes way for a file of its name.
-    absent = [] if Path(spec).exists() else [str(Path(spec).absolute())]
-    if not absent:
-        files.append(str(Path(spec).absolute()))
-    places = dict.fromkeys(str(Path(place).absolute()) for place in sys.path)
-    return replace(
-        of_jobs,
-        files={**of_jobs.files, **{path: memory.digest(path, Path(path).stat()) for path in files}},
-        folders={**of_jobs.folders, **{str(folder): names_in(str(folder)) for folder in listed if folder.is_dir()}},
-        modules_in={
-            **{place: names_in(place, is_of_modules=True) for place in places if Path(place).is_dir()},
-            **of_jobs.modules_in,
-        },
-        absent=(*of_jobs.absent, *absent),
-    )
-
-
-def _read_here() -> Iterator[str]:
-    """Yield the files of paritygate, which the parent of all jobs follows."""
+def _read_here(spec: str) -> Iterator[str]:
+    """Yield the files that the parent of all jobs follows: the spec, and paritygate with what belongs to it."""
+    # A packaged spec lies there as well.
+    if Path(spec).is_file():
+        yield str(Path(spec).absolute())
     for place, folders, names in os.walk(Path(paritygate.__file__).parent, followlinks=True):
-        folders[:] = (name for name in folders if name != _COMPILED)
-        yield from (str(Path(place, name)) for name in names)
+        folders[:] = sorted(name for name in folders if name != _COMPILED)
+        yield from (str(Path(place, name)) for name in sorted(names))
+
+
+def _modules_in(place: str) -> str | None:
+    """Return the digest of the names in a folder where Python looks for modules; None where there is none."""
+    try:
+        return names_in(place or ".", is_of_modules=True)
+    except OSError:
+        return None
 
 
 def _files_of(folder: Path) -> Iterator[tuple[str, tuple[int, ...]]]:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
-from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from paritygate.artifact import Artifact
 from paritygate.codec import to_data
 from paritygate.errors import ParitygateError
 from paritygate.models.source import SourceKind
-from paritygate.pipelines.cache.finished_run import AskedOfRun, FinishedRun, keep_finished_run
 from paritygate.pipelines.cli.console import Shown, print_errors, print_lines, print_table, table_text
 from paritygate.pipelines.cli.details import (
     comparison_details,
@@ -25,7 +22,6 @@ from paritygate.pipelines.cli.screen import WIDTH, command_lines, path_line, scr
 from paritygate.pipelines.cli.serving_summary import following_lines
 from paritygate.pipelines.compare.result import ComparisonResult, error_result
 from paritygate.pipelines.release.promote import promote_command
-from paritygate.pipelines.release.repository.log import log_folder
 from paritygate.pipelines.report.figures import size_words
 from paritygate.pipelines.report.report_data import ReportData, collect_report
 from paritygate.pipelines.report.summary import (
@@ -39,7 +35,6 @@ from paritygate.pipelines.report.summary import (
 from paritygate.pipelines.report.tables.parity import comparison_table
 from paritygate.pipelines.report.tables.table import Column, Table, figure, status, text
 from paritygate.pipelines.report.why import first_line
-from paritygate.pipelines.run.benchmark import BENCHMARK
 from paritygate.text import as_message, counted, echo
 
 if TYPE_CHECKING:
@@ -48,9 +43,10 @@ if TYPE_CHECKING:
     from paritygate.pipelines.run_spec import RunOutcome
 
 __all__ = [
+    "NOT_ASKED_FOR",
     "comparison_text",
-    "keep_what_it_came_to",
     "made_to_json",
+    "outcome_screen",
     "print_comparison",
     "print_error",
     "print_made",
@@ -60,7 +56,7 @@ __all__ = [
 _NAMES_DIFFER = {"contract.inputs", "contract.outputs"}
 # A candidate of another kind was not run here: its outputs were recorded before.
 _RUN_KINDS = {str(kind) for kind in SourceKind}
-_NOT_ASKED_FOR = "not asked for"
+NOT_ASKED_FOR = "not asked for"
 # How a message quotes lines, and what it names last where they are those of a log.
 _QUOTED, _LOG = "\n  | ", "\n  log: "
 
@@ -226,34 +222,10 @@ def print_outcome(outcome: RunOutcome, shown: Shown) -> None:
     print_lines(_outcome_lines(outcome, report, shown.width), err=shown.to_stderr)
 
 
-def keep_what_it_came_to(asked: AskedOfRun, outcome: RunOutcome) -> None:
-    """Keep what is to be said of a run while nothing of it changes; not where the next may come to something else.
-
-    Args:
-        asked: What was asked of the run.
-        outcome: What came of it.
-    """
-    run, cache = outcome.run, outcome.run.cache
-    benchmark = () if run.benchmark() is None else (BENCHMARK,)
-    is_released = outcome.release is not None or outcome.not_released == _NOT_ASKED_FOR
-    if cache is None or not cache.knows_all(*benchmark) or outcome.exit_code or not is_released:
-        return
-    if any(result.error for result in outcome.results.values()) or any(view.error for view in outcome.views):
-        return
-    # What was new then is there already.
-    release = None if outcome.release is None else replace(outcome.release, is_new=False, record=None, was_left=False)
-    again = replace(outcome, release=release, views=())
-    report = collect_report(run, release=None if release is None else to_data(release))
-    finished = FinishedRun(
-        folder=run.folder,
-        made_at=datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
-        lines=tuple(_outcome_lines(replace(again, jobs=()), report, WIDTH)),
-        verdict=_verdict_of_run(report),
-        outcome=again.to_json(),
-    )
-    # Other runs of the model may fail, and its alias may be moved.
-    log = () if outcome.repository is None else (log_folder(outcome.repository, run.resolved.name),)
-    keep_finished_run(asked, cache, finished, listed=(run.folder.parent, *log))
+def outcome_screen(outcome: RunOutcome) -> tuple[list[str], str]:
+    """Return the lines that `print_outcome` prints within 80 columns, and the line with the verdict, for `-q`."""
+    report = collect_report(outcome.run, release=None if outcome.release is None else to_data(outcome.release))
+    return list(_outcome_lines(outcome, report, WIDTH)), _verdict_of_run(report)
 
 
 def _verdict_of_run(report: ReportData) -> str:
@@ -281,7 +253,7 @@ def _outcome_lines(outcome: RunOutcome, report: ReportData, width: int | None) -
     yield from lines(_verdict_of_run(report))
     if outcome.release is not None:
         yield from lines(*release_lines(outcome.release, in_run=True))
-    elif outcome.not_released != _NOT_ASKED_FOR or width is None:
+    elif outcome.not_released != NOT_ASKED_FOR or width is None:
         yield from lines(f"not released: {outcome.not_released}")
         if outcome.would_release:
             yield from lines(f"would have released: {outcome.would_release}")
@@ -330,6 +302,6 @@ def _next_command(outcome: RunOutcome) -> str:
     """Return the command that follows a run which went well; nothing where its advice says what to do."""
     if outcome.release is not None and outcome.repository is not None:
         return show_command(outcome.release.model, outcome.release.alias, outcome.repository)
-    if outcome.not_released == _NOT_ASKED_FOR and outcome.exit_code == 0:
+    if outcome.not_released == NOT_ASKED_FOR and outcome.exit_code == 0:
         return promote_command(outcome.run, outcome.repository)
     return ""

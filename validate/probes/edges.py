@@ -267,7 +267,8 @@ class _OfInput:
         declared, middle = self.role.declared, (low + high) / 2
         # A declared range is one of all features: of features whose own are much narrower it would say something else.
         lows, highs = self.seen.bounds()
-        is_one = bool((highs - lows >= _LEAST_SHARE_OF_RANGE * (high - low)).all())
+        with np.errstate(over="ignore", invalid="ignore"):
+            is_one = bool((highs - lows >= _LEAST_SHARE_OF_RANGE * (high - low)).all())
         said = [declared.low is not None and bool((finite < low).any()),
                 declared.high is not None and bool((finite > high).any())]  # fmt: skip
         yield _Found(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,21 @@ from benchmarks.cache_cost import looked_at
 from tests.pipelines.conftest import Desk
 
 pytestmark = pytest.mark.children
+
+# A run after whose jobs somebody edits the spec.
+_EDITED_MEANWHILE = """
+from pathlib import Path
+from paritygate.__main__ import main
+from paritygate.pipelines import run_spec
+whole = run_spec.run_spec
+def edited(*arguments):
+    outcome = whole(*arguments)
+    spec = Path("spec.yaml")
+    spec.write_text(spec.read_text().replace("threshold: 1", "threshold: 2"))
+    return outcome
+run_spec.run_spec = edited
+main()
+"""
 
 
 @pytest.fixture
@@ -42,9 +58,9 @@ def test_it_says_that_nothing_has_changed_and_what_it_came_to(known: Desk) -> No
 
 def test_its_json_says_of_each_job_where_it_was_done(known: Desk) -> None:
     (first,) = known.runs
-    called = known.json("run", "spec.yaml")
-    (run,) = called.data["runs"]
-    assert (called.code, run["run"], run["exit_code"]) == (0, str(first), 0)
+    ran = _ran("--json", "-")
+    (run,) = json.loads(ran.stdout)["runs"]
+    assert (ran.returncode, run["run"], run["exit_code"]) == (0, str(first), 0)
     assert [job["taken_from"] for job in run["jobs"]] == [first.name] * 3
     assert (run["release"]["version"], run["release"]["is_new"], run["release"]["record"]) == (1, False, None)
 
@@ -84,6 +100,37 @@ def test_what_the_run_itself_follows_counts(known: Desk, change: str, monkeypatc
 
     assert "nothing has changed" not in _ran(*words).stdout
     assert len(known.runs) == before + 1
+
+
+def test_a_spec_that_is_edited_while_its_run_goes_on_is_run(known: Desk) -> None:
+    # Another spec than that of the run before, so that this one is done.
+    known.spec(decisions={"logits": {"threshold": 1}})
+    command = [sys.executable, "-c", _EDITED_MEANWHILE, "run", "spec.yaml"]
+    assert subprocess.run(command, capture_output=True, check=False).returncode == 0
+    assert "threshold: 2" in (known.folder / "spec.yaml").read_text()
+
+    assert "nothing has changed" not in subprocess.run(command, capture_output=True, text=True, check=False).stdout
+
+
+@pytest.mark.usefixtures("known")
+def test_what_make_and_python_set_for_the_moment_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("MAKELEVEL", "MAKEFLAGS", "MFLAGS", "PYTHONUNBUFFERED"):
+        monkeypatch.setenv(name, "1")
+    assert "nothing has changed" in _ran().stdout
+
+
+def test_what_is_damaged_is_not_said_again(known: Desk) -> None:
+    entries = [
+        path for path in known.folder.glob("artifacts/cache/*/*/entry.json") if b"the run of" in path.read_bytes()
+    ]
+    (entry,) = entries
+    data = json.loads(entry.read_bytes())
+    entry.chmod(0o644)
+    entry.write_text(json.dumps({**data, "value": {"folder": data["value"]["folder"]}}))
+
+    ran = _ran()
+    assert (ran.returncode, len(known.runs)) == (0, 2)
+    assert "all 3 jobs were taken over" in ran.stdout
 
 
 def test_it_imports_no_framework_and_starts_no_child(known: Desk) -> None:

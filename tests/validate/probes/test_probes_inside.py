@@ -210,6 +210,23 @@ def test_a_finding_says_what_to_write_either_way(desk: ProbeDesk) -> None:
     assert edges["an empty row of mask"].if_it_never_occurs == "roles: {mask: {empty: false}}"
 
 
+def test_one_range_is_not_advised_where_columns_have_ranges_of_their_own(desk: ProbeDesk) -> None:
+    model = desk.model("(float[B, 3] x) => (float[B, 3] out) { out = Identity(x) }", {})
+    rows = np.random.default_rng(0).uniform(-1, 1, (64, 3)).astype(np.float32)
+    found = {}
+    for name, scales in (("alike", [1, 1, 1]), ("unlike", [1, 1, 40])):
+        samples = [{"x": rows * np.asarray(scales, dtype=np.float32)}]
+        asked = desk.ask(model, samples, names=["values"])
+        (probe,) = asked.probes.probes
+        found[name] = {
+            edge.if_it_never_occurs for batch in probe.batches for edge in batch.edges if "values of x" in str(edge)
+        }
+
+    assert "" not in found["alike"]
+    assert found["alike"]
+    assert found["unlike"] == {""}
+
+
 def test_every_id_is_asked_where_the_role_is_declared_with_its_last_id_alone(desk: ProbeDesk) -> None:
     # Nothing of the graph says that these are ids: they are computed with.
     model = desk.model("(float[N] x, int64[N] kind) => (float[N] y) {\n k = Cast<to=1>(kind)\n y = Mul(x, k)\n}", {})

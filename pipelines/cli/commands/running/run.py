@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -23,10 +21,6 @@ from paritygate.pipelines.cli.options import (
     time_limit_option,
     verbose_option,
 )
-
-if TYPE_CHECKING:
-    from paritygate.pipelines.cache.finished_run import AskedOfRun
-    from paritygate.pipelines.cli.console import Shown
 
 __all__ = ["command"]
 
@@ -103,18 +97,19 @@ def command(
         --no-promote --json -
     """
     from paritygate.pipelines.cache.finished_run import AskedOfRun
+    from paritygate.pipelines.cli.unchanged_run import is_said_again, keep_to_say_again
 
     written = Result(form=form, json_target=json_target)
     shown = written.shown(quiet=quiet, verbose=verbose)
-    asked = [AskedOfRun(spec=text, options=_options_of_run(), root=root) for text in specs]
+    asked = [AskedOfRun.now(text, _options_of_run(), root) for text in specs] if is_cached else []
     # These take figures from now, or more of a run than is kept of what it came to.
     may_be_finished = is_cached and not is_benchmarking and not verbose and form in {"text", "json"}
-    if may_be_finished and _finished_before(asked, written, shown):
+    if may_be_finished and is_said_again(asked, written, shown):
         return 0
     from paritygate.errors import ParitygateError
     from paritygate.pipelines.cli.console import progress_of
     from paritygate.pipelines.cli.release_summary import print_repositories
-    from paritygate.pipelines.cli.run_summary import keep_what_it_came_to, print_error, print_outcome
+    from paritygate.pipelines.cli.run_summary import print_error, print_outcome
     from paritygate.pipelines.compare.result import error_result
     from paritygate.pipelines.run.workspace import RunFolder, new_run, worst_code
     from paritygate.pipelines.run_spec import RunOptions, check_options, run_spec, spec_to_run
@@ -138,7 +133,7 @@ def command(
     codes: list[int] = []
     entries: list[dict[str, object]] = []
     touched: list[Path] = []
-    for asked_of_one, spec in zip(asked, resolved, strict=True):
+    for at, spec in enumerate(resolved):
         run: RunFolder | None = None
         try:
             run = new_run(spec, root=root, samples_path=samples_path, is_cached=is_cached)
@@ -160,7 +155,8 @@ def command(
         with written.printing():
             print_outcome(outcome, shown)
         written.add_outcome(outcome)
-        keep_what_it_came_to(asked_of_one, outcome)
+        if is_cached:
+            keep_to_say_again(asked[at], outcome)
         codes.append(outcome.exit_code)
         entries.append(outcome.to_json())
         if outcome.release and outcome.repository and outcome.repository not in touched:
@@ -180,21 +176,3 @@ def _options_of_run() -> dict[str, object]:
     return {
         name: str(value) if isinstance(value, Path) else value for name, value in params.items() if name not in shown
     }
-
-
-def _finished_before(asked: Sequence[AskedOfRun], written: Result, shown: Shown) -> bool:
-    """Say what all the runs came to if nothing of any of them has changed since, and return whether that is so."""
-    from paritygate.pipelines.cache.finished_run import find_finished_run
-    from paritygate.pipelines.cli.console import print_lines
-    from paritygate.pipelines.cli.screen import wrapped
-
-    found = [find_finished_run(item) for item in asked]
-    runs = [run for run in found if run is not None]
-    if len(runs) < len(found):
-        return False
-    for run in runs:
-        since = f"nothing has changed since run {run.folder.name} of {run.made_at}: it is not done again"
-        lines = [run.verdict] if shown.is_quiet else [*wrapped(f"{since}; --no-cache does it anew"), *run.lines]
-        print_lines(lines, err=shown.to_stderr)
-    written.write({"schema_version": 1, "exit_code": 0, "runs": [run.outcome_now() for run in runs]})
-    return True

@@ -1,0 +1,77 @@
+"""What `run` prints where nothing has changed since the last time, and what it keeps for that."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING
+
+from paritygate.pipelines.cache.finished_run import AskedOfRun, FinishedRun, find_finished_run, keep_finished_run
+from paritygate.pipelines.cli.console import Shown, print_lines
+from paritygate.pipelines.cli.screen import wrapped
+from paritygate.pipelines.process.witness.listener import names_in
+
+if TYPE_CHECKING:
+    from paritygate.pipelines.cli.formats import Result
+    from paritygate.pipelines.run_spec import RunOutcome
+
+__all__ = ["is_said_again", "keep_to_say_again"]
+
+
+def is_said_again(asked: Sequence[AskedOfRun], written: Result, shown: Shown) -> bool:
+    """Say what all the runs came to if nothing of any of them has changed since, and return whether that is so."""
+    found = [find_finished_run(item) for item in asked]
+    runs = [run for run in found if run is not None]
+    if len(runs) < len(found):
+        return False
+    for run in runs:
+        since = f"nothing has changed since run {run.folder.name} of {run.made_at}: it is not done again"
+        lines = [run.verdict] if shown.is_quiet else [*wrapped(f"{since}; --no-cache does it anew"), *run.lines]
+        print_lines(lines, err=shown.to_stderr)
+    written.write({"schema_version": 1, "exit_code": 0, "runs": [run.outcome_now() for run in runs]})
+    return True
+
+
+def keep_to_say_again(asked: AskedOfRun, outcome: RunOutcome) -> None:
+    """Keep what is to be said of a run while nothing of it changes; not where the next may come to something else.
+
+    Args:
+        asked: What was asked of the run, before it began.
+        outcome: What came of it.
+    """
+    # What runs models and releases them is imported where a run was done.
+    from paritygate.pipelines.cli.run_summary import NOT_ASKED_FOR, outcome_screen
+    from paritygate.pipelines.release.repository.inspect import read_state
+    from paritygate.pipelines.release.repository.log import log_folder
+    from paritygate.pipelines.run.benchmark import BENCHMARK
+
+    run, cache, release = outcome.run, outcome.run.cache, outcome.release
+    benchmark = () if run.benchmark() is None else (BENCHMARK,)
+    if cache is None or not cache.knows_all(*benchmark) or outcome.exit_code:
+        return
+    if any(result.error for result in outcome.results.values()) or any(view.error for view in outcome.views):
+        return
+    # Other runs of the model may fail.
+    listed = {run.folder.parent: names_in(str(run.folder.parent))}
+    if release is not None and outcome.repository is not None:
+        # Before it is known where the alias points: who moves it from now on adds a name.
+        log = log_folder(outcome.repository, release.model)
+        listed[log] = names_in(str(log))
+        aliases = read_state(outcome.repository, release.model).aliases
+        if release.alias is not None and aliases.get(release.alias) != release.version:
+            return
+        # What was new then is there already.
+        release = replace(release, is_new=False, record=None, was_left=False)
+    elif outcome.not_released != NOT_ASKED_FOR:
+        return
+    again = replace(outcome, release=release, views=())
+    lines, verdict = outcome_screen(replace(again, jobs=()))
+    finished = FinishedRun(
+        folder=run.folder,
+        made_at=datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
+        lines=tuple(lines),
+        verdict=verdict,
+        outcome=again.to_json(),
+    )
+    keep_finished_run(asked, cache, finished, listed=listed)
