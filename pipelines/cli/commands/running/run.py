@@ -97,7 +97,7 @@ def command(
         --no-promote --json -
     """
     from paritygate.pipelines.cache.finished_run import AskedOfRun
-    from paritygate.pipelines.cli.unchanged_run import is_said_again, keep_to_say_again
+    from paritygate.pipelines.cli.commands.running.unchanged import is_said_again, keep_to_say_again
 
     written = Result(form=form, json_target=json_target)
     shown = written.shown(quiet=quiet, verbose=verbose)
